@@ -1,0 +1,6 @@
+"""A transparent proxy that tells a fleet of agents *when* to call the LLM.
+
+Nothing heavy is imported here: not Lark, not Hypercorn, not Trio.
+"""
+
+__version__ = "0.1.0"

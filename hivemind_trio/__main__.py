@@ -1,0 +1,14 @@
+"""`python -m hivemind_trio` and the `hivemind-trio` command."""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run the command line."""
+    from hivemind_trio.cli import run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""What is scheduled."""
+
+from __future__ import annotations
+
+from typing import NewType, final
+
+import attrs
+
+from hivemind_trio.model import Request
+
+CallId = NewType("CallId", int)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Call:
+    """One request of an agent, from its arrival to its last attempt."""
+
+    id: CallId
+    """A counter: the order of arrival."""
+    request: Request
+    caller: str
+    """Who to be fair to, and whose concurrency counts, where the policy says only `unknown`."""
+    needs_slot: bool = True
+    """False for what is cheap (a list of models, a token count): it never waits and holds no slot."""

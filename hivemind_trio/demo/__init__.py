@@ -1,0 +1,1 @@
+"""`hivemind-trio demo`: the incident, with and without the proxy, on real sockets."""

@@ -1,0 +1,1 @@
+"""This machine as a policy sees it: its files, its environment, its secrets."""

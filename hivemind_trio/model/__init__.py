@@ -1,0 +1,10 @@
+"""The nouns: what is called, by whom, and why it was treated as it was. Values only."""
+
+from ._reason import Reason as Reason
+from ._request import Api as Api
+from ._request import Request as Request
+from ._secret import SecretRef as SecretRef
+from ._secret import SecretSource as SecretSource
+from ._treatment import Decider as Decider
+from ._treatment import Treatment as Treatment
+from ._treatment import Verdict as Verdict

@@ -1,0 +1,36 @@
+"""Why a call waited, was refused or was let go: stable public codes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """A public code. It stands in `x-hivemind-reason`, in refusals and in the journal; a code is never reused."""
+
+    NONE = "none"
+    """It did not wait."""
+
+    # what a call waits for
+    PROVIDER_FULL = "provider-concurrency"
+    GROUP_FULL = "limits-concurrency"
+    LANE_FULL = "lane-max"
+    LANE_RESERVED = "lane-reserve"
+    AGENT_FULL = "agent-concurrency"
+    TURN = "turn"
+    """Room there was, and others went first."""
+
+    # why a call was refused
+    QUEUE_FULL = "queue-full"
+    SHED = "shed-oldest"
+    DEADLINE = "deadline"
+    DENIED = "denied"
+    UNKNOWN_AGENT = "unknown-agent"
+    NO_PROVIDER = "no-provider"
+    BODY_TOO_LARGE = "body-too-large"
+    BAD_REQUEST = "bad-request"
+    UPGRADE = "upgrade-refused"
+    DRAINING = "draining"
+    UPSTREAM_UNREACHABLE = "upstream-unreachable"
+    UPSTREAM_TIMEOUT = "upstream-timeout"
+    UPSTREAM_BROKE = "upstream-broke"

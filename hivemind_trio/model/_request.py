@@ -1,0 +1,64 @@
+"""What the policy may know about a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import final
+
+import attrs
+
+
+class Api(StrEnum):
+    """The dialect a provider speaks, as `api NAME` in a policy."""
+
+    ANTHROPIC = "anthropic"
+    OPENAI = "openai"
+    AZURE = "azure"
+    GEMINI = "gemini"
+    OLLAMA = "ollama"
+    VLLM = "vllm"
+    GENERIC = "generic"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Request:
+    """The facts a match expression reads, taken once when the call arrives.
+
+    Total by construction: what the call does not say has the value that `language.md` gives it
+    (text `""`, number 0, flag false, `attempt` 1), so no expression can fail.
+    """
+
+    apis: tuple[Api, ...] = ()
+    """The dialects that this path may belong to, likeliest first; empty: unrecognised."""
+    token_agent: str | None = None
+    """The declared agent whose token the call carried. Proven, unlike `claimed`."""
+    claimed: str | None = None
+    """The agent that the base URL's `/@name` or `x-hivemind-agent` names."""
+    model: str = ""
+    method: str = "POST"
+    path: str = ""
+    """Without the `/@name` prefix and without the query."""
+    stream: bool = False
+    tools: bool = False
+    images: bool = False
+    tokens_in: int = 0
+    """Estimated."""
+    tokens_max_out: int = 0
+    cost_microusd: int = 0
+    """Estimated: input plus `tokens_max_out` at the model's price; 0 where no price is declared."""
+    attempt: int = 1
+    hour: int = 0
+    """In the policy's time zone, 0 to 23."""
+    weekday: int = 0
+    """1 is Monday, 7 is Sunday."""
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    """Lower-case names; of a repeated header the first value."""
+    meta: Mapping[str, str] = attrs.field(factory=dict)
+    """The body's `metadata` object, text values only."""
+
+    @property
+    def tokens_total(self) -> int:
+        """Input and the most it may put out."""
+        return self.tokens_in + self.tokens_max_out

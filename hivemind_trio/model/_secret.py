@@ -1,0 +1,33 @@
+"""Where a secret is to be had. The value itself never enters the policy."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import final
+
+import attrs
+
+
+class SecretSource(Enum):
+    """The two places a policy may name."""
+
+    ENV = "env"
+    FILE = "file"
+
+
+@final
+@attrs.frozen
+class SecretRef:
+    """A secret by reference: `env(NAME)` or `file("path")`.
+
+    Safe to print, journal and compare. Whoever resolves it (`hivemind_trio.machine`) keeps the value.
+    """
+
+    source: SecretSource
+    name: str
+    """The variable's name, or the file's path as the policy has it, made absolute by the loader."""
+
+    def __str__(self) -> str:
+        if self.source is SecretSource.ENV:
+            return f"env({self.name})"
+        return f'file("{self.name}")'

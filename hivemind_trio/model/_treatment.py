@@ -1,0 +1,60 @@
+"""What the policy says about one call, and who said it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import final
+
+import attrs
+
+
+class Verdict(StrEnum):
+    """The two values of one setting, so that an earlier `allow` exempts from a later `deny`."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+@final
+@attrs.frozen
+class Decider:
+    """Who decided a setting: a declaration and where it stands."""
+
+    kind: str
+    """`rule`, `agent`, `team`, `lane`, `defaults` or `built-in`."""
+    name: str
+    at: str
+    """`team.hmp:61`; empty for the built-in."""
+
+    def __str__(self) -> str:
+        if not self.at:
+            return self.kind
+        return f"{self.kind} {self.name} ({self.at})" if self.name else f"{self.kind} ({self.at})"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Treatment:
+    """The outcome of the rules for one call. Cheap to make: one per call, and one per waiting call at a reload."""
+
+    agent: str
+    """A declared agent, or `unknown`."""
+    team: str
+    """A declared team, or `none`."""
+    provider: str | None
+    """None: no declared provider serves this call."""
+    group: str | None
+    """The glob of the provider's `limits` block that the model falls under; None: the block without a glob, or none."""
+    lane: str
+    priority: int
+    deadline_ns: int | None
+    """How long it may wait; None: as long as the client does."""
+    retry: str | None
+    verdict: Verdict
+    message: str = ""
+    """The rule's words, where the verdict is deny."""
+    tags: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    decided: Mapping[str, Decider] = attrs.field(factory=dict)
+    """Setting -> who decided it; shared between calls that were decided alike."""

@@ -1,0 +1,16 @@
+"""The policy language: text in, compiled program out. Pure; the files come from a `Files` that it is handed."""
+
+from ._program import DEFAULT_LANE as DEFAULT_LANE
+from ._program import NO_TEAM as NO_TEAM
+from ._program import UNKNOWN_AGENT as UNKNOWN_AGENT
+from ._program import Agent as Agent
+from ._program import Group as Group
+from ._program import Lane as Lane
+from ._program import ModelPrice as ModelPrice
+from ._program import Pending as Pending
+from ._program import Program as Program
+from ._program import Provider as Provider
+from ._program import Server as Server
+from ._program import Share as Share
+from ._program import Team as Team
+from ._program import Timeouts as Timeouts

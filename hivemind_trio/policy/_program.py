@@ -1,0 +1,196 @@
+"""The compiled policy: what the scheduler, the engine and the doors run on. Immutable.
+
+Times are nanoseconds, sizes bytes, money micro-dollars, ratios floats between 0 and 1. Everything here is in force;
+what the language knows and this version does not yet do is listed in `Program.pending` (HM190).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import Api, Request, SecretRef, Treatment
+
+DEFAULT_LANE = "default"
+"""The lane of a call that no rule, agent or team gives one."""
+
+UNKNOWN_AGENT = "unknown"
+NO_TEAM = "none"
+
+
+@final
+@attrs.frozen
+class Share:
+    """`4` slots, or `25%` of the provider's."""
+
+    slots: int = 0
+    ratio: float | None = None
+
+    def of(self, limit: int) -> int:
+        """Slots out of `limit`, rounded down."""
+        return self.slots if self.ratio is None else int(limit * self.ratio)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Timeouts:
+    """Bounds of one attempt."""
+
+    connect_ns: int
+    first_byte_ns: int
+    idle_ns: int
+    """Between two pieces of a body."""
+    total_ns: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Group:
+    """A `limits` block: the models that it covers share its caps within one provider."""
+
+    glob: str | None
+    """None: every model of the provider that no other block covers."""
+    concurrency: int | None
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Provider:
+    """An upstream, and the slots we give ourselves there."""
+
+    name: str
+    api: Api
+    base: str | SecretRef
+    """An absolute URL without a trailing slash, or `env(NAME)` that holds one."""
+    keys: tuple[SecretRef, ...]
+    """Empty: the agent's own credential passes through."""
+    serves: tuple[str, ...]
+    """Globs over models; empty: every model of its API."""
+    limit: int
+    """Attempts in flight at most."""
+    groups: tuple[Group, ...]
+    queue: int | None
+    """Calls waiting for this provider at most; None: no bound of its own."""
+    timeouts: Timeouts
+    at: str
+    """Where it is declared, `team.hmp:24`."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Lane:
+    """A waiting line and its share of every provider's slots."""
+
+    name: str
+    weight: int
+    reserve: Share
+    """Slots of each provider that only this lane may take."""
+    max: Share | None
+    """Slots of each provider that it may hold at most; None: all."""
+    deadline_ns: int | None
+    queue: int | None
+    """Calls waiting in this lane at most, over all providers; None: only `Server.max_waiting` bounds it."""
+    shed_oldest: bool
+    """When the queue is full: True drops the call that waits longest, False refuses the new one."""
+    priority: int
+    aging_ns: int | None
+    """Waiting this long is worth one step of priority; None: waiting does not change priority."""
+    at: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Team:
+    """A name that agents and rules share."""
+
+    name: str
+    weight: int
+    lane: str | None
+    at: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Agent:
+    """A declared caller."""
+
+    name: str
+    team: str
+    tokens: tuple[SecretRef, ...]
+    """What it proves itself with; an agent with a token is had by that alone, never by a claim."""
+    concurrency: int | None
+    queue: int | None
+    """Calls of this agent waiting at most."""
+    at: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ModelPrice:
+    """`model "glob"`: micro-dollars per million tokens, and the window."""
+
+    glob: str
+    input: int | None
+    output: int | None
+    cache_read: int | None
+    cache_write: int | None
+    context: int | None
+    max_output: int | None
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Server:
+    """The agents' door."""
+
+    host: str
+    port: int
+    timezone: str
+    """An IANA name; empty: the machine's own."""
+    drain_ns: int
+    max_body: int
+    max_header: int
+    max_waiting: int
+    refuse_unknown: bool
+    """`unknown-agent deny`: callers that are no declared agent get 401."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Pending:
+    """A setting that this version knows and does not yet obey."""
+
+    setting: str
+    """`provider anthropic: aimd`."""
+    at: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Program:
+    """A policy without errors, ready to run."""
+
+    hash: str
+    """Hex digest over the bytes of the include closure; the same text has the same."""
+    server: Server
+    providers: Mapping[str, Provider]
+    """In file order; so are the other tables."""
+    lanes: Mapping[str, Lane]
+    """Always holds `default`."""
+    teams: Mapping[str, Team]
+    agents: Mapping[str, Agent]
+    """The declared ones; `unknown` is not among them."""
+    unknown: Agent
+    """What holds for every caller that is no declared agent, each caller on its own."""
+    models: tuple[ModelPrice, ...]
+    decide: Callable[[Request], Treatment]
+    """The generated function: identifies the agent, routes, applies the rules. Total; O(size of the policy)."""
+    pending: tuple[Pending, ...]
+    secrets: tuple[SecretRef, ...]
+    """Every secret that serving needs."""
+
+    def agent(self, name: str) -> Agent:
+        """The declared agent, or what holds for unknown ones."""
+        return self.agents.get(name, self.unknown)

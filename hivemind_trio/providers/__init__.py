@@ -1,0 +1,1 @@
+"""What providers' bytes mean: one dialect each."""

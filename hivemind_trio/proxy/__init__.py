@@ -1,0 +1,1 @@
+"""The agents' door: one exchange at a time, as raw ASGI."""

@@ -1,0 +1,1 @@
+"""The virtual world: what providers do, as pure state."""
