@@ -1,0 +1,75 @@
+"""The bounds of one attempt: four deadlines on one cancel scope, of which one is running."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import attrs
+import trio
+
+from hivemind_trio.policy import Timeouts
+
+from ._errors import Stage, UpstreamError, UpstreamErrorKind
+
+_S_PER_NS = 1e-9
+
+
+@final
+@attrs.define(eq=False)
+class Attempt:
+    """How far it has come, and when it has taken too long.
+
+    A cancel scope costs four times what moving its deadline does, so there is one for the whole attempt, the caller's
+    handling of the response included. While the caller handles a piece only `total` runs: a slow agent is not an idle
+    provider.
+    """
+
+    _timeouts: Timeouts
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    stage: Stage = attrs.field(default=Stage.CONNECTING, init=False)
+    _running: UpstreamErrorKind = attrs.field(default=UpstreamErrorKind.CONNECT, init=False)
+    _total_at: float = attrs.field(default=math.inf, init=False)
+
+    def connecting(self) -> None:
+        """The attempt begins."""
+        self._total_at = trio.current_time() + self._timeouts.total_ns * _S_PER_NS
+        self._run(UpstreamErrorKind.CONNECT, self._timeouts.connect_ns)
+
+    def sending(self) -> None:
+        """A connection is there; from here on the request may have been executed."""
+        self.stage = Stage.SENT
+        self._run(UpstreamErrorKind.FIRST_BYTE, self._timeouts.first_byte_ns)
+
+    def headed(self) -> None:
+        """The response's head is there."""
+        self.stage = Stage.HEADED
+        self.handling()
+
+    def reading(self) -> None:
+        """Waiting for the next piece."""
+        self._run(UpstreamErrorKind.IDLE, self._timeouts.idle_ns)
+
+    def handling(self) -> None:
+        """The caller has the piece, and takes as long as it likes within the total."""
+        self._running = UpstreamErrorKind.TOTAL
+        self.scope.deadline = self._total_at
+
+    def overdue(self) -> UpstreamError:
+        """What to raise once the scope has ended the attempt."""
+        words = {
+            UpstreamErrorKind.CONNECT: "no connection in time",
+            UpstreamErrorKind.FIRST_BYTE: "no response head in time",
+            UpstreamErrorKind.IDLE: "the body stopped coming",
+            UpstreamErrorKind.TOTAL: "the attempt took too long",
+        }
+        message = f"{self._running}: {words[self._running]}"
+        return UpstreamError(self._running, message, sent=self.stage is not Stage.CONNECTING)
+
+    def _run(self, kind: UpstreamErrorKind, timeout_ns: int) -> None:
+        at = trio.current_time() + timeout_ns * _S_PER_NS
+        if at < self._total_at:
+            self._running = kind
+            self.scope.deadline = at
+        else:
+            self.handling()

@@ -1,0 +1,108 @@
+"""What can go wrong with one attempt, and the one place where foreign exceptions become that."""
+
+from __future__ import annotations
+
+import ssl
+from enum import Enum, StrEnum, auto
+from typing import final
+
+import h11
+import httpx2
+
+
+class UpstreamErrorKind(StrEnum):
+    """What the provider, or the way to it, did wrong. The names are those of a policy's `retry ... on`."""
+
+    CONNECT = "connect"
+    """No connection: refused, unreachable, an unknown name, or the connect timeout."""
+    TLS = "tls"
+    """The handshake failed: an untrusted certificate, a wrong name, no TLS at all."""
+    RESET = "reset"
+    """The connection ended before a response head, or broke at any time."""
+    FIRST_BYTE = "first-byte"
+    IDLE = "idle"
+    TOTAL = "total"
+    PROTOCOL = "protocol"
+    """What came was not HTTP/1.1, or what was to be sent cannot be said in it."""
+    TRUNCATED = "truncated"
+    """The connection was closed in an orderly way before the body's end."""
+
+
+@final
+class UpstreamError(Exception):
+    """The provider failed this attempt; nothing of it is left open."""
+
+    def __init__(self, kind: UpstreamErrorKind, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.sent = sent
+        """False: the provider has not seen a byte of the request, so it was certainly not executed."""
+        self.message = message
+
+
+class Stage(Enum):
+    """How far an attempt has come."""
+
+    CONNECTING = auto()
+    SENT = auto()
+    """A connection is there and the request is being written, or has been."""
+    HEADED = auto()
+    """The response's head has arrived."""
+
+
+FOREIGN = (OSError, EOFError, h11.ProtocolError, httpx2.TransportError)
+"""What a transport raises; `ssl.SSLError` is an OSError, and EOFError is our own word for an early end."""
+
+
+def translate(error: Exception, stage: Stage) -> UpstreamError:
+    """Say in our words what a transport raised at this stage."""
+    kind = _kind(error, stage)
+    return UpstreamError(kind, f"{kind}: {_innermost(error)}", sent=stage is not Stage.CONNECTING)
+
+
+def _kind(error: Exception, stage: Stage) -> UpstreamErrorKind:
+    early_end = UpstreamErrorKind.TRUNCATED if stage is Stage.HEADED else UpstreamErrorKind.RESET
+    if isinstance(error, httpx2.TransportError):
+        return _kind_of_stock(error, early_end)
+    if isinstance(error, (EOFError, ssl.SSLEOFError)) and stage is not Stage.CONNECTING:
+        return early_end
+    if isinstance(error, ssl.SSLError):
+        return UpstreamErrorKind.TLS if stage is Stage.CONNECTING else UpstreamErrorKind.RESET
+    if isinstance(error, OSError):
+        return UpstreamErrorKind.CONNECT if stage is Stage.CONNECTING else UpstreamErrorKind.RESET
+    return UpstreamErrorKind.PROTOCOL
+
+
+def _kind_of_stock(error: httpx2.TransportError, early_end: UpstreamErrorKind) -> UpstreamErrorKind:
+    match error:
+        case httpx2.ConnectError() | httpx2.ProxyError() | httpx2.UnsupportedProtocol():
+            broken_tls = any(isinstance(cause, ssl.SSLError) for cause in _causes(error))
+            return UpstreamErrorKind.TLS if broken_tls else UpstreamErrorKind.CONNECT
+        case httpx2.RemoteProtocolError():
+            # An early end has no type of its own there. The words are h11's and httpcore2's; tests/upstream holds them.
+            words = str(error)
+            if "closed connection" in words or "disconnected" in words:
+                return early_end
+            return UpstreamErrorKind.PROTOCOL
+        case httpx2.LocalProtocolError():
+            return UpstreamErrorKind.PROTOCOL
+        case _:
+            return UpstreamErrorKind.RESET
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and what it was raised from, outermost first."""
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or (link.exceptions[0] if isinstance(link, BaseExceptionGroup) else None)
+    return chain
+
+
+def _innermost(error: Exception) -> str:
+    # Trio's "all attempts to connect to HOST:PORT failed" says where, its first cause says why.
+    chain = [str(cause) for cause in _causes(error) if not isinstance(cause, BaseExceptionGroup) and str(cause)]
+    if not chain:
+        return type(error).__name__
+    return chain[0] if chain[-1] == chain[0] else f"{chain[0]} ({chain[-1]})"

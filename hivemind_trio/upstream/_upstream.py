@@ -1,0 +1,114 @@
+"""Requests to providers: bounded in time, byte for byte, and with one kind of error."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Self, final
+
+import attrs
+import httpx2
+
+from hivemind_trio.policy import Timeouts
+
+from ._attempt import Attempt
+from ._errors import FOREIGN, Stage, UpstreamError, UpstreamErrorKind, translate
+from ._exchange import Exchange
+from ._outgoing import Headers, Outgoing, parse_base
+from ._pool import PoolTransport
+from ._stock import begin_stock
+
+
+@final
+@attrs.define(eq=False)
+class UpstreamResponse:
+    """A response whose head has come. Iterate over it for the body, once."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    """In the order, in the case and as often as they came. Hop-by-hop headers included."""
+    _exchange: Exchange
+    _attempt: Attempt
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """The next piece as soon as it has come: transfer-coding undone, content-encoding not."""
+        self._attempt.reading()
+        try:
+            piece = await self._exchange.receive()
+        except FOREIGN as exc:
+            raise translate(exc, Stage.HEADED) from exc
+        self._attempt.handling()
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+
+@final
+class Upstream:
+    """The way to all providers, over a transport of ours or of httpx2's."""
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
+        self._transport = transport
+
+    @asynccontextmanager
+    async def send(
+        self,
+        *,
+        base: str,
+        method: str,
+        target: bytes,
+        headers: Headers,
+        body: bytes,
+        timeouts: Timeouts,
+    ) -> AsyncIterator[UpstreamResponse]:
+        """Send one request; the context is the response, and leaving it ends the exchange, read or not.
+
+        Args:
+            base: An absolute URL; its path is put before the target as it stands.
+            target: Path and query as the provider shall see them, not a byte changed.
+            headers: End-to-end headers only. `Host` and `Content-Length` are set here.
+            timeouts: `connect` until there is a connection, `first-byte` from then until the response's head,
+                `idle` for each wait between pieces, `total` for all of it and what the caller does within the context.
+
+        Raises:
+            UpstreamError: And nothing else that has to do with the provider. A deadline ends what the caller does
+                within the context and becomes an error when the context is left, so catch it outside.
+        """
+        attempt = Attempt(timeouts)
+        attempt.connecting()
+        with attempt.scope:
+            exchange = await self._begin(base, method, target, headers, body, attempt)
+            attempt.headed()
+            try:
+                yield UpstreamResponse(exchange.status, exchange.headers, exchange, attempt)
+            finally:
+                await exchange.aclose()
+        if attempt.scope.cancelled_caught:
+            raise attempt.overdue()
+
+    def close_origin(self, base: str) -> None:
+        """Close idle connections to a provider that is gone. The stock transport's close when they expire."""
+        if isinstance(self._transport, PoolTransport):
+            self._transport.close_origin(base)
+
+    async def aclose(self) -> None:
+        """Close the transport."""
+        await self._transport.aclose()
+
+    async def _begin(
+        self, base: str, method: str, target: bytes, headers: Headers, body: bytes, attempt: Attempt
+    ) -> Exchange:
+        try:
+            place = parse_base(base)
+        except ValueError as exc:
+            raise UpstreamError(UpstreamErrorKind.CONNECT, f"connect: {exc}", sent=False) from exc
+        outgoing = Outgoing(place, method.encode(), place.prefix + target, headers, body)
+        try:
+            if isinstance(self._transport, PoolTransport):
+                return await self._transport.begin(outgoing, attempt)
+            return await begin_stock(self._transport, outgoing, attempt)
+        except FOREIGN as exc:
+            raise translate(exc, attempt.stage) from exc
