@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import final
+from typing import Final, final
 
 import attrs
 import trio
@@ -12,7 +12,11 @@ from hivemind_trio.policy import Timeouts
 
 from ._errors import Stage, UpstreamError, UpstreamErrorKind
 
-_S_PER_NS = 1e-9
+_S_PER_NS: Final = 1e-9
+_A_YEAR_NS: Final = 365 * 86_400 * 1_000_000_000
+
+UNBOUNDED: Final = Timeouts(connect_ns=_A_YEAR_NS, first_byte_ns=_A_YEAR_NS, idle_ns=_A_YEAR_NS, total_ns=_A_YEAR_NS)
+"""For who bounds it otherwise."""
 
 
 @final

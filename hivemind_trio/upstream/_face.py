@@ -12,7 +12,7 @@ import trio
 
 from hivemind_trio.policy import Timeouts
 
-from ._attempt import Attempt
+from ._attempt import UNBOUNDED, Attempt
 from ._errors import FOREIGN, Stage, UpstreamError, UpstreamErrorKind, translate
 from ._exchange import PooledExchange
 from ._outgoing import Base, Outgoing, origin_of
@@ -21,7 +21,6 @@ Begin: TypeAlias = Callable[[Outgoing, Attempt], Awaitable[PooledExchange]]
 
 _OURS: Final = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection", b"upgrade"})
 _NS_PER_S: Final = 1_000_000_000
-_A_YEAR_NS: Final = 365 * 86_400 * _NS_PER_S
 
 _AS_HTTPX2: Final[Mapping[UpstreamErrorKind, type[httpx2.TransportError]]] = {
     UpstreamErrorKind.CONNECT: httpx2.ConnectError,
@@ -38,10 +37,9 @@ _AS_HTTPX2: Final[Mapping[UpstreamErrorKind, type[httpx2.TransportError]]] = {
 async def answer(request: httpx2.Request, begin: Begin) -> httpx2.Response:
     """Run httpx2's request through the pool, one way in for two kinds of caller."""
     assert isinstance(request.stream, httpx2.AsyncByteStream)
+    authority = request.headers.get("host", "").encode() or request.url.netloc
     outgoing = Outgoing(
-        base=Base(
-            origin_of(request.url), request.headers.get("host", "").encode() or request.url.netloc, b"", request.url
-        ),
+        base=Base(origin_of(request.url), authority, b"", request.url),
         method=request.method.encode(),
         target=request.extensions.get("target", request.url.raw_path),
         headers=[(name, value) for name, value in request.headers.raw if name.lower() not in _OURS],
@@ -91,12 +89,11 @@ class _BodyStream(httpx2.AsyncByteStream):
 
 
 def _timeouts(connect_s: float | None, read_s: float | None) -> Timeouts:
-    read_ns = _A_YEAR_NS if read_s is None else int(read_s * _NS_PER_S)
-    return Timeouts(
-        connect_ns=_A_YEAR_NS if connect_s is None else int(connect_s * _NS_PER_S),
+    read_ns = UNBOUNDED.first_byte_ns if read_s is None else int(read_s * _NS_PER_S)
+    return attrs.evolve(
+        UNBOUNDED,
+        connect_ns=UNBOUNDED.connect_ns if connect_s is None else int(connect_s * _NS_PER_S),
         first_byte_ns=read_ns,
-        idle_ns=read_ns,
-        total_ns=_A_YEAR_NS,
     )
 
 

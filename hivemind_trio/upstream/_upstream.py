@@ -11,7 +11,7 @@ import httpx2
 
 from hivemind_trio.policy import Timeouts
 
-from ._attempt import Attempt
+from ._attempt import UNBOUNDED, Attempt
 from ._errors import FOREIGN, Stage, UpstreamError, UpstreamErrorKind, translate
 from ._exchange import Exchange
 from ._outgoing import Headers, Outgoing, parse_base
@@ -62,7 +62,7 @@ class Upstream:
         target: bytes,
         headers: Headers,
         body: bytes,
-        timeouts: Timeouts,
+        timeouts: Timeouts = UNBOUNDED,
     ) -> AsyncIterator[UpstreamResponse]:
         """Send one request; the context is the response, and leaving it ends the exchange, read or not.
 
@@ -71,7 +71,7 @@ class Upstream:
             target: Path and query as the provider shall see them, not a byte changed.
             headers: End-to-end headers only. `Host` and `Content-Length` are set here.
             timeouts: `connect` until there is a connection, `first-byte` from then until the response's head,
-                `idle` for each wait between pieces, `total` for all of it and what the caller does within the context.
+                `idle` for each wait between pieces, `total` for all of it and what the caller does within the context. Without them the caller sees to it that it ends.
 
         Raises:
             UpstreamError: And nothing else that has to do with the provider. A deadline ends what the caller does
@@ -105,6 +105,8 @@ class Upstream:
             place = parse_base(base)
         except ValueError as exc:
             raise UpstreamError(UpstreamErrorKind.CONNECT, f"connect: {exc}", sent=False) from exc
+        if not target.startswith(b"/"):
+            raise UpstreamError(UpstreamErrorKind.PROTOCOL, "protocol: a target begins with `/`", sent=False)
         outgoing = Outgoing(place, method.encode(), place.prefix + target, headers, body)
         try:
             if isinstance(self._transport, PoolTransport):
