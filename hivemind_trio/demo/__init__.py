@@ -1,1 +1,6 @@
-"""`hivemind-trio demo`: the incident, with and without the proxy, on real sockets."""
+"""The simulated provider behind a socket, and the demonstration that uses it."""
+
+from ._provider import INSTANT as INSTANT
+from ._provider import SimulatedProvider as SimulatedProvider
+from ._reply import Reply as Reply
+from ._reply import Seen as Seen
