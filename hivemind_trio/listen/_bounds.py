@@ -1,0 +1,47 @@
+"""What one client may take from the listener before it is told no, or hung up on."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import attrs
+
+_S: Final = 1_000_000_000
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Bounds:
+    """Every bound of the agents' door that concerns bytes, sockets and time; times are nanoseconds."""
+
+    header_bytes: int = 64 * 1024
+    """Of one request's head; beyond it 431. Agents send long tokens and traces, but nobody sends 64 KiB of them."""
+
+    header_ns: int = 30 * _S
+    """From the first byte of a request to the end of its head (slow loris); then 408."""
+
+    body_idle_ns: int = 60 * _S
+    """Between two pieces of a request's body, counted only while we are willing to read it; then 408."""
+
+    body_buffer_bytes: int = 256 * 1024
+    """Body kept for an app that does not ask for it, and bytes of a next request sent ahead of time. Beyond it the
+    socket is not read, so that a hang-up is then noticed only when the app reads or writes."""
+
+    write_patience_ns: int = 60 * _S
+    """For each 64 KiB that a client does not take from us. Then the connection is reset."""
+
+    connections: int = 4096
+    """At most. At the bound an idle connection makes room; if none is idle, new ones wait in the kernel's backlog."""
+
+    keep_alive_ns: int = 120 * _S
+    """How long a connection may rest between requests. Longer than the 90 s of Go's clients and the few seconds of
+    httpx's and undici's, so that it is the client who lets go: a server that closes first races the next request."""
+
+    linger_bytes: int = 32 * 1024 * 1024
+    """What is still read of a body that was refused early, so that the refusal is not lost to a TCP reset."""
+
+    linger_ns: int = 5 * _S
+    """How long it is still read, and how long a client may take to answer our FIN."""
+
+    streams: int = 100
+    """HTTP/2 streams of one connection at the same time."""

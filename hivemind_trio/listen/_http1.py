@@ -1,0 +1,460 @@
+"""HTTP/1.1, lean: h11 reads the requests, the answers are framed here.
+
+Hypercorn's H11Protocol makes three shielded writes, a memory channel and a timer task of every exchange. This one makes
+a task for the app and nothing else: the body waits in a list, one task at most is parked in `receive()`, every deadline
+is the reader's. A WebSocket handshake is handed to Hypercorn's own code with the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import Any, Final, Protocol, final
+from urllib.parse import unquote
+
+import h11
+import trio
+from hypercorn.events import Closed, Event, RawData
+from hypercorn.protocol.h11 import H2ProtocolAssumedError, H11Protocol
+
+from ._asgi import App, Message
+from ._bounds import Bounds
+from ._wire import Wire
+
+_REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
+_BODYLESS: Final = frozenset({204, 304})
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_READ_BY_US: Final = frozenset({b"connection", b"content-length", b"transfer-encoding", b"upgrade"})
+
+
+class Link(Protocol):
+    """What the connection does for its protocol; all of it synchronous."""
+
+    app: App
+    wire: Wire
+    bounds: Bounds
+
+    @property
+    def closing(self) -> bool:
+        """No further request is wanted: we are draining."""
+
+    def within(self, limit_ns: int | None) -> None:
+        """The peer's next bytes are due within that time; None: whenever it likes."""
+
+    def rest(self) -> None:
+        """Nothing is in progress: the connection may be closed without loss."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def finish(self) -> None:
+        """Say FIN, and read on for a while, so that what was said reaches a peer that is still sending."""
+
+    def report(self, error: BaseException) -> None: ...
+
+    def start(self, run: Callable[..., Any], *args: object) -> None:
+        """In the connection's nursery."""
+
+
+class Framing(Enum):
+    NONE = auto()
+    LENGTH = auto()
+    CHUNKED = auto()
+    CLOSE = auto()
+
+
+@final
+class Exchange:
+    """One request and its answer, as the ASGI app sees them."""
+
+    def __init__(self, owner: Http1, link: Link, scope: dict[str, Any], *, expects: bool, keep: bool) -> None:
+        self.expects = expects  # the client waits for 100 Continue
+        self.keep = keep
+        self.whole = False  # the request's body has arrived
+        self.started = False
+        self.over = False  # answered, refused or aborted: nothing more is sent
+        self.gone = False  # the client hung up
+        self.scope = scope
+        self.buffered = 0
+        self._owner = owner
+        self._link = link
+        self._body: list[bytes] = []
+        self._body_told = False  # the app has had the message with more_body False
+        self._framing = Framing.NONE
+        self._remaining = 0
+        self._hang_up: Callable[[], object] | None = None
+        self._parked: trio.lowlevel.Task | None = None
+        scope["extensions"] = {"hivemind.on_disconnect": self.on_disconnect, "hivemind.abort": self.abort}
+
+    # -- the reader's side -------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        self.expects = False  # it did not wait after all
+        self._body.append(data)
+        self.buffered += len(data)
+        self._wake()
+
+    def end_of_body(self) -> None:
+        self.whole = True
+        self._wake()
+
+    def hang_up(self) -> None:
+        """The client is gone, or will send no more: Hypercorn and we take half-closing for hanging up."""
+        if self.gone or self.over:
+            return
+        self.gone = True
+        self._wake()
+        if self._hang_up is not None:
+            self._hang_up()
+
+    def end(self) -> None:
+        """Whatever is still said is dropped; whoever still listens hears that it is over."""
+        self.over = True
+        self._wake()
+
+    # -- the app's side ----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        try:
+            await self._link.app(self.scope, self.receive, self.send)
+        except Exception as error:  # noqa: BLE001  # an app's bug ends its own exchange only
+            self._link.report(error)
+        if not self.over and not (self.gone and not self.started):
+            if self.started:
+                self.abort()
+            else:
+                self._owner.refuse(500)
+
+    def on_disconnect(self, hang_up: Callable[[], object]) -> None:
+        self._hang_up = hang_up
+        if self.gone:
+            hang_up()
+
+    def abort(self) -> None:
+        if self.over:
+            return
+        self.end()
+        wire = self._link.wire
+        if self._framing is Framing.CLOSE:
+            wire.reset()  # here a FIN would be the regular end
+        else:
+            wire.write_now(b"")
+            wire.close()
+
+    async def receive(self) -> Message:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            if (self._body or self.whole) and not self._body_told and (self.whole or not self.gone) and not self.over:
+                return self._take()
+            if self.gone or self.over:
+                await trio.lowlevel.checkpoint()
+                return {"type": "http.disconnect"}
+            if self.expects:
+                self.expects = False
+                await self._link.wire.write(_CONTINUE)
+                self._owner.await_body()
+                continue
+            if self._parked is not None:
+                raise trio.BusyResourceError("another task is in receive()")
+            self._parked = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._unpark)
+
+    async def send(self, message: Message) -> None:
+        if self.over:
+            await trio.lowlevel.checkpoint()
+            return
+        await trio.lowlevel.checkpoint_if_cancelled()
+        match message["type"]:
+            case "http.response.body" if self.started:
+                more = message.get("more_body", False)
+                await self._link.wire.write(self._framed(message.get("body", b""), more))
+                if not more and not self.over:
+                    self.end()
+                    self._owner.answered(self)
+            case "http.response.start" if not self.started:
+                head = self._head(message["status"], message.get("headers", ()))
+                self.started = True
+                self._link.wire.hold(head)
+            case kind:
+                raise RuntimeError(f"unexpected ASGI message {kind!r}")
+
+    def _take(self) -> Message:
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body.clear()
+        self._body_told = self.whole
+        if self.buffered:
+            self.buffered = 0
+            self._owner.await_body()
+        return {"type": "http.request", "body": body, "more_body": not self.whole}
+
+    def _head(self, status: int, headers: Any) -> bytes:
+        """Case, order and duplicates as given; only what frames the message is ours."""
+        if not 200 <= status <= 999:
+            raise ValueError(f"not the status of an answer: {status}")
+        lines = [b"HTTP/1.1 %d %b\r\n" % (status, _REASONS.get(status, b""))]
+        length: int | None = None
+        for name, value in headers:
+            match name.lower():
+                case b"connection":
+                    self.keep &= b"close" not in value.lower()
+                    continue
+                case b"transfer-encoding":
+                    continue
+                case b"content-length":
+                    if length is not None and length != int(value):
+                        raise ValueError("two lengths for one answer")
+                    length = int(value)
+                    if status == 204:
+                        continue
+            lines.append(b"%b: %b\r\n" % (name, value))
+
+        if self.scope["method"] == "HEAD" or status in _BODYLESS:
+            self._framing = Framing.NONE
+        elif length is not None:
+            self._framing = Framing.LENGTH
+            self._remaining = length
+        elif self.scope["http_version"] == "1.1":
+            self._framing = Framing.CHUNKED
+            lines.append(b"transfer-encoding: chunked\r\n")
+        else:
+            self._framing = Framing.CLOSE
+
+        # An answer before the end of the request: we shall not wait for the rest to find the next one.
+        self.keep &= self.whole and not self._link.closing
+        if not self.keep:
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
+        head = b"".join(lines)
+        if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
+            raise ValueError("a line break in a header")
+        return head
+
+    def _framed(self, body: bytes, more: bool) -> bytes:
+        match self._framing:
+            case Framing.CHUNKED:
+                chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+                return chunk if more else chunk + b"0\r\n\r\n"
+            case Framing.LENGTH:
+                self._remaining -= len(body)
+                if self._remaining < 0 or (self._remaining and not more):
+                    raise RuntimeError("the body is not as long as content-length said")
+                return body
+            case Framing.NONE:
+                return b""
+            case Framing.CLOSE:
+                return body
+
+    def _wake(self) -> None:
+        if self._parked is not None:
+            trio.lowlevel.reschedule(self._parked)
+            self._parked = None
+
+    def _unpark(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+        self._parked = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+@final
+class Http1(H11Protocol):
+    """The requests of one connection, one after the other."""
+
+    def __init__(self, link: Link, *args: Any) -> None:
+        super().__init__(*args)
+        self._link = link
+        self._exchange: Exchange | None = None
+        self._first = True
+        self._in_head = False
+        self._ahead = 0  # bytes of the next request that came before their time
+        self._switching = False
+        self._websocket = False
+        self._gone = False
+
+    async def handle(self, event: Event) -> None:
+        self._gone |= isinstance(event, Closed)
+        if self._websocket:
+            await super().handle(event)
+            # Hypercorn refuses a handshake without saying that the connection ends.
+            if self.stream is None or self.stream.closed:
+                self._link.finish()
+        elif isinstance(event, RawData):
+            self.feed(event.data)
+        elif isinstance(event, Closed) and self._exchange is not None:
+            self._exchange.hang_up()
+
+    @property
+    def lean(self) -> bool:
+        """`feed` may be called instead of `handle`."""
+        return not self._websocket
+
+    def feed(self, data: bytes) -> None:
+        """What the client sent.
+
+        Raises:
+            H2ProtocolAssumedError: It speaks HTTP/2.
+        """
+        self.connection.receive_data(data)
+        if self._switching:
+            return
+        if self._exchange is None or not self._exchange.whole:
+            self._advance()
+        else:
+            self._ahead += len(data)
+            if self._ahead >= self._link.bounds.body_buffer_bytes:
+                self._link.pause()
+
+    def timed_out(self) -> None:
+        """The client took too long over a head or a body."""
+        self.refuse(408)
+
+    def await_body(self) -> None:
+        """The app has taken what there was, or said that it wants it."""
+        exchange = self._exchange
+        if exchange is not None and not exchange.whole and not exchange.expects:
+            self._link.within(self._link.bounds.body_idle_ns)
+            self._link.resume()
+
+    def answered(self, exchange: Exchange) -> None:
+        """Turn to the next request, of which some or all may be here already."""
+        if self._exchange is not exchange:
+            return
+        self._exchange = None
+        if not exchange.keep or not exchange.whole or self._gone or self._link.closing:
+            self._link.resume()
+            self._link.finish()
+            return
+        ahead = self.connection.trailing_data[0] if self._ahead else b""
+        self._ahead = 0
+        self.connection = self._parser()
+        self._link.rest()
+        self._link.resume()
+        if ahead:
+            self.connection.receive_data(ahead)
+            self._advance()
+
+    def cut_off(self) -> None:
+        """The connection ends now, whatever is in progress."""
+        if self._exchange is not None and self._exchange.started:
+            self._exchange.abort()
+
+    def refuse(self, status: int) -> None:
+        """Answer in the app's place, if it is not too late for that, and end the connection."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None and (exchange.started or exchange.over):
+            exchange.abort()
+            self._link.wire.close()
+            return
+        self._link.wire.write_now(
+            b"HTTP/1.1 %d %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % (status, _REASONS[status])
+        )
+        if exchange is not None:
+            exchange.hang_up()
+            exchange.end()
+        self._link.resume()
+        self._link.finish()
+
+    def _parser(self) -> h11.Connection:
+        return h11.Connection(h11.SERVER, max_incomplete_event_size=self._link.bounds.header_bytes)
+
+    def _advance(self) -> None:
+        while True:
+            try:
+                event = self.connection.next_event()
+            except h11.RemoteProtocolError as error:
+                self.refuse(error.error_status_hint)
+                return
+            if isinstance(event, h11.Request):
+                if not self._begin(event):
+                    return
+            elif isinstance(event, h11.Data) and self._exchange is not None:
+                self._exchange.feed(bytes(event.data))
+            else:
+                break
+
+        exchange = self._exchange
+        if exchange is None:
+            if not self._in_head and self.connection.trailing_data[0]:
+                self._in_head = True
+                self._link.within(self._link.bounds.header_ns)
+        elif isinstance(event, h11.EndOfMessage):
+            exchange.end_of_body()
+            self._link.within(None)
+            self._ahead = len(self.connection.trailing_data[0])
+        elif exchange.expects:
+            self._link.within(None)  # it is our turn
+        elif exchange.buffered >= self._link.bounds.body_buffer_bytes:
+            self._link.within(None)
+            self._link.pause()
+        else:
+            self._link.within(self._link.bounds.body_idle_ns)
+
+    def _begin(self, request: h11.Request) -> bool:
+        """Whether there is more to read for us."""
+        first, self._first = self._first, False
+        self._in_head = False
+        version = request.http_version
+        if version == b"2.0" and first and request.method == b"PRI" and request.target == b"*":
+            raise H2ProtocolAssumedError(b"PRI * HTTP/2.0\r\n\r\n" + self.connection.trailing_data[0])
+        if version not in (b"1.1", b"1.0"):
+            self.refuse(505)
+            return False
+
+        connection, upgrade, framings, size = b"", b"", set(), len(request.target)
+        headers = []
+        for raw, value in request.headers.raw_items():
+            name = raw.lower()
+            headers.append((name, value))
+            size += len(name) + len(value)
+            if name in _READ_BY_US:
+                if name == b"connection":
+                    connection += b"," + value.lower()
+                elif name == b"upgrade":
+                    upgrade = value.lower()
+                else:
+                    framings.add(name)
+        if size > self._link.bounds.header_bytes:
+            self.refuse(431)
+            return False
+        if len(framings) > 1:
+            # Whoever sends both a length and chunks hopes that two servers in a row believe different ones.
+            self.refuse(400)
+            return False
+        tokens = [token.strip() for token in connection.split(b",")] if connection else []
+        if upgrade == b"websocket" and b"upgrade" in tokens and request.method == b"GET":
+            self._switching = True
+            self._link.within(None)
+            self._link.start(self._switch, request)
+            return False
+
+        path, _, query = request.target.partition(b"?")
+        exchange = self._exchange = Exchange(
+            self,
+            self._link,
+            {
+                "type": "http",
+                "asgi": {"spec_version": "2.1", "version": "3.0"},
+                "http_version": version.decode("ascii"),
+                "method": request.method.decode("ascii").upper(),
+                "scheme": "http",
+                "path": unquote(path.decode("ascii")),
+                "raw_path": path,
+                "query_string": query,
+                "root_path": "",
+                "headers": headers,
+                "client": self.client,
+                "server": self.server,
+                "state": {},
+            },
+            expects=self.connection.they_are_waiting_for_100_continue,
+            keep=version == b"1.1" and b"close" not in tokens,
+        )
+        self._link.start(exchange.run)
+        return True
+
+    async def _switch(self, request: h11.Request) -> None:
+        """Leave the connection to Hypercorn's WebSocket."""
+        await self._create_stream(request)
+        self._switching = False
+        self._websocket = True
+        await self.handle(RawData(b""))

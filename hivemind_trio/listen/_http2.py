@@ -1,0 +1,244 @@
+"""HTTP/2 and WebSocket apps: Hypercorn's protocols, with their task group and three of their faults mended.
+
+- DATA for a stream that was answered early raised KeyError and ended everything: it is read, bounded, and dropped.
+- A body was acknowledged before the app had taken it, or blocked every other stream: here the stream's window is the
+  bound, opened again as the app reads.
+- An app that crashes or stops half-way left the stream open for ever: it is reset.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from math import inf
+from typing import Any, Final, final
+
+import trio
+from h2.errors import ErrorCodes
+from h2.events import DataReceived, StreamReset
+from h2.events import Event as H2Event
+from h2.exceptions import H2Error
+from hypercorn.events import Closed, Event
+from hypercorn.protocol.events import Body
+from hypercorn.protocol.h2 import H2Protocol
+from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
+from hypercorn.protocol.ws_stream import WSStream
+from hypercorn.trio.task_group import TaskGroup
+
+from ._asgi import Message
+from ._http1 import Link
+
+_STREAM_WINDOW: Final = 65_535  # the protocol's default, which we leave
+_WEBSOCKET_MESSAGES: Final = 16
+_RESETS_AT_MOST: Final = 1_000
+"""Of the client's, per connection: CVE-2023-44487, opening and resetting streams as fast as it can."""
+
+
+@final
+class Tasks(TaskGroup):
+    """The tasks of one connection, in its nursery; and what connects an app to Hypercorn's stream objects."""
+
+    def __init__(self, link: Link, nursery: trio.Nursery) -> None:
+        super().__init__()
+        self._nursery = nursery
+        self._link = link
+        self._inboxes: dict[Inbox, None] = {}
+        self._gone = False
+
+    async def spawn_app(
+        self, app: object, config: object, scope: Any, send: Callable[[Any], Awaitable[None]]
+    ) -> Callable[[Any], Awaitable[None]]:
+        stream: HTTPStream | WSStream = send.__self__  # type: ignore[attr-defined]  # Hypercorn passes its bound app_send
+        inbox = Inbox(inf if scope["type"] == "http" else _WEBSOCKET_MESSAGES)
+        self._inboxes[inbox] = None
+        if self._gone:
+            inbox.hang_up()
+        self.spawn(self._run, stream, dict(scope), inbox, send)
+        return inbox.put
+
+    def hang_up(self) -> None:
+        """The connection is over: also tell those whom Hypercorn forgot."""
+        self._gone = True
+        for inbox in self._inboxes:
+            inbox.hang_up()
+
+    async def _run(
+        self, stream: HTTPStream | WSStream, scope: Any, inbox: Inbox, send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        protocol = stream.send.__self__  # type: ignore[attr-defined]  # the protocol's bound stream_send
+        http2 = protocol if isinstance(protocol, Http2) else None
+
+        def abort() -> None:
+            if http2 is None:
+                self._link.wire.reset()
+            elif stream.stream_id in http2.streams:
+                http2.reset(stream.stream_id)
+
+        async def receive() -> Message:
+            message = await inbox.take(self._link.bounds.body_idle_ns / 1e9 if http2 is not None else inf)
+            if http2 is not None and message.get("body"):
+                await http2.taken(stream.stream_id, len(message["body"]))
+            return message
+
+        async def send_patiently(message: Message) -> None:
+            # Bytes are bounded by the wire's patience, a stream's flow-control window by this one.
+            with trio.move_on_after(self._link.bounds.write_patience_ns / 1e9) as patience:
+                await send(message)
+            if patience.cancelled_caught:
+                abort()
+
+        scope["extensions"] = {
+            **scope["extensions"],
+            "hivemind.on_disconnect": inbox.on_disconnect,
+            "hivemind.abort": abort,
+        }
+        try:
+            await self._link.app(scope, receive, send_patiently)
+        except Exception as error:  # noqa: BLE001  # an app's bug ends its own stream only
+            self._link.report(error)
+        finally:
+            untaken = inbox.end()
+            del self._inboxes[inbox]
+        if isinstance(stream, HTTPStream) and stream.state is ASGIHTTPState.RESPONSE:
+            abort()  # half an answer
+        with trio.move_on_after(self._link.bounds.write_patience_ns / 1e9):
+            await send(None)  # Hypercorn answers in the app's place where it did not
+        if http2 is not None and untaken:
+            await http2.taken(stream.stream_id, untaken)
+
+
+@final
+class Inbox:
+    """What an app has still to receive. Putting waits while it is full, unless the app has ended."""
+
+    def __init__(self, messages_at_most: float) -> None:
+        self._bound = messages_at_most
+        self._messages: deque[Message] = deque()
+        self._changed = trio.Event()
+        self._ended = False
+        self._whole = False  # the request's body is all here, or there is none
+        self._gone: Message | None = None
+        self._hang_up: Callable[[], object] | None = None
+
+    async def put(self, message: Message) -> None:
+        while len(self._messages) >= self._bound and not self._ended and self._gone is None:
+            await self._changed.wait()
+        if self._ended:
+            return
+        if message["type"].endswith(".disconnect"):
+            self.hang_up(message)
+        else:
+            self._messages.append(message)
+            self._whole = not message.get("more_body")
+            self._change()
+
+    def hang_up(self, message: Message | None = None) -> None:
+        if self._gone is None and not self._ended:
+            self._gone = message or {"type": "http.disconnect"}
+            self._change()
+            if self._hang_up is not None:
+                self._hang_up()
+
+    def on_disconnect(self, hang_up: Callable[[], object]) -> None:
+        self._hang_up = hang_up
+        if self._gone is not None:
+            hang_up()
+
+    async def take(self, patience_s: float) -> Message:
+        """The next message; a body that stands still for longer than that counts as a hang-up."""
+        await trio.lowlevel.checkpoint()
+        with trio.move_on_after(inf if self._whole else patience_s) as patience:
+            while not self._messages and self._gone is None:
+                await self._changed.wait()
+        if patience.cancelled_caught:
+            self.hang_up()
+        if not self._messages:
+            assert self._gone is not None
+            return self._gone
+        message = self._messages.popleft()
+        self._change()
+        return message
+
+    def end(self) -> int:
+        """Nobody receives any more; the bytes of body that nobody took."""
+        self._ended = True
+        self._change()
+        return sum(len(message.get("body", b"")) for message in self._messages)
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+@final
+class Http2(H2Protocol):
+    def __init__(self, link: Link, *args: Any) -> None:
+        super().__init__(*args)
+        self._link = link
+        self._late_bytes = 0
+        self._resets = 0
+
+    async def initiate(self, headers: Any = None, settings: bytes | None = None) -> None:
+        # The connection's window must not be what a stream waits for because another one's app does not read.
+        await super().initiate(headers, settings)
+        self.connection.increment_flow_control_window(self._link.bounds.streams * _STREAM_WINDOW)
+        await self._flush()
+
+    async def handle(self, event: Event) -> None:
+        await super().handle(event)
+        if isinstance(event, Closed):
+            for buffer in list(self.stream_buffers.values()):
+                await buffer.close()  # else whoever waits for it to drain waits for ever
+
+    def reset(self, stream_id: int) -> None:
+        """RST_STREAM: what was said on it is not a whole answer."""
+        self.streams.pop(stream_id).closed = True
+        with suppress(H2Error):
+            self.connection.reset_stream(stream_id, ErrorCodes.INTERNAL_ERROR)
+        self.task_group.spawn(self._after_reset, stream_id)
+
+    async def taken(self, stream_id: int, body_bytes: int) -> None:
+        """Open the windows by what an app has read."""
+        with suppress(H2Error):
+            self.connection.acknowledge_received_data(body_bytes, stream_id)
+        await self._flush()
+
+    async def _after_reset(self, stream_id: int) -> None:
+        await self._flush()
+        if (buffer := self.stream_buffers.get(stream_id)) is not None:
+            await buffer.close()
+            await self._window_updated(stream_id)  # the sending task notices and forgets the stream
+
+    async def _handle_events(self, events: list[H2Event]) -> None:
+        rest: list[H2Event] = []
+        for event in events:
+            if isinstance(event, DataReceived):
+                await super()._handle_events(rest)
+                rest = []
+                await self._data(event)
+            else:
+                rest.append(event)
+                if isinstance(event, StreamReset):
+                    self._resets += 1
+        await super()._handle_events(rest)
+        if self._resets > _RESETS_AT_MOST:
+            await self.send(Closed())
+
+    async def _data(self, event: DataReceived) -> None:
+        stream = self.streams.get(event.stream_id)
+        padding = event.flow_controlled_length - len(event.data)
+        if stream is None:
+            self._late_bytes += event.flow_controlled_length
+            if self._late_bytes > self._link.bounds.linger_bytes:
+                with suppress(H2Error):
+                    self.connection.reset_stream(event.stream_id, ErrorCodes.NO_ERROR)
+            padding = event.flow_controlled_length
+        elif isinstance(stream, HTTPStream):
+            if event.data:
+                await stream.handle(Body(stream_id=event.stream_id, data=event.data))
+        else:
+            await stream.handle(Body(stream_id=event.stream_id, data=event.data))
+            padding = event.flow_controlled_length
+        if padding:
+            await self.taken(event.stream_id, padding)

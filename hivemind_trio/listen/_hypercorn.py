@@ -1,0 +1,211 @@
+"""One accepted connection: Hypercorn's Trio TCPServer, isolated from the others.
+
+This file, `_http1.py` (its H11Protocol) and `_http2.py` (its H2Protocol and TaskGroup) are all that knows Hypercorn.
+They lean on names that Hypercorn does not promise, which is why `pyproject.toml` pins the minor version and
+`tests/listen/test_pin.py` lists them. What differs from the stock worker, and why:
+
+- an exception ends its own connection and is reported, where any could end the server;
+- writes can be cancelled and are bounded, where they were shielded for as long as a client liked;
+- every deadline is on the one read, where each request started and cancelled a timer task;
+- an answer to a request that was not read to its end is followed by FIN and a bounded reading on, where tasks leaked
+  and the client was reset before it could read the refusal;
+- no upgrade to h2c. HTTP/2 by prior knowledge works.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol, final
+
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol.h11 import H2ProtocolAssumedError
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
+from hypercorn.utils import parse_socket_addr
+
+from ._asgi import App
+from ._bounds import Bounds
+from ._http1 import Http1
+from ._http2 import Http2, Tasks
+from ._wire import Flusher, Wire
+
+
+def config_for(bounds: Bounds) -> Config:
+    """As transparent as a proxy must be: no header of Hypercorn's own, no access log, no limit on requests."""
+    config = Config()
+    config.include_date_header = False
+    config.include_server_header = False
+    config.accesslog = None
+    config.errorlog = None
+    config.h11_max_incomplete_size = bounds.header_bytes
+    config.h2_max_header_list_size = bounds.header_bytes
+    config.h2_max_concurrent_streams = bounds.streams
+    config.keep_alive_max_requests = 2**62
+    return config
+
+
+class House(Protocol):
+    """What a connection needs of its listener."""
+
+    app: App
+    bounds: Bounds
+    config: Config
+    context: WorkerContext
+    flusher: Flusher
+    closing: bool
+
+    def report(self, line: str, error: BaseException) -> None: ...
+
+    def rested(self) -> None:
+        """A connection has come to rest, and could make room for another."""
+
+
+@final
+class Connection(TCPServer):
+    """Reads, keeps the time, and hands bytes to a protocol."""
+
+    def __init__(self, house: House, sock: socket.socket) -> None:
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))  # sets TCP_NODELAY
+        super().__init__(ASGIWrapper(house.app), house.config, house.context, ConnectionState({}), stream)  # type: ignore[arg-type]  # our ASGI types are looser
+        self.app: Any = house.app
+        self.bounds = house.bounds
+        self.resting = False
+        self.wire = Wire(sock, house.bounds.write_patience_ns / 1e9, house.flusher, self._closed)
+        self._house = house
+        self._peer = "a client"
+        self._nursery: trio.Nursery
+        self._reading = trio.CancelScope()
+        self._resumed: trio.Event | None = None
+        self._lingering = False
+        self._linger_bytes_left = house.bounds.linger_bytes
+        self._http: Http1 | Http2 | None = None  # None until we know whom we talk to
+
+    async def run(self) -> None:
+        """Until the connection has ended and every app on it too. Raises nothing but cancellation."""
+        try:
+            client = parse_socket_addr(self.stream.socket.family, self.stream.socket.getpeername())
+            server = parse_socket_addr(self.stream.socket.family, self.stream.socket.getsockname())
+            self._peer = "{}:{}".format(*client) if client else self._peer
+            async with trio.open_nursery() as self._nursery:
+                tasks = Tasks(self, self._nursery)
+                self._arguments = (
+                    self.app, self.config, self.context, tasks, self.state, False, client, server, self.protocol_send,
+                )  # fmt: skip
+                self._http = Http1(self, *self._arguments)
+                self.rest()
+                await self._read_data()
+                await self._http.handle(Closed())
+                tasks.hang_up()
+        except* OSError:
+            pass  # it was gone before we looked
+        except* Exception as errors:  # noqa: BLE001  # this is the isolation
+            self.report(errors)
+        finally:
+            if isinstance(self._http, Http1):
+                self._http.cut_off()
+            self.wire.close()
+
+    def close_if_resting(self) -> None:
+        if self.resting:
+            self.wire.close()
+
+    # -- for the protocols (Link) ------------------------------------------------------------------------------------
+
+    @property
+    def closing(self) -> bool:
+        return self._house.closing
+
+    def within(self, limit_ns: int | None) -> None:
+        self.resting = False
+        self._reading.deadline = trio.current_time() + limit_ns / 1e9 if limit_ns is not None else float("inf")
+
+    def rest(self) -> None:
+        self.within(self.bounds.keep_alive_ns)
+        self.resting = True
+        if self.closing:
+            self.finish()
+        else:
+            self._house.rested()
+
+    def pause(self) -> None:
+        if self._resumed is None:
+            self._resumed = trio.Event()
+
+    def resume(self) -> None:
+        if self._resumed is not None:
+            self._resumed.set()
+            self._resumed = None
+
+    def finish(self) -> None:
+        if not self._lingering:
+            self.wire.finish()
+            self._lingering = True
+            self.resume()
+            self.within(self.bounds.linger_ns)
+
+    def report(self, error: BaseException) -> None:
+        root = error
+        while isinstance(root, BaseExceptionGroup):
+            root = root.exceptions[0]
+        self._house.report(f"connection from {self._peer}: {type(root).__name__}: {root}", error)
+
+    def start(self, run: Callable[..., Any], *args: object) -> None:
+        self._nursery.start_soon(run, *args)
+
+    # -- for Hypercorn -----------------------------------------------------------------------------------------------
+
+    async def protocol_send(self, event: Event) -> None:
+        match event:
+            case RawData():
+                await self.wire.write(event.data)
+            case Closed():
+                self.finish()
+                if self._http is not None:
+                    await self._http.handle(Closed())
+            case Updated(idle=True):
+                self.rest()
+            case Updated():
+                self.within(None)
+
+    # -- the reader --------------------------------------------------------------------------------------------------
+
+    async def _read_data(self) -> None:
+        while not self.wire.closed:
+            with trio.CancelScope(deadline=self._reading.deadline) as self._reading:
+                await self._read()
+                return
+            if self.wire.closed or self.resting or self._lingering or not isinstance(self._http, Http1):
+                return
+            self._http.timed_out()
+
+    async def _read(self) -> None:
+        """Until the peer is done, we are, or (by cancellation) it took too long."""
+        while True:
+            while self._resumed is not None:
+                await self._resumed.wait()
+            data = await self.wire.read()
+            if not data:
+                return
+            if self._lingering:
+                self._linger_bytes_left -= len(data)
+                if self._linger_bytes_left < 0:
+                    return
+            elif isinstance(http := self._http, Http1) and http.lean:
+                try:
+                    http.feed(data)
+                except H2ProtocolAssumedError as assumed:
+                    self._http = Http2(self, *self._arguments)
+                    await self._http.initiate()
+                    await self._http.handle(RawData(assumed.data))
+            elif http is not None:
+                await http.handle(RawData(data))
+            del data  # else 64 KiB stay with every connection that waits
+
+    def _closed(self) -> None:
+        """The wire was closed under a reader that may be waiting for something else."""
+        self._reading.cancel()

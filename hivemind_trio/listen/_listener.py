@@ -1,0 +1,148 @@
+"""Accepting, counting and letting go of connections."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import Final, final
+
+import trio
+from hypercorn.trio.worker_context import WorkerContext
+
+from ._asgi import App
+from ._bounds import Bounds
+from ._hypercorn import Connection, config_for
+from ._wire import Flusher
+
+_OUT_OF_SOMETHING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_BREATH_S: Final = 0.1
+
+
+def log(line: str, error: BaseException) -> None:
+    logging.getLogger(__name__).error(line, exc_info=error)
+
+
+@final
+class Listener:
+    """Serves a raw ASGI 3 app; scopes are `http` and `websocket`, never `lifespan`.
+
+    Besides what ASGI says, `scope["extensions"]` has
+
+    - `hivemind.on_disconnect`: give it a synchronous callable such as `cancel_scope.cancel`. It is called once, when
+      the client hangs up before the answer is complete; at once if it already has. Cheaper than a task in `receive()`.
+    - `hivemind.abort`: call it to end an answer so that no client takes it for complete.
+
+    An app that raises, or returns before its answer is complete, has the same effect: 500 if nothing was sent.
+
+    Args:
+        app: The ASGI app.
+        bounds: What one client may take.
+        report: Given one line and the exception, when a connection or the app on it failed. It must not raise.
+    """
+
+    def __init__(
+        self, app: App, bounds: Bounds | None = None, report: Callable[[str, BaseException], None] = log
+    ) -> None:
+        self.app = app
+        self.bounds = bounds or Bounds()
+        self.closing = False
+        self.report = report
+        self.config = config_for(self.bounds)
+        self.context = WorkerContext(None)
+        self.flusher: Flusher
+        self._sockets: Sequence[socket.socket] = ()
+        self._connections: dict[Connection, None] = {}  # in the order of their arrival
+        self._room: trio.Event | None = None  # somebody waits for a connection to end or to come to rest
+
+    @property
+    def connections(self) -> int:
+        """How many there are, resting ones included."""
+        return len(self._connections)
+
+    async def run(
+        self, sockets: Sequence[socket.socket], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve what `bind` returned, until cancelled, or until `stop_accepting` was called and all have gone.
+
+        Being cancelled ends every connection at once, whatever its client does or does not do.
+        """
+        self._sockets = sockets
+        for sock in sockets:
+            sock.setblocking(False)
+        try:
+            async with trio.open_nursery() as helpers:
+                self.flusher = Flusher(helpers)
+                helpers.start_soon(self.flusher.run)
+                async with trio.open_nursery() as nursery:
+                    for sock in sockets:
+                        nursery.start_soon(self._accept_all, sock, nursery)
+                    task_status.started()
+                helpers.cancel_scope.cancel()
+        finally:
+            self._close_sockets()
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets and what rests; what is in progress is answered with `connection: close`."""
+        self.closing = True
+        self.context.terminated._event.set()  # type: ignore[attr-defined]  # Hypercorn's wrapper has only a coroutine, which waits for nothing
+        self._close_sockets()
+        self.close_idle()
+        self.rested()
+
+    def close_idle(self) -> None:
+        """Close the connections on which nothing is in progress."""
+        for connection in list(self._connections):
+            connection.close_if_resting()
+
+    def rested(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
+    def _close_sockets(self) -> None:
+        for sock in self._sockets:
+            if sock.fileno() != -1:
+                trio.lowlevel.notify_closing(sock)
+                sock.close()
+
+    async def _accept_all(self, sock: socket.socket, nursery: trio.Nursery) -> None:
+        while sock.fileno() != -1:
+            try:
+                await trio.lowlevel.wait_readable(sock)
+                await self._make_room()
+                if sock.fileno() == -1:
+                    return
+                accepted, _ = sock.accept()
+            except trio.ClosedResourceError:
+                return
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                if error.errno in _OUT_OF_SOMETHING:
+                    self.report(f"cannot accept connections: {error.strerror}", error)
+                    self.close_idle()
+                    await trio.sleep(_BREATH_S)
+                continue  # otherwise it was the client who had gone before we looked
+            accepted.setblocking(False)
+            connection = Connection(self, accepted)
+            self._connections[connection] = None
+            nursery.start_soon(self._serve, connection)
+
+    async def _make_room(self) -> None:
+        """Wait until there is room for one more. The longest established of the resting connections has to go."""
+        while len(self._connections) >= self.bounds.connections and not self.closing:
+            self._room = room = self._room or trio.Event()
+            for connection in self._connections:
+                if connection.resting:
+                    connection.close_if_resting()
+                    break
+            await room.wait()
+
+    async def _serve(self, connection: Connection) -> None:
+        try:
+            await connection.run()
+        finally:
+            del self._connections[connection]
+            self.rested()

@@ -1,0 +1,83 @@
+"""Listening sockets of our own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Final
+
+BACKLOG: Final = 1024
+
+# A peer that acknowledges nothing for a minute is gone, whatever TCP's own quarter of an hour says; the same for one
+# that has fallen silent on a connection where nothing is being sent, which is what a queued call looks like.
+_USER_TIMEOUT_MS: Final = 60_000
+_PROBE_AFTER_S: Final = 30
+_PROBE_EVERY_S: Final = 10
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets, one for each address `host` stands for.
+
+    TCP_USER_TIMEOUT and keep-alive probes, where the platform has them, are set here and inherited by what is accepted.
+
+    Args:
+        host: A name or an address of either family.
+        port: 0 takes any free one, the same for all addresses.
+
+    Raises:
+        OSError: The name is unknown, or the address is in use or not ours; the message says which, for an operator.
+    """
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise OSError(error.errno, f"cannot listen on {where}: {error.strerror}") from error
+
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            # The port that the first address was given is asked of the others too: one URL, both families.
+            chosen = port or (sockets[0].getsockname()[1] if sockets else 0)
+            sockets.append(_listening(family, (address[0], chosen, *address[2:])))
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        raise OSError(error.errno, f"cannot listen on {where}: {_explained(error)}") from error
+    return sockets
+
+
+def _listening(family: int, address: tuple[str | int, ...]) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        if os.name == "posix":  # on Windows the option would let a second process steal the port
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (
+            ("TCP_USER_TIMEOUT", _USER_TIMEOUT_MS),
+            ("TCP_KEEPIDLE", _PROBE_AFTER_S),
+            ("TCP_KEEPINTVL", _PROBE_EVERY_S),
+        ):
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _explained(error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "the address is in use; is another proxy running?"
+        case errno.EADDRNOTAVAIL:
+            return "this machine does not have that address"
+        case errno.EACCES:
+            return "not permitted; ports below 1024 usually need privileges"
+        case _:
+            return error.strerror or str(error)

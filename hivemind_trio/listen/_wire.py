@@ -1,0 +1,182 @@
+"""One accepted connection's bytes, without HTTP.
+
+Writing tries the socket first and waits only when the socket is full. Waiting can be cancelled and is bounded; either
+way of giving up leaves half a message behind, so it takes the connection along.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable
+from typing import Final, final
+
+import trio
+
+READ_BYTES: Final = 64 * 1024
+_SLICE_BYTES: Final = 64 * 1024
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+
+@final
+class Wire:
+    """A non-blocking socket that says once that it has closed.
+
+    Args:
+        sock: Accepted, non-blocking; this object closes it.
+        patience_s: For each 64 KiB that the peer does not take.
+        flusher: Sends what was held back and not followed by anything.
+        on_closed: Called once, synchronously, whoever closed it.
+    """
+
+    def __init__(self, sock: socket.socket, patience_s: float, flusher: Flusher, on_closed: Callable[[], None]) -> None:
+        self.closed = False
+        self._sock = sock
+        self._patience_s = patience_s
+        self._flusher = flusher
+        self._on_closed = on_closed
+        self._held = b""
+        self._turn = trio.Lock()
+
+    async def read(self) -> bytes:
+        """The next piece; empty when the peer is done, gone, or we closed."""
+        while not self.closed:
+            try:
+                await trio.lowlevel.wait_readable(self._sock)
+                return self._sock.recv(READ_BYTES)
+            except BlockingIOError:
+                continue
+            except (OSError, trio.ClosedResourceError):
+                break
+        return b""
+
+    def hold(self, data: bytes) -> None:
+        """Send `data` together with the next write if that comes before this task next waits, else by itself."""
+        self._held += data
+        self._flusher.remind(self)
+
+    async def write(self, data: bytes) -> None:
+        """Send everything. Nothing is raised when the peer is gone: who reads is told.
+
+        Not a checkpoint while the socket takes all of it, and no cancellation is noticed before the first attempt:
+        what was serialised for the peer must reach it, or the connection must end.
+        """
+        if self._turn.locked():
+            # Whoever has the turn sends this too. Waiting for its end is only for the sake of back-pressure, and can
+            # be cancelled without harm.
+            self._held += data
+            async with self._turn:
+                return
+        if self._held:
+            data = self._held + data
+            self._held = b""
+        sent = self._send(data)
+        if sent < len(data):
+            self._turn.acquire_nowait()
+            try:
+                await self._write_patiently(memoryview(data)[sent:])
+            finally:
+                self._turn.release()
+
+    def write_now(self, data: bytes) -> None:
+        """Last words: as much as the socket takes, unless somebody is in the middle of a message."""
+        if not self._turn.locked():
+            self._send(self._held + data)
+            self._held = b""
+
+    def flush(self, nursery: trio.Nursery) -> None:
+        """Send what is held back; if the socket is full, in a task of `nursery`."""
+        if not self._held or self.closed:
+            return
+        if not self._turn.locked():
+            self._held = self._held[self._send(self._held) :]
+        if self._held:
+            nursery.start_soon(self.write, b"")
+
+    def finish(self) -> None:
+        """Send FIN. Reading goes on."""
+        if not self.closed:
+            try:
+                self._sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                self.close()  # not connected any more
+
+    def close(self) -> None:
+        """Close; whoever waits on the socket wakes up."""
+        if not self.closed:
+            self.closed = True
+            trio.lowlevel.notify_closing(self._sock)
+            self._sock.close()
+            self._on_closed()
+
+    def reset(self) -> None:
+        """Close so that the peer cannot take it for a clean end, dropping what the kernel still has to send."""
+        if not self.closed:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            self.close()
+
+    def _send(self, data: bytes | memoryview) -> int:
+        if self.closed:
+            return len(data)
+        try:
+            return self._sock.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.close()
+            return len(data)
+
+    async def _write_patiently(self, rest: memoryview) -> None:
+        whole = False
+        try:
+            while (rest or self._held) and not self.closed:
+                if not rest:
+                    rest = memoryview(self._held)
+                    self._held = b""
+                until = max(0, len(rest) - _SLICE_BYTES)
+                with trio.move_on_after(self._patience_s) as patience:
+                    while len(rest) > until and not self.closed:
+                        await trio.lowlevel.wait_writable(self._sock)
+                        rest = rest[self._send(rest) :]
+                if patience.cancelled_caught:
+                    return
+            whole = True
+        except trio.ClosedResourceError:
+            pass
+        finally:
+            if not whole:
+                self.reset()
+
+
+@final
+class Flusher:
+    """One task for all connections that sends heads whose body did not follow at once.
+
+    The head of an answer is held back so that it can share a write with the first piece of the body. If the app does
+    something else first (it waits for its upstream), this task has its turn and the head goes alone.
+    """
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._wires: list[Wire] = []
+        self._parked: trio.lowlevel.Task | None = None
+
+    def remind(self, wire: Wire) -> None:
+        self._wires.append(wire)
+        if self._parked is not None:
+            trio.lowlevel.reschedule(self._parked)
+            self._parked = None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if not self._wires:
+                self._parked = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._unpark)
+            wires, self._wires = self._wires, []
+            for wire in wires:
+                wire.flush(self._nursery)
+
+    def _unpark(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+        self._parked = None
+        return trio.lowlevel.Abort.SUCCEEDED
