@@ -91,12 +91,16 @@ def _kind_of_stock(error: httpx2.TransportError, early_end: UpstreamErrorKind) -
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """The error and what it was raised from, outermost first."""
+    """The error and what it was raised from, outermost first.
+
+    Contexts count as well as causes: httpcore2's pool re-raises `from None`, and the reason is behind that.
+    """
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:
         chain.append(link)
-        link = link.__cause__ or (link.exceptions[0] if isinstance(link, BaseExceptionGroup) else None)
+        first = link.exceptions[0] if isinstance(link, BaseExceptionGroup) else None
+        link = link.__cause__ or link.__context__ or first
     return chain
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Final, TypeAlias, final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Self, TypeAlias, final
 
 import attrs
 import httpx2
@@ -71,18 +71,21 @@ class _BodyStream(httpx2.AsyncByteStream):
     _exchange: PooledExchange
     _read_timeout_s: float | None
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while True:
-            with trio.move_on_after(math.inf if self._read_timeout_s is None else self._read_timeout_s) as scope:
-                try:
-                    piece = await self._exchange.receive()
-                except FOREIGN as exc:
-                    raise _as_httpx2(translate(exc, Stage.HEADED)) from exc
-            if scope.cancelled_caught:
-                raise httpx2.ReadTimeout("the body stopped coming")
-            if not piece:
-                return
-            yield piece
+    # Not a generator: a client that leaves a body early would leave that to the garbage collector.
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        with trio.move_on_after(math.inf if self._read_timeout_s is None else self._read_timeout_s) as scope:
+            try:
+                piece = await self._exchange.receive()
+            except FOREIGN as exc:
+                raise _as_httpx2(translate(exc, Stage.HEADED)) from exc
+        if scope.cancelled_caught:
+            raise httpx2.ReadTimeout("the body stopped coming")
+        if not piece:
+            raise StopAsyncIteration
+        return piece
 
     async def aclose(self) -> None:
         await self._exchange.aclose()

@@ -71,7 +71,8 @@ class Upstream:
             target: Path and query as the provider shall see them, not a byte changed.
             headers: End-to-end headers only. `Host` and `Content-Length` are set here.
             timeouts: `connect` until there is a connection, `first-byte` from then until the response's head,
-                `idle` for each wait between pieces, `total` for all of it and what the caller does within the context. Without them the caller sees to it that it ends.
+                `idle` for each wait between pieces, `total` for all of it and what the caller does within the context.
+                Without them the caller sees to it that it ends.
 
         Raises:
             UpstreamError: And nothing else that has to do with the provider. A deadline ends what the caller does
