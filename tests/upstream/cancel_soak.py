@@ -97,7 +97,7 @@ async def soak(make: Callable[..., httpx2.AsyncBaseTransport], *, runs: int, see
 
         async def caller() -> None:
             for number in numbers:
-                # An exchange takes a few milliseconds among so many: most moments fall into it, some before, some after.
+                # An exchange takes a few milliseconds among so many: most moments fall into it.
                 patience_s = chance.choice((0.001, 0.005, 0.03, 1.0)) * chance.random()
                 way = chance.choice(WAYS)
                 leave_early = chance.random() < 0.1
