@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final, final
 
 import attrs
@@ -30,14 +29,15 @@ class Attempt:
     """
 
     _timeouts: Timeouts
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    scope: trio.CancelScope = attrs.field(init=False)
     stage: Stage = attrs.field(default=Stage.CONNECTING, init=False)
     _running: UpstreamErrorKind = attrs.field(default=UpstreamErrorKind.CONNECT, init=False)
-    _total_at: float = attrs.field(default=math.inf, init=False)
+    _total_at: float = attrs.field(init=False)
 
-    def connecting(self) -> None:
-        """The attempt begins."""
+    def __attrs_post_init__(self) -> None:
+        """The attempt begins: it is connecting."""
         self._total_at = trio.current_time() + self._timeouts.total_ns * _S_PER_NS
+        self.scope = trio.CancelScope(deadline=self._total_at)
         self._run(UpstreamErrorKind.CONNECT, self._timeouts.connect_ns)
 
     def sending(self) -> None:

@@ -34,6 +34,11 @@ class Exchange(Protocol):
     status: int
     headers: list[tuple[bytes, bytes]]
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether `receive` will return without waiting."""
+        ...
+
     async def receive(self) -> bytes:
         """The next piece as it came; empty at the end. Raises what `translate` knows."""
         ...
@@ -99,6 +104,11 @@ class PooledExchange:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether `receive` will return without waiting: a piece is there, or the end."""
+        return bool(self._piece) or self._connection is None
 
     async def receive(self) -> bytes:
         """The next piece as it came; empty at the end. Raises as `request` does, and is closed then too."""

@@ -47,7 +47,6 @@ async def answer(request: httpx2.Request, begin: Begin) -> httpx2.Response:
     )
     timeouts = request.extensions.get("timeout", {})
     attempt = Attempt(_timeouts(timeouts.get("connect"), timeouts.get("read")))
-    attempt.connecting()
     with attempt.scope:
         try:
             exchange = await begin(outgoing, attempt)

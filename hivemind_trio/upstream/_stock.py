@@ -59,6 +59,11 @@ class StockExchange:
     _stream: httpx2.AsyncByteStream
     _pieces: Any  # an async generator, which `AsyncByteStream.__aiter__` is not declared to return
 
+    @property
+    def at_hand(self) -> bool:
+        """Never known here."""
+        return False
+
     async def receive(self) -> bytes:
         """The next piece as it came; empty at the end."""
         async for piece in self._pieces:

@@ -35,12 +35,15 @@ class UpstreamResponse:
 
     async def __anext__(self) -> bytes:
         """The next piece as soon as it has come: transfer-coding undone, content-encoding not."""
-        self._attempt.reading()
+        waits = not self._exchange.at_hand
+        if waits:
+            self._attempt.reading()
         try:
             piece = await self._exchange.receive()
         except FOREIGN as exc:
             raise translate(exc, Stage.HEADED) from exc
-        self._attempt.handling()
+        if waits:
+            self._attempt.handling()
         if not piece:
             raise StopAsyncIteration
         return piece
@@ -79,7 +82,6 @@ class Upstream:
                 within the context and becomes an error when the context is left, so catch it outside.
         """
         attempt = Attempt(timeouts)
-        attempt.connecting()
         with attempt.scope:
             exchange = await self._begin(base, method, target, headers, body, attempt)
             attempt.headed()
