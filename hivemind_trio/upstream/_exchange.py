@@ -35,6 +35,11 @@ class Exchange(Protocol):
     headers: list[tuple[bytes, bytes]]
 
     @property
+    def trailers(self) -> list[tuple[bytes, bytes]]:
+        """Behind a chunked body, once it has been received to its end."""
+        ...
+
+    @property
     def at_hand(self) -> bool:
         """Whether `receive` will return without waiting."""
         ...
@@ -55,8 +60,6 @@ class Connection:
 
     wire: Wire
     http: h11.Connection = attrs.field(init=False)
-    fresh: bool = True
-    """Nothing has been sent on it yet."""
     idle_since: float = 0.0
 
     def __attrs_post_init__(self) -> None:
@@ -81,6 +84,7 @@ class PooledExchange:
     status: int = attrs.field(default=0, init=False)
     reason: bytes = attrs.field(default=b"", init=False)
     headers: list[tuple[bytes, bytes]] = attrs.field(factory=list, init=False)
+    trailers: list[tuple[bytes, bytes]] = attrs.field(factory=list, init=False)
     answered: bool = attrs.field(default=False, init=False)
     """Whether a byte of a response has come."""
     _piece: bytes = attrs.field(default=b"", init=False)
@@ -89,7 +93,6 @@ class PooledExchange:
         """Send, and wait for the head. Raises OSError, EOFError, `h11.RemoteProtocolError`; then it is closed."""
         connection = self._connection
         assert connection is not None, "an exchange is used once"
-        connection.fresh = False
         try:
             connection.http.send(_stand_in(outgoing.method))
             response = await self._upload(connection, head, outgoing.body)
@@ -190,6 +193,7 @@ class PooledExchange:
                 pieces.append(event.data)
                 continue
             assert type(event) is h11.EndOfMessage, event
+            self.trailers = event.headers.raw_items()
             self._connection = None
             # Bytes behind the end belong to no request of ours: whatever they are, they are no answer to the next one.
             if http.our_state is http.their_state is h11.DONE and http.trailing_data == (b"", False):

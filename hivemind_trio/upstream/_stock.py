@@ -60,6 +60,11 @@ class StockExchange:
     _pieces: Any  # an async generator, which `AsyncByteStream.__aiter__` is not declared to return
 
     @property
+    def trailers(self) -> list[tuple[bytes, bytes]]:
+        """Not to be had: httpcore2 drops them."""
+        return []
+
+    @property
     def at_hand(self) -> bool:
         """Never known here."""
         return False

@@ -30,6 +30,11 @@ class UpstreamResponse:
     _exchange: Exchange
     _attempt: Attempt
 
+    @property
+    def trailers(self) -> list[tuple[bytes, bytes]]:
+        """What came behind a chunked body, once it has been read to its end. Empty over the stock transport."""
+        return self._exchange.trailers
+
     def __aiter__(self) -> Self:
         return self
 
