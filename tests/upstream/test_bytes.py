@@ -19,7 +19,7 @@ HEADERS = [
     (b"Accept-Encoding", b"gzip, br"),
     (b"anthropic-beta", b"two"),
     (b"x-empty", b""),
-    (b"X-Latin", b"caf\xe9"),
+    (b"X-Latin", b"\xe9\xe8"),
 ]
 
 

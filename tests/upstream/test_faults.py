@@ -134,6 +134,15 @@ async def test_an_unknown_host(upstream: Upstream) -> None:
     assert (caught.value.kind, caught.value.sent) == (K.CONNECT, False)
 
 
+async def test_a_flood_of_informational_heads_is_no_http(pool: PoolTransport) -> None:
+    # Ours only: httpcore2 reads on until the deadline.
+    async with raw_server(says(b"HTTP/1.1 103 Early\r\n\r\n" * 1000, then="freeze")) as server:
+        with pytest.raises(UpstreamError) as caught:
+            await call(Upstream(pool), server.base)
+
+        assert caught.value.kind is K.PROTOCOL
+
+
 # ---- time ----
 
 

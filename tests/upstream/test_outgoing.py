@@ -1,0 +1,64 @@
+"""The head that we write ourselves says what was meant and nothing more, by h11's reading."""
+
+from __future__ import annotations
+
+import h11
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind_trio.upstream._outgoing import Base, Origin, Outgoing
+
+# Few bytes, most of them dangerous, so that the search finds their combinations.
+NASTY = st.text("ab:, \t\r\n\v\f\0\x7f\xff/?", max_size=8).map(lambda text: text.encode("latin-1"))
+NAMES = st.one_of(NASTY, st.sampled_from([b"x-a", b"X-A", b"host", b"Content-Length", b"transfer-encoding"]))
+VALUES = st.one_of(
+    NASTY, st.sampled_from([b"1", b"chunked", b"a\r\nhost: b", b"a\r\n\r\nGET / HTTP/1.1\r\nhost: b\r\n\r\n"])
+)
+
+
+@given(
+    method=st.one_of(NASTY, st.sampled_from([b"GET", b"POST", b"CONNECT"])),
+    target=NASTY.map(lambda tail: b"/" + tail),
+    headers=st.lists(st.tuples(NAMES, VALUES), max_size=4),
+    body=st.binary(max_size=4),
+)
+def test_h11_reads_exactly_what_was_meant(
+    method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    outgoing = Outgoing(Base.parse("http://provider:8000"), method, target, headers, body)
+    try:
+        head = outgoing.head()
+    except h11.LocalProtocolError:
+        return
+
+    server = h11.Connection(h11.SERVER)
+    server.receive_data(head + body)
+
+    request = server.next_event()
+    assert isinstance(request, h11.Request)
+    assert (request.method, request.target) == (method, target)
+    meant = [*outgoing.framing(), *headers]
+    assert request.headers.raw_items() == [(name, value.strip(b" \t")) for name, value in meant]
+    received = b""
+    while isinstance(event := server.next_event(), h11.Data):
+        received += event.data
+    assert isinstance(event, h11.EndOfMessage)
+    assert received == body
+    assert server.trailing_data == (b"", False)
+
+
+@pytest.mark.parametrize(
+    ("text", "origin", "authority", "prefix"),
+    [
+        ("http://localhost", Origin("localhost", 80, False), b"localhost", b""),
+        ("https://api.example.com/", Origin("api.example.com", 443, True), b"api.example.com", b""),
+        ("HTTPS://API.Example.com:443/v1/", Origin("api.example.com", 443, True), b"api.example.com", b"/v1"),
+        ("http://[::1]:8080/a//b", Origin("::1", 8080, False), b"[::1]:8080", b"/a//b"),
+        ("https://bücher.example/%7Ex", Origin("xn--bcher-kva.example", 443, True), b"xn--bcher-kva.example", b"/%7Ex"),
+    ],
+)
+def test_a_base_is_taken_apart(text: str, origin: Origin, authority: bytes, prefix: bytes) -> None:
+    base = Base.parse(text)
+
+    assert (base.origin, base.authority, base.prefix) == (origin, authority, prefix)
