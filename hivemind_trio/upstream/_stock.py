@@ -57,7 +57,7 @@ class StockExchange:
     status: int
     headers: list[tuple[bytes, bytes]]
     _stream: httpx2.AsyncByteStream
-    _pieces: Any  # an async generator, which `AsyncByteStream.__aiter__` is not declared to return
+    _pieces: Any  # mostly an async generator, which `AsyncByteStream.__aiter__` is not declared to return
 
     @property
     def trailers(self) -> list[tuple[bytes, bytes]]:
@@ -78,7 +78,8 @@ class StockExchange:
 
     async def aclose(self) -> None:
         """Let go of the connection; httpcore2 shields what it has to wait for."""
-        await self._pieces.aclose()
+        if hasattr(self._pieces, "aclose"):
+            await self._pieces.aclose()
         await self._stream.aclose()
 
 
@@ -90,6 +91,8 @@ async def begin_stock(transport: httpx2.AsyncBaseTransport, outgoing: Outgoing, 
         if event == _SENDING:
             attempt.sending()
 
+    if not isinstance(transport, httpx2.AsyncHTTPTransport):
+        attempt.sending()  # it may not tell us when, so assume the worst from the start
     request = httpx2.Request(
         outgoing.method.decode(),
         outgoing.base.url,

@@ -9,9 +9,10 @@ import httpx2
 import pytest
 import trio
 
-from hivemind_trio.upstream import PoolTransport
+from hivemind_trio.upstream import PoolTransport, Upstream, UpstreamError, UpstreamErrorKind
 from tests.support.relay import Fault, Peer, Weather, raw_server, relay
 
+from .calls import call
 from .server import Seen, echo, serve
 
 
@@ -19,6 +20,22 @@ from .server import Seen, echo, serve
 async def client(pool: PoolTransport) -> AsyncIterator[httpx2.AsyncClient]:
     async with httpx2.AsyncClient(transport=pool) as client:
         yield client
+
+
+async def test_upstream_takes_any_transport_of_httpx2s_kind() -> None:
+    def provider(request: httpx2.Request) -> httpx2.Response:
+        if request.extensions["target"] == b"/broken":
+            raise httpx2.ReadError("broken")
+        return httpx2.Response(200, headers=[(b"X-Case", b"Kept")], content=request.content)
+
+    upstream = Upstream(httpx2.MockTransport(provider))
+
+    answer = await call(upstream, "http://provider", body=b"hello")
+    assert answer.body == b"hello"
+    assert (b"X-Case", b"Kept") in answer.headers
+    with pytest.raises(UpstreamError) as caught:
+        await call(upstream, "http://provider", target=b"/broken")
+    assert (caught.value.kind, caught.value.sent) == (UpstreamErrorKind.RESET, True)
 
 
 async def test_a_client_gets_json_and_uses_a_connection_again(client: httpx2.AsyncClient) -> None:
