@@ -5,11 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.sim import Agent, Job, Traits, lower_bound
+from hivemind_trio.sim import Agent, Job, Traits, Turn, lower_bound
 
 
-def job(agent: str = "a", *, seed: int = 7, turns: int = 3, stream_every: int = 2) -> Job:
-    return Job.draw(agent, seed=seed, turns=turns, start_max_ns=1_000, think_ns=(10, 50), stream_every=stream_every)
+def job(agent: str = "a", *, seed: int = 7, turns: int = 3, stream_every: int = 2, start_max_ns: int = 1_000) -> Job:
+    return Job.draw(
+        agent, seed=seed, turns=turns, start_max_ns=start_max_ns, think_ns=(10, 50), stream_every=stream_every
+    )
 
 
 def test_a_job_is_drawn_from_its_seed_and_its_agent() -> None:
@@ -55,11 +57,14 @@ def test_an_agent_that_finishes_wastes_nothing() -> None:
     assert (agent.tokens, agent.tokens_wasted) == (200, 0)
 
 
-@given(agents=st.integers(1, 6), turns=st.integers(1, 4), cap=st.integers(1, 8), seed=st.integers(0, 99))
+@given(
+    agents=st.integers(1, 6), turns=st.integers(1, 4), cap=st.integers(1, 8), seed=st.integers(0, 99), data=st.data()
+)
 @settings(max_examples=60)
-def test_no_schedule_beats_the_lower_bound(agents: int, turns: int, cap: int, seed: int) -> None:
+def test_no_schedule_beats_the_lower_bound(agents: int, turns: int, cap: int, seed: int, data: st.DataObject) -> None:
     traits = Traits(concurrency=cap)
-    jobs = [job(str(n), seed=seed, turns=turns) for n in range(agents)]
+    start_max_ns = data.draw(st.sampled_from([0, 10**8, 10**9]))
+    jobs = [job(str(n), seed=seed, turns=turns, start_max_ns=start_max_ns) for n in range(agents)]
 
     bound = lower_bound(jobs, traits, seed)
 
@@ -88,3 +93,22 @@ def first_come_first_served_ns(jobs: list[Job], traits: Traits, seed: int) -> in
         if index + 1 < len(jobs[number].turns):
             ready.append((done_ns + jobs[number].turns[index + 1].think_ns, number, index + 1))
     return end_ns
+
+
+def test_a_slot_is_of_no_use_before_there_is_an_agent_for_it() -> None:
+    def one(agent: str, turns: int, start_ns: int) -> Job:
+        return Job(
+            agent=agent,
+            turns=tuple(
+                Turn(number=n, think_ns=start_ns if n == 1 else 0, stream=False, prompt=f"{agent}{n}", tokens_max_out=9)
+                for n in range(1, turns + 1)
+            ),
+        )
+
+    jobs = [one("early", 3, 0), one("late", 1, 1_000)]
+    traits = Traits(concurrency=2, latency_mean_ns=1_000, latency_sigma_ns=0, latency_min_ns=0)
+
+    bound = lower_bound(jobs, traits, seed=0)
+
+    # 4,000 of work: 1,000 while there is one agent, the other 3,000 two at a time.
+    assert (bound.concurrency_ns, bound.chain_ns, bound.binds) == (2_500, 3_000, "chain")
