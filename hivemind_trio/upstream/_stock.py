@@ -19,7 +19,7 @@ _SENDING: Final = "http11.send_request_headers.started"
 class StockTransport(httpx2.AsyncHTTPTransport):
     """`AsyncHTTPTransport` as we need it: HTTP/1.1, no limit of its own, nothing from the environment.
 
-    It costs about three times what `PoolTransport` does for a call, and it is less strict: an unasked second answer in
+    It costs three to four times what `PoolTransport` does for a call, and it is less strict: an unasked second answer in
     one packet with the first goes to the next request; an end of a TLS stream without close_notify passes for the end
     of a body that has no length; a server that answers early without reading on is not heard; closing a TLS connection
     to a peer that has stopped reading may wait for it; a TLS handshake that is cancelled leaves its socket to the
