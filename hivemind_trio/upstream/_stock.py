@@ -19,11 +19,12 @@ _SENDING: Final = "http11.send_request_headers.started"
 class StockTransport(httpx2.AsyncHTTPTransport):
     """`AsyncHTTPTransport` as we need it: HTTP/1.1, no limit of its own, nothing from the environment.
 
-    It costs three to four times what `PoolTransport` does for a call, and it is less strict: an unasked second answer in
-    one packet with the first goes to the next request; an end of a TLS stream without close_notify passes for the end
-    of a body that has no length; a server that answers early without reading on is not heard; closing a TLS connection
-    to a peer that has stopped reading may wait for it; a TLS handshake that is cancelled leaves its socket to the
-    garbage collector. Idle connections to a provider that is gone stay until they expire.
+    It costs three to four times what `PoolTransport` does for a call, and it is less strict. An unasked second answer
+    in one packet with the first goes to the next request. An end of a TLS stream without close_notify passes for the
+    end of a body that has no length. A server that answers early without reading on is not heard. Closing a TLS
+    connection to a peer that has stopped reading may wait for it, and a TLS handshake that is cancelled leaves its
+    socket to the garbage collector. Trailers are dropped. Idle connections to a provider that is gone stay until they
+    expire.
     """
 
     def __init__(
