@@ -1,5 +1,13 @@
 """The policy language: text in, compiled program out. Pure; the files come from a `Files` that it is handed."""
 
+from ._closure import Closure as Closure
+from ._closure import read_closure as read_closure
+from ._diagnostic import Diagnostic as Diagnostic
+from ._diagnostic import Label as Label
+from ._diagnostic import Severity as Severity
+from ._diagnostic import Source as Source
+from ._files import Files as Files
+from ._files import MemoryFiles as MemoryFiles
 from ._program import DEFAULT_LANE as DEFAULT_LANE
 from ._program import NO_TEAM as NO_TEAM
 from ._program import UNKNOWN_AGENT as UNKNOWN_AGENT

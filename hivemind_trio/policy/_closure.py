@@ -1,0 +1,215 @@
+"""A policy file and all that it includes, read and parsed."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from typing import Final, final
+
+import attrs
+
+from ._ast import File, Item, Quantity, Span, String
+from ._diagnostic import Diagnostic, Severity, Source
+from ._files import Files
+from ._parse import parse
+from ._secrets import find_keys
+
+FILE_BYTES_MAX: Final = 4 << 20
+LANGUAGE_VERSION: Final = 1
+
+_ALLOW: Final = re.compile(r"#\s*hmp:\s*allow\s+(HM\d{3})\b[ \t]*(.*)")
+
+
+@final
+@attrs.frozen
+class Allow:
+    """`# hmp: allow HM303 reason`: expected on this line, or on the next one where the comment stands alone."""
+
+    code: str
+    reason: str
+    span: Span
+    line: int
+    """The line it speaks of, from 0, in its file."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Closure:
+    """What was read, in the order in which it was met. Source 0 is the file asked for."""
+
+    sources: tuple[Source, ...]
+    paths: tuple[str, ...]
+    """Beside `sources`: what to read, and watch, them as."""
+    files: tuple[File, ...]
+    allows: tuple[Allow, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    unreadable: bool
+    """The file asked for, or one it includes, could not be read at all."""
+    hash: str
+    """Over names and bytes."""
+
+
+def read_closure(path: str, files: Files) -> Closure:
+    """Read and parse a policy with its includes. Every problem is a diagnostic; nothing is raised."""
+    reader = _Reader(files)
+    reader.read(path, at=None, including=())
+    return Closure(
+        sources=tuple(reader.sources),
+        paths=tuple(reader.paths),
+        files=tuple(reader.files),
+        allows=tuple(reader.allows),
+        diagnostics=tuple(reader.diagnostics),
+        unreadable=reader.unreadable,
+        hash=reader.digest.hexdigest(),
+    )
+
+
+@final
+@attrs.define(eq=False)
+class _Reader:
+    disk: Files
+    sources: list[Source] = attrs.field(init=False, factory=list)
+    paths: list[str] = attrs.field(init=False, factory=list)
+    files: list[File] = attrs.field(init=False, factory=list)
+    allows: list[Allow] = attrs.field(init=False, factory=list)
+    diagnostics: list[Diagnostic] = attrs.field(init=False, factory=list)
+    unreadable: bool = attrs.field(init=False, default=False)
+    digest: hashlib._Hash = attrs.field(init=False, factory=hashlib.sha256)
+
+    def read(self, path: str, at: Span | None, including: tuple[str, ...]) -> None:
+        """Take one file in, and then what it includes. A file met twice is taken once.
+
+        Args:
+            at: The `include` that asks for it; None for the first file.
+            including: The chain of files that led here, for cycles.
+        """
+        path = posixpath.normpath(path)
+        number = len(self.sources)
+        try:
+            content = self.disk.read(path)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            self._unreadable(path, f"cannot read `{path}`: {why}", at)
+            return
+        self.digest.update(f"{path}\0{len(content)}\0".encode() + content)
+        text, complaint = _decoded(content)
+        self.sources.append(Source(path, text))
+        self.paths.append(path)
+        if complaint:
+            self.unreadable = True
+            self._error("HM007", f"`{path}` {complaint}", Span(number, 0, 0))
+            return
+        file, found = parse(text, number)
+        self.files.append(file)
+        self.diagnostics += found
+        self._look_for_keys(text, number)
+        self._take_allows(text, number)
+        for statement in file.statements:
+            if isinstance(statement, Item):
+                if statement.head.text == "hmp":
+                    self._check_version(statement)
+                elif statement.head.text == "include":
+                    self._include(statement, path, (*including, path))
+
+    def _include(self, statement: Item, path: str, chain: tuple[str, ...]) -> None:
+        match statement.args:
+            case (String(value=pattern, span=span),) if statement.block is None and statement.when is None:
+                pass
+            case _:
+                return  # the schema says what an `include` looks like
+        full = posixpath.join(posixpath.dirname(path), pattern)
+        matches = self.disk.glob(full)
+        if not matches:
+            self._error("HM008", f"no file matches `{pattern}`", span, help="paths are relative to the including file")
+        for match in matches:
+            name = posixpath.normpath(match)
+            if name in chain:
+                circle = " -> ".join([*chain[chain.index(name) :], name])
+                self._error("HM009", "files include each other in a circle", span, note=circle)
+            elif name not in self.paths:
+                self.read(name, span, chain)
+
+    def _check_version(self, statement: Item) -> None:
+        match statement.args:
+            case (Quantity(text=text, span=span),) if text.isdigit():
+                if int(text) != LANGUAGE_VERSION:
+                    known = f"this version reads `hmp {LANGUAGE_VERSION}`"
+                    self._error("HM006", f"language version {text} is not known", span, note=known)
+            case _:
+                return  # the schema says what `hmp` looks like
+
+    def _look_for_keys(self, text: str, number: int) -> None:
+        for start, end, kind in find_keys(text):
+            self._error(
+                "HM208",
+                f"this looks like {kind}",
+                Span(number, start, end),
+                note="a policy is kept in git",
+                help='write `env(NAME)` or `file("path")`, and replace the key: it has been written down',
+            )
+
+    def _take_allows(self, text: str, number: int) -> None:
+        for match in _ALLOW.finditer(text):
+            begin = text.rfind("\n", 0, match.start()) + 1
+            line = text.count("\n", 0, match.start())
+            alone = not text[begin : match.start()].strip()
+            span = Span(number, match.start(), match.end())
+            self.allows.append(Allow(match[1], match[2].strip(), span, line + 1 if alone else line))
+
+    def _unreadable(self, path: str, message: str, at: Span | None) -> None:
+        self.unreadable = True
+        if at is None:
+            self.sources.append(Source(path, ""))
+            self.paths.append(path)
+            at = Span(len(self.sources) - 1, 0, 0)
+        self._error("HM007", message, at)
+
+    def _error(self, code: str, message: str, span: Span, *, note: str = "", help: str = "") -> None:  # noqa: A002 - the field's name
+        self.diagnostics.append(
+            Diagnostic(code=code, severity=Severity.ERROR, message=message, span=span, note=note, help=help)
+        )
+
+
+def _decoded(content: bytes) -> tuple[str, str]:
+    """The text, and a complaint where it is not one."""
+    if len(content) > FILE_BYTES_MAX:
+        return "", f"is larger than {FILE_BYTES_MAX >> 20} MiB"
+    if content.startswith(b"\xef\xbb\xbf"):
+        return "", "begins with a byte order mark; save it as UTF-8 without one"
+    if b"\0" in content:
+        return "", "holds a NUL byte; is it a policy?"
+    try:
+        return content.decode("utf-8"), ""
+    except UnicodeDecodeError as error:
+        return "", f"is not UTF-8 (byte {error.start})"
+
+
+def suppressed(diagnostics: tuple[Diagnostic, ...], closure: Closure) -> tuple[Diagnostic, ...]:
+    """Without what an `allow` expects; an allow that nothing came of is HM904. Errors cannot be allowed away."""
+    used: set[int] = set()
+    kept: list[Diagnostic] = []
+    for diagnostic in diagnostics:
+        source = closure.sources[diagnostic.span.source]
+        line = source.text.count("\n", 0, diagnostic.span.start)
+        hits = [
+            number
+            for number, allow in enumerate(closure.allows)
+            if (allow.code, allow.span.source, allow.line) == (diagnostic.code, diagnostic.span.source, line)
+        ]
+        if hits and diagnostic.severity is not Severity.ERROR:
+            used.update(hits)
+        else:
+            kept.append(diagnostic)
+    for number, allow in enumerate(closure.allows):
+        if number not in used:
+            kept.append(
+                Diagnostic(
+                    code="HM904",
+                    severity=Severity.WARNING,
+                    message=f"nothing here is {allow.code}",
+                    span=allow.span,
+                    help="delete the comment",
+                )
+            )
+    return tuple(sorted(kept, key=lambda found: (found.span.source, found.span.start, found.code)))

@@ -1,0 +1,79 @@
+"""Text to lexemes. Total: every text lexes, and the lexemes' texts put together are the text again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, final
+
+import attrs
+
+from ._ast import Span
+
+TRIVIA: Final = frozenset({"WS", "COMMENT"})
+
+CONTINUES_AFTER: Final = frozenset({"CMP", "OR", "AND", "NOT", "IN", "COMMA", "WHEN", "EQUAL", "_DOTDOT", "SLASH"})
+"""A newline after one of these separates nothing."""
+CONTINUES_BEFORE: Final = frozenset({"OR", "AND", "IN", "WHEN", "CMP", "_DOTDOT", "SLASH", "LBRACE", "RBRACE"})
+"""Nor does one before these."""
+
+_OPENS: Final = frozenset({"LPAR", "LSQB"})
+_CLOSES: Final = frozenset({"RPAR", "RSQB"})
+_ENDS_BRACKETS: Final = frozenset({"LBRACE", "RBRACE", "LET", "EXPECT"})
+"""Whatever bracket is open, it ends here: one missing `]` must not eat the file."""
+
+
+@final
+@attrs.frozen
+class Lexeme:
+    """A piece of the text. `type` is the grammar's terminal; Lark's parser looks at nothing else."""
+
+    type: str
+    text: str
+    span: Span
+
+
+def lexemes(text: str, source: int) -> list[Lexeme]:
+    """Every piece of the text in order, white space and comments included."""
+    from ._grammar import grammar
+
+    return [
+        Lexeme(token.type, str(token), Span(source, token.start_pos, token.start_pos + len(token)))
+        for token in grammar().lex(text, dont_ignore=True)
+        if token.start_pos is not None  # always: Lark's lexer sets it; its type allows tokens made by hand
+    ]
+
+
+def significant(lexemes: Iterable[Lexeme]) -> Iterator[Lexeme]:
+    """What the parser sees: no trivia, and only those newlines that separate two statements.
+
+    A newline separates unless it stands inside brackets, or where a statement plainly goes on; `;` always does.
+    """
+    previous: Lexeme | None = None
+    separator: Lexeme | None = None
+    brackets = 0
+    for lexeme in lexemes:
+        if lexeme.type in TRIVIA:
+            continue
+        if lexeme.type == "_NL":
+            if separator is None or separator.text != ";":
+                separator = lexeme
+            continue
+        if lexeme.type in _ENDS_BRACKETS:
+            brackets = 0
+        if separator is not None and previous is not None and _separates(separator, previous, lexeme, brackets):
+            yield separator
+        separator = None
+        if lexeme.type in _OPENS:
+            brackets += 1
+        elif lexeme.type in _CLOSES:
+            brackets = max(0, brackets - 1)
+        yield lexeme
+        previous = lexeme
+
+
+def _separates(separator: Lexeme, previous: Lexeme, following: Lexeme, brackets: int) -> bool:
+    if previous.type == "LBRACE":
+        return False  # an empty statement is no statement
+    if separator.text == ";":
+        return True
+    return not brackets and previous.type not in CONTINUES_AFTER and following.type not in CONTINUES_BEFORE

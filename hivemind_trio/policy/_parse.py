@@ -1,0 +1,326 @@
+"""Lexemes to tree, with every syntax error of a file found in one run.
+
+The driver feeds Lark's LALR machine one lexeme at a time. On an error it reports, cuts both of the machine's stacks
+back to where the current statement began, and goes on at the next statement at the same depth of braces; a block whose
+head is wrong is still read, so that what is wrong inside it is said too. Lark's own `on_error` drops one token and
+resumes, which in a language of statements glues two of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, final
+
+import attrs
+
+from ._ast import File, Item, Span, Statement
+from ._diagnostic import Diagnostic, Label, Severity
+from ._lexer import Lexeme, lexemes, significant
+from ._text import ESCAPES, bad_escapes
+
+if TYPE_CHECKING:
+    from lark.parsers.lalr_interactive_parser import InteractiveParser
+
+NESTING_MAX: Final = 64
+"""Braces, brackets and `not`s within each other. Nothing that walks the tree needs to fear for the stack."""
+
+BROKEN: Final = "?"
+"""The head of a statement that could not be read but whose block could. No name is spelt so."""
+
+_CLOSER: Final = {"LBRACE": "}", "LSQB": "]", "LPAR": ")"}
+_OPENER_OF: Final = {"RBRACE": "LBRACE", "RSQB": "LSQB", "RPAR": "LPAR"}
+
+_WORDS: Final = {
+    "NAME": "a name",
+    "STRING": "a quoted text",
+    "QTY": "a number",
+    "CLOCK": "a time of day",
+    "CMP": "a comparison",
+    "_DOTDOT": "`..`",
+    "_NL": "the end of the line",
+    "LBRACE": "`{`",
+    "RBRACE": "`}`",
+    "LPAR": "`(`",
+    "RPAR": "`)`",
+    "LSQB": "`[`",
+    "RSQB": "`]`",
+    "COMMA": "`,`",
+    "EQUAL": "`=`",
+    "SLASH": "`/`",
+}
+
+_FOREIGN: Final = {
+    "&": "and",
+    "&&": "and",
+    "|": "or",
+    "||": "or",
+    "!": "not",
+    "=>": ">=",
+    "=<": "<=",
+    "'": '"',
+    "`": '"',
+    "“": '"',
+    "”": '"',
+    "‘": '"',
+    "’": '"',
+    "–": "-",
+    "—": "-",
+    "…": "..",
+    "≤": "<=",
+    "≥": ">=",
+    "≠": "!=",
+    "€": "$",
+}
+"""What people write from other languages, and what this one has instead."""
+
+
+def parse(text: str, source: int) -> tuple[File, list[Diagnostic]]:
+    """The statements that could be read, and what is wrong with the rest. Never raises, whatever the text."""
+    pieces = lexemes(text, source)
+    driver = _Driver(source)
+    return driver.run(list(significant(pieces)), Span(source, len(text), len(text)))
+
+
+@final
+@attrs.define(eq=False)
+class _Driver:
+    source: int
+    diagnostics: list[Diagnostic] = attrs.field(init=False, factory=list)
+    _open: list[Lexeme] = attrs.field(init=False, factory=list)
+    """Brackets and braces not yet closed, outermost first."""
+    _marks: list[int] = attrs.field(init=False, factory=list)
+    """Depth of the machine's stack where the current statement began, for each open brace; the file's own first."""
+
+    def run(self, sequence: Sequence[Lexeme], end: Span) -> tuple[File, list[Diagnostic]]:
+        from ._grammar import grammar
+
+        if (deep := _too_deep(sequence)) is not None:
+            message = f"nested more than {NESTING_MAX} deep"
+            return File(self.source, ()), [
+                Diagnostic(code="HM007", severity=Severity.ERROR, message=message, span=deep.span)
+            ]
+        machine = grammar().parse_interactive(start="start")
+        self._marks = [len(machine.parser_state.state_stack)]
+        index = 0
+        while index < len(sequence):
+            index = self._step(machine, sequence, index)
+        for opener in reversed([lexeme for lexeme in self._open if lexeme.type == "LBRACE"]):
+            self._report("HM004", "this `{` is never closed", opener.span, help="add `}` where the block ends")
+            self._feed(machine, Lexeme("RBRACE", "}", Span(end.source, end.end, end.end)))
+        return File(self.source, _without_broken(self._finish(machine, sequence))), self.diagnostics
+
+    def _step(self, machine: InteractiveParser, sequence: Sequence[Lexeme], index: int) -> int:
+        """Take one lexeme in, or report it and skip; the index to go on at."""
+        from lark.exceptions import UnexpectedToken
+
+        lexeme = sequence[index]
+        if lexeme.type == "STRING":
+            self._check_escapes(lexeme)
+        if lexeme.type == "RBRACE" and not any(opener.type == "LBRACE" for opener in self._open):
+            self._report("HM005", "`}` without a `{` before it", lexeme.span, help="delete it", replacement="")
+            return index + 1
+        try:
+            self._feed(machine, lexeme)
+        except UnexpectedToken:
+            self._explain(machine, sequence, index)
+            return self._recover(machine, sequence, index)
+        return index + 1
+
+    def _feed(self, machine: InteractiveParser, lexeme: Lexeme) -> None:
+        # Lark looks at nothing but `.type`, so that our own lexemes, which know their file, can be fed to it.
+        machine.feed_token(lexeme)  # type: ignore[arg-type]  # see above
+        if lexeme.type in _CLOSER:
+            self._open.append(lexeme)
+        elif lexeme.type in _OPENER_OF and self._open:
+            self._open.pop()
+        depth = len(machine.parser_state.state_stack)
+        if lexeme.type == "LBRACE":
+            self._marks.append(depth)
+        elif lexeme.type == "RBRACE":
+            self._marks.pop()
+        elif lexeme.type == "_NL":
+            self._marks[-1] = depth
+
+    def _recover(self, machine: InteractiveParser, sequence: Sequence[Lexeme], index: int) -> int:
+        """Forget the current statement; go on after it, or inside its block if it has one."""
+        state = machine.parser_state
+        mark = self._marks[-1]
+        del state.state_stack[mark:]
+        del state.value_stack[mark - 1 :]
+        while self._open and self._open[-1].type != "LBRACE":
+            self._open.pop()
+        while index < len(sequence):
+            lexeme = sequence[index]
+            if lexeme.type == "STRING":
+                self._check_escapes(lexeme)
+            if lexeme.type == "_NL":
+                return index + 1  # the machine stands behind a separator, or a brace, already
+            if lexeme.type == "RBRACE":
+                return index
+            if lexeme.type == "LBRACE":
+                self._feed(machine, Lexeme("NAME", BROKEN, lexeme.span))
+                return index
+            index += 1
+        return index
+
+    def _finish(self, machine: InteractiveParser, sequence: Sequence[Lexeme]) -> tuple[Statement, ...]:
+        from lark.exceptions import UnexpectedToken
+
+        try:
+            statements: tuple[Statement, ...] = machine.feed_eof()  # type: ignore[no-untyped-call]  # Lark's
+        except UnexpectedToken:
+            last = sequence[-1].span
+            after = Lexeme("$END", "", Span(last.source, last.end, last.end))
+            self._explain(machine, [*sequence, after], len(sequence))
+            self._recover(machine, [], 0)
+            statements = machine.feed_eof()  # type: ignore[no-untyped-call]  # Lark's
+        return statements
+
+    # ---- what to say ----
+
+    def _explain(self, machine: InteractiveParser, sequence: Sequence[Lexeme], index: int) -> None:
+        lexeme = sequence[index]
+        previous = sequence[index - 1] if index else None
+        following = sequence[index + 1] if index + 1 < len(sequence) else None
+        if lexeme.type == "BADSTRING":
+            message = "this text is never closed"
+            self._report("HM002", message, lexeme.span, help='add `"` before the end of the line')
+        elif lexeme.type == "ERROR" or _joined(lexeme, following) in _FOREIGN:
+            self._foreign(lexeme, following)
+        elif (opener := self._unclosed(lexeme)) is not None:
+            label = Label(opener.span, f"this `{opener.text}` is still open")
+            note = f"expected `,` or `{_CLOSER[opener.type]}`"
+            self._report("HM004", f"unexpected {_shown(lexeme)}", lexeme.span, note=note, labels=(label,))
+        elif lexeme.type == "EQUAL" and following is not None:
+            names = previous.text if previous is not None else "NAME"
+            text = f"`=` is for `let`; a setting is written `{names} {following.text}`, a comparison with `==`"
+            self._report("HM003", "unexpected `=`", lexeme.span, note=text)
+        elif lexeme.type == "CMP" and _comparing(sequence, index):
+            text = f"join two comparisons with `and`: `a {lexeme.text} b and b {lexeme.text} c`"
+            self._report("HM003", "a comparison cannot be chained", lexeme.span, help=text)
+        else:
+            self._unexpected(machine, lexeme)
+
+    def _unexpected(self, machine: InteractiveParser, lexeme: Lexeme) -> None:
+        expected = sorted(
+            _shown_type(type_) for type_ in machine.accepts() if type_ not in ("BADSTRING", "ERROR", "$END")
+        )
+        note = ""
+        if 0 < len(expected) <= 6:
+            note = f"expected {_listed(expected)}"
+        self._report("HM003", f"unexpected {_shown(lexeme)}", lexeme.span, note=note)
+
+    def _foreign(self, lexeme: Lexeme, following: Lexeme | None) -> None:
+        span, text = lexeme.span, lexeme.text
+        if following is not None and _joined(lexeme, following) in _FOREIGN:
+            span, text = span.to(following.span), text + following.text
+        instead = _FOREIGN.get(text)
+        message = f"`{text}` is not in the language"
+        if instead is not None:
+            self._report("HM001", message, span, help=f"write `{instead}`", replacement=instead)
+        elif text == ":":
+            self._report("HM001", message, span, help="a setting and its value stand side by side: `queue 100`")
+        elif text == "*":
+            self._report("HM001", message, span, help='a glob is a quoted text: `"claude-*"`')
+        else:
+            self._report("HM001", message, span)
+
+    def _unclosed(self, lexeme: Lexeme) -> Lexeme | None:
+        """The bracket that this lexeme cannot be inside of."""
+        if not self._open or self._open[-1].type == "LBRACE":
+            return None
+        if lexeme.type in ("LBRACE", "RBRACE", "LET", "EXPECT", "_NL", "$END", "NAME", "RPAR", "RSQB", "EQUAL"):
+            return self._open[-1]
+        return None
+
+    def _check_escapes(self, lexeme: Lexeme) -> None:
+        for offset in bad_escapes(lexeme.text[1:-1]):
+            start = lexeme.span.start + 1 + offset
+            known = _listed([f"`\\{mark}`" for mark in ESCAPES])
+            self._report(
+                "HM010",
+                f"`{lexeme.text[1 + offset : 3 + offset]}` is no escape",
+                Span(self.source, start, start + 2),
+                note=f"there are {known}",
+                help=f"for a backslash write `\\\\{lexeme.text[2 + offset]}`",
+            )
+
+    def _report(
+        self,
+        code: str,
+        message: str,
+        span: Span,
+        *,
+        note: str = "",
+        labels: tuple[Label, ...] = (),
+        help: str = "",  # noqa: A002 - the field's name
+        replacement: str | None = None,
+    ) -> None:
+        self.diagnostics.append(
+            Diagnostic(
+                code=code,
+                severity=Severity.ERROR,
+                message=message,
+                span=span,
+                note=note,
+                labels=labels,
+                help=help,
+                replacement=replacement,
+            )
+        )
+
+
+def _too_deep(sequence: Sequence[Lexeme]) -> Lexeme | None:
+    depth = 0
+    negations = 0
+    for lexeme in sequence:
+        if lexeme.type in _CLOSER:
+            depth += 1
+        elif lexeme.type in _OPENER_OF:
+            depth = max(0, depth - 1)
+        negations = negations + 1 if lexeme.type == "NOT" else negations if lexeme.type == "LPAR" else 0
+        if depth + negations > NESTING_MAX:
+            return lexeme
+    return None
+
+
+def _without_broken(statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """Leave out what stood in for an unreadable head; its block was read only for its errors."""
+    kept: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, Item):
+            if statement.head.text == BROKEN:
+                continue
+            if statement.block is not None:
+                inner = _without_broken(statement.block.statements)
+                statement = attrs.evolve(statement, block=attrs.evolve(statement.block, statements=inner))
+        kept.append(statement)
+    return tuple(kept)
+
+
+def _joined(lexeme: Lexeme, following: Lexeme | None) -> str:
+    """Two lexemes that were written as one word, such as `&&` and `=>`; empty otherwise."""
+    if following is None or following.span.start != lexeme.span.end:
+        return ""
+    return lexeme.text + following.text
+
+
+def _comparing(sequence: Sequence[Lexeme], index: int) -> bool:
+    """Whether an earlier comparison in the same statement has this one's left side as its right."""
+    return index >= 2 and sequence[index - 2].type == "CMP"
+
+
+def _shown(lexeme: Lexeme) -> str:
+    if lexeme.type == "$END":
+        return "end of the file"
+    if lexeme.type == "_NL":
+        return "`;`" if lexeme.text == ";" else "end of the line"
+    return f"`{lexeme.text}`"
+
+
+def _shown_type(type_: str) -> str:
+    return _WORDS.get(type_, f"`{type_.lower()}`")
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -1,0 +1,39 @@
+"""Text that looks like a key. It is an error wherever it stands, comments included, and is never shown again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+KEY_SHAPES: Final = (
+    (re.compile(r"sk-ant-[A-Za-z0-9_-]{8,}"), "an Anthropic key"),
+    (re.compile(r"sk-[A-Za-z0-9_-]{16,}"), "an OpenAI key"),
+    (re.compile(r"AIza[A-Za-z0-9_-]{16,}"), "a Google key"),
+    (re.compile(r"AKIA[A-Z0-9]{12,}"), "an AWS key"),
+    (re.compile(r"gh[pousr]_[A-Za-z0-9]{16,}"), "a GitHub token"),
+    (re.compile(r"xox[abprs]-[A-Za-z0-9-]{10,}"), "a Slack token"),
+)
+"""Public prefixes of the providers' keys, as secret scanners know them; of two that fit, the longer one first."""
+
+_WORD: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def find_keys(text: str) -> Iterator[tuple[int, int, str]]:
+    """Start, end and kind of each, in order."""
+    for word in _WORD.finditer(text):
+        for shape, kind in KEY_SHAPES:
+            if (match := shape.match(word[0])) is not None:
+                yield word.start(), word.start() + len(match[0]), kind
+                break
+
+
+def masked(text: str) -> str:
+    """The same text, as long as it was, with all but the first letters of every key hidden."""
+    pieces = []
+    done = 0
+    for start, end, _ in find_keys(text):
+        shown = start + 6
+        pieces += [text[done:shown], "*" * (end - shown)]
+        done = end
+    return "".join([*pieces, text[done:]])

@@ -1,0 +1,29 @@
+"""Quoted texts: what their escapes mean."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+ESCAPES: Final = {'"': '"', "\\": "\\", "n": "\n", "t": "\t"}
+"""What may follow a backslash in a quoted text."""
+
+_ESCAPE: Final = re.compile(r"\\(.)")
+
+
+def unescape(inner: str) -> str:
+    """The text that was meant. An unknown escape stands for itself; the parser reports it (HM010)."""
+    if "\\" not in inner:
+        return inner
+    return _ESCAPE.sub(lambda match: ESCAPES.get(match[1], match[0]), inner)
+
+
+def bad_escapes(inner: str) -> list[int]:
+    """Where in the text between the quotes a backslash is followed by what has no meaning."""
+    return [match.start() for match in _ESCAPE.finditer(inner) if match[1] not in ESCAPES]
+
+
+def quote(text: str) -> str:
+    """As it would be written in a policy."""
+    back = {meaning: f"\\{mark}" for mark, meaning in ESCAPES.items()}
+    return '"' + "".join(back.get(char, char) for char in text) + '"'
