@@ -65,6 +65,14 @@ class Framing(Enum):
     CLOSE = auto()
 
 
+def _unsplit(lines: list[bytes]) -> bytes:
+    """Joined, if none of them hides another one."""
+    block = b"".join(lines)
+    if block.count(b"\n") != len(lines) or block.count(b"\r") != len(lines) or b"\0" in block:
+        raise ValueError("a line break in a header")
+    return block
+
+
 @final
 class Exchange:
     """One request and its answer, as the ASGI app sees them."""
@@ -84,9 +92,14 @@ class Exchange:
         self._body_told = False  # the app has had the message with more_body False
         self._framing = Framing.NONE
         self._remaining = 0
+        self._trailers: list[bytes] | None = None  # None: none will follow the body
         self._hang_up: Callable[[], object] | None = None
         self._parked: trio.lowlevel.Task | None = None
-        scope["extensions"] = {"hivemind.on_disconnect": self.on_disconnect, "hivemind.abort": self.abort}
+        scope["extensions"] = {
+            "http.response.trailers": {},
+            "hivemind.on_disconnect": self.on_disconnect,
+            "hivemind.abort": self.abort,
+        }
 
     # -- the reader's side -------------------------------------------------------------------------------------------
 
@@ -169,16 +182,27 @@ class Exchange:
         match message["type"]:
             case "http.response.body" if self.started:
                 more = message.get("more_body", False)
-                await self._link.wire.write(self._framed(message.get("body", b""), more))
-                if not more and not self.over:
-                    self.end()
-                    self._owner.answered(self)
+                await self._link.wire.write(self._framed(message.get("body", b""), more or self._trailers is not None))
+                if not more and self._trailers is None:
+                    self._finish()
             case "http.response.start" if not self.started:
                 head = self._head(message["status"], message.get("headers", ()))
                 self.started = True
                 self._link.wire.hold(head)
+                if message.get("trailers") and self._framing is Framing.CHUNKED:
+                    self._trailers = []
+            case "http.response.trailers" if self._trailers is not None:
+                self._trailers += [b"%b: %b\r\n" % field for field in message["headers"]]
+                if not message.get("more_trailers", False):
+                    await self._link.wire.write(_unsplit([b"0\r\n", *self._trailers, b"\r\n"]))
+                    self._finish()
             case kind:
                 raise RuntimeError(f"unexpected ASGI message {kind!r}")
+
+    def _finish(self) -> None:
+        if not self.over:
+            self.end()
+            self._owner.answered(self)
 
     def _take(self) -> Message:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
@@ -226,10 +250,7 @@ class Exchange:
         if not self.keep:
             lines.append(b"connection: close\r\n")
         lines.append(b"\r\n")
-        head = b"".join(lines)
-        if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
-            raise ValueError("a line break in a header")
-        return head
+        return _unsplit(lines)
 
     def _framed(self, body: bytes, more: bool) -> bytes:
         match self._framing:

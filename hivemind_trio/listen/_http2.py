@@ -50,7 +50,11 @@ class Tasks(TaskGroup):
         self, app: object, config: object, scope: Any, send: Callable[[Any], Awaitable[None]]
     ) -> Callable[[Any], Awaitable[None]]:
         stream: HTTPStream | WSStream = send.__self__  # type: ignore[attr-defined]  # Hypercorn passes its bound app_send
-        inbox = Inbox(inf if scope["type"] == "http" else _WEBSOCKET_MESSAGES)
+        inbox = (
+            Inbox({"type": "http.disconnect"}, inf)  # bounded by the stream's window
+            if scope["type"] == "http"
+            else Inbox({"type": "websocket.disconnect", "code": 1006}, _WEBSOCKET_MESSAGES)
+        )
         self._inboxes[inbox] = None
         if self._gone:
             inbox.hang_up()
@@ -100,7 +104,7 @@ class Tasks(TaskGroup):
         finally:
             untaken = inbox.end()
             del self._inboxes[inbox]
-        if isinstance(stream, HTTPStream) and stream.state is ASGIHTTPState.RESPONSE:
+        if isinstance(stream, HTTPStream) and stream.state in (ASGIHTTPState.RESPONSE, ASGIHTTPState.TRAILERS):
             abort()  # half an answer
         with trio.move_on_after(self._link.bounds.write_patience_ns / 1e9):
             await send(None)  # Hypercorn answers in the app's place where it did not
@@ -112,7 +116,8 @@ class Tasks(TaskGroup):
 class Inbox:
     """What an app has still to receive. Putting waits while it is full, unless the app has ended."""
 
-    def __init__(self, messages_at_most: float) -> None:
+    def __init__(self, farewell: Message, messages_at_most: float) -> None:
+        self._farewell = farewell  # of a client that left without one
         self._bound = messages_at_most
         self._messages: deque[Message] = deque()
         self._changed = trio.Event()
@@ -135,7 +140,7 @@ class Inbox:
 
     def hang_up(self, message: Message | None = None) -> None:
         if self._gone is None and not self._ended:
-            self._gone = message or {"type": "http.disconnect"}
+            self._gone = message or self._farewell
             self._change()
             if self._hang_up is not None:
                 self._hang_up()

@@ -94,6 +94,33 @@ async def test_a_body_without_a_length_goes_out_in_chunks() -> None:
         assert raw == b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n1\r\nd\r\n0\r\n\r\n"
 
 
+@pytest.mark.parametrize("request_line", [b"GET / HTTP/1.1", b"GET / HTTP/1.0", b"HEAD / HTTP/1.1"])
+async def test_trailers_follow_a_body_in_chunks_and_are_dropped_where_there_is_none(request_line: bytes) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["extensions"]["http.response.trailers"] == {}
+        await send({"type": "http.response.start", "status": 200, "headers": [], "trailers": True})
+        await send({"type": "http.response.body", "body": b"abc"})
+        await send({"type": "http.response.trailers", "headers": [(b"X-Sum", b"1")], "more_trailers": True})
+        await send({"type": "http.response.trailers", "headers": [(b"x-sum", b"2")]})
+
+    async with serving(app) as house:
+        client = await house.client()
+        await client.say(request_line + b"\r\nhost: x\r\n\r\n")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        raw = await client.raw()
+
+        body = raw.partition(b"\r\n\r\n")[2]
+        assert (
+            body
+            == {
+                b"GET / HTTP/1.1": b"3\r\nabc\r\n0\r\nX-Sum: 1\r\nx-sum: 2\r\n\r\n",
+                b"GET / HTTP/1.0": b"abc",
+                b"HEAD / HTTP/1.1": b"",
+            }[request_line]
+        )
+        assert house.reports == []
+
+
 async def test_an_http_1_0_client_gets_the_body_and_then_the_end() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})

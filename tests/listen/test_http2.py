@@ -158,6 +158,21 @@ async def test_data_after_an_early_answer_is_dropped_and_its_connection_lives() 
         assert not house.reports
 
 
+async def test_a_websocket_app_whose_handshake_went_wrong_hears_of_it_in_its_own_words(clock: trio.abc.Clock) -> None:
+    heard: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for _ in range(3):
+            heard.append((await receive())["type"])
+
+    async with serving(app) as house:
+        client = await house.client()
+        await client.say(upgrade() + b"too early")
+        await house.emptied()
+
+        assert heard == ["websocket.connect", "websocket.disconnect", "websocket.disconnect"]
+
+
 @pytest.mark.parametrize("how", ["abort", "raise", "return"])
 async def test_half_an_answer_is_reset_and_the_neighbours_live(how: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
