@@ -54,7 +54,7 @@ class Listener:
         self.flusher: Flusher
         self._sockets: Sequence[socket.socket] = ()
         self._connections: dict[Connection, None] = {}  # in the order of their arrival
-        self._room: trio.Event | None = None  # somebody waits for a connection to end or to come to rest
+        self._changed: trio.Event | None = None  # somebody waits for a connection to end or to come to rest
 
     @property
     def connections(self) -> int:
@@ -91,15 +91,26 @@ class Listener:
         self.close_idle()
         self.rested()
 
+    async def idle(self) -> None:
+        """Return when no connection is left. Of use after `stop_accepting`, and best bounded by a cancel scope."""
+        await trio.lowlevel.checkpoint()
+        while self._connections:
+            await self._change()
+
     def close_idle(self) -> None:
         """Close the connections on which nothing is in progress."""
         for connection in list(self._connections):
             connection.close_if_resting()
 
     def rested(self) -> None:
-        if self._room is not None:
-            self._room.set()
-            self._room = None
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    async def _change(self) -> None:
+        """Until a connection ends or comes to rest."""
+        self._changed = self._changed or trio.Event()
+        await self._changed.wait()
 
     def _close_sockets(self) -> None:
         for sock in self._sockets:
@@ -133,12 +144,11 @@ class Listener:
     async def _make_room(self) -> None:
         """Wait until there is room for one more. The longest established of the resting connections has to go."""
         while len(self._connections) >= self.bounds.connections and not self.closing:
-            self._room = room = self._room or trio.Event()
             for connection in self._connections:
                 if connection.resting:
                     connection.close_if_resting()
                     break
-            await room.wait()
+            await self._change()
 
     async def _serve(self, connection: Connection) -> None:
         try:

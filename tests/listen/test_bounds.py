@@ -191,8 +191,10 @@ async def test_to_stop_is_to_return_when_the_last_connection_is_gone() -> None:
         assert len(house.nursery.child_tasks) == 1
 
         client.stream.socket.close()
+        await house.listener.idle()
         await trio.testing.wait_all_tasks_blocked(0.01)
 
+        assert house.listener.connections == 0
         assert not house.nursery.child_tasks
 
 
