@@ -14,5 +14,6 @@ from ._messages import Permit as Permit
 from ._messages import PolicyLoaded as PolicyLoaded
 from ._messages import Refuse as Refuse
 from ._messages import TimePassed as TimePassed
+from ._scheduler import Scheduler as Scheduler
 from ._snapshot import PoolSnapshot as PoolSnapshot
 from ._snapshot import Snapshot as Snapshot

@@ -31,5 +31,8 @@ class Snapshot:
     pools: Mapping[str, PoolSnapshot]
     """Declared providers, and removed ones that still have attempts in flight."""
     lanes_waiting: Mapping[str, int]
+    """Over all providers."""
+    agents: int
+    """Agents and callers with a call waiting or in flight."""
     inflight: int
     waiting: int

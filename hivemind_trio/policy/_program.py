@@ -99,6 +99,13 @@ class Lane:
     """Waiting this long is worth one step of priority; None: waiting does not change priority."""
     at: str
 
+    def cap(self, limit: int) -> int | None:
+        """`max` out of a provider's `limit` slots; None: no cap of its own.
+
+        At least 1: a share of a small provider that rounds to nothing would shut the lane out of it for good.
+        """
+        return None if self.max is None else max(1, self.max.of(limit))
+
 
 @final
 @attrs.frozen(kw_only=True)

@@ -1,0 +1,69 @@
+"""One agent's calls, over all providers: how many are in flight, and the lines in which the others wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import attrs
+
+from hivemind_trio.policy import Program
+
+from ._slots import Slots
+
+if TYPE_CHECKING:
+    from ._line import Line
+
+AgentKey = tuple[bool, str]
+"""(declared, name). A caller that merely calls itself `ci` is not the declared agent `ci` and shares no cap with it."""
+
+
+@final
+@attrs.define(eq=False)
+class AgentSlots:
+    """An agent at its cap has its lines parked: they are in no heap, so nobody has to step over them.
+
+    A line is a parked one exactly while its agent has no room; taking and giving back keep it so. An agent has few
+    lines, at most one per provider, lane and limits group.
+    """
+
+    key: AgentKey
+    slots: Slots = attrs.field(factory=lambda: Slots(None), init=False)
+    queue: int | None = attrs.field(default=None, init=False)
+    """The bound of `waiting`."""
+    waiting: int = attrs.field(default=0, init=False)
+    lines: dict[Line, None] = attrs.field(factory=dict, init=False)
+    """Those with calls in them, in the order in which they began."""
+
+    @property
+    def name(self) -> str:
+        return self.key[1]
+
+    @property
+    def idle(self) -> bool:
+        return not self.waiting and not self.slots.held
+
+    def load(self, program: Program) -> None:
+        """Take the settings of a new policy and start with no lines. What is held stays held."""
+        declared, name = self.key
+        settings = program.agent(name) if declared else program.unknown
+        self.slots.limit = settings.concurrency
+        self.queue = settings.queue
+        self.waiting = 0
+        self.lines = {}
+
+    def take(self) -> None:
+        self.slots.take()
+        if not self.slots.has_room:
+            for line in self.lines:
+                line.park()
+
+    def give_back(self) -> list[Line]:
+        """Return the lines that can move again."""
+        parked = not self.slots.has_room
+        self.slots.give_back()
+        if not parked or not self.slots.has_room:
+            return []
+        lines = list(self.lines)
+        for line in lines:
+            line.unpark()
+        return lines

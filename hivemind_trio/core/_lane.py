@@ -1,0 +1,72 @@
+"""A lane's part of one provider: its slots, its turn, and what waits in it there."""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+from hivemind_trio.policy import Lane
+
+from ._line import Queue
+from ._slots import Slots
+from ._waiter import Waiter
+
+STRIDE = 1 << 40
+"""One grant to a lane of weight 1. A power of two, large enough that no weight is rounded noticeably."""
+
+
+@final
+@attrs.define(eq=False)
+class PoolLane:
+    """`slots` is capped by the lane's `max`; `tag` is its virtual time (see `Pool`)."""
+
+    name: str
+    slots: Slots = attrs.field(factory=lambda: Slots(None), init=False)
+    reserve: int = attrs.field(default=0, init=False)
+    """Slots that it has first claim to; what the provider can really keep, see `Pool.load`."""
+    tag: int = attrs.field(default=0, init=False)
+    declared: bool = attrs.field(default=False, init=False)
+    _stride: int = attrs.field(default=STRIDE, init=False)
+    _queues: dict[str | None, Queue] = attrs.field(factory=dict, init=False)
+    """Limits group -> its queue, in the order of first use."""
+
+    @property
+    def due(self) -> bool:
+        """It holds less than is reserved for it."""
+        return self.slots.held < self.reserve
+
+    @property
+    def reserve_unused(self) -> int:
+        return max(0, self.reserve - self.slots.held)
+
+    def load(self, lane: Lane | None, limit: int, reserve: int) -> None:
+        """Take the settings of a new policy (None: the lane is gone) and start with empty queues."""
+        self.declared = lane is not None
+        self.slots.limit = lane.cap(limit) if lane else None
+        self.reserve = reserve
+        self._stride = STRIDE // lane.weight if lane else STRIDE
+        self._queues = {}
+
+    def first(self) -> Waiter | None:
+        """The best call whose group and agent have room, if the lane has."""
+        if not self.slots.has_room:
+            return None
+        best: Waiter | None = None
+        for queue in self._queues.values():
+            waiter = queue.first()
+            if waiter is not None and (best is None or waiter.rank < best.rank):
+                best = waiter
+        return best
+
+    def charge(self) -> None:
+        self.tag += self._stride
+
+    def put(self, waiter: Waiter) -> None:
+        glob = waiter.treatment.group
+        if glob not in self._queues:
+            self._queues[glob] = Queue(waiter.place.group)
+        self._queues[glob].put(waiter)
+
+    def remove(self, waiter: Waiter) -> None:
+        self._queues[waiter.treatment.group].remove(waiter)

@@ -1,0 +1,42 @@
+"""How fast a provider works off its queue: what an honest `retry-after` is made of."""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+GAP_NS = 1_000_000_000
+"""What is assumed between two turns until two have been seen: calls of ten seconds over ten slots."""
+
+MEMORY = 8
+"""Turns after which what was measured before weighs about a third."""
+
+RETRY_MIN_NS = 1_000_000_000
+RETRY_MAX_NS = 54_000_000_000
+"""With a tenth of spread on top it stays within 60 s, beyond which the SDKs ignore `retry-after`."""
+
+
+@final
+@attrs.define(eq=False)
+class Pace:
+    """The smoothed time between two calls that leave the same queue."""
+
+    _gap_ns: int | None = attrs.field(default=None, init=False)
+    _turn_ns: int | None = attrs.field(default=None, init=False)
+    """The last turn; None if the queue was empty after it: what follows is idleness and measures nothing."""
+
+    def on_turn(self, now_ns: int, waiting: int) -> None:
+        """One call has left the queue for the provider, and `waiting` are still in it."""
+        if self._turn_ns is not None:
+            gap_ns = now_ns - self._turn_ns
+            self._gap_ns = gap_ns if self._gap_ns is None else self._gap_ns + (gap_ns - self._gap_ns) // MEMORY
+        self._turn_ns = now_ns if waiting else None
+
+    def wait_ns(self, ahead: int, now_ns: int) -> int:
+        """How long a queue of `ahead` calls will take, between `RETRY_MIN_NS` and `RETRY_MAX_NS`."""
+        gap_ns = GAP_NS if self._gap_ns is None else self._gap_ns
+        if self._turn_ns is not None:
+            # A provider that has stopped answering is slower than anything measured while it did.
+            gap_ns = max(gap_ns, now_ns - self._turn_ns)
+        return min(max(ahead * gap_ns, RETRY_MIN_NS), RETRY_MAX_NS)

@@ -1,0 +1,60 @@
+"""What one call takes a slot of, everywhere at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import attrs
+
+from hivemind_trio.model import Reason
+
+from ._agent import AgentSlots
+from ._slots import Slots
+
+if TYPE_CHECKING:
+    from ._lane import PoolLane
+    from ._line import Line
+    from ._pool import Pool
+
+
+@final
+@attrs.frozen(eq=False)
+class Place:
+    """The counters that a call is held against. A call that cannot have a slot of each takes none.
+
+    An attempt in flight keeps the place that it was granted, whatever policies are loaded meanwhile: the counters are
+    found by name and live on, so what was taken is given back to the same ones.
+    """
+
+    pool: Pool
+    lane: PoolLane
+    group: Slots
+    agent: AgentSlots
+
+    def blocked(self) -> Reason:
+        """What it lacks, the widest thing first; `NONE`: it fits everywhere, now."""
+        if not self.pool.slots.has_room:
+            return Reason.PROVIDER_FULL
+        if not self.group.has_room:
+            return Reason.GROUP_FULL
+        if not self.lane.slots.has_room:
+            return Reason.LANE_FULL
+        if not self.pool.may_take(self.lane):
+            return Reason.LANE_RESERVED
+        if not self.agent.slots.has_room:
+            return Reason.AGENT_FULL
+        return Reason.NONE
+
+    def take(self) -> None:
+        assert self.blocked() is Reason.NONE
+        self.pool.slots.take()
+        self.group.take()
+        self.lane.slots.take()
+        self.agent.take()
+
+    def give_back(self) -> list[Line]:
+        """Return the lines of its agent, at any provider, that can move again."""
+        self.pool.slots.give_back()
+        self.group.give_back()
+        self.lane.slots.give_back()
+        return self.agent.give_back()

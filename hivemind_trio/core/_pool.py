@@ -1,0 +1,165 @@
+"""One provider's slots, and which lane is next.
+
+Reservations first, then weights. A lane that holds less than its reserve takes any free slot. Other lanes take a slot
+only if, after that, enough are free for what the others have reserved and not taken: reserves are kept hot.
+
+Weights are served by start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queuing", 1996): every lane has a
+virtual time, its `tag`, which a grant moves on by 1/weight, and among the lanes that could go the lowest is next. So
+two lanes that always could differ in grants per weight by at most 1/weight of the one plus 1/weight of the other.
+A lane that could not go, because nothing waited in it or because a cap held it back, is lifted to the lowest tag of
+those that could: neither idleness nor being at a cap of its own earns a claim on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, final
+
+import attrs
+
+from hivemind_trio.policy import Lane, Provider
+
+from ._lane import PoolLane
+from ._pace import Pace
+from ._slots import Slots
+from ._snapshot import PoolSnapshot
+from ._waiter import Waiter
+
+
+class Turn(NamedTuple):
+    """Who is next at a provider. Nothing has changed yet."""
+
+    waiter: Waiter
+    virtual: int
+    """The lowest tag of the lanes that could go."""
+
+
+@final
+@attrs.define(eq=False)
+class Pool:
+    """Slots of one provider: in all, per limits group and per lane.
+
+    `slots.limit` is the one figure that says how much the provider is trusted with; whoever adapts it (AIMD) sets it
+    here. Further dimensions (quotas, the breaker) have their say in `Place.blocked`.
+    """
+
+    name: str
+    slots: Slots = attrs.field(factory=lambda: Slots(0), init=False)
+    declared: bool = attrs.field(default=False, init=False)
+    queue: int | None = attrs.field(default=None, init=False)
+    """The bound of `waiting`."""
+    waiting: int = attrs.field(default=0, init=False)
+    pace: Pace = attrs.field(factory=Pace, init=False)
+    granted_seq: int = attrs.field(default=-1, init=False)
+    """The youngest call, by arrival, that was ever granted."""
+    _groups: dict[str | None, Slots] = attrs.field(factory=dict, init=False)
+    _lanes: dict[str, PoolLane] = attrs.field(factory=dict, init=False)
+    """In file order, then lanes that are gone and still hold something."""
+    _virtual: int = attrs.field(default=0, init=False)
+
+    def load(self, provider: Provider | None, lanes: Mapping[str, Lane]) -> None:
+        """Take the settings of a new policy (None: the provider is gone) and start with empty queues.
+
+        What is held stays held, under the same names.
+        """
+        self.declared = provider is not None
+        limit = provider.limit if provider else 0
+        self.slots.limit = limit
+        self.queue = provider.queue if provider else None
+        self.waiting = 0
+
+        self._groups = {glob: group for glob, group in self._groups.items() if group.held}
+        for group in self._groups.values():
+            group.limit = None
+        for block in provider.groups if provider else ():
+            self.group(block.glob).limit = block.concurrency
+
+        kept = reserves(lanes, limit)
+        gone = [lane for name, lane in self._lanes.items() if name not in lanes and lane.slots.held]
+        self._lanes = {name: self._lanes.get(name) or PoolLane(name) for name in lanes}
+        self._lanes |= {lane.name: lane for lane in gone}
+        for name, lane in self._lanes.items():
+            lane.load(lanes.get(name), limit, kept.get(name, 0))
+
+    def group(self, glob: str | None) -> Slots:
+        """The counter of one limits group; without a cap where the policy has no such block."""
+        return self._groups.setdefault(glob, Slots(None))
+
+    def lane(self, name: str) -> PoolLane:
+        return self._lanes[name]
+
+    def may_take(self, lane: PoolLane) -> bool:
+        """Whether a free slot is free for this lane, or kept for the reserve of another."""
+        return lane.due or self._spare() > 0
+
+    def next(self) -> Turn | None:
+        """Who goes next, if somebody can. O(lanes × groups + log waiting)."""
+        if not self.waiting or not self.slots.has_room:
+            return None
+        spare = self._spare()
+        best: Waiter | None = None
+        best_order = (False, 0)
+        virtual: int | None = None
+        for lane in self._lanes.values():
+            if spare <= 0 and not lane.due:
+                continue
+            waiter = lane.first()
+            if waiter is None:
+                continue
+            tag = max(lane.tag, self._virtual)
+            virtual = tag if virtual is None else min(virtual, tag)
+            order = (not lane.due, tag)
+            if best is None or order < best_order:
+                best, best_order = waiter, order
+        if best is None:
+            return None
+        assert virtual is not None
+        return Turn(best, virtual)
+
+    def take_turn(self, turn: Turn) -> None:
+        """Charge the lane of a call that leaves the queue."""
+        self._charge(turn.waiter.place.lane, turn.virtual, turn.waiter.seq)
+
+    def take_at_once(self, lane: PoolLane, seq: int) -> None:
+        """Charge the lane of a call that did not wait. Nobody else could go, or they would have gone."""
+        self._charge(lane, max(lane.tag, self._virtual), seq)
+
+    def snapshot(self) -> PoolSnapshot:
+        lanes = [lane for lane in self._lanes.values() if lane.declared or lane.slots.held]
+        return PoolSnapshot(
+            limit=self.slots.limit or 0,
+            inflight=self.slots.held,
+            waiting=self.waiting,
+            lanes_inflight={lane.name: lane.slots.held for lane in lanes},
+            groups_inflight={glob: group.held for glob, group in self._groups.items()},
+        )
+
+    def _charge(self, lane: PoolLane, virtual: int, seq: int) -> None:
+        lane.tag = max(lane.tag, self._virtual)
+        lane.charge()
+        self._virtual = virtual
+        self.granted_seq = max(self.granted_seq, seq)
+
+    def _spare(self) -> int:
+        """Free slots that no reserve is waiting for. Negative while what is in flight eats into the reserves, which
+        happens only after a reload."""
+        assert self.slots.limit is not None
+        return self.slots.limit - self.slots.held - sum(lane.reserve_unused for lane in self._lanes.values())
+
+
+def reserves(lanes: Mapping[str, Lane], limit: int) -> dict[str, int]:
+    """What each lane has first claim to out of `limit` slots: what it asks for, but no more than its own `max`.
+
+    Where they ask for more than there is, the lanes are served in file order until nothing is left. One slot is left
+    out whenever some lane would end up without any: reserves never shut a lane out of a provider for good.
+    """
+    asked = {}
+    for lane in lanes.values():
+        cap = lane.cap(limit)
+        asked[lane.name] = min(lane.reserve.of(limit), limit if cap is None else cap)
+    left = limit if all(asked.values()) and sum(asked.values()) <= limit else max(0, limit - 1)
+    kept = {}
+    for name, slots in asked.items():
+        kept[name] = min(slots, left)
+        left -= kept[name]
+    return kept

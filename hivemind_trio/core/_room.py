@@ -1,0 +1,98 @@
+"""The waiting room: every call that waits, by id, by lane oldest first, by deadline, and its bounds."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import final
+
+import attrs
+
+from hivemind_trio.policy import Lane
+
+from ._call import CallId
+from ._heap import Heap
+from ._place import Place
+from ._waiter import Waiter
+
+
+@final
+@attrs.define(eq=False)
+class WaitingRoom:
+    """Keeps the counts of who waits and the queues of the pools in step. Entering and leaving cost O(log n)."""
+
+    _waiters: dict[CallId, Waiter] = attrs.field(factory=dict, init=False)
+    """In order of arrival."""
+    _lanes: dict[str, OrderedDict[CallId, Waiter]] = attrs.field(factory=dict, init=False)
+    """Lane -> its calls at all providers in order of arrival. Not plain dicts: finding the first is O(deleted) in those."""
+    _deadlines: Heap[Waiter] = attrs.field(factory=Heap, init=False)
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter(self._waiters.values())
+
+    def __contains__(self, call_id: CallId) -> bool:
+        return call_id in self._waiters
+
+    def get(self, call_id: CallId) -> Waiter | None:
+        return self._waiters.get(call_id)
+
+    def in_lane(self, name: str) -> int:
+        return len(self._lanes.get(name, ()))
+
+    def enter(self, waiter: Waiter) -> None:
+        """Whoever enters is the last by arrival."""
+        self._waiters[waiter.call.id] = waiter
+        self._lanes.setdefault(waiter.treatment.lane, OrderedDict())[waiter.call.id] = waiter
+        if waiter.deadline_ns is not None:
+            self._deadlines.put(waiter, (waiter.deadline_ns, waiter.seq))
+        waiter.place.pool.waiting += 1
+        waiter.place.agent.waiting += 1
+        waiter.place.lane.put(waiter)
+
+    def leave(self, waiter: Waiter) -> None:
+        del self._waiters[waiter.call.id]
+        lane = self._lanes[waiter.treatment.lane]
+        del lane[waiter.call.id]
+        if not lane:
+            del self._lanes[waiter.treatment.lane]
+        self._deadlines.discard(waiter)
+        waiter.place.pool.waiting -= 1
+        waiter.place.agent.waiting -= 1
+        waiter.place.lane.remove(waiter)
+
+    def oldest(self, lane: str) -> Waiter | None:
+        """The call of this lane that has waited longest."""
+        calls = self._lanes.get(lane)
+        return next(iter(calls.values())) if calls else None
+
+    def next_deadline_ns(self) -> int | None:
+        waiter = self._deadlines.first()
+        return None if waiter is None else waiter.deadline_ns
+
+    def expired(self, now_ns: int) -> Waiter | None:
+        """The call whose deadline came first, if it has come."""
+        waiter = self._deadlines.first()
+        if waiter is None or waiter.deadline_ns is None or waiter.deadline_ns > now_ns:
+            return None
+        return waiter
+
+    def full_for(self, place: Place) -> str | None:
+        """Which bound of its agent or its provider one more call would exceed, in words; None: there is room."""
+        agent, pool = place.agent, place.pool
+        if agent.queue is not None and agent.waiting >= agent.queue:
+            return f"agent `{agent.name}` has {agent.waiting} calls waiting; the policy allows {agent.queue}"
+        if pool.queue is not None and pool.waiting >= pool.queue:
+            return f"{pool.waiting} calls wait for provider `{pool.name}`; the policy allows {pool.queue}"
+        return None
+
+    def full_lane(self, lane: Lane, waiting_max: int) -> str | None:
+        """The same for the bounds that dropping a call of the lane would loosen: the lane's own, and the room's."""
+        waiting = self.in_lane(lane.name)
+        if lane.queue is not None and waiting >= lane.queue:
+            return f"{waiting} calls wait in lane `{lane.name}`; the policy allows {lane.queue}"
+        if len(self) >= waiting_max:
+            return f"{len(self)} calls wait in all; the policy allows {waiting_max}"
+        return None

@@ -1,0 +1,371 @@
+"""Who goes, who waits and who is refused: the hub of the core.
+
+A call is classified by the policy when it arrives, and again when a policy is loaded while it waits; nothing else
+evaluates the policy. It starts when there is a slot for it at its provider, in its limits group, in its lane there and
+for its agent, and takes all four in one step (`Place`). Otherwise it waits, holding nothing, in the queue of its
+provider, lane and limits group (`PoolLane`, `Queue`), in the line of its agent there (`Line`).
+
+Who is next: which lane is `Pool`'s decision; within a lane priority, age and order of arrival (`rank`). Calls that are
+blocked by their agent or their limits group are passed by others that fit. Where several providers could give one
+agent its next slot, the call that arrived first has it.
+
+At rest, that is after every event, no call waits that fits everywhere. That is why an arriving call that fits may go at
+once: had anybody equal been waiting, he would have gone. And why only a slot given back, or a policy, sets calls going.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import assert_never, final
+
+import attrs
+
+from hivemind_trio.model import Reason, Treatment, Verdict
+from hivemind_trio.policy import UNKNOWN_AGENT, Program
+
+from . import _refusal
+from ._agent import AgentKey, AgentSlots
+from ._call import Call, CallId
+from ._messages import (
+    AttemptEnded,
+    CallArrived,
+    CallCancelled,
+    Command,
+    Draining,
+    Event,
+    Grant,
+    Permit,
+    PolicyLoaded,
+    Refuse,
+    TimePassed,
+)
+from ._place import Place
+from ._pool import Pool
+from ._room import WaitingRoom
+from ._snapshot import Snapshot
+from ._waiter import Waiter, rank
+
+DRAINING_RETRY_NS = 1_000_000_000
+"""A restart takes about that long, and nobody else knows better."""
+
+
+@final
+@attrs.define(eq=False)
+class Scheduler:
+    """One program's scheduler. The same program, seed and sequence of `(event, now_ns)` give the same commands.
+
+    Queue bounds are held against calls as they arrive. A policy that lowers a bound drops nobody who already waits: the
+    queue shrinks as it is served.
+    """
+
+    _program: Program
+    seed: int = 0
+    """Of the one thing left to chance: refused calls are told to come back spread over a tenth of the time."""
+    _random: Random = attrs.field(init=False)
+    _now_ns: int = attrs.field(default=0, init=False)
+    _arrivals: int = attrs.field(default=0, init=False)
+    _draining: bool = attrs.field(default=False, init=False)
+    _room: WaitingRoom = attrs.field(factory=WaitingRoom, init=False)
+    _inflight: dict[CallId, Place] = attrs.field(factory=dict, init=False)
+    _pools: dict[str, Pool] = attrs.field(factory=dict, init=False)
+    """In file order, then providers that are gone and were still in use when the policy was loaded."""
+    _agents: dict[AgentKey, AgentSlots] = attrs.field(factory=dict, init=False)
+    """Only those with a call waiting or in flight."""
+
+    def __attrs_post_init__(self) -> None:
+        self._random = Random(self.seed)  # noqa: S311  spreads load, guards nothing
+        self._load(self._program)
+
+    def handle(self, event: Event, now_ns: int) -> list[Command]:
+        """Take one event into account and return what to do about it, in order. O(log waiting); a policy is O(waiting).
+
+        Calls whose deadline has come by `now_ns` are refused first, whatever the event.
+
+        Raises:
+            ValueError: `now_ns` is earlier than that of an event before, a call arrives whose id is in use, or an
+                attempt ends that is not in flight. A bug in the driver; the scheduler is unchanged.
+        """
+        if now_ns < self._now_ns:
+            raise ValueError(f"time ran backwards: {now_ns} after {self._now_ns}")
+        commands: list[Command] = []
+        match event:
+            case CallArrived(call=call):
+                self._on_arrived(call, now_ns, commands)
+            case CallCancelled(call_id=call_id):
+                self._on_cancelled(call_id, now_ns, commands)
+            case AttemptEnded(call_id=call_id):
+                self._on_ended(call_id, now_ns, commands)
+            case PolicyLoaded(program=program):
+                self._on_policy(program, now_ns, commands)
+            case Draining():
+                self._on_draining(now_ns, commands)
+            case TimePassed():
+                self._advance(now_ns, commands)
+            case _:
+                assert_never(event)
+        return commands
+
+    def wakeup_ns(self) -> int | None:
+        """When time alone will next matter: the earliest deadline of a waiting call."""
+        return self._room.next_deadline_ns()
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            now_ns=self._now_ns,
+            program_hash=self._program.hash,
+            draining=self._draining,
+            pools={pool.name: pool.snapshot() for pool in self._pools.values() if pool.declared or pool.slots.held},
+            lanes_waiting={name: self._room.in_lane(name) for name in self._program.lanes},
+            agents=len(self._agents),
+            inflight=len(self._inflight),
+            waiting=len(self._room),
+        )
+
+    # ---- events: each checks first, then advances the clock, then acts ----
+
+    def _on_arrived(self, call: Call, now_ns: int, commands: list[Command]) -> None:
+        if call.id in self._inflight or call.id in self._room:
+            raise ValueError(f"call {call.id} arrived twice")
+        treatment = self._program.decide(call.request)
+        self._advance(now_ns, commands)
+
+        refuse = self._refused_outright(call, treatment, waited_ns=0)
+        if refuse is not None:
+            commands.append(refuse)
+            return
+        if not call.needs_slot:
+            commands.append(
+                Grant(call_id=call.id, treatment=treatment, permit=None, waited_ns=0, reason=Reason.NONE),
+            )
+            return
+
+        seq = self._arrivals
+        self._arrivals += 1
+        place = self._place(call, treatment)
+        blocked = place.blocked()
+        if blocked is Reason.NONE:
+            place.pool.take_at_once(place.lane, seq)
+            commands.append(self._grant(call, treatment, place, 0, Reason.NONE))
+        else:
+            self._put_in_line(self._waiter(call, treatment, place, now_ns, seq, blocked), commands)
+
+    def _on_cancelled(self, call_id: CallId, now_ns: int, commands: list[Command]) -> None:
+        # Leaves before the clock moves: the driver has closed the call and would not know what to do with a refusal.
+        # In flight: its attempt is being cancelled, and will say when it has ended.
+        waiter = self._room.get(call_id)
+        if waiter is not None:
+            self._leave(waiter)
+        self._advance(now_ns, commands)
+
+    def _on_ended(self, call_id: CallId, now_ns: int, commands: list[Command]) -> None:
+        place = self._inflight.get(call_id)
+        if place is None:
+            raise ValueError(f"call {call_id} has no attempt in flight")
+        self._advance(now_ns, commands)
+
+        del self._inflight[call_id]
+        lines = place.give_back()
+        # Its provider, and any other where its agent was all that was missing.
+        pools = {place.pool.name: place.pool}
+        pools |= {line.first().place.pool.name: line.first().place.pool for line in lines}
+        self._dispatch(pools.values(), place.agent if lines else None, commands)
+        self._forget(place.agent)
+
+    def _on_policy(self, program: Program, now_ns: int, commands: list[Command]) -> None:
+        treatments = {waiter.call.id: program.decide(waiter.call.request) for waiter in self._room}
+        self._advance(now_ns, commands)
+
+        waiters = list(self._room)
+        self._room = WaitingRoom()
+        self._load(program)
+        for waiter in waiters:
+            treatment = treatments[waiter.call.id]
+            refuse = self._refused_outright(waiter.call, treatment, now_ns - waiter.arrived_ns)
+            if refuse is not None:
+                commands.append(refuse)
+                continue
+            place = self._place(waiter.call, treatment)
+            blocked = place.blocked()
+            if blocked is Reason.NONE:  # it will go now, unless another does: what it waited for was before
+                blocked = waiter.blocked
+            self._room.enter(self._waiter(waiter.call, treatment, place, waiter.arrived_ns, waiter.seq, blocked))
+        self._expire(commands)
+        self._dispatch(self._pools.values(), None, commands)
+
+    def _on_draining(self, now_ns: int, commands: list[Command]) -> None:
+        self._advance(now_ns, commands)
+        self._draining = True
+        for waiter in list(self._room):
+            self._leave(waiter)
+            commands.append(self._refuse(waiter, Reason.DRAINING, _refusal.DRAINING, DRAINING_RETRY_NS))
+
+    # ---- deciding ----
+
+    def _refused_outright(self, call: Call, treatment: Treatment, waited_ns: int) -> Refuse | None:
+        """What no waiting would help against."""
+        retry_after_ns = None
+        if self._draining:
+            reason, message, retry_after_ns = Reason.DRAINING, _refusal.DRAINING, DRAINING_RETRY_NS
+        elif treatment.agent == UNKNOWN_AGENT and self._program.server.refuse_unknown:
+            reason, message = Reason.UNKNOWN_AGENT, _refusal.UNKNOWN_AGENT
+        elif treatment.verdict is Verdict.DENY:
+            reason, message = Reason.DENIED, treatment.message or _refusal.DENIED
+        elif treatment.provider is None:
+            reason, message = Reason.NO_PROVIDER, _refusal.no_provider(call.request.model)
+        else:
+            return None
+        return Refuse(
+            call_id=call.id,
+            treatment=treatment,
+            reason=reason,
+            waited_ns=waited_ns,
+            message=message,
+            retry_after_ns=retry_after_ns,
+        )
+
+    def _put_in_line(self, waiter: Waiter, commands: list[Command]) -> None:
+        """Let it wait if the bounds of the queues allow; or somebody else has to go, or it itself."""
+        lane = self._program.lanes[waiter.treatment.lane]
+        oldest = None
+        full = self._room.full_for(waiter.place)
+        if full is None:
+            full = self._room.full_lane(lane, self._program.server.max_waiting)
+            if full is not None and lane.shed_oldest:
+                oldest = self._room.oldest(lane.name)
+        if full is not None and oldest is None:
+            commands.append(self._refuse(waiter, Reason.QUEUE_FULL, full, self._retry_after_ns(waiter)))
+            self._forget(waiter.place.agent)
+            return
+
+        self._room.enter(waiter)
+        if full is not None and oldest is not None:
+            # Only now: it may be the last call of the same agent, which would be forgotten.
+            self._leave(oldest)
+            commands.append(self._refuse(oldest, Reason.SHED, _refusal.shed(full), self._retry_after_ns(oldest)))
+        self._expire(commands)  # it may have no patience at all
+
+    def _dispatch(self, pools: Iterable[Pool], freed: AgentSlots | None, commands: list[Command]) -> None:
+        """Grant until nothing fits. `freed`: the agent that has just come down from its cap."""
+        pools = list(pools)
+        while True:
+            turns = [turn for pool in pools if (turn := pool.next()) is not None]
+            if not turns:
+                return
+            # One agent may be next at several providers and have room for one call only.
+            turn = min(turns, key=lambda turn: turn.waiter.seq)
+            waiter, place = turn.waiter, turn.waiter.place
+            reason = _waited_for(waiter, freed)
+            place.pool.take_turn(turn)
+            self._room.leave(waiter)
+            place.pool.pace.on_turn(self._now_ns, place.pool.waiting)
+            waited_ns = self._now_ns - waiter.arrived_ns
+            commands.append(self._grant(waiter.call, waiter.treatment, place, waited_ns, reason))
+
+    def _expire(self, commands: list[Command]) -> None:
+        while (waiter := self._room.expired(self._now_ns)) is not None:
+            self._leave(waiter)
+            message = _refusal.too_late(waiter, self._now_ns - waiter.arrived_ns)
+            commands.append(self._refuse(waiter, Reason.DEADLINE, message, self._retry_after_ns(waiter)))
+
+    # ---- the books ----
+
+    def _advance(self, now_ns: int, commands: list[Command]) -> None:
+        self._now_ns = now_ns
+        self._expire(commands)
+
+    def _load(self, program: Program) -> None:
+        """Point every counter at the settings of its name; nobody waits at this moment."""
+        self._program = program
+        gone = [pool for name, pool in self._pools.items() if name not in program.providers and pool.slots.held]
+        self._pools = {name: self._pools.get(name) or Pool(name) for name in program.providers}
+        self._pools |= {pool.name: pool for pool in gone}
+        for name, pool in self._pools.items():
+            pool.load(program.providers.get(name), program.lanes)
+        self._agents = {key: agent for key, agent in self._agents.items() if agent.slots.held}
+        for agent in self._agents.values():
+            agent.load(program)
+
+    def _place(self, call: Call, treatment: Treatment) -> Place:
+        assert treatment.provider is not None
+        pool = self._pools[treatment.provider]
+        declared = treatment.agent != UNKNOWN_AGENT
+        key = (declared, treatment.agent if declared else call.caller)
+        agent = self._agents.get(key)
+        if agent is None:
+            agent = self._agents[key] = AgentSlots(key)
+            agent.load(self._program)
+        return Place(pool, pool.lane(treatment.lane), pool.group(treatment.group), agent)
+
+    def _waiter(
+        self, call: Call, treatment: Treatment, place: Place, arrived_ns: int, seq: int, blocked: Reason
+    ) -> Waiter:
+        patience_ns = treatment.deadline_ns
+        return Waiter(
+            call=call,
+            seq=seq,
+            arrived_ns=arrived_ns,
+            treatment=treatment,
+            deadline_ns=None if patience_ns is None else arrived_ns + patience_ns,
+            place=place,
+            rank=rank(treatment.priority, self._program.lanes[treatment.lane].aging_ns, arrived_ns, seq),
+            blocked=blocked,
+        )
+
+    def _grant(self, call: Call, treatment: Treatment, place: Place, waited_ns: int, reason: Reason) -> Grant:
+        place.take()
+        self._inflight[call.id] = place
+        return Grant(
+            call_id=call.id,
+            treatment=treatment,
+            permit=Permit(
+                call_id=call.id,
+                provider=place.pool.name,
+                group=treatment.group,
+                lane=place.lane.name,
+                agent=place.agent.name,
+            ),
+            waited_ns=waited_ns,
+            reason=reason,
+        )
+
+    def _refuse(self, waiter: Waiter, reason: Reason, message: str, retry_after_ns: int) -> Refuse:
+        return Refuse(
+            call_id=waiter.call.id,
+            treatment=waiter.treatment,
+            reason=reason,
+            waited_ns=self._now_ns - waiter.arrived_ns,
+            message=message,
+            retry_after_ns=retry_after_ns,
+        )
+
+    def _retry_after_ns(self, waiter: Waiter) -> int:
+        """How long its provider's queue will take at the pace it has been served lately; 1 to 60 s."""
+        pool = waiter.place.pool
+        wait_ns = pool.pace.wait_ns(pool.waiting + 1, self._now_ns)
+        # Upwards only, so that nobody is told to come back before there can be room.
+        return wait_ns + self._random.randrange(wait_ns // 10 + 1)
+
+    def _leave(self, waiter: Waiter) -> None:
+        self._room.leave(waiter)
+        self._forget(waiter.place.agent)
+
+    def _forget(self, agent: AgentSlots) -> None:
+        """Callers come and go, and not all of them are declared."""
+        if agent.idle:
+            self._agents.pop(agent.key, None)
+
+
+def _waited_for(waiter: Waiter, freed: AgentSlots | None) -> Reason:
+    """What a call that goes now lacked last, as far as that is known without following every waiter.
+
+    `AGENT_FULL` if it is its agent's slot that has just come back; `TURN` if its provider was full when it arrived and
+    has since let a later call go before it; else what it lacked when it arrived, or when the last policy was loaded.
+    """
+    place = waiter.place
+    if place.agent is freed:
+        return Reason.AGENT_FULL
+    if waiter.blocked in (Reason.PROVIDER_FULL, Reason.AGENT_FULL):
+        # An agent that has had room since it arrived: then it was the provider's room that was missing.
+        return Reason.TURN if place.pool.granted_seq > waiter.seq else Reason.PROVIDER_FULL
+    return waiter.blocked

@@ -1,0 +1,29 @@
+"""A cap and what is held of it: the one kind of counter that admission knows."""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+
+@final
+@attrs.define(eq=False)
+class Slots:
+    """At most `limit` held at once. Lowering the limit under what is held revokes nothing: it drains."""
+
+    limit: int | None
+    """None: no cap; what is held is counted all the same."""
+    held: int = attrs.field(default=0, init=False)
+
+    @property
+    def has_room(self) -> bool:
+        return self.limit is None or self.held < self.limit
+
+    def take(self) -> None:
+        assert self.has_room
+        self.held += 1
+
+    def give_back(self) -> None:
+        assert self.held > 0
+        self.held -= 1

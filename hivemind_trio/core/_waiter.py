@@ -1,0 +1,43 @@
+"""A call that waits: since when, for what, and where it stands."""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import Reason, Treatment
+
+from ._call import Call
+from ._heap import Rank
+from ._place import Place
+
+
+@final
+@attrs.define(eq=False, kw_only=True)
+class Waiter:
+    """What survives a reload is who it is and since when it waits; the rest is the policy's and is set anew."""
+
+    call: Call
+    seq: int
+    """The order of arrival. Breaks every tie, so that equals are served first come, first served."""
+    arrived_ns: int
+    treatment: Treatment
+    deadline_ns: int | None
+    """When it has waited long enough, since the engine began; None: never."""
+    place: Place
+    rank: Rank
+    """Its order within its lane, lowest first."""
+    blocked: Reason
+    """What it lacked when it was put in line."""
+
+
+def rank(priority: int, aging_ns: int | None, arrived_ns: int, seq: int) -> Rank:
+    """The order within a lane: by priority, then by arrival; with aging, `aging_ns` of waiting is worth one step.
+
+    A call's effective priority at time t is `priority + (t - arrived_ns) / aging_ns`. The t is the same for all who
+    wait, so the order between two of them never changes, and a heap need not be told that time has passed.
+    """
+    if aging_ns is None:
+        return (-priority, arrived_ns, seq)
+    return (arrived_ns - priority * aging_ns, arrived_ns, seq)
