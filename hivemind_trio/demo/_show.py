@@ -19,6 +19,9 @@ from ._scenario import Figures, Scenario
 
 _REFRESH_S: Final = 0.1
 _PLAIN_EVERY_S: Final = 3.0
+_GLYPHS: Final = "■✗·"
+"""A turn that is done, the one that was fatal, one still to do."""
+_ASCII_GLYPHS: Final = "#x."
 
 
 class Show(Protocol):
@@ -80,20 +83,21 @@ class TextShow:
         self._console.print()
 
     async def watch(self, title: str, agents: list[Agent], world: Provider) -> None:
-        if self._console.is_terminal:
+        if self._console.is_interactive:
             await self._watch_live(title, agents, world)
         else:
             await self._watch_plain(title, agents, world)
 
     async def _watch_live(self, title: str, agents: list[Agent], world: Provider) -> None:
         started_s = trio.current_time()
+        glyphs = _GLYPHS if self._console.encoding.startswith("utf") else _ASCII_GLYPHS
         with Live(console=self._console, auto_refresh=False, transient=False) as screen:
             try:
                 while True:
-                    screen.update(_grid(title, agents, world, trio.current_time() - started_s), refresh=True)
+                    screen.update(_grid(title, agents, world, trio.current_time() - started_s, glyphs), refresh=True)
                     await trio.sleep(_REFRESH_S)
             finally:
-                screen.update(_grid(title, agents, world, trio.current_time() - started_s), refresh=True)
+                screen.update(_grid(title, agents, world, trio.current_time() - started_s, glyphs), refresh=True)
 
     async def _watch_plain(self, title: str, agents: list[Agent], world: Provider) -> None:
         started_s = trio.current_time()
@@ -163,18 +167,19 @@ def _progress(agents: list[Agent], world: Provider) -> str:
     return f"{done:3} of {turns} turns, {dead} dead, {world.inflight} in flight, {world.refused} refused"
 
 
-def _grid(title: str, agents: list[Agent], world: Provider, seconds: float) -> Table:
+def _grid(title: str, agents: list[Agent], world: Provider, seconds: float, glyphs: str) -> Table:
     """One cell per agent and turn: how far everyone is, at a glance."""
+    done, fatal, todo = glyphs
     grid = Table.grid(padding=(0, 1))
     grid.add_row(Text(title, style="bold"), Text(f"{seconds:5.1f} s"))
     for agent in agents:
         left = len(agent.job.turns) - agent.turns_done
-        bar = Text("■" * agent.turns_done, style="green")
+        bar = Text(done * agent.turns_done, style="green")
         if agent.dead:
-            bar.append("✗", style="bold red").append("·" * (left - 1), style="dim")
+            bar.append(fatal, style="bold red").append(todo * (left - 1), style="dim")
             bar.append(f"  {agent.died_of}", style="red")
         else:
-            bar.append("·" * left, style="dim")
+            bar.append(todo * left, style="dim")
         grid.add_row(Text(f"  {agent.job.agent}"), bar)
     grid.add_row("", Text(_progress(agents, world), style="dim"))
     return grid
