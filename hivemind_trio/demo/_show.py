@@ -19,9 +19,9 @@ from ._scenario import Figures, Scenario
 
 _REFRESH_S: Final = 0.1
 _PLAIN_EVERY_S: Final = 3.0
-_GLYPHS: Final = "■✗·"
+_GLYPHS: Final = ("■", "✗", "·")
 """A turn that is done, the one that was fatal, one still to do."""
-_ASCII_GLYPHS: Final = "#x."
+_ASCII_GLYPHS: Final = ("#", "x", ".")
 
 
 class Show(Protocol):
@@ -167,7 +167,7 @@ def _progress(agents: list[Agent], world: Provider) -> str:
     return f"{done:3} of {turns} turns, {dead} dead, {world.inflight} in flight, {world.refused} refused"
 
 
-def _grid(title: str, agents: list[Agent], world: Provider, seconds: float, glyphs: str) -> Table:
+def _grid(title: str, agents: list[Agent], world: Provider, seconds: float, glyphs: tuple[str, str, str]) -> Table:
     """One cell per agent and turn: how far everyone is, at a glance."""
     done, fatal, todo = glyphs
     grid = Table.grid(padding=(0, 1))
