@@ -51,8 +51,8 @@ async def converse(connection: trio.SocketStream) -> None:
                     await trio.sleep(EVENT_GAP_S)
                     await connection.send_all(EVENT)
                 await connection.send_all(STREAM_END)
-    except trio.BrokenResourceError:
-        pass
+    except (OSError, trio.BrokenResourceError):
+        pass  # reset, or gone: the load ends by closing, and so do proxies
     finally:
         sock.close()
 
