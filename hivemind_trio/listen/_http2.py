@@ -21,7 +21,8 @@ from h2.events import Event as H2Event
 from h2.exceptions import H2Error
 from hypercorn.events import Closed, Event
 from hypercorn.protocol.events import Body
-from hypercorn.protocol.h2 import H2Protocol
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.h2 import BUFFER_HIGH_WATER, H2Protocol
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.protocol.ws_stream import WSStream
 from hypercorn.trio.task_group import TaskGroup
@@ -91,6 +92,7 @@ class Tasks(TaskGroup):
                 await send(message)
             if patience.cancelled_caught:
                 abort()
+                inbox.hang_up()
 
         scope["extensions"] = {
             **scope["extensions"],
@@ -195,6 +197,14 @@ class Http2(H2Protocol):
         if isinstance(event, Closed):
             for buffer in list(self.stream_buffers.values()):
                 await buffer.close()  # else whoever waits for it to drain waits for ever
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        await super().stream_send(event)
+        # Hypercorn's own pause ends at the next attempt to send, even of nothing: a shut window would bound nothing.
+        if isinstance(event, Body):
+            buffer = self.stream_buffers.get(event.stream_id)
+            if buffer is not None and len(buffer.buffer) >= BUFFER_HIGH_WATER:
+                await buffer.drain()
 
     def reset(self, stream_id: int) -> None:
         """RST_STREAM: what was said on it is not a whole answer."""

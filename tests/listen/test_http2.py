@@ -223,11 +223,13 @@ async def test_a_reset_by_the_client_is_a_hang_up_of_that_stream_only() -> None:
 async def test_a_client_that_takes_nothing_loses_its_answer_in_time(stop: str, clock: trio.abc.Clock) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        for _ in range(200):
-            await send({"type": "http.response.body", "body": b"x" * 50_000, "more_body": True})
-        ended.append("whole")
+        with trio.CancelScope() as attempt:
+            scope["extensions"]["hivemind.on_disconnect"](attempt.cancel)
+            for _ in range(1_000):
+                await send({"type": "http.response.body", "body": b"x" * 50_000, "more_body": True})
+                taken.append(50_000)
 
-    ended: list[str] = []
+    taken: list[int] = []
     async with serving(app, Bounds(write_patience_ns=10 * S)) as house:
         client = await Http2Client.of(house)
         if stop == "opening the window":
@@ -240,6 +242,7 @@ async def test_a_client_that_takes_nothing_loses_its_answer_in_time(stop: str, c
         if stop == "opening the window":
             await client.until(stream_id)
             assert client.reset == {stream_id: 2}
+            assert len(taken) < 1_000
         else:
             await house.emptied()
 
