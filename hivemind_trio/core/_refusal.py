@@ -13,9 +13,8 @@ UNKNOWN_AGENT = "the policy serves declared agents only, and this call is from n
 
 
 def no_provider(model: str) -> str:
-    return (
-        f"no provider in the policy serves model `{model}`" if model else "no provider in the policy serves this path"
-    )
+    what = f"model `{model}`" if model else "this path"
+    return f"no provider in the policy serves {what}"
 
 
 def shed(full: str) -> str:
@@ -28,12 +27,10 @@ def too_late(waiter: Waiter, waited_ns: int) -> str:
 
 def _because(waiter: Waiter) -> str:
     place, lane = waiter.place, waiter.treatment.lane
-    pool, agent, group = place.pool, place.agent, waiter.treatment.group
+    pool, agent, models = place.pool, place.agent, waiter.treatment.group or "*"
     match waiter.blocked:
         case Reason.GROUP_FULL:
-            return (
-                f"{place.group.limit} calls were in flight in limits group `{group or '*'}` of provider `{pool.name}`"
-            )
+            return f"provider `{pool.name}` had its {place.group.limit} calls for models like `{models}` in flight"
         case Reason.LANE_FULL:
             return f"lane `{lane}` had its {place.lane.slots.limit} calls in flight at provider `{pool.name}`"
         case Reason.LANE_RESERVED:

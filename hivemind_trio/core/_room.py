@@ -24,7 +24,7 @@ class WaitingRoom:
     _waiters: dict[CallId, Waiter] = attrs.field(factory=dict, init=False)
     """In order of arrival."""
     _lanes: dict[str, OrderedDict[CallId, Waiter]] = attrs.field(factory=dict, init=False)
-    """Lane -> its calls at all providers in order of arrival. Not plain dicts: finding the first is O(deleted) in those."""
+    """Lane -> its calls at all providers, in order of arrival. Finding the first of a plain dict is O(deleted)."""
     _deadlines: Heap[Waiter] = attrs.field(factory=Heap, init=False)
 
     def __len__(self) -> int:

@@ -1,0 +1,12 @@
+"""How hard the properties search. `HIVEMIND_TEST_PROFILE=long` is for a night, not for CI."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# No deadline per example: how long one takes says something about the machine and nothing about the code.
+settings.register_profile("ci", max_examples=100, stateful_step_count=40, deadline=None, print_blob=True)
+settings.register_profile("long", max_examples=20_000, stateful_step_count=80, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HIVEMIND_TEST_PROFILE", "ci"))
