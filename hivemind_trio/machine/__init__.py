@@ -1,1 +1,5 @@
 """This machine as a policy sees it: its files, its environment, its secrets."""
+
+from ._files import DiskFiles as DiskFiles
+from ._secrets import Secrets as Secrets
+from ._secrets import probe as probe

@@ -1,5 +1,9 @@
 """The policy language: text in, compiled program out. Pure; the files come from a `Files` that it is handed."""
 
+from ._check import Checked as Checked
+from ._check import SecretState as SecretState
+from ._check import check as check
+from ._check import check_secrets as check_secrets
 from ._closure import Closure as Closure
 from ._closure import read_closure as read_closure
 from ._diagnostic import Diagnostic as Diagnostic

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
+from collections.abc import Mapping
 from typing import Final, final
 
 import attrs
@@ -42,6 +43,8 @@ class Closure:
     paths: tuple[str, ...]
     """Beside `sources`: what to read, and watch, them as."""
     files: tuple[File, ...]
+    includes: Mapping[Span, tuple[int, ...]]
+    """The span of an `include` statement -> the sources that it brought in."""
     allows: tuple[Allow, ...]
     diagnostics: tuple[Diagnostic, ...]
     unreadable: bool
@@ -58,6 +61,7 @@ def read_closure(path: str, files: Files) -> Closure:
         sources=tuple(reader.sources),
         paths=tuple(reader.paths),
         files=tuple(reader.files),
+        includes=reader.includes,
         allows=tuple(reader.allows),
         diagnostics=tuple(reader.diagnostics),
         unreadable=reader.unreadable,
@@ -72,6 +76,7 @@ class _Reader:
     sources: list[Source] = attrs.field(init=False, factory=list)
     paths: list[str] = attrs.field(init=False, factory=list)
     files: list[File] = attrs.field(init=False, factory=list)
+    includes: dict[Span, tuple[int, ...]] = attrs.field(init=False, factory=dict)
     allows: list[Allow] = attrs.field(init=False, factory=list)
     diagnostics: list[Diagnostic] = attrs.field(init=False, factory=list)
     unreadable: bool = attrs.field(init=False, default=False)
@@ -128,6 +133,7 @@ class _Reader:
                 circle = " -> ".join([*chain[chain.index(name) :], name])
                 self._error("HM009", "files include each other in a circle", span, note=circle)
             elif name not in self.paths:
+                self.includes[statement.span] = (*self.includes.get(statement.span, ()), len(self.sources))
                 self.read(name, span, chain)
 
     def _check_version(self, statement: Item) -> None:

@@ -202,9 +202,8 @@ class _Driver:
             self._unexpected(machine, lexeme)
 
     def _unexpected(self, machine: InteractiveParser, lexeme: Lexeme) -> None:
-        expected = sorted(
-            _shown_type(type_) for type_ in machine.accepts() if type_ not in ("BADSTRING", "ERROR", "$END")
-        )
+        accepted: set[str] = machine.accepts()  # type: ignore[no-untyped-call]  # Lark's
+        expected = sorted(_shown_type(type_) for type_ in accepted - {"BADSTRING", "ERROR", "$END"})
         note = ""
         if 0 < len(expected) <= 6:
             note = f"expected {_listed(expected)}"

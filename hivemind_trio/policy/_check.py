@@ -1,0 +1,214 @@
+"""A policy, checked whole: read, held against the schema, typed, and compiled where nothing is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum, auto
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import SecretRef
+
+from ._ast import And, Compare, Contains, Expr, Not, Or, Span
+from ._capacity import check_together
+from ._closure import read_closure, suppressed
+from ._declare import Declarations, Given, declare
+from ._diagnostic import Diagnostic, Severity, Source
+from ._expr import Always, Condition, Field, Kind, Typer, reads, request_fields
+from ._files import Files
+from ._lower import Conditions, lower
+from ._program import Pending, Program
+from ._report import FOLLOW_UPS, Report
+from ._schema import DECLARATIONS, DEFAULTED, Setting
+from ._testing import check_test
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Checked:
+    """What a policy file turned out to be."""
+
+    sources: tuple[Source, ...]
+    paths: tuple[str, ...]
+    """The files that were read, to watch."""
+    diagnostics: tuple[Diagnostic, ...]
+    """In the order of the text."""
+    program: Program | None
+    """None if and only if there is an error."""
+    unreadable: bool
+    """Some file could not be read at all."""
+    hash: str
+    secret_spans: Mapping[SecretRef, Span]
+    """Where each secret is first asked for."""
+    declarations: Declarations
+    conditions: Mapping[str, Mapping[str, Condition | None]]
+    """Kind (`agent`, `rule`, `budget`) -> name -> its typed condition."""
+
+
+class SecretState(Enum):
+    """What a machine can say of a secret without taking it."""
+
+    OK = auto()
+    UNSET = auto()
+    """No such variable or file, or an empty one."""
+    UNREADABLE = auto()
+    EXPOSED = auto()
+    """A file that every user of the machine can read."""
+
+
+def check(path: str, files: Files) -> Checked:
+    """Check a policy and all that it includes. Needs no environment and no network; raises nothing."""
+    closure = read_closure(path, files)
+    report = Report(closure.sources)
+    declarations = declare(closure, report)
+    conditions = _conditions(declarations)
+    check_together(declarations, conditions)
+    pending = _pending(declarations)
+
+    broken = bool(closure.diagnostics)
+    found = [one for one in report.found if not (broken and one.code in FOLLOW_UPS)]
+    diagnostics = suppressed((*closure.diagnostics, *found), closure)
+    program: Program | None = None
+    if not any(one.severity is Severity.ERROR for one in diagnostics):
+        typed = Conditions(
+            agents=conditions["agent"],
+            rules={name: condition for name, condition in conditions["rule"].items() if condition is not None},
+        )
+        program = lower(declarations, typed, pending, closure.hash)
+    return Checked(
+        sources=closure.sources,
+        paths=closure.paths,
+        diagnostics=diagnostics,
+        program=program,
+        unreadable=closure.unreadable,
+        hash=closure.hash,
+        secret_spans=declarations.reader.secrets,
+        declarations=declarations,
+        conditions=conditions,
+    )
+
+
+def check_secrets(
+    checked: Checked, probe: Callable[[SecretRef], SecretState], *, serving: bool = False
+) -> tuple[Diagnostic, ...]:
+    """What this machine lacks of the secrets that the policy names.
+
+    Args:
+        serving: The program is about to run: what it needs must be there (errors); otherwise HM209 is a warning.
+    """
+    report = Report(checked.sources)
+    needed = set(checked.program.secrets) if checked.program is not None else set(checked.secret_spans)
+    for ref, span in checked.secret_spans.items():
+        severity = Severity.ERROR if serving and ref in needed else Severity.WARNING
+        match probe(ref):
+            case SecretState.UNSET:
+                what = (
+                    f"`{ref.name}` is not set" if ref.source.value == "env" else f"`{ref.name}` is not there, or empty"
+                )
+                help_ = f"`export {ref.name}=...`" if ref.source.value == "env" else "write the secret into it"
+                report.add("HM209", what, span, severity=severity, help=help_)
+            case SecretState.UNREADABLE:
+                report.add(
+                    "HM209", f"`{ref.name}` cannot be read", span, severity=severity, help="check its owner and mode"
+                )
+            case SecretState.EXPOSED:
+                report.warn(
+                    "HM605", "every user of this machine can read this file", span, help=f"`chmod 600 {ref.name}`"
+                )
+    return tuple(report.found)
+
+
+def _conditions(declarations: Declarations) -> dict[str, dict[str, Condition | None]]:
+    """Type every `when`, and the statements of tests."""
+    report = declarations.report
+    names = {kind: list(declarations.of(kind)) for kind in ("agent", "team", "provider", "lane", "retry", "budget")}
+    fields = request_fields(names["agent"], names["team"], names["provider"])
+    of_rules = Typer(report, fields, declarations.lets, declarations.reader.used)
+    # Who calls is asked before anything else is known of the call but what it brings itself.
+    own = {name: field for name, field in fields.items() if name not in ("agent", "team", "provider")}
+    of_agents = Typer(report, own, declarations.lets, declarations.reader.used)
+    typed: dict[str, dict[str, Condition | None]] = {"agent": {}, "rule": {}, "budget": {}}
+    for kind, typer in (("agent", of_agents), ("rule", of_rules), ("budget", of_rules)):
+        for name, declared in declarations.of(kind).items():
+            nothing = None if kind == "agent" else Always()
+            typed[kind][name] = nothing if declared.when is None else typer.condition(declared.when)
+    for name, declared in declarations.of("rule").items():
+        condition = typed["rule"][name]
+        if "provider" in declared.settings and condition is not None and reads(condition, "provider"):
+            assert declared.when is not None
+            report.add("HM216", "this rule sets the provider that it reads", declared.when.span)
+    for declared in declarations.of("provider").values():
+        for given in declared.settings.get("degraded", []):
+            if given.when is not None:
+                _of_answers(declarations).condition(given.when)
+    for test in declarations.tests:
+        check_test(test, declarations, fields, names)
+    _check_unused_lets(declarations, of_rules)
+    return typed
+
+
+def _of_answers(declarations: Declarations) -> Typer:
+    """What `degraded when` may ask of an answer."""
+    fields = {name: Field(name, Kind.NUMBER) for name in ("status", "tokens.in", "tokens.out", "tokens.total")} | {
+        "model": Field("model", Kind.TEXT),
+        "stream": Field("stream", Kind.FLAG),
+    }
+    return Typer(declarations.report, fields, declarations.lets, declarations.reader.used)
+
+
+def _check_unused_lets(declarations: Declarations, typer: Typer) -> None:
+    """A `let` that holds a condition is typed where it is used; one that nobody uses would never be read."""
+    for name, value in declarations.lets.items():
+        if ("let", name) not in declarations.reader.used and _is_condition(value):
+            typer.condition(value)
+
+
+def _is_condition(value: Expr) -> bool:
+    return isinstance(value, (And, Or, Not, Compare, Contains))
+
+
+# ---- known, and not yet in force ----
+
+
+def _pending(declarations: Declarations) -> tuple[Pending, ...]:
+    """Every setting that this version knows and does not obey, each reported as HM190."""
+    found = list(_pending_places(declarations))
+    for setting, span in found:
+        declarations.report.warn("HM190", f"`{setting}` is known, and not yet in force", span)
+    return tuple(Pending(setting=setting, at=declarations.report.at(span)) for setting, span in found)
+
+
+def _pending_places(declarations: Declarations) -> Iterator[tuple[str, Span]]:
+    everything = [
+        *(one for table in declarations.by_kind.values() for one in table.values()),
+        *declarations.defaults.values(),
+        *declarations.tests,
+    ]
+    everything.sort(key=lambda one: one.item.span)
+    for declared in everything:
+        is_default = declarations.defaults.get(declared.kind) is declared
+        declaration = DECLARATIONS[declared.kind]
+        if declaration.pending and not (declared.kind == "store" and declared.name == "memory"):
+            yield declared.kind, declared.item.head.span
+            continue
+        settings = DEFAULTED[declared.kind] if is_default else declaration.settings
+        for name, given in declared.settings.items():
+            for one in given:
+                yield from _pending_in(name, settings[name], one)
+
+
+def _pending_in(name: str, setting: Setting, given: Given) -> Iterator[tuple[str, Span]]:
+    if setting.pending:
+        yield name, given.item.head.span
+        return
+    for option in setting.pending_options:
+        if option in given.options:
+            span = next((arg.span for arg in given.item.args if getattr(arg, "text", "") == option), given.span)
+            yield f"{name} ... {option}", span
+    if name == "concurrency" and isinstance(given.args[0], tuple) and given.args[0][0] != given.args[0][1]:
+        yield "concurrency LOW..HIGH", given.item.args[0].span
+    for inner_name, inner in given.block.items():
+        assert setting.block is not None
+        for one in inner:
+            yield from _pending_in(inner_name, setting.block[inner_name], one)

@@ -1,0 +1,475 @@
+"""Statements held against the schema: which declarations there are, and what each setting says, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, final
+
+import attrs
+
+from ._ast import (
+    Block,
+    Expect,
+    Expr,
+    Item,
+    Let,
+    ListValue,
+    Name,
+    Quantity,
+    RangeValue,
+    Rate,
+    Span,
+    Statement,
+    String,
+    Value,
+)
+from ._closure import Closure
+from ._diagnostic import Label
+from ._expr import NUMBERS
+from ._report import Report
+from ._schema import DECLARATIONS, DEFAULTED, TEST_STATEMENTS, Declaration, Naming, Setting, Slot, Type
+from ._suggest import one_of
+from ._values import Reader, Unreadable
+
+RESERVED: Final = {"agent": ("unknown",), "team": ("none",)}
+"""Names that have a meaning of their own: a caller that is nobody, and no team."""
+
+FIELD_NAMES: Final = frozenset(
+    {"agent", "team", "provider", "model", "path", "method", "stream", "tools", "images", "hour", "weekday", "cost"}
+    | {"true", "false", *NUMBERS}
+)
+
+
+@final
+@attrs.frozen
+class Given:
+    """A setting as it was written, read."""
+
+    name: str
+    args: tuple[Any, ...]
+    options: Mapping[str, Any]
+    block: Mapping[str, list[Given]]
+    when: Expr | None
+    item: Item
+
+    @property
+    def value(self) -> Any:
+        """The one argument."""
+        return self.args[0]
+
+    @property
+    def span(self) -> Span:
+        """The smallest thing to point at: the arguments, or the word."""
+        if not self.item.args:
+            return self.item.head.span
+        return self.item.args[0].span.to(self.item.args[-1].span)
+
+
+@final
+@attrs.define(eq=False)
+class Declared:
+    """A declaration, read; a setting that could not be read is missing."""
+
+    kind: str
+    name: str
+    name_span: Span
+    item: Item
+    at: str
+    options: dict[str, Any] = attrs.field(factory=dict)
+    extends: Name | None = None
+    parent: Declared | None = None
+    settings: dict[str, list[Given]] = attrs.field(factory=dict)
+
+    @property
+    def when(self) -> Expr | None:
+        """The condition of an agent, a rule or a budget."""
+        return self.item.when
+
+
+def statements(closure: Closure) -> Iterator[Statement]:
+    """All statements in reading order: what a file includes stands in the place of its `include`."""
+    yield from _statements(closure, 0)
+
+
+def _statements(closure: Closure, source: int) -> Iterator[Statement]:
+    file = next((file for file in closure.files if file.source == source), None)
+    for statement in file.statements if file is not None else ():
+        yield statement
+        for included in closure.includes.get(statement.span, ()):
+            yield from _statements(closure, included)
+
+
+@final
+@attrs.define(eq=False)
+class Declarations:
+    """Everything that a policy declares."""
+
+    report: Report
+    reader: Reader
+    lets: dict[str, Expr]
+    let_spans: dict[str, Span]
+    by_kind: dict[str, dict[str, Declared]] = attrs.field(factory=dict)
+    defaults: dict[str, Declared] = attrs.field(factory=dict)
+    tests: list[Declared] = attrs.field(factory=list)
+
+    def of(self, kind: str) -> dict[str, Declared]:
+        """The declarations of a kind by name, in order."""
+        return self.by_kind.get(kind, {})
+
+    def effective(self, declared: Declared, setting: str) -> tuple[list[Given], str]:
+        """What holds: its own, its parent's, the kind's defaults; and where from (`own`, ...; empty: nowhere)."""
+        link: Declared | None = declared
+        while link is not None:
+            if setting in link.settings:
+                origin = "own" if link is declared else f"extends {link.name}"
+                return link.settings[setting], origin
+            link = link.parent
+        defaults = self.defaults.get(declared.kind)
+        if defaults is not None and setting in defaults.settings:
+            return defaults.settings[setting], f"defaults {declared.kind} {defaults.at}"
+        return [], ""
+
+    def one(self, declared: Declared, setting: str) -> Given | None:
+        """The effective setting, where it may be given once."""
+        given, _ = self.effective(declared, setting)
+        return given[0] if given else None
+
+
+def declare(closure: Closure, report: Report) -> Declarations:
+    """Read every declaration. What is wrong is reported and left out."""
+    return _Declarer(closure, report).run()
+
+
+@final
+class _Declarer:
+    def __init__(self, closure: Closure, report: Report) -> None:
+        self.closure = closure
+        self.report = report
+        self.items: list[tuple[Item, Declaration, str, Span]] = []
+        names: dict[str, list[str]] = {}
+        lets: dict[str, Expr] = {}
+        self.all = Declarations(report, Reader(report, names, _plain(lets), folder=self._folder), lets, {})
+
+    def run(self) -> Declarations:
+        for statement in statements(self.closure):
+            self._note(statement)
+        self._check_lets()
+        self.all.reader.lets = _plain(self.all.lets)
+        for item, declaration, name, name_span in self.items:
+            self._declare(item, declaration, name, name_span)
+        self._link_parents()
+        return self.all
+
+    # ---- first pass: which names there are ----
+
+    def _note(self, statement: Statement) -> None:
+        match statement:
+            case Let(name=name):
+                self._note_let(statement, name)
+            case Expect(span=span):
+                self.report.add("HM103", "`expect` stands in a `test`", span)
+            case Item(head=head):
+                declaration = DECLARATIONS.get(head.text)
+                if declaration is None:
+                    self._unknown_declaration(head)
+                else:
+                    self._note_declaration(statement, head.text, declaration)
+
+    def _note_let(self, statement: Let, name: Name) -> None:
+        if name.text in FIELD_NAMES or "." in name.text:
+            self.report.add("HM111", f"`{name.text}` is a field's name", name.span, help="choose another for the `let`")
+        elif name.text in self.all.lets:
+            label = Label(self.all.let_spans[name.text], "first here")
+            self.report.add("HM104", f"`{name.text}` is defined twice", name.span, labels=(label,))
+        else:
+            self.all.lets[name.text] = statement.value
+            self.all.let_spans[name.text] = name.span
+
+    def _note_declaration(self, item: Item, kind: str, declaration: Declaration) -> None:
+        if kind in ("hmp", "include"):
+            self._check_preamble(item, kind)
+            return
+        named = self._name(item, kind, declaration)
+        if named is None:
+            return
+        name, span = named
+        if name in RESERVED.get(kind, ()):
+            self.report.add("HM111", f"`{name}` is no name for {_an(kind)} {kind}: it has a meaning", span)
+            return
+        names = self.all.reader.names.setdefault(kind, [])
+        known = next((seen for seen, _, other, _ in self.items if (seen.head.text, other) == (kind, name)), None)
+        if known is not None and kind != "test":
+            what = f"{kind} `{name}`" if name else f"`{kind}`"
+            code = "HM113" if kind == "model" else "HM104"
+            self.report.add(code, f"{what} is declared twice", span, labels=(Label(known.head.span, "first here"),))
+            return
+        names.append(name)
+        self.items.append((item, declaration, name, span))
+
+    def _name(self, item: Item, kind: str, declaration: Declaration) -> tuple[str, Span] | None:
+        """What the declaration is called, and where; reports a missing or unfit name."""
+        first = item.args[0] if item.args else None
+        match declaration.naming, first:
+            case Naming.NOTHING, _:
+                return "", item.head.span
+            case Naming.NAME, Name(text=text, span=span) if "." not in text and text != "extends":
+                return text, span
+            case Naming.WORD, Name(text=text, span=span):
+                if text in declaration.words:
+                    return text, span
+                self.report.unknown("HM214", f"`{kind}` of what? no", text, span, list(declaration.words))
+                return None
+            case ((Naming.GLOB | Naming.TEXT), String(value=value, span=span)):
+                return value, span
+        wants = {
+            Naming.NAME: f"{kind} NAME {{ ... }}",
+            Naming.GLOB: f'{kind} "claude-*" {{ ... }}',
+            Naming.TEXT: f'{kind} "..." {{ ... }}',
+            Naming.WORD: f"{kind} {'|'.join(declaration.words)} {{ ... }}",
+        }
+        span = first.span if first is not None else item.head.span
+        self.report.add("HM112", f"`{kind}` wants a name here", span, help=f"write `{wants[declaration.naming]}`")
+        return None
+
+    def _check_preamble(self, item: Item, kind: str) -> None:
+        shape = "hmp 1" if kind == "hmp" else 'include "common/*.hmp"'
+        wanted = Quantity if kind == "hmp" else String
+        if len(item.args) != 1 or not isinstance(item.args[0], wanted) or item.block or item.when:
+            self.report.add("HM112", f"`{kind}` is written `{shape}`", item.span)
+
+    def _unknown_declaration(self, head: Name) -> None:
+        homes = [kind for kind, declaration in DECLARATIONS.items() if head.text in declaration.settings]
+        if homes:
+            self.report.add(
+                "HM103", f"`{head.text}` is not allowed here", head.span, help=f"it belongs in {one_of(homes)}"
+            )
+        elif head.text in TEST_STATEMENTS:
+            self.report.add("HM103", f"`{head.text}` is not allowed here", head.span, help="it belongs in `test`")
+        else:
+            self.report.unknown("HM101", "no declaration", head.text, head.span, list(DECLARATIONS))
+
+    def _check_lets(self) -> None:
+        for name in list(self.all.lets):
+            circle = self._circle(name)
+            if circle:
+                shown = " -> ".join(circle)
+                self.report.add("HM110", f"`{name}` is defined through itself", self.all.let_spans[name], note=shown)
+        for name in [name for name in self.all.lets if self._circle(name)]:
+            del self.all.lets[name]
+
+    def _circle(self, start: str) -> list[str]:
+        """The way from a `let` back to itself; empty: there is none."""
+        path: list[str] = []
+
+        def walk(name: str) -> bool:
+            if name == start and path:
+                return True
+            if name in path or name not in self.all.lets:
+                return False
+            path.append(name)
+            if any(walk(used) for used in names_in(self.all.lets[name])):
+                return True
+            path.pop()
+            return False
+
+        return [*path, start] if walk(start) else []
+
+    # ---- second pass: what they say ----
+
+    def _declare(self, item: Item, declaration: Declaration, name: str, name_span: Span) -> None:
+        kind = item.head.text
+        declared = Declared(kind, name, name_span, item, self.report.at(item.span))
+        rest = item.args[1:] if declaration.naming is not Naming.NOTHING else item.args
+        rest = self._take_extends(declared, declaration, rest)
+        slots = dict(declaration.options)
+        declared.options = self._options(kind, item, rest, slots)
+        if item.when is not None and not declaration.when:
+            self.report.add("HM103", f"`{kind}` takes no `when`", item.when.span)
+        if kind == "test":
+            self.all.tests.append(declared)
+            return
+        settings = DEFAULTED[name] if kind == "defaults" else declaration.settings
+        declared.settings = self._block(item.block, settings, kind if kind != "defaults" else name)
+        if kind == "defaults":
+            declared.kind = name
+            self.all.defaults[name] = declared
+        else:
+            self.all.by_kind.setdefault(kind, {})[name] = declared
+
+    def _take_extends(self, declared: Declared, declaration: Declaration, rest: tuple[Value, ...]) -> tuple[Value, ...]:
+        match rest:
+            case (Name(text="extends", span=span), *more):
+                if not declaration.extends:
+                    self.report.add("HM103", f"`{declared.kind}` takes no `extends`", span)
+                    return tuple(more[1:])
+                if more and isinstance(more[0], Name):
+                    declared.extends = more[0]
+                else:
+                    self.report.add("HM112", "`extends` wants a name", span, help="write `extends NAME`")
+                return tuple(more[1:])
+        return rest
+
+    def _link_parents(self) -> None:
+        for kind, declared in [(kind, one) for kind, table in self.all.by_kind.items() for one in table.values()]:
+            if declared.extends is None:
+                continue
+            parent = self.all.of(kind).get(declared.extends.text)
+            other = next((k for k, table in self.all.by_kind.items() if declared.extends.text in table), None)
+            if parent is not None:
+                declared.parent = parent
+            elif other is not None:
+                what = f"`{declared.extends.text}` is {_an(other)} {other}"
+                self.report.add("HM109", f"{what}, not {_an(kind)} {kind}", declared.extends.span)
+            else:
+                try:
+                    self.all.reader.reference(kind, declared.extends)
+                except Unreadable:
+                    continue
+        for table in self.all.by_kind.values():
+            for declared in table.values():
+                self._break_circle(declared)
+
+    def _break_circle(self, declared: Declared) -> None:
+        seen = [declared]
+        link = declared.parent
+        while link is not None:
+            if link is declared:
+                assert declared.extends is not None
+                circle = " -> ".join([one.name for one in [*seen, declared]])
+                self.report.add("HM108", f"`{declared.name}` extends itself", declared.extends.span, note=circle)
+                declared.parent = None
+                return
+            if link in seen:
+                return  # a circle further up, which its own members report
+            seen.append(link)
+            link = link.parent
+
+    def _block(self, block: Block | None, settings: Mapping[str, Setting], owner: str) -> dict[str, list[Given]]:
+        read: dict[str, list[Given]] = {}
+        for statement in block.statements if block is not None else ():
+            if not isinstance(statement, Item):
+                word = "let" if isinstance(statement, Let) else "expect"
+                home = "at the top of a file" if word == "let" else "in a `test`"
+                self.report.add("HM103", f"`{word}` is not allowed here", statement.span, help=f"it stands {home}")
+                continue
+            setting = settings.get(statement.head.text)
+            if setting is None:
+                self._unknown_setting(statement.head, settings, owner)
+                continue
+            given = self._setting(statement, setting)
+            if given is None:
+                continue
+            same = read.setdefault(given.name, [])
+            twice = next((one for one in same if not setting.repeated or _key(one) == _key(given)), None)
+            if twice is not None and (not setting.repeated or given.block):
+                code = "HM113" if setting.repeated else "HM105"
+                label = Label(twice.item.head.span, "first here")
+                self.report.add(code, f"`{given.name}` is set twice", statement.head.span, labels=(label,))
+                continue
+            same.append(given)
+        return read
+
+    def _unknown_setting(self, head: Name, settings: Mapping[str, Setting], owner: str) -> None:
+        homes = [
+            kind for kind, declaration in DECLARATIONS.items() if head.text in declaration.settings and kind != owner
+        ]
+        if homes:
+            self.report.add(
+                "HM102", f"`{owner}` has no setting `{head.text}`", head.span, help=f"it belongs in {one_of(homes)}"
+            )
+        elif head.text in DECLARATIONS:
+            self.report.add(
+                "HM103", f"`{head.text}` is not allowed here", head.span, help="it stands at the top of a file"
+            )
+        else:
+            self.report.unknown("HM102", f"`{owner}` has no setting", head.text, head.span, list(settings))
+
+    def _setting(self, item: Item, setting: Setting) -> Given | None:
+        """One setting, read; None after reporting why it could not be."""
+        name = item.head.text
+        args: list[Any] = []
+        rest = list(item.args)
+        ok = True
+        for slot in setting.args:
+            if not rest or (isinstance(rest[0], Name) and rest[0].text in setting.options):
+                if slot.optional:
+                    continue
+                self.report.add("HM112", f"`{name}` wants {slot.shown()}", item.head.span)
+                return None
+            try:
+                args.append(self.all.reader.read(rest.pop(0), slot))
+            except Unreadable:
+                ok = False
+        options = self._options(name, item, tuple(rest), setting.options)
+        if item.when is not None and not setting.when:
+            self.report.add(
+                "HM103", f"`{name}` takes no `when`", item.when.span, help="a condition belongs to a `rule`"
+            )
+        if setting.when and item.when is None:
+            self.report.add("HM112", f"`{name}` wants `when` and a condition", item.head.span)
+        if item.block is not None and setting.block is None:
+            self.report.add("HM103", f"`{name}` takes no block", item.block.span)
+        block = self._block(item.block, setting.block, name) if setting.block is not None else {}
+        return Given(name, tuple(args), options, block, item.when, item) if ok else None
+
+    def _options(self, owner: str, item: Item, rest: tuple[Value, ...], slots: Mapping[str, Slot]) -> dict[str, Any]:
+        """`option value` pairs."""
+        read: dict[str, Any] = {}
+        values = list(rest)
+        while values:
+            word = values.pop(0)
+            if not isinstance(word, Name):
+                what = f"one of {one_of(slots)}" if slots else "no more"
+                self.report.add("HM112", f"`{owner}` expects {what} here", word.span)
+                continue
+            slot = slots.get(word.text)
+            if slot is None:
+                if slots:
+                    self.report.unknown("HM112", f"`{owner}` has no option", word.text, word.span, list(slots))
+                else:
+                    self.report.add("HM112", f"`{owner}` takes nothing more", word.span)
+                if values and not isinstance(values[0], Name):
+                    values.pop(0)
+                continue
+            if word.text in read:
+                self.report.add("HM105", f"`{word.text}` is set twice", word.span)
+            if slot.type is Type.FLAG:
+                read[word.text] = True
+            elif not values:
+                self.report.add("HM112", f"`{word.text}` wants {slot.shown()}", word.span)
+            else:
+                try:
+                    read[word.text] = self.all.reader.read(values.pop(0), slot)
+                except Unreadable:
+                    continue
+        return read
+
+    def _folder(self, span: Span) -> str:
+        folder, slash, _ = self.closure.paths[span.source].rpartition("/")
+        return folder + slash
+
+
+def _key(given: Given) -> tuple[Any, ...]:
+    return given.args
+
+
+def _plain(lets: Mapping[str, Expr]) -> dict[str, Value]:
+    """Those that stand for a value; the others stand for conditions."""
+    kinds = (Name, String, Quantity, Rate, ListValue, RangeValue)
+    return {name: value for name, value in lets.items() if isinstance(value, kinds)}
+
+
+def names_in(expr: Any) -> Iterator[str]:
+    """Every name in an expression."""
+    if isinstance(expr, Name):
+        yield expr.text
+    elif attrs.has(type(expr)) and not isinstance(expr, Span):
+        for field in attrs.fields(type(expr)):
+            yield from names_in(getattr(expr, field.name))
+    elif isinstance(expr, tuple):
+        for item in expr:
+            yield from names_in(item)
+
+
+def _an(kind: str) -> str:
+    return "an" if kind[0] in "aeiou" else "a"

@@ -1,0 +1,308 @@
+"""From declarations to the program: every default filled in, every reference followed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, final
+
+import attrs
+
+from hivemind_trio.model import Api, Decider, SecretRef, Verdict
+
+from ._decide import Identity, Rule, compile_decide
+from ._declare import Declarations, Declared, Given
+from ._expr import Condition
+from ._prices import BUILT_IN_PRICES
+from ._program import (
+    DEFAULT_LANE,
+    NO_TEAM,
+    UNKNOWN_AGENT,
+    Agent,
+    Group,
+    Lane,
+    ModelPrice,
+    Pending,
+    Program,
+    Provider,
+    Server,
+    Share,
+    Team,
+    Timeouts,
+)
+from ._units import DURATIONS
+
+KNOWN_BASES: Final = {
+    Api.ANTHROPIC: "https://api.anthropic.com",
+    Api.OPENAI: "https://api.openai.com",
+    Api.GEMINI: "https://generativelanguage.googleapis.com",
+    Api.OLLAMA: "http://127.0.0.1:11434",
+}
+"""Where a provider of this dialect is unless the policy says `base`."""
+
+KNOWN_NAMES: Final = {api.value: api for api in KNOWN_BASES}
+"""A provider of one of these names need not say `api`."""
+
+S: Final = DURATIONS["s"]
+
+DEFAULT_CONCURRENCY: Final = 8
+DEFAULT_TIMEOUTS: Final = Timeouts(
+    connect_ns=5 * S,
+    # Thinking and a cold local model take minutes; JavaScript clients give up at 300 s whatever we do.
+    first_byte_ns=300 * S,
+    # Providers ping their streams every few tens of seconds, and the clients' own watchdogs are at 300 s.
+    idle_ns=300 * S,
+    total_ns=1_800 * S,
+)
+DEFAULT_SERVER: Final = Server(
+    host="127.0.0.1",
+    port=8787,
+    timezone="",
+    drain_ns=30 * S,
+    max_body=32 << 20,
+    max_header=64 << 10,
+    max_waiting=10_000,
+    refuse_unknown=False,
+)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Conditions:
+    """The typed conditions of what has a `when`."""
+
+    agents: Mapping[str, Condition | None]
+    rules: Mapping[str, Condition]
+
+
+def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pending, ...], digest: str) -> Program:
+    """The program of a policy without errors."""
+    providers = {name: _provider(declarations, one) for name, one in declarations.of("provider").items()}
+    lanes = {name: _lane(declarations, one) for name, one in declarations.of("lane").items()}
+    lanes.setdefault(DEFAULT_LANE, _default_lane(declarations))
+    teams = {
+        name: Team(name=name, weight=_one(declarations, one, "weight", 1), lane=None, at=one.at)
+        for name, one in declarations.of("team").items()
+    }
+    identities = [_identity(declarations, one, conditions) for one in declarations.of("agent").values()]
+    unknown = _unknown(declarations)
+    rules = [_rule(one, conditions.rules[name]) for name, one in declarations.of("rule").items()]
+    secrets: dict[SecretRef, None] = {}
+    for provider in providers.values():
+        secrets.update(dict.fromkeys(provider.keys))
+        if isinstance(provider.base, SecretRef):
+            secrets[provider.base] = None
+    for identity in identities:
+        secrets.update(dict.fromkeys(identity.agent.tokens))
+    return Program(
+        hash=digest,
+        server=_server(declarations),
+        providers=providers,
+        lanes=lanes,
+        teams=teams,
+        agents={identity.agent.name: identity.agent for identity in identities},
+        unknown=unknown.agent,
+        models=_models(declarations),
+        decide=compile_decide(
+            rules=rules,
+            identities=identities,
+            teams=frozenset(teams),
+            lanes=lanes,
+            providers=providers,
+            unknown=unknown,
+        ),
+        pending=pending,
+        secrets=tuple(secrets),
+    )
+
+
+def provider_api(declarations: Declarations, declared: Declared) -> Api | None:
+    """What it speaks: by its setting, or by its name."""
+    given = declarations.one(declared, "api")
+    return Api(given.value) if given is not None else KNOWN_NAMES.get(declared.name)
+
+
+def provider_base(declarations: Declarations, declared: Declared) -> str | SecretRef | None:
+    """Where it is: by its setting, or by what it speaks."""
+    given = declarations.one(declared, "base")
+    if given is not None:
+        base: str | SecretRef = given.value
+        return base
+    api = provider_api(declarations, declared)
+    return KNOWN_BASES.get(api) if api is not None else None
+
+
+def provider_limit(declarations: Declarations, declared: Declared) -> int:
+    """Its slots: the upper bound."""
+    given = declarations.one(declared, "concurrency")
+    return int(given.value[1]) if given is not None else DEFAULT_CONCURRENCY
+
+
+def share(value: int | float | None) -> Share | None:
+    """A typed `reserve` or `max`."""
+    if value is None:
+        return None
+    return Share(ratio=value) if isinstance(value, float) else Share(slots=value)
+
+
+def _one(declarations: Declarations, declared: Declared, setting: str, default: Any) -> Any:
+    given = declarations.one(declared, setting)
+    return given.value if given is not None else default
+
+
+def _provider(declarations: Declarations, declared: Declared) -> Provider:
+    api = provider_api(declarations, declared)
+    base = provider_base(declarations, declared)
+    assert api is not None
+    assert base is not None
+    timeout = declarations.one(declared, "timeout")
+    groups, _ = declarations.effective(declared, "limits")
+    return Provider(
+        name=declared.name,
+        api=api,
+        base=base,
+        keys=_one(declarations, declared, "key", ()),
+        serves=_one(declarations, declared, "serves", ()),
+        limit=provider_limit(declarations, declared),
+        groups=tuple(_group(given) for given in groups),
+        queue=_one(declarations, declared, "queue", None),
+        timeouts=_timeouts(timeout),
+        at=declared.at,
+    )
+
+
+def _group(given: Given) -> Group:
+    concurrency = given.block.get("concurrency")
+    return Group(glob=given.args[0] if given.args else None, concurrency=concurrency[0].value if concurrency else None)
+
+
+def _timeouts(given: Given | None) -> Timeouts:
+    if given is None:
+        return DEFAULT_TIMEOUTS
+    return attrs.evolve(
+        DEFAULT_TIMEOUTS, **{f"{name.replace('-', '_')}_ns": value for name, value in given.options.items()}
+    )
+
+
+def _lane(declarations: Declarations, declared: Declared) -> Lane:
+    queue = declarations.one(declared, "queue")
+    aging = declarations.one(declared, "aging")
+    return Lane(
+        name=declared.name,
+        weight=_one(declarations, declared, "weight", 1),
+        reserve=share(_one(declarations, declared, "reserve", 0)) or Share(),
+        max=share(_one(declarations, declared, "max", None)),
+        deadline_ns=_one(declarations, declared, "deadline", None),
+        queue=queue.value if queue is not None else None,
+        shed_oldest=queue is not None and queue.options.get("overflow") == "shed-oldest",
+        priority=_one(declarations, declared, "priority", 0),
+        aging_ns=aging.options["every"] // aging.value if aging is not None else None,
+        at=declared.at,
+    )
+
+
+def _default_lane(declarations: Declarations) -> Lane:
+    """The lane that is there without being declared; `defaults lane` holds for it too."""
+    defaults = declarations.defaults.get("lane")
+    if defaults is not None:
+        return attrs.evolve(_lane(declarations, attrs.evolve(defaults, name=DEFAULT_LANE)), at="")
+    return Lane(
+        name=DEFAULT_LANE,
+        weight=1,
+        reserve=Share(),
+        max=None,
+        deadline_ns=None,
+        queue=None,
+        shed_oldest=False,
+        priority=0,
+        aging_ns=None,
+        at="",
+    )
+
+
+def _identity(declarations: Declarations, declared: Declared, conditions: Conditions) -> Identity:
+    agent = Agent(
+        name=declared.name,
+        team=_one(declarations, declared, "team", NO_TEAM),
+        tokens=_one(declarations, declared, "token", ()),
+        concurrency=_one(declarations, declared, "concurrency", None),
+        queue=_one(declarations, declared, "queue", None),
+        at=declared.at,
+    )
+    return Identity(
+        agent=agent,
+        condition=conditions.agents.get(declared.name),
+        lane=_decided(declarations, declared, "lane"),
+        priority=_decided(declarations, declared, "priority"),
+    )
+
+
+def _decided(declarations: Declarations, declared: Declared, setting: str) -> tuple[Any, Decider] | None:
+    given, origin = declarations.effective(declared, setting)
+    if not given:
+        return None
+    if origin.startswith("defaults"):
+        return given[0].value, Decider("defaults", declared.kind, declarations.defaults[declared.kind].at)
+    return given[0].value, Decider("agent", declared.name, declared.at)
+
+
+def _unknown(declarations: Declarations) -> Identity:
+    """What holds for callers that are no declared agent: `defaults agent`, but for what proves an agent."""
+    defaults = declarations.defaults.get("agent")
+    if defaults is None:
+        nobody = Agent(name=UNKNOWN_AGENT, team=NO_TEAM, tokens=(), concurrency=None, queue=None, at="")
+        return Identity(agent=nobody, condition=None, lane=None, priority=None)
+    declared = attrs.evolve(defaults, name=UNKNOWN_AGENT)
+    identity = _identity(declarations, declared, Conditions(agents={}, rules={}))
+    return attrs.evolve(identity, agent=attrs.evolve(identity.agent, tokens=(), team=NO_TEAM))
+
+
+def _rule(declared: Declared, condition: Condition) -> Rule:
+    effects: dict[str, Any] = {}
+    for setting in ("lane", "priority", "deadline", "provider"):
+        if setting in declared.settings:
+            effects[setting] = declared.settings[setting][0].value
+    if "allow" in declared.settings:
+        effects["verdict"] = (Verdict.ALLOW, "")
+    elif "deny" in declared.settings:
+        given = declared.settings["deny"][0]
+        effects["verdict"] = (Verdict.DENY, given.value if given.args else f"denied by the rule `{declared.name}`")
+    return Rule(declared.name, condition, effects, declared.at)
+
+
+def _models(declarations: Declarations) -> tuple[ModelPrice, ...]:
+    own = [
+        ModelPrice(
+            glob=name,
+            input=_price(one, "input"),
+            output=_price(one, "output"),
+            cache_read=_price(one, "cache-read"),
+            cache_write=_price(one, "cache-write"),
+            context=_one(declarations, one, "context", None),
+            max_output=_one(declarations, one, "max-output", None),
+        )
+        for name, one in declarations.of("model").items()
+    ]
+    declared = {price.glob for price in own}
+    return (*own, *(price for price in BUILT_IN_PRICES if price.glob not in declared))
+
+
+def _price(declared: Declared, option: str) -> int | None:
+    given = declared.settings.get("price")
+    return given[0].options.get(option) if given else None
+
+
+def _server(declarations: Declarations) -> Server:
+    declared = declarations.of("server").get("")
+    if declared is None:
+        return DEFAULT_SERVER
+    host, port = _one(declarations, declared, "listen", (DEFAULT_SERVER.host, DEFAULT_SERVER.port))
+    return Server(
+        host=host,
+        port=port,
+        timezone=_one(declarations, declared, "timezone", DEFAULT_SERVER.timezone),
+        drain_ns=_one(declarations, declared, "drain", DEFAULT_SERVER.drain_ns),
+        max_body=_one(declarations, declared, "max-body", DEFAULT_SERVER.max_body),
+        max_header=_one(declarations, declared, "max-header", DEFAULT_SERVER.max_header),
+        max_waiting=_one(declarations, declared, "max-waiting", DEFAULT_SERVER.max_waiting),
+        refuse_unknown=_one(declarations, declared, "unknown-agent", "allow") == "deny",
+    )

@@ -1,0 +1,73 @@
+"""Where the checks put what they find."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import attrs
+
+from ._ast import Span
+from ._diagnostic import Diagnostic, Label, Severity, Source
+from ._suggest import one_of, suggestion
+
+FOLLOW_UPS: Final = frozenset({"HM106", "HM107", "HM112", "HM308"})
+"""What a statement that could not be read leaves behind; beside a syntax error these would be a second diagnostic of
+one cause."""
+
+
+@final
+@attrs.define(eq=False)
+class Report:
+    """Collects diagnostics; a check goes on after each."""
+
+    sources: tuple[Source, ...]
+    found: list[Diagnostic] = attrs.field(factory=list)
+
+    def add(
+        self,
+        code: str,
+        message: str,
+        span: Span,
+        *,
+        severity: Severity = Severity.ERROR,
+        note: str = "",
+        help: str = "",  # noqa: A002 - the diagnostic's field
+        labels: tuple[Label, ...] = (),
+        replacement: str | None = None,
+    ) -> None:
+        """Report an error, or what `severity` says."""
+        self.found.append(
+            Diagnostic(
+                code=code,
+                severity=severity,
+                message=message,
+                span=span,
+                note=note,
+                help=help,
+                labels=labels,
+                replacement=replacement,
+            )
+        )
+
+    def warn(self, code: str, message: str, span: Span, *, note: str = "", help: str = "") -> None:  # noqa: A002 - see above
+        """Report a warning."""
+        self.add(code, message, span, severity=Severity.WARNING, note=note, help=help)
+
+    def unknown(self, code: str, what: str, word: str, span: Span, known: list[str], *, hint: str = "") -> str | None:
+        """Report a name that is not one of `known`; the one that was probably meant."""
+        meant = suggestion(word, known)
+        if meant is not None:
+            help_ = f"did you mean `{meant}`?"
+        elif hint:
+            help_ = hint
+        elif known:
+            help_ = f"there {'are' if len(known) > 1 else 'is'} {one_of(known).replace(' or ', ' and ')}"
+        else:
+            help_ = ""
+        self.add(code, f"{what} `{word}`", span, help=help_, replacement=meant)
+        return meant
+
+    def at(self, span: Span) -> str:
+        """`team.hmp:24`."""
+        source = self.sources[span.source]
+        return f"{source.name}:{source.text.count(chr(10), 0, span.start) + 1}"

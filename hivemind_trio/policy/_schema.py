@@ -1,0 +1,456 @@
+"""The schema: every declaration and setting of the language, in one table.
+
+The grammar knows shape only. What may stand where, with which arguments, units and references, and whether this version
+obeys it, is here and nowhere else: the checker, the formatter's documents and the help texts are all read from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import Final, final
+
+import attrs
+
+
+class Type(Enum):
+    """What a value is. `_values.py` reads each."""
+
+    COUNT = auto()
+    PRIORITY = auto()
+    DURATION = auto()
+    SIZE = auto()
+    RATIO = auto()
+    MULTIPLE = auto()
+    SHARE = auto()
+    CONCURRENCY = auto()
+    BACKOFF = auto()
+    COUNT_RATE = auto()
+    MONEY_RATE = auto()
+    PRICE = auto()
+    WORD = auto()
+    REF = auto()
+    NAME = auto()
+    TEXT = auto()
+    GLOB = auto()
+    GLOBS = auto()
+    SECRET = auto()
+    SECRETS = auto()
+    URL = auto()
+    ADDRESS = auto()
+    TIMEZONE = auto()
+    SIGNALS = auto()
+    WORDS = auto()
+    FLAG = auto()
+
+
+SHOWN: Final[Mapping[Type, str]] = MappingProxyType(
+    {
+        Type.COUNT: "a count such as `40` or `2k`",
+        Type.PRIORITY: "a priority, `0..100`",
+        Type.DURATION: "a duration such as `30s`",
+        Type.SIZE: "a size such as `32MiB`",
+        Type.RATIO: "a ratio such as `50%`",
+        Type.MULTIPLE: "a multiple such as `4x`",
+        Type.SHARE: "slots, `4` or `25%`",
+        Type.CONCURRENCY: "slots, `8` or `4..32`",
+        Type.BACKOFF: "two durations, `500ms..20s`",
+        Type.COUNT_RATE: "a rate such as `50/min`",
+        Type.MONEY_RATE: "a rate of money such as `$25/day`",
+        Type.PRICE: "a price such as `$3/Mtok`",
+        Type.WORD: "a word",
+        Type.REF: "a name",
+        Type.NAME: "a name",
+        Type.TEXT: 'a quoted text, `"..."`',
+        Type.GLOB: 'a quoted glob, `"claude-*"`',
+        Type.GLOBS: 'a list of globs, `["gpt-*"]`',
+        Type.SECRET: '`env(NAME)` or `file("path")`',
+        Type.SECRETS: '`env(NAME)` or `file("path")`, or a list of them',
+        Type.URL: "a quoted URL, or `env(NAME)` that holds one",
+        Type.ADDRESS: 'a quoted address, `"127.0.0.1:8787"`',
+        Type.TIMEZONE: 'a quoted time zone, `"Europe/Paris"`',
+        Type.SIGNALS: "a list of statuses and failures, `[429, 500..504, reset]`",
+        Type.WORDS: "a list of words",
+        Type.FLAG: "nothing",
+    }
+)
+
+
+@final
+@attrs.frozen
+class Slot:
+    """One value: an argument, or what follows an option."""
+
+    type: Type
+    words: tuple[str, ...] = ()
+    """For WORD and WORDS: the choices. For REF: the kind of declaration that must exist."""
+    least: int = 0
+    """Of a COUNT: below this it is HM205."""
+    optional: bool = False
+
+    def shown(self) -> str:
+        """For people: what to write."""
+        if self.type is Type.WORD:
+            return " or ".join(f"`{word}`" for word in self.words)
+        if self.type is Type.REF:
+            return f"the name of a {self.words[0]}"
+        return SHOWN[self.type]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Setting:
+    """`NAME ARGS [OPTION VALUE]... [{ block }]`."""
+
+    args: tuple[Slot, ...] = ()
+    options: Mapping[str, Slot] = attrs.field(factory=dict)
+    when: bool = False
+    """Takes `when EXPR`."""
+    block: Mapping[str, Setting] | None = None
+    repeated: bool = False
+    required: bool = False
+    doc: str
+    default: str = ""
+    """As it would be written; empty where there is none."""
+    pending: bool = False
+    """Known, and not yet in force (HM190)."""
+    pending_options: tuple[str, ...] = ()
+
+
+class Naming(Enum):
+    """What stands behind a declaration's keyword."""
+
+    NOTHING = auto()
+    NAME = auto()
+    GLOB = auto()
+    TEXT = auto()
+    WORD = auto()
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Declaration:
+    """A statement at the top of a file."""
+
+    naming: Naming
+    words: tuple[str, ...] = ()
+    """With WORD: the choices."""
+    options: Mapping[str, Slot] = attrs.field(factory=dict)
+    extends: bool = False
+    when: bool = False
+    settings: Mapping[str, Setting]
+    doc: str
+    pending: bool = False
+    singular: bool = False
+    """At most one of it."""
+
+
+def _slot(type_: Type, *words: str, least: int = 0, optional: bool = False) -> Slot:
+    return Slot(type_, words, least, optional)
+
+
+COUNT = _slot(Type.COUNT)
+POSITIVE = _slot(Type.COUNT, least=1)
+DURATION = _slot(Type.DURATION)
+RATIO = _slot(Type.RATIO)
+TEXT = _slot(Type.TEXT)
+SECRETS = _slot(Type.SECRETS)
+COUNT_RATE = _slot(Type.COUNT_RATE)
+FLAG = _slot(Type.FLAG)
+
+
+def _ref(kind: str) -> Slot:
+    return _slot(Type.REF, kind)
+
+
+APIS: Final = ("anthropic", "openai", "azure", "gemini", "ollama", "vllm", "generic")
+
+OBJECTIVE = Setting(
+    args=(_slot(Type.WORD, "fair", "makespan", "mean-completion", "latency"),),
+    doc="What the order within an agent is for.",
+    default="fair",
+    pending=True,
+)
+
+SERVER: Final[Mapping[str, Setting]] = {
+    "listen": Setting(
+        args=(_slot(Type.ADDRESS),),
+        doc="Where agents reach the proxy. Anything but loopback needs agents with tokens.",
+        default='"127.0.0.1:8787"',
+    ),
+    "admin": Setting(args=(_slot(Type.ADDRESS),), doc="Where operators reach it.", pending=True),
+    "timezone": Setting(
+        args=(_slot(Type.TIMEZONE),), doc="For `hour` and `weekday`. Default: the machine's.", default=""
+    ),
+    "drain": Setting(args=(DURATION,), doc="How long calls in flight may finish after SIGTERM.", default="30s"),
+    "nodes": Setting(args=(POSITIVE,), doc="Proxies that share the limits.", default="1", pending=True),
+    "max-body": Setting(args=(_slot(Type.SIZE),), doc="Of a request; more is 413.", default="32MiB"),
+    "max-header": Setting(args=(_slot(Type.SIZE),), doc="Of a request; more is 431.", default="64KiB"),
+    "max-waiting": Setting(args=(POSITIVE,), doc="Calls waiting in all; more are refused.", default="10k"),
+    "unknown-agent": Setting(
+        args=(_slot(Type.WORD, "allow", "deny"),),
+        doc="Whether callers that are no declared agent are served.",
+        default="allow",
+    ),
+    "identify": Setting(args=(_slot(Type.WORDS),), doc="What may tell agents apart, in order.", pending=True),
+    "log": Setting(args=(_slot(Type.WORD, "text", "json"),), doc="The log's form.", pending=True),
+    "wait": Setting(
+        options={"silent": DURATION, "hold": DURATION},
+        doc="How long a streaming call stays silent before its 200, and how long it is held after.",
+        default="silent 15s hold 240s",
+        pending=True,
+    ),
+}
+
+STORE: Final[Mapping[str, Setting]] = {
+    "url": Setting(args=(_slot(Type.URL),), doc="Of Redis."),
+    "path": Setting(args=(TEXT,), doc="Of the SQLite file."),
+    "namespace": Setting(args=(TEXT,), doc="Before every key."),
+    "lease": Setting(args=(DURATION,), options={"renew": DURATION}, doc="How long a node holds what it took."),
+    "outage": Setting(
+        args=(_slot(Type.WORD, "local", "refuse"), _slot(Type.RATIO, optional=True)),
+        doc="What holds while the store is away.",
+    ),
+}
+
+LIMITS: Final[Mapping[str, Setting]] = {
+    "concurrency": Setting(args=(POSITIVE,), doc="Attempts in flight for these models."),
+    "requests": Setting(args=(COUNT_RATE,), repeated=True, doc="Requests per window.", pending=True),
+    "input": Setting(args=(COUNT_RATE,), repeated=True, doc="Input tokens per window.", pending=True),
+    "output": Setting(args=(COUNT_RATE,), repeated=True, doc="Output tokens per window.", pending=True),
+    "tokens": Setting(args=(COUNT_RATE,), repeated=True, doc="Tokens of both kinds per window.", pending=True),
+    "headroom": Setting(args=(RATIO,), doc="Share of each window left unused.", default="2%", pending=True),
+    "window": Setting(
+        args=(_slot(Type.WORD, "learn", "bucket", "fixed", "sliding"),),
+        doc="How the provider counts.",
+        default="learn",
+        pending=True,
+    ),
+}
+
+PROVIDER: Final[Mapping[str, Setting]] = {
+    "api": Setting(
+        args=(_slot(Type.WORD, *APIS),),
+        doc="The dialect it speaks. Known by the name `anthropic`, `openai`, `gemini` or `ollama`.",
+    ),
+    "base": Setting(args=(_slot(Type.URL),), doc="Where it is. Known for the same names."),
+    "key": Setting(
+        args=(SECRETS,), doc="Put in the place of the agent's own credential, which passes through without it."
+    ),
+    "serves": Setting(args=(_slot(Type.GLOBS),), doc="The models it is for; without it, every model of its API."),
+    "concurrency": Setting(
+        args=(_slot(Type.CONCURRENCY),),
+        options={"start": POSITIVE},
+        doc="Attempts in flight. Until AIMD is in force the upper bound holds.",
+        default="8",
+        pending_options=("start",),
+    ),
+    "aimd": Setting(
+        options={
+            "increase": POSITIVE,
+            "decrease": RATIO,
+            "cooldown": DURATION,
+            "slow": FLAG,
+            "first-byte": DURATION,
+        },
+        doc="How concurrency moves between its bounds.",
+        default="increase 1 decrease 50% cooldown 5s",
+        pending=True,
+    ),
+    "limits": Setting(
+        args=(_slot(Type.GLOB, optional=True),),
+        block=LIMITS,
+        repeated=True,
+        doc="What holds for the models that match, or for all; the most specific block is a model's own.",
+    ),
+    "timeout": Setting(
+        options={"connect": DURATION, "first-byte": DURATION, "idle": DURATION, "total": DURATION},
+        doc="Bounds of one attempt. Those left out keep their default.",
+        default="connect 5s first-byte 5m idle 5m total 30m",
+    ),
+    "retry": Setting(args=(_ref("retry"),), doc="The retry class of its calls.", pending=True),
+    "breaker": Setting(
+        options={"trip": RATIO, "of": POSITIVE, "over": DURATION, "open": DURATION, "probes": POSITIVE},
+        doc="When to leave it alone, and for how long.",
+        default="trip 50% of 10 over 30s open 5s probes 2",
+        pending=True,
+    ),
+    "headers": Setting(
+        args=(_slot(Type.WORD, "trust", "ignore"),), doc="Whether its rate-limit headers are believed.", pending=True
+    ),
+    "queue": Setting(args=(COUNT,), doc="Calls waiting for it."),
+    "fallback": Setting(args=(_ref("provider"),), doc="Where calls go while it is down.", pending=True),
+    "resident": Setting(args=(POSITIVE,), options={"swap": DURATION}, doc="Models in memory at once.", pending=True),
+    "objective": OBJECTIVE,
+    "open": Setting(
+        args=(_slot(Type.WORD, "hold", "fallback", "refuse"),),
+        doc="What calls do while the breaker is open.",
+        pending=True,
+    ),
+    "degraded": Setting(when=True, doc="Answers that are 200 and count as failures.", pending=True),
+    "reaper": Setting(
+        options={"first-byte": _slot(Type.MULTIPLE), "idle": _slot(Type.MULTIPLE)},
+        doc="Deadlines as multiples of what is usual.",
+        default="first-byte 4x idle 10x",
+        pending=True,
+    ),
+}
+
+MODEL: Final[Mapping[str, Setting]] = {
+    "price": Setting(
+        options={name: _slot(Type.PRICE) for name in ("input", "output", "cache-read", "cache-write")},
+        doc="What tokens cost. Data, not truth: check it against your contract.",
+    ),
+    "context": Setting(args=(POSITIVE,), doc="The window, in tokens."),
+    "max-output": Setting(args=(POSITIVE,), doc="The most it puts out, in tokens."),
+}
+
+FAILURES: Final = ("connect", "reset", "first-byte", "timeout", "idle")
+"""What `retry ... on` may name beside statuses."""
+
+RETRY: Final[Mapping[str, Setting]] = {
+    "on": Setting(args=(_slot(Type.SIGNALS),), doc="What is tried again."),
+    "attempts": Setting(args=(POSITIVE,), doc="In all, the first one included.", default="3"),
+    "backoff": Setting(
+        args=(_slot(Type.BACKOFF),),
+        options={"jitter": _slot(Type.WORD, "full", "equal", "none")},
+        doc="Between attempts, growing.",
+    ),
+    "honor": Setting(
+        args=(_slot(Type.WORD, "retry-after"),), options={"max": DURATION}, doc="The provider's word, up to a bound."
+    ),
+    "ratio": Setting(args=(RATIO,), doc="The most that retries may add to the load.", default="20%"),
+}
+
+LANE: Final[Mapping[str, Setting]] = {
+    "weight": Setting(args=(POSITIVE,), doc="Its share where lanes compete.", default="1"),
+    "reserve": Setting(args=(_slot(Type.SHARE),), doc="Slots of every provider that only this lane may take."),
+    "max": Setting(args=(_slot(Type.SHARE),), doc="Slots of every provider that it may hold at most."),
+    "deadline": Setting(args=(DURATION,), doc="How long a call may wait before it is refused."),
+    "queue": Setting(
+        args=(COUNT,),
+        options={"overflow": _slot(Type.WORD, "deny", "shed-oldest")},
+        doc="Calls waiting in it; when full, the new one or the oldest is refused.",
+    ),
+    "aging": Setting(
+        args=(POSITIVE,),
+        options={"every": DURATION},
+        doc="What waiting adds to a call's priority.",
+    ),
+    "priority": Setting(
+        args=(_slot(Type.PRIORITY),), doc="Of its calls, where nothing else says. Higher goes first.", default="0"
+    ),
+    "objective": OBJECTIVE,
+    "sticky": Setting(args=(_slot(Type.WORD, "key", "agent", "prefix"),), doc="A queue for each.", pending=True),
+    "steal": Setting(options={"above": POSITIVE}, doc="When an idle peer may take from it.", pending=True),
+}
+
+TEAM: Final[Mapping[str, Setting]] = {
+    "weight": Setting(args=(POSITIVE,), doc="Its share where teams compete.", default="1", pending=True),
+}
+
+AGENT: Final[Mapping[str, Setting]] = {
+    "team": Setting(args=(_ref("team"),), doc="Whose it is."),
+    "token": Setting(
+        args=(SECRETS,), doc="What it proves itself with; from then on nothing else makes a caller this agent."
+    ),
+    "lane": Setting(args=(_ref("lane"),), doc="Where its calls wait, where no rule says."),
+    "weight": Setting(args=(POSITIVE,), doc="Its share within its team.", default="1", pending=True),
+    "concurrency": Setting(args=(POSITIVE,), doc="Its attempts in flight, over all providers."),
+    "priority": Setting(args=(_slot(Type.PRIORITY),), doc="Of its calls, where no rule says."),
+    "queue": Setting(args=(COUNT,), doc="Its calls waiting."),
+}
+
+BUDGET_ACTIONS: Final[Mapping[str, Setting]] = {
+    "warn": Setting(doc="Say so in a header."),
+    "lane": Setting(args=(_ref("lane"),), doc="Wait there."),
+    "priority": Setting(args=(_slot(Type.PRIORITY),), doc="Have this priority."),
+    "model": Setting(args=(TEXT,), doc="Use this model instead."),
+    "hold": Setting(doc="Wait for the window to turn."),
+    "deny": Setting(args=(_slot(Type.TEXT, optional=True),), doc="Be refused."),
+}
+
+BUDGET: Final[Mapping[str, Setting]] = {
+    "cost": Setting(args=(_slot(Type.MONEY_RATE),), doc="Money per window."),
+    "tokens": Setting(args=(COUNT_RATE,), doc="Tokens per window."),
+    "input": Setting(args=(COUNT_RATE,), doc="Input tokens per window."),
+    "output": Setting(args=(COUNT_RATE,), doc="Output tokens per window."),
+    "requests": Setting(args=(COUNT_RATE,), doc="Requests per window."),
+    "at": Setting(args=(RATIO,), block=BUDGET_ACTIONS, repeated=True, doc="What happens from this share on."),
+    "window": Setting(args=(_slot(Type.WORD, "calendar", "sliding"),), doc="When it begins anew.", default="calendar"),
+}
+
+RULE: Final[Mapping[str, Setting]] = {
+    "lane": Setting(args=(_ref("lane"),), doc="Where the call waits."),
+    "priority": Setting(args=(_slot(Type.PRIORITY),), doc="Higher goes first."),
+    "deadline": Setting(args=(DURATION,), doc="How long it may wait."),
+    "retry": Setting(args=(_ref("retry"),), doc="Its retry class.", pending=True),
+    "provider": Setting(args=(_ref("provider"),), doc="Where it goes."),
+    "model": Setting(args=(TEXT,), doc="The model to use instead.", pending=True),
+    "affinity": Setting(
+        args=(_slot(Type.WORD, "model"),),
+        options={"max": DURATION},
+        doc="Ride with calls of the same model.",
+        pending=True,
+    ),
+    "deny": Setting(args=(_slot(Type.TEXT, optional=True),), doc="Refuse it, with these words."),
+    "allow": Setting(doc="Exempt it from every `deny` below."),
+    "tag": Setting(args=(_slot(Type.NAME),), repeated=True, doc="A word for the log.", pending=True),
+    "warn": Setting(
+        args=(_slot(Type.TEXT, optional=True),), repeated=True, doc="A header for the agent.", pending=True
+    ),
+}
+
+RESOURCE: Final[Mapping[str, Setting]] = {
+    "capacity": Setting(args=(POSITIVE,), doc="How many at once."),
+    "lease": Setting(args=(DURATION,), doc="How long one may be held."),
+    "queue": Setting(args=(COUNT,), doc="How many may wait."),
+}
+
+DECLARATIONS: Final[Mapping[str, Declaration]] = {
+    "hmp": Declaration(naming=Naming.NOTHING, settings={}, doc="The language's version: `hmp 1`.", singular=False),
+    "include": Declaration(naming=Naming.TEXT, settings={}, doc="More files, relative to this one."),
+    "server": Declaration(naming=Naming.NOTHING, settings=SERVER, doc="The proxy itself.", singular=True),
+    "store": Declaration(
+        naming=Naming.WORD,
+        words=("memory", "sqlite", "redis"),
+        settings=STORE,
+        doc="Where budgets are kept.",
+        pending=True,
+        singular=True,
+    ),
+    "defaults": Declaration(
+        naming=Naming.WORD,
+        words=("provider", "agent", "lane", "budget"),
+        settings={},
+        doc="What declarations of a kind have unless they say otherwise.",
+    ),
+    "provider": Declaration(
+        naming=Naming.NAME, extends=True, settings=PROVIDER, doc="An upstream, and our slots there."
+    ),
+    "model": Declaration(
+        naming=Naming.GLOB, options={"on": _ref("provider")}, settings=MODEL, doc="Prices and sizes of models."
+    ),
+    "retry": Declaration(naming=Naming.NAME, settings=RETRY, doc="A retry class.", pending=True),
+    "lane": Declaration(naming=Naming.NAME, settings=LANE, doc="A waiting line."),
+    "team": Declaration(naming=Naming.NAME, settings=TEAM, doc="Agents that belong together."),
+    "agent": Declaration(naming=Naming.NAME, extends=True, when=True, settings=AGENT, doc="A caller."),
+    "budget": Declaration(
+        naming=Naming.NAME,
+        options={"per": _slot(Type.WORD, "agent", "team", "model", "provider", "key")},
+        when=True,
+        settings=BUDGET,
+        doc="What we allow per window.",
+        pending=True,
+    ),
+    "rule": Declaration(naming=Naming.NAME, when=True, settings=RULE, doc="What calls are treated how."),
+    "resource": Declaration(
+        naming=Naming.NAME, settings=RESOURCE, doc="Something else to share: a sandbox, a database.", pending=True
+    ),
+    "test": Declaration(naming=Naming.TEXT, settings={}, doc="What must be so.", pending=True),
+}
+
+DEFAULTED: Final = {"provider": PROVIDER, "agent": AGENT, "lane": LANE, "budget": BUDGET}
+
+TEST_STATEMENTS: Final = ("given", "load", "upstream", "run")

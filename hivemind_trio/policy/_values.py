@@ -1,0 +1,415 @@
+"""A value as written, read as what a setting wants there."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from typing import Any, Final, final
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import attrs
+
+from hivemind_trio.model import SecretRef, SecretSource
+
+from ._ast import CallValue, ListValue, Name, Quantity, RangeValue, Rate, Span, String, Value
+from ._report import Report
+from ._schema import FAILURES, Slot, Type
+from ._suggest import one_of
+from ._units import (
+    UnitError,
+    count,
+    duration_ns,
+    money_microusd,
+    multiple,
+    price_per,
+    ratio,
+    size_bytes,
+    window_ns,
+)
+
+PRIORITY_MAX: Final = 100
+HOPELESS: Final = frozenset({400, 401, 403, 404, 413, 422})
+"""Statuses that say of the request what no repetition changes."""
+
+
+class Unreadable(Exception):  # noqa: N818 - it never leaves this module
+    """The value is not what is wanted; the report has it."""
+
+
+@final
+@attrs.frozen
+class RateOf:
+    """So much per window."""
+
+    amount: int
+    window_ns: int
+
+
+@final
+@attrs.define(eq=False)
+class Reader:
+    """Reads values for one policy.
+
+    Args:
+        names: Kind of declaration -> the names that there are.
+        lets: `let` name -> what it stands for, where that is a plain value.
+    """
+
+    report: Report
+    names: dict[str, list[str]]
+    lets: dict[str, Value]
+    used: set[tuple[str, str]] = attrs.field(init=False, factory=set)
+    """(kind, name) of every reference, for HM308. A misspelt one counts for what it was meant to be."""
+    secrets: dict[SecretRef, Span] = attrs.field(init=False, factory=dict)
+    folder: Callable[[Span], str] = attrs.field(default=lambda _: "")
+    """The folder of a place's file: `file("...")` is relative to the policy."""
+
+    def read(self, value: Value, slot: Slot) -> Any:
+        """The typed value.
+
+        Raises:
+            Unreadable: After saying why.
+        """
+        if isinstance(value, Name) and value.text in self.lets and slot.type is not Type.REF:
+            self.used.add(("let", value.text))
+            value = self.lets[value.text]
+        if isinstance(value, CallValue) and slot.type not in (Type.SECRET, Type.SECRETS, Type.URL):
+            raise self._misplaced_call(value, slot)
+        try:
+            return _READERS[slot.type](self, value, slot)
+        except UnitError as error:
+            self.report.add(error.code, error.message, value.span, help=error.help, replacement=error.replacement)
+            raise Unreadable from error
+
+    # ---- one method per type ----
+
+    def _count(self, value: Value, slot: Slot) -> int:
+        number = count(self._quantity(value, slot))
+        if number < slot.least:
+            raise self._out_of_range(value, f"must be at least {slot.least}")
+        return number
+
+    def _priority(self, value: Value, slot: Slot) -> int:
+        number = count(self._quantity(value, slot))
+        if number > PRIORITY_MAX:
+            raise self._out_of_range(value, f"a priority is at most {PRIORITY_MAX}")
+        return number
+
+    def _duration(self, value: Value, slot: Slot) -> int:
+        return duration_ns(self._quantity(value, slot))
+
+    def _size(self, value: Value, slot: Slot) -> int:
+        return size_bytes(self._quantity(value, slot))
+
+    def _ratio(self, value: Value, slot: Slot) -> float:
+        return ratio(self._quantity(value, slot))
+
+    def _multiple(self, value: Value, slot: Slot) -> float:
+        return multiple(self._quantity(value, slot))
+
+    def _share(self, value: Value, slot: Slot) -> int | float:
+        text = self._quantity(value, slot)
+        if text.endswith("%") or "." in text:
+            return ratio(text)
+        return count(text)
+
+    def _concurrency(self, value: Value, slot: Slot) -> tuple[int, int]:
+        if isinstance(value, RangeValue):
+            low, high = (self._count(bound, Slot(Type.COUNT, least=1)) for bound in (value.low, value.high))
+            self._check_range(value, low, high)
+            return low, high
+        number = self._count(value, attrs.evolve(slot, least=1))
+        return number, number
+
+    def _backoff(self, value: Value, slot: Slot) -> tuple[int, int]:
+        if not isinstance(value, RangeValue):
+            raise self._wrong(value, slot)
+        low, high = (self._duration(bound, Slot(Type.DURATION)) for bound in (value.low, value.high))
+        self._check_range(value, low, high)
+        return low, high
+
+    def _count_rate(self, value: Value, slot: Slot) -> RateOf:
+        rate = self._rate(value, slot)
+        return RateOf(count(rate.amount.text), self._window(rate))
+
+    def _money_rate(self, value: Value, slot: Slot) -> RateOf:
+        rate = self._rate(value, slot)
+        return RateOf(self._in(rate.amount, money_microusd), self._window(rate))
+
+    def _price(self, value: Value, slot: Slot) -> int:
+        """Micro-dollars for a million tokens."""
+        rate = self._rate(value, slot)
+        amount = self._in(rate.amount, money_microusd)
+        return amount * 10**6 // self._in(rate.per, price_per)
+
+    def _word(self, value: Value, slot: Slot) -> str:
+        if not isinstance(value, Name):
+            raise self._wrong(value, slot)
+        if value.text not in slot.words:
+            self.report.unknown("HM214", "no such choice:", value.text, value.span, list(slot.words))
+            raise Unreadable
+        return value.text
+
+    def _words(self, value: Value, slot: Slot) -> list[str]:
+        return [self._name(item, slot) for item in self._items(value)]
+
+    def _ref(self, value: Value, slot: Slot) -> str:
+        (kind,) = slot.words
+        if not isinstance(value, Name):
+            raise self._wrong(value, slot)
+        return self.reference(kind, value)
+
+    def reference(self, kind: str, name: Name) -> str:
+        """The name of a declaration that exists.
+
+        Raises:
+            Unreadable: It does not; the one that was probably meant counts as used.
+        """
+        known = self.names.get(kind, [])
+        self.used.add((kind, name.text))
+        if name.text in known:
+            return name.text
+        hint = "" if known else f"declare it: `{kind} {name.text} {{ ... }}`"
+        meant = self.report.unknown("HM107", f"no {kind}", name.text, name.span, known, hint=hint)
+        if meant is not None:
+            self.used.add((kind, meant))
+        raise Unreadable
+
+    def _name(self, value: Value, slot: Slot) -> str:
+        if isinstance(value, Name):
+            return value.text
+        return self._text(value, slot)
+
+    def _text(self, value: Value, slot: Slot) -> str:
+        if not isinstance(value, String):
+            raise self._wrong(value, slot)
+        return value.value
+
+    def _globs(self, value: Value, slot: Slot) -> tuple[str, ...]:
+        return tuple(self._text(item, Slot(Type.GLOB)) for item in self._items(value))
+
+    def _secret(self, value: Value, slot: Slot) -> SecretRef:
+        match value:
+            case String():
+                self.report.add(
+                    "HM208",
+                    "a secret is not written into a policy",
+                    value.span,
+                    help='write `env(NAME)` or `file("path")`',
+                )
+                raise Unreadable
+            case CallValue(name=Name(text="env"), args=(Name(text=name),)) if "." not in name:
+                ref = SecretRef(SecretSource.ENV, name)
+            case CallValue(name=Name(text="file"), args=(String(value=path),)) if path:
+                ref = SecretRef(SecretSource.FILE, path if path.startswith("/") else self.folder(value.span) + path)
+            case CallValue(name=Name(text=("env" | "file") as word)):
+                shape = "env(NAME)" if word == "env" else 'file("path")'
+                self.report.add("HM112", f"`{word}` takes one argument", value.span, help=f"write `{shape}`")
+                raise Unreadable
+            case CallValue(name=Name(text=word, span=span)):
+                self.report.unknown("HM112", "no function", word, span, ["env", "file"])
+                raise Unreadable
+            case _:
+                raise self._wrong(value, slot)
+        self.secrets.setdefault(ref, value.span)
+        return ref
+
+    def _secrets(self, value: Value, slot: Slot) -> tuple[SecretRef, ...]:
+        return tuple(self._secret(item, slot) for item in self._items(value))
+
+    def _url(self, value: Value, slot: Slot) -> str | SecretRef:
+        if isinstance(value, CallValue):
+            return self._secret(value, slot)
+        text = self._text(value, slot)
+        problem = url_problem(text)
+        if problem:
+            self.report.add(
+                "HM217", f"`{text}` is no base URL: {problem}", value.span, help='write `"https://host/path"`'
+            )
+            raise Unreadable
+        return text.rstrip("/")
+
+    def _address(self, value: Value, slot: Slot) -> tuple[str, int]:
+        address = parse_address(self._text(value, slot))
+        if address is None:
+            self.report.add(
+                "HM217",
+                "this is no address to listen on",
+                value.span,
+                help='write `"127.0.0.1:8787"` or `"[::1]:8787"`',
+            )
+            raise Unreadable
+        return address
+
+    def _timezone(self, value: Value, slot: Slot) -> str:
+        text = self._text(value, slot)
+        try:
+            ZoneInfo(text)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            self.report.add(
+                "HM219", f"no time zone `{text}`", value.span, help='write one such as `"Europe/Paris"` or `"UTC"`'
+            )
+            raise Unreadable from None
+        return text
+
+    def _signals(self, value: Value, slot: Slot) -> tuple[str | range, ...]:
+        signals: list[str | range] = []
+        for item in self._items(value):
+            match item:
+                case Name(text=text) if text in FAILURES:
+                    signals.append(text)
+                case Name(text=text):
+                    self.report.unknown("HM214", "no such failure:", text, item.span, list(FAILURES))
+                case RangeValue(low=Quantity(text=low), high=Quantity(text=high)) if low.isdigit() and high.isdigit():
+                    self._check_range(item, int(low), int(high))
+                    signals.append(self._statuses(item, int(low), int(high)))
+                case Quantity(text=text) if text.isdigit():
+                    signals.append(self._statuses(item, int(text), int(text)))
+                case _:
+                    raise self._wrong(item, slot)
+        return tuple(signals)
+
+    def _statuses(self, value: Value, low: int, high: int) -> range:
+        if not 100 <= low <= high <= 599:
+            raise self._out_of_range(value, "an HTTP status is between 100 and 599")
+        hopeless = sorted(HOPELESS & set(range(low, high + 1)))
+        if hopeless:
+            self.report.warn(
+                "HM218", f"{one_of(map(str, hopeless))} says that the request is wrong", value.span,
+                help="no repetition changes that; leave it out",
+            )  # fmt: skip
+        return range(low, high + 1)
+
+    # ---- shapes ----
+
+    def _quantity(self, value: Value, slot: Slot) -> str:
+        if not isinstance(value, Quantity):
+            raise self._wrong(value, slot)
+        return value.text
+
+    def _rate(self, value: Value, slot: Slot) -> Rate:
+        if not isinstance(value, Rate):
+            raise self._wrong(value, slot)
+        return value
+
+    def _window(self, rate: Rate) -> int:
+        return self._in(rate.per, lambda text: window_ns(text, quantity=isinstance(rate.per, Quantity)))
+
+    def _in(self, part: Quantity | Name, read: Callable[[str], int]) -> int:
+        """Read a part of a value; an error is shown at the part."""
+        try:
+            return read(part.text)
+        except UnitError as error:
+            self.report.add(error.code, error.message, part.span, help=error.help, replacement=error.replacement)
+            raise Unreadable from error
+
+    def _items(self, value: Value) -> tuple[Value, ...]:
+        if not isinstance(value, ListValue):
+            return (value,)
+        items: list[Value] = []
+        for item in value.items:
+            if isinstance(item, Name) and isinstance(self.lets.get(item.text), (String, ListValue)):
+                self.used.add(("let", item.text))
+                items += self._items(self.lets[item.text])
+            else:
+                items.append(item)
+        return tuple(items)
+
+    def _check_range(self, value: Value, low: int, high: int) -> None:
+        if low > high:
+            self.report.add("HM206", "this range is empty", value.span, help="the smaller bound comes first")
+            raise Unreadable
+
+    def _out_of_range(self, value: Value, why: str) -> Unreadable:
+        self.report.add("HM205", f"{self._shown(value)} is out of range", value.span, note=why)
+        return Unreadable()
+
+    def _wrong(self, value: Value, slot: Slot) -> Unreadable:
+        self.report.add("HM201", f"expected {slot.shown()}, found {self._shown(value)}", value.span)
+        return Unreadable()
+
+    def _misplaced_call(self, value: CallValue, slot: Slot) -> Unreadable:
+        if value.name.text in ("env", "file"):
+            self.report.add("HM210", "a secret has no place here", value.span, note=f"expected {slot.shown()}")
+        else:
+            self.report.unknown("HM112", "no function", value.name.text, value.name.span, ["env", "file"])
+        return Unreadable()
+
+    def _shown(self, value: Value) -> str:
+        source = self.report.sources[value.span.source].text
+        text = source[value.span.start : value.span.end]
+        return f"`{text}`" if len(text) <= 40 and "\n" not in text else "this"
+
+
+_READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
+    Type.COUNT: Reader._count,
+    Type.PRIORITY: Reader._priority,
+    Type.DURATION: Reader._duration,
+    Type.SIZE: Reader._size,
+    Type.RATIO: Reader._ratio,
+    Type.MULTIPLE: Reader._multiple,
+    Type.SHARE: Reader._share,
+    Type.CONCURRENCY: Reader._concurrency,
+    Type.BACKOFF: Reader._backoff,
+    Type.COUNT_RATE: Reader._count_rate,
+    Type.MONEY_RATE: Reader._money_rate,
+    Type.PRICE: Reader._price,
+    Type.WORD: Reader._word,
+    Type.WORDS: Reader._words,
+    Type.REF: Reader._ref,
+    Type.NAME: Reader._name,
+    Type.TEXT: Reader._text,
+    Type.GLOB: Reader._text,
+    Type.GLOBS: Reader._globs,
+    Type.SECRET: Reader._secret,
+    Type.SECRETS: Reader._secrets,
+    Type.URL: Reader._url,
+    Type.ADDRESS: Reader._address,
+    Type.TIMEZONE: Reader._timezone,
+    Type.SIGNALS: Reader._signals,
+}
+
+
+def url_problem(text: str) -> str:
+    """What keeps a text from being the base of a provider; empty: nothing."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        return str(error).lower()
+    if parts.scheme not in ("http", "https"):
+        return "it does not begin with `https://` or `http://`"
+    if not parts.hostname:
+        return "it names no host"
+    if parts.query or parts.fragment:
+        return "it may have a path, and no query"
+    if parts.username is not None:
+        return "a credential has no place in it"
+    return "its port is 0" if port == 0 else ""
+
+
+def parse_address(text: str) -> tuple[str, int] | None:
+    """`host:port` with a port between 0 and 65535; None if it is not that."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        return None
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            return None
+    elif ":" in host or not host:
+        return None
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

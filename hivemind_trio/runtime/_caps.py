@@ -1,0 +1,130 @@
+"""The second keeper of every cap: Trio's capacity limiters, by the names of the policy.
+
+The core decides who goes; a grant is then taken from these without waiting. Should the core ever grant too many, Trio
+raises, and that is a bug. The first keeper's counts and these are asserted to agree (`audit`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from typing import TypeVar, final
+
+import attrs
+import trio
+
+from hivemind_trio.core import Permit, Snapshot
+from hivemind_trio.policy import Program
+
+K = TypeVar("K", bound=Hashable)
+
+
+@final
+@attrs.define(eq=False)
+class _ProviderCaps:
+    pool: trio.CapacityLimiter
+    lanes: dict[str, trio.CapacityLimiter] = attrs.field(init=False, factory=dict)
+    groups: dict[str | None, trio.CapacityLimiter] = attrs.field(init=False, factory=dict)
+
+
+@final
+@attrs.define(eq=False)
+class Caps:
+    """Limiters for what is declared, and for what no longer is until it has been given back.
+
+    What has no cap has a limiter without bound: it counts, so that a cap which a reload introduces knows what is held.
+    """
+
+    _program: Program
+    _providers: dict[str, _ProviderCaps] = attrs.field(init=False, factory=dict)
+    _agents: dict[str, trio.CapacityLimiter] = attrs.field(init=False, factory=dict)
+
+    def load(self, program: Program) -> None:
+        """Resize to a new policy. What is held stays held; a cap below it drains."""
+        self._program = program
+        for name, caps in self._providers.items():
+            provider = program.providers.get(name)
+            if provider is None:
+                continue  # it keeps its last limits until it is empty
+            caps.pool.total_tokens = provider.limit
+            for lane, limiter in caps.lanes.items():
+                limiter.total_tokens = self._lane_cap(name, lane)
+            for group, limiter in caps.groups.items():
+                limiter.total_tokens = self._group_cap(name, group)
+        for agent, limiter in self._agents.items():
+            limiter.total_tokens = self._agent_cap(agent)
+
+    def take(self, permit: Permit, borrower: object) -> None:
+        """Take one of each that the permit names; all or nothing.
+
+        Raises:
+            AssertionError: One of them is full: the core granted too many.
+        """
+        taken: list[trio.CapacityLimiter] = []
+        try:
+            for limiter in self._limiters(permit):
+                limiter.acquire_on_behalf_of_nowait(borrower)
+                taken.append(limiter)
+        except trio.WouldBlock as error:
+            for limiter in taken:
+                limiter.release_on_behalf_of(borrower)
+            raise AssertionError(f"the scheduler granted {permit} beyond a cap") from error
+
+    def give_back(self, permit: Permit, borrower: object) -> None:
+        """Give back what `take` took, and forget limiters that nobody declares or holds."""
+        for limiter in self._limiters(permit):
+            limiter.release_on_behalf_of(borrower)
+        self._prune(self._agents, permit.agent)
+        caps = self._providers[permit.provider]
+        self._prune(caps.lanes, permit.lane)
+        self._prune(caps.groups, permit.group)
+        if not caps.pool.borrowed_tokens and permit.provider not in self._program.providers:
+            del self._providers[permit.provider]
+
+    def audit(self, snapshot: Snapshot) -> None:
+        """Assert that the core counts as we do. O(size of the policy)."""
+        for name, pool in snapshot.pools.items():
+            caps = self._providers.get(name)
+            held = caps.pool.borrowed_tokens if caps is not None else 0
+            assert held == pool.inflight, f"{name}: {held} held, the scheduler counts {pool.inflight}"
+            for lane, inflight in pool.lanes_inflight.items():
+                limiter = caps.lanes.get(lane) if caps is not None else None
+                held = limiter.borrowed_tokens if limiter is not None else 0
+                assert held == inflight, f"{name}, lane {lane}: {held} held, the scheduler counts {inflight}"
+            for group, inflight in pool.groups_inflight.items():
+                limiter = caps.groups.get(group) if caps is not None else None
+                held = limiter.borrowed_tokens if limiter is not None else 0
+                assert held == inflight, f"{name}, limits {group}: {held} held, the scheduler counts {inflight}"
+
+    def _limiters(self, permit: Permit) -> tuple[trio.CapacityLimiter, ...]:
+        name, lane, group, agent = permit.provider, permit.lane, permit.group, permit.agent
+        caps = self._providers.get(name)
+        if caps is None:
+            caps = self._providers[name] = _ProviderCaps(trio.CapacityLimiter(self._program.providers[name].limit))
+        if lane not in caps.lanes:
+            caps.lanes[lane] = trio.CapacityLimiter(self._lane_cap(name, lane))
+        if group not in caps.groups:
+            caps.groups[group] = trio.CapacityLimiter(self._group_cap(name, group))
+        if agent not in self._agents:
+            self._agents[agent] = trio.CapacityLimiter(self._agent_cap(agent))
+        return caps.pool, caps.lanes[lane], caps.groups[group], self._agents[agent]
+
+    def _prune(self, limiters: dict[K, trio.CapacityLimiter], key: K) -> None:
+        if not limiters[key].borrowed_tokens:
+            del limiters[key]
+
+    def _lane_cap(self, provider: str, lane: str) -> float:
+        declared = self._program.lanes.get(lane)
+        if declared is None or declared.max is None:
+            return math.inf
+        return max(1, declared.max.of(self._program.providers[provider].limit))
+
+    def _group_cap(self, provider: str, glob: str | None) -> float:
+        for group in self._program.providers[provider].groups:
+            if group.glob == glob and group.concurrency is not None:
+                return group.concurrency
+        return math.inf
+
+    def _agent_cap(self, agent: str) -> float:
+        cap = self._program.agent(agent).concurrency
+        return math.inf if cap is None else cap

@@ -1,0 +1,224 @@
+"""The scheduler, driven by Trio: events from tasks, time from its clock, commands to the tasks that wait."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, final
+
+import trio
+
+from hivemind_trio.core import (
+    AttemptEnded,
+    Call,
+    CallArrived,
+    CallCancelled,
+    CallId,
+    Command,
+    Draining,
+    Event,
+    Grant,
+    Outcome,
+    Permit,
+    PolicyLoaded,
+    Scheduler,
+    Snapshot,
+    TimePassed,
+)
+from hivemind_trio.model import Request
+from hivemind_trio.policy import Program
+
+from ._branch import Branch, Job
+from ._caps import Caps
+from ._ticket import Ticket
+
+SECOND_NS: Final = 1_000_000_000
+
+Journal = Callable[[int, Event, Sequence[Command]], None]
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+@final
+class Engine:
+    """Runs a program. `post` is synchronous, which under Trio means atomic: there is no lock anywhere.
+
+    Args:
+        program: What to run on first.
+        seed: Of the scheduler's chance.
+        journal: Told of every event, when it happened and what came of it, in order.
+        on_crash: Told of an exception that an attempt let escape: a bug, which stays loud and ends that attempt alone.
+        on_closed: Told the name of a provider whose nursery has ended, after a policy that no longer names it.
+        audit: Assert after every event that the scheduler's counts and the limiters agree. O(size of the policy) each.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        seed: int = 0,
+        journal: Journal | None = None,
+        on_crash: Callable[[Exception], None] = _ignore,
+        on_closed: Callable[[str], None] = _ignore,
+        audit: bool = False,
+    ) -> None:
+        self._program = program
+        self._scheduler = Scheduler(program, seed)
+        self._caps = Caps(program)
+        self._journal = journal
+        self._on_crash = on_crash
+        self._on_closed = on_closed
+        self._audit = audit
+        self._tickets: dict[CallId, Ticket] = {}
+        self._branches: dict[str, Branch] = {name: Branch(name) for name in program.providers}
+        self._nursery: trio.Nursery | None = None
+        self._next_id = 0
+        self._origin_s = trio.current_time()
+        self._now_ns = 0
+        self._timer = trio.CancelScope()
+        self._running = 0
+        self._idle = trio.Event()
+
+    @property
+    def program(self) -> Program:
+        """What calls are decided by now."""
+        return self._program
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the engine began; never less than before."""
+        self._now_ns = max(self._now_ns, round((trio.current_time() - self._origin_s) * SECOND_NS))
+        return self._now_ns
+
+    def snapshot(self) -> Snapshot:
+        """How things stand."""
+        return self._scheduler.snapshot()
+
+    # ---- one call ----
+
+    @contextmanager
+    def ticket(self, request: Request, caller: str, *, needs_slot: bool = True) -> Iterator[Ticket]:
+        """Put a call before the scheduler for the length of the block; see `Ticket`."""
+        self._next_id += 1
+        ticket = Ticket(CallId(self._next_id), self)
+        self._tickets[ticket.id] = ticket
+        try:
+            call = Call(id=ticket.id, request=request, caller=caller, needs_slot=needs_slot)
+            self.post(CallArrived(call))
+            yield ticket
+        finally:
+            # Awaits nothing, so that it cannot be interrupted, and runs however the block was left.
+            ticket.close()
+            self._tickets.pop(ticket.id, None)
+
+    def post(self, event: Event) -> None:
+        """Tell the scheduler what happened, and carry out what it answers."""
+        now_ns = self.now_ns()
+        commands = self._scheduler.handle(event, now_ns)
+        if self._journal is not None:
+            self._journal(now_ns, event, commands)
+        for command in commands:
+            ticket = self._tickets[command.call_id]
+            if isinstance(command, Grant) and command.permit is not None:
+                self._caps.take(command.permit, ticket)
+            ticket.answer(command)
+        self._arm()
+        if self._audit:
+            self._caps.audit(self._scheduler.snapshot())
+
+    # ---- the engine's life ----
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Open the nursery tree and keep time, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            for branch in list(self._branches.values()):
+                await nursery.start(branch.run, self._on_closed)
+            task_status.started()
+            await self._keep_time()
+
+    def load(self, program: Program) -> None:
+        """From here on this program holds. One step; what is running keeps what it has."""
+        for name in self._program.providers:
+            if name not in program.providers:
+                self._branches.pop(name).remove()
+        for name in program.providers:
+            if name not in self._branches:
+                branch = self._branches[name] = Branch(name)
+                if self._nursery is not None:
+                    self._nursery.start_soon(branch.run, self._on_closed)
+        self._program = program
+        self._caps.load(program)
+        self.post(PolicyLoaded(program))
+
+    def drain(self) -> None:
+        """No new work: what waits is refused, and so is what arrives; attempts in flight go on."""
+        self.post(Draining())
+
+    async def idle(self) -> None:
+        """Wait until no attempt runs. After `drain` that is for good."""
+        while self._running:
+            await self._idle.wait()
+
+    async def _keep_time(self) -> None:
+        # One task, parked in a scope whose deadline `_arm` moves: an event that changes it wakes nobody.
+        while True:
+            with trio.CancelScope() as self._timer:
+                self._arm()
+                await trio.sleep_forever()
+            # The deadline is a float of seconds and may come a nanosecond early; the scheduler asked for its own time.
+            wakeup_ns = self._scheduler.wakeup_ns()
+            if wakeup_ns is not None and wakeup_ns - self.now_ns() < 1_000:
+                self._now_ns = max(self._now_ns, wakeup_ns)
+            self.post(TimePassed())
+
+    def _arm(self) -> None:
+        wakeup_ns = self._scheduler.wakeup_ns()
+        deadline = math.inf if wakeup_ns is None else self._origin_s + wakeup_ns / SECOND_NS
+        if self._timer.deadline != deadline:
+            self._timer.deadline = deadline
+
+    # ---- the ticket's side ----
+
+    def begin(self, provider: str, job: Job) -> None:
+        """Run an attempt in the provider's nursery."""
+        if not self._running:
+            self._idle = trio.Event()
+        self._running += 1
+        self._branch(provider).start(job)
+
+    def ended(self, ticket: Ticket, permit: Permit | None, outcome: Outcome) -> None:
+        """An attempt is over."""
+        self._running -= 1
+        if not self._running:
+            self._idle.set()
+        self._released(ticket, permit, outcome)
+
+    def unused(self, ticket: Ticket, permit: Permit | None) -> None:
+        """A granted call went away before it began."""
+        self._released(ticket, permit, Outcome.IGNORED)
+
+    def withdrawn(self, ticket: Ticket) -> None:
+        """A waiting call went away."""
+        self.post(CallCancelled(ticket.id))
+
+    def crashed(self, error: Exception) -> None:
+        """An attempt let an exception escape."""
+        self._on_crash(error)
+
+    def _released(self, ticket: Ticket, permit: Permit | None, outcome: Outcome) -> None:
+        if permit is not None:
+            self._caps.give_back(permit, ticket)
+            self.post(AttemptEnded(ticket.id, outcome))
+
+    def _branch(self, provider: str) -> Branch:
+        """The provider's nursery; of one that a reload removed between grant and start, a last one of its own."""
+        branch = self._branches.get(provider)
+        if branch is None:
+            branch = Branch(provider)
+            branch.remove()
+            assert self._nursery is not None
+            self._nursery.start_soon(branch.run, self._on_closed)
+        return branch

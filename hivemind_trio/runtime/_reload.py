@@ -1,0 +1,125 @@
+"""Hot reload: when to read a policy again, and what to take of it. It prints nothing and knows no door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, Protocol, TypeVar, final
+
+import attrs
+import trio
+import watchfiles
+
+DEBOUNCE_S: Final = 0.2
+"""Editors save in several steps, and a deployment changes several files."""
+POLL_S: Final = 30.0
+"""A net under the watch: network and overlay file systems tell nobody."""
+TORN_MAX: Final = 5
+"""How often to start over when files change while they are read, before leaving it to the next event."""
+
+
+class Loadable(Protocol):
+    """A policy as it was read once, good or not."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Over the bytes of everything that was read; the same content has the same."""
+        ...
+
+    @property
+    def good(self) -> bool:
+        """Whether it can be run."""
+        ...
+
+    @property
+    def directories(self) -> Sequence[str]:
+        """Where its files are. Directories, because a watched file goes blind after one rename."""
+        ...
+
+
+L = TypeVar("L", bound=Loadable)
+
+
+@final
+@attrs.define(eq=False)
+class Reloader(Generic[L]):
+    """Reads again when something changed, and hands over what is new and good.
+
+    Args:
+        load: Reads and compiles everything; blocking, and run in a thread.
+        apply: Given each good policy whose content differs from what was last tried. Runs in the Trio thread.
+        report: Given each bad one, once per content. The running policy stays.
+    """
+
+    _load: Callable[[], L]
+    _apply: Callable[[L], None]
+    _report: Callable[[L], None]
+    _stirred: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _asked: bool = attrs.field(init=False, default=False)
+
+    def trigger(self) -> None:
+        """Read again now, and apply what is good even if nothing changed: SIGHUP, and later an operator's request."""
+        self._asked = True
+        self._stirred.set()
+
+    async def run(self, running: L) -> None:
+        """Watch until cancelled, beginning with the policy that runs now."""
+        tried = running.fingerprint
+        directories = tuple(running.directories)
+        async with trio.open_nursery() as nursery:
+            watch = await nursery.start(self._watch, directories)
+            while True:
+                await self._stir()
+                asked, self._asked = self._asked, False
+                loaded = await self._load_whole(tried, asked)
+                if loaded is None:
+                    continue
+                tried = loaded.fingerprint
+                if loaded.good:
+                    wanted = tuple(loaded.directories)
+                    self._apply(loaded)
+                else:
+                    # A broken file may include less than it did; what it included before is watched all the same.
+                    wanted = tuple(dict.fromkeys([*directories, *loaded.directories]))
+                    self._report(loaded)
+                if wanted != directories:
+                    watch.cancel()
+                    directories = wanted
+                    watch = await nursery.start(self._watch, directories)
+
+    async def _stir(self) -> None:
+        """Wait for a change, or for the poll; changes from here on are the next round's."""
+        with trio.move_on_after(POLL_S):
+            await self._stirred.wait()
+            await trio.sleep(DEBOUNCE_S)
+        self._stirred = trio.Event()
+
+    async def _watch(
+        self, directories: Sequence[str], *, task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        with trio.CancelScope() as scope:
+            task_status.started(scope)
+            there = [directory for directory in directories if await trio.Path(directory).is_dir()]
+            if not there:
+                return  # the poll will see it when it comes
+            try:
+                # Whatever the event, everything is hashed again: a Kubernetes swap is reported under another name.
+                async for _ in watchfiles.awatch(
+                    *there, watch_filter=None, recursive=False, debounce=50, step=20, rust_timeout=200
+                ):
+                    self._stirred.set()
+            except FileNotFoundError:
+                return  # it went away between the question and the watch
+
+    async def _load_whole(self, tried: str, asked: bool) -> L | None:
+        """Load until nothing changes while it is read; None: there is nothing new, or it never came to rest."""
+        loaded = await trio.to_thread.run_sync(self._load)
+        if loaded.fingerprint == tried and not asked:
+            return None
+        for _ in range(TORN_MAX):
+            again = await trio.to_thread.run_sync(self._load)
+            if again.fingerprint == loaded.fingerprint:
+                return loaded
+            loaded = again
+        self._stirred.set()
+        self._asked = self._asked or asked
+        return None
