@@ -4,3 +4,4 @@ from ._provider import INSTANT as INSTANT
 from ._provider import SimulatedProvider as SimulatedProvider
 from ._reply import Reply as Reply
 from ._reply import Seen as Seen
+from ._run import run as run
