@@ -124,7 +124,7 @@ async def rounds(there: Sequence[Subject], size: Size, seed: int) -> Figures:
             cpu_ns = subject.cpu_ns()
             sample = await closed_loop(subject.port, case.request, clients=case.clients, calls=case.calls)
             # The calls that open the connections are part of what the process worked for.
-            per_call_ns = (subject.cpu_ns() - cpu_ns) / (case.calls + case.clients)
+            per_call_ns = (subject.cpu_ns() - cpu_ns) / (sample.calls + sample.failed + case.clients)
             taken[subject.name, case.name].append((sample, per_call_ns))
         print(f"round {number + 1} of {size.rounds}", file=sys.stderr)
     return {subject.name: _figures(subject, there[0], taken) for subject in there}
