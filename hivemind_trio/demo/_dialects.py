@@ -79,6 +79,17 @@ def words(tokens: int) -> str:
     return "word " * tokens
 
 
+def without_slot(path: str, body: bytes) -> bytes | None:
+    """The answer to what is served beside generations, at once and outside the cap; None if it is no such call."""
+    match path:
+        case "/" | "/v1/models":
+            return _json({"object": "list", "data": [], "has_more": False})
+        case "/v1/messages/count_tokens":
+            counted = asked("/v1/messages", body)
+            return _json({"input_tokens": counted.ask.tokens_in}) if counted else None
+    return None
+
+
 def asked(path: str, body: bytes) -> Asked | None:
     """Read a request; None if the path is none of ours or the body is no JSON object."""
     dialect = DIALECTS.get(path)

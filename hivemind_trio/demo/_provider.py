@@ -20,7 +20,7 @@ import trio
 
 from hivemind_trio.sim import Accepted, Ask, Provider, Refused, Service, Traits
 
-from ._dialects import Anthropic, Asked, Dialect, OpenAIChat, Said, asked
+from ._dialects import Anthropic, Asked, Dialect, OpenAIChat, Said, asked, without_slot
 from ._reply import Reply, Seen
 
 INSTANT: Final = Traits(latency_mean_ns=0, latency_sigma_ns=0, latency_min_ns=0)
@@ -255,9 +255,9 @@ class _Exchange:
             await self._whole(seen, reply, reply.status, body)
             return
         if request is None:
-            known = seen.method in (b"GET", b"HEAD")
-            body = b'{"object":"list","data":[]}' if known else dialect.error("not_found_error", f"not served: {path}")
-            await self._whole(seen, reply, 200 if known else 404, body)
+            found = without_slot(path, seen.body)
+            body = found if found is not None else dialect.error("not_found_error", f"not served: {path}")
+            await self._whole(seen, reply, 404 if found is None else 200, body)
             return
         answer = self.provider._arrive(request.ask, self)
         if isinstance(answer, Refused):

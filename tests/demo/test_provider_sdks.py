@@ -102,6 +102,16 @@ async def test_openai_responses_reads_both_forms(provider: SimulatedProvider) ->
     assert kinds[-1] == "response.completed"
 
 
+async def test_counting_tokens_and_listing_models_take_no_slot(provider: SimulatedProvider) -> None:
+    def ask() -> tuple[int, list[Any]]:
+        with anthropic.Anthropic(base_url=provider.url, api_key="k", max_retries=0) as client:
+            counted = client.messages.count_tokens(model="claude-x", messages=messages("x" * 400))
+            return counted.input_tokens, list(client.models.list())
+
+    assert await in_thread(ask) == (100, [])
+    assert provider.world.attempts == 0
+
+
 async def test_the_sdks_see_an_overload_as_such(provider: SimulatedProvider) -> None:
     gate = trio.Event()
     provider.default = Reply(hold=gate)
