@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
 from hypothesis import strategies as st
 
-from hivemind_trio.policy import DEFAULT_LANE, UNKNOWN_AGENT, Agent, Lane, Program, Provider
+from hivemind_trio.policy import DEFAULT_LANE, UNKNOWN_AGENT, Program
 from tests.support.programs import agent, lane, program, provider, wish
 
 PROVIDERS = ("p", "q")
@@ -13,62 +17,76 @@ AGENTS = ("ci", "bot")
 CALLERS = ("x", "ci")
 """One of them calls itself what a declared agent is called."""
 
-few = st.integers(1, 3)
-bound = st.none() | st.integers(0, 3)
-"""Of a queue."""
+CAPS = (None, 1, 2)
+QUEUES = (*[None] * 16, 0, 1, 2, 3)
+LANE_QUEUES = (*[None] * 4, 0, 1, 2, 3)
+PATIENCE_NS = (*[None] * 6, 0, 3, 9)
+"""A bound of its own is the exception: with all of them at once hardly anybody would ever wait."""
 
 
-def cap(highest: int = 3) -> st.SearchStrategy[int | None]:
-    return st.none() | st.integers(1, highest)
+def settings(**options: Sequence[object]) -> st.SearchStrategy[dict[str, Any]]:
+    """One option of each, in a single draw, because drawing is what takes the time here. Shrinks to the first ones."""
+
+    def pick(number: int) -> dict[str, Any]:
+        picked = {}
+        for name, choices in options.items():
+            number, index = divmod(number, len(choices))
+            picked[name] = choices[index]
+        return picked
+
+    return st.integers(0, prod(map(len, options.values())) - 1).map(pick)
 
 
-def providers(name: str) -> st.SearchStrategy[Provider]:
-    groups = st.dictionaries(st.sampled_from([None, "opus*"]), cap(2), max_size=2)
-    return st.builds(provider, st.just(name), limit=st.integers(1, 4), groups=groups, queue=bound)
+providers = settings(
+    declared=[True] * 5 + [False],
+    limit=[1, 2, 3, 4],
+    groups=[{}, {"opus*": 1}, {"opus*": 2}, {None: 1}, {None: 2, "opus*": 1}, {"opus*": None}],
+    queue=QUEUES,
+)
+lanes = settings(
+    declared=[True] * 5 + [False],
+    weight=[1, 2, 3],
+    reserve=[0, 0, 1, 2, "50%"],
+    max=[None, None, 1, 2, "25%"],
+    deadline_ns=PATIENCE_NS,
+    queue=LANE_QUEUES,
+    shed_oldest=[False, True],
+    priority=[0, 1],
+    aging_ns=[None, 1, 3],
+)
+agents = settings(declared=[True] * 5 + [False], concurrency=CAPS, queue=QUEUES)
+server = settings(
+    max_waiting=[100] * 15 + [4, 1, 0],
+    refuse_unknown=[False] * 29 + [True],
+    hash=["drawn", "drawn again"],
+    backwards=[False, True],
+)
 
-
-def lanes(name: str) -> st.SearchStrategy[Lane]:
-    return st.builds(
-        lane,
-        st.just(name),
-        weight=st.integers(1, 4),
-        reserve=st.sampled_from([0, 0, 1, 2, "50%"]),
-        max=st.sampled_from([None, None, 1, 2, "25%"]),
-        deadline_ns=st.none() | st.integers(0, 9),
-        queue=bound,
-        shed_oldest=st.booleans(),
-        priority=st.integers(0, 2),
-        aging_ns=st.none() | st.integers(1, 4),
-    )
-
-
-def agents(name: str) -> st.SearchStrategy[Agent]:
-    return st.builds(agent, st.just(name), concurrency=cap(), queue=bound)
+wishes = settings(
+    agent=[None, *AGENTS],
+    provider=[None, *PROVIDERS],
+    model=["opus-1", "haiku-1"],
+    lane=[None, *LANES],
+    priority=[None, 0, 1, 2],
+    deadline_ns=PATIENCE_NS,
+    deny=[False] * 19 + [True],
+).map(lambda picked: wish(**picked))
 
 
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
-    def some(names: tuple[str, ...]) -> list[str]:
-        return draw(st.lists(st.sampled_from(names), unique=True))
+    """Mostly with everything in it: what is missing is only interesting where it was there before."""
 
+    def some(kind: st.SearchStrategy[dict[str, Any]], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        drawn = {name: draw(kind) for name in names}
+        return {name: each for name, each in drawn.items() if each.pop("declared")}
+
+    whole = draw(server)
+    order = -1 if whole.pop("backwards") else 1
     return program(
-        providers=[draw(providers(name)) for name in some(PROVIDERS)],
-        lanes=[draw(lanes(name)) for name in some((*LANES, DEFAULT_LANE))],
-        agents=[draw(agents(name)) for name in some(AGENTS)],
-        unknown=draw(agents(UNKNOWN_AGENT)),
-        max_waiting=draw(st.sampled_from([100, 100, 100, 4, 1, 0])),
-        refuse_unknown=draw(st.sampled_from([False, False, False, True])),
-        hash=f"drawn {draw(st.integers(0, 9))}",
+        providers=[provider(name, **each) for name, each in some(providers, PROVIDERS[::order]).items()],
+        lanes=[lane(name, **each) for name, each in some(lanes, (*LANES, DEFAULT_LANE)[::order]).items()],
+        agents=[agent(name, **each) for name, each in some(agents, AGENTS).items()],
+        unknown=agent(UNKNOWN_AGENT, **some(agents, [UNKNOWN_AGENT]).get(UNKNOWN_AGENT, {})),
+        **whole,
     )
-
-
-wishes = st.builds(
-    wish,
-    agent=st.sampled_from([None, *AGENTS]),
-    provider=st.sampled_from([None, *PROVIDERS]),
-    model=st.sampled_from(["opus-1", "haiku-1"]),
-    lane=st.sampled_from([None, *LANES]),
-    priority=st.none() | st.integers(0, 2),
-    deadline_ns=st.none() | st.integers(0, 9),
-    deny=st.sampled_from([False] * 9 + [True]),
-)

@@ -27,6 +27,7 @@ from hivemind_trio.core import (
 )
 from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
+from tests.support.programs import wish
 
 from .drawn import CALLERS, programs, wishes
 from .ledger import Ledger
@@ -35,9 +36,9 @@ outcomes = st.sampled_from(Outcome)
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    @initialize(program=programs(), seed=st.integers(0, 3))
-    def start(self, program: Program, seed: int) -> None:
-        self.first, self.seed = program, seed
+    @initialize(program=programs(), seed=st.integers(0, 3), drain=st.booleans())
+    def start(self, program: Program, seed: int, drain: bool) -> None:
+        self.first, self.seed, self.drain = program, seed, drain
         self.scheduler = Scheduler(program, seed)
         self.ledger = Ledger(program)
         self.now_ns = 0
@@ -49,7 +50,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.journal.append((self.now_ns, event, list(commands)))
         return commands
 
-    def next_call(self, request: Request, caller: str, *, needs_slot: bool = True) -> Call:
+    def next_call(self, request: Request, caller: str, *, needs_slot: bool) -> Call:
         self.calls += 1
         return Call(id=CallId(self.calls), request=request, caller=caller, needs_slot=needs_slot)
 
@@ -58,20 +59,20 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     # ---- what can happen ----
 
-    @rule(request=wishes, caller=st.sampled_from(CALLERS))
-    def arrive(self, request: Request, caller: str) -> None:
-        call = self.next_call(request, caller)
+    @rule(request=wishes, caller=st.sampled_from(CALLERS), needs_slot=st.sampled_from([True] * 9 + [False]))
+    def arrive(self, request: Request, caller: str, *, needs_slot: bool = True) -> None:
+        call = self.next_call(request, caller, needs_slot=needs_slot)
         self.ledger.arrived(call, self.now_ns, self.post(CallArrived(call)))
 
-    @rule(request=wishes, caller=st.sampled_from(CALLERS), times=st.integers(2, 5))
-    def arrive_together(self, request: Request, caller: str, times: int) -> None:
-        for _ in range(times):
+    @rule(crowd=st.lists(st.tuples(wishes, st.sampled_from(CALLERS)), min_size=3, max_size=8))
+    def arrive_together(self, crowd: list[tuple[Request, str]]) -> None:
+        for request, caller in crowd:
             self.arrive(request, caller)
 
-    @rule(request=wishes, caller=st.sampled_from(CALLERS))
-    def arrive_without_need_of_a_slot(self, request: Request, caller: str) -> None:
-        call = self.next_call(request, caller, needs_slot=False)
-        self.ledger.arrived(call, self.now_ns, self.post(CallArrived(call)))
+    @rule(request=wishes, caller=st.sampled_from(CALLERS), times=st.integers(2, 6))
+    def arrive_alike(self, request: Request, caller: str, times: int) -> None:
+        for _ in range(times):
+            self.arrive(request, caller)
 
     @precondition(lambda self: self.ledger.running)
     @rule(pick=st.integers(0, 9), outcome=outcomes)
@@ -104,34 +105,29 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.check()
         self.ledger.ended(call_id, self.now_ns, self.post(AttemptEnded(call_id, Outcome.IGNORED)))
 
-    @rule(call_id=st.integers(-1, 200))
-    def cancel_what_is_over_or_never_was(self, call_id: int) -> None:
-        if call_id not in self.ledger.waiting:
-            self.ledger.cancelled(CallId(call_id), self.now_ns, self.post(CallCancelled(CallId(call_id))))
-
-    @rule(passed_ns=st.integers(1, 4))
-    def time_passes_unnoticed(self, passed_ns: int) -> None:
-        # As it does when the driver is late: the next event finds deadlines that are over.
+    @rule(passed_ns=st.integers(1, 4), noticed=st.booleans())
+    def time_passes(self, passed_ns: int, noticed: bool) -> None:
+        # Unnoticed when the driver is late: the next event finds deadlines that are over.
         self.now_ns += passed_ns
+        if noticed:
+            self.ledger.passed(self.now_ns, self.post(TimePassed()))
 
+    @precondition(lambda self: self.scheduler.wakeup_ns() is not None)
     @rule()
     def wake_up(self) -> None:
-        wakeup_ns = self.scheduler.wakeup_ns()
-        self.now_ns = max(self.now_ns, wakeup_ns or 0)
+        self.now_ns = max(self.now_ns, self.scheduler.wakeup_ns() or 0)
         self.ledger.passed(self.now_ns, self.post(TimePassed()))
 
     @rule(program=programs())
     def load(self, program: Program) -> None:
         self.ledger.loaded(program, self.now_ns, self.post(PolicyLoaded(program)))
 
-    @rule(unlikely=st.integers(0, 9))
-    def drain(self, unlikely: int) -> None:
-        if unlikely == 7:
-            self.ledger.drained(self.now_ns, self.post(Draining()))
-
     @rule(call_id=st.integers(0, 200))
     def a_driver_gone_wrong_is_told_and_changes_nothing(self, call_id: int) -> None:
         # Not in the journal: the replay at the end would differ if any of it had left a trace.
+        if call_id not in self.ledger.waiting:
+            # This it may do, of a call that is in flight, is over or never was.
+            self.ledger.cancelled(CallId(call_id), self.now_ns, self.post(CallCancelled(CallId(call_id))))
         if call_id not in self.ledger.running:
             with pytest.raises(ValueError, match="no attempt in flight"):
                 self.scheduler.handle(AttemptEnded(CallId(call_id), Outcome.DROPPED), self.now_ns + 3)
@@ -156,6 +152,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "scheduler"):
             return
+        if self.drain:
+            self.ledger.drained(self.now_ns, self.post(Draining()))
+            self.check()
+            self.arrive(wish(), "x")
         # Whatever waits is served or refused in the end, and then nothing is left of anybody.
         while self.ledger.running:
             call_id = next(iter(self.ledger.running))
