@@ -62,6 +62,7 @@ class Heap(Generic[T]):
         return None
 
     def _sweep(self) -> None:
-        if self.dead > SWEEP_MIN and self.dead > len(self._live):
+        dead = self.dead
+        if dead > SWEEP_MIN and dead > len(self._live):
             self._entries = [entry for entry in self._entries if self._live.get(entry[2]) is entry]
             heapify(self._entries)

@@ -101,7 +101,7 @@ class Grant:
     """None: it needs no slot, and no `AttemptEnded` is expected."""
     waited_ns: int
     reason: Reason
-    """What it waited for last; `NONE` if it did not."""
+    """What it waited for last, as far as is known without following every waiter; `NONE` if it did not wait."""
 
 
 @final

@@ -1,20 +1,42 @@
-"""What an agent is told when its call is refused: which limit it met, and what would help."""
+"""What an agent is told when its call is refused: which limit it met, and when it is worth coming back."""
 
 from __future__ import annotations
 
-from hivemind_trio.model import Reason
+from hivemind_trio.model import Reason, Treatment, Verdict
+from hivemind_trio.policy import UNKNOWN_AGENT, Program
 
+from ._call import Call
+from ._messages import Refuse
 from ._waiter import Waiter
 
+DRAINING_RETRY_NS = 1_000_000_000
+"""A restart takes about that long, and nobody here knows better."""
+
 DRAINING = "the proxy is about to stop and takes no new calls"
-DENIED = "the policy denies this call"
-"""Where the rule says nothing itself."""
-UNKNOWN_AGENT = "the policy serves declared agents only, and this call is from none of them"
 
 
-def no_provider(model: str) -> str:
-    what = f"model `{model}`" if model else "this path"
-    return f"no provider in the policy serves {what}"
+def outright(call: Call, treatment: Treatment, program: Program, *, draining: bool, waited_ns: int) -> Refuse | None:
+    """What no waiting would help against; None: nothing does."""
+    retry_after_ns = None
+    if draining:
+        reason, message, retry_after_ns = Reason.DRAINING, DRAINING, DRAINING_RETRY_NS
+    elif treatment.agent == UNKNOWN_AGENT and program.server.refuse_unknown:
+        reason, message = Reason.UNKNOWN_AGENT, "the policy serves declared agents only, and this is none"
+    elif treatment.verdict is Verdict.DENY:
+        reason, message = Reason.DENIED, treatment.message or "the policy denies this call"
+    elif treatment.provider is None:
+        what = f"model `{call.request.model}`" if call.request.model else "this path"
+        reason, message = Reason.NO_PROVIDER, f"no provider in the policy serves {what}"
+    else:
+        return None
+    return Refuse(
+        call_id=call.id,
+        treatment=treatment,
+        reason=reason,
+        waited_ns=waited_ns,
+        message=message,
+        retry_after_ns=retry_after_ns,
+    )
 
 
 def shed(full: str) -> str:
@@ -30,12 +52,13 @@ def _because(waiter: Waiter) -> str:
     pool, agent, models = place.pool, place.agent, waiter.treatment.group or "*"
     match waiter.blocked:
         case Reason.GROUP_FULL:
-            return f"provider `{pool.name}` had its {place.group.limit} calls for models like `{models}` in flight"
+            cap = place.group.limit
+            return f"provider `{pool.name}` was at its cap of {cap} in flight for models like `{models}`"
         case Reason.LANE_FULL:
-            return f"lane `{lane}` had its {place.lane.slots.limit} calls in flight at provider `{pool.name}`"
+            return f"lane `{lane}` was at its cap of {place.lane.slots.limit} in flight at provider `{pool.name}`"
         case Reason.LANE_RESERVED:
-            return f"the free slots of provider `{pool.name}` are reserved for other lanes than `{lane}`"
+            return f"the free slots of provider `{pool.name}` were reserved for other lanes than `{lane}`"
         case Reason.AGENT_FULL:
-            return f"agent `{agent.name}` had its {agent.slots.limit} calls in flight"
+            return f"agent `{agent.name}` was at its cap of {agent.slots.limit} in flight"
         case _:
-            return f"provider `{pool.name}` had its {pool.slots.limit} calls in flight"
+            return f"provider `{pool.name}` was at its cap of {pool.slots.limit} in flight"

@@ -21,7 +21,7 @@ from typing import assert_never, final
 
 import attrs
 
-from hivemind_trio.model import Reason, Treatment, Verdict
+from hivemind_trio.model import Reason, Treatment
 from hivemind_trio.policy import UNKNOWN_AGENT, Program
 
 from . import _refusal
@@ -45,9 +45,6 @@ from ._pool import Pool
 from ._room import WaitingRoom
 from ._snapshot import Snapshot
 from ._waiter import Waiter, rank
-
-DRAINING_RETRY_NS = 1_000_000_000
-"""A restart takes about that long, and nobody else knows better."""
 
 
 @final
@@ -130,14 +127,12 @@ class Scheduler:
         treatment = self._program.decide(call.request)
         self._advance(now_ns, commands)
 
-        refuse = self._refused_outright(call, treatment, waited_ns=0)
+        refuse = _refusal.outright(call, treatment, self._program, draining=self._draining, waited_ns=0)
         if refuse is not None:
             commands.append(refuse)
             return
         if not call.needs_slot:
-            commands.append(
-                Grant(call_id=call.id, treatment=treatment, permit=None, waited_ns=0, reason=Reason.NONE),
-            )
+            commands.append(Grant(call_id=call.id, treatment=treatment, permit=None, waited_ns=0, reason=Reason.NONE))
             return
 
         seq = self._arrivals
@@ -181,7 +176,8 @@ class Scheduler:
         self._load(program)
         for waiter in waiters:
             treatment = treatments[waiter.call.id]
-            refuse = self._refused_outright(waiter.call, treatment, now_ns - waiter.arrived_ns)
+            waited_ns = now_ns - waiter.arrived_ns
+            refuse = _refusal.outright(waiter.call, treatment, program, draining=self._draining, waited_ns=waited_ns)
             if refuse is not None:
                 commands.append(refuse)
                 continue
@@ -198,31 +194,9 @@ class Scheduler:
         self._draining = True
         for waiter in list(self._room):
             self._leave(waiter)
-            commands.append(self._refuse(waiter, Reason.DRAINING, _refusal.DRAINING, DRAINING_RETRY_NS))
+            commands.append(self._refuse(waiter, Reason.DRAINING, _refusal.DRAINING, _refusal.DRAINING_RETRY_NS))
 
     # ---- deciding ----
-
-    def _refused_outright(self, call: Call, treatment: Treatment, waited_ns: int) -> Refuse | None:
-        """What no waiting would help against."""
-        retry_after_ns = None
-        if self._draining:
-            reason, message, retry_after_ns = Reason.DRAINING, _refusal.DRAINING, DRAINING_RETRY_NS
-        elif treatment.agent == UNKNOWN_AGENT and self._program.server.refuse_unknown:
-            reason, message = Reason.UNKNOWN_AGENT, _refusal.UNKNOWN_AGENT
-        elif treatment.verdict is Verdict.DENY:
-            reason, message = Reason.DENIED, treatment.message or _refusal.DENIED
-        elif treatment.provider is None:
-            reason, message = Reason.NO_PROVIDER, _refusal.no_provider(call.request.model)
-        else:
-            return None
-        return Refuse(
-            call_id=call.id,
-            treatment=treatment,
-            reason=reason,
-            waited_ns=waited_ns,
-            message=message,
-            retry_after_ns=retry_after_ns,
-        )
 
     def _put_in_line(self, waiter: Waiter, commands: list[Command]) -> None:
         """Let it wait if the bounds of the queues allow; or somebody else has to go, or it itself."""
