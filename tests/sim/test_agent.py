@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.sim import Agent, Job, Traits, Turn, lower_bound
+from hivemind_trio.sim._provider import service
 
 
 def job(agent: str = "a", *, seed: int = 7, turns: int = 3, stream_every: int = 2, start_max_ns: int = 1_000) -> Job:
@@ -77,8 +78,6 @@ def test_no_schedule_beats_the_lower_bound(agents: int, turns: int, cap: int, se
 
 def first_come_first_served_ns(jobs: list[Job], traits: Traits, seed: int) -> int:
     """The makespan of the plainest schedule, computed event by event."""
-    from hivemind_trio.sim._provider import service
-
     assert traits.concurrency is not None
     free_ns = [0] * traits.concurrency
     ready = [(one.turns[0].think_ns, number, 0) for number, one in enumerate(jobs)]
