@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from bench.decision import WAITING, Crowd, main
@@ -23,3 +27,22 @@ def test_the_digest_depends_on_the_seed_alone() -> None:
         return crowd.digest
 
     assert digest(1) == digest(1) != digest(2)
+
+
+def test_the_digest_depends_on_no_hash_seed() -> None:
+    # What a set or the order of a dict's hashes decided would differ between two processes.
+    script = "from bench.decision import Crowd; c = Crowd(50, seed=1); [None for _ in c.rounds(200)]; print(c.digest)"
+
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2", "3")
+    }
+
+    assert len(digests) == 1
+    assert digests != {""}
