@@ -1,1 +1,10 @@
-"""What providers' bytes mean: one dialect each."""
+"""What providers' bytes mean: paths, bodies, and the shape of a refusal, one dialect each. Pure and total."""
+
+from ._credentials import CREDENTIAL_HEADERS as CREDENTIAL_HEADERS
+from ._credentials import credential_header as credential_header
+from ._errors import error_event as error_event
+from ._errors import refusal_body as refusal_body
+from ._paths import Endpoint as Endpoint
+from ._paths import endpoint as endpoint
+from ._recognise import Recognised as Recognised
+from ._recognise import recognise as recognise

@@ -1,0 +1,96 @@
+"""Which dialect a path belongs to, and whether it makes the provider generate.
+
+After the public API references of Anthropic, OpenAI, Azure OpenAI, Gemini and Ollama, and vLLM's list of supported
+APIs, as they stood in November 2026.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import Api
+
+ANTHROPIC: Final = (Api.ANTHROPIC, Api.VLLM, Api.OLLAMA, Api.GENERIC)
+"""Who understands Anthropic's paths, likeliest first; vLLM and Ollama serve `/v1/messages` too."""
+OPENAI: Final = (Api.OPENAI, Api.VLLM, Api.GENERIC, Api.OLLAMA)
+AZURE: Final = (Api.AZURE,)
+GEMINI: Final = (Api.GEMINI,)
+OLLAMA: Final = (Api.OLLAMA,)
+
+
+@final
+@attrs.frozen
+class Endpoint:
+    """What a path is."""
+
+    apis: tuple[Api, ...]
+    generates: bool | None
+    """True: it needs a slot when POSTed; False: it is cheap; None: unknown, so the body decides."""
+    model: str = ""
+    """Where the path names it."""
+    streams: bool | None = None
+    """Where the path says so; None: the body does."""
+
+
+_GEMINI: Final = r"/v1(?:beta|alpha)?\d*/models/(?P<model>[^/:]+)"
+
+_TABLE: Final = (
+    (r"/v1/messages", ANTHROPIC, True),
+    (r"/v1/messages/.*", ANTHROPIC, False),
+    (r"/v1/complete", ANTHROPIC, True),
+    (r"/v1/(?:skills|organizations)(?:/.*)?", ANTHROPIC, False),
+    (r"/openai/deployments/(?P<model>[^/]+)/(?:chat/completions|completions|responses|embeddings)", AZURE, True),
+    (r"/openai/deployments/(?P<model>[^/]+)/(?:images|audio)/.*", AZURE, True),
+    (r"/openai/(?:v1/)?(?:chat/completions|completions|responses|embeddings)", AZURE, True),
+    (r"/openai/.*", AZURE, False),
+    (_GEMINI + r":(?:generateContent|streamGenerateContent|embedContent|batchEmbedContents|predict)", GEMINI, True),
+    (r"/v1(?:beta|alpha)?\d*/[^:]+:\w+", GEMINI, False),
+    (r"/v1(?:beta|alpha)\d*/.*", GEMINI, False),
+    (r"/api/(?:chat|generate|embed|embeddings)", OLLAMA, True),
+    (r"/api/.*", OLLAMA, False),
+    (r"/v1/(?:chat/completions|completions|responses|responses/compact|embeddings|rerank|score)", OPENAI, True),
+    (r"/v1/(?:images/(?:generations|edits|variations)|audio/\w+)", OPENAI, True),
+    (r"/backend-api/codex/responses(?:/compact)?", OPENAI, True),
+    (r"/v1/(?:responses|chat/completions)/.*", OPENAI, False),
+    (r"/v1/(?:moderations|batches|uploads|vector_stores|assistants|threads|fine_tuning)(?:/.*)?", OPENAI, False),
+    (r"/v1/conversations(?:/.*)?", OPENAI, False),
+)
+
+_PATHS: Final = tuple((re.compile(pattern), apis, generates) for pattern, apis, generates in _TABLE)
+
+
+def endpoint(path: str, headers: Mapping[str, str]) -> Endpoint:
+    """What a path is; where several providers share it (`/v1/models`, `/v1/files`), by the headers of their SDKs.
+
+    Args:
+        path: Without query, and without a prefix of ours.
+        headers: Lower-case names.
+    """
+    for pattern, apis, generates in _PATHS:
+        match = pattern.fullmatch(path)
+        if match is not None:
+            model = match.groupdict().get("model") or ""
+            streams = path.endswith(":streamGenerateContent") if apis is GEMINI and generates else None
+            return Endpoint(apis, generates, model, streams)
+    return Endpoint(_by_headers(path, headers), False if path in ("", "/", "/v1/models", "/v1/files") else None)
+
+
+def _by_headers(path: str, headers: Mapping[str, str]) -> tuple[Api, ...]:
+    if "anthropic-version" in headers or "anthropic-beta" in headers or "x-claude-code-session-id" in headers:
+        return ANTHROPIC
+    if "x-goog-api-key" in headers or "x-goog-api-client" in headers:
+        return GEMINI
+    if "api-key" in headers:
+        return AZURE
+    if "x-api-key" in headers:
+        return ANTHROPIC
+    if path.startswith("/v1/"):
+        return (*OPENAI, Api.ANTHROPIC)
+    if path in ("", "/"):
+        # A connectivity probe: whoever is there may answer it.
+        return (Api.ANTHROPIC, *OPENAI, Api.AZURE, Api.GEMINI)
+    return ()

@@ -1,0 +1,95 @@
+"""The ASGI application that agents talk to."""
+
+from __future__ import annotations
+
+import secrets as random
+from collections.abc import Callable, Mapping
+from typing import Final, final
+
+import trio
+
+from hivemind_trio.listen import Receive, Scope, Send
+from hivemind_trio.model import Reason, SecretRef
+from hivemind_trio.policy import Program
+from hivemind_trio.providers import endpoint
+from hivemind_trio.runtime import Engine
+from hivemind_trio.upstream import Upstream
+
+from ._exchange import Exchange
+from ._head import Head
+from ._record import CallRecord
+from ._refusals import refusal
+from ._rules import InForce
+
+NO_WEBSOCKETS: Final = "WebSockets are not scheduled yet; use HTTP (Codex falls back by itself)"
+
+
+@final
+class Door:
+    """Serves agents over an engine and an upstream. `use` gives it a policy; without one it serves nobody.
+
+    It relies on two extensions of `hivemind_trio.listen`: `hivemind.on_disconnect`, to learn of a hang-up without a
+    task of its own, and `hivemind.abort`, because an answer that broke off must not look like one that ended.
+    """
+
+    def __init__(
+        self, engine: Engine, upstream: Upstream, *, on_call: Callable[[CallRecord], None] | None = None
+    ) -> None:
+        self._engine = engine
+        self._upstream = upstream
+        self._on_call = on_call
+        self._in_force: InForce | None = None
+        self._boot = random.token_hex(3)
+        self._calls = 0
+
+    def use(self, program: Program, secrets: Mapping[SecretRef, str]) -> None:
+        """From here on calls are served by this policy. Load it into the engine in the same step."""
+        self._in_force = InForce.of(program, secrets)
+
+    def _current(self) -> InForce:
+        assert self._in_force is not None, "the door was opened without a policy"
+        return self._in_force
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI 3."""
+        match scope["type"]:
+            case "http":
+                await self._serve(scope, receive, send)
+            case "websocket":
+                await self._refuse_websocket(scope, receive, send)
+            case other:
+                raise NotImplementedError(f"no ASGI scope of type {other} is served here")
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._calls += 1
+        extensions = scope["extensions"]
+        exchange = Exchange(
+            engine=self._engine,
+            upstream=self._upstream,
+            current=self._current,
+            rules=self._current(),
+            call_id=f"{self._boot}-{self._calls}",
+            head=Head.of(scope),
+            send=send,
+            abort=extensions["hivemind.abort"],
+        )
+        try:
+            with trio.CancelScope() as here:
+                # ASGI lets send() succeed after the agent has hung up; this is the only sign there is.
+                extensions["hivemind.on_disconnect"](here.cancel)
+                await exchange.run(receive)
+        finally:
+            if self._on_call is not None:
+                self._on_call(exchange.record())
+
+    async def _refuse_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()  # websocket.connect
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            await send({"type": "websocket.close", "code": 1008, "reason": NO_WEBSOCKETS})
+            return
+        head = Head.of({**scope, "method": "GET"})
+        apis = endpoint(head.path_text, head.words).apis
+        answer = refusal(next(iter(apis), None), Reason.UPGRADE, NO_WEBSOCKETS)
+        headers = [*answer.headers, (b"x-hivemind-reason", str(Reason.UPGRADE).encode())]
+        await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "websocket.http.response.body", "body": answer.body})

@@ -1,0 +1,266 @@
+"""One call, from its head to its last byte. Reads downwards in the order in which it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, final
+
+import attrs
+import trio
+
+from hivemind_trio.core import Grant
+from hivemind_trio.listen import Receive, Send
+from hivemind_trio.model import Api, Reason
+from hivemind_trio.policy import Provider
+from hivemind_trio.providers import CREDENTIAL_HEADERS, Recognised, credential_header, error_event, recognise
+from hivemind_trio.runtime import Engine, Rejected
+from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
+
+from ._fetch import Outgoing, fetch
+from ._head import Head
+from ._headers import Headers, for_upstream
+from ._identity import caller, without_key
+from ._outbox import Outbox
+from ._record import CallRecord
+from ._refusals import SECOND_NS, Refusal, refusal
+from ._rules import InForce
+
+RETRY_AFTER_UNREACHABLE_NS: Final = 5 * SECOND_NS
+"""A provider that cannot be reached: soon enough to notice its return, late enough not to hammer."""
+
+TIMEOUTS: Final = frozenset({UpstreamErrorKind.FIRST_BYTE, UpstreamErrorKind.TOTAL, UpstreamErrorKind.IDLE})
+
+
+class BodyTooLarge(Exception):  # noqa: N818 - it becomes an answer
+    """The request's body is over `max-body`."""
+
+
+@final
+@attrs.define(eq=False)
+class Exchange:
+    """One call's progress. What it knows grows; `record` may be asked at any time."""
+
+    engine: Engine
+    upstream: Upstream
+    current: Callable[[], InForce]
+    """The policy of now; `rules` is the one that the call began with, or was granted by."""
+    rules: InForce
+    call_id: str
+    head: Head
+    send: Send
+    abort: Callable[[], None]
+    asked: Recognised = attrs.field(init=False, default=Recognised(apis=(), generates=False))
+    provider: Provider | None = attrs.field(init=False, default=None)
+    lane: str | None = attrs.field(init=False, default=None)
+    agent: str = attrs.field(init=False, default="unknown")
+    caller: str = attrs.field(init=False, default="")
+    status: int = attrs.field(init=False, default=0)
+    refused: bool = attrs.field(init=False, default=False)
+    reason: Reason = attrs.field(init=False, default=Reason.NONE)
+    error: UpstreamError | None = attrs.field(init=False, default=None)
+    waited_ns: int = attrs.field(init=False, default=0)
+    attempts: int = attrs.field(init=False, default=0)
+    bytes_out: int = attrs.field(init=False, default=0)
+    started_ns: int = attrs.field(init=False, default=0)
+
+    async def run(self, receive: Receive) -> None:
+        """Serve the call. Returns when the agent has its answer; cancelled when it has gone."""
+        self.started_ns = self.engine.now_ns()
+        try:
+            body = await self._read(receive)
+        except BodyTooLarge:
+            limit = self.rules.program.server.max_body
+            await self._refuse(Reason.BODY_TOO_LARGE, f"the body is over {limit:,} bytes (`server {{ max-body }}`)")
+            return
+        words = self.head.words
+        self.asked = recognise(self.head.method, self.head.path_text, words, body)
+        token_agent = self.rules.tokens.agent(self.head.credential)
+        self.caller = caller(words, self.head.claimed, self.asked.user, self.head.credential, self.head.peer)
+        request = self.rules.request(self.head, self.asked, token_agent)
+        with self.engine.ticket(request, self.caller, needs_slot=self.asked.generates) as ticket:
+            try:
+                grant = await ticket.granted()
+            except Rejected as rejected:
+                await self._reject(rejected)
+                return
+            outgoing = await self._prepare(grant, body, token_agent is not None)
+            if outgoing is None:
+                return
+            outbox = Outbox()
+            self.attempts = 1
+            ticket.start(partial(fetch, self.upstream, outgoing, outbox))
+            await self._deliver(outbox)
+
+    # ---- the request ----
+
+    async def _read(self, receive: Receive) -> bytes:
+        limit = self.rules.program.server.max_body
+        declared = self.head.first.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > limit:
+            raise BodyTooLarge
+        pieces: list[bytes] = []
+        size = 0
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                await trio.sleep_forever()  # the hang-up cancels us
+            piece: bytes = message.get("body", b"")
+            more = message.get("more_body", False)
+            size += len(piece)
+            if size > limit:
+                raise BodyTooLarge
+            pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def _prepare(self, grant: Grant, body: bytes, by_token: bool) -> Outgoing | None:
+        """What goes upstream; None after refusing a call that has no credential to go with."""
+        treatment = grant.treatment
+        self.waited_ns, self.reason = grant.waited_ns, grant.reason
+        self.agent, self.lane = treatment.agent, treatment.lane
+        name = treatment.provider
+        assert name is not None
+        # A reload while it waited may have sent it elsewhere; what is granted now goes by the policy of now.
+        now = self.current()
+        if name in now.program.providers:
+            self.rules = now
+        provider = self.provider = self.rules.program.providers[name]
+        key = self.rules.key(provider)
+        if key is None and by_token:
+            await self._refuse(
+                Reason.DENIED,
+                f"provider `{name}` has no `key`, and an agent's token is not sent upstream: add `key env(NAME)` to it",
+            )
+            return None
+        query = self.head.query
+        if key is None:
+            headers = for_upstream(self.head.headers)
+        else:
+            headers = [
+                *for_upstream(self.head.headers, without=frozenset(CREDENTIAL_HEADERS)),
+                credential_header(provider.api, key),
+            ]
+            query = without_key(query)
+        return Outgoing(
+            base=self.rules.base(provider),
+            method=self.head.method,
+            target=self.head.path + (b"?" + query if query else b""),
+            headers=headers,
+            body=body,
+            timeouts=provider.timeouts,
+        )
+
+    # ---- the answer ----
+
+    async def _deliver(self, outbox: Outbox) -> None:
+        if not await outbox.begun():
+            self.error = outbox.error
+            await self._fail(outbox.error)
+            return
+        assert outbox.head is not None
+        status, headers = outbox.head
+        await self._begin(status, headers)
+        tail = b""
+        while True:
+            piece, more = await outbox.take()
+            whole = not more and outbox.whole
+            if piece or whole:
+                self.bytes_out += len(piece)
+                tail = (tail + piece)[-4:]
+                await self.send({"type": "http.response.body", "body": piece, "more_body": not whole})
+            if not more:
+                break
+        if not outbox.whole:
+            self.error = outbox.error
+            await self._break_off(headers, tail)
+
+    async def _begin(self, status: int, headers: Headers) -> None:
+        self.status = status
+        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self._own_headers()]})
+
+    async def _break_off(self, headers: Headers, tail: bytes) -> None:
+        """The answer has begun and will not be finished: say so in its dialect, and never end it cleanly."""
+        types = {
+            name.lower(): value for name, value in headers if name.lower() in (b"content-type", b"content-encoding")
+        }
+        content_type = types.get(b"content-type", b"").decode("latin-1").lower()
+        mid_line = bool(tail) and not tail.endswith(
+            b"\n" if content_type.startswith("application/x-ndjson") else b"\n\n"
+        )
+        message = (
+            f"the provider's answer broke off ({self.error.kind if self.error is not None else 'not read in time'})"
+        )
+        api = self._api()
+        event = error_event(
+            api, self.head.path_text, content_type, message, str(Reason.UPSTREAM_BROKE), mid_line=mid_line
+        )
+        if event and types.get(b"content-encoding", b"identity") == b"identity":
+            await self.send({"type": "http.response.body", "body": event, "more_body": True})
+        self.abort()
+
+    async def _fail(self, error: UpstreamError | None) -> None:
+        """Nothing has come from the provider: a status can still be given."""
+        name = self.provider.name if self.provider is not None else ""
+        if error is not None and error.kind in TIMEOUTS:
+            await self._refuse(Reason.UPSTREAM_TIMEOUT, f"provider `{name}` did not answer in time ({error.kind})")
+            return
+        why = f" ({error.message})" if error is not None else ""
+        await self._refuse(
+            Reason.UPSTREAM_UNREACHABLE, f"provider `{name}` cannot be reached{why}", RETRY_AFTER_UNREACHABLE_NS
+        )
+
+    async def _reject(self, rejected: Rejected) -> None:
+        refuse = rejected.refuse
+        self.waited_ns = refuse.waited_ns
+        if refuse.treatment is not None:
+            self.agent, self.lane = refuse.treatment.agent, refuse.treatment.lane
+        message = refuse.message
+        if refuse.reason is Reason.NO_PROVIDER:
+            names = ", ".join(
+                f"{one.name} ({one.api}{': ' + ', '.join(one.serves) if one.serves else ''})"
+                for one in self.rules.program.providers.values()
+            )
+            message = f"{message}; there is {names}" if names else message
+        await self._refuse(refuse.reason, message, refuse.retry_after_ns)
+
+    async def _refuse(self, reason: Reason, message: str, retry_after_ns: int | None = None) -> None:
+        self.refused, self.reason = True, reason
+        answer: Refusal = refusal(self._api(), reason, message, retry_after_ns)
+        await self._begin(answer.status, answer.headers)
+        body = b"" if self.head.method == "HEAD" else answer.body
+        self.bytes_out = len(body)
+        await self.send({"type": "http.response.body", "body": body})
+
+    def _api(self) -> Api | None:
+        """The dialect of the answer: the call's own, whoever serves it."""
+        return next(iter(self.asked.apis), None)
+
+    def _own_headers(self) -> Headers:
+        return [
+            (b"x-hivemind-call", self.call_id.encode()),
+            (b"x-hivemind-wait-ms", str(self.waited_ns // 1_000_000).encode()),
+            (b"x-hivemind-attempts", str(self.attempts).encode()),
+            (b"x-hivemind-reason", str(self.reason).encode()),
+            (b"x-hivemind-policy", self.rules.program.hash[:8].encode()),
+        ]
+
+    def record(self) -> CallRecord:
+        """What is kept of it."""
+        return CallRecord(
+            id=self.call_id,
+            agent=self.agent,
+            caller=self.caller,
+            provider=self.provider.name if self.provider is not None else None,
+            lane=self.lane,
+            model=self.asked.model,
+            method=self.head.method,
+            path=self.head.path_text,
+            status=self.status,
+            refused=self.refused,
+            reason=self.reason,
+            upstream_error=str(self.error.kind) if self.error is not None else None,
+            waited_ms=self.waited_ns // 1_000_000,
+            duration_ms=(self.engine.now_ns() - self.started_ns) // 1_000_000,
+            bytes_out=self.bytes_out,
+        )

@@ -1,0 +1,65 @@
+"""The head of a request, as the exchange needs it."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import attrs
+
+from hivemind_trio.listen import Scope
+
+from ._headers import Headers
+from ._identity import Credential, credential, split_prefix
+
+NAME_HEADER = b"x-hivemind-agent"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Head:
+    """Method, target, headers, and who says what of itself in them."""
+
+    method: str
+    path: bytes
+    """Percent-encoding as it came, the `/@name` taken off."""
+    query: bytes
+    headers: Headers
+    first: dict[bytes, bytes]
+    """Lower-case name -> its first value."""
+    claimed: str | None
+    """The agent that the base URL or `x-hivemind-agent` names."""
+    credential: Credential | None
+    peer: tuple[str, int] | None
+
+    @classmethod
+    def of(cls, scope: Scope) -> Head:
+        """Read an ASGI scope."""
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        prefix, path = split_prefix(raw)
+        headers: Headers = [(bytes(name), bytes(value)) for name, value in scope["headers"]]
+        first: dict[bytes, bytes] = {}
+        for name, value in headers:
+            first.setdefault(name.lower(), value)
+        query: bytes = scope["query_string"]
+        named = first.get(NAME_HEADER, b"").decode("latin-1") or None
+        client: Any = scope.get("client")
+        return cls(
+            method=scope["method"],
+            path=path,
+            query=query,
+            headers=headers,
+            first=first,
+            claimed=prefix or named,
+            credential=credential(first, query),
+            peer=(client[0], client[1]) if client else None,
+        )
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The headers as text: HTTP's own encoding is Latin-1, and nothing in it fails to decode."""
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self.first.items()}
+
+    @property
+    def path_text(self) -> str:
+        """For matching and logs."""
+        return self.path.decode("latin-1")

@@ -1,0 +1,58 @@
+"""Which headers go through. Everything end-to-end does, in order, as often as it came (RFC 9110, section 7.6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+Headers = list[tuple[bytes, bytes]]
+
+HOP_BY_HOP: Final = frozenset(
+    {
+        b"connection",
+        b"proxy-connection",
+        b"keep-alive",
+        b"te",
+        b"transfer-encoding",
+        b"upgrade",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+    }
+)
+OURS: Final = b"x-hivemind-"
+FRAMING: Final = frozenset({b"host", b"content-length", b"expect"})
+"""Of a request: said anew towards the provider. The body is here already, so nothing is to be expected."""
+
+
+def for_upstream(headers: Iterable[tuple[bytes, bytes]], *, without: frozenset[bytes] = frozenset()) -> Headers:
+    """A request's headers as the provider may see them.
+
+    Args:
+        without: More names to leave out: credentials that are not for the provider.
+    """
+    headers = list(headers)
+    dropped = HOP_BY_HOP | FRAMING | _named(headers) | without
+    return [
+        (name, value)
+        for name, value in headers
+        if (lower := name.lower()) not in dropped and not lower.startswith(OURS)
+    ]
+
+
+def for_agent(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """A response's headers as the agent may see them."""
+    headers = list(headers)
+    dropped = HOP_BY_HOP | _named(headers)
+    return [
+        (name, value)
+        for name, value in headers
+        if (lower := name.lower()) not in dropped and not lower.startswith(OURS)
+    ]
+
+
+def _named(headers: Headers) -> frozenset[bytes]:
+    """What `Connection` names is for this hop alone."""
+    names = [value for name, value in headers if name.lower() == b"connection"]
+    if not names:
+        return frozenset()
+    return frozenset(token.strip().lower() for value in names for token in value.split(b","))

@@ -1,0 +1,110 @@
+"""Who is calling: what is proven by a token, and what is merely claimed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Final, final
+from urllib.parse import unquote_to_bytes
+
+import attrs
+
+from hivemind_trio.model import SecretRef
+from hivemind_trio.policy import Program
+from hivemind_trio.providers import CREDENTIAL_HEADERS
+
+_PREFIX: Final = re.compile(rb"/@([A-Za-z0-9._~-]{1,64})(?=/|$)")
+
+SESSION_HEADERS: Final = (
+    ("x-claude-code-session-id", "x-claude-code-agent-id"),
+    ("session-id", "thread-id"),
+    ("session_id", "thread_id"),
+    ("conversation_id", ""),
+    ("x-session-id", ""),
+)
+"""What agents send of themselves without being asked: Claude Code, Codex (two spellings), opencode."""
+
+
+def split_prefix(path: bytes) -> tuple[str | None, bytes]:
+    """`/@ci/v1/messages` is agent `ci` calling `/v1/messages`. The path's bytes are not touched otherwise."""
+    match = _PREFIX.match(path)
+    if match is None:
+        return None, path
+    return match[1].decode("ascii"), path[match.end() :] or b"/"
+
+
+@final
+@attrs.frozen
+class Credential:
+    """What the caller presented, and where. The value is never printed."""
+
+    value: bytes = attrs.field(repr=False)
+
+    @property
+    def digest(self) -> bytes:
+        """What stands for it wherever it must not be seen."""
+        return hashlib.sha256(self.value).digest()
+
+
+def credential(headers: Mapping[bytes, bytes], query: bytes) -> Credential | None:
+    """The first credential of a request, in any of the places where SDKs put one; None without any."""
+    for name in CREDENTIAL_HEADERS:
+        value = headers.get(name)
+        if value:
+            if name == b"authorization":
+                scheme, _, rest = value.partition(b" ")
+                value = rest.strip() if scheme.lower() == b"bearer" else value
+            return Credential(value)
+    for part in query.split(b"&"):
+        name, _, value = part.partition(b"=")
+        if name == b"key" and value:
+            return Credential(unquote_to_bytes(value))
+    return None
+
+
+def without_key(query: bytes) -> bytes:
+    """A query without Gemini's `key`; the rest byte for byte."""
+    parts = [part for part in query.split(b"&") if part.partition(b"=")[0] != b"key"]
+    return b"&".join(parts)
+
+
+@final
+class Tokens:
+    """The agents' own tokens, by digest."""
+
+    def __init__(self, program: Program, secrets: Mapping[SecretRef, str]) -> None:
+        self._agents: dict[bytes, str] = {}
+        for agent in program.agents.values():
+            for ref in agent.tokens:
+                if secrets.get(ref):
+                    self._agents[Credential(secrets[ref].encode()).digest] = agent.name
+
+    def agent(self, presented: Credential | None) -> str | None:
+        """Whose token it is; None: nobody's."""
+        if presented is None:
+            return None
+        # The key is a digest, so how long the look-up takes says nothing about a token.
+        return self._agents.get(presented.digest)
+
+
+def caller(
+    headers: Mapping[str, str],
+    claimed: str | None,
+    user: str,
+    presented: Credential | None,
+    peer: tuple[str, int] | None,
+) -> str:
+    """Who to be fair to where the policy knows only `unknown`: good for fairness, never for authorisation.
+
+    Scoped by the credential, so that nobody can pass for another one's session.
+    """
+    scope = presented.digest.hex()[:8] if presented is not None else "-"
+    if claimed:
+        return f"{claimed}@{scope}"
+    for session, part in SESSION_HEADERS:
+        if session in headers:
+            return f"{headers[session][:64]}/{headers.get(part, '')[:64]}@{scope}"
+    if user:
+        return f"{user[:64]}@{scope}"
+    return f"{peer[0]}:{peer[1]}@{scope}" if peer is not None else f"@{scope}"

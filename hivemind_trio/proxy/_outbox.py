@@ -1,0 +1,110 @@
+"""Between the task that fetches and the task that talks to the agent: bounded, and it holds no permit."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, final
+
+import attrs
+import trio
+
+from hivemind_trio.upstream import UpstreamError
+
+from ._headers import Headers
+
+OUTBOX_BYTES_MAX: Final = 256 * 1024
+"""Of an answer that the agent has not taken yet; as much again may be in the kernel's buffers."""
+
+AGENT_PATIENCE_S: Final = 60.0
+"""How long a full outbox may stay full before the attempt is given up: a slot must not hang on a reader that sleeps."""
+
+
+class AgentStalled(Exception):  # noqa: N818 - nobody's error: the agent stopped reading
+    """The agent has not taken anything for `AGENT_PATIENCE_S`."""
+
+
+@final
+@attrs.define(eq=False)
+class Outbox:
+    """An answer on its way. One task puts, one takes; a deque and events, for a channel costs four times as much."""
+
+    head: tuple[int, Headers] | None = attrs.field(init=False, default=None)
+    error: UpstreamError | None = attrs.field(init=False, default=None)
+    """Why it ended before its end."""
+    _pieces: deque[bytes] = attrs.field(init=False, factory=deque)
+    _bytes: int = attrs.field(init=False, default=0)
+    _over: bool = attrs.field(init=False, default=False)
+    _whole: bool = attrs.field(init=False, default=False)
+    _stirred: trio.Event | None = attrs.field(init=False, default=None)
+    _room: trio.Event | None = attrs.field(init=False, default=None)
+
+    # ---- the fetching side ----
+
+    def begin(self, status: int, headers: Headers) -> None:
+        """The head has come."""
+        self.head = status, headers
+        self._stir()
+
+    async def put(self, piece: bytes) -> None:
+        """Add a piece of the body; waits where the agent is behind.
+
+        Raises:
+            AgentStalled: It stayed behind for too long.
+        """
+        self._pieces.append(piece)
+        self._bytes += len(piece)
+        self._stir()
+        while self._bytes > OUTBOX_BYTES_MAX:
+            self._room = trio.Event()
+            with trio.move_on_after(AGENT_PATIENCE_S) as patience:
+                await self._room.wait()
+            if patience.cancelled_caught:
+                raise AgentStalled
+
+    def end(self) -> None:
+        """The body is whole."""
+        self._whole = True
+        self.close()
+
+    def fail(self, error: UpstreamError) -> None:
+        """The provider failed; what has come is all there will be."""
+        self.error = error
+        self.close()
+
+    def close(self) -> None:
+        """Nothing more will come, for whatever reason. May be called again."""
+        self._over = True
+        self._stir()
+
+    # ---- the delivering side ----
+
+    async def begun(self) -> bool:
+        """Wait for the head; False: there will be none."""
+        while self.head is None and not self._over:
+            await self._wait()
+        return self.head is not None
+
+    async def take(self) -> tuple[bytes, bool]:
+        """Wait for something; all that has come since, and whether more may follow."""
+        while not self._pieces and not self._over:
+            await self._wait()
+        pieces = b"".join(self._pieces) if len(self._pieces) != 1 else self._pieces[0]
+        self._pieces.clear()
+        self._bytes = 0
+        if self._room is not None:
+            self._room.set()
+        return pieces, not self._over
+
+    @property
+    def whole(self) -> bool:
+        """The answer came to its end."""
+        return self._whole
+
+    async def _wait(self) -> None:
+        self._stirred = trio.Event()
+        await self._stirred.wait()
+
+    def _stir(self) -> None:
+        if self._stirred is not None:
+            self._stirred.set()
+            self._stirred = None

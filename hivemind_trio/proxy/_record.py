@@ -1,0 +1,36 @@
+"""What is kept of a call that is over: no bodies, no query, no credential."""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import Reason
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CallRecord:
+    """One call, for the log."""
+
+    id: str
+    """As in `x-hivemind-call`."""
+    agent: str
+    caller: str
+    provider: str | None
+    lane: str | None
+    model: str
+    method: str
+    path: str
+    status: int
+    """What the agent was answered; 0: it hung up before an answer."""
+    refused: bool
+    """The answer is ours, not the provider's."""
+    reason: Reason
+    """What it waited for, or why it was refused."""
+    upstream_error: str | None
+    """What went wrong on the way to the provider."""
+    waited_ms: int
+    duration_ms: int
+    bytes_out: int

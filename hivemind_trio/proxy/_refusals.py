@@ -1,0 +1,68 @@
+"""Answers of our own, in the shape of the API that was called: who refuses, why, and when to come back."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import Api, Reason
+from hivemind_trio.providers import refusal_body
+
+from ._headers import Headers
+
+STATUS: Final = {
+    Reason.QUEUE_FULL: 429,
+    Reason.SHED: 429,
+    Reason.DEADLINE: 429,
+    Reason.DENIED: 403,
+    Reason.UNKNOWN_AGENT: 401,
+    Reason.NO_PROVIDER: 404,
+    Reason.BODY_TOO_LARGE: 413,
+    Reason.BAD_REQUEST: 400,
+    Reason.UPGRADE: 426,
+    Reason.DRAINING: 503,
+    Reason.UPSTREAM_UNREACHABLE: 503,
+    Reason.UPSTREAM_TIMEOUT: 504,
+    Reason.UPSTREAM_BROKE: 502,
+}
+"""Never 529: it counts towards Claude Code's overload fallback."""
+
+FINAL: Final = frozenset({Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER, Reason.BODY_TOO_LARGE})
+"""Trying again changes nothing, and the SDKs are told so."""
+
+RETRY_AFTER_MAX_S: Final = 60
+"""anthropic-python heeds no more than 60 s, and openai-python gives up beyond 120 s."""
+
+SECOND_NS: Final = 1_000_000_000
+
+
+@final
+@attrs.frozen
+class Refusal:
+    """A whole answer."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+def refusal(api: Api | None, reason: Reason, message: str, retry_after_ns: int | None = None) -> Refusal:
+    """An answer for a reason.
+
+    Args:
+        retry_after_ns: When it is worth coming back; None: no such word.
+    """
+    status = STATUS[reason]
+    body = refusal_body(api, status, f"hivemind-trio: {message}", str(reason))
+    headers: Headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    if retry_after_ns is not None:
+        seconds = min(RETRY_AFTER_MAX_S, max(1, math.ceil(retry_after_ns / SECOND_NS)))
+        headers.append((b"retry-after", str(seconds).encode()))
+    if reason in FINAL:
+        headers.append((b"x-should-retry", b"false"))
+    return Refusal(status, headers, body)

@@ -1,0 +1,82 @@
+"""The policy that is in force, with what the door needs beside it: secrets, token digests, prices, the time of day."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import final
+from zoneinfo import ZoneInfo
+
+import attrs
+
+from hivemind_trio.model import Request, SecretRef
+from hivemind_trio.policy import ModelPrice, Program, Provider, most_specific
+from hivemind_trio.providers import Recognised
+
+from ._head import Head
+from ._identity import Tokens
+
+PRICES_MAX = 1_024
+"""Of models remembered: they are the caller's words."""
+
+
+@final
+@attrs.define(eq=False)
+class InForce:
+    """One policy and its secrets; replaced whole at a reload. A call keeps the one that it began with."""
+
+    program: Program
+    secrets: Mapping[SecretRef, str] = attrs.field(repr=False)
+    tokens: Tokens
+    _zone: ZoneInfo | None
+    _prices: dict[str, ModelPrice | None] = attrs.field(init=False, factory=dict)
+
+    @classmethod
+    def of(cls, program: Program, secrets: Mapping[SecretRef, str]) -> InForce:
+        """Prepare a policy for the door."""
+        zone = ZoneInfo(program.server.timezone) if program.server.timezone else None
+        return cls(program, secrets, Tokens(program, secrets), zone)
+
+    def base(self, provider: Provider) -> str:
+        """Where the provider is, a reference followed."""
+        if isinstance(provider.base, SecretRef):
+            return self.secrets.get(provider.base, "").rstrip("/")
+        return provider.base
+
+    def key(self, provider: Provider) -> str | None:
+        """What goes upstream in the place of the agent's credential; None: that one does."""
+        return next((self.secrets[ref] for ref in provider.keys if self.secrets.get(ref)), None)
+
+    def request(self, head: Head, asked: Recognised, token_agent: str | None) -> Request:
+        """The facts that rules are matched against. The one place where a wall clock is read."""
+        now = datetime.now(self._zone)
+        price = self._price(asked.model)
+        cost = 0
+        if price is not None:
+            cost = (asked.tokens_in * (price.input or 0) + asked.tokens_max_out * (price.output or 0)) // 10**6
+        return Request(
+            apis=asked.apis,
+            token_agent=token_agent,
+            claimed=head.claimed,
+            model=asked.model,
+            method=head.method,
+            path=head.path_text,
+            stream=asked.stream,
+            tools=asked.tools,
+            images=asked.images,
+            tokens_in=asked.tokens_in,
+            tokens_max_out=asked.tokens_max_out,
+            cost_microusd=cost,
+            hour=now.hour,
+            weekday=now.isoweekday(),
+            headers=head.words,
+            meta=asked.metadata,
+        )
+
+    def _price(self, model: str) -> ModelPrice | None:
+        if model not in self._prices:
+            if len(self._prices) >= PRICES_MAX:
+                self._prices.clear()
+            glob = most_specific([price.glob for price in self.program.models], model)
+            self._prices[model] = next((price for price in self.program.models if price.glob == glob), None)
+        return self._prices[model]

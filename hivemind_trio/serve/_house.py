@@ -1,0 +1,112 @@
+"""The proxy put together: engine, door, upstream, listener. For `serve`, the demo, the tests and the benches alike."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, final
+
+import attrs
+import httpx2
+import trio
+
+from hivemind_trio.listen import Bounds, Listener
+from hivemind_trio.model import SecretRef
+from hivemind_trio.policy import Program
+from hivemind_trio.proxy import CallRecord, Door
+from hivemind_trio.runtime import Engine
+from hivemind_trio.upstream import PoolTransport, Upstream
+
+CLOSE_S: Final = 2.0
+"""How long idle upstream connections may take to say goodbye."""
+
+Report = Callable[[str, BaseException], None]
+
+
+@final
+@attrs.define(eq=False)
+class House:
+    """A proxy that is serving."""
+
+    engine: Engine
+    door: Door
+    listener: Listener
+    address: tuple[str, int]
+    """Host and port of the first socket."""
+    _bases: dict[str, str | SecretRef]
+
+    @property
+    def url(self) -> str:
+        """What agents put before `/v1`."""
+        host, port = self.address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def use(self, program: Program, secrets: Mapping[SecretRef, str]) -> None:
+        """Run on a new policy from here on. One step: no call sees half of it."""
+        self._bases.update({name: one.base for name, one in program.providers.items()})
+        self.door.use(program, secrets)
+        self.engine.load(program)
+
+    async def drain(self) -> None:
+        """Take no new work, let what is in flight end, and return when every agent has its answer.
+
+        Waiting calls are told to come back. Bound it with a cancel scope: an agent may take its time to read.
+        """
+        self.engine.drain()
+        self.listener.stop_accepting()
+        await self.engine.idle()
+        await self.listener.idle()
+
+
+@asynccontextmanager
+async def open_house(
+    program: Program,
+    secrets: Mapping[SecretRef, str],
+    sockets: Sequence[socket.socket],
+    *,
+    transport: httpx2.AsyncBaseTransport | None = None,
+    report: Report | None = None,
+    on_call: Callable[[CallRecord], None] | None = None,
+    audit: bool = False,
+) -> AsyncIterator[House]:
+    """Serve on these listening sockets within the context; leaving it ends every call.
+
+    Args:
+        sockets: Bound and listening (`hivemind_trio.listen.bind`); they are closed on the way out.
+        transport: How upstreams are reached; None: our own pool.
+        report: Told in a line, with the exception, of what should not have happened: a crashed attempt, a connection
+            that broke its handler. None: the logging of the standard library.
+        on_call: Told of every call that is over.
+        audit: Hold the scheduler's counts against the limiters after every event; for tests.
+    """
+    upstream = Upstream(transport if transport is not None else PoolTransport())
+
+    def crashed(error: Exception) -> None:
+        if report is not None:
+            report("an attempt crashed", error)
+
+    def closed(provider: str) -> None:
+        base = bases.get(provider)
+        if isinstance(base, str):
+            upstream.close_origin(base)
+
+    bases = {name: one.base for name, one in program.providers.items()}
+    engine = Engine(program, on_crash=crashed, on_closed=closed, audit=audit)
+    door = Door(engine, upstream, on_call=on_call)
+    door.use(program, secrets)
+    # A waiting call holds its connection, so there must be room for more connections than may wait.
+    bounds = Bounds(
+        header_bytes=program.server.max_header, connections=max(Bounds().connections, 2 * program.server.max_waiting)
+    )
+    listener = Listener(door, bounds) if report is None else Listener(door, bounds, report)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(engine.run)
+            host, port = sockets[0].getsockname()[:2]
+            await nursery.start(listener.run, sockets)
+            yield House(engine, door, listener, (host, port), bases)
+            nursery.cancel_scope.cancel()
+    finally:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
+            await upstream.aclose()

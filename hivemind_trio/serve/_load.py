@@ -1,0 +1,59 @@
+"""A policy as `serve` reads it: compiled, with the secrets of this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from typing import final
+
+import attrs
+
+from hivemind_trio.machine import Secrets, probe
+from hivemind_trio.model import SecretSource
+from hivemind_trio.policy import Checked, Diagnostic, Files, Program, Severity, check, check_secrets
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Loaded:
+    """One reading of the policy; a `runtime.Loadable`."""
+
+    checked: Checked
+    diagnostics: tuple[Diagnostic, ...]
+    """What the check found, and what this machine lacks."""
+    secrets: Secrets
+    fingerprint: str
+
+    @property
+    def good(self) -> bool:
+        """Whether it can be run."""
+        return not any(one.severity is Severity.ERROR for one in self.diagnostics)
+
+    @property
+    def program(self) -> Program:
+        """What to run; only of a good one."""
+        assert self.checked.program is not None
+        return self.checked.program
+
+    @property
+    def sources(self) -> tuple[object, ...]:
+        """For the renderer."""
+        return self.checked.sources
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Of the policy's files and of the secrets that are files."""
+        paths = [*self.checked.paths]
+        paths += [ref.name for ref in self.checked.secret_spans if ref.source is SecretSource.FILE]
+        return tuple(dict.fromkeys(posixpath.dirname(path) or "." for path in paths))
+
+
+def load(path: str, files: Files) -> Loaded:
+    """Read, check, and resolve. Blocking; raises nothing."""
+    checked = check(path, files)
+    diagnostics = (*checked.diagnostics, *check_secrets(checked, probe, serving=True))
+    secrets = Secrets.resolve(checked.secret_spans)
+    # A rotated key is a change, though no policy file was touched.
+    values = "\0".join(f"{ref}\0{value}" for ref, value in secrets.items())
+    fingerprint = hashlib.sha256(f"{checked.hash}\0{values}".encode()).hexdigest()
+    return Loaded(checked=checked, diagnostics=diagnostics, secrets=secrets, fingerprint=fingerprint)

@@ -1,0 +1,83 @@
+"""What an operator reads: a line for each thing that one would act on, to standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TextIO, final
+
+import attrs
+import structlog
+import trio
+
+QUIET_S: Final = 60.0
+"""The same notice is not repeated within this time; how often it happened again is said once at its end."""
+
+
+def make_log(stream: TextIO, *, json: bool, color: bool) -> structlog.typing.FilteringBoundLogger:
+    """A logger that writes one line per event to `stream`: for people, or with `json` one object a line."""
+    renderer: structlog.typing.Processor
+    if json:
+        renderer = structlog.processors.JSONRenderer()
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=color, pad_event_to=0, sort_keys=False)
+    log: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
+        structlog.PrintLogger(stream),
+        wrapper_class=structlog.make_filtering_bound_logger("info"),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            renderer,
+        ],
+    )
+    return log
+
+
+@final
+@attrs.define
+class _Repeated:
+    quiet_until: float
+    level: str
+    fields: Mapping[str, Any]
+    again: int = 0
+
+
+@final
+@attrs.define(eq=False)
+class Notices:
+    """Says a thing when it first happens, and how often it went on happening, without flooding."""
+
+    log: structlog.typing.FilteringBoundLogger
+    _repeated: dict[tuple[str, str], _Repeated] = attrs.field(init=False, factory=dict)
+
+    def say(self, event: str, about: str, *, level: str = "warning", **fields: Any) -> None:
+        """Report `event` of `about` (a provider, a lane) now, or count it if it was reported within the last minute.
+
+        The table is bounded by the number of events times the names of the policy.
+        """
+        key = (event, about)
+        now = trio.current_time()
+        known = self._repeated.get(key)
+        if known is not None and now < known.quiet_until:
+            known.again += 1
+            known.fields = fields
+            return
+        self._repeated[key] = _Repeated(now + QUIET_S, level, fields)
+        getattr(self.log, level)(event, **{"of": about} if about else {}, **fields)
+
+    async def run(self) -> None:
+        """Say what was counted, until cancelled."""
+        while True:
+            await trio.sleep(QUIET_S / 4)
+            self.flush()
+
+    def flush(self, *, everything: bool = False) -> None:
+        """Say the counts of notices whose quiet minute is over, or all of them."""
+        now = trio.current_time()
+        for key, known in list(self._repeated.items()):
+            if not everything and now < known.quiet_until:
+                continue
+            del self._repeated[key]
+            if known.again:
+                event, about = key
+                fields = {"of": about} if about else {}
+                getattr(self.log, known.level)(event, **fields, **known.fields, again=known.again)

@@ -1,0 +1,269 @@
+"""`hivemind-trio serve`: from arguments to exit status. Signals, reload, and what is said on the way."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import AsyncIterator
+from typing import Final, final
+
+import attrs
+import structlog
+import trio
+
+from hivemind_trio.listen import bind
+from hivemind_trio.machine import DiskFiles
+from hivemind_trio.policy import Files, MemoryFiles, Program, is_loopback, parse_address, render
+from hivemind_trio.proxy import CallRecord
+from hivemind_trio.runtime import Reloader
+from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
+
+from ._found import Found, from_environment, ollama, policy_text
+from ._house import House, open_house
+from ._load import Loaded, load
+from ._log import Notices, make_log
+
+BUILT_IN: Final = "built-in.hmp"
+"""The name that diagnostics give the policy made from what was found."""
+
+EXIT_OK: Final = 0
+EXIT_POLICY: Final = 1
+EXIT_CANNOT_START: Final = 2
+
+SECOND_NS: Final = 1_000_000_000
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Options:
+    """What the command line said."""
+
+    policy: str | None = None
+    listen: str | None = None
+    log_json: bool = False
+    log_calls: bool = False
+    stock_transport: bool = False
+    print_policy: bool = False
+    color: bool = False
+
+
+def main(options: Options) -> int:
+    """Serve until told to stop; the exit status."""
+    return trio.run(_serve, options)
+
+
+async def _serve(options: Options) -> int:
+    transport = StockTransport(outgoing_proxy=_outgoing_proxy()) if options.stock_transport else PoolTransport()
+    found: list[Found] = []
+    files: Files = DiskFiles()
+    path = options.policy
+    if path is None or options.print_policy:
+        found = await _find(Upstream(transport))
+        if not found:
+            return _refuse(
+                "no provider found: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, start Ollama, "
+                "or write a policy and pass it with --policy"
+            )
+        if options.print_policy:
+            sys.stdout.write(policy_text(found))
+            return EXIT_OK
+        path, files = BUILT_IN, MemoryFiles({BUILT_IN: policy_text(found)})
+
+    loaded = await trio.to_thread.run_sync(load, path, files)
+    if not loaded.good:
+        sys.stderr.write(render([loaded], "text", color=options.color))
+        return EXIT_CANNOT_START if loaded.checked.unreadable else EXIT_POLICY
+    address = (loaded.program.server.host, loaded.program.server.port)
+    if options.listen is not None:
+        given = parse_address(options.listen)
+        if given is None:
+            return _refuse(f"--listen {options.listen}: no address; write 127.0.0.1:8787 or [::1]:8787")
+        address = given
+    problem = exposed(address[0], loaded.program)
+    if problem:
+        return _refuse(problem)
+    _raise_file_limit()
+    try:
+        sockets = bind(*address)
+    except OSError as error:
+        return _refuse(str(error))
+
+    log = make_log(sys.stderr, json=options.log_json, color=options.color)
+    notices = Notices(log)
+    watcher = _Watcher(log, notices, options)
+    async with open_house(
+        loaded.program,
+        loaded.secrets,
+        sockets,
+        transport=transport,
+        report=watcher.broke,
+        on_call=watcher.call,
+    ) as house:
+        watcher.say_start(house, loaded, found)
+        reloader = Reloader(
+            lambda: load(path, files),
+            lambda new: watcher.take(house, new, options.listen is not None),
+            watcher.keep,
+        )
+        async with trio.open_nursery() as nursery:
+            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+                nursery.start_soon(notices.run)
+                nursery.start_soon(reloader.run, loaded)
+                await _until_told(signals, reloader, log)
+                nursery.start_soon(_at_once, signals, log)
+                drain_ns = house.engine.program.server.drain_ns
+                log.info("draining", inflight=house.engine.snapshot().inflight, at_most_s=drain_ns / SECOND_NS)
+                with trio.move_on_after(drain_ns / SECOND_NS) as patience:
+                    await house.drain()
+                notices.flush(everything=True)
+                if patience.cancelled_caught:
+                    log.warning("stopped", cut_off=house.engine.snapshot().inflight)
+                else:
+                    log.info("stopped")
+                nursery.cancel_scope.cancel()
+    return EXIT_OK
+
+
+async def _until_told(
+    signals: AsyncIterator[int], reloader: Reloader[Loaded], log: structlog.typing.FilteringBoundLogger
+) -> None:
+    """Reload at SIGHUP; return at the first signal to stop."""
+    async for number in signals:
+        if number != signal.SIGHUP:
+            return
+        log.info("reload asked for", by="SIGHUP")
+        reloader.trigger()
+
+
+async def _at_once(signals: AsyncIterator[int], log: structlog.typing.FilteringBoundLogger) -> None:
+    """A second signal to stop ends the process, whatever is still going on."""
+    async for number in signals:
+        if number != signal.SIGHUP:
+            log.warning("stopped at once")
+            os._exit(128 + number)
+
+
+async def _find(upstream: Upstream) -> list[Found]:
+    found = from_environment(os.environ)
+    local = await ollama(upstream, os.environ)
+    return [*found, local] if local is not None else found
+
+
+def exposed(host: str, program: Program) -> str:
+    """Why it would not be safe to listen there; empty: it is."""
+    if is_loopback(host) or any(agent.tokens for agent in program.agents.values()):
+        return ""
+    return (
+        f"will not listen on {host}: whoever reaches it could spend your keys; "
+        "give agents a `token env(NAME)`, or listen on 127.0.0.1"
+    )
+
+
+def _refuse(message: str) -> int:
+    sys.stderr.write(f"hivemind-trio: {message}\n")
+    return EXIT_CANNOT_START
+
+
+def _outgoing_proxy() -> str | None:
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        if os.environ.get(name):
+            return os.environ[name]
+    return None
+
+
+def _raise_file_limit() -> None:
+    """A waiting call holds a socket, and the usual limit of 1,024 files would be met long before `max-waiting`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
+    if soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):
+            return  # then it stays as it is, and the listener's own bound holds
+
+
+@final
+@attrs.define(eq=False)
+class _Watcher:
+    """Turns what happens into lines that an operator would act on."""
+
+    _log: structlog.typing.FilteringBoundLogger
+    _notices: Notices
+    _options: Options
+
+    def say_start(self, house: House, loaded: Loaded, found: list[Found]) -> None:
+        for one in found:
+            self._log.info("found", provider=one.provider, how=one.how)
+        self._say_policy("serving", loaded, address=house.url)
+        if self._options.policy is None:
+            providers = {one.provider for one in found}
+            if "anthropic" in providers:
+                self._log.info("for Claude Code", paste=f"export ANTHROPIC_BASE_URL={house.url}")
+            if "openai" in providers or "ollama" in providers:
+                self._log.info("for Codex", paste=f"export OPENAI_BASE_URL={house.url}/v1")
+
+    def take(self, house: House, new: Loaded, listen_overridden: bool) -> None:
+        """A good policy: run on it, unless it needs what a running process cannot change."""
+        old = house.engine.program.server
+        server = new.program.server
+        if not listen_overridden and (server.host, server.port) != (old.host, old.port):
+            self._log.error(
+                "policy kept",
+                code="HM702",
+                why="`server { listen }` changed: that needs a restart",
+                wanted=f"{server.host}:{server.port}",
+            )
+            return
+        problem = exposed(house.address[0], new.program)
+        if problem:
+            self._log.error("policy kept", why=problem)
+            return
+        house.use(new.program, new.secrets)
+        self._say_policy("policy loaded", new)
+
+    def keep(self, bad: Loaded) -> None:
+        """A bad policy: the running one stays."""
+        if self._options.log_json:
+            shown = render([bad], "short", color=False).splitlines()
+            self._log.error("policy kept", why="the new one has errors", diagnostics=shown)
+        else:
+            self._log.error("policy kept", why="the new one has errors")
+            sys.stderr.write(render([bad], "text", color=self._options.color))
+
+    def broke(self, line: str, error: BaseException) -> None:
+        """Something that should not have happened."""
+        self._notices.say(line, "", level="error", error=f"{type(error).__name__}: {error}")
+
+    def call(self, record: CallRecord) -> None:
+        """A call is over."""
+        if self._options.log_calls:
+            self._log.info("call", **attrs.asdict(record, filter=lambda _, value: value not in (None, "")))
+        about = record.provider or ""
+        if record.upstream_error is not None:
+            self._notices.say("provider failed", about, kind=str(record.upstream_error))
+        elif record.refused:
+            self._notices.say("calls refused", record.lane or about, reason=str(record.reason))
+        elif record.status in (401, 403):
+            self._notices.say("provider rejects the credential", about, status=record.status)
+        elif record.status == 429 or record.status >= 500:
+            self._notices.say("provider refuses", about, status=record.status)
+
+    def _say_policy(self, event: str, loaded: Loaded, **fields: str) -> None:
+        program = loaded.program
+        self._log.info(
+            event,
+            **fields,
+            policy=loaded.checked.paths[0],
+            hash=program.hash[:8],
+            providers=len(program.providers),
+            lanes=len(program.lanes),
+            agents=len(program.agents),
+        )
+        if program.pending:
+            names = ", ".join(dict.fromkeys(one.setting for one in program.pending))
+            self._log.warning("known, and not yet in force", code="HM190", settings=names)
+        for one in loaded.diagnostics:
+            if one.severity.value == "warning" and one.code != "HM190":
+                self._log.warning(one.message, code=one.code)
