@@ -45,17 +45,19 @@ def check_together(declarations: Declarations, conditions: Mapping[str, Mapping[
 def _required(declarations: Declarations, report: Report) -> None:
     for declared in declarations.of("provider").values():
         if provider_api(declarations, declared) is None:
+            if "api" in declared.unread:
+                continue
             hint = "add `api anthropic` or what it speaks; a provider named `anthropic` or `openai` needs none"
             report.add("HM106", f"provider `{declared.name}` has no `api`", declared.name_span, help=hint)
-        elif provider_base(declarations, declared) is None:
+        elif provider_base(declarations, declared) is None and "base" not in declared.unread:
             hint = 'add `base "https://..."`'
             report.add("HM106", f"provider `{declared.name}` has no `base`", declared.name_span, help=hint)
     for declared in declarations.of("budget").values():
-        if not {"cost", "tokens", "input", "output", "requests"} & set(declared.settings):
+        if not {"cost", "tokens", "input", "output", "requests"} & (declared.settings.keys() | declared.unread):
             hint = "add what it allows: `cost $20/day` or `tokens 8M/hour`"
             report.add("HM106", f"budget `{declared.name}` allows nothing in particular", declared.name_span, help=hint)
     for declared in declarations.of("resource").values():
-        if "capacity" not in declared.settings:
+        if "capacity" not in declared.settings.keys() | declared.unread:
             report.add(
                 "HM106", f"resource `{declared.name}` has no `capacity`", declared.name_span, help="add `capacity 4`"
             )

@@ -79,6 +79,8 @@ class Declared:
     extends: Name | None = None
     parent: Declared | None = None
     settings: dict[str, list[Given]] = attrs.field(factory=dict)
+    unread: frozenset[str] = frozenset()
+    """Settings that are there and could not be read, which has been reported."""
 
     @property
     def when(self) -> Expr | None:
@@ -290,6 +292,8 @@ class _Declarer:
             return
         settings = DEFAULTED[name] if kind == "defaults" else declaration.settings
         declared.settings = self._block(item.block, settings, kind if kind != "defaults" else name)
+        written = {one.head.text for one in item.block.statements if isinstance(one, Item)} if item.block else set()
+        declared.unread = frozenset(written - declared.settings.keys())
         if kind == "defaults":
             declared.kind = name
             self.all.defaults[name] = declared
@@ -320,6 +324,7 @@ class _Declarer:
             elif other is not None:
                 what = f"`{declared.extends.text}` is {_an(other)} {other}"
                 self.report.add("HM109", f"{what}, not {_an(kind)} {kind}", declared.extends.span)
+                self.all.reader.used.add((other, declared.extends.text))
             else:
                 try:
                     self.all.reader.reference(kind, declared.extends)

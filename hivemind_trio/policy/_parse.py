@@ -104,8 +104,11 @@ class _Driver:
         index = 0
         while index < len(sequence):
             index = self._step(machine, sequence, index)
-        for opener in reversed([lexeme for lexeme in self._open if lexeme.type == "LBRACE"]):
-            self._report("HM004", "this `{` is never closed", opener.span, help="add `}` where the block ends")
+        # A text that does not end has been reported, and took the rest of its line with it.
+        swallowed = sum(lexeme.text.count("}") for lexeme in sequence if lexeme.type == "BADSTRING")
+        for number, opener in enumerate(reversed([lexeme for lexeme in self._open if lexeme.type == "LBRACE"])):
+            if number >= swallowed:
+                self._report("HM004", "this `{` is never closed", opener.span, help="add `}` where the block ends")
             self._feed(machine, Lexeme("RBRACE", "}", Span(end.source, end.end, end.end)))
         return File(self.source, _without_broken(self._finish(machine, sequence))), self.diagnostics
 

@@ -13,6 +13,8 @@ import attrs
 
 from hivemind_trio.model import Api, Request, SecretRef, Treatment
 
+from ._globs import most_specific
+
 DEFAULT_LANE = "default"
 """The lane of a call that no rule, agent or team gives one."""
 
@@ -146,6 +148,10 @@ class ModelPrice:
     context: int | None
     max_output: int | None
 
+    def cost_microusd(self, tokens_in: int, tokens_out: int) -> int:
+        """What so many tokens cost, none of them cached; a price that is not declared counts as nothing."""
+        return (tokens_in * (self.input or 0) + tokens_out * (self.output or 0)) // 10**6
+
 
 @final
 @attrs.frozen(kw_only=True)
@@ -201,3 +207,8 @@ class Program:
     def agent(self, name: str) -> Agent:
         """The declared agent, or what holds for unknown ones."""
         return self.agents.get(name, self.unknown)
+
+    def price(self, model: str) -> ModelPrice | None:
+        """The most specific `model` declaration, or list price, that covers the model."""
+        glob = most_specific([price.glob for price in self.models], model)
+        return next((price for price in self.models if price.glob == glob), None)

@@ -51,7 +51,8 @@ _WINDOW_SLIPS: Final = {
     "h": "hour", "hr": "hour", "hours": "hour", "d": "day", "days": "day",
 }  # fmt: skip
 
-_QUANTITY: Final = re.compile(r"(\$?)([0-9][0-9_]*(?:\.[0-9]+)?)(.*)", re.DOTALL)
+QUANTITY: Final = re.compile(r"(\$?)([0-9][0-9_]*(?:\.[0-9]+)?)(.*)", re.DOTALL)
+"""Dollar sign, number, unit."""
 _PART: Final = re.compile(r"([0-9]+)([A-Za-z%]+)")
 
 
@@ -156,7 +157,7 @@ def price_per(text: str) -> int:
 
 
 def _split(text: str) -> tuple[str, str, str]:
-    match = _QUANTITY.fullmatch(text)
+    match = QUANTITY.fullmatch(text)
     assert match is not None, text  # the lexer's QTY
     return match[1], match[2].replace("_", ""), match[3]
 

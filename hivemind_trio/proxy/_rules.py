@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import attrs
 
 from hivemind_trio.model import Request, SecretRef
-from hivemind_trio.policy import ModelPrice, Program, Provider, most_specific
+from hivemind_trio.policy import ModelPrice, Program, Provider
 from hivemind_trio.providers import Recognised
 
 from ._head import Head
@@ -51,9 +51,7 @@ class InForce:
         """The facts that rules are matched against. The one place where a wall clock is read."""
         now = datetime.now(self._zone)
         price = self._price(asked.model)
-        cost = 0
-        if price is not None:
-            cost = (asked.tokens_in * (price.input or 0) + asked.tokens_max_out * (price.output or 0)) // 10**6
+        cost = price.cost_microusd(asked.tokens_in, asked.tokens_max_out) if price is not None else 0
         return Request(
             apis=asked.apis,
             token_agent=token_agent,
@@ -77,6 +75,5 @@ class InForce:
         if model not in self._prices:
             if len(self._prices) >= PRICES_MAX:
                 self._prices.clear()
-            glob = most_specific([price.glob for price in self.program.models], model)
-            self._prices[model] = next((price for price in self.program.models if price.glob == glob), None)
+            self._prices[model] = self.program.price(model)
         return self._prices[model]

@@ -10,7 +10,7 @@ import attrs
 
 from hivemind_trio.machine import Secrets, probe
 from hivemind_trio.model import SecretSource
-from hivemind_trio.policy import Checked, Diagnostic, Files, Program, Severity, check, check_secrets
+from hivemind_trio.policy import Checked, Diagnostic, Files, Program, Severity, Source, check, check_secrets
 
 
 @final
@@ -36,7 +36,7 @@ class Loaded:
         return self.checked.program
 
     @property
-    def sources(self) -> tuple[object, ...]:
+    def sources(self) -> tuple[Source, ...]:
         """For the renderer."""
         return self.checked.sources
 

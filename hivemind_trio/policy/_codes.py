@@ -1,0 +1,513 @@
+"""The page of each diagnostic code: what it says, why, and an example of wrong and right.
+
+Codes are append-only and a retired one is never used again. The examples are checked by the tests: what stands under
+"wrong" gives this code, and what stands under "right" does not.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Final, final
+
+import attrs
+
+PAGE_WIDTH: Final = 100
+
+
+@final
+@attrs.frozen
+class Page:
+    """What `hivemind-trio explain CODE` shows."""
+
+    code: str
+    title: str
+    why: str
+    wrong: str = ""
+    """A policy that gives this code; empty where it takes more than a text to show."""
+    right: str = ""
+    reported: bool = True
+    """False: the code is spoken for, and this version does not look for it."""
+
+
+def _later(code: str, title: str) -> Page:
+    return Page(code, title, "This version does not look for it.", reported=False)
+
+
+_PAGES: Final = (
+    # ---- syntax and files ----
+    Page(
+        "HM001",
+        "a character that is not in the language",
+        "Operators are the words `and`, `or`, `not`; text stands in double quotes; settings take no `:` and no "
+        "`=`. Nothing else of the line is judged until the character is gone.",
+        wrong="provider anthropic { concurrency: 4 }",
+        right="provider anthropic { concurrency 4 }",
+    ),
+    Page(
+        "HM002",
+        "a text that does not end",
+        "A quoted text ends on the line it begins on.",
+        wrong='provider openai { serves ["gpt-*] }',
+        right='provider openai { serves ["gpt-*"] }',
+    ),
+    Page(
+        "HM003",
+        "something else was expected here",
+        "The parser says what could have stood here. It goes on at the next line, so one run shows every such place.",
+        wrong="provider anthropic { concurrency = 4 }",
+        right="provider anthropic { concurrency 4 }",
+    ),
+    Page(
+        "HM004",
+        "a bracket that is never closed",
+        "The second place is where it was opened. A brace or a new declaration ends every open bracket, so that a "
+        "missing `]` spoils one setting and not the file.",
+        wrong='provider openai { serves ["gpt-*", "o3*" }',
+        right='provider openai { serves ["gpt-*", "o3*"] }',
+    ),
+    Page(
+        "HM005",
+        "a bracket without its beginning",
+        "A closing bracket or brace that nothing opened: usually one `}` too many.",
+        wrong="provider anthropic { concurrency 4 } }",
+        right="provider anthropic { concurrency 4 }",
+    ),
+    Page(
+        "HM006",
+        "an unknown language version",
+        "`hmp 1` is the first version, and what a file without the line means for ever. A later one is written so "
+        "that an old proxy refuses it instead of misreading it.",
+        wrong="hmp 2\nprovider anthropic { }",
+        right="hmp 1\nprovider anthropic { }",
+    ),
+    Page(
+        "HM007",
+        "a file that cannot be read",
+        "It is not there, not UTF-8, begins with a byte order mark, holds NUL, is larger than 4 MiB, or nests "
+        "deeper than 64. `check` ends with status 2.",
+    ),
+    Page(
+        "HM008",
+        "an include that matches nothing",
+        "Paths are relative to the file that includes. A pattern that matches nothing is more often a typing "
+        "error than a wish.",
+        wrong='include "comon/*.hmp"\nprovider anthropic { }',
+    ),
+    Page(
+        "HM009",
+        "files that include each other",
+        "The note shows the circle. Move what both need into a third file.",
+    ),
+    Page(
+        "HM010",
+        "an unknown escape",
+        'In a quoted text there are `\\"`, `\\\\`, `\\n` and `\\t`.',
+        wrong='rule no { deny "C:\\users" }\nprovider anthropic { }',
+        right='rule no { deny "C:\\\\users" }\nprovider anthropic { }',
+    ),
+    # ---- structure and names ----
+    Page(
+        "HM101",
+        "an unknown declaration",
+        "At the top of a file stand the declarations: `server`, `provider`, `lane`, `agent`, `rule` and the "
+        "others of the reference.",
+        wrong="provder anthropic { }",
+        right="provider anthropic { }",
+    ),
+    Page(
+        "HM102",
+        "an unknown setting",
+        "This declaration has no such setting. Where another has, the help names it.",
+        wrong="provider anthropic { concurency 4 }",
+        right="provider anthropic { concurrency 4 }",
+    ),
+    Page(
+        "HM103",
+        "not allowed here",
+        "A statement, a `when` or a block where it means nothing.",
+        wrong="provider anthropic when stream { concurrency 4 }",
+        right="provider anthropic { concurrency 4 }",
+    ),
+    Page(
+        "HM104",
+        "declared twice",
+        "Kind and name are a thing's identity, over all included files: there is no overriding by order. To vary "
+        "one, use `extends`.",
+        wrong="team a { }\nteam a { }\nagent x { team a }\nprovider anthropic { }",
+        right="team a { }\nteam b { }\nagent x { team a }\nagent y { team b }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM105",
+        "set twice",
+        "Nothing says which of the two was meant.",
+        wrong="provider anthropic { concurrency 4; concurrency 8 }",
+        right="provider anthropic { concurrency 8 }",
+    ),
+    Page(
+        "HM106",
+        "a required setting is missing",
+        "There is no default that would be right: a provider of a name that is not well known must say what it "
+        "speaks and where it is.",
+        wrong="provider lab { concurrency 4 }",
+        right='provider lab { api vllm; base "http://127.0.0.1:8000"; concurrency 4 }',
+    ),
+    Page(
+        "HM107",
+        "a name that nobody declares",
+        "A reference to a lane, team, provider or retry class that is nowhere in the file or what it includes.",
+        wrong="lane batch { }\nrule ci { lane bach }\nprovider anthropic { }",
+        right="lane batch { }\nrule ci { lane batch }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM108",
+        "extends itself",
+        "The note shows the circle.",
+        wrong="provider anthropic extends openai { }\nprovider openai extends anthropic { }",
+        right="provider anthropic { concurrency 4 }\nprovider openai { concurrency 4 }",
+    ),
+    Page(
+        "HM109",
+        "extends something of another kind",
+        "A provider extends a provider, an agent an agent.",
+        wrong="lane fast { }\nprovider anthropic extends fast { }",
+        right="defaults provider { concurrency 4 }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM110",
+        "a `let` defined through itself",
+        "The note shows the circle.",
+        wrong="let a = b\nlet b = a\nprovider anthropic { }",
+        right='let a = ["claude-*"]\nrule r when model ~ a { priority 2 }\nprovider anthropic { }',
+    ),
+    Page(
+        "HM111",
+        "a reserved name",
+        "`unknown` is the agent that nobody declared and `none` the team of those without one; fields of "
+        "expressions cannot be hidden by a `let`.",
+        wrong="agent unknown { }\nprovider anthropic { }",
+        right="agent visitor { }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM112",
+        "a missing or unknown argument",
+        "Values come first, then pairs of option and value, then the block. The help lists what there is.",
+        wrong="provider anthropic { timeout 5s }",
+        right="provider anthropic { timeout connect 5s }",
+    ),
+    Page(
+        "HM113",
+        "two that are equally specific",
+        "Two `limits` blocks or two `model` declarations for the same glob: for a model that matches both, "
+        "neither is the more specific.",
+        wrong='provider anthropic { limits "claude-*" { concurrency 2 }; limits "claude-*" { concurrency 3 } }',
+        right='provider anthropic { limits "claude-*" { concurrency 3 }; limits "claude-opus-*" { concurrency 2 } }',
+    ),
+    Page(
+        "HM190",
+        "known, and not yet in force",
+        "The language has this setting, and this version of the proxy does not act on it. A policy that relies on "
+        "it would be weaker than it looks, so it is said by `check` and at the start of `serve`. Delete it, or "
+        "allow it with `# hmp: allow HM190 reason` on the line above.",
+        wrong="provider anthropic { aimd increase 1 }",
+        right="provider anthropic { concurrency 4 }",
+    ),
+    # ---- types, units, values ----
+    Page(
+        "HM201",
+        "a value of the wrong kind",
+        "The message says what was expected.",
+        wrong='provider anthropic { concurrency "four" }',
+        right="provider anthropic { concurrency 4 }",
+    ),
+    Page(
+        "HM202",
+        "an unknown unit",
+        "There is one spelling for each: `ms s m h d w`, `k M G` (thousands), `B kB MB GB KiB MiB GiB`, `%`, `$`. "
+        "`m` is always minutes and `M` always million.",
+        wrong="defaults lane { deadline 30sec }\nprovider anthropic { }",
+        right="defaults lane { deadline 30s }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM203",
+        "a unit is missing",
+        "Nothing has a default unit: five what? Counts have none.",
+        wrong="provider anthropic { timeout connect 5 }",
+        right="provider anthropic { timeout connect 5s }",
+    ),
+    Page(
+        "HM204",
+        "an unknown rate",
+        "A rate is `50/min`, per `s`, `min`, `hour`, `day`, or per a duration, `50/10m`; a price is per `Mtok` or "
+        "`ktok`.",
+        wrong="provider anthropic { limits { requests 50/minute } }",
+        right="provider anthropic { limits { requests 50/min } }",
+    ),
+    Page(
+        "HM205",
+        "out of range",
+        "The message says which values there are.",
+        wrong="defaults lane { weight 0 }\nprovider anthropic { }",
+        right="defaults lane { weight 1 }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM206",
+        "an empty range",
+        "The smaller bound comes first, and both belong to the range. Hours over midnight are two ranges.",
+        wrong="rule night when hour in 22..5 { priority 6 }\nprovider anthropic { }",
+        right="rule night when hour in 22..23 or hour in 0..5 { priority 6 }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM207",
+        "too large, or it rounds to nothing",
+        "Amounts are kept exactly, in nanoseconds, bytes, tokens and micro-dollars; this one does not fit.",
+        wrong="defaults lane { deadline 0.0000001ms }\nprovider anthropic { }",
+        right="defaults lane { deadline 1ms }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM208",
+        "an inline secret",
+        "A policy is kept in git, so a key in it, in a comment too, is a key that has leaked. Name where it is "
+        'kept instead: `env(NAME)` or `file("path")`. Then replace the key, for it has been written down.',
+        wrong='provider anthropic { key "hunter2" }',
+        right="provider anthropic { key env(ANTHROPIC_API_KEY) }",
+    ),
+    Page(
+        "HM209",
+        "a secret that is not there",
+        "`check --env` warns; `serve` will not start, or keeps the running policy. The value itself is never shown.",
+    ),
+    Page(
+        "HM210",
+        "a secret in a place that is not secret",
+        "`env()` and `file()` stand where a key, a token or a URL is wanted. Elsewhere a value would be printed "
+        "by `explain`.",
+        wrong="rule no { deny env(WHY) }\nprovider anthropic { }",
+        right='rule no { deny "not today" }\nprovider anthropic { }',
+    ),
+    Page(
+        "HM211",
+        "not a condition",
+        "A condition compares a field, or is a flag. There is no truth in a text or a number.",
+        wrong="rule r when model { priority 2 }\nprovider anthropic { }",
+        right='rule r when model != "" { priority 2 }\nprovider anthropic { }',
+    ),
+    Page(
+        "HM212",
+        "operands that do not fit",
+        "The field stands on the left and a literal of its type on the right. `<` compares numbers, `~` matches "
+        "text with globs, names of agents, teams and providers are written without quotes.",
+        wrong="rule r when model > 5 { priority 2 }\nprovider anthropic { }",
+        right="rule r when tokens.in > 5 { priority 2 }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM213",
+        "an unknown field",
+        "The fields are in the reference. `header.NAME` and `meta.NAME` are whatever the caller sends.",
+        wrong="rule r when tokens.input > 5 { priority 2 }\nprovider anthropic { }",
+        right="rule r when tokens.in > 5 { priority 2 }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM214",
+        "a value that there is not",
+        "This comparison can never be true: no such agent, team, provider or word exists.",
+        wrong="agent ci { }\nrule r when agent == cy { priority 2 }\nprovider anthropic { }",
+        right="agent ci { }\nrule r when agent == ci { priority 2 }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM215",
+        "a glob where letters are compared, or the reverse",
+        "`==` compares letter for letter, `~` matches `*` and `?`.",
+        wrong='rule r when model == "claude-*" { priority 2 }\nprovider anthropic { }',
+        right='rule r when model ~ "claude-*" { priority 2 }\nprovider anthropic { }',
+    ),
+    Page(
+        "HM216",
+        "a rule that sets what it reads",
+        "Rules read where a call would go before any rule decided it; one that both reads and sets the provider "
+        "would mean two things by one word.",
+        wrong="rule r when provider == openai { provider anthropic }\nprovider anthropic { }\nprovider openai { }",
+        right='rule r when model ~ "gpt-*" { provider anthropic }\nprovider anthropic { }\nprovider openai { }',
+    ),
+    Page(
+        "HM217",
+        "not a URL, or not an address",
+        'A base is `"https://host[:port][/path]"` without query or credentials, an address `"host:port"`.',
+        wrong='provider lab { api vllm; base "127.0.0.1:8000" }',
+        right='provider lab { api vllm; base "http://127.0.0.1:8000" }',
+    ),
+    Page(
+        "HM218",
+        "retrying what cannot succeed",
+        "The request is wrong or not allowed, and will be so the next time.",
+        wrong="retry r { on [400, 429] }\nprovider anthropic { retry r }",
+        right="retry r { on [429] }\nprovider anthropic { retry r }",
+    ),
+    Page(
+        "HM219",
+        "an unknown time zone",
+        'An IANA name such as `"Europe/Paris"` or `"UTC"`.',
+        wrong='server { timezone "Europe/Pariss" }\nprovider anthropic { }',
+        right='server { timezone "Europe/Paris" }\nprovider anthropic { }',
+    ),
+    # ---- reachability ----
+    _later("HM301", "a condition that is never true"),
+    _later("HM302", "a condition that is always true"),
+    _later("HM303", "a rule that decides nothing"),
+    _later("HM304", "a setting of a rule that never takes effect"),
+    _later("HM305", "two rules that say the same"),
+    _later("HM306", "an agent that no call can be identified as"),
+    _later("HM307", "a model that no provider serves"),
+    Page(
+        "HM308",
+        "declared, and never used",
+        "No rule, agent or other declaration names it.",
+        wrong='let cheap = ["claude-haiku-*"]\nprovider anthropic { }',
+        right='let cheap = ["claude-haiku-*"]\nrule r when model ~ cheap { priority 2 }\nprovider anthropic { }',
+    ),
+    _later("HM309", "the same as what would be inherited"),
+    _later("HM310", "an override that drops inherited entries"),
+    _later("HM311", "a rule that no test exercises"),
+    _later("HM390", "too entangled to decide reachability"),
+    # ---- capacity and money ----
+    Page(
+        "HM401",
+        "more reserved than there is",
+        "Reserves hold at every provider. Together they may not take more slots than the smallest one has.",
+        wrong="lane a { reserve 3 }\n"
+        "lane b { reserve 2 }\n"
+        "rule r when stream { lane a }\n"
+        "rule s { lane b }\n"
+        "provider anthropic { concurrency 4 }",
+        right="lane a { reserve 2 }\n"
+        "lane b { reserve 1 }\n"
+        "rule r when stream { lane a }\n"
+        "rule s { lane b }\n"
+        "provider anthropic { concurrency 4 }",
+    ),
+    _later("HM402", "a cap that can never bind"),
+    _later("HM403", "more concurrency than the rate limit sustains"),
+    _later("HM404", "a request larger than a limit's window"),
+    _later("HM405", "a budget that cannot be reached"),
+    _later("HM406", "a budget above the one it is part of"),
+    Page(
+        "HM407",
+        "a money budget, and a model without a price",
+        "Calls of a model whose price nobody declared would count as nothing.",
+        wrong='budget b { cost $5/day }\nprovider openai { serves ["my-own-*"] }',
+        right="budget b { cost $5/day }\n"
+        'model "my-own-*" { price input $1/Mtok output $2/Mtok }\n'
+        'provider openai { serves ["my-own-*"] }',
+    ),
+    _later("HM408", "one request can become many"),
+    _later("HM409", "a back-off that outlasts the deadline"),
+    _later("HM410", "timeouts the wrong way round"),
+    _later("HM411", "AIMD that cannot move, or cannot settle"),
+    _later("HM412", "a breaker that can never trip"),
+    _later("HM413", "a lane that could starve"),
+    _later("HM414", "queues that could hold more than the memory"),
+    _later("HM415", "several nodes with a store of one"),
+    Page(
+        "HM416",
+        "fallbacks in a circle",
+        "The note shows it. A call that nobody can take would go round for ever.",
+        wrong="provider anthropic { fallback openai }\nprovider openai { fallback anthropic }",
+        right="provider anthropic { fallback openai }\nprovider openai { }",
+    ),
+    _later("HM417", "two limits of which one never binds"),
+    Page(
+        "HM418",
+        "one key in two providers",
+        "A provider limits keys. Two declarations with one key each believe that they have its whole limit.",
+        wrong="provider anthropic { key env(K) }\n"
+        'provider second { api anthropic; key env(K); serves ["claude-opus-*"] }',
+        right='provider anthropic { key env(K); limits "claude-opus-*" { concurrency 2 } }',
+    ),
+    # ---- tests ----
+    _later("HM501", "an expectation that fails"),
+    Page(
+        "HM502",
+        "a test that is ill-formed, or expects nothing",
+        "A test has a `given` or a `load`, and at least one `expect`.",
+        wrong='test "t" { given { hour 3 } }\nprovider anthropic { }',
+        right='test "t" { given { hour 3 }; expect admitted }\nprovider anthropic { }',
+    ),
+    _later("HM503", "a simulated expectation that fails"),
+    _later("HM504", "a test over its time"),
+    # ---- security ----
+    Page(
+        "HM601",
+        "open to the network, without tokens",
+        "Whoever reaches the proxy spends its keys. `serve` does not listen there until an agent has a token.",
+        wrong='server { listen "0.0.0.0:8787" }\nprovider anthropic { }',
+        right='server { listen "0.0.0.0:8787" }\nagent ci { token env(CI_TOKEN) }\nprovider anthropic { }',
+    ),
+    Page(
+        "HM602",
+        "an operators' door open to the network",
+        "Keep `admin` on loopback.",
+        wrong='server { admin "0.0.0.0:8788" }\nprovider anthropic { }',
+        right='server { admin "127.0.0.1:8788" }\nprovider anthropic { }',
+    ),
+    Page(
+        "HM603",
+        "a wall made of a header",
+        "The agent that this rule or budget is about is known only by what the caller says of itself, so any "
+        "caller can step round it. Give the agent a `token`, or allow the warning with the reason why that does "
+        "not matter.",
+        wrong='agent ci when header.x-ci != "" { }\nrule no when agent == ci { deny }\nprovider anthropic { }',
+        right="agent ci { token env(CI_TOKEN) }\nrule no when agent == ci { deny }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM604",
+        "a key over plain HTTP",
+        "Everybody on the way can read it. Loopback is exempt.",
+        wrong='provider lab { api vllm; base "http://10.0.0.7:8000"; key env(K) }',
+        right='provider lab { api vllm; base "https://10.0.0.7:8000"; key env(K) }',
+    ),
+    Page(
+        "HM605",
+        "a secret file that everybody can read",
+        "`chmod 600` it. Seen by `check --env` and by `serve`.",
+    ),
+    # ---- reload ----
+    _later("HM701", "state that a reload would reset"),
+    Page(
+        "HM702",
+        "a change that needs a restart",
+        "A running proxy keeps its sockets. Nothing of the new policy is taken up until it is restarted.",
+    ),
+    _later("HM703", "a name that changed"),
+    # ---- style ----
+    _later("HM901", "not formatted; `hivemind-trio fmt --check` looks for it"),
+    _later("HM902", "deprecated"),
+    Page(
+        "HM903",
+        "longer than needed",
+        "A flag is a condition.",
+        wrong="rule r when stream == true { priority 2 }\nprovider anthropic { }",
+        right="rule r when stream { priority 2 }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM904",
+        "an `allow` that nothing came of",
+        "What it allowed is no longer there. Errors cannot be allowed.",
+        wrong="# hmp: allow HM308 kept for later\nprovider anthropic { }",
+        right="# kept for later\nprovider anthropic { }",
+    ),
+)
+
+PAGES: Final = {page.code: page for page in _PAGES}
+
+
+def title(code: str) -> str:
+    """What a code is about, in a few words."""
+    return PAGES[code].title
+
+
+def page_text(page: Page) -> str:
+    """The page as `explain` prints it."""
+    parts = [f"{page.code}: {page.title}", textwrap.fill(page.why, PAGE_WIDTH, break_on_hyphens=False)]
+    for word, example in (("Wrong", page.wrong), ("Right", page.right)):
+        if example:
+            parts.append(f"{word}:\n\n" + "\n".join(f"  {line}" for line in example.splitlines()))
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,54 @@
+"""Where a span is, for people and for machines: lines and columns, counted from 1 in code points."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import final
+
+import attrs
+
+from ._ast import Span
+from ._diagnostic import Source
+from ._secrets import masked
+
+
+@final
+@attrs.frozen
+class Position:
+    """A point in a text."""
+
+    line: int
+    column: int
+    offset: int
+    """From 0, in code points."""
+
+
+@final
+@attrs.define(eq=False)
+class Lines:
+    """A source cut into lines, its keys hidden; made once per source that is shown."""
+
+    name: str
+    text: str
+    _starts: list[int]
+
+    @classmethod
+    def of(cls, source: Source) -> Lines:
+        """Index a source. A key keeps its length when it is hidden, so every offset still holds."""
+        starts = [0]
+        starts += [index + 1 for index, letter in enumerate(source.text) if letter == "\n"]
+        return cls(source.name, masked(source.text), starts)
+
+    def position(self, offset: int) -> Position:
+        """Of a code point, or of the end of the text."""
+        line = bisect_right(self._starts, offset)
+        return Position(line, offset - self._starts[line - 1] + 1, offset)
+
+    def line(self, number: int) -> str:
+        """The text of a line, counted from 1, without its end."""
+        end = self._starts[number] - 1 if number < len(self._starts) else len(self.text)
+        return self.text[self._starts[number - 1] : end].removesuffix("\r")
+
+    def ends(self, span: Span) -> tuple[Position, Position]:
+        """First and last, half-open."""
+        return self.position(span.start), self.position(span.end)

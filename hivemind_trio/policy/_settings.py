@@ -1,0 +1,143 @@
+"""Every setting of a declaration as it is in the end, and where it comes from: `explain --settings`.
+
+And the reference of all settings, from the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import Api
+
+from ._check import Checked
+from ._declare import Declared, Given
+from ._lower import KNOWN_BASES, KNOWN_NAMES
+from ._schema import DECLARATIONS, Declaration, Naming, Setting, Slot, Type
+
+BUILT_IN: Final = "built-in"
+
+
+@final
+@attrs.frozen
+class SettingOrigin:
+    """One effective setting."""
+
+    name: str
+    value: str
+    """As it would be written; empty where nothing holds."""
+    origin: str
+    """`own team.hmp:24`, `extends anthropic-a fleet.hmp:31`, `defaults provider team.hmp:14`, `built-in`."""
+    in_force: bool
+
+
+def settings(checked: Checked, kind: str, name: str) -> tuple[SettingOrigin, ...]:
+    """Every setting that a declaration could have, in the table's order.
+
+    Raises:
+        KeyError: Nothing of this kind has this name.
+    """
+    declared = checked.declarations.of(kind)[name]
+    rows: list[SettingOrigin] = []
+    for setting_name, setting in DECLARATIONS[kind].settings.items():
+        given, origin = checked.declarations.effective(declared, setting_name)
+        in_force = not (setting.pending or DECLARATIONS[kind].pending)
+        for one in given:
+            at = checked.declarations.report.at(one.item.span)
+            where = origin if origin.startswith("defaults") else f"{origin} {at}"
+            rows.append(SettingOrigin(setting_name, _written(checked, one), where, in_force))
+        if not given:
+            value = _built_in(checked, declared, setting_name, setting)
+            rows.append(SettingOrigin(setting_name, value, BUILT_IN, in_force))
+    return tuple(rows)
+
+
+def _written(checked: Checked, given: Given) -> str:
+    """What stands behind the setting's name, on one line."""
+    span = given.item.span
+    text = checked.sources[span.source].text[given.item.head.span.end : span.end]
+    return " ".join(text.split())
+
+
+def _built_in(checked: Checked, declared: Declared, name: str, setting: Setting) -> str:
+    if declared.kind != "provider" or name not in ("api", "base"):
+        return setting.default
+    given = checked.declarations.one(declared, "api")
+    api = Api(given.value) if given is not None else KNOWN_NAMES.get(declared.name)
+    if api is None:
+        return ""
+    return api.value if name == "api" else f'"{KNOWN_BASES[api]}"' if api in KNOWN_BASES else ""
+
+
+# ---- the reference ----
+
+
+def reference() -> str:
+    """All declarations and settings as Markdown, for `grammar/README.md`."""
+    return "\n".join(line for kind, declaration in DECLARATIONS.items() for line in _section(kind, declaration))
+
+
+def _section(kind: str, declaration: Declaration) -> Iterator[str]:
+    yield f"### `{kind}`"
+    yield ""
+    pending = " Not yet in force (HM190)." if declaration.pending else ""
+    yield f"{declaration.doc}{pending}"
+    yield ""
+    yield "```hmp"
+    yield _shape(kind, declaration)
+    yield "```"
+    yield ""
+    if declaration.settings:
+        yield "| setting | takes | default | |"
+        yield "|---|---|---|---|"
+        yield from _rows(declaration.settings, "")
+        yield ""
+
+
+def _shape(kind: str, declaration: Declaration) -> str:
+    if kind == "hmp":
+        return "hmp 1"
+    if kind == "include":
+        return 'include "common/*.hmp"'
+    words = {
+        Naming.NOTHING: "",
+        Naming.NAME: " NAME",
+        Naming.GLOB: ' "GLOB"',
+        Naming.TEXT: ' "TEXT"',
+        Naming.WORD: f" {'|'.join(declaration.words)}",
+    }
+    shape = kind + words[declaration.naming]
+    if declaration.extends:
+        shape += f" [extends {kind.upper()}]"
+    for option, slot in declaration.options.items():
+        shape += f" [{option} {'|'.join(slot.words) if slot.type is Type.WORD else slot.words[0].upper()}]"
+    if declaration.when:
+        shape += " [when CONDITION]"
+    return f"{shape} {{ ... }}"
+
+
+def _rows(settings: Mapping[str, Setting], inside: str) -> Iterator[str]:
+    for name, setting in settings.items():
+        takes = [_cell(slot) for slot in setting.args]
+        takes += [f"`{option}` {_cell(slot)}".rstrip() for option, slot in setting.options.items()]
+        takes += ["`when` a condition"] * setting.when + ["a block"] * bool(setting.block)
+        default = f"`{setting.default}`" if setting.default else ""
+        doc = setting.doc + (" Several times." if setting.repeated else "")
+        doc += " **Not yet in force.**" if setting.pending else ""
+        if setting.pending_options:
+            doc += f" **Not yet in force: {', '.join(f'`{option}`' for option in setting.pending_options)}.**"
+        yield f"| `{inside}{name}` | {_escaped(', '.join(takes))} | {_escaped(default)} | {_escaped(doc)} |"
+        if setting.block:
+            yield from _rows(setting.block, f"{inside}{name} / ")
+
+
+def _cell(slot: Slot) -> str:
+    if slot.type is Type.FLAG:
+        return ""
+    return slot.shown() + (", or nothing" if slot.optional else "")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
