@@ -1,0 +1,65 @@
+"""`hivemind-trio check`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from ._console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
+from ._policies import checked_policy, policies_here
+
+if TYPE_CHECKING:
+    from hivemind_trio.policy import Diagnostic
+
+FORMATS = ("text", "short", "json", "sarif", "github")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hivemind-trio check                               every *.hmp in this folder
+  hivemind-trio check team.hmp --deny warnings      warnings fail too
+  hivemind-trio check --deny HM407 --format github  as annotations in a pull request
+  hivemind-trio check team.hmp --env                secrets must be there as well
+  cat team.hmp | hivemind-trio check -              from standard input
+
+Exit status: 0 clean, 1 errors (or what --deny names), 2 wrong usage or an unreadable file."""
+)
+@click.argument("files", nargs=-1, type=click.Path())
+@click.option(
+    "--format", "format_", type=click.Choice(FORMATS), help="Default: text; github where GITHUB_ACTIONS is set."
+)
+@click.option(
+    "--deny", multiple=True, metavar="warnings|CODE", help="Treat warnings, or this code, as errors. Repeatable."
+)
+@click.option("--env", "environment", is_flag=True, help="Also resolve every env(...) and file(...) on this machine.")
+@color_option
+def check(files: tuple[str, ...], format_: str | None, deny: tuple[str, ...], environment: bool, color: str) -> None:
+    """Check policy files: every problem at once, each with what to write instead.
+
+    Needs no key and no network. Prints to standard output; machine formats always, also for a file that cannot be read.
+    """
+    from hivemind_trio.policy import PAGES, Severity, render
+
+    unknown = [code for code in deny if code != "warnings" and code not in PAGES]
+    if unknown:
+        fail(f"--deny {unknown[0]}: no such code", hint="`warnings`, or a code such as HM407")
+    if format_ is None:
+        on_github = os.environ.get("GITHUB_ACTIONS") == "true" and not sys.stdout.isatty()
+        format_ = "github" if on_github else "text"
+
+    checked = [checked_policy(path, environment=environment) for path in files or policies_here()]
+    click.echo(render(checked, format_, color=wants_color(color, sys.stdout)), nl=False)
+    if any(one.unreadable for one in checked):
+        sys.exit(EXIT_USAGE)
+
+    def fails(diagnostic: Diagnostic) -> bool:
+        if diagnostic.severity is Severity.ERROR or diagnostic.code in deny:
+            return True
+        return diagnostic.severity is Severity.WARNING and "warnings" in deny
+
+    found = any(fails(diagnostic) for one in checked for diagnostic in one.diagnostics)
+    sys.exit(EXIT_PROBLEMS if found else EXIT_CLEAN)

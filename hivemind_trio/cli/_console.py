@@ -1,0 +1,42 @@
+"""What every command does the same way: colour, exit codes, and saying that a file cannot be had."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn, TextIO
+
+import click
+
+EXIT_CLEAN = 0
+EXIT_PROBLEMS = 1
+EXIT_USAGE = 2
+
+
+def color_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--color`."""
+    return click.option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help="auto: on a terminal, unless NO_COLOR is set.",
+    )(command)
+
+
+def wants_color(choice: str, stream: TextIO) -> bool:
+    """Whether to colour what goes to `stream` (https://no-color.org)."""
+    if choice != "auto":
+        return choice == "always"
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def fail(message: str, *, hint: str = "") -> NoReturn:
+    """Say what is wrong with the invocation and end with status 2."""
+    click.echo(f"hivemind-trio: {message}", err=True)
+    if hint:
+        click.echo(f"  {hint}", err=True)
+    sys.exit(EXIT_USAGE)

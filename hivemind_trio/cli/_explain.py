@@ -1,0 +1,223 @@
+"""`hivemind-trio explain`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ._console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
+from ._policies import checked_policy
+
+if TYPE_CHECKING:
+    from hivemind_trio.policy import Checked, Explanation
+
+CODE: Final = re.compile(r"hm[0-9]{0,3}", re.IGNORECASE)
+
+NANOSECONDS: Final = 1_000_000_000
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1
+  hivemind-trio explain team.hmp model=gpt-4.1 tokens.in=130k stream=true hour=23 header.x-priority=urgent
+  hivemind-trio explain team.hmp path=/v1/messages model=claude-sonnet-4-5 --json
+  hivemind-trio explain --settings provider anthropic team.hmp
+  hivemind-trio explain HM303        what a diagnostic means
+  hivemind-trio explain HM2          all codes that begin so
+
+\b
+Fields: agent model path method stream tools images tokens.in tokens.max-out cost attempt hour weekday
+header.NAME meta.NAME, and api. What is not given has the language's default; the time is now."""
+)
+@click.argument("subject", metavar="FILE|CODE")
+@click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
+@click.option(
+    "--settings",
+    "of",
+    nargs=2,
+    metavar="KIND NAME",
+    help="Every setting of a declaration: its value, and where that comes from.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@color_option
+def explain(subject: str, fields: tuple[str, ...], of: tuple[str, str] | None, as_json: bool, color: str) -> None:
+    """Say which rule decides what for such a call, and where each setting comes from.
+
+    With a code such as HM303: what that diagnostic means, with an example of wrong and right.
+    """
+    if CODE.fullmatch(subject) and not fields and of is None:
+        sys.exit(_explain_code(subject.upper()))
+    checked = checked_policy(subject)
+    if checked.program is None:
+        from hivemind_trio.policy import render
+
+        click.echo(render([checked], "text", color=wants_color(color, sys.stderr)), nl=False, err=True)
+        sys.exit(EXIT_USAGE if checked.unreadable else EXIT_PROBLEMS)
+    if of is not None:
+        if fields:
+            fail("--settings takes no fields", hint="`hivemind-trio explain --settings provider anthropic team.hmp`")
+        _explain_settings(checked, *of, as_json=as_json)
+    else:
+        _explain_call(checked, fields, as_json=as_json, color=wants_color(color, sys.stdout))
+
+
+def _explain_code(code: str) -> int:
+    from hivemind_trio.policy import PAGES, page_text
+
+    if code in PAGES:
+        click.echo(page_text(PAGES[code]), nl=False)
+        return EXIT_CLEAN
+    listed = [page for page in PAGES.values() if page.code.startswith(code)]
+    if not listed:
+        fail(f"no code {code}", hint="`hivemind-trio explain HM` lists them all")
+    for page in listed:
+        click.echo(f"{page.code}  {page.title}" + ("" if page.reported else "  (not looked for by this version)"))
+    return EXIT_CLEAN
+
+
+# ---- a declaration ----
+
+
+def _explain_settings(checked: Checked, kind: str, name: str, *, as_json: bool) -> None:
+    from hivemind_trio.policy import settings
+
+    try:
+        rows = settings(checked, kind, name)
+    except KeyError:
+        declared = checked.declarations.by_kind
+        known = ", ".join(declared.get(kind, ())) if kind in declared else ", ".join(declared)
+        fail(f"no {kind} {name}", hint=f"there are: {known}")
+    if as_json:
+        listed = [
+            {"setting": row.name, "value": row.value, "origin": row.origin, "in_force": row.in_force} for row in rows
+        ]
+        click.echo(json.dumps({"format_version": 1, "kind": kind, "name": name, "settings": listed}, indent=2))
+        return
+    table = [
+        (row.name, row.value or "-", row.origin + ("" if row.in_force else "  (HM190: not yet in force)"))
+        for row in rows
+    ]
+    click.echo(f"{kind} {name}\n" + _table(table, indent="  "))
+
+
+# ---- a call ----
+
+
+def _explain_call(checked: Checked, fields: tuple[str, ...], *, as_json: bool, color: bool) -> None:
+    from hivemind_trio.policy import RequestError, explain, parse_request
+
+    try:
+        request = parse_request(checked, fields, defaults=_from_here(checked, fields))
+    except RequestError as error:
+        fail(str(error), hint="`hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1 tokens.in=12k`")
+    explanation = explain(checked, request)
+    if as_json:
+        click.echo(json.dumps(_as_object(explanation), indent=2))
+    else:
+        click.echo(_as_text(checked, explanation, color=color), nl=False)
+
+
+def _from_here(checked: Checked, fields: tuple[str, ...]) -> dict[str, str]:
+    """What a real call would bring without being asked: the time, and the dialect of its path."""
+    from datetime import datetime
+    from zoneinfo import ZoneInfo
+
+    from hivemind_trio.policy import reads_time
+    from hivemind_trio.providers import endpoint
+
+    assert checked.program is not None
+    brought: dict[str, str] = {}
+    if reads_time(checked):
+        zone = checked.program.server.timezone
+        now = datetime.now(ZoneInfo(zone) if zone else None)
+        brought |= {"hour": str(now.hour), "weekday": str(now.isoweekday())}
+    given = dict(word.split("=", 1) for word in fields if "=" in word)
+    if "path" in given and "api" not in given:
+        spoken = {provider.api for provider in checked.program.providers.values()}
+        apis = [api for api in endpoint(given["path"], {}).apis if api in spoken]
+        if apis:
+            brought["api"] = apis[0].value
+    return brought
+
+
+def _as_text(checked: Checked, explanation: Explanation, *, color: bool) -> str:
+    treatment = explanation.treatment
+
+    def by(setting: str) -> str:
+        return str(treatment.decided[setting])
+
+    denied = treatment.verdict.value == "deny"
+    verdict = f'denied: "{treatment.message}"' if denied else "admitted"
+    deadline = "none" if treatment.deadline_ns is None else f"{treatment.deadline_ns / NANOSECONDS:g}s"
+    rows = [
+        ("verdict", verdict, by("verdict")),
+        ("agent", treatment.agent, by("agent")),
+        ("team", treatment.team, by("agent") if treatment.team != "none" else "built-in"),
+        ("provider", treatment.provider or "none: no provider serves this call", by("provider")),
+        ("lane", treatment.lane, by("lane")),
+        ("priority", str(treatment.priority), by("priority")),
+        ("deadline", deadline, by("deadline")),
+    ]
+    parts = [_table(rows, color=color)]
+    if explanation.steps:
+        steps = []
+        for step in explanation.steps:
+            says = [f"decides {', '.join(step.decides)}"] if step.decides else []
+            says += [f"{', '.join(step.late)} decided above"] if step.late else []
+            steps.append((step.rule, "matches" if step.matches else "-", "; ".join(says), step.at))
+        parts.append("rules, top to bottom:\n" + _table(steps, indent="  "))
+    if explanation.bounds:
+        parts.append("counts against:\n" + _table(explanation.bounds, indent="  "))
+    request = explanation.request
+    if request.hour or request.weekday:
+        parts.append(f"at hour {request.hour}, weekday {request.weekday}; `hour=` and `weekday=` ask for another time")
+    return "\n".join(f"{part}\n" for part in parts)
+
+
+def _table(rows: Sequence[tuple[str, ...]], *, indent: str = "", color: bool = False) -> str:
+    """Rows in columns; the last column is not padded, and the second one is what was asked for."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        if color:
+            cells[1] = click.style(cells[1], bold=True)
+        lines.append((indent + "  ".join([*cells, row[-1]])).rstrip())
+    return "\n".join(lines)
+
+
+def _as_object(explanation: Explanation) -> dict[str, Any]:
+    treatment = explanation.treatment
+    return {
+        "format_version": 1,
+        "verdict": treatment.verdict.value,
+        "message": treatment.message,
+        "agent": treatment.agent,
+        "team": treatment.team,
+        "provider": treatment.provider,
+        "limits": treatment.group,
+        "lane": treatment.lane,
+        "priority": treatment.priority,
+        "deadline_s": None if treatment.deadline_ns is None else treatment.deadline_ns / NANOSECONDS,
+        "decided_by": {
+            setting: {"kind": decider.kind, "name": decider.name, "at": decider.at}
+            for setting, decider in treatment.decided.items()
+        },
+        "rules": [
+            {
+                "rule": step.rule,
+                "at": step.at,
+                "matches": step.matches,
+                "decides": list(step.decides),
+                "late": list(step.late),
+            }
+            for step in explanation.steps
+        ],
+        "bounds": [{"of": of, "bound": bound, "at": at} for of, bound, at in explanation.bounds],
+    }

@@ -1,0 +1,115 @@
+"""`hivemind-trio fmt`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from ._console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hivemind-trio fmt                   every *.hmp in this folder, in place
+  hivemind-trio fmt policies          every *.hmp below a folder
+  hivemind-trio fmt --check           exit 1 if a file would change; for CI
+  hivemind-trio fmt --diff team.hmp   what would change
+  hivemind-trio fmt - < team.hmp      standard input to standard output"""
+)
+@click.argument("paths", nargs=-1, type=click.Path())
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 and name the files that would change.")
+@click.option("--diff", is_flag=True, help="Write nothing; show what would change; exit 1 if anything would.")
+@color_option
+def fmt(paths: tuple[str, ...], check: bool, diff: bool, color: str) -> None:
+    """Lay policy files out canonically.
+
+    Only white space changes. A file with a syntax error is left alone, and so is any whose words or comments would not
+    come out exactly as they went in.
+    """
+    if "-" in paths:
+        if len(paths) > 1:
+            fail("`-` stands alone: standard input goes to standard output")
+        text = sys.stdin.buffer.read()
+        formatted = _formatted("<stdin>", text)
+        if formatted is None:
+            sys.exit(EXIT_PROBLEMS)
+        if check or diff:
+            sys.exit(_report("<stdin>", text, formatted, diff=diff, color=wants_color(color, sys.stdout)))
+        sys.stdout.buffer.write(formatted)
+        sys.exit(EXIT_CLEAN)
+
+    status = EXIT_CLEAN
+    for path in _files(paths):
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            click.echo(f"hivemind-trio: {path}: {error.strerror or error}", err=True)
+            status = EXIT_USAGE
+            continue
+        formatted = _formatted(str(path), text)
+        if formatted is None:
+            status = max(status, EXIT_PROBLEMS)
+        elif check or diff:
+            status = max(status, _report(str(path), text, formatted, diff=diff, color=wants_color(color, sys.stdout)))
+        elif formatted != text:
+            _write(path, formatted)
+            click.echo(f"formatted {path}")
+    sys.exit(status)
+
+
+def _files(paths: tuple[str, ...]) -> list[Path]:
+    files: list[Path] = []
+    for path in [Path(name) for name in paths] or [Path()]:
+        if path.is_dir():
+            files += sorted(path.glob("*.hmp") if not paths else path.rglob("*.hmp"))
+        else:
+            files.append(path)
+    if not files:
+        fail(f"no *.hmp in {' '.join(paths) or 'this folder'}", hint="name a file: `hivemind-trio fmt team.hmp`")
+    return files
+
+
+def _formatted(name: str, text: bytes) -> bytes | None:
+    """The canonical bytes, or None after saying why the file is left alone."""
+    from hivemind_trio.policy import FormatError, format_text
+
+    try:
+        return format_text(text.decode("utf-8")).encode("utf-8")
+    except UnicodeDecodeError:
+        reason = "not UTF-8"
+    except FormatError as error:
+        reason = str(error)
+    click.echo(f"{name}: left as it is: {reason}", err=True)
+    return None
+
+
+def _report(name: str, before: bytes, after: bytes, *, diff: bool, color: bool) -> int:
+    if before == after:
+        return EXIT_CLEAN
+    if not diff:
+        click.echo(f"would format {name}")
+        return EXIT_PROBLEMS
+    lines = difflib.unified_diff(
+        before.decode().splitlines(keepends=True), after.decode().splitlines(keepends=True), name, f"{name} (formatted)"
+    )
+    for line in lines:
+        hue = {"+": "green", "-": "red", "@": "cyan"}.get(line[0]) if color else None
+        click.echo(click.style(line.rstrip("\n"), fg=hue), color=color)
+    return EXIT_PROBLEMS
+
+
+def _write(path: Path, formatted: bytes) -> None:
+    """Replace in one step, keeping the mode: a proxy may be watching, and an interrupted write must lose nothing."""
+    target = path.resolve()
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(formatted)
+        beside.chmod(target.stat().st_mode & 0o7777)
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,43 @@
+"""The `hivemind-trio` command and its subcommands."""
+
+from __future__ import annotations
+
+import click
+
+from hivemind_trio import __version__
+
+from ._check import check
+from ._demo import demo
+from ._explain import explain
+from ._fmt import fmt
+from ._serve import serve
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+Examples:
+  hivemind-trio demo                        see what it does; needs no key
+  hivemind-trio serve                       providers found in the environment
+  hivemind-trio serve --policy team.hmp     your policy, reloaded when it changes
+  hivemind-trio check --deny warnings       in CI
+  hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1
+  hivemind-trio explain HM303               what a diagnostic means
+
+Exit status: 0 clean, 1 problems found, 2 wrong usage or an unreadable file.""",
+)
+@click.version_option(__version__, prog_name="hivemind-trio")
+def main() -> None:
+    """Tell a fleet of agents when to call the LLM.
+
+    A transparent proxy between agents and LLM providers. What it does is compiled from a policy file.
+    """
+
+
+for _command in (serve, check, fmt, explain, demo):
+    main.add_command(_command)
+
+
+def run() -> None:
+    """Run the command line and exit."""
+    main(prog_name="hivemind-trio")

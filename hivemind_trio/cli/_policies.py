@@ -1,0 +1,59 @@
+"""Policies as the command line names them: a path, or `-` for standard input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
+
+import attrs
+
+from ._console import fail
+
+if TYPE_CHECKING:
+    from hivemind_trio.policy import Checked, Files
+
+STDIN: Final = "<stdin>"
+
+
+@final
+@attrs.frozen
+class _WithStdin:
+    """The disk, and the text that was piped in, whose includes are relative to the working directory."""
+
+    disk: Files
+    text: bytes
+
+    def read(self, path: str) -> bytes:
+        return self.text if path == STDIN else self.disk.read(path)
+
+    def glob(self, pattern: str) -> list[str]:
+        return self.disk.glob(pattern)
+
+
+def checked_policy(path: str, *, environment: bool = False) -> Checked:
+    """Check one policy.
+
+    Args:
+        path: `-`: standard input.
+        environment: Look for its secrets on this machine too.
+    """
+    from hivemind_trio.machine import DiskFiles, probe
+    from hivemind_trio.policy import check, check_secrets
+
+    files: Files = DiskFiles()
+    if path == "-":
+        path, files = STDIN, _WithStdin(files, sys.stdin.buffer.read())
+    checked = check(path, files)
+    if environment:
+        found = (*checked.diagnostics, *check_secrets(checked, probe))
+        checked = attrs.evolve(checked, diagnostics=tuple(sorted(found, key=lambda one: (one.span, one.code))))
+    return checked
+
+
+def policies_here() -> tuple[str, ...]:
+    """Every policy of the working directory."""
+    names = tuple(sorted(path.name for path in Path().glob("*.hmp")))
+    if not names:
+        fail("no *.hmp in this folder", hint="name a file: `hivemind-trio check team.hmp`")
+    return names
