@@ -35,6 +35,10 @@ class AgentSlots:
     """Those with calls in them, in the order in which they began."""
 
     @property
+    def declared(self) -> bool:
+        return self.key[0]
+
+    @property
     def name(self) -> str:
         return self.key[1]
 

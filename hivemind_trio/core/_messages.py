@@ -88,6 +88,8 @@ class Permit:
     lane: str
     agent: str
     """The declared agent, or the caller."""
+    declared: bool
+    """Which of the two: a caller that merely calls itself what an agent is called shares no cap with it."""
 
 
 @final

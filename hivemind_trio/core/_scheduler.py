@@ -298,6 +298,7 @@ class Scheduler:
                 group=treatment.group,
                 lane=place.lane.name,
                 agent=place.agent.name,
+                declared=place.agent.declared,
             ),
             waited_ns=waited_ns,
             reason=reason,

@@ -33,10 +33,8 @@ class Branch:
         """The policy no longer names this provider: end after the last attempt."""
         self._removed.set()
 
-    async def run(
-        self, closed: Callable[[str], None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        """Keep the nursery open until removed and empty; then tell `closed`."""
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep the nursery open until removed and empty."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             for job in self._early:
@@ -44,4 +42,3 @@ class Branch:
             self._early.clear()
             task_status.started()
             await self._removed.wait()
-        closed(self.provider)

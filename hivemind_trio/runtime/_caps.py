@@ -18,6 +18,9 @@ from hivemind_trio.policy import Program
 
 K = TypeVar("K", bound=Hashable)
 
+AgentKey = tuple[bool, str]
+"""`Permit.declared` and `Permit.agent`."""
+
 
 @final
 @attrs.define(eq=False)
@@ -37,15 +40,17 @@ class Caps:
 
     _program: Program
     _providers: dict[str, _ProviderCaps] = attrs.field(init=False, factory=dict)
-    _agents: dict[str, trio.CapacityLimiter] = attrs.field(init=False, factory=dict)
+    _agents: dict[AgentKey, trio.CapacityLimiter] = attrs.field(init=False, factory=dict)
 
     def load(self, program: Program) -> None:
         """Resize to a new policy. What is held stays held; a cap below it drains."""
         self._program = program
-        for name, caps in self._providers.items():
+        for name, caps in list(self._providers.items()):
             provider = program.providers.get(name)
             if provider is None:
-                continue  # it keeps its last limits until it is empty
+                if not caps.pool.borrowed_tokens:
+                    del self._providers[name]
+                continue  # else it keeps its last limits until it is empty
             caps.pool.total_tokens = provider.limit
             for lane, limiter in caps.lanes.items():
                 limiter.total_tokens = self._lane_cap(name, lane)
@@ -74,7 +79,7 @@ class Caps:
         """Give back what `take` took, and forget limiters that nobody declares or holds."""
         for limiter in self._limiters(permit):
             limiter.release_on_behalf_of(borrower)
-        self._prune(self._agents, permit.agent)
+        self._prune(self._agents, (permit.declared, permit.agent))
         caps = self._providers[permit.provider]
         self._prune(caps.lanes, permit.lane)
         self._prune(caps.groups, permit.group)
@@ -97,7 +102,7 @@ class Caps:
                 assert held == inflight, f"{name}, limits {group}: {held} held, the scheduler counts {inflight}"
 
     def _limiters(self, permit: Permit) -> tuple[trio.CapacityLimiter, ...]:
-        name, lane, group, agent = permit.provider, permit.lane, permit.group, permit.agent
+        name, lane, group, agent = permit.provider, permit.lane, permit.group, (permit.declared, permit.agent)
         caps = self._providers.get(name)
         if caps is None:
             caps = self._providers[name] = _ProviderCaps(trio.CapacityLimiter(self._program.providers[name].limit))
@@ -125,6 +130,7 @@ class Caps:
                 return group.concurrency
         return math.inf
 
-    def _agent_cap(self, agent: str) -> float:
-        cap = self._program.agent(agent).concurrency
+    def _agent_cap(self, agent: AgentKey) -> float:
+        declared, name = agent
+        cap = (self._program.agent(name) if declared else self._program.unknown).concurrency
         return math.inf if cap is None else cap

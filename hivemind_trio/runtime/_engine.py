@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, final
@@ -51,7 +52,7 @@ class Engine:
         seed: Of the scheduler's chance.
         journal: Told of every event, when it happened and what came of it, in order.
         on_crash: Told of an exception that an attempt let escape: a bug, which stays loud and ends that attempt alone.
-        on_closed: Told the name of a provider whose nursery has ended, after a policy that no longer names it.
+        on_closed: Told the name of a provider that is gone: no longer in the policy, and its last attempt is over.
         audit: Assert after every event that the scheduler's counts and the limiters agree. O(size of the policy) each.
     """
 
@@ -79,7 +80,9 @@ class Engine:
         self._origin_s = trio.current_time()
         self._now_ns = 0
         self._timer = trio.CancelScope()
-        self._running = 0
+        self._open_branches: Counter[str] = Counter()
+        self._granted = 0
+        """Calls that run, or were granted and may begin at any moment."""
         self._idle = trio.Event()
 
     @property
@@ -121,8 +124,12 @@ class Engine:
             self._journal(now_ns, event, commands)
         for command in commands:
             ticket = self._tickets[command.call_id]
-            if isinstance(command, Grant) and command.permit is not None:
-                self._caps.take(command.permit, ticket)
+            if isinstance(command, Grant):
+                if command.permit is not None:
+                    self._caps.take(command.permit, ticket)
+                if not self._granted:
+                    self._idle = trio.Event()
+                self._granted += 1
             ticket.answer(command)
         self._arm()
         if self._audit:
@@ -135,7 +142,7 @@ class Engine:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             for branch in list(self._branches.values()):
-                await nursery.start(branch.run, self._on_closed)
+                await nursery.start(self._keep_branch, branch)
             task_status.started()
             await self._keep_time()
 
@@ -148,7 +155,7 @@ class Engine:
             if name not in self._branches:
                 branch = self._branches[name] = Branch(name)
                 if self._nursery is not None:
-                    self._nursery.start_soon(branch.run, self._on_closed)
+                    self._nursery.start_soon(self._keep_branch, branch)
         self._program = program
         self._caps.load(program)
         self.post(PolicyLoaded(program))
@@ -158,8 +165,9 @@ class Engine:
         self.post(Draining())
 
     async def idle(self) -> None:
-        """Wait until no attempt runs. After `drain` that is for good."""
-        while self._running:
+        """Wait until no attempt runs or is about to. After `drain` that is for good."""
+        await trio.lowlevel.checkpoint()
+        while self._granted:
             await self._idle.wait()
 
     async def _keep_time(self) -> None:
@@ -184,16 +192,10 @@ class Engine:
 
     def begin(self, provider: str, job: Job) -> None:
         """Run an attempt in the provider's nursery."""
-        if not self._running:
-            self._idle = trio.Event()
-        self._running += 1
         self._branch(provider).start(job)
 
     def ended(self, ticket: Ticket, permit: Permit | None, outcome: Outcome) -> None:
         """An attempt is over."""
-        self._running -= 1
-        if not self._running:
-            self._idle.set()
         self._released(ticket, permit, outcome)
 
     def unused(self, ticket: Ticket, permit: Permit | None) -> None:
@@ -209,9 +211,25 @@ class Engine:
         self._on_crash(error)
 
     def _released(self, ticket: Ticket, permit: Permit | None, outcome: Outcome) -> None:
+        self._granted -= 1
+        if not self._granted:
+            self._idle.set()
         if permit is not None:
             self._caps.give_back(permit, ticket)
             self.post(AttemptEnded(ticket.id, outcome))
+
+    async def _keep_branch(
+        self, branch: Branch, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        name = branch.provider
+        self._open_branches[name] += 1
+        await branch.run(task_status=task_status)
+        self._open_branches[name] -= 1
+        # It may be back in the policy, or another nursery may still be running what was granted before it went.
+        if not self._open_branches[name]:
+            del self._open_branches[name]
+            if name not in self._branches:
+                self._on_closed(name)
 
     def _branch(self, provider: str) -> Branch:
         """The provider's nursery; of one that a reload removed between grant and start, a last one of its own."""
@@ -220,5 +238,5 @@ class Engine:
             branch = Branch(provider)
             branch.remove()
             assert self._nursery is not None
-            self._nursery.start_soon(branch.run, self._on_closed)
+            self._nursery.start_soon(self._keep_branch, branch)
         return branch
