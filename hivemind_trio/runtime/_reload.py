@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from typing import Final, Generic, Protocol, TypeVar, final
 
 import attrs
@@ -13,6 +15,8 @@ DEBOUNCE_S: Final = 0.2
 """Editors save in several steps, and a deployment changes several files."""
 POLL_S: Final = 30.0
 """A net under the watch: network and overlay file systems tell nobody."""
+REWATCH_S: Final = 0.5
+"""Between two tries to watch directories that are not there or cannot be watched."""
 TORN_MAX: Final = 5
 """How often to start over when files change while they are read, before leaving it to the next event."""
 
@@ -81,10 +85,10 @@ class Reloader(Generic[L]):
                     # A broken file may include less than it did; what it included before is watched all the same.
                     wanted = tuple(dict.fromkeys([*directories, *loaded.directories]))
                     self._report(loaded)
-                if wanted != directories:
-                    watch.cancel()
-                    directories = wanted
-                    watch = await nursery.start(self._watch, directories)
+                # Also where they are the same by name: one that was missing may have come.
+                watch.cancel()
+                directories = wanted
+                watch = await nursery.start(self._watch, directories)
 
     async def _stir(self) -> None:
         """Wait for a change, or for the poll; changes from here on are the next round's."""
@@ -96,19 +100,44 @@ class Reloader(Generic[L]):
     async def _watch(
         self, directories: Sequence[str], *, task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED
     ) -> None:
+        absolute = [os.path.abspath(directory) for directory in directories]  # noqa: ASYNC240 - joins strings only
         with trio.CancelScope() as scope:
             task_status.started(scope)
-            there = [directory for directory in directories if await trio.Path(directory).is_dir()]
-            if not there:
-                return  # the poll will see it when it comes
-            try:
-                # Whatever the event, everything is hashed again: a Kubernetes swap is reported under another name.
-                async for _ in watchfiles.awatch(
-                    *there, watch_filter=None, recursive=False, debounce=50, step=20, rust_timeout=200
-                ):
-                    self._stirred.set()
-            except FileNotFoundError:
-                return  # it went away between the question and the watch
+            while True:
+                await self._watch_once(absolute)
+                await trio.sleep(REWATCH_S)
+
+    async def _watch_once(self, directories: Sequence[str]) -> None:
+        """Watch until a directory is gone or has become another one of the same name: a watch follows the old one."""
+        there = [directory for directory in directories if await trio.Path(directory).is_dir()]
+        if not there:
+            return
+        watching = False
+        try:
+            # Whatever the event, everything is hashed again: a Kubernetes swap is reported under another name.
+            async with aclosing(
+                watchfiles.awatch(
+                    *there,
+                    watch_filter=None,
+                    recursive=False,
+                    debounce=50,
+                    step=20,
+                    rust_timeout=200,
+                    yield_on_timeout=True,
+                )
+            ) as batches:
+                async for changes in batches:
+                    # The first batch, though it be empty, says that the watch is on. What changed before it was on,
+                    # and after the last reading, is seen by reading once more.
+                    if changes or not watching:
+                        self._stirred.set()
+                    watching = True
+                    if any(path in there for _, path in changes):
+                        return
+        except* (OSError, RuntimeError):
+            # It went away between the question and the watch, or the system has no watch left to give (watchfiles
+            # makes a RuntimeError of that). The poll sees changes all the same, and the next try may do better.
+            pass
 
     async def _load_whole(self, tried: str, asked: bool) -> L | None:
         """Load until nothing changes while it is read; None: there is nothing new, or it never came to rest."""
@@ -118,8 +147,11 @@ class Reloader(Generic[L]):
         for _ in range(TORN_MAX):
             again = await trio.to_thread.run_sync(self._load)
             if again.fingerprint == loaded.fingerprint:
-                return loaded
+                break
             loaded = again
-        self._stirred.set()
-        self._asked = self._asked or asked
-        return None
+        else:
+            self._stirred.set()
+            self._asked = self._asked or asked
+            return None
+        # It may have come to rest on what was tried already: saved, and taken back before we had read it twice.
+        return loaded if asked or loaded.fingerprint != tried else None
