@@ -36,7 +36,8 @@ class Endpoint:
     """Where the path says so; None: the body does."""
 
 
-_GEMINI: Final = r"/v1(?:beta|alpha)?\d*/models/(?P<model>[^/:]+)"
+_GEMINI: Final = r"/v1(?:beta|alpha)?\d*/(?:[^:]+/)?(?:m|tunedM)odels/(?P<model>[^/:]+)"
+"""Vertex has the project, the place and the publisher before the model."""
 
 _TABLE: Final = (
     (r"/v1/messages", ANTHROPIC, True),
@@ -47,7 +48,8 @@ _TABLE: Final = (
     (r"/openai/deployments/(?P<model>[^/]+)/(?:images|audio)/.*", AZURE, True),
     (r"/openai/(?:v1/)?(?:chat/completions|completions|responses|embeddings)", AZURE, True),
     (r"/openai/.*", AZURE, False),
-    (_GEMINI + r":(?:generateContent|streamGenerateContent|embedContent|batchEmbedContents|predict)", GEMINI, True),
+    (_GEMINI + r":(?:generateContent|streamGenerateContent|embedContent|batchEmbedContents)", GEMINI, True),
+    (_GEMINI + r":(?:predict|rawPredict|streamRawPredict)", GEMINI, True),
     (r"/v1(?:beta|alpha)?\d*/[^:]+:\w+", GEMINI, False),
     (r"/v1(?:beta|alpha)\d*/.*", GEMINI, False),
     (r"/api/(?:chat|generate|embed|embeddings)", OLLAMA, True),
@@ -70,13 +72,15 @@ def endpoint(path: str, headers: Mapping[str, str]) -> Endpoint:
         path: Without query, and without a prefix of ours.
         headers: Lower-case names.
     """
+    # Most servers take a slash at the end for nothing; it must not turn a generation into what lies below it.
+    bare = path.rstrip("/")
     for pattern, apis, generates in _PATHS:
-        match = pattern.fullmatch(path)
+        match = pattern.fullmatch(bare)
         if match is not None:
             model = match.groupdict().get("model") or ""
-            streams = path.endswith(":streamGenerateContent") if apis is GEMINI and generates else None
+            streams = ":stream" in bare if apis is GEMINI and generates else None
             return Endpoint(apis, generates, model, streams)
-    return Endpoint(_by_headers(path, headers), False if path in ("", "/", "/v1/models", "/v1/files") else None)
+    return Endpoint(_by_headers(path, headers), False if bare in ("", "/v1/models", "/v1/files") else None)
 
 
 def _by_headers(path: str, headers: Mapping[str, str]) -> tuple[Api, ...]:

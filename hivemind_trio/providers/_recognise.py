@@ -69,8 +69,8 @@ class _Body(msgspec.Struct):
 
 
 _DECODER: Final = msgspec.json.Decoder(_Body)
-_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError)
-"""What msgspec raises at bad JSON, and at bad UTF-8 in a text that it reads."""
+_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises at bad JSON, at bad UTF-8 in a text that it reads, and at nesting deeper than Python's stack."""
 
 
 def recognise(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Recognised:

@@ -1,0 +1,210 @@
+"""What is said in each dialect when we refuse, or when an answer breaks off; and where each carries its credential."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind_trio.model import Api
+from hivemind_trio.providers import CREDENTIAL_HEADERS, credential_header, error_event, refusal_body
+
+STATUSES = (400, 401, 403, 404, 413, 426, 429, 502, 503, 504)
+OPENAI_LIKE = (Api.OPENAI, Api.AZURE, Api.VLLM, Api.GENERIC, None)
+EVENTS = "text/event-stream; charset=utf-8"
+NDJSON = "application/x-ndjson"
+
+
+def refused(api: Api | None, status: int) -> Any:
+    return json.loads(refusal_body(api, status, "too many", "queue-full"))
+
+
+def broke(api: Api | None, path: str, content_type: str, *, mid_line: bool = False) -> bytes:
+    return error_event(api, path, content_type, "broke off", "upstream-broke", mid_line=mid_line)
+
+
+def sdk_client(status: int, body: bytes, content_type: str) -> httpx2.Client:
+    """The SDKs' own client, over an answer that is already here."""
+    answer = httpx2.Response(status, headers={"content-type": content_type}, content=body)
+    return httpx2.Client(transport=httpx2.MockTransport(lambda _: answer))
+
+
+# ---- refusals ----
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (403, "permission_error"),
+        (404, "not_found_error"),
+        (413, "request_too_large"),
+        (429, "rate_limit_error"),
+        (502, "api_error"),
+        (503, "api_error"),
+        (504, "timeout_error"),
+    ],
+)
+def test_anthropic_s_errors_have_the_types_of_its_reference(status: int, kind: str) -> None:
+    assert refused(Api.ANTHROPIC, status) == {"type": "error", "error": {"type": kind, "message": "too many"}}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_we_never_say_overloaded(status: int) -> None:
+    # Claude Code counts it towards falling back to another model.
+    assert b"overloaded" not in refusal_body(Api.ANTHROPIC, status, "too many", "queue-full")
+
+
+@pytest.mark.parametrize("api", OPENAI_LIKE)
+def test_whoever_has_no_dialect_of_its_own_gets_openai_s(api: Api | None) -> None:
+    assert refused(api, 429) == {
+        "error": {"message": "too many", "type": "rate_limit_error", "param": None, "code": "queue-full"}
+    }
+    assert refused(api, 503)["error"]["type"] == "server_error"
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [(403, "PERMISSION_DENIED"), (429, "RESOURCE_EXHAUSTED"), (503, "UNAVAILABLE"), (502, "INTERNAL")],
+)
+def test_gemini_s_errors_are_google_s_status(status: int, word: str) -> None:
+    assert refused(Api.GEMINI, status) == {"error": {"code": status, "message": "too many", "status": word}}
+
+
+def test_ollama_s_error_is_a_text() -> None:
+    assert refused(Api.OLLAMA, 503) == {"error": "too many"}
+
+
+@given(st.sampled_from([*Api, None]), st.sampled_from(STATUSES), st.text())
+def test_any_message_comes_back_from_the_json(api: Api | None, status: int, message: str) -> None:
+    error = json.loads(refusal_body(api, status, message, "denied"))["error"]
+
+    assert (error if api is Api.OLLAMA else error["message"]) == message
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (401, anthropic.AuthenticationError),
+        (403, anthropic.PermissionDeniedError),
+        (404, anthropic.NotFoundError),
+        (413, anthropic.APIStatusError),
+        (429, anthropic.RateLimitError),
+        (503, anthropic.InternalServerError),
+    ],
+)
+def test_anthropic_s_sdk_reads_a_refusal(status: int, error: type[anthropic.APIStatusError]) -> None:
+    http = sdk_client(status, refusal_body(Api.ANTHROPIC, status, "too many", "x"), "application/json")
+    with anthropic.Anthropic(api_key="k", max_retries=0, http_client=http) as client, pytest.raises(error) as raised:
+        client.messages.create(model="m", max_tokens=1, messages=[])
+
+    assert raised.value.status_code == status
+    assert "too many" in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (401, openai.AuthenticationError),
+        (403, openai.PermissionDeniedError),
+        (404, openai.NotFoundError),
+        (429, openai.RateLimitError),
+        (503, openai.InternalServerError),
+    ],
+)
+def test_openai_s_sdk_reads_a_refusal(status: int, error: type[openai.APIStatusError]) -> None:
+    http = sdk_client(status, refusal_body(Api.OPENAI, status, "too many", "queue-full"), "application/json")
+    with openai.OpenAI(api_key="k", max_retries=0, http_client=http) as client, pytest.raises(error) as raised:
+        client.chat.completions.create(model="m", messages=[])
+
+    assert raised.value.code == "queue-full"
+    assert "too many" in raised.value.message
+
+
+# ---- an answer that broke off ----
+
+
+def test_an_answer_that_is_no_stream_has_no_place_for_an_error() -> None:
+    for kind in ("application/json", "text/html", "", "text/plain; charset=utf-8"):
+        for api in (*Api, None):
+            assert broke(api, "/v1/messages", kind, mid_line=True) == b""
+
+
+def test_anthropic_s_sdk_reads_the_error_event() -> None:
+    stream = b'event: ping\ndata: {"type": "ping"}\n\n' + broke(Api.ANTHROPIC, "/v1/messages", EVENTS)
+    http = sdk_client(200, stream, EVENTS)
+    with anthropic.Anthropic(api_key="k", max_retries=0, http_client=http) as client:
+        events = client.messages.create(model="m", max_tokens=1, messages=[], stream=True)
+        with pytest.raises(anthropic.APIError, match="broke off"):
+            list(events)
+
+
+def test_openai_s_sdk_reads_the_error_in_a_chat() -> None:
+    http = sdk_client(200, broke(Api.OPENAI, "/v1/chat/completions", EVENTS), EVENTS)
+    with openai.OpenAI(api_key="k", max_retries=0, http_client=http) as client:
+        events = client.chat.completions.create(model="m", messages=[], stream=True)
+        with pytest.raises(openai.APIError, match="broke off"):
+            list(events)
+
+
+def test_openai_s_sdk_reads_the_error_in_a_response() -> None:
+    http = sdk_client(200, broke(Api.OPENAI, "/v1/responses", EVENTS), EVENTS)
+    with openai.OpenAI(api_key="k", max_retries=0, http_client=http) as client:
+        events = list(client.responses.create(model="m", input="x", stream=True))
+
+    assert [(event.type, event.code) for event in events if event.type == "error"] == [("error", "upstream-broke")]
+
+
+@pytest.mark.parametrize(
+    ("api", "path"),
+    [
+        (Api.ANTHROPIC, "/v1/messages"),
+        (Api.OPENAI, "/v1/chat/completions"),
+        (Api.OPENAI, "/v1/responses"),
+        (Api.GEMINI, "/v1beta/models/g:streamGenerateContent"),
+        (None, "/x"),
+    ],
+)
+def test_an_error_in_the_middle_of_a_line_begins_an_event_of_its_own(api: Api | None, path: str) -> None:
+    spoilt = b'data: {"half' + broke(api, path, EVENTS, mid_line=True)
+
+    first, error, rest = spoilt.split(b"\n\n")
+
+    assert (first, rest) == (b'data: {"half', b"")
+    data = [line.removeprefix(b"data: ") for line in error.split(b"\n") if line.startswith(b"data: ")]
+    assert "broke off" in str(json.loads(b"".join(data)))
+
+
+def test_an_error_at_an_event_s_end_adds_no_empty_event() -> None:
+    assert not broke(Api.ANTHROPIC, "/v1/messages", EVENTS).startswith(b"\n")
+
+
+@pytest.mark.parametrize("mid_line", [True, False])
+def test_ollama_s_lines_end_with_one_more(mid_line: bool) -> None:
+    sent = b'{"half' if mid_line else b'{"whole": 1}\n'
+
+    lines = (sent + broke(Api.OLLAMA, "/api/chat", NDJSON, mid_line=mid_line)).split(b"\n")
+
+    assert len(lines) == 3
+    assert json.loads(lines[1]) == {"error": "broke off"}
+    assert lines[2] == b""
+
+
+# ---- credentials ----
+
+
+@pytest.mark.parametrize("api", Api)
+def test_a_key_goes_where_the_dialect_looks_for_it(api: Api) -> None:
+    name, value = credential_header(api, "s3cret")
+
+    assert name in CREDENTIAL_HEADERS
+    assert value == (b"Bearer s3cret" if name == b"authorization" else b"s3cret")
+    expected = {Api.ANTHROPIC: b"x-api-key", Api.AZURE: b"api-key", Api.GEMINI: b"x-goog-api-key"}
+    assert name == expected.get(api, b"authorization")

@@ -1,0 +1,256 @@
+"""What a body tells, and that no body can break the telling."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind_trio.model import Api
+from hivemind_trio.providers import Recognised, recognise
+
+ANTHROPIC: dict[str, Any] = {
+    "model": "claude-x",
+    "max_tokens": 500,
+    "stream": True,
+    "tools": [{"name": "ls"}],
+    "metadata": {"user_id": "session-1", "depth": 3},
+    "messages": [{"role": "user", "content": "hello"}],
+}
+CHAT: dict[str, Any] = {
+    "model": "gpt-x",
+    "max_completion_tokens": 600,
+    "messages": [],
+    "user": "u-1",
+    "metadata": {"job": "nightly"},
+}
+RESPONSES: dict[str, Any] = {"model": "gpt-x", "max_output_tokens": 700, "input": "hi", "prompt_cache_key": "k-1"}
+
+PATHS = (
+    "/v1/messages",
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/v1beta/models/g:generateContent",
+    "/api/chat",
+    "/v1/new",
+    "/",
+)
+FIELDS = [
+    "model",
+    "stream",
+    "tools",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "metadata",
+    "user",
+    "safety_identifier",
+    "prompt_cache_key",
+    "messages",
+    "input",
+    "prompt",
+    "contents",
+    "generationConfig",
+    "options",
+]
+
+
+def ask(body: object, path: str = "/v1/messages", **headers: str) -> Recognised:
+    return recognise("POST", path, headers, json.dumps(body).encode())
+
+
+def test_an_anthropic_message_is_understood() -> None:
+    asked = ask(ANTHROPIC)
+
+    assert (asked.model, asked.stream, asked.tools, asked.images) == ("claude-x", True, True, False)
+    assert asked.tokens_max_out == 500
+    assert asked.metadata == {"user_id": "session-1"}
+    assert asked.user == "session-1"
+
+
+def test_an_openai_chat_is_understood() -> None:
+    asked = ask(CHAT, "/v1/chat/completions")
+
+    assert (asked.model, asked.stream, asked.tools) == ("gpt-x", False, False)
+    assert asked.tokens_max_out == 600
+    assert asked.metadata == {"job": "nightly"}
+    assert asked.user == "u-1"
+
+
+def test_an_openai_response_is_understood() -> None:
+    asked = ask(RESPONSES, "/v1/responses")
+
+    assert (asked.model, asked.tokens_max_out, asked.user) == ("gpt-x", 700, "k-1")
+
+
+@pytest.mark.parametrize(
+    ("body", "limit"),
+    [
+        ({"generationConfig": {"maxOutputTokens": 9}}, 9),
+        ({"options": {"num_predict": 8}}, 8),
+        ({"options": {"num_predict": -1}}, 0),
+        ({"max_tokens": -1}, 0),
+        ({"max_tokens": True}, 0),
+        ({"max_tokens": "500"}, 0),
+        ({"max_tokens": 10**400}, 0),
+        ({"max_tokens": 2**53}, 0),
+        ({"max_tokens": 2**53 - 1}, 2**53 - 1),
+        ({"max_tokens": 1.5}, 0),
+        ({"max_tokens": None, "max_completion_tokens": 4}, 4),
+        ({"options": {"num_predict": 10**400}}, 0),
+        ({"options": [], "generationConfig": "x"}, 0),
+    ],
+)
+def test_the_most_it_may_put_out_is_a_number_that_makes_sense_or_0(body: object, limit: int) -> None:
+    assert ask(body).tokens_max_out == limit
+
+
+@pytest.mark.parametrize(
+    ("body", "user"),
+    [
+        ({"metadata": {"user_id": "a"}, "user": "b"}, "a"),
+        ({"safety_identifier": "s", "user": "u"}, "s"),
+        ({"user": "u", "prompt_cache_key": "k"}, "u"),
+        ({"user": 7, "prompt_cache_key": "k"}, "k"),
+        ({"metadata": "x", "user": "u"}, "u"),
+        ({}, ""),
+    ],
+)
+def test_whom_the_body_says_it_is_for(body: object, user: str) -> None:
+    assert ask(body).user == user
+
+
+@pytest.mark.parametrize(("tools", "has"), [([], False), (None, False), ({}, False), ([{}], True), ([{"a": 1}], True)])
+def test_an_empty_list_of_tools_is_no_tools(tools: object, has: bool) -> None:
+    assert ask({"tools": tools}).tools is has
+
+
+def test_a_wrong_type_in_one_field_does_not_hide_the_others() -> None:
+    asked = ask({"model": "m", "stream": [1], "metadata": 3, "max_tokens": {}, "tools": "x", "user": "u"})
+
+    assert (asked.model, asked.stream, asked.user, asked.tokens_max_out) == ("m", False, "u", 0)
+
+
+def test_tokens_are_estimated_from_the_text_and_not_from_pictures() -> None:
+    text = ask({"model": "m", "messages": ["word " * 4_000]})
+    picture = ask({"model": "m", "messages": [{"type": "image", "data": "A" * 1_000_000}, "word " * 4_000]})
+    url = ask({"model": "m", "messages": [{"type": "image_url", "url": "data:image/png;base64," + "A" * 1_000_000}]})
+
+    assert 4_500 < text.tokens_in < 5_500
+    assert picture.images
+    assert url.images
+    assert not text.images
+    # A picture counts as a picture: not as the 250,000 tokens of its base64.
+    assert 1_000 < picture.tokens_in - text.tokens_in < 2_000
+    assert url.tokens_in < 2_000
+
+
+@pytest.mark.parametrize(
+    ("encoding", "encode"),
+    [("gzip", gzip.compress), ("GZip ", gzip.compress), ("x-gzip", gzip.compress), ("deflate", zlib.compress)],
+)
+def test_a_compressed_body_is_understood_from_a_copy(encoding: str, encode: Any) -> None:
+    body = encode(json.dumps(ANTHROPIC).encode())
+
+    asked = recognise("POST", "/v1/messages", {"content-encoding": encoding}, body)
+
+    assert (asked.model, asked.stream, asked.tokens_max_out) == ("claude-x", True, 500)
+
+
+def test_a_body_that_inflates_without_end_is_not_followed() -> None:
+    bomb = gzip.compress(b'{"model": "' + bytes(65 << 20) + b'"}', compresslevel=1)
+
+    asked = recognise("POST", "/v1/messages", {"content-encoding": "gzip"}, bomb)
+
+    assert (asked.generates, asked.model) == (True, "")
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, br", "gzip", "deflate", "nonsense"])
+def test_an_encoding_that_cannot_be_undone_leaves_the_path_to_tell(encoding: str) -> None:
+    asked = recognise("POST", "/v1/messages", {"content-encoding": encoding}, b"\x28\xb5\x2f\xfd\x00")
+
+    assert (asked.apis[0], asked.generates, asked.model) == (Api.ANTHROPIC, True, "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"x":' * 100_000, id="nested and cut off"),
+        pytest.param(b'{"metadata":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="nested lists"),
+        pytest.param(b'{"messages":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}", id="nested objects"),
+        pytest.param(b'{"max_tokens":' + b"9" * 100_000 + b"}", id="a number of many digits"),
+        pytest.param(b'{"max_tokens":1e999999999}', id="a number of many zeros"),
+        pytest.param(b'{"model":"\\ud800","user":"\\udfff\\ud800"}', id="half a character"),
+        pytest.param(b'{"model":"\xff\xfe","metadata":{"\xff":"\xff"}}', id="not UTF-8"),
+        pytest.param(b'{"\xff":1,"model":"m"}', id="a key that is not UTF-8"),
+        pytest.param(b"\xef\xbb\xbf{}", id="a byte order mark"),
+        pytest.param("{}".encode("utf-16"), id="UTF-16"),
+        pytest.param(b'"' * 100_000, id="quotes"),
+        pytest.param((b'"' + b"A" * 2_000) * 500, id="base64 without an end"),
+        pytest.param(b"NaN", id="not a number"),
+        pytest.param(b"\0" * 1_000, id="zeros"),
+    ],
+)
+def test_a_monstrous_body_still_makes_a_call(body: bytes) -> None:
+    for path in PATHS:
+        asked = recognise("POST", path, {}, body)
+
+        assert asked.generates or path in ("/v1/new", "/")
+        assert 0 <= asked.tokens_max_out < 2**53
+
+
+encodings = st.sampled_from(["", "gzip", "x-gzip", "deflate", "br", "zstd", "identity", "gzip, gzip", "\x00"])
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.integers(-(10**60), 10**60) | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+objects = st.dictionaries(
+    st.sampled_from([*FIELDS, "x"]),
+    json_values
+    | st.fixed_dictionaries({"user_id": json_values, "maxOutputTokens": json_values, "num_predict": json_values}),
+    max_size=8,
+)
+
+
+def assert_total(asked: Recognised) -> None:
+    assert isinstance(asked.model, str)
+    assert isinstance(asked.user, str)
+    assert isinstance(asked.stream, bool)
+    assert isinstance(asked.tokens_max_out, int)
+    assert not isinstance(asked.tokens_max_out, bool)
+    assert 0 <= asked.tokens_max_out < 2**53
+    assert asked.tokens_in >= 0
+    assert all(isinstance(key, str) and isinstance(value, str) for key, value in asked.metadata.items())
+
+
+@given(st.sampled_from(["POST", "GET", "put", ""]), st.text(max_size=30), st.binary(max_size=300), encodings)
+def test_any_bytes_on_any_path_have_an_answer(method: str, path: str, body: bytes, encoding: str) -> None:
+    for place in (path, *PATHS):
+        assert_total(recognise(method, place, {"content-encoding": encoding}, body))
+
+
+@given(st.sampled_from(PATHS), objects | json_values, st.booleans())
+def test_any_json_has_an_answer(path: str, body: object, zipped: bool) -> None:
+    text = json.dumps(body).encode()
+    if zipped:
+        asked = recognise("POST", path, {"content-encoding": "gzip"}, gzip.compress(text, compresslevel=1))
+    else:
+        asked = recognise("POST", path, {}, text)
+
+    assert_total(asked)
+
+
+@given(objects, st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30))
+def test_a_model_is_found_among_any_other_fields(others: dict[str, Any], model: str) -> None:
+    # NaN and infinities are Python's own additions to JSON; msgspec, like the providers, refuses the whole body.
+    others = json.loads(json.dumps(others), parse_constant=lambda _: 0.0)
+
+    asked = ask(others | {"model": model, "messages": []})
+
+    assert asked.model == model
