@@ -5,31 +5,29 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from hivemind_trio.model import SecretRef, SecretSource
 from hivemind_trio.policy import SecretState
 
+VALUE_MAX: Final = 64 << 10
+"""Bytes. No credential is that long; a log that was named by mistake is."""
+
 
 def probe(ref: SecretRef) -> SecretState:
-    """Whether a secret can be had here, without taking it."""
+    """Whether a secret can be had here: `Secrets.resolve` has it if it is OK or EXPOSED, and only then."""
     if ref.source is SecretSource.ENV:
         return SecretState.OK if os.environ.get(ref.name) else SecretState.UNSET
-    path = Path(ref.name)
     try:
-        mode = path.stat().st_mode
-        with path.open("rb") as file:
-            empty = not file.read(1)
+        mode = os.stat(ref.name).st_mode
+        value = _text(ref.name)
     except FileNotFoundError:
         return SecretState.UNSET
-    except OSError:
+    except (OSError, ValueError):
         return SecretState.UNREADABLE
-    if empty:
+    if not value:
         return SecretState.UNSET
-    if stat.S_ISREG(mode) and mode & stat.S_IROTH:
-        return SecretState.EXPOSED
-    return SecretState.OK
+    return SecretState.EXPOSED if mode & stat.S_IROTH else SecretState.OK
 
 
 @final
@@ -69,6 +67,22 @@ def _value(ref: SecretRef) -> str:
     if ref.source is SecretSource.ENV:
         return os.environ.get(ref.name, "")
     try:
-        return Path(ref.name).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
-    except (OSError, UnicodeDecodeError):
+        return _text(ref.name)
+    except (OSError, ValueError):
         return ""
+
+
+def _text(path: str) -> str:
+    """A secret file's value.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file: a pipe could be read once only, and might never end.
+        ValueError: It is too long for a secret, or no UTF-8.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(None, "not a regular file", path)
+    with open(path, "rb") as file:
+        content = file.read(VALUE_MAX + 1)
+    if len(content) > VALUE_MAX:
+        raise ValueError(f"larger than {VALUE_MAX >> 10} KiB")
+    return content.decode().removesuffix("\n").removesuffix("\r")
