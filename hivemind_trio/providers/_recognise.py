@@ -47,25 +47,28 @@ class Recognised:
     """Whom the body says it is for: `metadata.user_id`, `safety_identifier`, `user` or `prompt_cache_key`."""
 
 
+_ABSENT: Final = msgspec.Raw()
+
+
 class _Body(msgspec.Struct):
     """The fields that matter, each raw: a wrong type in one must not hide the others."""
 
-    model: msgspec.Raw = msgspec.Raw()
-    stream: msgspec.Raw = msgspec.Raw()
-    tools: msgspec.Raw = msgspec.Raw()
-    max_tokens: msgspec.Raw = msgspec.Raw()
-    max_completion_tokens: msgspec.Raw = msgspec.Raw()
-    max_output_tokens: msgspec.Raw = msgspec.Raw()
-    metadata: msgspec.Raw = msgspec.Raw()
-    user: msgspec.Raw = msgspec.Raw()
-    safety_identifier: msgspec.Raw = msgspec.Raw()
-    prompt_cache_key: msgspec.Raw = msgspec.Raw()
-    messages: msgspec.Raw = msgspec.Raw()
-    input: msgspec.Raw = msgspec.Raw()
-    prompt: msgspec.Raw = msgspec.Raw()
-    contents: msgspec.Raw = msgspec.Raw()
-    generationConfig: msgspec.Raw = msgspec.Raw()  # noqa: N815 - Gemini's spelling
-    options: msgspec.Raw = msgspec.Raw()
+    model: msgspec.Raw = _ABSENT
+    stream: msgspec.Raw = _ABSENT
+    tools: msgspec.Raw = _ABSENT
+    max_tokens: msgspec.Raw = _ABSENT
+    max_completion_tokens: msgspec.Raw = _ABSENT
+    max_output_tokens: msgspec.Raw = _ABSENT
+    metadata: msgspec.Raw = _ABSENT
+    user: msgspec.Raw = _ABSENT
+    safety_identifier: msgspec.Raw = _ABSENT
+    prompt_cache_key: msgspec.Raw = _ABSENT
+    messages: msgspec.Raw = _ABSENT
+    input: msgspec.Raw = _ABSENT
+    prompt: msgspec.Raw = _ABSENT
+    contents: msgspec.Raw = _ABSENT
+    generationConfig: msgspec.Raw = _ABSENT  # noqa: N815 - Gemini's spelling
+    options: msgspec.Raw = _ABSENT
 
 
 _DECODER: Final = msgspec.json.Decoder(_Body)
@@ -143,7 +146,7 @@ def _fields(text: bytes) -> _Body | None:
 
 def _json(raw: msgspec.Raw, default: Any) -> Any:
     """The value, or the default where there is none or it does not read."""
-    if not bytes(raw):
+    if raw is _ABSENT:
         return default
     try:
         return msgspec.json.decode(raw)
@@ -163,7 +166,7 @@ def _count(raw: msgspec.Raw) -> int:
 
 def _output_max(fields: _Body) -> int:
     for raw in (fields.max_tokens, fields.max_completion_tokens, fields.max_output_tokens):
-        if limit := _count(raw):
+        if raw is not _ABSENT and (limit := _count(raw)):
             return limit
     for raw, name in ((fields.generationConfig, "maxOutputTokens"), (fields.options, "num_predict")):
         inner = _json(raw, {})
@@ -175,8 +178,9 @@ def _output_max(fields: _Body) -> int:
 
 def _sizes(text: bytes) -> tuple[int, int]:
     """Pictures, and bytes that are not base64: a picture of a megabyte is not 250,000 tokens."""
+    # Most calls hold neither; one look for what every such call must hold is a tenth of looking for them all.
+    if b"image" not in text and b"nline" not in text and b"base64" not in text:
+        return 0, len(text)
     pictures = sum(text.count(mark) for mark in _PICTURE)
-    if len(text) < 1_024:
-        return pictures, len(text)
-    blobs = [len(match[1]) for match in _BASE64.finditer(text)]
+    blobs = [len(match[1]) for match in _BASE64.finditer(text)] if len(text) > 1_024 else []
     return pictures, len(text) - sum(blobs)

@@ -40,7 +40,9 @@ async def fetch(upstream: Upstream, outgoing: Outgoing, outbox: Outbox) -> Outco
         ) as response:
             outbox.begin(response.status, for_agent(response.headers))
             async for piece in response:
-                await outbox.put(piece)
+                if not outbox.put(piece):
+                    response.pause()
+                    await outbox.room()
         outbox.end()
         return outcome_of(response.status)
     except UpstreamError as error:

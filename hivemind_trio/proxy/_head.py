@@ -26,6 +26,8 @@ class Head:
     headers: Headers
     first: dict[bytes, bytes]
     """Lower-case name -> its first value."""
+    words: dict[str, str]
+    """The same as text: HTTP's own encoding is Latin-1, and nothing in it fails to decode."""
     claimed: str | None
     """The agent that the base URL or `x-hivemind-agent` names."""
     credential: Credential | None
@@ -36,7 +38,7 @@ class Head:
         """Read an ASGI scope."""
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         prefix, path = split_prefix(raw)
-        headers: Headers = [(bytes(name), bytes(value)) for name, value in scope["headers"]]
+        headers: Headers = scope["headers"]
         first: dict[bytes, bytes] = {}
         for name, value in headers:
             first.setdefault(name.lower(), value)
@@ -49,15 +51,11 @@ class Head:
             query=query,
             headers=headers,
             first=first,
+            words={name.decode("latin-1"): value.decode("latin-1") for name, value in first.items()},
             claimed=prefix or named,
             credential=credential(first, query),
             peer=(client[0], client[1]) if client else None,
         )
-
-    @property
-    def words(self) -> dict[str, str]:
-        """The headers as text: HTTP's own encoding is Latin-1, and nothing in it fails to decode."""
-        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self.first.items()}
 
     @property
     def path_text(self) -> str:

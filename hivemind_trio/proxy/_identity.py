@@ -82,7 +82,7 @@ class Tokens:
 
     def agent(self, presented: Credential | None) -> str | None:
         """Whose token it is; None: nobody's."""
-        if presented is None:
+        if presented is None or not self._agents:
             return None
         # The key is a digest, so how long the look-up takes says nothing about a token.
         return self._agents.get(presented.digest)

@@ -45,15 +45,19 @@ class Outbox:
         self.head = status, headers
         self._stir()
 
-    async def put(self, piece: bytes) -> None:
-        """Add a piece of the body; waits where the agent is behind.
+    def put(self, piece: bytes) -> bool:
+        """Add a piece of the body; False: the agent is behind, and `room` is to be waited for."""
+        self._pieces.append(piece)
+        self._bytes += len(piece)
+        self._stir()
+        return self._bytes <= OUTBOX_BYTES_MAX
+
+    async def room(self) -> None:
+        """Wait until the agent has caught up.
 
         Raises:
             AgentStalled: It stayed behind for too long.
         """
-        self._pieces.append(piece)
-        self._bytes += len(piece)
-        self._stir()
         while self._bytes > OUTBOX_BYTES_MAX:
             self._room = trio.Event()
             with trio.move_on_after(AGENT_PATIENCE_S) as patience:

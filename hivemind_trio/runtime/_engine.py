@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 import trio
@@ -101,20 +100,10 @@ class Engine:
 
     # ---- one call ----
 
-    @contextmanager
-    def ticket(self, request: Request, caller: str, *, needs_slot: bool = True) -> Iterator[Ticket]:
-        """Put a call before the scheduler for the length of the block; see `Ticket`."""
+    def ticket(self, request: Request, caller: str, *, needs_slot: bool = True) -> Ticket:
+        """A call's place before the scheduler, from where the `with` block that it belongs in begins to where it ends."""
         self._next_id += 1
-        ticket = Ticket(CallId(self._next_id), self)
-        self._tickets[ticket.id] = ticket
-        try:
-            call = Call(id=ticket.id, request=request, caller=caller, needs_slot=needs_slot)
-            self.post(CallArrived(call))
-            yield ticket
-        finally:
-            # Awaits nothing, so that it cannot be interrupted, and runs however the block was left.
-            ticket.close()
-            self._tickets.pop(ticket.id, None)
+        return Ticket(Call(id=CallId(self._next_id), request=request, caller=caller, needs_slot=needs_slot), self)
 
     def post(self, event: Event) -> None:
         """Tell the scheduler what happened, and carry out what it answers."""
@@ -189,6 +178,15 @@ class Engine:
             self._timer.deadline = deadline
 
     # ---- the ticket's side ----
+
+    def arrived(self, ticket: Ticket, call: Call) -> None:
+        """A call is there."""
+        self._tickets[call.id] = ticket
+        self.post(CallArrived(call))
+
+    def left(self, ticket: Ticket) -> None:
+        """Nobody waits for what becomes of a call."""
+        self._tickets.pop(ticket.id, None)
 
     def begin(self, provider: str, job: Job) -> None:
         """Run an attempt in the provider's nursery."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Self, final
 
 import attrs
 import trio
 
-from hivemind_trio.core import CallId, Grant, Outcome, Refuse
+from hivemind_trio.core import Call, CallId, Grant, Outcome, Refuse
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -42,12 +42,29 @@ class Ticket:
     with at once, a running attempt's as soon as its cancellation has come through.
     """
 
-    id: CallId
+    _call: Call
     _engine: Engine
     _state: _State = attrs.field(init=False, default=_State.WAITING)
     _answer: Grant | Refuse | None = attrs.field(init=False, default=None)
     _answered: trio.Event | None = attrs.field(init=False, default=None)
     _scope: trio.CancelScope | None = attrs.field(init=False, default=None)
+
+    @property
+    def id(self) -> CallId:
+        """The call's."""
+        return self._call.id
+
+    def __enter__(self) -> Self:
+        try:
+            self._engine.arrived(self, self._call)
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Awaits nothing, so that it cannot be interrupted, and runs however the block was left.
+        self._close()
 
     async def granted(self) -> Grant:
         """Wait until the call may go upstream. Returns at once, with a checkpoint, where nothing is in its way.
@@ -100,8 +117,7 @@ class Ticket:
         if self._answered is not None:
             self._answered.set()
 
-    def close(self) -> None:
-        """The engine's side: the block was left."""
+    def _close(self) -> None:
         match self._state:
             case _State.WAITING:
                 self._state = _State.OVER
@@ -115,3 +131,4 @@ class Ticket:
                 self._scope.cancel()
             case _State.OVER:
                 pass
+        self._engine.left(self)

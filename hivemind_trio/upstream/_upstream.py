@@ -35,20 +35,24 @@ class UpstreamResponse:
         """What came behind a chunked body, once it has been read to its end. Empty over the stock transport."""
         return self._exchange.trailers
 
+    def pause(self) -> None:
+        """The caller will be a while over this piece: until it asks for the next, only `total` runs.
+
+        A slow agent is not an idle provider.
+        """
+        self._attempt.handling()
+
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
         """The next piece as soon as it has come: transfer-coding undone, content-encoding not."""
-        waits = not self._exchange.at_hand
-        if waits:
+        if not self._exchange.at_hand:
             self._attempt.reading()
         try:
             piece = await self._exchange.receive()
         except FOREIGN as exc:
             raise translate(exc, Stage.HEADED) from exc
-        if waits:
-            self._attempt.handling()
         if not piece:
             raise StopAsyncIteration
         return piece
@@ -79,7 +83,8 @@ class Upstream:
             target: Path and query as the provider shall see them, not a byte changed.
             headers: End-to-end headers only. `Host` and `Content-Length` are set here.
             timeouts: `connect` until there is a connection, `first-byte` from then until the response's head,
-                `idle` for each wait between pieces, `total` for all of it and what the caller does within the context.
+                `idle` from one piece to the next unless the caller says `pause`, `total` for all of it and what the
+                caller does within the context.
                 Without them the caller sees to it that it ends.
 
         Raises:

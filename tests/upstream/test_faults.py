@@ -187,7 +187,9 @@ async def test_a_provider_that_falls_silent(upstream: Upstream, autojump_clock: 
             await call(upstream, server.base)
 
         assert (caught.value.kind, caught.value.sent) == (kind, True)
-        assert after_s <= trio.current_time() < after_s + 1
+        # Silence between pieces is noticed within nine eighths of the time given.
+        latest_s = after_s * 9 / 8 if kind is K.IDLE else after_s
+        assert after_s <= trio.current_time() < latest_s + 1
 
 
 def drip(seconds: float) -> Script:
@@ -229,6 +231,7 @@ async def test_a_slow_caller_is_not_an_idle_provider(upstream: Upstream, autojum
     ):
         await trio.sleep(100)
         async for _ in response:
+            response.pause()
             await trio.sleep(100)
 
 
