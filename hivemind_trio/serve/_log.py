@@ -16,8 +16,10 @@ QUIET_S: Final = 60.0
 def make_log(stream: TextIO, *, json: bool, color: bool) -> structlog.typing.FilteringBoundLogger:
     """A logger that writes one line per event to `stream`: for people, or with `json` one object a line."""
     renderer: structlog.typing.Processor
+    order: list[structlog.typing.Processor] = []
     if json:
         renderer = structlog.processors.JSONRenderer()
+        order.append(_event_first)
     else:
         renderer = structlog.dev.ConsoleRenderer(colors=color, pad_event_to=0, sort_keys=False)
     log: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
@@ -26,10 +28,16 @@ def make_log(stream: TextIO, *, json: bool, color: bool) -> structlog.typing.Fil
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *order,
             renderer,
         ],
     )
     return log
+
+
+def _event_first(_logger: Any, _method: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """When, how bad and what before the details: a line of JSON is read by people too."""
+    return {name: fields.pop(name) for name in ("timestamp", "level", "event")} | dict(fields)
 
 
 @final

@@ -15,12 +15,12 @@ import trio
 
 from hivemind_trio.listen import bind
 from hivemind_trio.machine import DiskFiles
-from hivemind_trio.policy import Files, MemoryFiles, Program, is_loopback, parse_address, render
+from hivemind_trio.policy import Files, MemoryFiles, Program, Source, is_loopback, parse_address, render
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.runtime import Reloader
 from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
 
-from ._found import Found, from_environment, ollama, policy_text
+from ._found import Found, from_environment, ollama, ollama_base, policy_text
 from ._house import House, open_house
 from ._load import Loaded, load
 from ._log import Notices, make_log
@@ -63,7 +63,8 @@ async def _serve(options: Options) -> int:
         found = await _find(Upstream(transport))
         if not found:
             return _refuse(
-                "no provider found: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, start Ollama, "
+                "no provider found: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, start Ollama "
+                f"(nothing answers at {ollama_base(os.environ.get('OLLAMA_HOST', ''))}), "
                 "or write a policy and pass it with --policy"
             )
         if options.print_policy:
@@ -88,7 +89,7 @@ async def _serve(options: Options) -> int:
     try:
         sockets = bind(*address)
     except OSError as error:
-        return _refuse(str(error))
+        return _refuse(error.strerror or str(error))  # `str` would put the number first
 
     log = make_log(sys.stderr, json=options.log_json, color=options.color)
     notices = Notices(log)
@@ -184,6 +185,10 @@ def _raise_file_limit() -> None:
             return  # then it stays as it is, and the listener's own bound holds
 
 
+def _line(source: Source, offset: int) -> str:
+    return f"{source.name}:{source.text.count(chr(10), 0, offset) + 1}"
+
+
 @final
 @attrs.define(eq=False)
 class _Watcher:
@@ -200,9 +205,9 @@ class _Watcher:
         if self._options.policy is None:
             providers = {one.provider for one in found}
             if "anthropic" in providers:
-                self._log.info("for Claude Code", paste=f"export ANTHROPIC_BASE_URL={house.url}")
+                self._say_paste("for Claude Code", f"export ANTHROPIC_BASE_URL={house.url}")
             if "openai" in providers or "ollama" in providers:
-                self._log.info("for Codex", paste=f"export OPENAI_BASE_URL={house.url}/v1")
+                self._say_paste("for Codex", f"export OPENAI_BASE_URL={house.url}/v1")
 
     def take(self, house: House, new: Loaded, listen_overridden: bool) -> None:
         """A good policy: run on it, unless it needs what a running process cannot change."""
@@ -250,6 +255,13 @@ class _Watcher:
         elif record.status == 429 or record.status >= 500:
             self._notices.say("provider refuses", about, status=record.status)
 
+    def _say_paste(self, whom: str, line: str) -> None:
+        if self._options.log_json:
+            self._log.info(whom, paste=line)
+        else:
+            # On a line of its own, without a time before it or quotes around it: so it can be pasted.
+            sys.stderr.write(f"{whom}, paste into its shell:\n  {line}\n")
+
     def _say_policy(self, event: str, loaded: Loaded, **fields: str) -> None:
         program = loaded.program
         self._log.info(
@@ -266,4 +278,4 @@ class _Watcher:
             self._log.warning("known, and not yet in force", code="HM190", settings=names)
         for one in loaded.diagnostics:
             if one.severity.value == "warning" and one.code != "HM190":
-                self._log.warning(one.message, code=one.code)
+                self._log.warning(one.message, code=one.code, at=_line(loaded.sources[one.span.source], one.span.start))
