@@ -13,7 +13,14 @@ from hivemind_trio.core import Grant
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import Api, Reason
 from hivemind_trio.policy import Provider
-from hivemind_trio.providers import CREDENTIAL_HEADERS, Recognised, credential_header, error_event, recognise
+from hivemind_trio.providers import (
+    CREDENTIAL_HEADERS,
+    Recognised,
+    credential_header,
+    endpoint,
+    error_event,
+    recognise,
+)
 from hivemind_trio.runtime import Engine, Rejected
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 
@@ -71,11 +78,12 @@ class Exchange:
             body = await self._read(receive)
         except BodyTooLarge:
             limit = self.rules.program.server.max_body
+            self.asked = Recognised(apis=endpoint(self.head.path_text, self.head.words).apis, generates=False)
             await self._refuse(Reason.BODY_TOO_LARGE, f"the body is over {limit:,} bytes (`server {{ max-body }}`)")
             return
         words = self.head.words
         self.asked = recognise(self.head.method, self.head.path_text, words, body)
-        token_agent = self.rules.tokens.agent(self.head.credential)
+        token_agent = self.rules.tokens.agent(self.head.headers, self.head.query)
         self.caller = caller(words, self.head.claimed, self.asked.user, self.head.credential, self.head.peer)
         request = self.rules.request(self.head, self.asked, token_agent)
         with self.engine.ticket(request, self.caller, needs_slot=self.asked.generates) as ticket:
@@ -181,10 +189,8 @@ class Exchange:
 
     async def _break_off(self, headers: Headers, tail: bytes) -> None:
         """The answer has begun and will not be finished: say so in its dialect, and never end it cleanly."""
-        types = {
-            name.lower(): value for name, value in headers if name.lower() in (b"content-type", b"content-encoding")
-        }
-        content_type = types.get(b"content-type", b"").decode("latin-1").lower()
+        said = {name.lower(): value for name, value in headers}
+        content_type = said.get(b"content-type", b"").decode("latin-1").lower()
         mid_line = bool(tail) and not tail.endswith(
             b"\n" if content_type.startswith("application/x-ndjson") else b"\n\n"
         )
@@ -195,7 +201,8 @@ class Exchange:
         event = error_event(
             api, self.head.path_text, content_type, message, str(Reason.UPSTREAM_BROKE), mid_line=mid_line
         )
-        if event and types.get(b"content-encoding", b"identity") == b"identity":
+        # In a compressed body it would be noise, and within a stated length it could make the answer look whole.
+        if event and said.get(b"content-encoding", b"identity") == b"identity" and b"content-length" not in said:
             await self.send({"type": "http.response.body", "body": event, "more_body": True})
         self.abort()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, final
 from urllib.parse import unquote_to_bytes
 
@@ -13,6 +13,8 @@ import attrs
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program
 from hivemind_trio.providers import CREDENTIAL_HEADERS
+
+from ._headers import Headers
 
 _PREFIX: Final = re.compile(rb"/@([A-Za-z0-9._~-]{1,64})(?=/|$)")
 
@@ -49,18 +51,22 @@ class Credential:
 
 def credential(headers: Mapping[bytes, bytes], query: bytes) -> Credential | None:
     """The first credential of a request, in any of the places where SDKs put one; None without any."""
-    for name in CREDENTIAL_HEADERS:
-        value = headers.get(name)
-        if value:
-            if name == b"authorization":
-                scheme, _, rest = value.partition(b" ")
-                value = rest.strip() if scheme.lower() == b"bearer" else value
-            return Credential(value)
+    return next(_presented([(name, headers[name]) for name in CREDENTIAL_HEADERS if name in headers], query), None)
+
+
+def _presented(headers: Iterable[tuple[bytes, bytes]], query: bytes) -> Iterator[Credential]:
+    for name, value in headers:
+        lower = name.lower()
+        if lower not in CREDENTIAL_HEADERS or not value:
+            continue
+        if lower == b"authorization":
+            scheme, _, rest = value.partition(b" ")
+            value = rest.strip() if scheme.lower() == b"bearer" else value
+        yield Credential(value)
     for part in query.split(b"&"):
         name, _, value = part.partition(b"=")
         if name == b"key" and value:
-            return Credential(unquote_to_bytes(value))
-    return None
+            yield Credential(unquote_to_bytes(value))
 
 
 def without_key(query: bytes) -> bytes:
@@ -80,12 +86,16 @@ class Tokens:
                 if secrets.get(ref):
                     self._agents[Credential(secrets[ref].encode()).digest] = agent.name
 
-    def agent(self, presented: Credential | None) -> str | None:
-        """Whose token it is; None: nobody's."""
-        if presented is None or not self._agents:
+    def agent(self, headers: Headers, query: bytes) -> str | None:
+        """Whose token is among all the credentials that a request presents; None: nobody's.
+
+        All, and not the first alone: one that is overlooked would go upstream.
+        """
+        if not self._agents:
             return None
         # The key is a digest, so how long the look-up takes says nothing about a token.
-        return self._agents.get(presented.digest)
+        names = (self._agents.get(one.digest) for one in _presented(headers, query))
+        return next((name for name in names if name is not None), None)
 
 
 def caller(

@@ -40,24 +40,10 @@ PATHS = (
     "/v1/new",
     "/",
 )
-FIELDS = [
-    "model",
-    "stream",
-    "tools",
-    "max_tokens",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "metadata",
-    "user",
-    "safety_identifier",
-    "prompt_cache_key",
-    "messages",
-    "input",
-    "prompt",
-    "contents",
-    "generationConfig",
-    "options",
-]
+FIELDS = (
+    *("model", "stream", "tools", "metadata", "user", "safety_identifier", "prompt_cache_key", "generationConfig"),
+    *("max_tokens", "max_completion_tokens", "max_output_tokens", "messages", "input", "prompt", "contents", "options"),
+)
 
 
 def ask(body: object, path: str = "/v1/messages", **headers: str) -> Recognised:
@@ -211,7 +197,7 @@ json_values = st.recursive(
     max_leaves=8,
 )
 objects = st.dictionaries(
-    st.sampled_from([*FIELDS, "x"]),
+    st.sampled_from((*FIELDS, "x")),
     json_values
     | st.fixed_dictionaries({"user_id": json_values, "maxOutputTokens": json_values, "num_predict": json_values}),
     max_size=8,
