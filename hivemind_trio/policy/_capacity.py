@@ -22,7 +22,7 @@ REFERENCED: Final = {
     "retry": "a provider or a rule",
     "team": "an agent",
     "lane": "a rule or an agent",
-    "let": "anything",
+    "let": "a condition or a setting",
 }
 """Kinds that exist to be named elsewhere, and where."""
 
@@ -45,7 +45,7 @@ def check_together(declarations: Declarations, conditions: Mapping[str, Mapping[
 def _required(declarations: Declarations, report: Report) -> None:
     for declared in declarations.of("provider").values():
         if provider_api(declarations, declared) is None:
-            if "api" in declared.unread:
+            if "api" in declared.unread or _orphan(declared):
                 continue
             hint = "add `api anthropic` or what it speaks; a provider named `anthropic` or `openai` needs none"
             report.add("HM106", f"provider `{declared.name}` has no `api`", declared.name_span, help=hint)
@@ -69,6 +69,16 @@ def _required(declarations: Declarations, report: Report) -> None:
         if {"allow", "deny"} <= set(declared.settings):
             second = declared.settings["deny"][0].item.head.span
             report.add("HM105", "`allow` and `deny` are one setting", second, help="keep one of them")
+
+
+def _orphan(declared: Declared) -> bool:
+    """Whether it, or what it extends, extends what there is not: what it would have inherited is not known."""
+    link: Declared | None = declared
+    while link is not None:
+        if link.extends is not None and link.parent is None:
+            return True
+        link = link.parent
+    return False
 
 
 def _ambiguous_globs(declarations: Declarations, report: Report) -> None:

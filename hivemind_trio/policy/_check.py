@@ -67,7 +67,13 @@ def check(path: str, files: Files) -> Checked:
     pending = _pending(declarations)
 
     broken = bool(closure.diagnostics)
-    found = [one for one in report.found if not (broken and one.code in FOLLOW_UPS)]
+    circular = declarations.let_spans.keys() - declarations.lets.keys()
+    found = [
+        one
+        for one in report.found
+        if not (broken and one.code in FOLLOW_UPS)
+        and not (one.code in ("HM201", "HM211", "HM212", "HM213") and report.text(one.span) in circular)
+    ]
     diagnostics = suppressed((*closure.diagnostics, *found), closure)
     program: Program | None = None
     if not any(one.severity is Severity.ERROR for one in diagnostics):

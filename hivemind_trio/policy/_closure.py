@@ -194,6 +194,7 @@ def _decoded(content: bytes) -> tuple[str, str]:
 def suppressed(diagnostics: tuple[Diagnostic, ...], closure: Closure) -> tuple[Diagnostic, ...]:
     """Without what an `allow` expects; an allow that nothing came of is HM904. Errors cannot be allowed away."""
     used: set[int] = set()
+    refused: set[int] = set()
     kept: list[Diagnostic] = []
     for diagnostic in diagnostics:
         source = closure.sources[diagnostic.span.source]
@@ -206,6 +207,7 @@ def suppressed(diagnostics: tuple[Diagnostic, ...], closure: Closure) -> tuple[D
         if hits and diagnostic.severity is not Severity.ERROR:
             used.update(hits)
         else:
+            refused.update(hits)
             kept.append(diagnostic)
     for number, allow in enumerate(closure.allows):
         if number not in used:
@@ -213,7 +215,11 @@ def suppressed(diagnostics: tuple[Diagnostic, ...], closure: Closure) -> tuple[D
                 Diagnostic(
                     code="HM904",
                     severity=Severity.WARNING,
-                    message=f"nothing here is {allow.code}",
+                    message=(
+                        f"`{allow.code}` is an error, and errors cannot be allowed"
+                        if number in refused
+                        else f"nothing here is `{allow.code}`"
+                    ),
                     span=allow.span,
                     help="delete the comment",
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, final
 
@@ -33,6 +34,9 @@ from ._values import Reader, Unreadable
 
 RESERVED: Final = {"agent": ("unknown",), "team": ("none",)}
 """Names that have a meaning of their own: a caller that is nobody, and no team."""
+
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+"""What needs no quotes as a name."""
 
 FIELD_NAMES: Final = frozenset(
     {"agent", "team", "provider", "model", "path", "method", "stream", "tools", "images", "hour", "weekday", "cost"}
@@ -199,11 +203,15 @@ class _Declarer:
             self.report.add("HM111", f"`{name}` is no name for {_an(kind)} {kind}: it has a meaning", span)
             return
         names = self.all.reader.names.setdefault(kind, [])
-        known = next((seen for seen, _, other, _ in self.items if (seen.head.text, other) == (kind, name)), None)
-        if known is not None and kind != "test":
-            what = f"{kind} `{name}`" if name else f"`{kind}`"
+        same = [
+            place
+            for seen, _, other, place in self.items
+            if seen.head.text == kind and (other == name or declaration.singular)
+        ]
+        if same and kind != "test":
+            what = f"{kind} `{name}`" if name and not declaration.singular else f"`{kind}`"
             code = "HM113" if kind == "model" else "HM104"
-            self.report.add(code, f"{what} is declared twice", span, labels=(Label(known.head.span, "first here"),))
+            self.report.add(code, f"{what} is declared twice", span, labels=(Label(same[0], "first here"),))
             return
         names.append(name)
         self.items.append((item, declaration, name, span))
@@ -229,8 +237,19 @@ class _Declarer:
             Naming.TEXT: f'{kind} "..." {{ ... }}',
             Naming.WORD: f"{kind} {'|'.join(declaration.words)} {{ ... }}",
         }
-        span = first.span if first is not None else item.head.span
-        self.report.add("HM112", f"`{kind}` wants a name here", span, help=f"write `{wants[declaration.naming]}`")
+        quoted = declaration.naming in (Naming.GLOB, Naming.TEXT)
+        span, help_, put = item.head.span, f"write `{wants[declaration.naming]}`", None
+        if isinstance(first, (Name, String)):
+            span = first.span
+            if quoted and isinstance(first, Name):
+                put = f'"{first.text}"'
+            elif isinstance(first, String) and _WORD.fullmatch(first.value):
+                put = first.value
+            help_ = f"write `{put}`" if put is not None else help_
+        elif first is not None:
+            span = first.span
+        what = "a quoted text" if quoted else "a name without quotes" if isinstance(first, String) else "a name"
+        self.report.add("HM112", f"`{kind}` wants {what} here", span, help=help_, replacement=put)
         return None
 
     def _check_preamble(self, item: Item, kind: str) -> None:
@@ -251,9 +270,11 @@ class _Declarer:
             self.report.unknown("HM101", "no declaration", head.text, head.span, list(DECLARATIONS))
 
     def _check_lets(self) -> None:
+        reported: set[str] = set()
         for name in list(self.all.lets):
             circle = self._circle(name)
-            if circle:
+            if circle and not reported & set(circle):
+                reported.update(circle)
                 shown = " -> ".join(circle)
                 self.report.add("HM110", f"`{name}` is defined through itself", self.all.let_spans[name], note=shown)
         for name in [name for name in self.all.lets if self._circle(name)]:
@@ -433,7 +454,9 @@ class _Declarer:
                     self.report.unknown("HM112", f"`{owner}` has no option", word.text, word.span, list(slots))
                 else:
                     self.report.add("HM112", f"`{owner}` takes nothing more", word.span)
-                if values and not isinstance(values[0], Name):
+                if not slots:
+                    break  # whatever follows is of the same mistake
+                if values and not (isinstance(values[0], Name) and values[0].text in slots):
                     values.pop(0)
                 continue
             if word.text in read:

@@ -12,6 +12,7 @@ from ._ast import And, Clock, Compare, Contains, Expr, ListValue, Name, Not, Or,
 from ._diagnostic import Severity
 from ._globs import is_glob
 from ._report import Report
+from ._suggest import suggestion
 from ._units import UnitError, count, duration_ns, money_microusd, ratio
 
 
@@ -235,7 +236,9 @@ class Typer:
         globs = []
         for item in self._items(right):
             if not isinstance(item, String):
-                self.report.add("HM212", "`~` takes a quoted glob, or a list of them", item.span)
+                self.report.add(
+                    "HM212", "`~` takes a quoted glob, or a list of them", item.span, help=self._meant(item)
+                )
                 raise _Wrong
             globs.append(item.value)
         if globs and not any(is_glob(glob) for glob in globs):
@@ -276,8 +279,13 @@ class Typer:
         for item in self._items(right):
             if isinstance(item, RangeValue):
                 ranges.append(self._range(field, item))
-            else:
-                values.append(self._literal(field, item))
+                continue
+            value = self._literal(field, item)
+            if field.kind is Kind.TEXT and is_glob(str(value)):
+                self.report.warn(
+                    "HM215", "`in` compares letter for letter", item.span, help=f"for a glob write `{field.name} ~ ...`"
+                )
+            values.append(value)
         return Member(field.name, tuple(values), tuple(ranges))
 
     def _range(self, field: Field, item: RangeValue) -> tuple[int, int]:
@@ -318,9 +326,7 @@ class Typer:
             case Kind.TEXT, String(value=value):
                 return value
             case Kind.TEXT, Name(text=text, span=span):
-                self.report.add(
-                    "HM212", f"`{field.name}` is text", span, help=f'write `"{text}"`', replacement=f'"{text}"'
-                )
+                self.report.add("HM212", f"`{field.name}` is text", span, help=self._meant(expr))
                 raise _Wrong
             case Kind.ENUM, Name(text=text, span=span):
                 if text not in field.choices:
@@ -370,11 +376,22 @@ class Typer:
             self.report.add("HM212", "a field stands on the left", expr.span, help='`model == "..."`')
             raise _Wrong
         field = self.fields.get(expr.text) or _open_field(expr.text) or self.dynamic(expr.text)
+        if field is None and expr.text in ("agent", "team", "provider"):
+            help_ = "ask for what the call brings: `header.NAME`, `path`, `model`"
+            self.report.add("HM213", f"`{expr.text}` is not known here yet", expr.span, help=help_)
+            raise _Wrong
         if field is None:
             known = [*self.fields, "header.NAME", "meta.NAME"]
             self.report.unknown("HM213", "no field", expr.text, expr.span, known)
             raise _Wrong
         return field
+
+    def _meant(self, expr: Expr) -> str:
+        """What a word was meant to be where a text is wanted."""
+        if not isinstance(expr, Name):
+            return ""
+        meant = suggestion(expr.text, self.lets)
+        return f"did you mean `{meant}`?" if meant is not None else f'write `"{expr.text}"`'
 
     def _text(self, expr: Expr) -> str:
         return self.report.sources[expr.span.source].text[expr.span.start : expr.span.end]

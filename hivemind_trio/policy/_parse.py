@@ -158,6 +158,13 @@ class _Driver:
                 self._check_escapes(lexeme)
             if lexeme.type == "_NL":
                 return index + 1  # the machine stands behind a separator, or a brace, already
+            if lexeme.type == "BADSTRING" and lexeme.text.rstrip().endswith("{"):
+                # The text took the block's beginning with it; what is in the block is not to blame.
+                last = Span(lexeme.span.source, lexeme.span.end - 1, lexeme.span.end)
+                self._feed(machine, Lexeme("NAME", BROKEN, last))
+                self._feed(machine, Lexeme("LBRACE", "{", last))
+                index += 1
+                return index + 1 if index < len(sequence) and sequence[index].type == "_NL" else index
             if lexeme.type == "RBRACE":
                 return index
             if lexeme.type == "LBRACE":
@@ -189,15 +196,18 @@ class _Driver:
             message = "this text is never closed"
             self._report("HM002", message, lexeme.span, help='add `"` before the end of the line')
         elif lexeme.type == "ERROR" or _joined(lexeme, following) in _FOREIGN:
-            self._foreign(lexeme, following)
+            self._foreign(previous, lexeme, following)
+        elif lexeme.type in ("RSQB", "RPAR") and not self._inside_brackets():
+            opener_ = "[" if lexeme.type == "RSQB" else "("
+            message = f"`{lexeme.text}` without a `{opener_}` before it"
+            self._report("HM005", message, lexeme.span, help="delete it", replacement="")
         elif (opener := self._unclosed(lexeme)) is not None:
             label = Label(opener.span, f"this `{opener.text}` is still open")
-            note = f"expected `,` or `{_CLOSER[opener.type]}`"
+            closer = f"`{_CLOSER[opener.type]}`"
+            note = f"expected `,` or {closer}" if opener.type == "LSQB" else f"expected {closer}"
             self._report("HM004", f"unexpected {_shown(lexeme)}", lexeme.span, note=note, labels=(label,))
-        elif lexeme.type == "EQUAL" and following is not None:
-            names = previous.text if previous is not None else "NAME"
-            text = f"`=` is for `let`; a setting is written `{names} {following.text}`, a comparison with `==`"
-            self._report("HM003", "unexpected `=`", lexeme.span, note=text)
+        elif (lexeme.type == "EQUAL" or lexeme.text == "==") and previous is not None and following is not None:
+            self._equals(previous, lexeme, following, asked=_asked(sequence, index))
         elif lexeme.type == "CMP" and _comparing(sequence, index):
             text = f"join two comparisons with `and`: `a {lexeme.text} b and b {lexeme.text} c`"
             self._report("HM003", "a comparison cannot be chained", lexeme.span, help=text)
@@ -212,7 +222,17 @@ class _Driver:
             note = f"expected {_listed(expected)}"
         self._report("HM003", f"unexpected {_shown(lexeme)}", lexeme.span, note=note)
 
-    def _foreign(self, lexeme: Lexeme, following: Lexeme | None) -> None:
+    def _equals(self, previous: Lexeme, lexeme: Lexeme, following: Lexeme, *, asked: bool) -> None:
+        """`=` in a condition, or either sign in a setting."""
+        instead = f"{previous.text} == {following.text}" if asked else f"{previous.text} {following.text}"
+        note = "`=` is for `let`" if lexeme.type == "EQUAL" else ""
+        help_, put = f"write `{instead}`", "==" if asked else ""
+        self._report("HM003", f"unexpected `{lexeme.text}`", lexeme.span, note=note, help=help_, replacement=put)
+
+    def _inside_brackets(self) -> bool:
+        return bool(self._open) and self._open[-1].type != "LBRACE"
+
+    def _foreign(self, previous: Lexeme | None, lexeme: Lexeme, following: Lexeme | None) -> None:
         span, text = lexeme.span, lexeme.text
         if following is not None and _joined(lexeme, following) in _FOREIGN:
             span, text = span.to(following.span), text + following.text
@@ -220,16 +240,18 @@ class _Driver:
         message = f"`{text}` is not in the language"
         if instead is not None:
             self._report("HM001", message, span, help=f"write `{instead}`", replacement=instead)
-        elif text == ":":
-            self._report("HM001", message, span, help="a setting and its value stand side by side: `queue 100`")
+        elif text == ":" and previous is not None and previous.type == "NAME":
+            value = following.text if following is not None and following.type in ("NAME", "QTY", "STRING") else "..."
+            self._report("HM001", message, span, help=f"write `{previous.text} {value}`", replacement="")
         elif text == "*":
-            self._report("HM001", message, span, help='a glob is a quoted text: `"claude-*"`')
+            glob = _joined(previous, lexeme) if previous is not None and previous.type == "NAME" else ""
+            self._report("HM001", message, span, help=f'a glob is a quoted text: `"{glob or "claude-*"}"`')
         else:
             self._report("HM001", message, span)
 
     def _unclosed(self, lexeme: Lexeme) -> Lexeme | None:
         """The bracket that this lexeme cannot be inside of."""
-        if not self._open or self._open[-1].type == "LBRACE":
+        if not self._inside_brackets():
             return None
         if lexeme.type in ("LBRACE", "RBRACE", "LET", "EXPECT", "_NL", "$END", "NAME", "RPAR", "RSQB", "EQUAL"):
             return self._open[-1]
@@ -305,6 +327,16 @@ def _joined(lexeme: Lexeme, following: Lexeme | None) -> str:
     if following is None or following.span.start != lexeme.span.end:
         return ""
     return lexeme.text + following.text
+
+
+def _asked(sequence: Sequence[Lexeme], index: int) -> bool:
+    """Whether the statement has come to its condition."""
+    for lexeme in reversed(sequence[:index]):
+        if lexeme.type in ("WHEN", "EXPECT"):
+            return True
+        if lexeme.type in ("LBRACE", "RBRACE", "_NL"):
+            return False
+    return False
 
 
 def _comparing(sequence: Sequence[Lexeme], index: int) -> bool:

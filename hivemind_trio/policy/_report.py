@@ -67,6 +67,10 @@ class Report:
         self.add(code, f"{what} `{word}`", span, help=help_, replacement=meant)
         return meant
 
+    def text(self, span: Span) -> str:
+        """What stands there."""
+        return self.sources[span.source].text[span.start : span.end]
+
     def at(self, span: Span) -> str:
         """`team.hmp:24`."""
         source = self.sources[span.source]

@@ -140,7 +140,10 @@ def money_microusd(text: str) -> int:
 def window_ns(text: str, *, quantity: bool) -> int:
     """What follows the `/` of a rate: `min`, or a duration such as `10m`."""
     if quantity:
-        return duration_ns(text)
+        window = duration_ns(text)
+        if window == 0:
+            raise UnitError("HM205", f"`{text}` is no time", help="write a window such as `10m`")
+        return window
     if text in WINDOWS:
         return WINDOWS[text]
     meant = _WINDOW_SLIPS.get(text)

@@ -15,6 +15,7 @@ from hivemind_trio.model import SecretRef, SecretSource
 from ._ast import CallValue, ListValue, Name, Quantity, RangeValue, Rate, Span, String, Value
 from ._report import Report
 from ._schema import FAILURES, Slot, Type
+from ._secrets import find_keys
 from ._suggest import one_of
 from ._units import (
     UnitError,
@@ -191,13 +192,14 @@ class Reader:
 
     def _secret(self, value: Value, slot: Slot) -> SecretRef:
         match value:
-            case String():
-                self.report.add(
-                    "HM208",
-                    "a secret is not written into a policy",
-                    value.span,
-                    help='write `env(NAME)` or `file("path")`',
-                )
+            case String(value=text):
+                if not any(find_keys(text)):  # which is reported wherever it stands
+                    self.report.add(
+                        "HM208",
+                        "a secret is not written into a policy",
+                        value.span,
+                        help='write `env(NAME)` or `file("path")`',
+                    )
                 raise Unreadable
             case CallValue(name=Name(text="env"), args=(Name(text=name),)) if "." not in name:
                 ref = SecretRef(SecretSource.ENV, name)
@@ -205,7 +207,8 @@ class Reader:
                 ref = SecretRef(SecretSource.FILE, path if path.startswith("/") else self.folder(value.span) + path)
             case CallValue(name=Name(text=("env" | "file") as word)):
                 shape = "env(NAME)" if word == "env" else 'file("path")'
-                self.report.add("HM112", f"`{word}` takes one argument", value.span, help=f"write `{shape}`")
+                what = "the name of one variable" if word == "env" else "one quoted path"
+                self.report.add("HM112", f"`{word}` takes {what}", value.span, help=f"write `{shape}`")
                 raise Unreadable
             case CallValue(name=Name(text=word, span=span)):
                 self.report.unknown("HM112", "no function", word, span, ["env", "file"])

@@ -1,0 +1,120 @@
+"""The cases under `diagnostics/`, and how they are written anew: `python -m tests.policy.regenerate`.
+
+A case is `HMxxx_what.hmp`, or a folder of that name whose first file is `team.hmp`; beside it stands `HMxxx_what.txt`,
+what a user is shown. What no text file can hold, bytes that are no text and secrets that a machine lacks, is in the
+tables below. Read the difference before it is committed: the point of these files is that somebody did.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import attrs
+
+from hivemind_trio.model import SecretRef
+from hivemind_trio.policy import Checked, MemoryFiles, SecretState, check, check_secrets, render
+
+FOLDER = Path(__file__).parent / "diagnostics"
+
+BYTES: Mapping[str, bytes | None] = {
+    "HM007_missing": None,
+    "HM007_byte_order_mark": b"\xef\xbb\xbfprovider anthropic { }\n",
+    "HM007_nul": b"provider anthropic {\0}\n",
+    "HM007_not_utf8": b'rule no { deny "caf\xe9" }\nprovider anthropic { }\n',
+    "HM007_too_large": b"# " + b"-" * (4 << 20) + b"\n",
+}
+"""What `team.hmp` holds; None: there is no such file."""
+
+SECRETS: Mapping[str, tuple[str, SecretState]] = {
+    "HM209_env": ("provider anthropic { key env(ANTHROPIC_API_KEY) }\n", SecretState.UNSET),
+    "HM209_file": ('provider anthropic { key file("keys/anthropic") }\n', SecretState.UNSET),
+    "HM209_unreadable": (
+        'agent ci { token file("/run/secrets/ci") }\nprovider anthropic { }\n',
+        SecretState.UNREADABLE,
+    ),
+    "HM605_exposed": ('provider anthropic { key file("keys/anthropic") }\n', SecretState.EXPOSED),
+}
+"""A policy, and what a machine says of its secret."""
+
+
+@attrs.frozen
+class Case:
+    """One golden file and what it is made from."""
+
+    name: str
+    make: Callable[[], Checked]
+
+    @property
+    def code(self) -> str:
+        """What the case is there for."""
+        return self.name[:5]
+
+    @property
+    def golden(self) -> Path:
+        """What a user is shown."""
+        return FOLDER / f"{self.name}.txt"
+
+
+def cases() -> list[Case]:
+    """All of them, in order."""
+    found = [Case(path.stem, _of_file(path)) for path in FOLDER.glob("*.hmp")]
+    found += [Case(path.name, _of_folder(path)) for path in FOLDER.iterdir() if path.is_dir()]
+    found += [Case(name, _of_bytes(content)) for name, content in BYTES.items()]
+    found += [Case(name, _of_secret(text, state)) for name, (text, state) in SECRETS.items()]
+    return sorted(found, key=lambda case: case.name)
+
+
+def shown(checked: Checked) -> str:
+    """The golden text."""
+    return render([checked], "text")
+
+
+def _of_file(path: Path) -> Callable[[], Checked]:
+    return lambda: check(path.name, MemoryFiles({path.name: path.read_bytes()}))
+
+
+def _of_folder(path: Path) -> Callable[[], Checked]:
+    def make() -> Checked:
+        texts = {file.relative_to(path).as_posix(): file.read_bytes() for file in path.rglob("*.hmp")}
+        return check("team.hmp", MemoryFiles(texts))
+
+    return make
+
+
+def _of_bytes(content: bytes | None) -> Callable[[], Checked]:
+    return lambda: check("team.hmp", MemoryFiles({} if content is None else {"team.hmp": content}))
+
+
+def _of_secret(text: str, state: SecretState) -> Callable[[], Checked]:
+    def make() -> Checked:
+        def probe(_: SecretRef) -> SecretState:
+            return state
+
+        checked = check("team.hmp", MemoryFiles({"team.hmp": text}))
+        return attrs.evolve(checked, diagnostics=check_secrets(checked, probe))
+
+    return make
+
+
+def main() -> None:
+    """Write every golden file, unless a case no longer gives the code of its name."""
+    every = cases()
+    made = {case: case.make() for case in every}
+    lost = [case.name for case, checked in made.items() if case.code not in {one.code for one in checked.diagnostics}]
+    if lost:
+        sys.exit(f"nothing written; these no longer give the code of their name: {', '.join(lost)}")
+    for stale in set(FOLDER.glob("*.txt")) - {case.golden for case in every}:
+        stale.unlink()
+    changed = 0
+    for case, checked in made.items():
+        text = shown(checked)
+        if not case.golden.exists() or case.golden.read_text(encoding="utf-8") != text:
+            case.golden.write_text(text, encoding="utf-8")
+            changed += 1
+    print(f"{len(every)} cases, {changed} written")
+
+
+if __name__ == "__main__":
+    main()
