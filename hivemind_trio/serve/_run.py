@@ -94,35 +94,28 @@ async def _serve(options: Options) -> int:
     log = make_log(sys.stderr, json=options.log_json, color=options.color)
     notices = Notices(log)
     watcher = _Watcher(log, notices, options)
-    async with open_house(
-        loaded.program,
-        loaded.secrets,
-        sockets,
-        transport=transport,
-        report=watcher.broke,
-        on_call=watcher.call,
-    ) as house:
-        watcher.say_start(house, loaded, found)
-        reloader = Reloader(
-            lambda: load(path, files),
-            lambda new: watcher.take(house, new, options.listen is not None),
-            watcher.keep,
-        )
-        async with trio.open_nursery() as nursery:
-            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+    # Heeded from before it says that it serves: whoever reads that line may send one at once.
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async with open_house(
+            loaded.program,
+            loaded.secrets,
+            sockets,
+            transport=transport,
+            report=watcher.broke,
+            on_call=watcher.call,
+        ) as house:
+            watcher.say_start(house, loaded, found)
+            reloader = Reloader(
+                lambda: load(path, files),
+                lambda new: watcher.take(house, new, options.listen is not None),
+                watcher.keep,
+            )
+            async with trio.open_nursery() as nursery:
                 nursery.start_soon(notices.run)
                 nursery.start_soon(reloader.run, loaded)
                 await _until_told(signals, reloader, log)
                 nursery.start_soon(_at_once, signals, log)
-                drain_ns = house.engine.program.server.drain_ns
-                log.info("draining", inflight=house.engine.snapshot().inflight, at_most_s=drain_ns / SECOND_NS)
-                with trio.move_on_after(drain_ns / SECOND_NS) as patience:
-                    await house.drain()
-                notices.flush(everything=True)
-                if patience.cancelled_caught:
-                    log.warning("stopped", cut_off=house.engine.snapshot().inflight)
-                else:
-                    log.info("stopped")
+                await _drain(house, notices, log)
                 nursery.cancel_scope.cancel()
     return EXIT_OK
 
@@ -136,6 +129,19 @@ async def _until_told(
             return
         log.info("reload asked for", by="SIGHUP")
         reloader.trigger()
+
+
+async def _drain(house: House, notices: Notices, log: structlog.typing.FilteringBoundLogger) -> None:
+    """Let what is in flight end, for as long as the policy says."""
+    at_most_s = house.engine.program.server.drain_ns / SECOND_NS
+    log.info("draining", inflight=house.engine.snapshot().inflight, at_most_s=at_most_s)
+    with trio.move_on_after(at_most_s) as patience:
+        await house.drain()
+    notices.flush(everything=True)
+    if patience.cancelled_caught:
+        log.warning("stopped", cut_off=house.engine.snapshot().inflight)
+    else:
+        log.info("stopped")
 
 
 async def _at_once(signals: AsyncIterator[int], log: structlog.typing.FilteringBoundLogger) -> None:
