@@ -11,6 +11,7 @@ from typing import Final, final
 import attrs
 import trio
 
+from hivemind_trio.policy import format_text
 from hivemind_trio.upstream import Upstream, UpstreamError
 
 OLLAMA_BASE: Final = "http://127.0.0.1:11434"
@@ -80,4 +81,4 @@ def policy_text(found: list[Found]) -> str:
     lines = ["# Made by `hivemind-trio serve` from what this machine has.", "hmp 1"]
     for one in found:
         lines += ["", f"provider {one.provider} {{", *(f"  {line}" for line in one.body), "}"]
-    return "\n".join(lines) + "\n"
+    return format_text("\n".join(lines) + "\n")

@@ -65,10 +65,12 @@ class Notices:
         key = (event, about)
         now = trio.current_time()
         known = self._repeated.get(key)
-        if known is not None and now < known.quiet_until:
-            known.again += 1
-            known.fields = fields
-            return
+        if known is not None:
+            if now < known.quiet_until:
+                known.again += 1
+                known.fields = fields
+                return
+            self._say_again(key, known)  # `run` has not come round to it yet
         self._repeated[key] = _Repeated(now + QUIET_S, level, fields)
         getattr(self.log, level)(event, **{"of": about} if about else {}, **fields)
 
@@ -85,7 +87,10 @@ class Notices:
             if not everything and now < known.quiet_until:
                 continue
             del self._repeated[key]
-            if known.again:
-                event, about = key
-                fields = {"of": about} if about else {}
-                getattr(self.log, known.level)(event, **fields, **known.fields, again=known.again)
+            self._say_again(key, known)
+
+    def _say_again(self, key: tuple[str, str], known: _Repeated) -> None:
+        if known.again:
+            event, about = key
+            fields = {"of": about} if about else {}
+            getattr(self.log, known.level)(event, **fields, **known.fields, again=known.again)

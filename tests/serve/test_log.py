@@ -1,0 +1,133 @@
+"""What an operator reads: said when it first happens, counted while it goes on."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from hivemind_trio.serve._log import QUIET_S, Notices, make_log
+
+
+class Said:
+    """A log, and what was written to it."""
+
+    def __init__(self) -> None:
+        self.stream = io.StringIO()
+        self.log = make_log(self.stream, json=True, color=False)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Without their times."""
+        found = [json.loads(line) for line in self.stream.getvalue().splitlines()]
+        for one in found:
+            del one["timestamp"]
+        return found
+
+
+@pytest.fixture
+def said() -> Said:
+    return Said()
+
+
+async def test_a_notice_is_said_once_and_its_repeats_are_counted(
+    said: Said, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    notices = Notices(said.log)
+    nursery.start_soon(notices.run)
+
+    for _ in range(100):
+        notices.say("provider refuses", "sim", status=429)
+        await trio.sleep(QUIET_S / 200)
+    first = said.lines
+    await trio.sleep(2 * QUIET_S)
+
+    assert first == [{"event": "provider refuses", "level": "warning", "of": "sim", "status": 429}]
+    assert said.lines[1:] == [{**first[0], "again": 99}]
+
+
+async def test_after_a_quiet_minute_it_is_news_again(
+    said: Said, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    notices = Notices(said.log)
+    nursery.start_soon(notices.run)
+
+    notices.say("provider refuses", "sim", status=429)
+    await trio.sleep(2 * QUIET_S)
+    notices.say("provider refuses", "sim", status=529)
+
+    assert [(one["status"], "again" in one) for one in said.lines] == [(429, False), (529, False)]
+
+
+async def test_what_never_stops_is_said_about_once_a_minute(
+    said: Said, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    notices = Notices(said.log)
+    nursery.start_soon(notices.run)
+
+    for _ in range(600):
+        notices.say("provider refuses", "sim", status=429)
+        await trio.sleep(1)
+    notices.flush(everything=True)
+
+    spoken = said.lines
+    assert 10 <= len(spoken) <= 22  # ten minutes: it is said anew, and its repeats are, once a minute each
+    assert sum(1 for one in spoken if "again" not in one) + sum(one.get("again", 0) for one in spoken) == 600
+
+
+async def test_different_things_do_not_hide_each_other(said: Said, autojump_clock: trio.testing.MockClock) -> None:
+    notices = Notices(said.log)
+
+    notices.say("provider refuses", "a", status=429)
+    notices.say("provider refuses", "b", status=429)
+    notices.say("provider failed", "a", kind="connect")
+    notices.say("an attempt crashed", "", level="error", error="ValueError: x")
+
+    assert [(one["event"], one.get("of")) for one in said.lines] == [
+        ("provider refuses", "a"),
+        ("provider refuses", "b"),
+        ("provider failed", "a"),
+        ("an attempt crashed", None),
+    ]
+    assert said.lines[-1]["level"] == "error"
+
+
+async def test_at_the_end_counts_are_said_and_not_kept(said: Said, autojump_clock: trio.testing.MockClock) -> None:
+    notices = Notices(said.log)
+    notices.say("calls refused", "fleet", reason="queue-full")
+    notices.say("calls refused", "fleet", reason="deadline")
+
+    notices.flush(everything=True)
+    notices.flush(everything=True)
+
+    assert [one.get("again") for one in said.lines] == [None, 1]
+    assert said.lines[-1]["reason"] == "deadline"  # the latest
+
+
+def test_a_line_of_json_begins_with_when_how_bad_and_what() -> None:
+    stream = io.StringIO()
+    log = make_log(stream, json=True, color=False)
+
+    log.info("serving", address="http://127.0.0.1:1", lanes=2)
+    log.debug("not for operators")
+
+    (line,) = stream.getvalue().splitlines()
+    assert list(json.loads(line)) == ["timestamp", "level", "event", "address", "lanes"]
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_a_line_for_people_is_one_line_and_coloured_only_if_asked(color: bool) -> None:
+    stream = io.StringIO()
+
+    make_log(stream, json=False, color=color).warning("policy kept", why="it has errors")
+
+    written = stream.getvalue()
+    assert written.count("\n") == 1
+    assert ("\x1b[" in written) is color
+    plain = re.sub(r"\x1b\[\d+m", "", written)
+    assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z \[warning *\] policy kept why='it has errors'\n", plain)
