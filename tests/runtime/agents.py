@@ -15,15 +15,21 @@ from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine
 
+END_S = 1_000.0
+
 
 @asynccontextmanager
 async def running(program: Program, **options: Any) -> AsyncIterator[Engine]:
-    """An engine that runs within the context, its two keepers compared after every event."""
+    """An engine that runs within the context, its two keepers compared after every event.
+
+    On a virtual clock: what would wait for ever fails at once, after `END_S`.
+    """
     engine = Engine(program, audit=True, **options)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(engine.run)
-        yield engine
-        nursery.cancel_scope.cancel()
+    with trio.fail_after(END_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(engine.run)
+            yield engine
+            nursery.cancel_scope.cancel()
 
 
 def held(engine: Engine) -> int:

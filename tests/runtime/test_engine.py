@@ -12,7 +12,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from hivemind_trio.core import AttemptEnded, Outcome, TimePassed
+from hivemind_trio.core import AttemptEnded, Event, Outcome, TimePassed
 from hivemind_trio.model import Reason, Request, Treatment
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
@@ -51,16 +51,30 @@ async def test_a_waiting_call_holds_nothing(autojump_clock: MockClock) -> None:
             assert held(engine) == LIMITERS
 
 
-async def test_more_than_a_cap_is_a_bug_that_the_limiters_notice(autojump_clock: MockClock) -> None:
-    async with running(ONE_SLOT) as engine:
-        with engine.ticket(wish(), "x") as ticket:
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(ONE_SLOT, id="provider"),
+        pytest.param(program(providers=[provider("p", groups={"opus-*": 1})]), id="group"),
+        pytest.param(program(lanes=[lane(max=1)]), id="lane"),
+        pytest.param(program(providers=[provider("p", limit=4)], lanes=[lane(max="25%")]), id="share of a lane"),
+        pytest.param(program(providers=[provider("p", limit=4)], lanes=[lane(max="1%")]), id="share below one"),
+        pytest.param(program(agents=[agent("ci", concurrency=1)]), id="agent"),
+        pytest.param(program(unknown=agent("unknown", concurrency=1)), id="caller"),
+    ],
+)
+async def test_more_than_a_cap_is_a_bug_that_the_limiters_notice(policy: Program, autojump_clock: MockClock) -> None:
+    async with running(policy) as engine:
+        with engine.ticket(wish(agent="ci", model="opus-1"), "x") as ticket:
             grant = await ticket.granted()
             assert grant.permit is not None
 
             with pytest.raises(AssertionError, match="beyond a cap"):
                 engine._caps.take(grant.permit, object())
 
+            # Whichever was full, those before it were given back.
             assert held(engine) == LIMITERS
+        assert_empty(engine)
 
 
 async def test_a_difference_between_the_keepers_is_a_bug_that_the_audit_notices(autojump_clock: MockClock) -> None:
@@ -394,11 +408,15 @@ async def test_a_deadline_comes_though_nothing_else_happens(autojump_clock: Mock
             assert engine.snapshot().waiting == 0
 
 
-async def test_every_deadline_comes_at_its_time_in_whatever_order_they_were_set(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("order", [(5, 2, 9, 0, 2), (9, 5, 2, 2, 0), (0, 2, 2, 5, 9)])
+async def test_every_deadline_comes_at_its_time_in_whatever_order_they_were_set(
+    order: tuple[int, ...], autojump_clock: MockClock
+) -> None:
     heard: list[tuple[int, int]] = []
 
-    async def patient(engine: Engine, patience_s: int) -> None:
+    async def patient(engine: Engine, patience_s: int, task_status: trio.TaskStatus[None]) -> None:
         with engine.ticket(wish(deadline_ns=patience_s * SECOND_NS), "y") as ticket:
+            task_status.started()
             with pytest.raises(Rejected) as rejected:
                 await ticket.granted()
             heard.append((patience_s, rejected.value.refuse.waited_ns // SECOND_NS))
@@ -406,10 +424,30 @@ async def test_every_deadline_comes_at_its_time_in_whatever_order_they_were_set(
     async with running(ONE_SLOT) as engine:
         with engine.ticket(wish(), "x"):
             async with trio.open_nursery() as agents:
-                for patience_s in (5, 2, 9, 0, 2):
-                    agents.start_soon(patient, engine, patience_s)
+                for patience_s in order:
+                    await agents.start(patient, engine, patience_s)
 
-    assert heard == [(0, 0), (2, 2), (2, 2), (5, 5), (9, 9)]
+    assert sorted(heard) == [(0, 0), (2, 2), (2, 2), (5, 5), (9, 9)]
+
+
+async def test_a_deadline_that_a_float_of_seconds_cannot_hit_comes_all_the_same(autojump_clock: MockClock) -> None:
+    # After a year of uptime the clock's floats are 4 ns apart.
+    autojump_clock.jump(366 * 24 * 3_600)
+    wakings = 0
+
+    def journal(_now_ns: int, event: Event, _commands: object) -> None:
+        nonlocal wakings
+        wakings += isinstance(event, TimePassed)
+        assert wakings < 1_000, "woken again and again for the same deadline"
+
+    async with running(ONE_SLOT, journal=journal) as engine:
+        with engine.ticket(wish(), "x"):
+            for odd_ns in range(20):
+                ticket = engine.ticket(wish(deadline_ns=SECOND_NS + odd_ns), "y")
+                with ticket as waiting, pytest.raises(Rejected):
+                    await waiting.granted()
+
+    assert wakings == 20
 
 
 async def test_a_deadline_that_came_while_no_engine_ran_comes_when_it_does(autojump_clock: MockClock) -> None:

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from hivemind_trio.core import Outcome
+from hivemind_trio.core import Event, Outcome, TimePassed
 from hivemind_trio.model import Reason
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
@@ -22,6 +22,27 @@ ONE_SLOT = program(providers=[provider("p", limit=1)])
 
 def one_provider(name: str, limit: int = 1) -> Program:
     return program(providers=[provider(name, limit=limit)])
+
+
+HIGH_AND_LOW = [
+    pytest.param(one_provider("p", 3), one_provider("p", 1), id="provider"),
+    pytest.param(
+        program(providers=[provider("p", groups={"opus-*": 3})]),
+        program(providers=[provider("p", groups={"opus-*": 1})]),
+        id="group",
+    ),
+    pytest.param(program(lanes=[lane(max=3)]), program(lanes=[lane(max=1)]), id="lane"),
+    pytest.param(
+        program(agents=[agent("ci", concurrency=3)]), program(agents=[agent("ci", concurrency=1)]), id="agent"
+    ),
+    pytest.param(
+        program(unknown=agent("unknown", concurrency=3)),
+        program(unknown=agent("unknown", concurrency=1)),
+        id="caller",
+    ),
+    pytest.param(program(), program(lanes=[lane(max=1)]), id="a cap where none was"),
+]
+"""Policies with a cap of three, or none, and the same with a cap of one."""
 
 
 # ---- load ----
@@ -44,41 +65,24 @@ async def test_what_waits_is_classified_anew(autojump_clock: MockClock) -> None:
         assert_empty(engine)
 
 
-async def test_a_cap_that_is_raised_lets_those_who_wait_go_at_once(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize(("high", "low"), HIGH_AND_LOW)
+async def test_a_cap_that_is_raised_lets_those_who_wait_go_at_once(
+    high: Program, low: Program, autojump_clock: MockClock
+) -> None:
     work = Work()
-    async with running(ONE_SLOT) as engine, trio.open_nursery() as agents:
-        for _ in range(5):
-            agents.start_soon(work.call, engine, wish())
+    async with running(low) as engine, trio.open_nursery() as agents:
+        for _ in range(3):
+            agents.start_soon(work.call, engine, wish(agent="ci", model="opus-1"))
         await trio.testing.wait_all_tasks_blocked()
         assert work.now["p"] == 1
 
-        engine.load(one_provider("p", limit=3))
+        engine.load(high)
         await trio.testing.wait_all_tasks_blocked()
 
         assert work.now["p"] == 3
 
 
-@pytest.mark.parametrize(
-    ("high", "low"),
-    [
-        pytest.param(one_provider("p", 3), one_provider("p", 1), id="provider"),
-        pytest.param(
-            program(providers=[provider("p", groups={"opus-*": 3})]),
-            program(providers=[provider("p", groups={"opus-*": 1})]),
-            id="group",
-        ),
-        pytest.param(program(lanes=[lane(max=3)]), program(lanes=[lane(max=1)]), id="lane"),
-        pytest.param(
-            program(agents=[agent("ci", concurrency=3)]), program(agents=[agent("ci", concurrency=1)]), id="agent"
-        ),
-        pytest.param(
-            program(unknown=agent("unknown", concurrency=3)),
-            program(unknown=agent("unknown", concurrency=1)),
-            id="caller",
-        ),
-        pytest.param(program(), program(lanes=[lane(max=1)]), id="a cap where none was"),
-    ],
-)
+@pytest.mark.parametrize(("high", "low"), HIGH_AND_LOW)
 async def test_a_cap_that_is_lowered_drains_and_then_holds(
     high: Program, low: Program, autojump_clock: MockClock
 ) -> None:
@@ -152,6 +156,28 @@ async def test_a_provider_that_is_back_before_its_last_attempt_ended_is_not_repo
         assert_empty(engine)
 
 
+async def test_a_provider_that_is_back_at_once_is_not_reported_closed(autojump_clock: MockClock) -> None:
+    closed: list[str] = []
+    async with running(program(providers=[provider("p"), provider("q")]), on_closed=closed.append) as engine:
+        for _ in range(10):  # which of the two nurseries of `p` has its turn first is Trio's choice
+            engine.load(one_provider("q"))
+            engine.load(program(providers=[provider("p"), provider("q")]))
+            await trio.testing.wait_all_tasks_blocked()
+
+        assert not closed
+        await Work().call(engine, wish(provider="p"))
+
+
+async def test_the_limiters_of_a_removed_provider_are_forgotten(autojump_clock: MockClock) -> None:
+    async with running(one_provider("p")) as engine:
+        await Work().call(engine, wish())
+        assert engine._caps._providers.keys() == {"p"}
+
+        engine.load(one_provider("q"))
+
+        assert not engine._caps._providers
+
+
 async def test_a_call_whose_provider_is_removed_between_grant_and_start_runs_there_all_the_same(
     autojump_clock: MockClock,
 ) -> None:
@@ -223,13 +249,15 @@ async def test_a_deadline_that_a_policy_brings_counts_from_the_arrival(autojump_
 
 
 async def test_a_deadline_that_a_policy_takes_away_wakes_nobody(autojump_clock: MockClock) -> None:
+    events: list[Event] = []
     policy = program(providers=[provider("p", limit=1)], lanes=[lane(deadline_ns=2 * SECOND_NS)])
-    async with running(policy) as engine:
+    async with running(policy, journal=lambda _now_ns, event, _commands: events.append(event)) as engine:
         with engine.ticket(wish(), "x"), engine.ticket(wish(), "y"):
             engine.load(ONE_SLOT)
             await trio.sleep(10)
 
             assert engine.snapshot().waiting == 1
+            assert TimePassed() not in events
 
 
 # ---- drain ----
