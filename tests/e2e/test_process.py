@@ -347,7 +347,7 @@ async def test_an_ollama_that_answers_is_found() -> None:
         nursery.cancel_scope.cancel()
 
     assert status == 0
-    assert f'base "http://{host}"' in out
+    assert f'"http://{host}"' in out
 
 
 async def test_the_policy_that_it_prints_is_a_policy() -> None:
