@@ -101,7 +101,7 @@ class Engine:
     # ---- one call ----
 
     def ticket(self, request: Request, caller: str, *, needs_slot: bool = True) -> Ticket:
-        """A call's place before the scheduler, from where the `with` block that it belongs in begins to where it ends."""
+        """A call's place before the scheduler, for the length of the `with` block that it belongs in."""
         self._next_id += 1
         return Ticket(Call(id=CallId(self._next_id), request=request, caller=caller, needs_slot=needs_slot), self)
 

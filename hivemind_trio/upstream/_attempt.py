@@ -24,8 +24,8 @@ class Attempt:
     """How far it has come, and when it has taken too long.
 
     A cancel scope costs four times what moving its deadline does, so there is one for the whole attempt, the caller's
-    handling of the response included. Moving it costs as much as handling a streamed piece, so `idle` is moved only when
-    an eighth of it is used up: silence is noticed within nine eighths.
+    handling of the response included. Moving it costs as much as handling a streamed piece, so `idle` is moved only
+    when an eighth of it is used up: silence is noticed within nine eighths.
     """
 
     _timeouts: Timeouts
