@@ -31,6 +31,8 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, color: str) -> None:
     Only white space changes. A file with a syntax error is left alone, and so is any whose words or comments would not
     come out exactly as they went in.
     """
+    from hivemind_trio.policy import visible
+
     if "-" in paths:
         if len(paths) > 1:
             fail("`-` stands alone: standard input goes to standard output")
@@ -47,18 +49,18 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, color: str) -> None:
     for path in _files(paths):
         try:
             text = path.read_bytes()
+            formatted = _formatted(str(path), text)
+            if formatted is None:
+                status = max(status, EXIT_PROBLEMS)
+            elif check or diff:
+                problems = _report(str(path), text, formatted, diff=diff, color=wants_color(color, sys.stdout))
+                status = max(status, problems)
+            elif formatted != text:
+                _write(path, formatted)
+                click.echo(visible(f"formatted {path}"))
         except OSError as error:
-            click.echo(f"hivemind-trio: {path}: {error.strerror or error}", err=True)
+            click.echo(visible(f"hivemind-trio: {path}: {error.strerror or error}"), err=True)
             status = EXIT_USAGE
-            continue
-        formatted = _formatted(str(path), text)
-        if formatted is None:
-            status = max(status, EXIT_PROBLEMS)
-        elif check or diff:
-            status = max(status, _report(str(path), text, formatted, diff=diff, color=wants_color(color, sys.stdout)))
-        elif formatted != text:
-            _write(path, formatted)
-            click.echo(f"formatted {path}")
     sys.exit(status)
 
 
@@ -76,7 +78,7 @@ def _files(paths: tuple[str, ...]) -> list[Path]:
 
 def _formatted(name: str, text: bytes) -> bytes | None:
     """The canonical bytes, or None after saying why the file is left alone."""
-    from hivemind_trio.policy import FormatError, format_text
+    from hivemind_trio.policy import FormatError, format_text, masked, visible
 
     try:
         return format_text(text.decode("utf-8")).encode("utf-8")
@@ -84,22 +86,24 @@ def _formatted(name: str, text: bytes) -> bytes | None:
         reason = "not UTF-8"
     except FormatError as error:
         reason = str(error)
-    click.echo(f"{name}: left as it is: {reason}", err=True)
+    click.echo(visible(masked(f"{name}: left as it is: {reason}")), err=True)
     return None
 
 
 def _report(name: str, before: bytes, after: bytes, *, diff: bool, color: bool) -> int:
+    from hivemind_trio.policy import masked, visible
+
     if before == after:
         return EXIT_CLEAN
     if not diff:
-        click.echo(f"would format {name}")
+        click.echo(visible(f"would format {name}"))
         return EXIT_PROBLEMS
-    lines = difflib.unified_diff(
-        before.decode().splitlines(keepends=True), after.decode().splitlines(keepends=True), name, f"{name} (formatted)"
-    )
-    for line in lines:
+    # A key in the file is not shown again, and nothing in it acts on the terminal.
+    old, new = (masked(text.decode()).split("\n") for text in (before, after))
+    for line in difflib.unified_diff(old, new, name, f"{name} (formatted)", lineterm=""):
         hue = {"+": "green", "-": "red", "@": "cyan"}.get(line[0]) if color else None
-        click.echo(click.style(line.rstrip("\n"), fg=hue), color=color)
+        safe = "\t".join(map(visible, line.split("\t")))
+        click.echo(click.style(safe, fg=hue) if hue else safe, color=color)
     return EXIT_PROBLEMS
 
 

@@ -39,7 +39,9 @@ from ._program import Team as Team
 from ._program import Timeouts as Timeouts
 from ._render import FORMATS as FORMATS
 from ._render import render as render
+from ._secrets import masked as masked
 from ._settings import SettingOrigin as SettingOrigin
 from ._settings import settings as settings
+from ._terminal import visible as visible
 from ._values import is_loopback as is_loopback
 from ._values import parse_address as parse_address

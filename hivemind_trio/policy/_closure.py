@@ -97,7 +97,7 @@ class _Reader:
             why = getattr(error, "strerror", None) or str(error)
             self._unreadable(path, f"cannot read `{path}`: {why}", at)
             return
-        self.digest.update(f"{path}\0{len(content)}\0".encode() + content)
+        self.digest.update(f"{path}\0{len(content)}\0".encode("utf-8", "surrogateescape") + content)
         text, complaint = _decoded(content)
         self.sources.append(Source(path, text))
         self.paths.append(path)

@@ -13,6 +13,7 @@ from ._ast import Span
 from ._codes import title
 from ._diagnostic import Diagnostic, Severity
 from ._place import Lines, Position
+from ._terminal import visible
 
 FORMAT_VERSION: Final = 1
 """Of the JSON; goes up when a field changes its meaning or goes, not when one is added."""
@@ -24,7 +25,10 @@ Shown = tuple[Diagnostic, Sequence[Lines]]
 
 
 def json_report(policies: Sequence[str], shown: Sequence[Shown]) -> str:
-    """One object; lines and columns count from 1, in code points, ends are exclusive."""
+    """One object, in ASCII so that nothing in it acts on a terminal.
+
+    Lines and columns count from 1, in code points; ends are exclusive.
+    """
     counts = {
         f"{severity}s": sum(found.severity is severity for found, _ in shown)
         for severity in (Severity.ERROR, Severity.WARNING, Severity.INFO)
@@ -35,7 +39,7 @@ def json_report(policies: Sequence[str], shown: Sequence[Shown]) -> str:
         "summary": counts,
         "diagnostics": [_object(found, lines) for found, lines in shown],
     }
-    return json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(report, indent=2) + "\n"
 
 
 def _object(found: Diagnostic, lines: Sequence[Lines]) -> dict[str, Any]:
@@ -60,7 +64,7 @@ def _where(span: Span, lines: Sequence[Lines]) -> dict[str, Any]:
 
 
 def sarif(shown: Sequence[Shown]) -> str:
-    """A SARIF 2.1.0 log with one run."""
+    """A SARIF 2.1.0 log with one run, in ASCII."""
     codes = sorted({found.code for found, _ in shown})
     log = {
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
@@ -79,7 +83,7 @@ def sarif(shown: Sequence[Shown]) -> str:
             }
         ],
     }
-    return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(log, indent=2) + "\n"
 
 
 def _result(found: Diagnostic, lines: Sequence[Lines], rule: int) -> dict[str, Any]:
@@ -120,8 +124,8 @@ def github(shown: Sequence[Shown]) -> str:
         if start.line == end.line:  # columns of a span over several lines are refused
             properties |= {"col": start.column, "endColumn": end.column}
         properties["title"] = found.code
-        listed = ",".join(f"{name}={_property(str(value))}" for name, value in properties.items())
-        out.append(f"::{_COMMANDS[found.severity]} {listed}::{_data(_sentence(found))}\n")
+        listed = ",".join(f"{name}={_property(visible(str(value)))}" for name, value in properties.items())
+        out.append(f"::{_COMMANDS[found.severity]} {listed}::{_data(visible(_sentence(found)))}\n")
     return "".join(out)
 
 

@@ -23,6 +23,11 @@ class Position:
     """From 0, in code points."""
 
 
+def readable(name: str) -> str:
+    """A file's name as text: one that is not UTF-8 comes from the system with halves of characters in it."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 @final
 @attrs.define(eq=False)
 class Lines:
@@ -37,7 +42,7 @@ class Lines:
         """Index a source. A key keeps its length when it is hidden, so every offset still holds."""
         starts = [0]
         starts += [index + 1 for index, letter in enumerate(source.text) if letter == "\n"]
-        return cls(source.name, masked(source.text), starts)
+        return cls(readable(source.name), masked(source.text), starts)
 
     def position(self, offset: int) -> Position:
         """Of a code point, or of the end of the text."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, final
 
@@ -11,12 +10,12 @@ import attrs
 from ._ast import Span
 from ._diagnostic import Diagnostic, Severity, Source
 from ._formats import github, json_report, sarif
-from ._place import Lines
+from ._place import Lines, readable
 from ._secrets import masked
+from ._terminal import visible, width
 
 FORMATS: Final = ("text", "short", "json", "sarif", "github")
 
-TAB_WIDTH: Final = 4
 LINE_SHOWN_MAX: Final = 160
 """Code points of a line that are shown; of a longer one, the piece around the span."""
 
@@ -62,7 +61,7 @@ def render(findings: Iterable[Findings], format_: str, *, color: bool = False) -
         case "short":
             return "".join(_short(diagnostic, lines, color) + "\n" for diagnostic, lines in shown)
         case "json":
-            return json_report([one.sources[0].name for one in several], shown)
+            return json_report([readable(one.sources[0].name) for one in several], shown)
         case "sarif":
             return sarif(shown)
         case "github":
@@ -107,7 +106,7 @@ def _text(several: Sequence[Findings], shown: Sequence[Shown], *, color: bool) -
 
 
 def _summary(names: Sequence[str], found: Sequence[Diagnostic]) -> str:
-    what = names[0] if len(names) == 1 else f"{len(names)} policies"
+    what = visible(names[0]) if len(names) == 1 else f"{len(names)} policies"
     counts = []
     for severity, word in ((Severity.ERROR, "error"), (Severity.WARNING, "warning"), (Severity.INFO, "note")):
         number = sum(one.severity is severity for one in found)
@@ -119,8 +118,8 @@ def _summary(names: Sequence[str], found: Sequence[Diagnostic]) -> str:
 def _short(found: Diagnostic, lines: Sequence[Lines], color: bool) -> str:
     at = lines[found.span.source].position(found.span.start)
     head = _Paint(color)(_HUES[found.severity], f"{found.severity}[{found.code}]")
-    place = f"{_visible(lines[found.span.source].name)}:{at.line}:{at.column}"
-    return f"{place}: {head}: {_visible(found.message)}" + (f" ({_visible(found.help)})" if found.help else "")
+    place = f"{visible(lines[found.span.source].name)}:{at.line}:{at.column}"
+    return f"{place}: {head}: {visible(found.message)}" + (f" ({visible(found.help)})" if found.help else "")
 
 
 @final
@@ -149,16 +148,16 @@ def _block(found: Diagnostic, lines: Sequence[Lines], paint: _Paint) -> str:
     marks = [main, *(_Mark(label.span, "-", label.text, _BLUE) for label in found.labels)]
     gutter = max(len(str(lines[mark.span.source].position(mark.span.start).line)) for mark in marks)
 
-    out = [paint(hue, f"{found.severity}[{found.code}]") + paint(_BOLD, f": {_visible(found.message)}")]
+    out = [paint(hue, f"{found.severity}[{found.code}]") + paint(_BOLD, f": {visible(found.message)}")]
     # The file of the finding first, then those that a label points into.
     for number, source in enumerate(dict.fromkeys(mark.span.source for mark in marks)):
         here = [mark for mark in marks if mark.span.source == source]
         at = lines[source].position(here[0].span.start)
         arrow = "-->" if number == 0 else ":::"
-        out.append(f"{' ' * gutter}{paint(_BLUE, arrow)} {_visible(lines[source].name)}:{at.line}:{at.column}")
+        out.append(f"{' ' * gutter}{paint(_BLUE, arrow)} {visible(lines[source].name)}:{at.line}:{at.column}")
         out += _excerpt(lines[source], here, gutter, paint)
     if found.help:
-        out.append(f"{' ' * gutter} {paint(_BLUE, '=')} {paint(_BOLD, 'help')}: {_visible(found.help)}")
+        out.append(f"{' ' * gutter} {paint(_BLUE, '=')} {paint(_BOLD, 'help')}: {visible(found.help)}")
     return "\n".join(out)
 
 
@@ -176,51 +175,20 @@ def _excerpt(lines: Lines, marks: Sequence[_Mark], gutter: int, paint: _Paint) -
             out.append(paint(_BLUE, "..."))
         text = lines.line(number)
         on_line = by_line[number]
-        first = min(lines.position(mark.span.start).column - 1 for mark in on_line)
-        begin = max(0, first - LINE_SHOWN_MAX // 2) if len(text) > LINE_SHOWN_MAX else 0
+        # The file's own line is shown around what is wrong in it; a label further off points at where it is cut.
+        around = lines.position(on_line[0].span.start).column - 1
+        begin = max(0, around - LINE_SHOWN_MAX // 2) if len(text) > LINE_SHOWN_MAX else 0
         piece = text[begin : begin + LINE_SHOWN_MAX]
         before, after = "…" if begin else "", "…" if begin + LINE_SHOWN_MAX < len(text) else ""
-        shown = f"{before}{_visible(piece)}{after}"
+        shown = f"{before}{visible(piece)}{after}"
         out.append(f"{paint(_BLUE, f'{number:>{gutter}} |')} {shown}".rstrip())
         for mark in sorted(on_line, key=lambda one: one.sign != "^"):
-            start = lines.position(mark.span.start).column - 1
-            end = min(start + mark.span.end - mark.span.start, len(text))
-            pad = len(before) + _width(text[begin:start])
+            column = lines.position(mark.span.start).column - 1
+            end = min(column + mark.span.end - mark.span.start, len(text))
+            start = min(max(column, begin), begin + LINE_SHOWN_MAX)
+            pad = len(before) + width(text[begin:start])
             # A span of nothing, or at the end of the line, still gets its caret; one over several lines ends with this.
-            length = max(1, _width(text[start : min(end, begin + LINE_SHOWN_MAX)]))
-            out.append(f"{edge} {' ' * pad}{paint(mark.hue, f'{mark.sign * length} {_visible(mark.text)}'.rstrip())}")
+            length = max(1, width(text[start : min(end, begin + LINE_SHOWN_MAX)]))
+            out.append(f"{edge} {' ' * pad}{paint(mark.hue, f'{mark.sign * length} {visible(mark.text)}'.rstrip())}")
         previous = number
     return out
-
-
-def _visible(text: str) -> str:
-    """Safe on a terminal: nothing in a policy can move the cursor or reorder a line."""
-    return "".join(map(_shown, text))
-
-
-def _shown(letter: str) -> str:
-    if letter == "\t":
-        return " " * TAB_WIDTH
-    if letter < " ":
-        return chr(0x2400 + ord(letter))
-    category = unicodedata.category(letter)
-    # Controls, and the formatting characters that reorder or hide text, but for the joiners that words need.
-    return (
-        "\N{REPLACEMENT CHARACTER}"
-        if category == "Cc" or (category == "Cf" and letter not in "\u200c\u200d")
-        else letter
-    )
-
-
-def _width(text: str) -> int:
-    """Terminal columns that the text takes as `_visible` shows it."""
-    width = 0
-    for letter in text:
-        shown = _shown(letter)
-        if len(shown) > 1:
-            width += len(shown)
-        elif unicodedata.combining(shown) or shown in "\u200c\u200d":
-            continue
-        else:
-            width += 2 if unicodedata.east_asian_width(shown) in "WF" else 1
-    return width

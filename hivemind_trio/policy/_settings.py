@@ -14,6 +14,7 @@ from hivemind_trio.model import Api
 
 from ._check import Checked
 from ._declare import Declared, Given
+from ._lexer import lexemes
 from ._lower import KNOWN_BASES, KNOWN_NAMES
 from ._schema import DECLARATIONS, Declaration, Naming, Setting, Slot, Type
 
@@ -55,10 +56,10 @@ def settings(checked: Checked, kind: str, name: str) -> tuple[SettingOrigin, ...
 
 
 def _written(checked: Checked, given: Given) -> str:
-    """What stands behind the setting's name, on one line."""
+    """What stands behind the setting's name, on one line and without remarks."""
     span = given.item.span
     text = checked.sources[span.source].text[given.item.head.span.end : span.end]
-    return " ".join(text.split())
+    return " ".join("".join(piece.text for piece in lexemes(text, span.source) if piece.type != "COMMENT").split())
 
 
 def _built_in(checked: Checked, declared: Declared, name: str, setting: Setting) -> str:

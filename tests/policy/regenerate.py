@@ -22,7 +22,7 @@ BYTES: Mapping[str, bytes | None] = {
     "HM007_missing": None,
     "HM007_byte_order_mark": b"\xef\xbb\xbfprovider anthropic { }\n",
     "HM007_nul": b"provider anthropic {\0}\n",
-    "HM007_not_utf8": b'rule no { deny "caf\xe9" }\nprovider anthropic { }\n',
+    "HM007_not_utf8": b'rule no { deny "\xe9cole" }\nprovider anthropic { }\n',
     "HM007_too_large": b"# " + b"-" * (4 << 20) + b"\n",
 }
 """What `team.hmp` holds; None: there is no such file."""
@@ -66,8 +66,11 @@ def cases() -> list[Case]:
     return sorted(found, key=lambda case: case.name)
 
 
-def shown(checked: Checked) -> str:
-    """The golden text."""
+def shown(case: Case, checked: Checked) -> str:
+    """The golden text: without what is only not yet in force, which is no mistake and changes with every version."""
+    if case.code != "HM190":
+        kept = tuple(found for found in checked.diagnostics if found.code != "HM190")
+        checked = attrs.evolve(checked, diagnostics=kept)
     return render([checked], "text")
 
 
@@ -109,7 +112,7 @@ def main() -> None:
         stale.unlink()
     changed = 0
     for case, checked in made.items():
-        text = shown(checked)
+        text = shown(case, checked)
         if not case.golden.exists() or case.golden.read_text(encoding="utf-8") != text:
             case.golden.write_text(text, encoding="utf-8")
             changed += 1

@@ -22,7 +22,7 @@ def test_a_case_is_shown_as_its_golden_file_says(case: Case) -> None:
     checked = case.make()
 
     assert case.code in {found.code for found in checked.diagnostics}
-    assert shown(checked) == case.golden.read_text(encoding="utf-8")
+    assert shown(case, checked) == case.golden.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
