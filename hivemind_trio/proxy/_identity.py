@@ -111,7 +111,7 @@ def caller(
     """
     scope = presented.digest.hex()[:8] if presented is not None else "-"
     if claimed:
-        return f"{claimed}@{scope}"
+        return f"{claimed[:64]}@{scope}"
     for session, part in SESSION_HEADERS:
         if session in headers:
             return f"{headers[session][:64]}/{headers.get(part, '')[:64]}@{scope}"
