@@ -6,6 +6,7 @@ who reads too eagerly or forgets to close is seen.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final, final
 
@@ -67,9 +68,10 @@ class FakeProvider(httpx2.AsyncBaseTransport):
 
     play: Callable[[Request], Reply] = lambda _: Reply()
     requests: list[Request] = attrs.field(init=False, factory=list)
-    open: int = attrs.field(init=False, default=0)
-    """Exchanges that are going on, from the request to the close."""
-    most_open: int = attrs.field(init=False, default=0)
+    open_at: Counter[bytes] = attrs.field(init=False, factory=Counter)
+    """Target -> exchanges that are going on, from the request to the close."""
+    most_at: Counter[bytes] = attrs.field(init=False, factory=Counter)
+    """Target -> the most at the same time."""
     pulled_bytes: int = attrs.field(init=False, default=0)
     """Of all bodies, by whoever reads them."""
     cancelled: int = attrs.field(init=False, default=0)
@@ -77,26 +79,32 @@ class FakeProvider(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The real ones are cancelled like this one: in the middle, and then nothing of the exchange is left open."""
-        self.open += 1
-        self.most_open = max(self.most_open, self.open)
+        target = request.extensions["target"]
+        self.open_at[target] += 1
+        self.most_at[target] = max(self.most_at[target], self.open_at[target])
         try:
             stream = request.stream
             assert isinstance(stream, httpx2.AsyncByteStream)
             body = b"".join([piece async for piece in stream])
-            asked = Request(request.method, request.extensions["target"], list(request.headers.raw), body, request.url)
+            asked = Request(request.method, target, list(request.headers.raw), body, request.url)
             self.requests.append(asked)
             reply = self.play(asked)
             await trio.lowlevel.checkpoint()
             for step in reply.before:
                 await _take(step)
         except BaseException as error:
-            self.over(isinstance(error, trio.Cancelled))
+            self.over(target, isinstance(error, trio.Cancelled))
             raise
-        return httpx2.Response(reply.status, headers=reply.headers, stream=_Body(self, reply.steps))
+        return httpx2.Response(reply.status, headers=reply.headers, stream=_Body(self, target, reply.steps))
 
-    def over(self, cancelled: bool) -> None:
+    @property
+    def open(self) -> int:
+        """Exchanges that are going on."""
+        return self.open_at.total()
+
+    def over(self, target: bytes, cancelled: bool) -> None:
         """One exchange is closed."""
-        self.open -= 1
+        self.open_at[target] -= 1
         self.cancelled += cancelled
 
     async def aclose(self) -> None:
@@ -107,6 +115,7 @@ class FakeProvider(httpx2.AsyncBaseTransport):
 @attrs.define(eq=False)
 class _Body(httpx2.AsyncByteStream):
     _provider: FakeProvider
+    _target: bytes
     _steps: Iterable[Step]
     _cancelled: bool = attrs.field(init=False, default=False)
     _closed: bool = attrs.field(init=False, default=False)
@@ -127,7 +136,7 @@ class _Body(httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         if not self._closed:
             self._closed = True
-            self._provider.over(self._cancelled)
+            self._provider.over(self._target, self._cancelled)
 
 
 async def _take(step: Step) -> None:
