@@ -247,8 +247,9 @@ def _pads(
 def _value_of_setting(line: _Line) -> int:
     """Of `key value ...` in a block, and nothing else on the line: its first value."""
     types = [word.type for word in line.words]
-    setting = line.whole and line.braces and types[0] == "NAME" and not {"LBRACE", "WHEN", "_NL"} & set(types)
-    return 1 if setting and len(types) > 1 and types[1] != "COMMENT" else 0
+    if not line.whole or not line.braces or types[:1] != ["NAME"] or {"LBRACE", "WHEN", "_NL"} & set(types):
+        return 0
+    return 1 if len(types) > 1 and types[1] != "COMMENT" else 0
 
 
 def _brace_of_block(line: _Line) -> int:
