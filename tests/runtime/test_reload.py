@@ -128,6 +128,7 @@ async def test_who_asks_has_it_read_and_taken_though_nothing_changed(autojump_cl
         for _ in range(3):
             desk.reloader.trigger()
             await trio.sleep(1)
+        await polls(2)  # once for each time it was asked, and no more
 
     assert texts(desk.applied) == ["one"] * 3
 

@@ -48,6 +48,18 @@ async def saved_as(desk: Desk, *texts: str) -> None:
     await desk.until(lambda: last(desk) == texts)
 
 
+async def watched(desk: Desk, directory: Path) -> None:
+    """Until the watch is certainly on: while it moves, everything is seen, because it reads once more when it is on.
+
+    Three changes that are none to the policy, one after the other: the first may be seen by a reading that was due
+    anyway, the next by the one that the watch begins with, the last by the watch alone.
+    """
+    for number in range(3):
+        seen = desk.loads
+        (directory / "unrelated").write_text(str(number))
+        await desk.until(lambda seen=seen: desk.loads > seen)
+
+
 # ---- ways to save a file ----
 
 
@@ -110,7 +122,8 @@ def swapped_by_kubernetes(path: Path, text: str) -> None:
     ids=lambda save: save.__name__,
 )
 async def test_every_save_is_seen_however_it_is_made(tmp_path: Path, save: Callable[[Path, str], None]) -> None:
-    path = tmp_path / "conf" / "policy.hmp"
+    # One of the names that watchfiles ignores unless told otherwise; policies that ship with a package are there.
+    path = tmp_path / "site-packages" / "policy.hmp"
     path.parent.mkdir()
     path.write_text("zero")
 
@@ -119,6 +132,19 @@ async def test_every_save_is_seen_however_it_is_made(tmp_path: Path, save: Calla
         for text in ("one", "two", "three"):
             await trio.to_thread.run_sync(save, path, text)
             await saved_as(desk, text)
+
+
+async def test_a_directory_replaced_by_its_like_is_watched_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / "conf" / "policy.hmp"
+    path.parent.mkdir()
+    path.write_text("zero")
+
+    async with reloading(partial(read, path)) as desk:
+        await watched(desk, path.parent)
+        in_a_new_directory(path, "zero")
+        await watched(desk, path.parent)
+        path.write_text("one")
+        await saved_as(desk, "one")
 
 
 async def test_a_change_before_the_watch_is_on_is_seen(tmp_path: Path) -> None:
@@ -288,6 +314,7 @@ async def test_an_included_file_in_another_directory(tmp_path: Path) -> None:
         # A directory that nothing was included from so far is watched from now on.
         renamed_over(main, 'hmp 1\ninclude "../more/policy.hmp"\n')
         await limit(2)
+        await watched(desk, main.parent)
         renamed_over(more, "hmp 1\n" + provider_text(4))
         await limit(4)
 
@@ -302,6 +329,7 @@ async def test_mending_an_included_file_that_broke_the_include(tmp_path: Path) -
     async with reloading(partial(Policy.load, main)) as desk:
         common.unlink()
         await desk.until(lambda: len(desk.reported) == 1)
+        await watched(desk, main.parent)
         # It is in no closure now, and its directory is watched all the same.
         common.write_text("hmp 1\n" + provider_text(2))
         await desk.until(lambda: len(desk.applied) == 1)
