@@ -46,6 +46,8 @@ class _Repeated:
     quiet_until: float
     level: str
     fields: Mapping[str, Any]
+    detail: str
+    """Of the latest."""
     again: int = 0
 
 
@@ -55,24 +57,27 @@ class Notices:
     """Says a thing when it first happens, and how often it went on happening, without flooding."""
 
     log: structlog.typing.FilteringBoundLogger
-    _repeated: dict[tuple[str, str], _Repeated] = attrs.field(init=False, factory=dict)
+    _repeated: dict[tuple[str, ...], _Repeated] = attrs.field(init=False, factory=dict)
 
-    def say(self, event: str, about: str, *, level: str = "warning", **fields: Any) -> None:
-        """Report `event` of `about` (a provider, a lane) now, or count it if it was reported within the last minute.
+    def say(self, event: str, *, level: str = "warning", detail: str = "", **fields: str | int | None) -> None:
+        """Report `event` now, or count it if the same was reported within the last minute.
 
-        The table is bounded by the number of events times the names of the policy.
+        Args:
+            detail: Free text, which does not tell notices apart.
+            fields: What does: names of the policy, and words and numbers from closed sets. That bounds the table.
         """
-        key = (event, about)
+        fields = {name: value for name, value in fields.items() if value is not None}
+        key = (event, *map(str, fields.values()))
         now = trio.current_time()
         known = self._repeated.get(key)
         if known is not None:
             if now < known.quiet_until:
                 known.again += 1
-                known.fields = fields
+                known.detail = detail
                 return
-            self._say_again(key, known)  # `run` has not come round to it yet
-        self._repeated[key] = _Repeated(now + QUIET_S, level, fields)
-        getattr(self.log, level)(event, **{"of": about} if about else {}, **fields)
+            self._say_again(event, known)  # `run` has not come round to it yet
+        self._repeated[key] = _Repeated(now + QUIET_S, level, fields, detail)
+        self._write(event, level, fields, detail)
 
     async def run(self) -> None:
         """Say what was counted, until cancelled."""
@@ -84,13 +89,13 @@ class Notices:
         """Say the counts of notices whose quiet minute is over, or all of them."""
         now = trio.current_time()
         for key, known in list(self._repeated.items()):
-            if not everything and now < known.quiet_until:
-                continue
-            del self._repeated[key]
-            self._say_again(key, known)
+            if everything or now >= known.quiet_until:
+                del self._repeated[key]
+                self._say_again(key[0], known)
 
-    def _say_again(self, key: tuple[str, str], known: _Repeated) -> None:
+    def _say_again(self, event: str, known: _Repeated) -> None:
         if known.again:
-            event, about = key
-            fields = {"of": about} if about else {}
-            getattr(self.log, known.level)(event, **fields, **known.fields, again=known.again)
+            self._write(event, known.level, known.fields, known.detail, again=known.again)
+
+    def _write(self, event: str, level: str, fields: Mapping[str, Any], detail: str, **more: int) -> None:
+        getattr(self.log, level)(event, **fields, **({"detail": detail} if detail else {}), **more)

@@ -245,21 +245,20 @@ class _Watcher:
 
     def broke(self, line: str, error: BaseException) -> None:
         """Something that should not have happened."""
-        self._notices.say(line, "", level="error", error=f"{type(error).__name__}: {error}")
+        self._notices.say(line, level="error", detail=f"{type(error).__name__}: {error}")
 
     def call(self, record: CallRecord) -> None:
         """A call is over."""
         if self._options.log_calls:
             self._log.info("call", **attrs.asdict(record, filter=lambda _, value: value not in (None, "")))
-        about = record.provider or ""
         if record.upstream_error is not None:
-            self._notices.say("provider failed", about, kind=str(record.upstream_error))
+            self._notices.say("provider failed", provider=record.provider, kind=record.upstream_error)
         elif record.refused:
-            self._notices.say("calls refused", record.lane or about, reason=str(record.reason))
+            self._notices.say("calls refused", lane=record.lane, reason=str(record.reason))
         elif record.status in (401, 403):
-            self._notices.say("provider rejects the credential", about, status=record.status)
+            self._notices.say("provider rejects the credential", provider=record.provider, status=record.status)
         elif record.status == 429 or record.status >= 500:
-            self._notices.say("provider refuses", about, status=record.status)
+            self._notices.say("provider refuses", provider=record.provider, status=record.status)
 
     def _say_paste(self, whom: str, line: str) -> None:
         if self._options.log_json:

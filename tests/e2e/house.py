@@ -95,32 +95,35 @@ async def standing(
 ) -> AsyncIterator[Place]:
     """Serve `policy`, whose provider is at `env(UPSTREAM)`; afterwards nothing is held and nothing has crashed.
 
+    What hangs fails after a minute.
+
     Args:
         transport: One of `TRANSPORTS`.
         traits: Of the provider.
         secrets: Values of further `env(NAME)`.
     """
-    async with trio.open_nursery() as nursery:
-        provider = SimulatedProvider(traits, seed=7)
-        await nursery.start(provider.run)
-        values = {"UPSTREAM": provider.url, **(secrets or {})}
-        references = {SecretRef(SecretSource.ENV, name): value for name, value in values.items()}
-        records: list[CallRecord] = []
-        broken: list[tuple[str, BaseException]] = []
-        async with open_house(
-            compiled(policy),
-            references,
-            bind("127.0.0.1", 0),
-            transport=TRANSPORTS[transport](),
-            report=lambda line, error: broken.append((line, error)),
-            on_call=records.append,
-            audit=True,
-        ) as house:
-            place = Place(house, provider, references, records, broken)
-            yield place
-            await until(lambda: not place.inflight and not place.waiting)
-        assert broken == []
-        nursery.cancel_scope.cancel()
+    with trio.fail_after(3 * PATIENCE_S):
+        async with trio.open_nursery() as nursery:
+            provider = SimulatedProvider(traits, seed=7)
+            await nursery.start(provider.run)
+            values = {"UPSTREAM": provider.url, **(secrets or {})}
+            references = {SecretRef(SecretSource.ENV, name): value for name, value in values.items()}
+            records: list[CallRecord] = []
+            broken: list[tuple[str, BaseException]] = []
+            async with open_house(
+                compiled(policy),
+                references,
+                bind("127.0.0.1", 0),
+                transport=TRANSPORTS[transport](),
+                report=lambda line, error: broken.append((line, error)),
+                on_call=records.append,
+                audit=True,
+            ) as house:
+                place = Place(house, provider, references, records, broken)
+                yield place
+                await until(lambda: not place.inflight and not place.waiting)
+            assert broken == []
+            nursery.cancel_scope.cancel()
 
 
 async def until(holds: Callable[[], bool]) -> None:

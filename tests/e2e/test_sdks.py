@@ -309,11 +309,12 @@ async def test_a_full_queue_is_a_rate_limit_error_that_says_when_to_come_back(op
 async def test_a_denied_call_hears_the_rules_words_and_is_not_tried_again() -> None:
     policy = CAP_3 + 'rule no-opus when model ~ "*-x" { deny "Opus is reserved for platform" }\n'
     async with standing(policy) as place:
-        with pytest.raises(openai.PermissionDeniedError, match="Opus is reserved for platform"):
+        with pytest.raises(openai.PermissionDeniedError, match="Opus is reserved for platform") as denied:
             await chat(place, retries=2)
         with pytest.raises(anthropic.PermissionDeniedError, match="Opus is reserved for platform"):
             await in_thread(lambda: message(place, retries=2))
 
+    assert denied.value.response.headers["x-should-retry"] == "false"
     assert [one.status for one in place.records] == [403, 403]
     assert not place.provider.seen
 

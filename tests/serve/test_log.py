@@ -42,12 +42,12 @@ async def test_a_notice_is_said_once_and_its_repeats_are_counted(
     nursery.start_soon(notices.run)
 
     for _ in range(100):
-        notices.say("provider refuses", "sim", status=429)
+        notices.say("provider refuses", provider="sim", status=429)
         await trio.sleep(QUIET_S / 200)
     first = said.lines
     await trio.sleep(2 * QUIET_S)
 
-    assert first == [{"event": "provider refuses", "level": "warning", "of": "sim", "status": 429}]
+    assert first == [{"event": "provider refuses", "level": "warning", "provider": "sim", "status": 429}]
     assert said.lines[1:] == [{**first[0], "again": 99}]
 
 
@@ -57,9 +57,9 @@ async def test_after_a_quiet_minute_it_is_news_again(
     notices = Notices(said.log)
     nursery.start_soon(notices.run)
 
-    notices.say("provider refuses", "sim", status=429)
+    notices.say("provider refuses", provider="sim", status=429)
     await trio.sleep(2 * QUIET_S)
-    notices.say("provider refuses", "sim", status=529)
+    notices.say("provider refuses", provider="sim", status=529)
 
     assert [(one["status"], "again" in one) for one in said.lines] == [(429, False), (529, False)]
 
@@ -71,7 +71,7 @@ async def test_what_never_stops_is_said_about_once_a_minute(
     nursery.start_soon(notices.run)
 
     for _ in range(600):
-        notices.say("provider refuses", "sim", status=429)
+        notices.say("provider refuses", provider="sim", status=429)
         await trio.sleep(1)
     notices.flush(everything=True)
 
@@ -82,31 +82,43 @@ async def test_what_never_stops_is_said_about_once_a_minute(
 
 async def test_different_things_do_not_hide_each_other(said: Said, autojump_clock: trio.testing.MockClock) -> None:
     notices = Notices(said.log)
-
-    notices.say("provider refuses", "a", status=429)
-    notices.say("provider refuses", "b", status=429)
-    notices.say("provider failed", "a", kind="connect")
-    notices.say("an attempt crashed", "", level="error", error="ValueError: x")
-
-    assert [(one["event"], one.get("of")) for one in said.lines] == [
-        ("provider refuses", "a"),
-        ("provider refuses", "b"),
-        ("provider failed", "a"),
-        ("an attempt crashed", None),
+    spoken: list[tuple[str, dict[str, Any]]] = [
+        ("provider refuses", {"provider": "a", "status": 429}),
+        ("provider refuses", {"provider": "a", "status": 529}),
+        ("provider refuses", {"provider": "b", "status": 429}),
+        ("calls refused", {"lane": "a", "reason": "denied"}),
+        ("calls refused", {"lane": "a", "reason": "queue-full"}),
     ]
-    assert said.lines[-1]["level"] == "error"
+
+    for _ in range(2):
+        for event, fields in spoken:
+            notices.say(event, **fields)
+
+    assert said.lines == [{"event": event, "level": "warning", **fields} for event, fields in spoken]
+
+
+async def test_the_detail_of_a_notice_does_not_make_it_another(
+    said: Said, autojump_clock: trio.testing.MockClock
+) -> None:
+    notices = Notices(said.log)
+    for number in range(3):
+        notices.say("an attempt crashed", level="error", detail=f"ValueError: {number}", lane=None)
+
+    notices.flush(everything=True)
+
+    first = {"event": "an attempt crashed", "level": "error", "detail": "ValueError: 0"}
+    assert said.lines == [first, {**first, "detail": "ValueError: 2", "again": 2}]
 
 
 async def test_at_the_end_counts_are_said_and_not_kept(said: Said, autojump_clock: trio.testing.MockClock) -> None:
     notices = Notices(said.log)
-    notices.say("calls refused", "fleet", reason="queue-full")
-    notices.say("calls refused", "fleet", reason="deadline")
+    for _ in range(2):
+        notices.say("calls refused", lane="fleet", reason="queue-full")
 
     notices.flush(everything=True)
     notices.flush(everything=True)
 
     assert [one.get("again") for one in said.lines] == [None, 1]
-    assert said.lines[-1]["reason"] == "deadline"  # the latest
 
 
 def test_a_line_of_json_begins_with_when_how_bad_and_what() -> None:
