@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, TextIO, final
 
 import attrs
@@ -13,7 +15,38 @@ QUIET_S: Final = 60.0
 """The same notice is not repeated within this time; how often it happened again is said once at its end."""
 
 
-def make_log(stream: TextIO, *, json: bool, color: bool) -> structlog.typing.FilteringBoundLogger:
+@final
+@attrs.frozen
+class Lossy:
+    """A stream whose reader may go, or whose disk may fill up: a log that nobody reads must not end a proxy."""
+
+    _stream: TextIO
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with self._survived():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what can be flushed."""
+        with self._survived():
+            self._stream.flush()
+
+    @contextmanager
+    def _survived(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            # Gone for good. What is still buffered has to go somewhere, or Python ends with a status of its own (120).
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+        except OSError:
+            pass  # a full disk may have room again
+
+
+def make_log(stream: Lossy, *, json: bool, color: bool) -> structlog.typing.FilteringBoundLogger:
     """A logger that writes one line per event to `stream`: for people, or with `json` one object a line."""
     renderer: structlog.typing.Processor
     order: list[structlog.typing.Processor] = []
@@ -23,7 +56,7 @@ def make_log(stream: TextIO, *, json: bool, color: bool) -> structlog.typing.Fil
     else:
         renderer = structlog.dev.ConsoleRenderer(colors=color, pad_event_to=0, sort_keys=False)
     log: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
-        structlog.PrintLogger(stream),
+        structlog.WriteLogger(stream),  # type: ignore[arg-type]  # it asks of a file to write and flush
         wrapper_class=structlog.make_filtering_bound_logger("info"),
         processors=[
             structlog.processors.add_log_level,

@@ -23,7 +23,7 @@ from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
 from ._found import Found, from_environment, ollama, ollama_base, policy_text
 from ._house import House, open_house
 from ._load import Loaded, load
-from ._log import Notices, make_log
+from ._log import Lossy, Notices, make_log
 
 BUILT_IN: Final = "built-in.hmp"
 """The name that diagnostics give the policy made from what was found."""
@@ -91,9 +91,10 @@ async def _serve(options: Options) -> int:
     except OSError as error:
         return _refuse(error.strerror or str(error))  # `str` would put the number first
 
-    log = make_log(sys.stderr, json=options.log_json, color=options.color)
+    stderr = Lossy(sys.stderr)
+    log = make_log(stderr, json=options.log_json, color=options.color)
     notices = Notices(log)
-    watcher = _Watcher(log, notices, options)
+    watcher = _Watcher(log, stderr, notices, options)
     # Heeded from before it says that it serves: whoever reads that line may send one at once.
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with open_house(
@@ -201,6 +202,7 @@ class _Watcher:
     """Turns what happens into lines that an operator would act on."""
 
     _log: structlog.typing.FilteringBoundLogger
+    _stderr: Lossy
     _notices: Notices
     _options: Options
 
@@ -241,7 +243,7 @@ class _Watcher:
             self._log.error("policy kept", why="the new one has errors", diagnostics=shown)
         else:
             self._log.error("policy kept", why="the new one has errors")
-            sys.stderr.write(render([bad], "text", color=self._options.color))
+            self._stderr.write(render([bad], "text", color=self._options.color))
 
     def broke(self, line: str, error: BaseException) -> None:
         """Something that should not have happened."""
@@ -265,7 +267,7 @@ class _Watcher:
             self._log.info(whom, paste=line)
         else:
             # On a line of its own, without a time before it or quotes around it: so it can be pasted.
-            sys.stderr.write(f"{whom}, paste into its shell:\n  {line}\n")
+            self._stderr.write(f"{whom}, paste into its shell:\n  {line}\n")
 
     def _say_policy(self, event: str, loaded: Loaded, **fields: str) -> None:
         program = loaded.program

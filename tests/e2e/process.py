@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,14 +77,20 @@ class Proxy:
             return await self.process.wait()
 
     async def read(self) -> None:
-        """Collect standard error until it is closed."""
+        """Collect standard error until either side closes it."""
         assert self.process.stderr is not None
         rest = b""
-        async for data in self.process.stderr:
-            *whole, rest = (rest + data).split(b"\n")
-            self.lines += [line.decode() for line in whole]
-            self._changed.set()
-            self._changed = trio.Event()
+        with suppress(trio.ClosedResourceError):
+            async for data in self.process.stderr:
+                *whole, rest = (rest + data).split(b"\n")
+                self.lines += [line.decode() for line in whole]
+                self._changed.set()
+                self._changed = trio.Event()
+
+    async def close(self) -> None:
+        """Read no more of standard error, and let the process feel it."""
+        assert self.process.stderr is not None
+        await self.process.stderr.aclose()
 
 
 @asynccontextmanager

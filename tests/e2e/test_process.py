@@ -147,6 +147,25 @@ async def test_the_old_policy_is_back_after_a_bad_one_was_undone(policy: Path, p
     assert loaded["hash"] == proxy.of("serving")[0]["hash"]
 
 
+async def test_a_log_that_nobody_reads_any_more_does_not_end_it(policy: Path, provider: SimulatedProvider) -> None:
+    async with serving("--policy", policy, "--log-calls") as proxy:
+        url, running = proxy.url, proxy.of("serving")[0]["hash"]
+        await proxy.close()
+        assert await policy_hash(url) == running
+
+        save(policy, text(provider, concurrency=4))
+        with trio.fail_after(20):
+            while await policy_hash(url) == running:
+                pass  # a reload takes a fraction of a second, and there is no line that would tell of it
+        save(policy, "nonsense")
+        proxy.signal(signal.SIGHUP)
+        assert await policy_hash(url) != running
+        proxy.signal(signal.SIGTERM)
+        status = await proxy.ended()
+
+    assert status == 0
+
+
 async def test_a_rotated_key_in_a_file_is_used_though_no_policy_changed(
     tmp_path: Path, provider: SimulatedProvider
 ) -> None:
