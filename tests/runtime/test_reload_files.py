@@ -123,7 +123,7 @@ def swapped_by_kubernetes(path: Path, text: str) -> None:
 )
 async def test_every_save_is_seen_however_it_is_made(tmp_path: Path, save: Callable[[Path, str], None]) -> None:
     # One of the names that watchfiles ignores unless told otherwise; policies that ship with a package are there.
-    path = tmp_path / "site-packages" / "policy.hmp"
+    path = tmp_path / ".venv" / "policy.hmp"
     path.parent.mkdir()
     path.write_text("zero")
 
