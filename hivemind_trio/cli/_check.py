@@ -52,7 +52,8 @@ def check(files: tuple[str, ...], format_: str | None, deny: tuple[str, ...], en
         format_ = "github" if on_github else "text"
 
     checked = [checked_policy(path, environment=environment) for path in files or policies_here()]
-    click.echo(render(checked, format_, color=wants_color(color, sys.stdout)), nl=False)
+    colored = wants_color(color, sys.stdout)
+    click.echo(render(checked, format_, color=colored), nl=False, color=colored)  # or click would strip what we add
     if any(one.unreadable for one in checked):
         sys.exit(EXIT_USAGE)
 

@@ -57,7 +57,8 @@ def explain(subject: str, fields: tuple[str, ...], of: tuple[str, str] | None, a
     if checked.program is None:
         from hivemind_trio.policy import render
 
-        click.echo(render([checked], "text", color=wants_color(color, sys.stderr)), nl=False, err=True)
+        colored = wants_color(color, sys.stderr)
+        click.echo(render([checked], "text", color=colored), nl=False, err=True, color=colored)
         sys.exit(EXIT_USAGE if checked.unreadable else EXIT_PROBLEMS)
     if of is not None:
         if fields:
@@ -120,7 +121,7 @@ def _explain_call(checked: Checked, fields: tuple[str, ...], *, as_json: bool, c
     if as_json:
         click.echo(json.dumps(_as_object(explanation), indent=2))
     else:
-        click.echo(_as_text(checked, explanation, color=color), nl=False)
+        click.echo(_as_text(checked, explanation, color=color), nl=False, color=color)
 
 
 def _from_here(checked: Checked, fields: tuple[str, ...]) -> dict[str, str]:
@@ -182,6 +183,9 @@ def _as_text(checked: Checked, explanation: Explanation, *, color: bool) -> str:
 
 def _table(rows: Sequence[tuple[str, ...]], *, indent: str = "", color: bool = False) -> str:
     """Rows in columns; the last column is not padded, and the second one is what was asked for."""
+    from hivemind_trio.policy import visible
+
+    rows = [tuple(map(visible, row)) for row in rows]  # a policy's words must not act on the terminal
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines = []
     for row in rows:

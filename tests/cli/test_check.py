@@ -1,0 +1,204 @@
+"""`hivemind-trio check`: what it prints where, and with what status it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Run
+
+CLEAN = "provider anthropic { concurrency 4 }\n"
+WARNING = "lane batch { weight 1 }\nprovider anthropic { }\n"
+INFO = "rule r when stream == true { priority 2 }\nprovider anthropic { }\n"
+ERROR = "provider anthropic { concurency 4 }\n"
+FORMATS = ("text", "short", "json", "sarif", "github")
+
+
+@pytest.mark.parametrize(("text", "status"), [(CLEAN, 0), (WARNING, 0), (INFO, 0), (ERROR, 1)])
+@pytest.mark.parametrize("format_", FORMATS)
+def test_the_status_is_one_exactly_if_there_is_an_error(
+    run: Run, folder: Path, text: str, status: int, format_: str
+) -> None:
+    (folder / "team.hmp").write_text(text)
+
+    result = run("check", "team.hmp", "--format", format_)
+
+    assert result.exit_code == status
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "denied", "status"),
+    [
+        (CLEAN, "warnings", 0),
+        (WARNING, "warnings", 1),
+        (INFO, "warnings", 0),
+        (WARNING, "HM308", 1),
+        (INFO, "HM903", 1),
+        (WARNING, "HM407", 0),
+    ],
+)
+def test_what_is_denied_fails_and_nothing_else(run: Run, folder: Path, text: str, denied: str, status: int) -> None:
+    (folder / "team.hmp").write_text(text)
+
+    assert run("check", "team.hmp", "--deny", denied).exit_code == status
+
+
+def test_several_codes_can_be_denied(run: Run, folder: Path) -> None:
+    (folder / "team.hmp").write_text(INFO)
+
+    assert run("check", "--deny", "HM407", "--deny", "HM903").exit_code == 1
+
+
+def test_denying_what_there_is_not_is_wrong_usage(run: Run, folder: Path) -> None:
+    (folder / "team.hmp").write_text(CLEAN)
+
+    result = run("check", "team.hmp", "--deny", "HM999")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "hivemind-trio: --deny HM999: no such code\n  `warnings`, or a code such as HM407\n"
+
+
+def test_without_a_name_every_policy_of_the_folder_is_checked(run: Run, folder: Path) -> None:
+    (folder / "a.hmp").write_text(CLEAN)
+    (folder / "b.hmp").write_text(ERROR)
+    (folder / "below").mkdir()
+    (folder / "below" / "c.hmp").write_text(ERROR)
+
+    result = run("check", "--format", "json")
+
+    report = json.loads(result.stdout)
+    assert report["policies"] == ["a.hmp", "b.hmp"]
+    assert [one["file"] for one in report["diagnostics"]] == ["b.hmp"]
+
+
+def test_a_folder_without_policies_is_wrong_usage(run: Run) -> None:
+    result = run("check")
+
+    assert result.exit_code == 2
+    assert result.stderr == ("hivemind-trio: no *.hmp in this folder\n  name a file: `hivemind-trio check team.hmp`\n")
+
+
+def test_standard_input_is_a_policy_whose_includes_are_here(run: Run, folder: Path) -> None:
+    (folder / "lanes.hmp").write_text("lane batch { burst 4 }\nrule r { lane batch }\n")
+
+    result = run("check", "-", "--format", "short", stdin='include "lanes.hmp"\n' + ERROR)
+
+    assert result.exit_code == 1
+    assert [line.split(" error")[0] for line in result.stdout.splitlines()] == ["<stdin>:2:22:", "lanes.hmp:1:14:"]
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"\xef\xbb\xbf", b"\0"], ids=["missing", "utf16", "bom", "nul"])
+def test_a_file_that_cannot_be_read_is_a_finding_in_every_format(
+    run: Run, folder: Path, format_: str, content: bytes | None
+) -> None:
+    if content is not None:
+        (folder / "team.hmp").write_bytes(content)
+
+    result = run("check", "team.hmp", "--format", format_)
+
+    assert result.exit_code == 2
+    assert result.stderr == ""
+    if format_ == "json":
+        assert [one["code"] for one in json.loads(result.stdout)["diagnostics"]] == ["HM007"]
+    elif format_ == "sarif":
+        assert [one["ruleId"] for one in json.loads(result.stdout)["runs"][0]["results"]] == ["HM007"]
+    else:
+        assert "HM007" in result.stdout
+
+
+def test_a_folder_that_is_named_is_no_policy(run: Run, folder: Path) -> None:
+    (folder / "sub").mkdir()
+
+    result = run("check", "sub", "--format", "short")
+
+    assert result.exit_code == 2
+    assert "cannot read `sub`: not a regular file" in result.stdout
+
+
+def test_on_github_the_findings_are_annotations_unless_another_format_is_asked_for(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "team.hmp").write_text(ERROR)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+
+    assert run("check").stdout.startswith("::error file=team.hmp,")
+    assert run("check", "--format", "text").stdout.startswith("error[HM102]")
+
+
+def test_secrets_are_looked_for_only_if_asked(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "team.hmp").write_text('provider anthropic { key [env(TEST_KEY), file("key")] }\n')
+    (folder / "key").write_text("x")
+    (folder / "key").chmod(0o644)
+    monkeypatch.delenv("TEST_KEY", raising=False)
+
+    assert "HM" not in run("check", "--format", "short").stdout
+    asked = run("check", "--format", "short", "--env")
+    assert asked.exit_code == 0
+    assert [line.split("[")[1][:5] for line in asked.stdout.splitlines()] == ["HM209", "HM605"]
+    assert run("check", "--env", "--deny", "warnings").exit_code == 1
+
+    monkeypatch.setenv("TEST_KEY", "not to be shown")
+    (folder / "key").chmod(0o600)
+    found = run("check", "--env", "--deny", "warnings")
+    assert (found.exit_code, found.stdout) == (0, "team.hmp: no problems\n")
+
+
+# ---- colour ----
+
+
+@pytest.mark.parametrize(
+    ("environment", "option", "colored"),
+    [
+        ({}, [], False),
+        ({}, ["--color", "always"], True),
+        ({"FORCE_COLOR": "1"}, [], True),
+        ({"FORCE_COLOR": "1"}, ["--color", "never"], False),
+        ({"NO_COLOR": "1"}, ["--color", "always"], True),
+    ],
+)
+def test_into_a_pipe_there_are_colours_only_if_forced(
+    run: Run,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    option: list[str],
+    colored: bool,
+) -> None:
+    (folder / "team.hmp").write_text(ERROR)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert ("\x1b[" in run("check", *option).stdout) is colored
+    assert ("\x1b[" in run("check", "--format", "short", *option).stdout) is colored
+    assert "\x1b[" not in run("check", "--format", "json", *option).stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "colored"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_on_a_terminal_there_are_colours_unless_it_says_no(
+    folder: Path, environment: dict[str, str], colored: bool
+) -> None:
+    (folder / "team.hmp").write_text(ERROR)
+    ours, theirs = os.openpty()
+    try:
+        kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+        command = [sys.executable, "-m", "hivemind_trio", "check", "team.hmp"]
+        ended = subprocess.run(
+            command, stdout=theirs, env=kept | {"TERM": "xterm"} | environment, check=False, timeout=60
+        )
+        os.close(theirs)
+        seen = os.read(ours, 65_536)
+    finally:
+        os.close(ours)
+
+    assert ended.returncode == 1
+    assert (b"\x1b[" in seen) is colored
+    assert b"HM102" in seen

@@ -1,0 +1,54 @@
+"""Asking for help costs no import of what help does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("lark", "hypercorn", "trio", "h11", "httpx2")
+
+SCRIPT = """
+import sys
+{what}
+print(*sorted(name for name in {heavy!r} if name in sys.modules), file=sys.stderr)
+"""
+
+HELP = """
+from hivemind_trio.cli import run
+sys.argv = ["hivemind-trio", *{args!r}]
+try:
+    run()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+"""
+
+
+def in_a_process(what: str) -> subprocess.CompletedProcess[str]:
+    script = SCRIPT.format(what=what, heavy=HEAVY)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+
+
+def test_importing_the_package_imports_neither_the_parser_nor_a_server() -> None:
+    assert in_a_process("import hivemind_trio").stderr.split() == []
+
+
+@pytest.mark.parametrize("command", ["", "check", "fmt", "explain", "serve", "demo"])
+def test_help_imports_neither_the_parser_nor_a_server_and_shows_examples(command: str) -> None:
+    args = [command, "--help"] if command else ["--help"]
+
+    ended = in_a_process(HELP.format(args=args))
+
+    assert ended.stderr.split() == []
+    assert ended.stdout.startswith(f"Usage: {' '.join(['hivemind-trio', *args[:-1]])}")
+    assert "Examples:" in ended.stdout
+    assert all(len(line) <= 120 for line in ended.stdout.splitlines())
+
+
+def test_the_module_is_the_command() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "hivemind_trio", "--version"], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert ended.stdout.startswith("hivemind-trio, version ")
