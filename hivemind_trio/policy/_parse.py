@@ -109,7 +109,7 @@ class _Driver:
         for number, opener in enumerate(reversed([lexeme for lexeme in self._open if lexeme.type == "LBRACE"])):
             if number >= swallowed:
                 self._report("HM004", "this `{` is never closed", opener.span, help="add `}` where the block ends")
-            self._feed(machine, Lexeme("RBRACE", "}", Span(end.source, end.end, end.end)))
+            self._close(machine, sequence, end)
         return File(self.source, _without_broken(self._finish(machine, sequence))), self.diagnostics
 
     def _step(self, machine: InteractiveParser, sequence: Sequence[Lexeme], index: int) -> int:
@@ -128,6 +128,18 @@ class _Driver:
             self._explain(machine, sequence, index)
             return self._recover(machine, sequence, index)
         return index + 1
+
+    def _close(self, machine: InteractiveParser, sequence: Sequence[Lexeme], end: Span) -> None:
+        """End a block at the end of the text, in the middle of a statement if need be."""
+        from lark.exceptions import UnexpectedToken
+
+        brace = Lexeme("RBRACE", "}", end)
+        try:
+            self._feed(machine, brace)
+        except UnexpectedToken:
+            self._explain(machine, [*sequence, Lexeme("$END", "", end)], len(sequence))
+            self._recover(machine, [], 0)
+            self._feed(machine, brace)
 
     def _feed(self, machine: InteractiveParser, lexeme: Lexeme) -> None:
         # Lark looks at nothing but `.type`, so that our own lexemes, which know their file, can be fed to it.

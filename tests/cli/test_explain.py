@@ -100,10 +100,10 @@ def test_where_the_time_matters_it_is_now_and_is_said(run: Run, folder: Path) ->
 
 
 def test_words_that_describe_no_call_are_wrong_usage(run: Run, team: str) -> None:
-    result = run("explain", team, "modle=x")
+    result = run("explain", team, "mdel=x")
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("hivemind-trio: no field `modle`; did you mean `model`?\n")
+    assert result.stderr.startswith("hivemind-trio: no field `mdel`; did you mean `model`?\n")
 
 
 @pytest.mark.parametrize(("text", "status"), [("provider anthropic { concurency 4 }", 1), (None, 2)])

@@ -132,7 +132,7 @@ def test_the_cost_is_reckoned_from_the_models_price_unless_it_is_said() -> None:
             "provider=openai",
             "`provider` cannot be given: the provider follows from the model and the path; give `model=...`",
         ),
-        ("modle=x", "no field `modle`; did you mean `model`?"),
+        ("mdel=x", "no field `mdel`; did you mean `model`?"),
         (
             "customer=acme",
             "no field `customer`; there are `agent`, `model`, `path`, `method`, `stream`, `tools`, `images`, "
