@@ -20,6 +20,9 @@ from tests.runtime.agents import assert_empty
 from tests.support.agent import Agent
 from tests.support.upstream import FakeProvider
 
+END_S = 10_000.0
+"""Beyond every timeout. Whoever is still there then was forgotten."""
+
 
 def env(name: str) -> SecretRef:
     return SecretRef(SecretSource.ENV, name)
@@ -81,10 +84,12 @@ async def house(
     engine = Engine(program, audit=True, on_crash=crashes.append, **options)
     door = Door(engine, Upstream(provider), on_call=records.append)
     door.use(program, secrets or {})
-    async with trio.open_nursery() as engine_nursery:
-        await engine_nursery.start(engine.run)
-        async with trio.open_nursery() as nursery:
-            opened = House(engine, door, provider, nursery, records, crashes)
-            yield opened
-        await opened.assert_quiet()
-        engine_nursery.cancel_scope.cancel()
+    # With a bound there is always a next time to jump to: who is forgotten fails, and does not hang.
+    with trio.fail_after(END_S):
+        async with trio.open_nursery() as engine_nursery:
+            await engine_nursery.start(engine.run)
+            async with trio.open_nursery() as nursery:
+                opened = House(engine, door, provider, nursery, records, crashes)
+                yield opened
+            await opened.assert_quiet()
+            engine_nursery.cancel_scope.cancel()

@@ -25,9 +25,6 @@ from tests.support.upstream import EARLY_END, EVENT_STREAM, HUNG_UP, REFUSED, RE
 from .house import House, house
 
 GENERATION, CHEAP = b"/v1/messages", b"/v1/messages/count_tokens"
-END_S = 10_000.0
-"""Beyond every timeout. Whoever is still there then was forgotten."""
-
 LARGE = b"x" * (OUTBOX_BYTES_MAX // 2)
 
 steps = st.lists(
@@ -131,18 +128,17 @@ def test_after_any_mix_of_endings_nothing_is_left(
 
     async def act() -> None:
         answers = FakeProvider(play)
-        with trio.fail_after(END_S):
-            async with house(policy, answers, journal=journal) as opened:
-                everybody = Crowd(opened)
-                for number, manner in enumerate(crowd):
-                    opened.nursery.start_soon(everybody.one, number, manner)
-                if reload_s is not None:
-                    await trio.sleep(reload_s)
-                    opened.door.use(after, {})
-                    opened.engine.load(after)
-                if drain_s is not None:
-                    await trio.sleep(drain_s)
-                    opened.engine.drain()
+        async with house(policy, answers, journal=journal) as opened:
+            everybody = Crowd(opened)
+            for number, manner in enumerate(crowd):
+                opened.nursery.start_soon(everybody.one, number, manner)
+            if reload_s is not None:
+                await trio.sleep(reload_s)
+                opened.door.use(after, {})
+                opened.engine.load(after)
+            if drain_s is not None:
+                await trio.sleep(drain_s)
+                opened.engine.drain()
 
         assert seen["granted"] == seen["ended"]
         assert answers.most_at[GENERATION] - sum(one.method != "POST" for one in crowd) <= limit

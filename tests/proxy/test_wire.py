@@ -17,6 +17,8 @@ from tests.runtime.agents import assert_empty
 from tests.support.programs import program, provider
 from tests.support.relay import Accepting, Peer, raw_server
 
+from .house import END_S
+
 BODY = b'{"model":"m","messages":[]}'
 CALL = b"POST /v1/messages HTTP/1.1\r\nhost: proxy\r\ncontent-length: %d\r\n\r\n%b" % (len(BODY), BODY)
 ODD = b"\r\n".join(
@@ -42,13 +44,14 @@ async def serving(
     script: Callable[[Peer], Awaitable[None]], *, limit: int = 1
 ) -> AsyncIterator[tuple[House, Accepting]]:
     """A proxy before one provider that plays the script; at the end nobody waits and nothing is in flight."""
-    async with raw_server(script) as there:
-        policy = program(providers=[provider(limit=limit, base=there.base)])
-        async with open_house(policy, {}, bind("127.0.0.1", 0), audit=True) as house:
-            yield house, there
-            with trio.fail_after(200):
+    # With a bound there is always a next time to jump to: who is forgotten fails, and does not hang.
+    with trio.fail_after(END_S):
+        async with raw_server(script) as there:
+            policy = program(providers=[provider(limit=limit, base=there.base)])
+            async with open_house(policy, {}, bind("127.0.0.1", 0), audit=True) as house:
+                yield house, there
                 await house.engine.idle()
-            assert_empty(house.engine)
+                assert_empty(house.engine)
 
 
 async def connect(house: House, request: bytes = CALL) -> trio.SocketStream:
