@@ -26,6 +26,9 @@ DECODED_MAX: Final = 64 << 20
 _BASE64: Final = re.compile(rb'"(?:data:[\w.+/-]{1,100};base64,)?([A-Za-z0-9+/_=-]{1024,})"')
 _PICTURE: Final = (b'"image"', b'"image_url"', b'"input_image"', b'"inlineData"', b'"inline_data"', b'"images"')
 
+_MARKS: Final = (b"image", b"nline", b"base64", b"audio")
+"""One of these is in every call that holds a picture, a sound or a document."""
+
 
 @final
 @attrs.frozen(kw_only=True)
@@ -178,8 +181,8 @@ def _output_max(fields: _Body) -> int:
 
 def _sizes(text: bytes) -> tuple[int, int]:
     """Pictures, and bytes that are not base64: a picture of a megabyte is not 250,000 tokens."""
-    # Most calls hold neither; one look for what every such call must hold is a tenth of looking for them all.
-    if b"image" not in text and b"nline" not in text and b"base64" not in text:
+    # Most calls hold none; one look for what every such call must hold is a tenth of looking for them all.
+    if not any(mark in text for mark in _MARKS):
         return 0, len(text)
     pictures = sum(text.count(mark) for mark in _PICTURE)
     blobs = [len(match[1]) for match in _BASE64.finditer(text)] if len(text) > 1_024 else []

@@ -137,6 +137,19 @@ def test_tokens_are_estimated_from_the_text_and_not_from_pictures() -> None:
 
 
 @pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_audio", "input_audio": {"data": "A" * 1_000_000, "format": "wav"}},
+        {"type": "file", "file": {"file_data": "data:application/pdf;base64," + "A" * 1_000_000}},
+        {"type": "document", "source": {"type": "base64", "data": "A" * 1_000_000}},
+        {"inlineData": {"mimeType": "audio/wav", "data": "A" * 1_000_000}},
+    ],
+)
+def test_sounds_and_documents_are_not_text_either(part: Any) -> None:
+    assert ask({"model": "m", "messages": [part]}).tokens_in < 2_000
+
+
+@pytest.mark.parametrize(
     ("encoding", "encode"),
     [("gzip", gzip.compress), ("GZip ", gzip.compress), ("x-gzip", gzip.compress), ("deflate", zlib.compress)],
 )
