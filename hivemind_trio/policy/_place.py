@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import final
 
 import attrs
@@ -38,11 +39,19 @@ class Lines:
     _starts: list[int]
 
     @classmethod
-    def of(cls, source: Source) -> Lines:
-        """Index a source. A key keeps its length when it is hidden, so every offset still holds."""
+    def of(cls, source: Source, secrets: Iterable[Span] = ()) -> Lines:
+        """Index a source. A key keeps its length when it is hidden, so every offset still holds.
+
+        Args:
+            secrets: Where a quoted text stands for a secret, whatever it looks like.
+        """
         starts = [0]
         starts += [index + 1 for index, letter in enumerate(source.text) if letter == "\n"]
-        return cls(readable(source.name), masked(source.text), starts)
+        text = masked(source.text)
+        for span in secrets:
+            if text[span.start : span.start + 1] == '"':
+                text = text[: span.start + 1] + "*" * (span.end - span.start - 2) + text[span.end - 1 :]
+        return cls(readable(source.name), text, starts)
 
     def position(self, offset: int) -> Position:
         """Of a code point, or of the end of the text."""

@@ -78,7 +78,11 @@ def _each_once(several: Sequence[Findings]) -> list[Shown]:
     seen: set[tuple[str, str, int, int, str]] = set()
     shown: list[Shown] = []
     for one in several:
-        lines = [Lines.of(source) for source in one.sources]
+        secrets = [found.span for found in one.diagnostics if found.code == "HM208"]
+        lines = [
+            Lines.of(source, [span for span in secrets if span.source == number])
+            for number, source in enumerate(one.sources)
+        ]
         for found in one.diagnostics:
             key = (found.code, lines[found.span.source].name, found.span.start, found.span.end, found.message)
             if key not in seen:

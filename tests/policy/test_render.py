@@ -158,6 +158,14 @@ def test_a_key_is_hidden_in_every_part_of_a_finding(format_: str) -> None:
     assert SECRET_PART not in shown(found, format_)
 
 
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_text_in_the_place_of_a_secret_is_not_shown_whatever_it_looks_like(format_: str) -> None:
+    found = checked('agent ci { token "hunter2" }\nprovider anthropic { key [env(A), "hunter3"]; queue "x" }\n')
+
+    assert "hunter" not in shown(found, format_)
+    assert shown(found).count('"*******"') == 3  # once for each, and on the line of the third finding
+
+
 @given(before=st.text(max_size=20), after=st.text(max_size=20))
 def test_hiding_a_key_moves_nothing(before: str, after: str) -> None:
     text = f"{before} {KEY} {after}"
