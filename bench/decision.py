@@ -25,16 +25,17 @@ from hivemind_trio.core import (
     CallCancelled,
     CallId,
     Command,
+    Ended,
     Grant,
-    Outcome,
     Scheduler,
 )
-from hivemind_trio.model import Api, Request, Treatment, Verdict
+from hivemind_trio.model import Api, Outcome, Request, Treatment, Verdict
 from hivemind_trio.policy import Agent, Group, Lane, Program, Provider, Server, Share, Timeouts
 
 WAITING = (100, 1_000, 10_000)
 INFLIGHT = 32
 SECOND_NS = 1_000_000_000
+SUCCEEDED = Ended(outcome=Outcome.SUCCEEDED, status=200, committed=True)
 
 
 class Measured(NamedTuple):
@@ -146,7 +147,7 @@ class Crowd:
     def rounds(self, count: int) -> Iterator[None]:
         """Play them, one at a time."""
         for number in range(count):
-            self._post(AttemptEnded(self._running.pop(self._random.randrange(len(self._running))), Outcome.SUCCEEDED))
+            self._post(AttemptEnded(self._running.pop(self._random.randrange(len(self._running))), SUCCEEDED))
             self._arrive()
             if number % 8 == 0:
                 # One of the youngest: to find a random one in a dict would cost more than the decision.

@@ -164,6 +164,7 @@ def _as_text(checked: Checked, explanation: Explanation, *, color: bool) -> str:
         ("lane", treatment.lane, by("lane")),
         ("priority", str(treatment.priority), by("priority")),
         ("deadline", deadline, by("deadline")),
+        ("retry", *_retry(checked, explanation)),
     ]
     parts = [_table(rows, color=color)]
     if explanation.steps:
@@ -179,6 +180,17 @@ def _as_text(checked: Checked, explanation: Explanation, *, color: bool) -> str:
     if request.hour or request.weekday:
         parts.append(f"at hour {request.hour}, weekday {request.weekday}; `hour=` and `weekday=` ask for another time")
     return "\n".join(f"{part}\n" for part in parts)
+
+
+def _retry(checked: Checked, explanation: Explanation) -> tuple[str, str]:
+    """The retry class, and who decided it: what no rule does, the provider does."""
+    treatment = explanation.treatment
+    assert checked.program is not None
+    if treatment.retry is not None or treatment.provider is None:
+        return treatment.retry or "-", str(treatment.decided["retry"])
+    provider = checked.program.providers[treatment.provider]
+    declared = "retry" in checked.declarations.of("provider")[provider.name].settings
+    return provider.retry, f"provider {provider.name} ({provider.at})" if declared else "built-in"
 
 
 def _table(rows: Sequence[tuple[str, ...]], *, indent: str = "", color: bool = False) -> str:
@@ -208,6 +220,7 @@ def _as_object(explanation: Explanation) -> dict[str, Any]:
         "limits": treatment.group,
         "lane": treatment.lane,
         "priority": treatment.priority,
+        "retry": treatment.retry,
         "deadline_s": None if treatment.deadline_ns is None else treatment.deadline_ns / NANOSECONDS,
         "decided_by": {
             setting: {"kind": decider.kind, "name": decider.name, "at": decider.at}

@@ -1,7 +1,9 @@
 """The scheduler: events in, commands out. Nothing here waits, reads a clock or touches the world."""
 
+from ._breaker import Circuit as Circuit
 from ._call import Call as Call
 from ._call import CallId as CallId
+from ._messages import Adapted as Adapted
 from ._messages import AttemptEnded as AttemptEnded
 from ._messages import CallArrived as CallArrived
 from ._messages import CallCancelled as CallCancelled
@@ -9,11 +11,13 @@ from ._messages import Command as Command
 from ._messages import Draining as Draining
 from ._messages import Event as Event
 from ._messages import Grant as Grant
-from ._messages import Outcome as Outcome
 from ._messages import Permit as Permit
 from ._messages import PolicyLoaded as PolicyLoaded
 from ._messages import Refuse as Refuse
+from ._messages import Settle as Settle
 from ._messages import TimePassed as TimePassed
+from ._outcome import HEALTHY as HEALTHY
+from ._outcome import Ended as Ended
 from ._scheduler import Scheduler as Scheduler
 from ._snapshot import PoolSnapshot as PoolSnapshot
 from ._snapshot import Snapshot as Snapshot

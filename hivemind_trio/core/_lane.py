@@ -26,10 +26,15 @@ class PoolLane:
     reserve: int = attrs.field(default=0, init=False)
     """Slots that it has first claim to; what the provider can really keep, see `Pool.load`."""
     tag: int = attrs.field(default=0, init=False)
-    declared: bool = attrs.field(default=False, init=False)
+    _lane: Lane | None = attrs.field(default=None, init=False)
+    """As the policy has it; None: it is gone."""
     _stride: int = attrs.field(default=STRIDE, init=False)
     _queues: dict[str | None, Queue] = attrs.field(factory=dict, init=False)
     """Limits group -> its queue, in the order of first use."""
+
+    @property
+    def declared(self) -> bool:
+        return self._lane is not None
 
     @property
     def due(self) -> bool:
@@ -40,13 +45,16 @@ class PoolLane:
     def reserve_unused(self) -> int:
         return max(0, self.reserve - self.slots.held)
 
-    def load(self, lane: Lane | None, limit: int, reserve: int) -> None:
+    def load(self, lane: Lane | None) -> None:
         """Take the settings of a new policy (None: the lane is gone) and start with empty queues."""
-        self.declared = lane is not None
-        self.slots.limit = lane.cap(limit) if lane else None
-        self.reserve = reserve
+        self._lane = lane
         self._stride = STRIDE // lane.weight if lane else STRIDE
         self._queues = {}
+
+    def resize(self, limit: int, reserve: int) -> None:
+        """The provider has `limit` slots, of which `reserve` are for this lane first."""
+        self.slots.limit = self._lane.cap(limit) if self._lane else None
+        self.reserve = reserve
 
     def first(self) -> Waiter | None:
         """The best call whose group and agent have room, if the lane has."""

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TypeAlias, final
 
 import attrs
 
-from hivemind_trio.model import Reason, Treatment
+from hivemind_trio.model import Outcome, Reason, Treatment
 from hivemind_trio.policy import Program
 
+from ._breaker import Circuit
 from ._call import Call, CallId
-
-
-class Outcome(StrEnum):
-    """What an attempt says about its provider."""
-
-    SUCCEEDED = "succeeded"
-    IGNORED = "ignored"
-    """Nothing: the agent hung up, or the request itself was wrong."""
-    DROPPED = "dropped"
-    """The provider refused it for load, or failed."""
-
+from ._outcome import Ended
 
 # ---- events ----
 
@@ -45,10 +35,14 @@ class CallCancelled:
 @final
 @attrs.frozen
 class AttemptEnded:
-    """The upstream exchange is over and its permit can be given to someone else."""
+    """The upstream exchange is over and its permit can be given to someone else.
+
+    Where the agent has had nothing of the answer yet, the scheduler says what becomes of the call: `Settle`, or nothing
+    now, and another `Grant` (or a `Refuse`) later.
+    """
 
     call_id: CallId
-    outcome: Outcome
+    ended: Ended
 
 
 @final
@@ -102,8 +96,11 @@ class Grant:
     permit: Permit | None
     """None: it needs no slot, and no `AttemptEnded` is expected."""
     waited_ns: int
+    """In all, without the time that earlier attempts took."""
     reason: Reason
     """What it waited for last, as far as is known without following every waiter; `NONE` if it did not wait."""
+    attempt: int = 1
+    """1 for the first."""
 
 
 @final
@@ -121,4 +118,25 @@ class Refuse:
     """When it is worth coming back; None: never, as it stands."""
 
 
-Command: TypeAlias = Grant | Refuse
+@final
+@attrs.frozen
+class Settle:
+    """The attempt that has ended was the last: the agent is given what came of it, good or bad. The call is over."""
+
+    call_id: CallId
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Adapted:
+    """For the operator, and for whoever keeps a provider's slots: what it is trusted with has changed. No call's."""
+
+    provider: str
+    limit: int
+    """Slots, from now on."""
+    circuit: Circuit
+    because: Outcome | None
+    """What the attempt said that it came of; None: time passed, or a policy was loaded."""
+
+
+Command: TypeAlias = Grant | Refuse | Settle | Adapted

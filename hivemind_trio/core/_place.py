@@ -34,9 +34,9 @@ class Place:
     def blocked(self) -> Reason:
         """What it lacks, the widest thing first; `NONE`: it fits everywhere, now."""
         if not self.pool.slots.has_room:
-            return Reason.PROVIDER_FULL
+            return self.pool.slots.closed or Reason.PROVIDER_FULL
         if not self.group.has_room:
-            return Reason.GROUP_FULL
+            return self.group.closed or Reason.GROUP_FULL
         if not self.lane.slots.has_room:
             return Reason.LANE_FULL
         if not self.pool.may_take(self.lane):

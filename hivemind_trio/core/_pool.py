@@ -17,8 +17,10 @@ from typing import NamedTuple, final
 
 import attrs
 
+from hivemind_trio.model import Reason
 from hivemind_trio.policy import Lane, Provider
 
+from ._health import Health
 from ._lane import PoolLane
 from ._pace import Pace
 from ._slots import Slots
@@ -39,34 +41,40 @@ class Turn(NamedTuple):
 class Pool:
     """Slots of one provider: in all, per limits group and per lane.
 
-    `slots.limit` is the one figure that says how much the provider is trusted with; whoever adapts it (AIMD) sets it
-    here. Further dimensions (quotas, the breaker) have their say in `Place.blocked`.
+    `slots.limit` is the one figure that says how much the provider is trusted with: what the policy says, or within its
+    bounds what AIMD has come to. While the circuit is open, or a quota is known to be used up, slots are closed.
     """
 
     name: str
+    health: Health
     slots: Slots = attrs.field(factory=lambda: Slots(0), init=False)
-    declared: bool = attrs.field(default=False, init=False)
     queue: int | None = attrs.field(default=None, init=False)
     """The bound of `waiting`."""
     waiting: int = attrs.field(default=0, init=False)
     pace: Pace = attrs.field(factory=Pace, init=False)
     granted_seq: int = attrs.field(default=-1, init=False)
     """The youngest call, by arrival, that was ever granted."""
+    provider: Provider | None = attrs.field(default=None, init=False)
+    """As the policy has it; None: it is gone."""
+    _settings: Mapping[str, Lane] = attrs.field(factory=dict, init=False)
     _groups: dict[str | None, Slots] = attrs.field(factory=dict, init=False)
     _lanes: dict[str, PoolLane] = attrs.field(factory=dict, init=False)
     """In file order, then lanes that are gone and still hold something."""
     _virtual: int = attrs.field(default=0, init=False)
+
+    @property
+    def declared(self) -> bool:
+        return self.provider is not None
 
     def load(self, provider: Provider | None, lanes: Mapping[str, Lane]) -> None:
         """Take the settings of a new policy (None: the provider is gone) and start with empty queues.
 
         What is held stays held, under the same names.
         """
-        self.declared = provider is not None
-        limit = provider.limit if provider else 0
-        self.slots.limit = limit
+        self.provider = provider
         self.queue = provider.queue if provider else None
         self.waiting = 0
+        self.health.load(provider)
 
         self._groups = {glob: group for glob, group in self._groups.items() if group.held}
         for group in self._groups.values():
@@ -74,12 +82,29 @@ class Pool:
         for block in provider.groups if provider else ():
             self.group(block.glob).limit = block.concurrency
 
-        kept = reserves(lanes, limit)
+        self._settings = lanes
         gone = [lane for name, lane in self._lanes.items() if name not in lanes and lane.slots.held]
         self._lanes = {name: self._lanes.get(name) or PoolLane(name) for name in lanes}
         self._lanes |= {lane.name: lane for lane in gone}
         for name, lane in self._lanes.items():
-            lane.load(lanes.get(name), limit, kept.get(name, 0))
+            lane.load(lanes.get(name))
+        for glob in self.health.quotas:
+            self.group(glob)
+        self._share_out()
+        self.apply()
+
+    def apply(self) -> bool:
+        """Bring the slots in line with what is known of the provider's health; whether anything has changed.
+
+        Shares and reserves are of what there is now: 8 slots reserved out of 4 would shut everybody else out.
+        """
+        before = self.slots.limit, self.slots.closed
+        self.slots.closed = self.health.closed
+        for glob, group in self._groups.items():
+            group.closed = Reason.PROVIDER_QUOTA if glob in self.health.quotas else None
+        if self.slots.limit != self.health.limit:
+            self._share_out()
+        return before != (self.slots.limit, self.slots.closed)
 
     def group(self, glob: str | None) -> Slots:
         """The counter of one limits group; without a cap where the policy has no such block."""
@@ -132,7 +157,15 @@ class Pool:
             waiting=self.waiting,
             lanes_inflight={lane.name: lane.slots.held for lane in lanes},
             groups_inflight={glob: group.held for glob, group in self._groups.items()},
+            circuit=self.health.breaker.circuit,
+            opens_ns=self.health.breaker.opens_ns,
         )
+
+    def _share_out(self) -> None:
+        self.slots.limit = self.health.limit
+        kept = reserves(self._settings, self.health.limit)
+        for name, lane in self._lanes.items():
+            lane.resize(self.health.limit, kept.get(name, 0))
 
     def _charge(self, lane: PoolLane, virtual: int, seq: int) -> None:
         lane.tag = max(lane.tag, self._virtual)

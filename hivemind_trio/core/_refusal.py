@@ -39,6 +39,10 @@ def outright(call: Call, treatment: Treatment, program: Program, *, draining: bo
     )
 
 
+def left_alone(provider: str) -> str:
+    return f"provider `{provider}` has failed too often and is left alone for a while"
+
+
 def shed(full: str) -> str:
     return f"{full}, so the one that had waited longest was dropped"
 
@@ -58,6 +62,12 @@ def _because(waiter: Waiter) -> str:
             return f"lane `{lane}` was at its cap of {place.lane.slots.limit} in flight at provider `{pool.name}`"
         case Reason.LANE_RESERVED:
             return f"the free slots of provider `{pool.name}` were reserved for other lanes than `{lane}`"
+        case Reason.BREAKER_OPEN:
+            return f"provider `{pool.name}` had failed too often and was left alone"
+        case Reason.PROVIDER_QUOTA:
+            return f"provider `{pool.name}` had said that a quota was used up"
+        case Reason.RETRY:
+            return f"attempts at provider `{pool.name}` had failed, and the next was not due yet"
         case Reason.AGENT_FULL:
             return f"agent `{agent.name}` was at its cap of {agent.slots.limit} in flight"
         case _:

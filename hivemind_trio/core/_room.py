@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import final
 
@@ -22,16 +21,18 @@ class WaitingRoom:
     """Keeps the counts of who waits and the queues of the pools in step. Entering and leaving cost O(log n)."""
 
     _waiters: dict[CallId, Waiter] = attrs.field(factory=dict, init=False)
-    """In order of arrival."""
-    _lanes: dict[str, OrderedDict[CallId, Waiter]] = attrs.field(factory=dict, init=False)
-    """Lane -> its calls at all providers, in order of arrival. Finding the first of a plain dict is O(deleted)."""
+    _lanes: dict[str, Heap[Waiter]] = attrs.field(factory=dict, init=False)
+    """Lane -> its calls at all providers, by order of arrival."""
     _deadlines: Heap[Waiter] = attrs.field(factory=Heap, init=False)
+    _resting: Heap[Waiter] = attrs.field(factory=Heap, init=False)
+    """Those whose next attempt is not due yet."""
 
     def __len__(self) -> int:
         return len(self._waiters)
 
     def __iter__(self) -> Iterator[Waiter]:
-        return iter(self._waiters.values())
+        """In order of arrival."""
+        return iter(sorted(self._waiters.values(), key=lambda waiter: waiter.seq))
 
     def __contains__(self, call_id: CallId) -> bool:
         return call_id in self._waiters
@@ -43,34 +44,55 @@ class WaitingRoom:
         return len(self._lanes.get(name, ()))
 
     def enter(self, waiter: Waiter) -> None:
-        """Whoever enters is the last by arrival."""
+        """Stand in line, or rest first."""
         self._waiters[waiter.call.id] = waiter
-        self._lanes.setdefault(waiter.treatment.lane, OrderedDict())[waiter.call.id] = waiter
+        self._lanes.setdefault(waiter.treatment.lane, Heap()).put(waiter, (waiter.seq,))
         if waiter.deadline_ns is not None:
             self._deadlines.put(waiter, (waiter.deadline_ns, waiter.seq))
         waiter.place.pool.waiting += 1
         waiter.place.agent.waiting += 1
+        if waiter.rests_until_ns is not None:
+            self._resting.put(waiter, (waiter.rests_until_ns, waiter.seq))
+        else:
+            waiter.place.lane.put(waiter)
+
+    def wake(self, now_ns: int) -> Waiter | None:
+        """One whose rest is over, now in line; None: there is none."""
+        waiter = self._resting.first()
+        if waiter is None or waiter.rests_until_ns is None or waiter.rests_until_ns > now_ns:
+            return None
+        self._resting.discard(waiter)
+        waiter.rests_until_ns = None
         waiter.place.lane.put(waiter)
+        return waiter
 
     def leave(self, waiter: Waiter) -> None:
         del self._waiters[waiter.call.id]
         lane = self._lanes[waiter.treatment.lane]
-        del lane[waiter.call.id]
+        lane.discard(waiter)
         if not lane:
             del self._lanes[waiter.treatment.lane]
         self._deadlines.discard(waiter)
         waiter.place.pool.waiting -= 1
         waiter.place.agent.waiting -= 1
-        waiter.place.lane.remove(waiter)
+        if waiter.rests_until_ns is not None:
+            self._resting.discard(waiter)
+        else:
+            waiter.place.lane.remove(waiter)
 
     def oldest(self, lane: str) -> Waiter | None:
         """The call of this lane that has waited longest."""
         calls = self._lanes.get(lane)
-        return next(iter(calls.values())) if calls else None
+        return calls.first() if calls else None
 
-    def next_deadline_ns(self) -> int | None:
-        waiter = self._deadlines.first()
-        return None if waiter is None else waiter.deadline_ns
+    def wakeup_ns(self) -> int | None:
+        """The next deadline, or the next end of a rest."""
+        late, rested = self._deadlines.first(), self._resting.first()
+        times = [
+            late.deadline_ns if late is not None else None,
+            rested.rests_until_ns if rested is not None else None,
+        ]
+        return min((time for time in times if time is not None), default=None)
 
     def expired(self, now_ns: int) -> Waiter | None:
         """The call whose deadline came first, if it has come."""

@@ -9,8 +9,12 @@ Who is next: which lane is `Pool`'s decision; within a lane priority, age and or
 blocked by their agent or their limits group are passed by others that fit. Where several providers could give one
 agent its next slot, the call that arrived first has it.
 
-At rest, that is after every event, no call waits that fits everywhere. That is why an arriving call that fits may go at
-once: had anybody equal been waiting, he would have gone. And why only a slot given back, or a policy, sets calls going.
+At rest, that is after every event, no call waits that fits everywhere and is due. That is why an arriving call that
+fits may go at once: had anybody equal been waiting, he would have gone. And why calls are set going only by a slot
+given back, a policy, or a time that was waited for: the end of a pause before a retry, of a circuit's, of a quota's.
+
+An attempt that fails before the agent has had anything of it may be tried again (`_retry.py`): the call then rests
+without a slot, and stands in line again in its old place. What attempts say of their provider is kept in `Health`.
 """
 
 from __future__ import annotations
@@ -21,13 +25,17 @@ from typing import assert_never, final
 
 import attrs
 
-from hivemind_trio.model import Reason, Treatment
-from hivemind_trio.policy import UNKNOWN_AGENT, Program
+from hivemind_trio.model import Outcome, Reason, Treatment
+from hivemind_trio.policy import DEFAULT_RETRY, UNKNOWN_AGENT, Program, Retry, WhileOpen
 
 from . import _refusal
 from ._agent import AgentKey, AgentSlots
+from ._breaker import Circuit
 from ._call import Call, CallId
+from ._flight import Flight
+from ._health import Health
 from ._messages import (
+    Adapted,
     AttemptEnded,
     CallArrived,
     CallCancelled,
@@ -38,10 +46,14 @@ from ._messages import (
     Permit,
     PolicyLoaded,
     Refuse,
+    Settle,
     TimePassed,
 )
+from ._outcome import Ended
+from ._pace import RETRY_MAX_NS, RETRY_MIN_NS
 from ._place import Place
 from ._pool import Pool
+from ._retry import pause_ns, turned_away, wants_retry
 from ._room import WaitingRoom
 from ._snapshot import Snapshot
 from ._waiter import Waiter, rank
@@ -64,7 +76,7 @@ class Scheduler:
     _arrivals: int = attrs.field(default=0, init=False)
     _draining: bool = attrs.field(default=False, init=False)
     _room: WaitingRoom = attrs.field(factory=WaitingRoom, init=False)
-    _inflight: dict[CallId, Place] = attrs.field(factory=dict, init=False)
+    _inflight: dict[CallId, Flight] = attrs.field(factory=dict, init=False)
     _pools: dict[str, Pool] = attrs.field(factory=dict, init=False)
     """In file order, then providers that are gone and were still in use when the policy was loaded."""
     _agents: dict[AgentKey, AgentSlots] = attrs.field(factory=dict, init=False)
@@ -91,8 +103,8 @@ class Scheduler:
                 self._on_arrived(call, now_ns, commands)
             case CallCancelled(call_id=call_id):
                 self._on_cancelled(call_id, now_ns, commands)
-            case AttemptEnded(call_id=call_id):
-                self._on_ended(call_id, now_ns, commands)
+            case AttemptEnded(call_id=call_id, ended=ended):
+                self._on_ended(call_id, ended, now_ns, commands)
             case PolicyLoaded(program=program):
                 self._on_policy(program, now_ns, commands)
             case Draining():
@@ -104,8 +116,9 @@ class Scheduler:
         return commands
 
     def wakeup_ns(self) -> int | None:
-        """When time alone will next matter: the earliest deadline of a waiting call."""
-        return self._room.next_deadline_ns()
+        """When time alone will next matter: for a deadline, a retry that is due, a circuit or a quota that opens."""
+        times = [self._room.wakeup_ns(), *(pool.health.wakeup_ns() for pool in self._pools.values())]
+        return min((time for time in times if time is not None), default=None)
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
@@ -141,7 +154,20 @@ class Scheduler:
         blocked = place.blocked()
         if blocked is Reason.NONE:
             place.pool.take_at_once(place.lane, seq)
-            commands.append(self._grant(call, treatment, place, 0, Reason.NONE))
+            flight = Flight(
+                call=call,
+                seq=seq,
+                arrived_ns=now_ns,
+                treatment=treatment,
+                place=place,
+                granted_ns=now_ns,
+                waited_ns=0,
+                attempt=1,
+            )
+            commands.append(self._grant(flight, Reason.NONE))
+        elif blocked is Reason.BREAKER_OPEN and self._refuses_while_open(place.pool):
+            commands.append(self._open_refusal(call, treatment, place.pool, 0))
+            self._forget(place.agent)
         else:
             self._put_in_line(self._waiter(call, treatment, place, now_ns, seq, blocked), commands)
 
@@ -153,14 +179,18 @@ class Scheduler:
             self._leave(waiter)
         self._advance(now_ns, commands)
 
-    def _on_ended(self, call_id: CallId, now_ns: int, commands: list[Command]) -> None:
-        place = self._inflight.get(call_id)
-        if place is None:
+    def _on_ended(self, call_id: CallId, ended: Ended, now_ns: int, commands: list[Command]) -> None:
+        flight = self._inflight.get(call_id)
+        if flight is None:
             raise ValueError(f"call {call_id} has no attempt in flight")
         self._advance(now_ns, commands)
 
         del self._inflight[call_id]
+        place = flight.place
+        self._learn(flight, ended, commands)
         lines = place.give_back()
+        if not ended.committed:
+            self._go_on(flight, ended, commands)
         # Its provider, and any other where its agent was all that was missing.
         pools = {place.pool.name: place.pool}
         pools |= {line.first().place.pool.name: line.first().place.pool for line in lines}
@@ -176,7 +206,7 @@ class Scheduler:
         self._load(program)
         for waiter in waiters:
             treatment = treatments[waiter.call.id]
-            waited_ns = now_ns - waiter.arrived_ns
+            waited_ns = self._waited_ns(waiter)
             refuse = _refusal.outright(waiter.call, treatment, program, draining=self._draining, waited_ns=waited_ns)
             if refuse is not None:
                 commands.append(refuse)
@@ -185,7 +215,10 @@ class Scheduler:
             blocked = place.blocked()
             if blocked is Reason.NONE:  # it will go now, unless another does: what it waited for was before
                 blocked = waiter.blocked
-            self._room.enter(self._waiter(waiter.call, treatment, place, waiter.arrived_ns, waiter.seq, blocked))
+            anew = self._waiter(waiter.call, treatment, place, waiter.arrived_ns, waiter.seq, blocked)
+            anew.since_ns, anew.waited_ns = waiter.since_ns, waiter.waited_ns
+            anew.attempts, anew.rests_until_ns = waiter.attempts, waiter.rests_until_ns
+            self._room.enter(anew)
         self._expire(commands)
         self._dispatch(self._pools.values(), None, commands)
 
@@ -195,6 +228,94 @@ class Scheduler:
         for waiter in list(self._room):
             self._leave(waiter)
             commands.append(self._refuse(waiter, Reason.DRAINING, _refusal.DRAINING, _refusal.DRAINING_RETRY_NS))
+
+    # ---- what attempts teach ----
+
+    def _learn(self, flight: Flight, ended: Ended, commands: list[Command]) -> None:
+        pool = flight.place.pool
+        circuit = pool.health.breaker.circuit
+        limit = pool.health.limit
+        pool.health.on_ended(
+            flight.call.id,
+            ended,
+            flight.treatment.group,
+            granted_ns=flight.granted_ns,
+            now_ns=self._now_ns,
+            inflight=pool.slots.held,
+        )
+        pool.apply()
+        if (pool.health.limit, pool.health.breaker.circuit) != (limit, circuit):
+            self._tell(pool, ended.outcome, commands)
+            if pool.health.breaker.circuit is Circuit.OPEN and self._refuses_while_open(pool):
+                self._turn_away(pool, commands)
+
+    def _tell(self, pool: Pool, because: Outcome | None, commands: list[Command]) -> None:
+        circuit = pool.health.breaker.circuit
+        commands.append(Adapted(provider=pool.name, limit=pool.health.limit, circuit=circuit, because=because))
+
+    def _go_on(self, flight: Flight, ended: Ended, commands: list[Command]) -> None:
+        """Let the call rest before its next attempt, or give its agent what there is."""
+        waiter = self._waiter_again(flight, ended)
+        if waiter is None:
+            commands.append(Settle(flight.call.id))
+        else:
+            self._room.enter(waiter)
+            self._wake()  # it may be due at once
+
+    def _waiter_again(self, flight: Flight, ended: Ended) -> Waiter | None:
+        """The call on its way to another attempt, by the policy of now; None: there is to be none."""
+        retry = self._retry(flight.treatment, flight.place.pool)
+        if self._draining or not wants_retry(retry, ended, flight.attempt):
+            return None
+        call = attrs.evolve(flight.call, request=attrs.evolve(flight.call.request, attempt=flight.attempt + 1))
+        treatment = self._program.decide(call.request)
+        if _refusal.outright(call, treatment, self._program, draining=False, waited_ns=0) is not None:
+            return None
+        place = self._place(call, treatment)
+        waiter = self._waiter(call, treatment, place, flight.arrived_ns, flight.seq, Reason.RETRY)
+        waiter.since_ns, waiter.waited_ns, waiter.attempts = self._now_ns, flight.waited_ns, flight.attempt
+        hopeless = place.pool.health.breaker.circuit is Circuit.OPEN and self._refuses_while_open(place.pool)
+        due_ns = None if hopeless else self._due_ns(retry, ended, flight)
+        if due_ns is None or (waiter.deadline_ns is not None and due_ns >= waiter.deadline_ns):
+            self._forget(place.agent)
+            return None
+        waiter.rests_until_ns = due_ns
+        return waiter
+
+    def _due_ns(self, retry: Retry, ended: Ended, flight: Flight) -> int | None:
+        """When its next attempt may begin; None: there is no retry left for it."""
+        budget = flight.place.pool.health.retries
+        pause = pause_ns(retry, ended, flight.attempt, self._random)
+        if turned_away(ended):
+            # It was not executed, and a limit that can be waited for is no reason to fail.
+            return self._now_ns + max(pause, budget.borrow(self._now_ns))
+        return self._now_ns + pause if budget.withdraw(self._now_ns) else None
+
+    def _retry(self, treatment: Treatment, pool: Pool) -> Retry:
+        name = treatment.retry or (pool.provider.retry if pool.provider is not None else DEFAULT_RETRY)
+        # Of a class that a reload has taken away, what is in flight keeps the default.
+        return self._program.retries.get(name) or self._program.retries[DEFAULT_RETRY]
+
+    def _refuses_while_open(self, pool: Pool) -> bool:
+        return pool.provider is not None and pool.provider.while_open is WhileOpen.REFUSE
+
+    def _open_refusal(self, call: Call, treatment: Treatment, pool: Pool, waited_ns: int) -> Refuse:
+        opens_ns = pool.health.breaker.opens_ns
+        wait_ns = max(opens_ns - self._now_ns, 0) if opens_ns is not None else 0
+        return Refuse(
+            call_id=call.id,
+            treatment=treatment,
+            reason=Reason.BREAKER_OPEN,
+            waited_ns=waited_ns,
+            message=_refusal.left_alone(pool.name),
+            retry_after_ns=min(max(wait_ns, RETRY_MIN_NS), RETRY_MAX_NS),
+        )
+
+    def _turn_away(self, pool: Pool, commands: list[Command]) -> None:
+        """The policy would rather refuse than hold: nobody waits for a provider that is left alone."""
+        for waiter in [waiter for waiter in self._room if waiter.place.pool is pool]:
+            self._leave(waiter)
+            commands.append(self._open_refusal(waiter.call, waiter.treatment, pool, self._waited_ns(waiter)))
 
     # ---- deciding ----
 
@@ -233,13 +354,22 @@ class Scheduler:
             place.pool.take_turn(turn)
             self._room.leave(waiter)
             place.pool.pace.on_turn(self._now_ns, place.pool.waiting)
-            waited_ns = self._now_ns - waiter.arrived_ns
-            commands.append(self._grant(waiter.call, waiter.treatment, place, waited_ns, reason))
+            flight = Flight(
+                call=waiter.call,
+                seq=waiter.seq,
+                arrived_ns=waiter.arrived_ns,
+                treatment=waiter.treatment,
+                place=place,
+                granted_ns=self._now_ns,
+                waited_ns=self._waited_ns(waiter),
+                attempt=waiter.attempts + 1,
+            )
+            commands.append(self._grant(flight, reason))
 
     def _expire(self, commands: list[Command]) -> None:
         while (waiter := self._room.expired(self._now_ns)) is not None:
             self._leave(waiter)
-            message = _refusal.too_late(waiter, self._now_ns - waiter.arrived_ns)
+            message = _refusal.too_late(waiter, self._waited_ns(waiter))
             commands.append(self._refuse(waiter, Reason.DEADLINE, message, self._retry_after_ns(waiter)))
 
     # ---- the books ----
@@ -247,12 +377,34 @@ class Scheduler:
     def _advance(self, now_ns: int, commands: list[Command]) -> None:
         self._now_ns = now_ns
         self._expire(commands)
+        self._open_what_is_due(commands)
+
+    def _open_what_is_due(self, commands: list[Command]) -> None:
+        """Retries whose pause is over, circuits and quotas that open: whoever can go now, goes."""
+        opened = {}
+        for pool in self._pools.values():
+            circuit = pool.health.breaker.circuit
+            if pool.health.on_time(self._now_ns):
+                pool.apply()
+                opened[pool.name] = pool
+                if pool.health.breaker.circuit is not circuit:
+                    self._tell(pool, None, commands)
+        for waiter in self._wake():
+            opened[waiter.place.pool.name] = waiter.place.pool
+        if opened:
+            self._dispatch(opened.values(), None, commands)
+
+    def _wake(self) -> list[Waiter]:
+        woken = []
+        while (waiter := self._room.wake(self._now_ns)) is not None:
+            woken.append(waiter)
+        return woken
 
     def _load(self, program: Program) -> None:
         """Point every counter at the settings of its name; nobody waits at this moment."""
         self._program = program
         gone = [pool for name, pool in self._pools.items() if name not in program.providers and pool.slots.held]
-        self._pools = {name: self._pools.get(name) or Pool(name) for name in program.providers}
+        self._pools = {name: self._pools.get(name) or Pool(name, Health(self._random)) for name in program.providers}
         self._pools |= {pool.name: pool for pool in gone}
         for name, pool in self._pools.items():
             pool.load(program.providers.get(name), program.lanes)
@@ -284,11 +436,17 @@ class Scheduler:
             place=place,
             rank=rank(treatment.priority, self._program.lanes[treatment.lane].aging_ns, arrived_ns, seq),
             blocked=blocked,
+            since_ns=arrived_ns,
         )
 
-    def _grant(self, call: Call, treatment: Treatment, place: Place, waited_ns: int, reason: Reason) -> Grant:
+    def _grant(self, flight: Flight, reason: Reason) -> Grant:
+        call, place, treatment = flight.call, flight.place, flight.treatment
         place.take()
-        self._inflight[call.id] = place
+        self._inflight[call.id] = flight
+        if flight.attempt == 1:
+            place.pool.health.retries.deposit(self._retry(treatment, place.pool).ratio, self._now_ns)
+        place.pool.health.on_granted(call.id)
+        place.pool.apply()
         return Grant(
             call_id=call.id,
             treatment=treatment,
@@ -300,16 +458,20 @@ class Scheduler:
                 agent=place.agent.name,
                 declared=place.agent.declared,
             ),
-            waited_ns=waited_ns,
+            waited_ns=flight.waited_ns,
             reason=reason,
+            attempt=flight.attempt,
         )
+
+    def _waited_ns(self, waiter: Waiter) -> int:
+        return waiter.waited_ns + self._now_ns - waiter.since_ns
 
     def _refuse(self, waiter: Waiter, reason: Reason, message: str, retry_after_ns: int) -> Refuse:
         return Refuse(
             call_id=waiter.call.id,
             treatment=waiter.treatment,
             reason=reason,
-            waited_ns=self._now_ns - waiter.arrived_ns,
+            waited_ns=self._waited_ns(waiter),
             message=message,
             retry_after_ns=retry_after_ns,
         )
@@ -340,6 +502,8 @@ def _waited_for(waiter: Waiter, freed: AgentSlots | None) -> Reason:
     place = waiter.place
     if place.agent is freed:
         return Reason.AGENT_FULL
+    if waiter.attempts:
+        return Reason.RETRY
     if waiter.blocked in (Reason.PROVIDER_FULL, Reason.AGENT_FULL):
         # An agent that has had room since it arrived: then it was the provider's room that was missing.
         return Reason.TURN if place.pool.granted_seq > waiter.seq else Reason.PROVIDER_FULL

@@ -6,6 +6,8 @@ from typing import final
 
 import attrs
 
+from hivemind_trio.model import Reason
+
 
 @final
 @attrs.define(eq=False)
@@ -15,10 +17,12 @@ class Slots:
     limit: int | None
     """None: no cap; what is held is counted all the same."""
     held: int = attrs.field(default=0, init=False)
+    closed: Reason | None = attrs.field(default=None, init=False)
+    """Why none is to be had for now, however few are held."""
 
     @property
     def has_room(self) -> bool:
-        return self.limit is None or self.held < self.limit
+        return self.closed is None and (self.limit is None or self.held < self.limit)
 
     def take(self) -> None:
         assert self.has_room

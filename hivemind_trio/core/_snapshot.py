@@ -7,6 +7,8 @@ from typing import final
 
 import attrs
 
+from ._breaker import Circuit
+
 
 @final
 @attrs.frozen(kw_only=True)
@@ -18,6 +20,9 @@ class PoolSnapshot:
     waiting: int
     lanes_inflight: Mapping[str, int]
     groups_inflight: Mapping[str | None, int]
+    circuit: Circuit
+    opens_ns: int | None
+    """While the circuit is open: when a probe may go."""
 
 
 @final

@@ -30,6 +30,14 @@ class Waiter:
     """Its order within its lane, lowest first."""
     blocked: Reason
     """What it lacked when it was put in line."""
+    since_ns: int
+    """When this wait began: when it arrived, or when its last attempt ended."""
+    waited_ns: int = 0
+    """Before that, for earlier attempts."""
+    attempts: int = 0
+    """That have ended."""
+    rests_until_ns: int | None = None
+    """Until then it is in no line: its next attempt is not due. None: it stands in line."""
 
 
 def rank(priority: int, aging_ns: int | None, arrived_ns: int, seq: int) -> Rank:

@@ -1,5 +1,6 @@
 """The nouns: what is called, by whom, and why it was treated as it was. Values only."""
 
+from ._outcome import Outcome as Outcome
 from ._reason import Reason as Reason
 from ._request import Api as Api
 from ._request import Request as Request

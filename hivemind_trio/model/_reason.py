@@ -17,6 +17,12 @@ class Reason(StrEnum):
     LANE_FULL = "lane-max"
     LANE_RESERVED = "lane-reserve"
     AGENT_FULL = "agent-concurrency"
+    BREAKER_OPEN = "breaker-open"
+    """Its provider is left alone for a while."""
+    PROVIDER_QUOTA = "provider-quota"
+    """The provider said that a quota was used up, and until when."""
+    RETRY = "retry"
+    """An attempt failed, and the next one is not due yet."""
     TURN = "turn"
     """Room there was, and others went first."""
 

@@ -51,6 +51,7 @@ class Treatment:
     deadline_ns: int | None
     """How long it may wait; None: as long as the client does."""
     retry: str | None
+    """The retry class; None: the provider's."""
     verdict: Verdict
     message: str = ""
     """The rule's words, where the verdict is deny."""

@@ -39,6 +39,13 @@ from ._program import Team as Team
 from ._program import Timeouts as Timeouts
 from ._render import FORMATS as FORMATS
 from ._render import render as render
+from ._resilience import DEFAULT_RETRY as DEFAULT_RETRY
+from ._resilience import Aimd as Aimd
+from ._resilience import Breaker as Breaker
+from ._resilience import Failure as Failure
+from ._resilience import Jitter as Jitter
+from ._resilience import Retry as Retry
+from ._resilience import WhileOpen as WhileOpen
 from ._secrets import masked as masked
 from ._settings import SettingOrigin as SettingOrigin
 from ._settings import settings as settings

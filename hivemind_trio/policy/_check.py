@@ -208,12 +208,8 @@ def _pending_in(name: str, setting: Setting, given: Given) -> Iterator[tuple[str
     if setting.pending:
         yield name, given.item.head.span
         return
-    for option in setting.pending_options:
-        if option in given.options:
-            span = next((arg.span for arg in given.item.args if getattr(arg, "text", "") == option), given.span)
-            yield f"{name} ... {option}", span
-    if name == "concurrency" and isinstance(given.args[0], tuple) and given.args[0][0] != given.args[0][1]:
-        yield "concurrency LOW..HIGH", given.item.args[0].span
+    if name == "open" and given.args == ("fallback",):
+        yield "open fallback", given.item.args[0].span
     for inner_name, inner in given.block.items():
         assert setting.block is not None
         for one in inner:

@@ -23,7 +23,7 @@ from ._program import DEFAULT_LANE, NO_TEAM, UNKNOWN_AGENT, Agent, Lane, Provide
 
 BUILT_IN: Final = Decider("built-in", "", "")
 
-SETTINGS: Final = ("lane", "priority", "deadline", "provider", "verdict")
+SETTINGS: Final = ("lane", "priority", "deadline", "provider", "retry", "verdict")
 """What a rule can decide, each on its own: the first rule that matches and names it."""
 
 _FIELDS: Final = {
@@ -206,6 +206,8 @@ class _Finish:
         by_deadline: int,
         provider: str | None,
         by_provider: int,
+        retry: str | None,
+        by_retry: int,
         verdict: tuple[Verdict, str] | None,
         by_verdict: int,
     ) -> Treatment:
@@ -222,7 +224,7 @@ class _Finish:
             provider = routed
         outcome, words = verdict if verdict is not None else (Verdict.ALLOW, "")
         # Besides these, who decided depends on the agent and the lane alone.
-        key = (agent, how, lane, by_lane, by_priority, by_deadline, by_provider, by_verdict)
+        key = (agent, how, lane, by_lane, by_priority, by_deadline, by_provider, by_retry, by_verdict)
         decided = self._shared.get(key)
         if decided is None:
             decided = self._shared[key] = {
@@ -233,6 +235,7 @@ class _Finish:
                 if by_deadline
                 else self._lane(in_lane, in_lane.deadline_ns is not None),
                 "provider": self._by(by_provider),
+                "retry": self._by(by_retry),
                 "verdict": self._by(by_verdict),
             }
         return Treatment(
@@ -243,7 +246,7 @@ class _Finish:
             lane=lane,
             priority=priority,
             deadline_ns=deadline,
-            retry=None,
+            retry=retry,
             verdict=outcome,
             message=words,
             decided=decided,

@@ -29,6 +29,7 @@ from ._program import (
     Team,
     Timeouts,
 )
+from ._resilience import DEFAULT_RETRY, Aimd, Breaker, Failure, Jitter, Retry, WhileOpen
 from ._units import DURATIONS
 
 KNOWN_BASES: Final = {
@@ -86,6 +87,8 @@ def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pen
     identities = [_identity(declarations, one, conditions) for one in declarations.of("agent").values()]
     unknown = _unknown(declarations)
     rules = [_rule(one, conditions.rules[name]) for name, one in declarations.of("rule").items()]
+    retries = {name: _retry(declarations, one) for name, one in declarations.of("retry").items()}
+    retries.setdefault(DEFAULT_RETRY, Retry())
     secrets: dict[SecretRef, None] = {}
     for provider in providers.values():
         secrets.update(dict.fromkeys(provider.keys))
@@ -111,6 +114,7 @@ def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pen
             unknown=unknown,
         ),
         pending=pending,
+        retries=retries,
         secrets=tuple(secrets),
     )
 
@@ -129,6 +133,48 @@ def provider_base(declarations: Declarations, declared: Declared) -> str | Secre
         return base
     api = provider_api(declarations, declared)
     return KNOWN_BASES.get(api) if api is not None else None
+
+
+def _aimd(declarations: Declarations, declared: Declared) -> Aimd | None:
+    """How its concurrency adapts; None: one number is one number."""
+    given = declarations.one(declared, "concurrency")
+    if given is None or given.value[0] == given.value[1]:
+        return None
+    low, high = given.value
+    told = declarations.one(declared, "aimd")
+    options = dict(told.options) if told is not None else {}
+    names = {"increase": "increase", "decrease": "decrease", "cooldown": "cooldown_ns", "first-byte": "slow_ns"}
+    return Aimd(
+        low=low,
+        start=min(high, max(low, given.options.get("start", DEFAULT_CONCURRENCY))),
+        **{names[option]: value for option, value in options.items() if option in names},
+    )
+
+
+def _breaker(declarations: Declarations, declared: Declared) -> Breaker:
+    given = declarations.one(declared, "breaker")
+    names = {"trip": "trip", "of": "of", "over": "over_ns", "open": "open_ns", "probes": "probes"}
+    return Breaker(**{names[option]: value for option, value in given.options.items()}) if given else Breaker()
+
+
+def _retry(declarations: Declarations, declared: Declared) -> Retry:
+    options: dict[str, Any] = {}
+    on = declarations.one(declared, "on")
+    if on is not None:
+        options["statuses"] = frozenset(status for item in on.value if isinstance(item, range) for status in item)
+        options["failures"] = frozenset(Failure(item) for item in on.value if isinstance(item, str))
+    backoff = declarations.one(declared, "backoff")
+    if backoff is not None:
+        options["first_ns"], options["last_ns"] = backoff.value
+        options["jitter"] = Jitter(backoff.options.get("jitter", "full"))
+    honor = declarations.one(declared, "honor")
+    if honor is not None and "max" in honor.options:
+        options["honor_max_ns"] = honor.options["max"]
+    for name in ("attempts", "ratio"):
+        given = declarations.one(declared, name)
+        if given is not None:
+            options[name] = given.value
+    return Retry(name=declared.name, at=declared.at, **options)
 
 
 def provider_limit(declarations: Declarations, declared: Declared) -> int:
@@ -167,6 +213,11 @@ def _provider(declarations: Declarations, declared: Declared) -> Provider:
         queue=_one(declarations, declared, "queue", None),
         timeouts=_timeouts(timeout),
         at=declared.at,
+        aimd=_aimd(declarations, declared),
+        breaker=_breaker(declarations, declared),
+        # `open fallback` is not in force yet (HM190); until then such calls are held.
+        while_open=WhileOpen.REFUSE if _one(declarations, declared, "open", "hold") == "refuse" else WhileOpen.HOLD,
+        retry=_one(declarations, declared, "retry", DEFAULT_RETRY),
     )
 
 
@@ -258,7 +309,7 @@ def _unknown(declarations: Declarations) -> Identity:
 
 def _rule(declared: Declared, condition: Condition) -> Rule:
     effects: dict[str, Any] = {}
-    for setting in ("lane", "priority", "deadline", "provider"):
+    for setting in ("lane", "priority", "deadline", "provider", "retry"):
         if setting in declared.settings:
             effects[setting] = declared.settings[setting][0].value
     if "allow" in declared.settings:

@@ -7,6 +7,7 @@ what the language knows and this version does not yet do is listed in `Program.p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import final
 
 import attrs
@@ -14,6 +15,7 @@ import attrs
 from hivemind_trio.model import Api, Request, SecretRef, Treatment
 
 from ._globs import most_specific
+from ._resilience import DEFAULT_RETRY, Aimd, Breaker, Retry, WhileOpen
 
 DEFAULT_LANE = "default"
 """The lane of a call that no rule, agent or team gives one."""
@@ -78,6 +80,12 @@ class Provider:
     timeouts: Timeouts
     at: str
     """Where it is declared, `team.hmp:24`."""
+    aimd: Aimd | None = None
+    """How the slots move between `aimd.low` and `limit`; None: they are fixed."""
+    breaker: Breaker = attrs.field(factory=Breaker)
+    while_open: WhileOpen = WhileOpen.HOLD
+    retry: str = DEFAULT_RETRY
+    """The class of calls to which no rule gives one."""
 
 
 @final
@@ -201,6 +209,8 @@ class Program:
     decide: Callable[[Request], Treatment]
     """The generated function: identifies the agent, routes, applies the rules. Total; O(size of the policy)."""
     pending: tuple[Pending, ...]
+    retries: Mapping[str, Retry] = MappingProxyType({DEFAULT_RETRY: Retry()})
+    """Always holds `default`."""
     secrets: tuple[SecretRef, ...]
     """Every secret that serving needs."""
 

@@ -115,7 +115,6 @@ class Setting:
     """As it would be written; empty where there is none."""
     pending: bool = False
     """Known, and not yet in force (HM190)."""
-    pending_options: tuple[str, ...] = ()
 
 
 class Naming(Enum):
@@ -242,9 +241,8 @@ PROVIDER: Final[Mapping[str, Setting]] = {
     "concurrency": Setting(
         args=(_slot(Type.CONCURRENCY),),
         options={"start": POSITIVE},
-        doc="Attempts in flight. Until AIMD is in force the upper bound holds.",
+        doc="Attempts in flight. Between two bounds it adapts, as `aimd` says; `start` is where it begins.",
         default="8",
-        pending_options=("start",),
     ),
     "aimd": Setting(
         options={
@@ -254,9 +252,8 @@ PROVIDER: Final[Mapping[str, Setting]] = {
             "slow": FLAG,
             "first-byte": DURATION,
         },
-        doc="How concurrency moves between its bounds.",
+        doc="How concurrency moves between its bounds: up by so much a round, down by such a share.",
         default="increase 1 decrease 50% cooldown 5s",
-        pending=True,
     ),
     "limits": Setting(
         args=(_slot(Type.GLOB, optional=True),),
@@ -269,12 +266,11 @@ PROVIDER: Final[Mapping[str, Setting]] = {
         doc="Bounds of one attempt. Those left out keep their default.",
         default="connect 5s first-byte 5m idle 5m total 30m",
     ),
-    "retry": Setting(args=(_ref("retry"),), doc="The retry class of its calls.", pending=True),
+    "retry": Setting(args=(_ref("retry"),), doc="The retry class of its calls, where no rule says.", default="default"),
     "breaker": Setting(
         options={"trip": RATIO, "of": POSITIVE, "over": DURATION, "open": DURATION, "probes": POSITIVE},
         doc="When to leave it alone, and for how long.",
         default="trip 50% of 10 over 30s open 5s probes 2",
-        pending=True,
     ),
     "headers": Setting(
         args=(_slot(Type.WORD, "trust", "ignore"),), doc="Whether its rate-limit headers are believed.", pending=True
@@ -285,8 +281,8 @@ PROVIDER: Final[Mapping[str, Setting]] = {
     "objective": OBJECTIVE,
     "open": Setting(
         args=(_slot(Type.WORD, "hold", "fallback", "refuse"),),
-        doc="What calls do while the breaker is open.",
-        pending=True,
+        doc="What calls do while the breaker is open. `fallback` is not yet in force.",
+        default="hold",
     ),
     "degraded": Setting(when=True, doc="Answers that are 200 and count as failures.", pending=True),
     "reaper": Setting(
@@ -310,15 +306,23 @@ FAILURES: Final = ("connect", "reset", "first-byte", "timeout", "idle")
 """What `retry ... on` may name beside statuses."""
 
 RETRY: Final[Mapping[str, Setting]] = {
-    "on": Setting(args=(_slot(Type.SIGNALS),), doc="What is tried again."),
-    "attempts": Setting(args=(POSITIVE,), doc="In all, the first one included.", default="3"),
+    "on": Setting(
+        args=(_slot(Type.SIGNALS),),
+        doc="What is tried again, as long as the agent has had nothing of the answer.",
+        default="[429, 500, 502..504, 529, connect, reset, first-byte]",
+    ),
+    "attempts": Setting(args=(POSITIVE,), doc="In all, the first one included.", default="8"),
     "backoff": Setting(
         args=(_slot(Type.BACKOFF),),
         options={"jitter": _slot(Type.WORD, "full", "equal", "none")},
-        doc="Between attempts, growing.",
+        doc="Before the next attempt, doubling from the first bound to the second.",
+        default="500ms..20s jitter full",
     ),
     "honor": Setting(
-        args=(_slot(Type.WORD, "retry-after"),), options={"max": DURATION}, doc="The provider's word, up to a bound."
+        args=(_slot(Type.WORD, "retry-after"),),
+        options={"max": DURATION},
+        doc="A provider's `retry-after` up to this is waited for; beyond it the agent gets the answer.",
+        default="retry-after max 1m",
     ),
     "ratio": Setting(args=(RATIO,), doc="The most that retries may add to the load.", default="20%"),
 }
@@ -385,7 +389,7 @@ RULE: Final[Mapping[str, Setting]] = {
     "lane": Setting(args=(_ref("lane"),), doc="Where the call waits."),
     "priority": Setting(args=(_slot(Type.PRIORITY),), doc="Higher goes first."),
     "deadline": Setting(args=(DURATION,), doc="How long it may wait."),
-    "retry": Setting(args=(_ref("retry"),), doc="Its retry class.", pending=True),
+    "retry": Setting(args=(_ref("retry"),), doc="Its retry class."),
     "provider": Setting(args=(_ref("provider"),), doc="Where it goes."),
     "model": Setting(args=(TEXT,), doc="The model to use instead.", pending=True),
     "affinity": Setting(
@@ -432,7 +436,11 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
     "model": Declaration(
         naming=Naming.GLOB, options={"on": _ref("provider")}, settings=MODEL, doc="Prices and sizes of models."
     ),
-    "retry": Declaration(naming=Naming.NAME, settings=RETRY, doc="A retry class.", pending=True),
+    "retry": Declaration(
+        naming=Naming.NAME,
+        settings=RETRY,
+        doc="A retry class. One named `default` is that of every call that nothing else gives one.",
+    ),
     "lane": Declaration(naming=Naming.NAME, settings=LANE, doc="A waiting line."),
     "team": Declaration(naming=Naming.NAME, settings=TEAM, doc="Agents that belong together."),
     "agent": Declaration(naming=Naming.NAME, extends=True, when=True, settings=AGENT, doc="A caller."),

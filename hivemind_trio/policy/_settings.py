@@ -127,8 +127,6 @@ def _rows(settings: Mapping[str, Setting], inside: str) -> Iterator[str]:
         default = f"`{setting.default}`" if setting.default else ""
         doc = setting.doc + (" Several times." if setting.repeated else "")
         doc += " **Not yet in force.**" if setting.pending else ""
-        if setting.pending_options:
-            doc += f" **Not yet in force: {', '.join(f'`{option}`' for option in setting.pending_options)}.**"
         yield f"| `{inside}{name}` | {_escaped(', '.join(takes))} | {_escaped(default)} | {_escaped(doc)} |"
         if setting.block:
             yield from _rows(setting.block, f"{inside}{name} / ")

@@ -8,3 +8,5 @@ from ._paths import Endpoint as Endpoint
 from ._paths import endpoint as endpoint
 from ._recognise import Recognised as Recognised
 from ._recognise import recognise as recognise
+from ._signals import Signal as Signal
+from ._signals import read_signal as read_signal

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Mapping
 from typing import Any, Final, final
 
@@ -12,6 +11,7 @@ import msgspec
 
 from hivemind_trio.model import Api
 
+from ._bodies import decoded
 from ._paths import endpoint
 
 BYTES_PER_TOKEN: Final = 4
@@ -19,9 +19,6 @@ BYTES_PER_TOKEN: Final = 4
 
 IMAGE_TOKENS: Final = 1_500
 """What a picture counts for: near Anthropic's width × height / 750 at 1.15 megapixels, and OpenAI's high detail."""
-
-DECODED_MAX: Final = 64 << 20
-"""Of a compressed body's copy; beyond it nothing is known of the call, and it passes as it is."""
 
 _BASE64: Final = re.compile(rb'"(?:data:[\w.+/-]{1,100};base64,)?([A-Za-z0-9+/_=-]{1024,})"')
 _PICTURE: Final = (b'"image"', b'"image_url"', b'"input_image"', b'"inlineData"', b'"inline_data"', b'"images"')
@@ -90,7 +87,7 @@ def recognise(method: str, path: str, headers: Mapping[str, str], body: bytes) -
     place = endpoint(path, headers)
     if method != "POST":
         return Recognised(apis=place.apis, generates=False, model=place.model)
-    text = _decoded(body, headers.get("content-encoding", ""))
+    text = decoded(body, headers.get("content-encoding", ""))
     fields = _fields(text)
     if fields is None:
         return Recognised(
@@ -120,24 +117,6 @@ def recognise(method: str, path: str, headers: Mapping[str, str], body: bytes) -
         or _text(fields.user)
         or _text(fields.prompt_cache_key),
     )
-
-
-def _decoded(body: bytes, encoding: str) -> bytes:
-    match encoding.strip().lower():
-        case "" | "identity":
-            return body
-        case "gzip" | "x-gzip":
-            window = 16 + zlib.MAX_WBITS
-        case "deflate":
-            window = zlib.MAX_WBITS
-        case _:
-            return b""
-    try:
-        inflate = zlib.decompressobj(window)
-        text = inflate.decompress(body, DECODED_MAX)
-    except zlib.error:
-        return b""
-    return b"" if inflate.unconsumed_tail else text
 
 
 def _fields(text: bytes) -> _Body | None:

@@ -43,6 +43,10 @@ class BodyTooLarge(Exception):  # noqa: N818 - it becomes an answer
     """The request's body is over `max-body`."""
 
 
+class NoCredential(Exception):  # noqa: N818 - it becomes an answer
+    """The call has nothing to prove itself with to the provider; the message says what to add to the policy."""
+
+
 @final
 @attrs.define(eq=False)
 class Exchange:
@@ -86,19 +90,28 @@ class Exchange:
         token_agent = self.rules.tokens.agent(self.head.headers, self.head.query)
         self.caller = caller(words, self.head.claimed, self.asked.user, self.head.credential, self.head.peer)
         request = self.rules.request(self.head, self.asked, token_agent)
-        with self.engine.ticket(request, self.caller, needs_slot=self.asked.generates) as ticket:
-            try:
-                grant = await ticket.granted()
-            except Rejected as rejected:
-                await self._reject(rejected)
-                return
-            outgoing = await self._prepare(grant, body, token_agent is not None)
-            if outgoing is None:
-                return
-            outbox = Outbox()
-            self.attempts = 1
-            ticket.start(partial(fetch, self.upstream, outgoing, outbox))
-            await self._deliver(outbox)
+        outbox: Outbox | None = None
+        try:
+            with self.engine.ticket(request, self.caller, needs_slot=self.asked.generates) as ticket:
+                grant: Grant | None = await ticket.granted()
+                while grant is not None:
+                    outgoing = self._prepare(grant, body, by_token=token_agent is not None)
+                    outbox = Outbox()
+                    self.attempts = grant.attempt
+                    ticket.start(partial(fetch, self.upstream, outgoing, outbox))
+                    if await outbox.begun():
+                        await self._deliver(outbox)
+                        return
+                    grant = await ticket.again()
+        # Below nothing is held any more: an agent may take its time over a refusal.
+        except Rejected as rejected:
+            await self._reject(rejected)
+            return
+        except NoCredential as refused:
+            await self._refuse(Reason.DENIED, str(refused))
+            return
+        assert outbox is not None
+        await self._settle(outbox)
 
     # ---- the request ----
 
@@ -122,8 +135,12 @@ class Exchange:
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def _prepare(self, grant: Grant, body: bytes, by_token: bool) -> Outgoing | None:
-        """What goes upstream; None after refusing a call that has no credential to go with."""
+    def _prepare(self, grant: Grant, body: bytes, *, by_token: bool) -> Outgoing:
+        """What goes upstream.
+
+        Raises:
+            NoCredential: The call has none to go with.
+        """
         treatment = grant.treatment
         self.waited_ns, self.reason = grant.waited_ns, grant.reason
         self.agent, self.lane = treatment.agent, treatment.lane
@@ -136,11 +153,9 @@ class Exchange:
         provider = self.provider = self.rules.program.providers[name]
         key = self.rules.key(provider)
         if key is None and by_token:
-            await self._refuse(
-                Reason.DENIED,
-                f"provider `{name}` has no `key`, and an agent's token is not sent upstream: add `key env(NAME)` to it",
+            raise NoCredential(
+                f"provider `{name}` has no `key`, and an agent's token is not sent upstream: add `key env(NAME)` to it"
             )
-            return None
         query = self.head.query
         if key is None:
             headers = for_upstream(self.head.headers)
@@ -157,15 +172,23 @@ class Exchange:
             headers=headers,
             body=body,
             timeouts=provider.timeouts,
+            slow_ns=provider.aimd.slow_ns if provider.aimd is not None else None,
         )
 
     # ---- the answer ----
 
-    async def _deliver(self, outbox: Outbox) -> None:
-        if not await outbox.begun():
+    async def _settle(self, outbox: Outbox) -> None:
+        """No attempt did better: the agent is given what the last one came to."""
+        if outbox.held is None:
             self.error = outbox.error
             await self._fail(outbox.error)
             return
+        status, headers = outbox.held
+        await self._begin(status, headers)
+        self.bytes_out = len(outbox.held_body)
+        await self.send({"type": "http.response.body", "body": outbox.held_body})
+
+    async def _deliver(self, outbox: Outbox) -> None:
         assert outbox.head is not None
         status, headers = outbox.head
         await self._begin(status, headers)
@@ -269,5 +292,6 @@ class Exchange:
             upstream_error=str(self.error.kind) if self.error is not None else None,
             waited_ms=self.waited_ns // 1_000_000,
             duration_ms=(self.engine.now_ns() - self.started_ns) // 1_000_000,
+            attempts=self.attempts,
             bytes_out=self.bytes_out,
         )

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 import attrs
+import trio
 
-from hivemind_trio.core import Outcome
-from hivemind_trio.policy import Timeouts
-from hivemind_trio.upstream import Upstream, UpstreamError
+from hivemind_trio.core import Ended
+from hivemind_trio.model import Outcome
+from hivemind_trio.policy import Failure, Timeouts
+from hivemind_trio.providers import read_signal
+from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind, UpstreamResponse
 
 from ._headers import Headers, for_agent
 from ._outbox import AgentStalled, Outbox
+
+HELD_BYTES_MAX: Final = 64 * 1024
+"""Of an error's body: as much is kept back until it is known whether there will be another attempt."""
+
+FAILURES: Final = {
+    UpstreamErrorKind.CONNECT: (Outcome.UNREACHABLE, Failure.CONNECT),
+    UpstreamErrorKind.TLS: (Outcome.UNREACHABLE, Failure.CONNECT),
+    UpstreamErrorKind.RESET: (Outcome.FAILED, Failure.RESET),
+    UpstreamErrorKind.PROTOCOL: (Outcome.FAILED, Failure.RESET),
+    UpstreamErrorKind.TRUNCATED: (Outcome.FAILED, Failure.RESET),
+    UpstreamErrorKind.FIRST_BYTE: (Outcome.FAILED, Failure.FIRST_BYTE),
+    UpstreamErrorKind.IDLE: (Outcome.FAILED, Failure.IDLE),
+    UpstreamErrorKind.TOTAL: (Outcome.FAILED, Failure.TIMEOUT),
+}
+"""What each way to fail says of the provider, and what a policy calls it."""
 
 
 @final
@@ -25,10 +43,17 @@ class Outgoing:
     headers: Headers = attrs.field(repr=False)
     body: bytes = attrs.field(repr=False)
     timeouts: Timeouts
+    slow_ns: int | None = None
+    """A first byte that takes longer says that the provider has much to do; None: latency says nothing."""
 
 
-async def fetch(upstream: Upstream, outgoing: Outgoing, outbox: Outbox) -> Outcome:
-    """Send the request and put the answer into the outbox, piece by piece; what it says of the provider."""
+async def fetch(upstream: Upstream, outgoing: Outgoing, outbox: Outbox) -> Ended:
+    """Send the request and put the answer into the outbox, piece by piece.
+
+    An error's answer is held back whole, if it is short: the agent shall not see it if another attempt does better.
+    """
+    began_s = trio.current_time()
+    status = 0
     try:
         async with upstream.send(
             base=outgoing.base,
@@ -38,24 +63,53 @@ async def fetch(upstream: Upstream, outgoing: Outgoing, outbox: Outbox) -> Outco
             body=outgoing.body,
             timeouts=outgoing.timeouts,
         ) as response:
-            outbox.begin(response.status, for_agent(response.headers))
+            status = response.status
+            waited_ns = (trio.current_time() - began_s) * 1e9
+            if status >= 400 and await _held(response, outbox):
+                return _of_error(status, outbox)
+            if outbox.head is None:
+                outbox.begin(status, for_agent(response.headers))
             async for piece in response:
                 if not outbox.put(piece):
                     response.pause()
                     await outbox.room()
         outbox.end()
-        return outcome_of(response.status)
+        if status >= 400:
+            return attrs.evolve(_of_error(status, outbox), committed=True)
+        slow = outgoing.slow_ns is not None and waited_ns > outgoing.slow_ns
+        return Ended(outcome=Outcome.SLOW if slow else Outcome.SUCCEEDED, status=status, committed=True)
     except UpstreamError as error:
+        committed = outbox.head is not None
         outbox.fail(error)
-        return Outcome.DROPPED
+        outcome, failure = FAILURES[error.kind]
+        return Ended(outcome=outcome, status=status, failure=failure, committed=committed)
     except AgentStalled:
-        return Outcome.IGNORED
+        return Ended(outcome=Outcome.IGNORED, status=status, committed=True)
     finally:
         outbox.close()
 
 
-def outcome_of(status: int) -> Outcome:
-    """What a whole answer says of the provider."""
-    if status == 429 or status >= 500:
-        return Outcome.DROPPED
-    return Outcome.SUCCEEDED if status < 400 else Outcome.IGNORED
+async def _held(response: UpstreamResponse, outbox: Outbox) -> bool:
+    """Keep a whole error's answer back; False: it is too long for that, and what has come is on its way."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response:
+        pieces.append(piece)
+        size += len(piece)
+        if size > HELD_BYTES_MAX:
+            outbox.begin(response.status, for_agent(response.headers))
+            outbox.put(b"".join(pieces))
+            return False
+    outbox.hold(response.status, for_agent(response.headers), b"".join(pieces))
+    return True
+
+
+def _of_error(status: int, outbox: Outbox) -> Ended:
+    """What an error's answer says of the provider, and of trying again."""
+    head = outbox.held or outbox.head
+    assert head is not None
+    first: dict[str, str] = {}
+    for name, value in head[1]:
+        first.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+    signal = read_signal(status, first, outbox.held_body)
+    return Ended(outcome=signal.outcome, status=status, retry_after_ns=signal.retry_after_ns, final=signal.final)

@@ -29,6 +29,9 @@ class Outbox:
     """An answer on its way. One task puts, one takes; a deque and events, for a channel costs four times as much."""
 
     head: tuple[int, Headers] | None = attrs.field(init=False, default=None)
+    held: tuple[int, Headers] | None = attrs.field(init=False, default=None)
+    """Head of an answer that is kept back, because another attempt may do better."""
+    held_body: bytes = attrs.field(init=False, default=b"")
     error: UpstreamError | None = attrs.field(init=False, default=None)
     """Why it ended before its end."""
     _pieces: deque[bytes] = attrs.field(init=False, factory=deque)
@@ -44,6 +47,10 @@ class Outbox:
         """The head has come."""
         self.head = status, headers
         self._stir()
+
+    def hold(self, status: int, headers: Headers, body: bytes) -> None:
+        """A whole answer, which is kept back."""
+        self.held, self.held_body = (status, headers), body
 
     def put(self, piece: bytes) -> bool:
         """Add a piece of the body; False: the agent is behind, and `room` is to be waited for."""

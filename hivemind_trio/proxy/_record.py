@@ -33,4 +33,6 @@ class CallRecord:
     """What went wrong on the way to the provider."""
     waited_ms: int
     duration_ms: int
+    attempts: int
+    """Upstream; 0: none was begun."""
     bytes_out: int

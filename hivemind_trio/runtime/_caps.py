@@ -41,10 +41,13 @@ class Caps:
     _program: Program
     _providers: dict[str, _ProviderCaps] = attrs.field(init=False, factory=dict)
     _agents: dict[AgentKey, trio.CapacityLimiter] = attrs.field(init=False, factory=dict)
+    _limits: dict[str, int] = attrs.field(init=False, factory=dict)
+    """Provider -> its slots now, where AIMD has moved them within the policy's bounds."""
 
     def load(self, program: Program) -> None:
         """Resize to a new policy. What is held stays held; a cap below it drains."""
         self._program = program
+        self._limits.clear()
         for name, caps in list(self._providers.items()):
             provider = program.providers.get(name)
             if provider is None:
@@ -58,6 +61,15 @@ class Caps:
                 limiter.total_tokens = self._group_cap(name, group)
         for agent, limiter in self._agents.items():
             limiter.total_tokens = self._agent_cap(agent)
+
+    def adapt(self, provider: str, limit: int) -> None:
+        """The provider is trusted with so many slots now; what is held beyond them drains."""
+        self._limits[provider] = limit
+        caps = self._providers.get(provider)
+        if caps is not None and provider in self._program.providers:
+            caps.pool.total_tokens = limit
+            for lane, limiter in caps.lanes.items():
+                limiter.total_tokens = self._lane_cap(provider, lane)
 
     def take(self, permit: Permit, borrower: object) -> None:
         """Take one of each that the permit names; all or nothing.
@@ -105,7 +117,7 @@ class Caps:
         name, lane, group, agent = permit.provider, permit.lane, permit.group, (permit.declared, permit.agent)
         caps = self._providers.get(name)
         if caps is None:
-            caps = self._providers[name] = _ProviderCaps(trio.CapacityLimiter(self._program.providers[name].limit))
+            caps = self._providers[name] = _ProviderCaps(trio.CapacityLimiter(self._limit(name)))
         if lane not in caps.lanes:
             caps.lanes[lane] = trio.CapacityLimiter(self._lane_cap(name, lane))
         if group not in caps.groups:
@@ -122,7 +134,10 @@ class Caps:
         declared = self._program.lanes.get(lane)
         if declared is None or declared.max is None:
             return math.inf
-        return max(1, declared.max.of(self._program.providers[provider].limit))
+        return max(1, declared.max.of(self._limit(provider)))
+
+    def _limit(self, provider: str) -> int:
+        return self._limits.get(provider, self._program.providers[provider].limit)
 
     def _group_cap(self, provider: str, glob: str | None) -> float:
         for group in self._program.providers[provider].groups:

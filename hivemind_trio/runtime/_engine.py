@@ -10,6 +10,7 @@ from typing import Final, final
 import trio
 
 from hivemind_trio.core import (
+    Adapted,
     AttemptEnded,
     Call,
     CallArrived,
@@ -17,16 +18,17 @@ from hivemind_trio.core import (
     CallId,
     Command,
     Draining,
+    Ended,
     Event,
     Grant,
-    Outcome,
     Permit,
     PolicyLoaded,
     Scheduler,
+    Settle,
     Snapshot,
     TimePassed,
 )
-from hivemind_trio.model import Request
+from hivemind_trio.model import Outcome, Request
 from hivemind_trio.policy import Program
 
 from ._branch import Branch, Job
@@ -34,6 +36,9 @@ from ._caps import Caps
 from ._ticket import Ticket
 
 SECOND_NS: Final = 1_000_000_000
+
+UNUSED: Final = Ended(outcome=Outcome.IGNORED, committed=True)
+"""A permit that no attempt was begun with."""
 
 Journal = Callable[[int, Event, Sequence[Command]], None]
 
@@ -51,6 +56,7 @@ class Engine:
         seed: Of the scheduler's chance.
         journal: Told of every event, when it happened and what came of it, in order.
         on_crash: Told of an exception that an attempt let escape: a bug, which stays loud and ends that attempt alone.
+        on_adapted: Told when a provider is trusted with more or less than before, and why.
         on_closed: Told the name of a provider that is gone: no longer in the policy, and its last attempt is over.
         audit: Assert after every event that the scheduler's counts and the limiters agree. O(size of the policy) each.
     """
@@ -62,6 +68,7 @@ class Engine:
         seed: int = 0,
         journal: Journal | None = None,
         on_crash: Callable[[Exception], None] = _ignore,
+        on_adapted: Callable[[Adapted], None] = _ignore,
         on_closed: Callable[[str], None] = _ignore,
         audit: bool = False,
     ) -> None:
@@ -70,6 +77,7 @@ class Engine:
         self._caps = Caps(program)
         self._journal = journal
         self._on_crash = on_crash
+        self._on_adapted = on_adapted
         self._on_closed = on_closed
         self._audit = audit
         self._tickets: dict[CallId, Ticket] = {}
@@ -83,6 +91,7 @@ class Engine:
         self._granted = 0
         """Calls that run, or were granted and may begin at any moment."""
         self._idle = trio.Event()
+        self._sync()
 
     @property
     def program(self) -> Program:
@@ -112,6 +121,10 @@ class Engine:
         if self._journal is not None:
             self._journal(now_ns, event, commands)
         for command in commands:
+            if isinstance(command, Adapted):
+                self._caps.adapt(command.provider, command.limit)
+                self._on_adapted(command)
+                continue
             ticket = self._tickets[command.call_id]
             if isinstance(command, Grant):
                 if command.permit is not None:
@@ -148,6 +161,12 @@ class Engine:
         self._program = program
         self._caps.load(program)
         self.post(PolicyLoaded(program))
+        self._sync()
+
+    def _sync(self) -> None:
+        """Where AIMD stands is the scheduler's to know, and comes through a reload."""
+        for name, pool in self._scheduler.snapshot().pools.items():
+            self._caps.adapt(name, pool.limit)
 
     def drain(self) -> None:
         """No new work: what waits is refused, and so is what arrives; attempts in flight go on."""
@@ -192,13 +211,16 @@ class Engine:
         """Run an attempt in the provider's nursery."""
         self._branch(provider).start(job)
 
-    def ended(self, ticket: Ticket, permit: Permit | None, outcome: Outcome) -> None:
+    def ended(self, ticket: Ticket, permit: Permit | None, ended: Ended) -> None:
         """An attempt is over."""
-        self._released(ticket, permit, outcome)
+        self._released(ticket, permit, ended)
+        if permit is None and not ended.committed:
+            # What needs no slot is not the scheduler's to try again.
+            ticket.answer(Settle(ticket.id))
 
     def unused(self, ticket: Ticket, permit: Permit | None) -> None:
         """A granted call went away before it began."""
-        self._released(ticket, permit, Outcome.IGNORED)
+        self._released(ticket, permit, UNUSED)
 
     def withdrawn(self, ticket: Ticket) -> None:
         """A waiting call went away."""
@@ -208,13 +230,13 @@ class Engine:
         """An attempt let an exception escape."""
         self._on_crash(error)
 
-    def _released(self, ticket: Ticket, permit: Permit | None, outcome: Outcome) -> None:
+    def _released(self, ticket: Ticket, permit: Permit | None, ended: Ended) -> None:
         self._granted -= 1
         if not self._granted:
             self._idle.set()
         if permit is not None:
             self._caps.give_back(permit, ticket)
-            self.post(AttemptEnded(ticket.id, outcome))
+            self.post(AttemptEnded(ticket.id, ended))
 
     async def _keep_branch(
         self, branch: Branch, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, Final, Self, final
 
 import attrs
 import trio
 
-from hivemind_trio.core import Call, CallId, Grant, Outcome, Refuse
+from hivemind_trio.core import Call, CallId, Ended, Grant, Permit, Refuse, Settle
+from hivemind_trio.model import Outcome
 
 if TYPE_CHECKING:
     from ._engine import Engine
 
-Attempt = Callable[[], Awaitable[Outcome]]
+Attempt = Callable[[], Awaitable[Ended]]
+
+
+CANCELLED: Final = Ended(outcome=Outcome.IGNORED, committed=True)
+"""It says nothing about its provider, and nobody is there for another."""
+
+CRASHED: Final = Ended(outcome=Outcome.IGNORED)
+"""Our own mistake: it says nothing about the provider either, and trying again would make it again."""
 
 
 @final
@@ -45,7 +53,7 @@ class Ticket:
     _call: Call
     _engine: Engine
     _state: _State = attrs.field(init=False, default=_State.WAITING)
-    _answer: Grant | Refuse | None = attrs.field(init=False, default=None)
+    _answer: Grant | Refuse | Settle | None = attrs.field(init=False, default=None)
     _answered: trio.Event | None = attrs.field(init=False, default=None)
     _scope: trio.CancelScope | None = attrs.field(init=False, default=None)
 
@@ -72,6 +80,20 @@ class Ticket:
         Raises:
             Rejected: It may not.
         """
+        answer = await self._wait()
+        assert not isinstance(answer, Settle), "nothing has been tried yet"
+        return answer
+
+    async def again(self) -> Grant | None:
+        """After an attempt of which the agent has had nothing: wait for leave for another; None: there will be none.
+
+        Raises:
+            Rejected: It waited for another, and will not have it.
+        """
+        answer = await self._wait()
+        return None if isinstance(answer, Settle) else answer
+
+    async def _wait(self) -> Grant | Settle:
         if self._answer is None:
             self._answered = trio.Event()
             await self._answered.wait()
@@ -85,32 +107,36 @@ class Ticket:
     def start(self, attempt: Attempt) -> None:
         """Run one attempt in the nursery of the provider that was granted.
 
-        Its outcome, or its crash, ends the attempt and gives the permit back, whoever still reads the answer.
+        What it returns, or its crash, ends the attempt and gives the permit back, whoever still reads the answer. If
+        the agent has had nothing of it, `again` says how the call goes on.
         """
         assert self._state is _State.GRANTED, f"call {self.id} is {self._state.name.lower()}, not granted"
         assert isinstance(self._answer, Grant)
+        grant, self._answer, self._answered = self._answer, None, None
         self._state = _State.RUNNING
         self._scope = trio.CancelScope()
-        provider = self._answer.treatment.provider
+        provider = grant.treatment.provider
         assert provider is not None
-        self._engine.begin(provider, lambda: self._run(attempt))
+        self._engine.begin(provider, lambda: self._run(attempt, grant.permit))
 
-    async def _run(self, attempt: Attempt) -> None:
+    async def _run(self, attempt: Attempt, permit: Permit | None) -> None:
         assert self._scope is not None
-        outcome = Outcome.IGNORED  # a cancelled attempt says nothing about its provider
+        ended = CANCELLED
         try:
             with self._scope:
-                outcome = await attempt()
+                ended = await attempt()
         except Exception as error:  # noqa: BLE001 - a bug in one attempt must not end the provider's nursery
-            outcome = Outcome.DROPPED
+            ended = CRASHED
             self._engine.crashed(error)
         finally:
             # Awaits nothing: whatever ended the attempt, the permit is back before anybody else runs.
-            self._state = _State.OVER
-            assert isinstance(self._answer, Grant)
-            self._engine.ended(self, self._answer.permit, outcome)
+            left = self._state is not _State.RUNNING
+            self._state = _State.OVER if left or ended.committed else _State.WAITING
+            if left and not ended.committed:
+                ended = attrs.evolve(ended, committed=True)  # nobody is there for another attempt
+            self._engine.ended(self, permit, ended)
 
-    def answer(self, command: Grant | Refuse) -> None:
+    def answer(self, command: Grant | Refuse | Settle) -> None:
         """The engine's side: what the scheduler decided."""
         self._answer = command
         self._state = _State.GRANTED if isinstance(command, Grant) else _State.OVER
@@ -127,6 +153,7 @@ class Ticket:
                 assert isinstance(self._answer, Grant)
                 self._engine.unused(self, self._answer.permit)
             case _State.RUNNING:
+                self._state = _State.OVER
                 assert self._scope is not None
                 self._scope.cancel()
             case _State.OVER:

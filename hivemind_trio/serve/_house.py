@@ -11,6 +11,7 @@ import attrs
 import httpx2
 import trio
 
+from hivemind_trio.core import Adapted
 from hivemind_trio.listen import Bounds, Listener
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program
@@ -68,6 +69,7 @@ async def open_house(
     transport: httpx2.AsyncBaseTransport | None = None,
     report: Report | None = None,
     on_call: Callable[[CallRecord], None] | None = None,
+    on_adapted: Callable[[Adapted], None] | None = None,
     audit: bool = False,
 ) -> AsyncIterator[House]:
     """Serve on these listening sockets within the context; leaving it ends every call.
@@ -78,6 +80,7 @@ async def open_house(
         report: Told in a line, with the exception, of what should not have happened: a crashed attempt, a connection
             that broke its handler. None: the logging of the standard library.
         on_call: Told of every call that is over.
+        on_adapted: Told when a provider is trusted with more or less than before.
         audit: Hold the scheduler's counts against the limiters after every event; for tests.
     """
     upstream = Upstream(transport if transport is not None else PoolTransport())
@@ -92,7 +95,12 @@ async def open_house(
             upstream.close_origin(base)
 
     bases = {name: one.base for name, one in program.providers.items()}
-    engine = Engine(program, on_crash=crashed, on_closed=closed, audit=audit)
+
+    def adapted(change: Adapted) -> None:
+        if on_adapted is not None:
+            on_adapted(change)
+
+    engine = Engine(program, on_crash=crashed, on_adapted=adapted, on_closed=closed, audit=audit)
     door = Door(engine, upstream, on_call=on_call)
     door.use(program, secrets)
     # A waiting call holds its connection, so there must be room for more connections than may wait.

@@ -13,6 +13,7 @@ import attrs
 import structlog
 import trio
 
+from hivemind_trio.core import HEALTHY, Adapted, Circuit
 from hivemind_trio.listen import bind
 from hivemind_trio.machine import DiskFiles
 from hivemind_trio.policy import Files, MemoryFiles, Program, Source, is_loopback, parse_address, render
@@ -104,6 +105,7 @@ async def _serve(options: Options) -> int:
             transport=transport,
             report=watcher.broke,
             on_call=watcher.call,
+            on_adapted=watcher.adapted,
         ) as house:
             watcher.say_start(house, loaded, found)
             reloader = Reloader(
@@ -205,6 +207,7 @@ class _Watcher:
     _stderr: Lossy
     _notices: Notices
     _options: Options
+    _circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
 
     def say_start(self, house: House, loaded: Loaded, found: list[Found]) -> None:
         for one in found:
@@ -261,6 +264,22 @@ class _Watcher:
             self._notices.say("provider rejects the credential", provider=record.provider, status=record.status)
         elif record.status == 429 or record.status >= 500:
             self._notices.say("provider refuses", provider=record.provider, status=record.status)
+
+    def adapted(self, change: Adapted) -> None:
+        """A provider is trusted with more or less than before."""
+        because = str(change.because) if change.because is not None else "time"
+        known = self._circuits.get(change.provider, Circuit.CLOSED)
+        self._circuits[change.provider] = change.circuit
+        if change.circuit is not known:
+            words = {
+                Circuit.OPEN: ("provider left alone", "warning"),
+                Circuit.HALF_OPEN: ("provider tried again", "info"),
+                Circuit.CLOSED: ("provider is back", "info"),
+            }
+            event, level = words[change.circuit]
+            getattr(self._log, level)(event, provider=change.provider, because=because, limit=change.limit)
+        elif change.because not in HEALTHY:
+            self._notices.say("fewer calls at a time", provider=change.provider, detail=f"{change.limit} ({because})")
 
     def _say_paste(self, whom: str, line: str) -> None:
         if self._options.log_json:

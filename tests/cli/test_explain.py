@@ -41,6 +41,7 @@ def test_a_call_is_explained_as_a_table(run: Run, team: str) -> None:
         "lane      people     rule urgent (team.hmp:7)\n"
         "priority  9          rule urgent (team.hmp:7)\n"
         "deadline  90s        lane people (team.hmp:4)\n"
+        "retry     default    built-in\n"
         "\n"
         "rules, top to bottom:\n"
         "  no      -                                      team.hmp:6\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hivemind_trio.core import (
+    Adapted,
     AttemptEnded,
     Call,
     CallArrived,
@@ -12,9 +13,9 @@ from hivemind_trio.core import (
     CallId,
     Command,
     Draining,
+    Ended,
     Event,
     Grant,
-    Outcome,
     PolicyLoaded,
     Refuse,
     Scheduler,
@@ -22,6 +23,7 @@ from hivemind_trio.core import (
     TimePassed,
 )
 from hivemind_trio.policy import Program
+from tests.support.ends import SUCCEEDED
 from tests.support.programs import wish
 
 
@@ -44,9 +46,9 @@ class Driver:
     def calls(self, times: int, caller: str = "x", **wishes: Any) -> list[int]:
         return [self.call(caller, **wishes) for _ in range(times)]
 
-    def end(self, call_id: int, outcome: Outcome = Outcome.SUCCEEDED) -> list[int]:
+    def end(self, call_id: int, ended: Ended = SUCCEEDED) -> list[int]:
         """Return who was granted."""
-        return [each.call_id for each in self.post(AttemptEnded(CallId(call_id), outcome)) if isinstance(each, Grant)]
+        return [each.call_id for each in self.post(AttemptEnded(CallId(call_id), ended)) if isinstance(each, Grant)]
 
     def cancel(self, call_id: int) -> None:
         self.post(CallCancelled(CallId(call_id)))
@@ -64,6 +66,8 @@ class Driver:
     def post(self, event: Event) -> list[Command]:
         commands = self.scheduler.handle(event, self.now_ns)
         for command in commands:
+            if isinstance(command, Adapted):
+                continue
             self.answers[command.call_id] = command
             if isinstance(command, Grant) and command.permit is not None:
                 self.granted.append(command.call_id)

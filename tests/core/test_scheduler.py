@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hivemind_trio.core import AttemptEnded, CallId, Outcome, Scheduler
+from hivemind_trio.core import AttemptEnded, CallId, Scheduler
 from hivemind_trio.model import Reason
 from hivemind_trio.policy import UNKNOWN_AGENT, Program
+from tests.support.ends import IGNORED, SUCCEEDED
 from tests.support.programs import SECOND_NS, agent, lane, program, provider
 
 from .driver import Driver
@@ -356,7 +357,7 @@ def test_a_call_that_is_cancelled_in_flight_keeps_its_slot_until_the_attempt_has
     driver.cancel(running)
 
     assert waiting not in driver.answers
-    assert driver.end(running, Outcome.IGNORED) == [waiting]
+    assert driver.end(running, IGNORED) == [waiting]
 
 
 def test_an_attempt_that_ends_twice_is_a_bug_of_the_driver_and_changes_nothing() -> None:
@@ -366,7 +367,7 @@ def test_an_attempt_that_ends_twice_is_a_bug_of_the_driver_and_changes_nothing()
     before = driver.rest
 
     with pytest.raises(ValueError, match="no attempt in flight"):
-        driver.scheduler.handle(AttemptEnded(CallId(first), Outcome.SUCCEEDED), 99)
+        driver.scheduler.handle(AttemptEnded(CallId(first), SUCCEEDED), 99)
 
     assert driver.rest == before
     assert driver.granted == [first, second]

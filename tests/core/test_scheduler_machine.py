@@ -19,20 +19,21 @@ from hivemind_trio.core import (
     CallId,
     Command,
     Draining,
+    Ended,
     Event,
-    Outcome,
     PolicyLoaded,
     Scheduler,
     TimePassed,
 )
 from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
+from tests.support.ends import ENDS, IGNORED, SUCCEEDED
 from tests.support.programs import wish
 
 from .drawn import CALLERS, programs, wishes
 from .ledger import Ledger
 
-outcomes = st.sampled_from(Outcome)
+ends = st.sampled_from(ENDS)
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -75,10 +76,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.arrive(request, caller)
 
     @precondition(lambda self: self.ledger.running)
-    @rule(pick=st.integers(0, 9), outcome=outcomes)
-    def end(self, pick: int, outcome: Outcome) -> None:
+    @rule(pick=st.integers(0, 9), ended=ends)
+    def end(self, pick: int, ended: Ended) -> None:
         call_id = self.pick(self.ledger.running, pick)
-        self.ledger.ended(call_id, self.now_ns, self.post(AttemptEnded(call_id, outcome)))
+        self.ledger.ended(call_id, self.now_ns, self.post(AttemptEnded(call_id, ended)))
 
     @precondition(lambda self: self.ledger.waiting)
     @rule(pick=st.integers(0, 9))
@@ -87,15 +88,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.ledger.cancelled(call_id, self.now_ns, self.post(CallCancelled(call_id)))
 
     @precondition(lambda self: self.ledger.running and self.ledger.waiting)
-    @rule(pick=st.integers(0, 9), outcome=outcomes)
-    def cancel_at_the_grant(self, pick: int, outcome: Outcome) -> None:
+    @rule(pick=st.integers(0, 9), ended=ends)
+    def cancel_at_the_grant(self, pick: int, ended: Ended) -> None:
         # The agent hangs up in the very instant in which a slot comes back; whoever got it, gives it back at once.
-        ended = self.pick(self.ledger.running, pick)
+        first = self.pick(self.ledger.running, pick)
         before = set(self.ledger.running)
-        self.ledger.ended(ended, self.now_ns, self.post(AttemptEnded(ended, outcome)))
+        self.ledger.ended(first, self.now_ns, self.post(AttemptEnded(first, ended)))
         for call_id in [each for each in self.ledger.running if each not in before]:
             self.ledger.cancelled(call_id, self.now_ns, self.post(CallCancelled(call_id)))
-            self.ledger.ended(call_id, self.now_ns, self.post(AttemptEnded(call_id, Outcome.IGNORED)))
+            self.ledger.ended(call_id, self.now_ns, self.post(AttemptEnded(call_id, IGNORED)))
 
     @precondition(lambda self: self.ledger.running)
     @rule(pick=st.integers(0, 9))
@@ -103,7 +104,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         call_id = self.pick(self.ledger.running, pick)
         self.ledger.cancelled(call_id, self.now_ns, self.post(CallCancelled(call_id)))
         self.check()
-        self.ledger.ended(call_id, self.now_ns, self.post(AttemptEnded(call_id, Outcome.IGNORED)))
+        self.ledger.ended(call_id, self.now_ns, self.post(AttemptEnded(call_id, IGNORED)))
 
     @rule(passed_ns=st.integers(1, 4), noticed=st.booleans())
     def time_passes(self, passed_ns: int, noticed: bool) -> None:
@@ -130,7 +131,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.ledger.cancelled(CallId(call_id), self.now_ns, self.post(CallCancelled(CallId(call_id))))
         if call_id not in self.ledger.running:
             with pytest.raises(ValueError, match="no attempt in flight"):
-                self.scheduler.handle(AttemptEnded(CallId(call_id), Outcome.DROPPED), self.now_ns + 3)
+                self.scheduler.handle(AttemptEnded(CallId(call_id), IGNORED), self.now_ns + 3)
         for known in (*self.ledger.running.values(), *self.ledger.waiting.values()):
             with pytest.raises(ValueError, match="twice"):
                 self.scheduler.handle(CallArrived(known.call), self.now_ns + 3)
@@ -159,7 +160,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         # Whatever waits is served or refused in the end, and then nothing is left of anybody.
         while self.ledger.running:
             call_id = next(iter(self.ledger.running))
-            self.ledger.ended(call_id, self.now_ns, self.post(AttemptEnded(call_id, Outcome.SUCCEEDED)))
+            self.ledger.ended(call_id, self.now_ns, self.post(AttemptEnded(call_id, SUCCEEDED)))
             self.check()
         rest = self.scheduler.snapshot()
         assert (rest.inflight, rest.waiting, rest.agents) == (0, 0, 0)

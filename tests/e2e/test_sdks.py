@@ -365,9 +365,9 @@ async def test_a_provider_that_is_not_there_is_a_server_error_with_a_time_to_com
     assert refused.value.response.headers["retry-after"] == "5"
 
 
-async def test_what_the_provider_refuses_passes_as_it_is(opened: Open) -> None:
+async def test_what_the_provider_refuses_for_good_passes_as_it_is(opened: Open) -> None:
     reply = Reply(status=429, headers=[(b"retry-after", b"7"), (b"anthropic-ratelimit-x", b"1")], body=b'{"error":{}}')
-    async with opened(CAP_3) as place:
+    async with opened(CAP_3 + "retry default { attempts 1 }") as place:
         place.provider.replies.append(reply)
 
         with pytest.raises(anthropic.RateLimitError) as refused:

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hivemind_trio.core import AttemptEnded, Command, Event, Grant, Outcome
+from hivemind_trio.core import AttemptEnded, Command, Event, Grant
+from hivemind_trio.model import Outcome
 from hivemind_trio.proxy._outbox import OUTBOX_BYTES_MAX
 from tests.support.agent import Agent
 from tests.support.programs import SECOND_NS, lane, program, provider
@@ -165,13 +166,13 @@ def test_after_any_mix_of_endings_nothing_is_left(
         (Reply(status=304, steps=()), Outcome.SUCCEEDED),
         (Reply(status=400), Outcome.IGNORED),
         (Reply(status=401), Outcome.IGNORED),
-        (Reply(status=429), Outcome.DROPPED),
-        (Reply(status=500), Outcome.DROPPED),
-        (Reply(status=529), Outcome.DROPPED),
-        (Reply(before=(REFUSED,)), Outcome.DROPPED),
-        (Reply(steps=(b"half", RESET)), Outcome.DROPPED),
-        (Reply(before=(STALL,)), Outcome.DROPPED),
-        (Reply(steps=(b"half", STALL)), Outcome.DROPPED),
+        (Reply(status=429), Outcome.BURST),
+        (Reply(status=500), Outcome.FAILED),
+        (Reply(status=529), Outcome.OVERLOADED),
+        (Reply(before=(REFUSED,)), Outcome.UNREACHABLE),
+        (Reply(steps=(b"half", RESET)), Outcome.FAILED),
+        (Reply(before=(STALL,)), Outcome.FAILED),
+        (Reply(steps=(b"half", STALL)), Outcome.FAILED),
     ],
 )
 async def test_an_attempt_s_end_says_something_of_the_provider(
@@ -180,7 +181,7 @@ async def test_an_attempt_s_end_says_something_of_the_provider(
     heard: list[Any] = []
 
     def journal(_now_ns: int, event: Event, _commands: Sequence[Command]) -> None:
-        heard.extend([event.outcome] if isinstance(event, AttemptEnded) else [])
+        heard.extend([event.ended.outcome] if isinstance(event, AttemptEnded) else [])
 
     async with house(program(), FakeProvider(lambda _: reply), journal=journal) as opened:
         await opened.ask()
@@ -192,7 +193,7 @@ async def test_an_agent_s_own_doing_says_nothing_of_the_provider(autojump_clock:
     heard: list[Any] = []
 
     def journal(_now_ns: int, event: Event, _commands: Sequence[Command]) -> None:
-        heard.extend([event.outcome] if isinstance(event, AttemptEnded) else [])
+        heard.extend([event.ended.outcome] if isinstance(event, AttemptEnded) else [])
 
     endless = FakeProvider(lambda _: Reply(steps=[LARGE] * 9))
     async with house(program(), endless, journal=journal) as opened:

@@ -10,10 +10,11 @@ from typing import Any
 import attrs
 import trio
 
-from hivemind_trio.core import Grant, Outcome
+from hivemind_trio.core import Ended, Grant
 from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine
+from tests.support.ends import SUCCEEDED
 
 END_S = 1_000.0
 
@@ -67,7 +68,7 @@ class Work:
     finished: Counter[Hashable] = attrs.field(factory=Counter)
     cancelled: Counter[Hashable] = attrs.field(factory=Counter)
 
-    async def attempt(self, *names: Hashable, crash: BaseException | None = None) -> Outcome:
+    async def attempt(self, *names: Hashable, crash: BaseException | None = None) -> Ended:
         """Count under each of the names while it lasts."""
         for name in names:
             self.now[name] += 1
@@ -83,7 +84,7 @@ class Work:
         finally:
             self.now.subtract(names)
         self.finished.update(names)
-        return Outcome.SUCCEEDED
+        return SUCCEEDED
 
     async def call(
         self,
@@ -98,7 +99,7 @@ class Work:
         """One agent's call from arrival to the end of its attempt; `started` when its attempt was handed over."""
         over = trio.Event()
 
-        async def attempt() -> Outcome:
+        async def attempt() -> Ended:
             try:
                 return await self.attempt(grant.treatment.provider, crash=crash)
             finally:

@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from hivemind_trio.core import AttemptEnded, Command, Event, Grant, Outcome, Permit
+from hivemind_trio.core import AttemptEnded, Command, Ended, Event, Grant, Permit
 from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
 from tests.core.drawn import CALLERS, programs, settings, wishes
+from tests.support.ends import SUCCEEDED
 
 TICK_S = 1e-9
 END_S = 1.0
@@ -88,7 +89,7 @@ class World:
     async def call(self, request: Request, manner: dict[str, Any]) -> str:
         over = trio.Event()
 
-        async def attempt() -> Outcome:
+        async def attempt() -> Ended:
             self.running.update(names)
             try:
                 with trio.CancelScope(shield=manner["stubborn"]):
@@ -99,7 +100,7 @@ class World:
             finally:
                 self.running.subtract(names)
                 over.set()
-            return Outcome.SUCCEEDED
+            return SUCCEEDED
 
         with self.engine.ticket(request, manner["caller"], needs_slot=manner["needs_slot"]) as ticket:
             try:

@@ -12,10 +12,11 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from hivemind_trio.core import AttemptEnded, Event, Outcome, TimePassed
-from hivemind_trio.model import Reason, Request, Treatment
+from hivemind_trio.core import AttemptEnded, Ended, Event, TimePassed
+from hivemind_trio.model import Outcome, Reason, Request, Treatment
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
+from tests.support.ends import SUCCEEDED
 from tests.support.programs import SECOND_NS, agent, lane, program, provider, treatment, wish
 
 from .agents import Work, assert_empty, held, running
@@ -231,10 +232,10 @@ async def test_a_client_that_leaves_while_its_attempt_runs_cancels_it_and_the_pe
 async def test_the_permit_of_an_attempt_that_is_slow_to_stop_stays_taken_until_it_has(
     autojump_clock: MockClock,
 ) -> None:
-    async def shielded() -> Outcome:
+    async def shielded() -> Ended:
         with trio.CancelScope(shield=True):
             await trio.sleep(5)
-        return Outcome.SUCCEEDED
+        return SUCCEEDED
 
     async with running(ONE_SLOT) as engine:
         with engine.ticket(wish(), "x") as ticket:
@@ -309,12 +310,14 @@ async def test_an_attempt_that_crashes_gives_its_permit_back_and_takes_nobody_wi
         assert_empty(engine)
 
 
-async def test_a_crash_counts_against_the_provider_and_a_cancellation_does_not(autojump_clock: MockClock) -> None:
+async def test_neither_a_crash_nor_a_cancellation_counts_against_the_provider(
+    autojump_clock: MockClock,
+) -> None:
     heard: list[Outcome] = []
 
     def journal(_now_ns: int, event: object, _commands: object) -> None:
         if isinstance(event, AttemptEnded):
-            heard.append(event.outcome)
+            heard.append(event.ended.outcome)
 
     work = Work()
     async with running(ONE_SLOT, journal=journal) as engine:
@@ -326,7 +329,7 @@ async def test_a_crash_counts_against_the_provider_and_a_cancellation_does_not(a
             await ticket.granted()
         await work.call(engine, wish())
 
-    assert heard == [Outcome.DROPPED, Outcome.IGNORED, Outcome.IGNORED, Outcome.SUCCEEDED]
+    assert heard == [Outcome.IGNORED, Outcome.IGNORED, Outcome.IGNORED, Outcome.SUCCEEDED]
 
 
 async def test_what_is_no_mere_exception_ends_the_engine_and_still_gives_the_permit_back(

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from hivemind_trio.core import Event, Outcome, TimePassed
+from hivemind_trio.core import Ended, Event, TimePassed
 from hivemind_trio.model import Reason
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
@@ -185,7 +185,7 @@ async def test_a_call_whose_provider_is_removed_between_grant_and_start_runs_the
     over = trio.Event()
     work = Work()
 
-    async def attempt() -> Outcome:
+    async def attempt() -> Ended:
         try:
             return await work.attempt("p")
         finally:

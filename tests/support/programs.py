@@ -18,21 +18,29 @@ from fnmatch import fnmatchcase
 from hivemind_trio.model import Api, Request, SecretRef, Treatment, Verdict
 from hivemind_trio.policy import (
     DEFAULT_LANE,
+    DEFAULT_RETRY,
     NO_TEAM,
     UNKNOWN_AGENT,
     Agent,
+    Aimd,
+    Breaker,
     Group,
     Lane,
     Program,
     Provider,
+    Retry,
     Server,
     Share,
     Timeouts,
+    WhileOpen,
 )
 
 SECOND_NS = 1_000_000_000
 
 Decide = Callable[[Request], Treatment]
+
+NEVER_TRIPS = Breaker(of=1_000_000)
+NO_RETRY = Retry(attempts=1)
 
 TIMEOUTS = Timeouts(
     connect_ns=5 * SECOND_NS, first_byte_ns=60 * SECOND_NS, idle_ns=30 * SECOND_NS, total_ns=600 * SECOND_NS
@@ -57,6 +65,10 @@ def provider(
     keys: Iterable[SecretRef] = (),
     serves: Iterable[str] = (),
     timeouts: Timeouts = TIMEOUTS,
+    aimd: Aimd | None = None,
+    breaker: Breaker = NEVER_TRIPS,
+    while_open: WhileOpen = WhileOpen.HOLD,
+    retry: str = DEFAULT_RETRY,
 ) -> Provider:
     """`groups`: glob over models (None: all others) -> concurrency."""
     return Provider(
@@ -70,6 +82,10 @@ def provider(
         queue=queue,
         timeouts=timeouts,
         at="test.hmp:1",
+        aimd=aimd,
+        breaker=breaker,
+        while_open=while_open,
+        retry=retry,
     )
 
 
@@ -132,6 +148,7 @@ def program(
     decide: Decide | None = None,
     max_waiting: int = 100_000,
     refuse_unknown: bool = False,
+    retries: Iterable[Retry] = (NO_RETRY,),
     hash: str = "test",  # noqa: A002  the field's name
 ) -> Program:
     """One provider `p` unless told otherwise; a lane `default` is added where there is none, as the compiler does."""
@@ -150,6 +167,7 @@ def program(
         models=(),
         decide=decide or _granting_wishes(provider_table, lane_table, agent_table),
         pending=(),
+        retries={each.name: each for each in retries},
         secrets=(),
     )
 

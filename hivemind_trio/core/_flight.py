@@ -1,0 +1,29 @@
+"""A call with an attempt in flight."""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import Treatment
+
+from ._call import Call
+from ._place import Place
+
+
+@final
+@attrs.frozen(eq=False, kw_only=True)
+class Flight:
+    """What it holds, and what it needs to stand in line again where it stood."""
+
+    call: Call
+    seq: int
+    arrived_ns: int
+    treatment: Treatment
+    place: Place
+    granted_ns: int
+    waited_ns: int
+    """In all, before this attempt."""
+    attempt: int
+    """1 for the first."""

@@ -1,0 +1,105 @@
+"""What attempts have taught about one provider: how much it bears, whether it is there, which quotas are used up."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import Outcome, Reason
+from hivemind_trio.policy import Breaker as BreakerSettings
+from hivemind_trio.policy import Provider
+
+from ._aimd import Aimd
+from ._breaker import Breaker, Circuit
+from ._call import CallId
+from ._outcome import Ended
+from ._retry import RetryBudget
+
+AFTER_OUTAGE: Final = 0.25
+"""Of the former limit, once a circuit has closed: the provider comes back with cold caches and a crowd at its door."""
+
+
+@final
+@attrs.define(eq=False)
+class Health:
+    """Learns from every attempt's end, and says how many slots there are and whether they are to be had at all."""
+
+    _random: Random
+    breaker: Breaker = attrs.field(init=False)
+    retries: RetryBudget = attrs.field(factory=RetryBudget, init=False)
+    quotas: dict[str | None, int] = attrs.field(factory=dict, init=False)
+    """Limits group -> until when its quota is used up, as the provider said."""
+    _fixed: int = attrs.field(default=0, init=False)
+    _aimd: Aimd | None = attrs.field(default=None, init=False)
+    _probe: CallId | None = attrs.field(default=None, init=False)
+    """The one call in flight that a half-open circuit has let through."""
+
+    def __attrs_post_init__(self) -> None:
+        self.breaker = Breaker(BreakerSettings(), self._random)
+
+    @property
+    def limit(self) -> int:
+        """Slots: what the policy says, or within its bounds what AIMD has come to."""
+        return self._fixed if self._aimd is None else self._aimd.limit
+
+    @property
+    def closed(self) -> Reason | None:
+        """Why no slot is to be had, however few are held."""
+        circuit = self.breaker.circuit
+        shut = circuit is Circuit.OPEN or (circuit is Circuit.HALF_OPEN and self._probe is not None)
+        return Reason.BREAKER_OPEN if shut else None
+
+    def load(self, provider: Provider | None) -> None:
+        """Take the settings of a new policy; what has been learned stays. None: no new attempts will begin."""
+        if provider is None:
+            self._fixed, self._aimd = 0, None
+            return
+        self._fixed = provider.limit
+        self.breaker.settings = provider.breaker
+        if provider.aimd is None:
+            self._aimd = None
+        elif self._aimd is None:
+            self._aimd = Aimd(provider.aimd, provider.limit)
+        else:
+            self._aimd.load(provider.aimd, provider.limit)
+
+    def on_granted(self, call_id: CallId) -> None:
+        """An attempt begins."""
+        if self.breaker.circuit is Circuit.HALF_OPEN:
+            self._probe = call_id
+
+    def on_ended(
+        self, call_id: CallId, ended: Ended, group: str | None, *, granted_ns: int, now_ns: int, inflight: int
+    ) -> None:
+        """Learn from one attempt.
+
+        Args:
+            group: The limits group that it ran in, whose quota it may have found used up.
+            granted_ns: When it began.
+            inflight: Attempts in flight when it ended, itself included.
+        """
+        probe = call_id == self._probe
+        if probe:
+            self._probe = None
+        before = self.breaker.circuit
+        self.breaker.on_ended(ended.outcome, probe=probe, now_ns=now_ns, retry_after_ns=ended.retry_after_ns)
+        if self._aimd is not None:
+            self._aimd.on_ended(ended.outcome, granted_ns=granted_ns, now_ns=now_ns, inflight=inflight)
+            if before is Circuit.HALF_OPEN and self.breaker.circuit is Circuit.CLOSED:
+                self._aimd.restart(AFTER_OUTAGE)
+        if ended.outcome is Outcome.QUOTA and ended.retry_after_ns:
+            self.quotas[group] = max(self.quotas.get(group, 0), now_ns + ended.retry_after_ns)
+
+    def on_time(self, now_ns: int) -> bool:
+        """Whether time has opened something."""
+        back = [group for group, until_ns in self.quotas.items() if until_ns <= now_ns]
+        for group in back:
+            del self.quotas[group]
+        return self.breaker.on_time(now_ns) or bool(back)
+
+    def wakeup_ns(self) -> int | None:
+        """When time alone will open something."""
+        opens_ns = self.breaker.opens_ns
+        return min([*self.quotas.values(), *([] if opens_ns is None else [opens_ns])], default=None)

@@ -1,0 +1,37 @@
+"""What the end of an attempt says: about the provider, and about whether to try again."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import Outcome
+from hivemind_trio.policy import Failure
+
+NOT_EXECUTED: Final = frozenset(
+    {Outcome.QUOTA, Outcome.BURST, Outcome.CONCURRENCY, Outcome.OVERLOADED, Outcome.UNREACHABLE}
+)
+"""The provider turned it away at the door: it can be sent again as if it had never been."""
+
+HEALTHY: Final = frozenset({Outcome.SUCCEEDED, Outcome.SLOW})
+BROKEN: Final = frozenset({Outcome.OVERLOADED, Outcome.FAILED, Outcome.UNREACHABLE})
+"""What the circuit breaker counts. A quota, and a request that was wrong, are signs of health."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Ended:
+    """How one attempt ended."""
+
+    outcome: Outcome
+    status: int = 0
+    """Of the provider's answer; 0: there was none."""
+    failure: Failure | None = None
+    """Why there was none, or none to its end."""
+    retry_after_ns: int | None = None
+    """The provider's word on when to come back."""
+    final: bool = False
+    """The provider says that trying again is of no use, whatever the status."""
+    committed: bool = False
+    """The agent has had something of the answer: from then on a retry would be seen."""

@@ -1,0 +1,92 @@
+"""What a policy says of attempts that fail: how concurrency gives way, when a provider is left alone, what is retried.
+
+Every default is the language's own: what a policy does not say is what a fleet needs to live through an incident.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, final
+
+import attrs
+
+SECOND_NS: Final = 1_000_000_000
+
+DEFAULT_RETRY: Final = "default"
+"""The retry class of a call that no rule and no provider gives one."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Aimd:
+    """How the slots of a provider are adapted to what it bears: additive increase, multiplicative decrease."""
+
+    low: int
+    start: int
+    increase: int = 1
+    """Slots gained for each round of successes, a round being as many as the limit."""
+    decrease: float = 0.5
+    """The share that an overloaded provider takes away; milder signals take a part of it."""
+    cooldown_ns: int = 5 * SECOND_NS
+    """Between two cuts at least."""
+    slow_ns: int | None = None
+    """A first byte that takes longer is a mild signal; None: latency is none."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Breaker:
+    """When to leave a provider alone: `trip` of `of` or more attempts within `over_ns` failed."""
+
+    trip: float = 0.5
+    of: int = 10
+    over_ns: int = 30 * SECOND_NS
+    open_ns: int = 5 * SECOND_NS
+    """For how long the first time; twice as long each time it trips again without having closed."""
+    probes: int = 2
+    """Successes in a row that close it."""
+
+
+class Jitter(StrEnum):
+    """How a back-off is drawn: from nothing to all of it, from half of it, or not at all."""
+
+    FULL = "full"
+    EQUAL = "equal"
+    NONE = "none"
+
+
+class Failure(StrEnum):
+    """What went wrong where there was no answer; the words of `retry { on [...] }`."""
+
+    CONNECT = "connect"
+    RESET = "reset"
+    FIRST_BYTE = "first-byte"
+    TIMEOUT = "timeout"
+    IDLE = "idle"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Retry:
+    """Which attempts are tried again, how often, and when."""
+
+    name: str = DEFAULT_RETRY
+    statuses: frozenset[int] = frozenset({429, 500, 502, 503, 504, 529})
+    failures: frozenset[Failure] = frozenset({Failure.CONNECT, Failure.RESET, Failure.FIRST_BYTE})
+    attempts: int = 8
+    """In all, the first one included."""
+    first_ns: int = SECOND_NS // 2
+    last_ns: int = 20 * SECOND_NS
+    jitter: Jitter = Jitter.FULL
+    honor_max_ns: int = 60 * SECOND_NS
+    """A `retry-after` up to this is waited for; beyond it the answer goes to the agent."""
+    ratio: float = 0.2
+    """Retries that a call adds to what its provider may be sent again."""
+    at: str = ""
+
+
+class WhileOpen(StrEnum):
+    """What calls do while the breaker of their provider is open."""
+
+    HOLD = "hold"
+    REFUSE = "refuse"
