@@ -6,9 +6,11 @@ APIs, as they stood in November 2026.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 from typing import Final, final
+from urllib.parse import unquote
 
 import attrs
 
@@ -72,8 +74,9 @@ def endpoint(path: str, headers: Mapping[str, str]) -> Endpoint:
         path: Without query, and without a prefix of ours.
         headers: Lower-case names.
     """
-    # Most servers take a slash at the end for nothing; it must not turn a generation into what lies below it.
-    bare = path.rstrip("/")
+    # As a provider may read it: no spelling may make a generation look like something cheap.
+    bare = unquote(path) if "%" in path else path
+    bare = (posixpath.normpath(bare) if "/." in bare or "//" in bare else bare).rstrip("/")
     for pattern, apis, generates in _PATHS:
         match = pattern.fullmatch(bare)
         if match is not None:

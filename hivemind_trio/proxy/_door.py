@@ -72,6 +72,7 @@ class Door:
             head=Head.of(scope),
             send=send,
             abort=extensions["hivemind.abort"],
+            can_trail="http.response.trailers" in extensions,
         )
         try:
             with trio.CancelScope() as here:

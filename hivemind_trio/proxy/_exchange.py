@@ -24,7 +24,7 @@ from hivemind_trio.providers import (
 from hivemind_trio.runtime import Engine, Rejected
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 
-from ._fetch import Outgoing, fetch
+from ._fetch import Outgoing, fetch, unsayable
 from ._head import Head
 from ._headers import Headers, for_upstream
 from ._identity import caller, without_key
@@ -61,6 +61,8 @@ class Exchange:
     head: Head
     send: Send
     abort: Callable[[], None]
+    can_trail: bool = False
+    """Whether trailers can be sent on this connection."""
     asked: Recognised = attrs.field(init=False, default=Recognised(apis=(), generates=False))
     provider: Provider | None = attrs.field(init=False, default=None)
     lane: str | None = attrs.field(init=False, default=None)
@@ -191,7 +193,8 @@ class Exchange:
     async def _deliver(self, outbox: Outbox) -> None:
         assert outbox.head is not None
         status, headers = outbox.head
-        await self._begin(status, headers)
+        trailers = self.can_trail and any(name.lower() == b"trailer" for name, _ in headers)
+        await self._begin(status, headers, trailers=trailers)
         tail = b""
         while True:
             piece, more = await outbox.take()
@@ -205,10 +208,13 @@ class Exchange:
         if not outbox.whole:
             self.error = outbox.error
             await self._break_off(headers, tail)
+        elif trailers:
+            await self.send({"type": "http.response.trailers", "headers": outbox.trailers})
 
-    async def _begin(self, status: int, headers: Headers) -> None:
+    async def _begin(self, status: int, headers: Headers, *, trailers: bool = False) -> None:
         self.status = status
-        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self._own_headers()]})
+        headers = [*headers, *self._own_headers()]
+        await self.send({"type": "http.response.start", "status": status, "headers": headers, "trailers": trailers})
 
     async def _break_off(self, headers: Headers, tail: bytes) -> None:
         """The answer has begun and will not be finished: say so in its dialect, and never end it cleanly."""
@@ -232,10 +238,14 @@ class Exchange:
     async def _fail(self, error: UpstreamError | None) -> None:
         """Nothing has come from the provider: a status can still be given."""
         name = self.provider.name if self.provider is not None else ""
+        if error is not None and unsayable(error):
+            await self._refuse(Reason.BAD_REQUEST, f"this request cannot be forwarded: {error.message}")
+            return
         if error is not None and error.kind in TIMEOUTS:
             await self._refuse(Reason.UPSTREAM_TIMEOUT, f"provider `{name}` did not answer in time ({error.kind})")
             return
-        why = f" ({error.message})" if error is not None else ""
+        # Where the provider is, and what the system says of it, is the operator's to know.
+        why = f" ({error.kind})" if error is not None else ""
         await self._refuse(
             Reason.UPSTREAM_UNREACHABLE, f"provider `{name}` cannot be reached{why}", RETRY_AFTER_UNREACHABLE_NS
         )
@@ -290,6 +300,7 @@ class Exchange:
             refused=self.refused,
             reason=self.reason,
             upstream_error=str(self.error.kind) if self.error is not None else None,
+            upstream_detail=self.error.message if self.error is not None else None,
             waited_ms=self.waited_ns // 1_000_000,
             duration_ms=(self.engine.now_ns() - self.started_ns) // 1_000_000,
             attempts=self.attempts,

@@ -73,7 +73,7 @@ async def fetch(upstream: Upstream, outgoing: Outgoing, outbox: Outbox) -> Ended
                 if not outbox.put(piece):
                     response.pause()
                     await outbox.room()
-        outbox.end()
+        outbox.end(response.trailers)
         if status >= 400:
             return attrs.evolve(_of_error(status, outbox), committed=True)
         slow = outgoing.slow_ns is not None and waited_ns > outgoing.slow_ns
@@ -81,12 +81,19 @@ async def fetch(upstream: Upstream, outgoing: Outgoing, outbox: Outbox) -> Ended
     except UpstreamError as error:
         committed = outbox.head is not None
         outbox.fail(error)
+        if unsayable(error):
+            return Ended(outcome=Outcome.IGNORED)
         outcome, failure = FAILURES[error.kind]
         return Ended(outcome=outcome, status=status, failure=failure, committed=committed)
     except AgentStalled:
         return Ended(outcome=Outcome.IGNORED, status=status, committed=True)
     finally:
         outbox.close()
+
+
+def unsayable(error: UpstreamError) -> bool:
+    """Whether the request itself cannot be forwarded (`OPTIONS *`, a target that is a URL): its own fault."""
+    return error.kind is UpstreamErrorKind.PROTOCOL and not error.sent
 
 
 async def _held(response: UpstreamResponse, outbox: Outbox) -> bool:

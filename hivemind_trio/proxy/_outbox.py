@@ -32,6 +32,7 @@ class Outbox:
     held: tuple[int, Headers] | None = attrs.field(init=False, default=None)
     """Head of an answer that is kept back, because another attempt may do better."""
     held_body: bytes = attrs.field(init=False, default=b"")
+    trailers: Headers = attrs.field(init=False, factory=list)
     error: UpstreamError | None = attrs.field(init=False, default=None)
     """Why it ended before its end."""
     _pieces: deque[bytes] = attrs.field(init=False, factory=deque)
@@ -72,9 +73,10 @@ class Outbox:
             if patience.cancelled_caught:
                 raise AgentStalled
 
-    def end(self) -> None:
-        """The body is whole."""
+    def end(self, trailers: Headers) -> None:
+        """The body is whole; what came behind it."""
         self._whole = True
+        self.trailers = trailers
         self.close()
 
     def fail(self, error: UpstreamError) -> None:

@@ -31,6 +31,8 @@ class CallRecord:
     """What it waited for, or why it was refused."""
     upstream_error: str | None
     """What went wrong on the way to the provider."""
+    upstream_detail: str | None
+    """The same at length, for the operator alone."""
     waited_ms: int
     duration_ms: int
     attempts: int

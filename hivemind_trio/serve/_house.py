@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, final
 
 import attrs
@@ -35,17 +35,19 @@ class House:
     listener: Listener
     address: tuple[str, int]
     """Host and port of the first socket."""
-    _bases: dict[str, str | SecretRef]
+    _bases: dict[str, str]
 
     @property
     def url(self) -> str:
         """What agents put before `/v1`."""
         host, port = self.address
+        # Bound to every interface: this machine reaches it here, others by its name.
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - read, not bound
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def use(self, program: Program, secrets: Mapping[SecretRef, str]) -> None:
         """Run on a new policy from here on. One step: no call sees half of it."""
-        self._bases.update({name: one.base for name, one in program.providers.items()})
+        self._bases.update(_bases(program, secrets))
         self.door.use(program, secrets)
         self.engine.load(program)
 
@@ -58,6 +60,14 @@ class House:
         self.listener.stop_accepting()
         await self.engine.idle()
         await self.listener.idle()
+
+
+def _bases(program: Program, secrets: Mapping[SecretRef, str]) -> dict[str, str]:
+    """Where each provider is."""
+    return {
+        name: secrets.get(one.base, "") if isinstance(one.base, SecretRef) else one.base
+        for name, one in program.providers.items()
+    }
 
 
 @asynccontextmanager
@@ -90,11 +100,11 @@ async def open_house(
             report("an attempt crashed", error)
 
     def closed(provider: str) -> None:
-        base = bases.get(provider)
-        if isinstance(base, str):
-            upstream.close_origin(base)
+        # A base from the environment may be no URL at all; then nothing was ever reached there.
+        with suppress(ValueError):
+            upstream.close_origin(bases.pop(provider))
 
-    bases = {name: one.base for name, one in program.providers.items()}
+    bases = _bases(program, secrets)
 
     def adapted(change: Adapted) -> None:
         if on_adapted is not None:

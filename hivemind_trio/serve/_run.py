@@ -60,7 +60,9 @@ async def _serve(options: Options) -> int:
     found: list[Found] = []
     files: Files = DiskFiles()
     path = options.policy
-    if path is None or options.print_policy:
+    if options.print_policy and path is not None:
+        return _refuse("--print-policy prints the policy that would run without --policy; leave one of them out")
+    if path is None:
         found = await _find(Upstream(transport))
         if not found:
             return _refuse(
@@ -257,7 +259,8 @@ class _Watcher:
         if self._options.log_calls:
             self._log.info("call", **attrs.asdict(record, filter=lambda _, value: value not in (None, "")))
         if record.upstream_error is not None:
-            self._notices.say("provider failed", provider=record.provider, kind=record.upstream_error)
+            kind, detail = record.upstream_error, record.upstream_detail or ""
+            self._notices.say("provider failed", provider=record.provider, kind=kind, detail=detail)
         elif record.refused:
             self._notices.say("calls refused", lane=record.lane, reason=str(record.reason))
         elif record.status in (401, 403):

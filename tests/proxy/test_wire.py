@@ -269,3 +269,36 @@ async def test_an_agent_that_never_reads_stops_the_provider_and_then_loses_its_s
         assert sent < OUTBOX_BYTES_MAX * 4 + (24 << 20)
         await waiting.aclose()
         await asleep.aclose()
+
+
+async def test_announced_trailers_pass(clock: trio.testing.MockClock) -> None:
+    head = CHUNKED.replace(b"\r\n\r\n", b"\r\ntrailer: x-sum\r\n\r\n")
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.stream.send_all(head + b"2\r\nhi\r\n0\r\nx-sum: 42\r\n\r\n")
+
+    async with serving(script) as (house, _):
+        stream = await connect(house)
+        answer = b""
+        while not answer.endswith(b"\r\n\r\n") or b"x-sum: 42" not in answer:
+            answer += await stream.receive_some()
+        await stream.aclose()
+
+    assert answer.endswith(b"2\r\nhi\r\n0\r\nx-sum: 42\r\n\r\n")
+
+
+async def test_what_cannot_be_said_to_a_provider_is_the_request_s_own_fault(clock: trio.testing.MockClock) -> None:
+    async def script(peer: Peer) -> None:
+        raise AssertionError("nothing reaches the provider")
+
+    async with serving(script) as (house, _):
+        stream = await connect(house, b"OPTIONS * HTTP/1.1\r\nhost: proxy\r\nconnection: close\r\nx-api-key: k\r\n\r\n")
+        answer = b""
+        while piece := await stream.receive_some():
+            answer += piece
+        await stream.aclose()
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"x-hivemind-reason: bad-request" in answer
+    assert b"retry-after" not in answer
