@@ -346,6 +346,8 @@ def _server(declarations: Declarations) -> Server:
     declared = declarations.of("server").get("")
     if declared is None:
         return DEFAULT_SERVER
+    waits = declarations.one(declared, "wait")
+    wait = waits.options if waits is not None else {}
     host, port = _one(declarations, declared, "listen", (DEFAULT_SERVER.host, DEFAULT_SERVER.port))
     return Server(
         host=host,
@@ -356,4 +358,6 @@ def _server(declarations: Declarations) -> Server:
         max_header=_one(declarations, declared, "max-header", DEFAULT_SERVER.max_header),
         max_waiting=_one(declarations, declared, "max-waiting", DEFAULT_SERVER.max_waiting),
         refuse_unknown=_one(declarations, declared, "unknown-agent", "allow") == "deny",
+        silent_ns=wait.get("silent", DEFAULT_SERVER.silent_ns),
+        hold_ns=wait.get("hold", DEFAULT_SERVER.hold_ns),
     )

@@ -15,7 +15,7 @@ import attrs
 from hivemind_trio.model import Api, Request, SecretRef, Treatment
 
 from ._globs import most_specific
-from ._resilience import DEFAULT_RETRY, Aimd, Breaker, Retry, WhileOpen
+from ._resilience import DEFAULT_RETRY, SECOND_NS, Aimd, Breaker, Retry, WhileOpen
 
 DEFAULT_LANE = "default"
 """The lane of a call that no rule, agent or team gives one."""
@@ -176,6 +176,10 @@ class Server:
     max_waiting: int
     refuse_unknown: bool
     """`unknown-agent deny`: callers that are no declared agent get 401."""
+    silent_ns: int = 15 * SECOND_NS
+    """How long a waiting call is sent nothing, so that a real status can still be given."""
+    hold_ns: int = 240 * SECOND_NS
+    """How long it is held after that: clients give up at 300 s."""
 
 
 @final

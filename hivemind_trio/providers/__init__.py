@@ -4,6 +4,8 @@ from ._credentials import CREDENTIAL_HEADERS as CREDENTIAL_HEADERS
 from ._credentials import credential_header as credential_header
 from ._errors import error_event as error_event
 from ._errors import refusal_body as refusal_body
+from ._keepalive import KeepAlive as KeepAlive
+from ._keepalive import keep_alive as keep_alive
 from ._paths import Endpoint as Endpoint
 from ._paths import endpoint as endpoint
 from ._recognise import Recognised as Recognised

@@ -15,10 +15,12 @@ from hivemind_trio.model import Api, Reason
 from hivemind_trio.policy import Provider
 from hivemind_trio.providers import (
     CREDENTIAL_HEADERS,
+    KeepAlive,
     Recognised,
     credential_header,
     endpoint,
     error_event,
+    keep_alive,
     recognise,
 )
 from hivemind_trio.runtime import Engine, Rejected
@@ -29,12 +31,19 @@ from ._head import Head
 from ._headers import Headers, for_upstream
 from ._identity import caller, without_key
 from ._outbox import Outbox
+from ._patience import HeldTooLong, Patience
 from ._record import CallRecord
 from ._refusals import SECOND_NS, Refusal, refusal
 from ._rules import InForce
 
 RETRY_AFTER_UNREACHABLE_NS: Final = 5 * SECOND_NS
 """A provider that cannot be reached: soon enough to notice its return, late enough not to hammer."""
+
+RETRY_AFTER_HELD_NS: Final = 30 * SECOND_NS
+HELD_TOO_LONG: Final = "its turn did not come in the time that a client waits; come back"
+
+SHOWN_BYTES_MAX: Final = 2_048
+"""Of an error's body, where it is told inside a stream."""
 
 TIMEOUTS: Final = frozenset({UpstreamErrorKind.FIRST_BYTE, UpstreamErrorKind.TOTAL, UpstreamErrorKind.IDLE})
 
@@ -73,6 +82,7 @@ class Exchange:
     reason: Reason = attrs.field(init=False, default=Reason.NONE)
     error: UpstreamError | None = attrs.field(init=False, default=None)
     waited_ns: int = attrs.field(init=False, default=0)
+    patience: Patience | None = attrs.field(init=False, default=None)
     attempts: int = attrs.field(init=False, default=0)
     bytes_out: int = attrs.field(init=False, default=0)
     started_ns: int = attrs.field(init=False, default=0)
@@ -93,9 +103,12 @@ class Exchange:
         self.caller = caller(words, self.head.claimed, self.asked.user, self.head.credential, self.head.peer)
         request = self.rules.request(self.head, self.asked, token_agent)
         outbox: Outbox | None = None
+        patience = self.patience = Patience.of(
+            self.rules.program.server, self._keep_alive(), self._commit, self._say_nothing
+        )
         try:
             with self.engine.ticket(request, self.caller, needs_slot=self.asked.generates) as ticket:
-                grant: Grant | None = await ticket.granted()
+                grant: Grant | None = await patience.during(ticket.granted)
                 while grant is not None:
                     outgoing = self._prepare(grant, body, by_token=token_agent is not None)
                     outbox = Outbox()
@@ -104,13 +117,17 @@ class Exchange:
                     if await outbox.begun():
                         await self._deliver(outbox)
                         return
-                    grant = await ticket.again()
+                    grant = await patience.during(ticket.again)
         # Below nothing is held any more: an agent may take its time over a refusal.
         except Rejected as rejected:
             await self._reject(rejected)
             return
         except NoCredential as refused:
             await self._refuse(Reason.DENIED, str(refused))
+            return
+        except HeldTooLong:
+            self.waited_ns = self.engine.now_ns() - self.started_ns
+            await self._refuse(Reason.HELD_TOO_LONG, HELD_TOO_LONG, RETRY_AFTER_HELD_NS)
             return
         assert outbox is not None
         await self._settle(outbox)
@@ -167,6 +184,10 @@ class Exchange:
                 credential_header(provider.api, key),
             ]
             query = without_key(query)
+        if self._committed:
+            # The 200 that the agent has had named no content-encoding.
+            headers = [(name, value) for name, value in headers if name.lower() != b"accept-encoding"]
+            headers.append((b"accept-encoding", b"identity"))
         return Outgoing(
             base=self.rules.base(provider),
             method=self.head.method,
@@ -186,6 +207,10 @@ class Exchange:
             await self._fail(outbox.error)
             return
         status, headers = outbox.held
+        if self._committed:
+            text = outbox.held_body[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
+            await self._end_with_error(Reason.UPSTREAM_REFUSED, f"the provider answered {status}: {text}")
+            return
         await self._begin(status, headers)
         self.bytes_out = len(outbox.held_body)
         await self.send({"type": "http.response.body", "body": outbox.held_body})
@@ -193,7 +218,12 @@ class Exchange:
     async def _deliver(self, outbox: Outbox) -> None:
         assert outbox.head is not None
         status, headers = outbox.head
-        trailers = self.can_trail and any(name.lower() == b"trailer" for name, _ in headers)
+        if self._committed and not self._can_follow(status, headers):
+            await self._end_with_error(
+                Reason.UPSTREAM_REFUSED, f"the provider answered {status}, and not with a stream"
+            )
+            return
+        trailers = self.can_trail and not self._committed and any(name.lower() == b"trailer" for name, _ in headers)
         await self._begin(status, headers, trailers=trailers)
         tail = b""
         while True:
@@ -213,6 +243,8 @@ class Exchange:
 
     async def _begin(self, status: int, headers: Headers, *, trailers: bool = False) -> None:
         self.status = status
+        if self._committed:
+            return  # the head was sent while it waited
         headers = [*headers, *self._own_headers()]
         await self.send({"type": "http.response.start", "status": status, "headers": headers, "trailers": trailers})
 
@@ -266,11 +298,58 @@ class Exchange:
 
     async def _refuse(self, reason: Reason, message: str, retry_after_ns: int | None = None) -> None:
         self.refused, self.reason = True, reason
+        if self._committed:
+            await self._end_with_error(reason, message)
+            return
         answer: Refusal = refusal(self._api(), reason, message, retry_after_ns)
         await self._begin(answer.status, answer.headers)
         body = b"" if self.head.method == "HEAD" else answer.body
         self.bytes_out = len(body)
         await self.send({"type": "http.response.body", "body": body})
+
+    # ---- while it waits ----
+
+    @property
+    def _committed(self) -> bool:
+        """The agent has had a 200 of ours, and keep-alives: what follows must be a stream in its dialect."""
+        return self.patience is not None and self.patience.committed
+
+    def _keep_alive(self) -> KeepAlive | None:
+        if not (self.asked.stream and self.asked.generates):
+            return None
+        head = self.head
+        query = head.query.decode("latin-1")
+        return keep_alive(self._api(), head.path_text, query, self.asked.model, head.words)
+
+    async def _commit(self, alive: KeepAlive) -> None:
+        self.status, self.waited_ns = 200, self.engine.now_ns() - self.started_ns
+        headers = [(b"content-type", alive.content_type), (b"cache-control", b"no-cache"), *self._own_headers()]
+        await self.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._say_nothing(alive)
+
+    async def _say_nothing(self, alive: KeepAlive) -> None:
+        await self.send({"type": "http.response.body", "body": alive.nothing, "more_body": True})
+
+    def _can_follow(self, status: int, headers: Headers) -> bool:
+        assert self.patience is not None
+        assert self.patience.keep_alive is not None
+        first = {name.lower(): value.decode("latin-1").lower() for name, value in reversed(headers)}
+        plain = first.get(b"content-encoding", "identity") == "identity"
+        return status == 200 and plain and self.patience.keep_alive.fits(first.get(b"content-type", ""))
+
+    async def _end_with_error(self, reason: Reason, message: str) -> None:
+        """The status is gone: an error event in the dialect, and a regular end."""
+        assert self.patience is not None
+        assert self.patience.keep_alive is not None
+        self.reason = reason
+        content_type = self.patience.keep_alive.content_type.decode()
+        words = f"hivemind-trio: {message}"
+        event = error_event(self._api(), self.head.path_text, content_type, words, str(reason), mid_line=False)
+        if event:
+            self.bytes_out = len(event)
+            await self.send({"type": "http.response.body", "body": event})
+        else:
+            self.abort()
 
     def _api(self) -> Api | None:
         """The dialect of the answer: the call's own, whoever serves it."""

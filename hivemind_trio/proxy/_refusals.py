@@ -16,6 +16,7 @@ STATUS: Final = {
     Reason.QUEUE_FULL: 429,
     Reason.SHED: 429,
     Reason.DEADLINE: 429,
+    Reason.HELD_TOO_LONG: 429,
     Reason.DENIED: 403,
     Reason.UNKNOWN_AGENT: 401,
     Reason.NO_PROVIDER: 404,

@@ -1,0 +1,78 @@
+"""How long an agent is kept waiting, and what keeps it from giving up: the waiting room as one call sees it.
+
+For a while nothing is sent, so that a real status can still be given. Then a streaming call gets its 200 and, now and
+again, what its dialect knows as nothing; a plain call gets silence, for JSON has no such thing. After the hold both are
+sent away: JavaScript's clients resend after 300 s without headers, and watchdogs of streams bark at 300 s too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar, final
+
+import attrs
+import trio
+
+from hivemind_trio.policy import Server
+from hivemind_trio.providers import KeepAlive
+
+T = TypeVar("T")
+
+PING_S: Final = 15.0
+"""Between two keep-alives; half of what the shortest idle timeouts of balancers and SDKs are."""
+
+SECONDS: Final = 1e-9
+
+
+class HeldTooLong(Exception):  # noqa: N818 - it becomes an answer
+    """Its turn did not come in the time that its client can be kept waiting."""
+
+
+@final
+@attrs.define(eq=False)
+class Patience:
+    """One call's. `committed` once the agent has had a 200 that no provider has given yet."""
+
+    keep_alive: KeepAlive | None
+    """None: nothing can be said; the call is plain, or its dialect has no place for it."""
+    _commit: Callable[[KeepAlive], Awaitable[None]]
+    _ping: Callable[[KeepAlive], Awaitable[None]]
+    _speaks_s: float
+    """When silence ends."""
+    _gives_up_s: float
+    committed: bool = attrs.field(init=False, default=False)
+
+    @classmethod
+    def of(
+        cls,
+        server: Server,
+        keep_alive: KeepAlive | None,
+        commit: Callable[[KeepAlive], Awaitable[None]],
+        ping: Callable[[KeepAlive], Awaitable[None]],
+    ) -> Patience:
+        """From now on."""
+        speaks_s = trio.current_time() + server.silent_ns * SECONDS
+        gives_up_s = speaks_s + server.hold_ns * SECONDS
+        return cls(keep_alive, commit, ping, speaks_s if keep_alive is not None else math.inf, gives_up_s)
+
+    async def during(self, wait: Callable[[], Awaitable[T]]) -> T:
+        """Wait for something that may be waited for anew after having been interrupted.
+
+        Raises:
+            HeldTooLong: It did not come.
+        """
+        while True:
+            # What is sent here is a few bytes to a client that has had nothing for seconds: its buffers are empty, so
+            # no reader, however slow, makes this task wait while it is granted a permit.
+            with trio.move_on_at(min(self._speaks_s, self._gives_up_s)):
+                return await wait()
+            if trio.current_time() >= self._gives_up_s:
+                raise HeldTooLong
+            assert self.keep_alive is not None
+            if self.committed:
+                await self._ping(self.keep_alive)
+            else:
+                self.committed = True
+                await self._commit(self.keep_alive)
+            self._speaks_s = trio.current_time() + PING_S

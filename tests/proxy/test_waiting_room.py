@@ -1,0 +1,208 @@
+"""What an agent is sent while its call waits, and how the answer goes on from there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+
+from hivemind_trio.model import Api, Reason
+from hivemind_trio.proxy._patience import PING_S
+from tests.support.agent import Agent
+from tests.support.upstream import FakeProvider, Reply, Request
+
+from .house import House, body_of, compiled, house
+
+ONE_SLOT = compiled("""
+server { wait silent 15s hold 240s }
+provider p { api generic; base "http://there"; concurrency 1 }
+retry default { attempts 1 }
+""")
+
+EVENTS = b'event: message_start\ndata: {"type":"message_start"}\n\n'
+SSE = [(b"content-type", b"text/event-stream; charset=utf-8")]
+PING = b'event: ping\ndata: {"type": "ping"}\n\n'
+
+STREAMING = body_of(stream=True)
+
+
+def busy_for(seconds: float, then: Reply | None = None) -> FakeProvider:
+    """The first call takes so long; the others are answered as told."""
+    answers = [Reply(steps=(seconds, b"first"))]
+
+    def play(_: Request) -> Reply:
+        return answers.pop() if answers else then or Reply(headers=SSE, steps=(EVENTS,))
+
+    return FakeProvider(play)
+
+
+async def behind_another(opened: House, **request: object) -> Agent:
+    """An agent that waits for the only slot."""
+    await opened.begin(**request)
+    return await opened.begin(**request)
+
+
+async def test_a_stream_that_waits_is_silent_and_then_kept_alive(autojump_clock: object) -> None:
+    async with house(ONE_SLOT, busy_for(15 + 2 * PING_S + 1)) as opened:
+        agent = await behind_another(opened, body=STREAMING)
+
+        await trio.sleep(14.9)
+        assert agent.status == 0
+        await trio.sleep(0.2)
+        assert (agent.status, agent.answer) == (200, PING)
+        await agent.done.wait()
+
+    assert agent.answer == PING * 3 + EVENTS
+    assert agent.whole
+    assert agent.header(b"content-type") == b"text/event-stream; charset=utf-8"
+    assert agent.header(b"x-hivemind-wait-ms") == b"15000"
+    assert [record.status for record in opened.records] == [200, 200]
+
+
+async def test_what_follows_a_200_of_ours_is_asked_for_without_an_encoding(autojump_clock: object) -> None:
+    async with house(ONE_SLOT, busy_for(20)) as opened:
+        encodings = [(b"accept-encoding", b"gzip, br")]
+        late = await behind_another(opened, body=STREAMING, headers=encodings)
+        await late.done.wait()
+        at_once = await opened.ask(body=STREAMING, headers=encodings)
+
+    sent = [dict(request.headers) for request in opened.provider.requests]
+    assert [headers.get(b"accept-encoding") for headers in sent[1:]] == [b"identity", b"gzip, br"]
+    assert late.answer == PING + EVENTS
+    assert at_once.answer == EVENTS
+
+
+async def test_a_plain_call_waits_in_silence_and_is_sent_away_before_its_client_gives_up(
+    autojump_clock: object,
+) -> None:
+    async with house(ONE_SLOT, busy_for(1_000)) as opened:
+        agent = await behind_another(opened)
+
+        await trio.sleep(254)
+        assert agent.status == 0
+        await agent.done.wait()
+
+        assert (trio.current_time() < 290, agent.status) == (True, 429)
+        assert agent.header(b"x-hivemind-reason") == str(Reason.HELD_TOO_LONG).encode()
+        assert agent.header(b"retry-after") == b"30"
+        assert opened.engine.snapshot().waiting == 0
+
+
+async def test_a_stream_is_held_as_long_as_the_policy_says_and_ends_with_an_error(autojump_clock: object) -> None:
+    async with house(ONE_SLOT, busy_for(1_000)) as opened:
+        agent = await behind_another(opened, body=STREAMING)
+
+        await agent.done.wait()
+
+        assert 255 <= trio.current_time() < 256
+        assert opened.engine.snapshot().waiting == 0
+
+    assert agent.whole
+    assert agent.status == 200
+    event = agent.answer.replace(PING, b"")
+    assert agent.answer == PING * ((len(agent.answer) - len(event)) // len(PING)) + event
+    assert event.startswith(b"event: error\ndata: ")
+    error = json.loads(event.removeprefix(b"event: error\ndata: "))
+    assert error["type"] == "error"
+    assert "come back" in error["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (Reply(status=529, headers=[(b"content-type", b"application/json")], steps=(b'{"no":1}',)), '529: {"no":1}'),
+        (
+            Reply(headers=[(b"content-type", b"application/json")], steps=(b"{}",)),
+            "answered 200, and not with a stream",
+        ),
+        (Reply(headers=[*SSE, (b"content-encoding", b"gzip")], steps=(b"??",)), "and not with a stream"),
+        (Reply(status=400, steps=(b"x" * 100_000,)), "answered 400, and not with a stream"),
+    ],
+    ids=["an error", "no stream", "compressed", "a long error"],
+)
+async def test_what_cannot_follow_a_200_is_told_in_an_event(reply: Reply, said: str, autojump_clock: object) -> None:
+    async with house(ONE_SLOT, busy_for(20, reply)) as opened:
+        agent = await behind_another(opened, body=STREAMING)
+        await agent.done.wait()
+
+    assert agent.whole
+    assert agent.answer.startswith(PING + b"event: error\ndata: ")
+    message = json.loads(agent.answer.removeprefix(PING + b"event: error\ndata: "))["error"]["message"]
+    assert said in message
+    assert opened.records[-1].reason is Reason.UPSTREAM_REFUSED
+
+
+async def test_who_hangs_up_while_it_is_kept_alive_leaves_the_line(autojump_clock: object) -> None:
+    async with house(ONE_SLOT, busy_for(100)) as opened:
+        agent = await behind_another(opened, body=STREAMING)
+        await trio.sleep(50)
+        assert agent.status == 200
+
+        agent.hang_up()
+        await trio.sleep(1)
+
+        assert agent.served
+        assert opened.engine.snapshot().waiting == 0
+        assert len(opened.provider.requests) == 1
+
+
+async def test_a_call_that_rests_before_another_attempt_is_kept_alive_too(autojump_clock: object) -> None:
+    policy = compiled('provider p { api generic; base "http://there" }')
+    overloaded = Reply(status=529, headers=[(b"retry-after", b"40")], steps=(b"{}",))
+    answers = [Reply(headers=SSE, steps=(EVENTS,)), overloaded]
+
+    async with house(policy, FakeProvider(lambda _: answers.pop())) as opened:
+        agent = await opened.ask(body=STREAMING)
+
+    assert agent.whole
+    assert agent.answer == PING * 2 + EVENTS
+    assert opened.records[0].attempts == 2
+
+
+@pytest.mark.parametrize(
+    ("api", "target", "nothing"),
+    [
+        (Api.OPENAI, b"/v1/chat/completions", b": ping\n"),
+        (Api.OPENAI, b"/v1/responses", b": ping\n"),
+        (Api.GEMINI, b"/v1beta/models/g:streamGenerateContent?alt=sse", b"\n"),
+        (Api.GEMINI, b"/v1beta/models/g:streamGenerateContent", b"\n"),
+    ],
+    ids=["chat", "responses", "gemini events", "gemini array"],
+)
+async def test_nothing_is_said_in_each_dialect(api: Api, target: bytes, nothing: bytes, autojump_clock: object) -> None:
+    policy = compiled(f'provider p {{ api {api}; base "http://there"; concurrency 1 }}')
+    kind = b"application/json" if api is Api.GEMINI and b"sse" not in target else b"text/event-stream"
+    answer = Reply(headers=[(b"content-type", kind)], steps=(b"[{}]",))
+
+    async with house(policy, busy_for(20, answer)) as opened:
+        agent = await behind_another(opened, target=target, body=(b'{"model":"m","stream":true}',))
+        await agent.done.wait()
+
+    assert agent.answer == nothing + b"[{}]"
+    assert agent.header(b"content-type").startswith(kind)
+
+
+async def test_ollama_is_sent_lines_that_say_nothing(autojump_clock: object) -> None:
+    policy = compiled("provider ollama { concurrency 1 }")
+    line = b'{"model":"m","message":{"role":"assistant","content":"hi"},"done":true}\n'
+    answer = Reply(headers=[(b"content-type", b"application/x-ndjson")], steps=(line,))
+
+    async with house(policy, busy_for(20, answer)) as opened:
+        agent = await behind_another(opened, target=b"/api/chat", body=(b'{"model":"m","messages":[]}',))
+        await agent.done.wait()
+
+    said = [json.loads(each) for each in agent.answer.splitlines()]
+    assert [each["message"]["content"] for each in said] == ["", "hi"]
+    assert [each["done"] for each in said] == [False, True]
+
+
+async def test_codex_is_sent_events_because_it_counts_nothing_else(autojump_clock: object) -> None:
+    policy = compiled('provider p { api openai; base "http://there"; concurrency 1 }')
+    codex = [(b"originator", b"codex_cli_rs")]
+
+    async with house(policy, busy_for(20)) as opened:
+        agent = await behind_another(opened, target=b"/v1/responses", headers=codex, body=STREAMING)
+        await agent.done.wait()
+
+    assert agent.answer == b'event: keepalive\ndata: {"type":"keepalive"}\n\n' + EVENTS
