@@ -31,15 +31,19 @@ def message(place: Place) -> str:
 
 
 def chat(place: Place) -> str:
-    with openai.OpenAI(base_url=place.v1, api_key="k", max_retries=0) as client:
-        with client.chat.completions.create(model="m", messages=messages("hi"), stream=True) as stream:
-            return "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+    with (
+        openai.OpenAI(base_url=place.v1, api_key="k", max_retries=0) as client,
+        client.chat.completions.create(model="m", messages=messages("hi"), stream=True) as stream,
+    ):
+        return "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
 
 
 def response(place: Place) -> str:
-    with openai.OpenAI(base_url=place.v1, api_key="k", max_retries=0) as client:
-        with client.responses.create(model="m", input="hi", stream=True) as stream:
-            return "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+    with (
+        openai.OpenAI(base_url=place.v1, api_key="k", max_retries=0) as client,
+        client.responses.create(model="m", input="hi", stream=True) as stream,
+    ):
+        return "".join(event.delta for event in stream if event.type == "response.output_text.delta")
 
 
 @pytest.mark.parametrize("ask", [message, chat, response])
