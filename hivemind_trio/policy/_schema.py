@@ -196,7 +196,7 @@ SERVER: Final[Mapping[str, Setting]] = {
     "log": Setting(args=(_slot(Type.WORD, "text", "json"),), doc="The log's form.", pending=True),
     "wait": Setting(
         options={"silent": DURATION, "hold": DURATION},
-        doc="How long a waiting call is sent nothing; and how long it is held after that, with keep-alives if it streams.",
+        doc="How long a waiting call is sent nothing, and how long it is held after that.",
         default="silent 15s hold 240s",
     ),
 }

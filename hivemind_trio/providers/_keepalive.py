@@ -1,8 +1,8 @@
 """What a streaming call is sent while it waits for its turn, so that nobody thinks the connection dead.
 
-Each form was tried with the SDKs that read the dialect (November 2026). Two newlines after a comment crash openai-python
-once events carry an `id:`; `event: ping` crashes Vercel's OpenAI client; a comment crashes google-genai; Ollama's clients
-read JSON lines and nothing else; Codex counts events, not bytes.
+Each form was tried with the SDKs that read the dialect (November 2026). Two newlines after a comment crash
+openai-python once events carry an `id:`; `event: ping` crashes Vercel's OpenAI client; a comment crashes google-genai;
+Ollama's clients read JSON lines and nothing else; Codex counts events, not bytes.
 """
 
 from __future__ import annotations
