@@ -311,7 +311,7 @@ class Exchange:
 
     @property
     def _committed(self) -> bool:
-        """The agent has had a 200 of ours, and keep-alives: what follows must be a stream in its dialect."""
+        """The agent has had a 200 of ours, and keep-alive events: what follows must be a stream in its dialect."""
         return self.patience is not None and self.patience.committed
 
     def _keep_alive(self) -> KeepAlive | None:

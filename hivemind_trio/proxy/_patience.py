@@ -20,7 +20,7 @@ from hivemind_trio.providers import KeepAlive
 T = TypeVar("T")
 
 PING_S: Final = 15.0
-"""Between two keep-alives; half of what the shortest idle timeouts of balancers and SDKs are."""
+"""Between two keep-alive events; half of what the shortest idle timeouts of balancers and SDKs are."""
 
 SECONDS: Final = 1e-9
 
