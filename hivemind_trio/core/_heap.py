@@ -35,6 +35,9 @@ class Heap(Generic[T]):
     def __len__(self) -> int:
         return len(self._live)
 
+    def __contains__(self, item: T) -> bool:
+        return item in self._live
+
     @property
     def dead(self) -> int:
         """Entries that only take space."""

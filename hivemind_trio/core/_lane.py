@@ -26,6 +26,8 @@ class PoolLane:
     reserve: int = attrs.field(default=0, init=False)
     """Slots that it has first claim to; what the provider can really keep, see `Pool.load`."""
     tag: int = attrs.field(default=0, init=False)
+    opens_ns: int | None = attrs.field(default=None, init=False)
+    """When a quota will let somebody go who could go otherwise, as of the last look."""
     _lane: Lane | None = attrs.field(default=None, init=False)
     """As the policy has it; None: it is gone."""
     _stride: int = attrs.field(default=STRIDE, init=False)
@@ -56,15 +58,18 @@ class PoolLane:
         self.slots.limit = self._lane.cap(limit) if self._lane else None
         self.reserve = reserve
 
-    def first(self) -> Waiter | None:
-        """The best call whose group and agent have room, if the lane has."""
+    def first(self, now_ns: int) -> Waiter | None:
+        """The best call whose group and agent have room, if the lane has. `opens_ns` says when a quota lets one go."""
+        self.opens_ns = None
         if not self.slots.has_room:
             return None
         best: Waiter | None = None
         for queue in self._queues.values():
-            waiter = queue.first()
-            if waiter is not None and (best is None or waiter.rank < best.rank):
-                best = waiter
+            found = queue.first(now_ns)
+            if isinstance(found, int):
+                self.opens_ns = found if self.opens_ns is None else min(self.opens_ns, found)
+            elif found is not None and (best is None or found.rank < best.rank):
+                best = found
         return best
 
     def charge(self) -> None:

@@ -7,8 +7,8 @@ from typing import final
 import attrs
 
 from ._agent import AgentKey, AgentSlots
+from ._group import Group
 from ._heap import Heap
-from ._slots import Slots
 from ._waiter import Waiter
 
 
@@ -24,6 +24,9 @@ class Line:
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def __contains__(self, waiter: Waiter) -> bool:
+        return waiter in self._calls
 
     def first(self) -> Waiter:
         waiter = self._calls.first()
@@ -58,16 +61,23 @@ class Line:
 class Queue:
     """What waits for one provider in one lane and one limits group."""
 
-    group: Slots
+    group: Group
     _ready: Heap[Line] = attrs.field(factory=Heap, init=False)
     _lines: dict[AgentKey, Line] = attrs.field(factory=dict, init=False)
 
-    def first(self) -> Waiter | None:
-        """The best call whose agent has room, if the group has room."""
-        if not self.group.has_room:
+    def first(self, now_ns: int) -> Waiter | int | None:
+        """The best call whose agent has room, if the group has room and its quotas too; or when they will have."""
+        if not self.group.slots.has_room:
             return None
         line = self._ready.first()
-        return None if line is None else line.first()
+        if line is None:
+            return None
+        waiter = line.first()
+        due = self.group.quotas.due(now_ns)
+        if due is not None and due.place.agent.slots.has_room and due in self._lines.get(due.place.agent.key, ()):
+            waiter = due
+        opens_ns = self.group.quotas.opens_ns(waiter.place.cost, now_ns, waiter)
+        return waiter if opens_ns <= now_ns else opens_ns
 
     def put(self, waiter: Waiter) -> None:
         agent = waiter.place.agent
@@ -77,6 +87,7 @@ class Queue:
         line.put(waiter)
 
     def remove(self, waiter: Waiter) -> None:
+        self.group.quotas.leave(waiter)
         key = waiter.place.agent.key
         line = self._lines[key]
         line.remove(waiter)

@@ -33,5 +33,7 @@ class Ended:
     """The provider's word on when to come back."""
     final: bool = False
     """The provider says that trying again is of no use, whatever the status."""
+    tokens: tuple[int, int] | None = None
+    """Input and output, as the provider counted them for its limits; None: it did not say."""
     committed: bool = False
     """The agent has had something of the answer: from then on a retry would be seen."""

@@ -9,7 +9,8 @@ import attrs
 from hivemind_trio.model import Reason
 
 from ._agent import AgentSlots
-from ._slots import Slots
+from ._group import Group
+from ._quota import Cost
 
 if TYPE_CHECKING:
     from ._lane import PoolLane
@@ -28,15 +29,24 @@ class Place:
 
     pool: Pool
     lane: PoolLane
-    group: Slots
+    group: Group
     agent: AgentSlots
+    cost: Cost
+    """What it is thought to take of each quota."""
 
-    def blocked(self) -> Reason:
+    def blocked(self, now_ns: int) -> Reason:
         """What it lacks, the widest thing first; `NONE`: it fits everywhere, now."""
+        lacks = self.lacks()
+        if lacks is Reason.NONE and self.group.quotas.opens_ns(self.cost, now_ns) > now_ns:
+            return Reason.QUOTA
+        return lacks
+
+    def lacks(self) -> Reason:
+        """Which slot it lacks; `NONE`: there is one of each kind."""
         if not self.pool.slots.has_room:
             return self.pool.slots.closed or Reason.PROVIDER_FULL
-        if not self.group.has_room:
-            return self.group.closed or Reason.GROUP_FULL
+        if not self.group.slots.has_room:
+            return self.group.slots.closed or Reason.GROUP_FULL
         if not self.lane.slots.has_room:
             return Reason.LANE_FULL
         if not self.pool.may_take(self.lane):
@@ -45,16 +55,18 @@ class Place:
             return Reason.AGENT_FULL
         return Reason.NONE
 
-    def take(self) -> None:
-        assert self.blocked() is Reason.NONE
+    def take(self, now_ns: int) -> None:
+        """Take of everything."""
+        assert self.blocked(now_ns) is Reason.NONE
         self.pool.slots.take()
-        self.group.take()
+        self.group.slots.take()
+        self.group.quotas.take(self.cost, now_ns)
         self.lane.slots.take()
         self.agent.take()
 
     def give_back(self) -> list[Line]:
         """Return the lines of its agent, at any provider, that can move again."""
         self.pool.slots.give_back()
-        self.group.give_back()
+        self.group.slots.give_back()
         self.lane.slots.give_back()
         return self.agent.give_back()

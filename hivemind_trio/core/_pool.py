@@ -20,6 +20,8 @@ import attrs
 from hivemind_trio.model import Reason
 from hivemind_trio.policy import Lane, Provider
 
+from ._estimate import Estimates
+from ._group import Group
 from ._health import Health
 from ._lane import PoolLane
 from ._pace import Pace
@@ -52,12 +54,15 @@ class Pool:
     """The bound of `waiting`."""
     waiting: int = attrs.field(default=0, init=False)
     pace: Pace = attrs.field(factory=Pace, init=False)
+    estimates: Estimates = attrs.field(factory=Estimates, init=False)
+    opens_ns: int | None = attrs.field(default=None, init=False)
+    """When a quota will let somebody go who waits, as of the last look."""
     granted_seq: int = attrs.field(default=-1, init=False)
     """The youngest call, by arrival, that was ever granted."""
     provider: Provider | None = attrs.field(default=None, init=False)
     """As the policy has it; None: it is gone."""
     _settings: Mapping[str, Lane] = attrs.field(factory=dict, init=False)
-    _groups: dict[str | None, Slots] = attrs.field(factory=dict, init=False)
+    _groups: dict[str | None, Group] = attrs.field(factory=dict, init=False)
     _lanes: dict[str, PoolLane] = attrs.field(factory=dict, init=False)
     """In file order, then lanes that are gone and still hold something."""
     _virtual: int = attrs.field(default=0, init=False)
@@ -76,11 +81,12 @@ class Pool:
         self.waiting = 0
         self.health.load(provider)
 
-        self._groups = {glob: group for glob, group in self._groups.items() if group.held}
-        for group in self._groups.values():
-            group.limit = None
-        for block in provider.groups if provider else ():
-            self.group(block.glob).limit = block.concurrency
+        blocks = {block.glob: block for block in provider.groups} if provider else {}
+        self._groups = {glob: group for glob, group in self._groups.items() if group.slots.held or glob in blocks}
+        for glob in [*self._groups, *blocks]:
+            block = blocks.get(glob)
+            self.group(glob).slots.limit = block.concurrency if block is not None else None
+            self.group(glob).quotas.load(block.quotas if block is not None else ())
 
         self._settings = lanes
         gone = [lane for name, lane in self._lanes.items() if name not in lanes and lane.slots.held]
@@ -101,14 +107,16 @@ class Pool:
         before = self.slots.limit, self.slots.closed
         self.slots.closed = self.health.closed
         for glob, group in self._groups.items():
-            group.closed = Reason.PROVIDER_QUOTA if glob in self.health.quotas else None
+            group.slots.closed = Reason.PROVIDER_QUOTA if glob in self.health.quotas else None
         if self.slots.limit != self.health.limit:
             self._share_out()
         return before != (self.slots.limit, self.slots.closed)
 
-    def group(self, glob: str | None) -> Slots:
-        """The counter of one limits group; without a cap where the policy has no such block."""
-        return self._groups.setdefault(glob, Slots(None))
+    def group(self, glob: str | None) -> Group:
+        """One limits group; without a cap where the policy has no such block."""
+        if glob not in self._groups:
+            self._groups[glob] = Group()
+        return self._groups[glob]
 
     def lane(self, name: str) -> PoolLane:
         return self._lanes[name]
@@ -117,8 +125,9 @@ class Pool:
         """Whether a free slot is free for this lane, or kept for the reserve of another."""
         return lane.due or self._spare() > 0
 
-    def next(self) -> Turn | None:
-        """Who goes next, if somebody can. O(lanes × groups + log waiting)."""
+    def next(self, now_ns: int) -> Turn | None:
+        """Who goes next, if somebody can. O(lanes × groups + log waiting). `opens_ns` is set anew."""
+        self.opens_ns = None
         if not self.waiting or not self.slots.has_room:
             return None
         spare = self._spare()
@@ -128,7 +137,9 @@ class Pool:
         for lane in self._lanes.values():
             if spare <= 0 and not lane.due:
                 continue
-            waiter = lane.first()
+            waiter = lane.first(now_ns)
+            if lane.opens_ns is not None:
+                self.opens_ns = lane.opens_ns if self.opens_ns is None else min(self.opens_ns, lane.opens_ns)
             if waiter is None:
                 continue
             tag = max(lane.tag, self._virtual)
@@ -156,7 +167,7 @@ class Pool:
             inflight=self.slots.held,
             waiting=self.waiting,
             lanes_inflight={lane.name: lane.slots.held for lane in lanes},
-            groups_inflight={glob: group.held for glob, group in self._groups.items()},
+            groups_inflight={glob: group.slots.held for glob, group in self._groups.items()},
             circuit=self.health.breaker.circuit,
             opens_ns=self.health.breaker.opens_ns,
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from hivemind_trio.model import Reason, Treatment, Verdict
-from hivemind_trio.policy import UNKNOWN_AGENT, Program
+from hivemind_trio.policy import UNKNOWN_AGENT, Program, Quota
 
 from ._call import Call
 from ._messages import Refuse
+from ._quota import Cost
 from ._waiter import Waiter
 
 DRAINING_RETRY_NS = 1_000_000_000
@@ -39,6 +40,17 @@ def outright(call: Call, treatment: Treatment, program: Program, *, draining: bo
     )
 
 
+def too_large(call: Call, treatment: Treatment, quota: Quota, cost: Cost) -> Refuse:
+    return Refuse(
+        call_id=call.id,
+        treatment=treatment,
+        reason=Reason.OVER_QUOTA,
+        waited_ns=0,
+        message=f"it needs about {cost[quota.dimension]:,} of provider `{treatment.provider}`'s limit of {quota}",
+        retry_after_ns=None,
+    )
+
+
 def left_alone(provider: str) -> str:
     return f"provider `{provider}` has failed too often and is left alone for a while"
 
@@ -56,12 +68,14 @@ def _because(waiter: Waiter) -> str:
     pool, agent, models = place.pool, place.agent, waiter.treatment.group or "*"
     match waiter.blocked:
         case Reason.GROUP_FULL:
-            cap = place.group.limit
+            cap = place.group.slots.limit
             return f"provider `{pool.name}` was at its cap of {cap} in flight for models like `{models}`"
         case Reason.LANE_FULL:
             return f"lane `{lane}` was at its cap of {place.lane.slots.limit} in flight at provider `{pool.name}`"
         case Reason.LANE_RESERVED:
             return f"the free slots of provider `{pool.name}` were reserved for other lanes than `{lane}`"
+        case Reason.QUOTA:
+            return f"the limits of provider `{pool.name}` for models like `{models}` were used up"
         case Reason.BREAKER_OPEN:
             return f"provider `{pool.name}` had failed too often and was left alone"
         case Reason.PROVIDER_QUOTA:

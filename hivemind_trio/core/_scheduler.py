@@ -32,6 +32,7 @@ from . import _refusal
 from ._agent import AgentKey, AgentSlots
 from ._breaker import Circuit
 from ._call import Call, CallId
+from ._estimate import cost_of
 from ._flight import Flight
 from ._health import Health
 from ._messages import (
@@ -53,6 +54,7 @@ from ._outcome import Ended
 from ._pace import RETRY_MAX_NS, RETRY_MIN_NS
 from ._place import Place
 from ._pool import Pool
+from ._quota import NOTHING
 from ._retry import pause_ns, turned_away, wants_retry
 from ._room import WaitingRoom
 from ._snapshot import Snapshot
@@ -117,7 +119,9 @@ class Scheduler:
 
     def wakeup_ns(self) -> int | None:
         """When time alone will next matter: for a deadline, a retry that is due, a circuit or a quota that opens."""
-        times = [self._room.wakeup_ns(), *(pool.health.wakeup_ns() for pool in self._pools.values())]
+        times = [self._room.wakeup_ns()]
+        for pool in self._pools.values():
+            times += [pool.health.wakeup_ns(), pool.opens_ns]
         return min((time for time in times if time is not None), default=None)
 
     def snapshot(self) -> Snapshot:
@@ -151,7 +155,12 @@ class Scheduler:
         seq = self._arrivals
         self._arrivals += 1
         place = self._place(call, treatment)
-        blocked = place.blocked()
+        over = place.group.quotas.too_large(place.cost)
+        if over is not None:
+            commands.append(_refusal.too_large(call, treatment, over, place.cost))
+            self._forget(place.agent)
+            return
+        blocked = place.blocked(now_ns)
         if blocked is Reason.NONE:
             place.pool.take_at_once(place.lane, seq)
             flight = Flight(
@@ -170,6 +179,8 @@ class Scheduler:
             self._forget(place.agent)
         else:
             self._put_in_line(self._waiter(call, treatment, place, now_ns, seq, blocked), commands)
+            if blocked is Reason.QUOTA or place.pool.opens_ns is not None:
+                self._dispatch([place.pool], None, commands)  # which says when there will be room
 
     def _on_cancelled(self, call_id: CallId, now_ns: int, commands: list[Command]) -> None:
         # Leaves before the clock moves: the driver has closed the call and would not know what to do with a refusal.
@@ -178,6 +189,9 @@ class Scheduler:
         if waiter is not None:
             self._leave(waiter)
         self._advance(now_ns, commands)
+        if waiter is not None and waiter.place.pool.opens_ns is not None:
+            # It may have been the large one behind which smaller ones stood.
+            self._dispatch([waiter.place.pool], None, commands)
 
     def _on_ended(self, call_id: CallId, ended: Ended, now_ns: int, commands: list[Command]) -> None:
         flight = self._inflight.get(call_id)
@@ -188,6 +202,7 @@ class Scheduler:
         del self._inflight[call_id]
         place = flight.place
         self._learn(flight, ended, commands)
+        self._settle(flight, ended)
         lines = place.give_back()
         if not ended.committed:
             self._go_on(flight, ended, commands)
@@ -212,7 +227,7 @@ class Scheduler:
                 commands.append(refuse)
                 continue
             place = self._place(waiter.call, treatment)
-            blocked = place.blocked()
+            blocked = place.blocked(now_ns)
             if blocked is Reason.NONE:  # it will go now, unless another does: what it waited for was before
                 blocked = waiter.blocked
             anew = self._waiter(waiter.call, treatment, place, waiter.arrived_ns, waiter.seq, blocked)
@@ -248,6 +263,21 @@ class Scheduler:
             self._tell(pool, ended.outcome, commands)
             if pool.health.breaker.circuit is Circuit.OPEN and self._refuses_while_open(pool):
                 self._turn_away(pool, commands)
+
+    def _settle(self, flight: Flight, ended: Ended) -> None:
+        """Charge the quotas what the attempt has really taken, as far as that is known."""
+        place, pool = flight.place, flight.place.pool
+        if ended.tokens is not None:
+            pool.estimates.learn(flight.call.request, *ended.tokens)
+            actual = cost_of(*ended.tokens)
+        elif ended.outcome is Outcome.UNREACHABLE:
+            actual = NOTHING
+        elif turned_away(ended):
+            actual = cost_of(0, 0)  # most providers count the request that they refuse, and none its tokens
+        else:
+            return
+        if place.cost is not NOTHING:
+            place.group.quotas.settle(place.cost, actual, flight.granted_ns, self._now_ns)
 
     def _tell(self, pool: Pool, because: Outcome | None, commands: list[Command]) -> None:
         circuit = pool.health.breaker.circuit
@@ -344,7 +374,7 @@ class Scheduler:
         """Grant until nothing fits. `freed`: the agent that has just come down from its cap."""
         pools = list(pools)
         while True:
-            turns = [turn for pool in pools if (turn := pool.next()) is not None]
+            turns = [turn for pool in pools if (turn := pool.next(self._now_ns)) is not None]
             if not turns:
                 return
             # One agent may be next at several providers and have room for one call only.
@@ -366,22 +396,31 @@ class Scheduler:
             )
             commands.append(self._grant(flight, reason))
 
-    def _expire(self, commands: list[Command]) -> None:
+    def _expire(self, commands: list[Command]) -> list[Waiter]:
+        gone = []
         while (waiter := self._room.expired(self._now_ns)) is not None:
+            gone.append(waiter)
             self._leave(waiter)
             message = _refusal.too_late(waiter, self._waited_ns(waiter))
             commands.append(self._refuse(waiter, Reason.DEADLINE, message, self._retry_after_ns(waiter)))
+        return gone
 
     # ---- the books ----
 
     def _advance(self, now_ns: int, commands: list[Command]) -> None:
         self._now_ns = now_ns
-        self._expire(commands)
-        self._open_what_is_due(commands)
+        gone = self._expire(commands)
+        self._open_what_is_due(gone, commands)
 
-    def _open_what_is_due(self, commands: list[Command]) -> None:
-        """Retries whose pause is over, circuits and quotas that open: whoever can go now, goes."""
-        opened = {}
+    def _open_what_is_due(self, gone: list[Waiter], commands: list[Command]) -> None:
+        """Retries whose pause is over, circuits and quotas that open: whoever can go now, goes.
+
+        Args:
+            gone: Who has just left the line; smaller calls may have stood behind a large one.
+        """
+        opened = {
+            waiter.place.pool.name: waiter.place.pool for waiter in gone if waiter.place.pool.opens_ns is not None
+        }
         for pool in self._pools.values():
             circuit = pool.health.breaker.circuit
             if pool.health.on_time(self._now_ns):
@@ -389,6 +428,8 @@ class Scheduler:
                 opened[pool.name] = pool
                 if pool.health.breaker.circuit is not circuit:
                     self._tell(pool, None, commands)
+            if pool.opens_ns is not None and pool.opens_ns <= self._now_ns:
+                opened[pool.name] = pool
         for waiter in self._wake():
             opened[waiter.place.pool.name] = waiter.place.pool
         if opened:
@@ -421,7 +462,9 @@ class Scheduler:
         if agent is None:
             agent = self._agents[key] = AgentSlots(key)
             agent.load(self._program)
-        return Place(pool, pool.lane(treatment.lane), pool.group(treatment.group), agent)
+        group = pool.group(treatment.group)
+        cost = pool.estimates.cost(call.request) if group.quotas else NOTHING
+        return Place(pool, pool.lane(treatment.lane), group, agent, cost)
 
     def _waiter(
         self, call: Call, treatment: Treatment, place: Place, arrived_ns: int, seq: int, blocked: Reason
@@ -441,7 +484,7 @@ class Scheduler:
 
     def _grant(self, flight: Flight, reason: Reason) -> Grant:
         call, place, treatment = flight.call, flight.place, flight.treatment
-        place.take()
+        place.take(self._now_ns)
         self._inflight[call.id] = flight
         if flight.attempt == 1:
             place.pool.health.retries.deposit(self._retry(treatment, place.pool).ratio, self._now_ns)

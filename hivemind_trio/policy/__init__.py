@@ -37,6 +37,9 @@ from ._program import Server as Server
 from ._program import Share as Share
 from ._program import Team as Team
 from ._program import Timeouts as Timeouts
+from ._quotas import Dimension as Dimension
+from ._quotas import Quota as Quota
+from ._quotas import Window as Window
 from ._render import FORMATS as FORMATS
 from ._render import render as render
 from ._resilience import DEFAULT_RETRY as DEFAULT_RETRY

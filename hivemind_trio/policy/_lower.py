@@ -29,6 +29,7 @@ from ._program import (
     Team,
     Timeouts,
 )
+from ._quotas import Dimension, Quota, Window
 from ._resilience import DEFAULT_RETRY, Aimd, Breaker, Failure, Jitter, Retry, WhileOpen
 from ._units import DURATIONS
 
@@ -223,7 +224,18 @@ def _provider(declarations: Declarations, declared: Declared) -> Provider:
 
 def _group(given: Given) -> Group:
     concurrency = given.block.get("concurrency")
-    return Group(glob=given.args[0] if given.args else None, concurrency=concurrency[0].value if concurrency else None)
+    window, headroom = given.block.get("window"), given.block.get("headroom")
+    options: dict[str, Any] = {"window": Window(window[0].value)} if window else {}
+    options |= {"headroom": headroom[0].value} if headroom else {}
+    return Group(
+        glob=given.args[0] if given.args else None,
+        concurrency=concurrency[0].value if concurrency else None,
+        quotas=tuple(
+            Quota(dimension=dimension, amount=one.value.amount, window_ns=one.value.window_ns, **options)
+            for dimension in Dimension
+            for one in given.block.get(dimension.value, [])
+        ),
+    )
 
 
 def _timeouts(given: Given | None) -> Timeouts:

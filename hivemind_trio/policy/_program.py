@@ -15,6 +15,7 @@ import attrs
 from hivemind_trio.model import Api, Request, SecretRef, Treatment
 
 from ._globs import most_specific
+from ._quotas import Quota
 from ._resilience import DEFAULT_RETRY, SECOND_NS, Aimd, Breaker, Retry, WhileOpen
 
 DEFAULT_LANE = "default"
@@ -57,6 +58,8 @@ class Group:
     glob: str | None
     """None: every model of the provider that no other block covers."""
     concurrency: int | None
+    quotas: tuple[Quota, ...] = ()
+    """What the provider allows these models per window."""
 
 
 @final

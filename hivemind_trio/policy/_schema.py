@@ -214,16 +214,15 @@ STORE: Final[Mapping[str, Setting]] = {
 
 LIMITS: Final[Mapping[str, Setting]] = {
     "concurrency": Setting(args=(POSITIVE,), doc="Attempts in flight for these models."),
-    "requests": Setting(args=(COUNT_RATE,), repeated=True, doc="Requests per window.", pending=True),
-    "input": Setting(args=(COUNT_RATE,), repeated=True, doc="Input tokens per window.", pending=True),
-    "output": Setting(args=(COUNT_RATE,), repeated=True, doc="Output tokens per window.", pending=True),
-    "tokens": Setting(args=(COUNT_RATE,), repeated=True, doc="Tokens of both kinds per window.", pending=True),
-    "headroom": Setting(args=(RATIO,), doc="Share of each window left unused.", default="2%", pending=True),
+    "requests": Setting(args=(COUNT_RATE,), repeated=True, doc="Requests per window."),
+    "input": Setting(args=(COUNT_RATE,), repeated=True, doc="Input tokens per window."),
+    "output": Setting(args=(COUNT_RATE,), repeated=True, doc="Output tokens per window."),
+    "tokens": Setting(args=(COUNT_RATE,), repeated=True, doc="Tokens of both kinds per window."),
+    "headroom": Setting(args=(RATIO,), doc="Share of each window left unused.", default="2%"),
     "window": Setting(
         args=(_slot(Type.WORD, "learn", "bucket", "fixed", "sliding"),),
-        doc="How the provider counts.",
+        doc="How the provider counts: `bucket` may spend a whole window at once, the others are spread.",
         default="learn",
-        pending=True,
     ),
 }
 

@@ -17,6 +17,7 @@ STATUS: Final = {
     Reason.SHED: 429,
     Reason.DEADLINE: 429,
     Reason.HELD_TOO_LONG: 429,
+    Reason.OVER_QUOTA: 413,
     Reason.DENIED: 403,
     Reason.UNKNOWN_AGENT: 401,
     Reason.NO_PROVIDER: 404,
@@ -31,7 +32,9 @@ STATUS: Final = {
 }
 """Never 529: it counts towards Claude Code's overload fallback."""
 
-FINAL: Final = frozenset({Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER, Reason.BODY_TOO_LARGE})
+FINAL: Final = frozenset(
+    {Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER, Reason.BODY_TOO_LARGE, Reason.OVER_QUOTA}
+)
 """Trying again changes nothing, and the SDKs are told so."""
 
 RETRY_AFTER_MAX_S: Final = 60

@@ -22,6 +22,7 @@ from hivemind_trio.core import (
     Snapshot,
     TimePassed,
 )
+from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import wish
@@ -41,6 +42,13 @@ class Driver:
         call_id = CallId(self._calls)
         self._calls += 1
         self.post(CallArrived(Call(id=call_id, request=wish(**wishes), caller=caller, needs_slot=needs_slot)))
+        return call_id
+
+    def ask(self, request: Request, caller: str = "x") -> int:
+        """A call of a request that is there already."""
+        call_id = CallId(self._calls)
+        self._calls += 1
+        self.post(CallArrived(Call(id=call_id, request=request, caller=caller)))
         return call_id
 
     def calls(self, times: int, caller: str = "x", **wishes: Any) -> list[int]:

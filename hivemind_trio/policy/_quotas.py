@@ -1,0 +1,43 @@
+"""What a provider allows per window, as a policy's `limits` say it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import final
+
+import attrs
+
+
+class Dimension(StrEnum):
+    """What is counted."""
+
+    REQUESTS = "requests"
+    INPUT = "input"
+    OUTPUT = "output"
+    TOKENS = "tokens"
+    """Input and output together."""
+
+
+class Window(StrEnum):
+    """How the provider counts. All but the bucket are kept alike: what is granted passes a window of any kind."""
+
+    LEARN = "learn"
+    BUCKET = "bucket"
+    FIXED = "fixed"
+    SLIDING = "sliding"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Quota:
+    """So much of one dimension per window."""
+
+    dimension: Dimension
+    amount: int
+    window_ns: int
+    headroom: float = 0.02
+    """The share that is left unused: two clocks are never quite the same."""
+    window: Window = Window.LEARN
+
+    def __str__(self) -> str:
+        return f"{self.amount:,} {self.dimension} per {self.window_ns / 1e9:g} s"

@@ -1,0 +1,235 @@
+"""Windows held against a list of everything that was ever taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind_trio.core import Ended, Refuse
+from hivemind_trio.core._quota import BURST, CLAIM_AFTER_NS, SLICES, Bucket
+from hivemind_trio.model import Outcome, Reason, Request
+from hivemind_trio.policy import Dimension, Program, Quota, Window
+from tests.support.ends import SUCCEEDED
+from tests.support.programs import program as _program
+from tests.support.programs import provider, wish
+
+from .driver import Driver
+
+S = 1_000_000_000
+MINUTE = 60 * S
+
+
+def quota(amount: int = 100, window_ns: int = MINUTE, **options: Any) -> Quota:
+    return Quota(
+        **({"dimension": Dimension.INPUT, "amount": amount, "window_ns": window_ns, "headroom": 0.0} | options)
+    )
+
+
+quotas = st.builds(
+    quota,
+    amount=st.integers(1, 200),
+    window_ns=st.sampled_from([64, 640, 1_000, MINUTE]),
+    headroom=st.sampled_from([0.0, 0.02, 0.5]),
+    window=st.sampled_from(Window),
+)
+
+
+def in_any_window(taken: list[tuple[int, int]], window_ns: int) -> int:
+    """The most within any half-open window."""
+    return max((sum(amount for at, amount in taken if 0 <= at - begin < window_ns) for begin, _ in taken), default=0)
+
+
+@given(quotas, st.lists(st.tuples(st.integers(0, 200), st.floats(0, 1), st.booleans()), max_size=60))
+def test_no_window_of_any_phase_holds_more_than_the_capacity(
+    limit: Quota, steps: list[tuple[int, float, bool]]
+) -> None:
+    bucket = Bucket(limit)
+    taken: list[tuple[int, int]] = []
+    now_ns = 0
+    for pause, share, waits in steps:
+        now_ns += pause * limit.window_ns // 100
+        amount = int(share * bucket.capacity)
+        fits_ns = bucket.fits_ns(amount, now_ns)
+        assert fits_ns >= now_ns
+        if waits:
+            now_ns = fits_ns
+            assert bucket.fits_ns(amount, now_ns) == now_ns, "the time that it names is the time that it means"
+        elif fits_ns > now_ns:
+            continue
+        bucket.take(amount, now_ns)
+        taken.append((now_ns, amount))
+
+    most = in_any_window(taken, limit.window_ns)
+    # A bucket may be full when the window begins and earn as much again until it ends.
+    assert most <= bucket.capacity * (2 if limit.window is Window.BUCKET else 1)
+
+
+@given(quotas, st.integers(1, 50))
+def test_what_waits_for_its_time_is_earned_at_the_limit_s_rate(limit: Quota, calls: int) -> None:
+    bucket = Bucket(limit)
+    now_ns = 0
+    for _ in range(calls):
+        now_ns = bucket.fits_ns(1, now_ns)
+        bucket.take(1, now_ns)
+
+    # The margin of a slice for each window, and what integers round away.
+    earned_ns = calls * limit.window_ns // bucket.capacity
+    slack_ns = (earned_ns // limit.window_ns + 2) * (limit.window_ns // SLICES + 1) + calls
+    assert now_ns <= earned_ns + slack_ns
+
+
+def test_no_more_than_the_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
+    bucket = Bucket(quota(120))
+
+    went = []
+    now_ns = 0
+    for _ in range(30):
+        now_ns = bucket.fits_ns(1, now_ns)
+        bucket.take(1, now_ns)
+        went.append(now_ns)
+
+    burst = 120 // BURST
+    assert went[:burst] == [0] * burst
+    assert went[burst : burst + 3] == [MINUTE // 120, 2 * MINUTE // 120, 3 * MINUTE // 120]
+
+
+def test_a_declared_bucket_may_be_spent_at_once() -> None:
+    bucket = Bucket(quota(100, window=Window.BUCKET))
+
+    for _ in range(100):
+        assert bucket.fits_ns(1, 0) == 0
+        bucket.take(1, 0)
+
+    assert bucket.fits_ns(1, 0) == MINUTE // 100
+
+
+def test_what_was_estimated_is_settled() -> None:
+    bucket = Bucket(quota(100))
+    bucket.take(90, 0)
+    assert bucket.fits_ns(50, MINUTE // 2) > MINUTE // 2
+
+    bucket.settle(90, 10, 0, MINUTE // 2)
+
+    assert bucket.fits_ns(50, MINUTE // 2) == MINUTE // 2
+    bucket.settle(10, 80, 0, MINUTE // 2)
+    assert bucket.fits_ns(50, MINUTE // 2) > MINUTE // 2
+
+
+# ---- in the scheduler ----
+
+
+def limited(*, window: Window = Window.LEARN, **amounts: int) -> Program:
+    """One provider with limits per minute on the models `opus*`, and none for the others."""
+    limits = [quota(amount, dimension=Dimension(name), window=window) for name, amount in amounts.items()]
+    base = provider("p", groups={"opus*": None, None: None})
+    groups = tuple(attrs.evolve(each, quotas=tuple(limits) if each.glob else ()) for each in base.groups)
+    return _program(providers=[attrs.evolve(base, groups=groups)])
+
+
+def opus(tokens_in: int = 0, tokens_out: int = 1, **wishes: Any) -> Request:
+    return attrs.evolve(wish(model="opus-1", **wishes), tokens_in=tokens_in, tokens_max_out=tokens_out)
+
+
+def test_requests_go_at_the_rate_and_are_woken_for_it() -> None:
+    driver = Driver(limited(requests=12))
+
+    first, second = driver.ask(opus()), driver.ask(opus())
+
+    assert driver.granted == [first]
+    assert driver.rest.waiting == 1
+    wakeup_ns = driver.scheduler.wakeup_ns()
+    assert wakeup_ns == MINUTE // 12
+    driver.at(wakeup_ns - 1)
+    assert driver.granted == [first]
+    driver.at(wakeup_ns)
+    assert driver.granted == [first, second]
+    assert driver.grant(second).reason is Reason.QUOTA
+    assert driver.scheduler.wakeup_ns() is None
+
+
+def test_other_models_are_not_held_up() -> None:
+    driver = Driver(limited(requests=12))
+    driver.ask(opus())
+    driver.ask(opus())
+
+    other = driver.call(model="haiku-1")
+
+    assert driver.granted == [0, other]
+
+
+def test_a_call_that_no_window_holds_is_refused_at_once() -> None:
+    driver = Driver(limited(input=100))
+
+    call = driver.ask(opus(tokens_in=101))
+
+    refusal = driver.refusal(call)
+    assert isinstance(refusal, Refuse)
+    assert refusal.reason is Reason.OVER_QUOTA
+    assert "101 of provider `p`'s limit of 100 input per 60 s" in refusal.message
+    assert driver.rest.agents == 0
+
+
+def test_all_or_nothing_over_the_dimensions() -> None:
+    driver = Driver(limited(requests=1_200, input=100))
+    driver.ask(opus(tokens_in=100))
+    blocked = driver.ask(opus(tokens_in=100))
+
+    # What is blocked by its tokens has taken no request: those of another size still have them all.
+    assert driver.rest.waiting == 1
+    driver.cancel(blocked)
+    assert driver.scheduler.wakeup_ns() is None
+
+
+def test_usage_settles_the_estimate_and_teaches_the_next() -> None:
+    driver = Driver(limited(input=100))
+    first = driver.ask(opus(tokens_in=100))
+    second = driver.ask(opus(tokens_in=80))
+    assert driver.granted == [first]
+
+    driver.end(first, attrs.evolve(SUCCEEDED, tokens=(10, 1)))
+
+    wakeup_ns = driver.scheduler.wakeup_ns()
+    assert wakeup_ns is not None
+    assert wakeup_ns < MINUTE
+    driver.at(wakeup_ns)
+    assert driver.granted == [first, second]
+
+
+def test_what_never_reached_the_provider_is_given_back() -> None:
+    driver = Driver(limited(input=100))
+    first, second = driver.ask(opus(tokens_in=100)), driver.ask(opus(tokens_in=100))
+
+    driver.end(first, Ended(outcome=Outcome.UNREACHABLE, committed=True))
+
+    assert driver.granted == [first, second]
+
+
+def test_a_large_call_is_passed_for_a_while_and_then_goes_first() -> None:
+    driver = Driver(limited(input=100, window=Window.BUCKET))
+    driver.ask(opus(tokens_in=60))
+    large = driver.ask(opus(tokens_in=100, lane="default"))
+    passed = 0
+    while large not in driver.granted:
+        # One small call after the other, in the line of another agent and of higher priority.
+        small = driver.ask(opus(tokens_in=1, priority=1), caller="y")
+        if small in driver.granted:
+            passed += 1
+            driver.end(small)
+        driver.now_ns += S // 2
+        driver.at(driver.now_ns)
+        assert driver.now_ns < CLAIM_AFTER_NS + 3 * MINUTE, "it starves"
+    assert passed
+
+
+def test_a_reload_mints_nothing() -> None:
+    driver = Driver(limited(input=100))
+    driver.ask(opus(tokens_in=100))
+    driver.load(limited(input=120))
+
+    driver.ask(opus(tokens_in=100))
+
+    assert len(driver.granted) == 1
+    assert driver.rest.waiting == 1
