@@ -204,10 +204,10 @@ class Scheduler:
         self._learn(flight, ended, commands)
         self._settle(flight, ended)
         lines = place.give_back()
-        if not ended.committed:
-            self._go_on(flight, ended, commands)
-        # Its provider, and any other where its agent was all that was missing.
+        # Its provider, any other where its agent was all that was missing, and where its next attempt is to go.
         pools = {place.pool.name: place.pool}
+        if not ended.committed:
+            pools |= {waiter.place.pool.name: waiter.place.pool for waiter in self._go_on(flight, ended, commands)}
         pools |= {line.first().place.pool.name: line.first().place.pool for line in lines}
         self._dispatch(pools.values(), place.agent if lines else None, commands)
         self._forget(place.agent)
@@ -283,14 +283,14 @@ class Scheduler:
         circuit = pool.health.breaker.circuit
         commands.append(Adapted(provider=pool.name, limit=pool.health.limit, circuit=circuit, because=because))
 
-    def _go_on(self, flight: Flight, ended: Ended, commands: list[Command]) -> None:
-        """Let the call rest before its next attempt, or give its agent what there is."""
+    def _go_on(self, flight: Flight, ended: Ended, commands: list[Command]) -> list[Waiter]:
+        """Let the call rest before its next attempt, or give its agent what there is; return it if it is due now."""
         waiter = self._waiter_again(flight, ended)
         if waiter is None:
             commands.append(Settle(flight.call.id))
-        else:
-            self._room.enter(waiter)
-            self._wake()  # it may be due at once
+            return []
+        self._room.enter(waiter)
+        return self._wake()
 
     def _waiter_again(self, flight: Flight, ended: Ended) -> Waiter | None:
         """The call on its way to another attempt, by the policy of now; None: there is to be none."""
