@@ -33,19 +33,14 @@ class RetryBudget:
         self._refill(now_ns)
         self._level = min(BUDGET_MAX, self._level + ratio)
 
-    def withdraw(self, now_ns: int) -> bool:
-        """Whether there is one, which is then gone."""
+    def wait_ns(self, now_ns: int) -> int:
+        """How long until there is one; 0: there is."""
         self._refill(now_ns)
-        if self._level < 1:
-            return False
-        self._level -= 1
-        return True
+        return 0 if self._level >= 1 else int((1 - self._level) * BUDGET_REFILL_NS)
 
-    def borrow(self, now_ns: int) -> int:
-        """Take one, even if it has yet to come: how long until it is there."""
-        self._refill(now_ns)
+    def take(self) -> None:
+        """Take one, which may have yet to come."""
         self._level -= 1
-        return 0 if self._level >= 0 else int(-self._level * BUDGET_REFILL_NS)
 
     def _refill(self, now_ns: int) -> None:
         self._level = min(BUDGET_MAX, self._level + (now_ns - self._at_ns) / BUDGET_REFILL_NS)

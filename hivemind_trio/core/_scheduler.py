@@ -305,21 +305,25 @@ class Scheduler:
         waiter = self._waiter(call, treatment, place, flight.arrived_ns, flight.seq, Reason.RETRY)
         waiter.since_ns, waiter.waited_ns, waiter.attempts = self._now_ns, flight.waited_ns, flight.attempt
         hopeless = place.pool.health.breaker.circuit is Circuit.OPEN and self._refuses_while_open(place.pool)
-        due_ns = None if hopeless else self._due_ns(retry, ended, flight)
-        if due_ns is None or (waiter.deadline_ns is not None and due_ns >= waiter.deadline_ns):
+        due_ns = None if hopeless else self._due_ns(retry, ended, flight, waiter.deadline_ns)
+        if due_ns is None:
             self._forget(place.agent)
             return None
         waiter.rests_until_ns = due_ns
         return waiter
 
-    def _due_ns(self, retry: Retry, ended: Ended, flight: Flight) -> int | None:
-        """When its next attempt may begin; None: there is no retry left for it."""
+    def _due_ns(self, retry: Retry, ended: Ended, flight: Flight, deadline_ns: int | None) -> int | None:
+        """When its next attempt may begin; None: there is no retry left for it, or it would come too late."""
         budget = flight.place.pool.health.retries
-        pause = pause_ns(retry, ended, flight.attempt, self._random)
-        if turned_away(ended):
-            # It was not executed, and a limit that can be waited for is no reason to fail.
-            return self._now_ns + max(pause, budget.borrow(self._now_ns))
-        return self._now_ns + pause if budget.withdraw(self._now_ns) else None
+        pause, wait = pause_ns(retry, ended, flight.attempt, self._random), budget.wait_ns(self._now_ns)
+        # What was not executed waits for the budget: a limit that can be waited for is no reason to fail.
+        if wait and not turned_away(ended):
+            return None
+        due_ns = self._now_ns + max(pause, wait)
+        if deadline_ns is not None and due_ns >= deadline_ns:
+            return None  # and nothing is taken: a thousand that would come too late leave no debt to the next
+        budget.take()
+        return due_ns
 
     def _retry(self, treatment: Treatment, pool: Pool) -> Retry:
         name = treatment.retry or (pool.provider.retry if pool.provider is not None else DEFAULT_RETRY)
