@@ -47,7 +47,10 @@ BILLING: Final = frozenset(
 
 _WINDOW: Final = re.compile(r"per[ _-]?(?:minute|hour|day|second)|\b(?:RPM|RPD|TPM|TPD|ITPM|OTPM)\b", re.I)
 _CONCURRENT: Final = re.compile(r"concurren|simultaneous|parallel requests", re.I)
-_USAGE_LIMIT: Final = re.compile(r"reached your specified API usage limits|credit balance is too low", re.I)
+_USAGE_LIMIT: Final = re.compile(
+    r"specified API usage limits|credit balance is too low|spend limit|reached your (?:\w+ )?usage limit", re.I
+)
+"""The same in words, where there is no code: Anthropic's limits of money, Ollama's of a plan's hours and weeks."""
 
 BODY_MAX: Final = 64 * 1024
 """Error bodies are short; of a longer one nothing is read."""
@@ -74,7 +77,8 @@ def read_signal(status: int, headers: Mapping[str, str], body: bytes) -> Signal:
     """
     if status < 400:
         return Signal(outcome=Outcome.SUCCEEDED)
-    wait_ns = retry_after_ns(headers)
+    # To come back at once is no advice: the back-off says when. The SDKs heed only what is above zero as well.
+    wait_ns = retry_after_ns(headers) or None
     never = headers.get("x-should-retry", "").strip().lower() == "false"
     if status == 529 or status == 503:
         return Signal(outcome=Outcome.OVERLOADED, retry_after_ns=wait_ns, final=never)
@@ -90,19 +94,27 @@ def read_signal(status: int, headers: Mapping[str, str], body: bytes) -> Signal:
 
 
 def _of_429(headers: Mapping[str, str], error: _Error, wait_ns: int | None, never: bool) -> Signal:
-    if error.codes & BILLING or any("PerDay" in quota for quota in error.quotas):
+    plan_used_up = error.codes & BILLING or _USAGE_LIMIT.search(error.message)
+    if plan_used_up or any("PerDay" in quota for quota in error.quotas):
         return Signal(outcome=Outcome.TERMINAL, retry_after_ns=wait_ns, final=True)
     if _CONCURRENT.search(error.message):
         return Signal(outcome=Outcome.CONCURRENCY, retry_after_ns=wait_ns, final=never)
-    used_up = [reset for left, reset in REMAINING if headers.get(left, "").strip() in ("0", "0.0")]
+    used_up = [pair for pair in REMAINING if headers.get(pair[0], "").strip() in ("0", "0.0")]
     if wait_ns is None and error.delay:
-        wait_ns = from_now_ns(error.delay, headers)
+        wait_ns = from_now_ns(error.delay, headers) or None
     if used_up or error.quotas or _WINDOW.search(error.message):
         # Azure says one second under a window of sixty: what is used up is believed rather than the hint.
-        resets = [from_now_ns(headers.get(reset, ""), headers) for reset in used_up]
+        resets = [_whole_again_ns(left, reset, headers) for left, reset in used_up]
         waits = [each for each in (wait_ns, *resets) if each is not None]
         return Signal(outcome=Outcome.QUOTA, retry_after_ns=max(waits, default=None), final=never)
     return Signal(outcome=Outcome.BURST, retry_after_ns=wait_ns, final=never)
+
+
+def _whole_again_ns(left: str, reset: str, headers: Mapping[str, str]) -> int | None:
+    """How long until a quota that is used up is whole again."""
+    # Azure may say 0 here as well, which is not so; then its window is all there is to go by.
+    window = left.replace("remaining", "renewalperiod")
+    return from_now_ns(headers.get(reset, ""), headers) or from_now_ns(headers.get(window, ""), headers) or None
 
 
 @final
