@@ -139,7 +139,7 @@ class _Reader:
     def _check_version(self, statement: Item) -> None:
         match statement.args:
             case (Quantity(text=text, span=span),) if text.isdigit():
-                if int(text) != LANGUAGE_VERSION:
+                if text != str(LANGUAGE_VERSION):
                     known = f"this version reads `hmp {LANGUAGE_VERSION}`"
                     self._error("HM006", f"language version {text} is not known", span, note=known)
             case _:

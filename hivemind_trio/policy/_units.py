@@ -1,18 +1,21 @@
 """Numbers with their units, one spelling per magnitude; no dimension has a default unit.
 
-Whatever is read becomes an int: nanoseconds, bytes, micro-dollars, or a plain count. All arithmetic is exact.
+Whatever is read becomes an int: nanoseconds, bytes, micro-dollars, or a plain count. All arithmetic is exact: in
+fractions, since a `Decimal` rounds to 28 digits.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from decimal import Decimal
+from fractions import Fraction
 from typing import Final
 
 from ._suggest import one_of
 
 INT_MAX: Final = 2**63 - 1
+LETTERS_MAX: Final = 64
+"""Of a quantity. No amount needs more, and Python refuses to read numbers of some thousand digits."""
 
 DURATIONS: Final = {
     "ms": 10**6,
@@ -75,12 +78,12 @@ def duration_ns(text: str) -> int:
     if not unit:
         raise UnitError("HM203", "a duration needs a unit", help=f"write `{text}s` or `{text}ms`")
     if unit in DURATIONS:
-        return _whole(Decimal(number) * DURATIONS[unit], text)
+        return _whole(Fraction(number) * DURATIONS[unit], text)
     parts = _PART.findall(text)
     if "".join(value + name for value, name in parts) == text and len(parts) > 1:
         sizes = [DURATIONS.get(name, 0) for _, name in parts]
         if all(sizes) and sizes == sorted(set(sizes), reverse=True):
-            return _whole(Decimal(sum(int(value) * size for (value, _), size in zip(parts, sizes, strict=True))), text)
+            return _whole(Fraction(sum(int(value) * size for (value, _), size in zip(parts, sizes, strict=True))), text)
         raise UnitError("HM202", f"`{text}` is no duration", help="largest unit first, each once: `1h30m`")
     raise _unknown_unit(text, number, unit, DURATIONS, _DURATION_SLIPS, "a duration")
 
@@ -92,7 +95,7 @@ def count(text: str) -> int:
         raise UnitError("HM201", f"expected a count, found `{text}`", help="write `40` or `40k`")
     if unit not in COUNTS:
         raise _unknown_unit(text, number, unit, COUNTS, _COUNT_SLIPS, "a count")
-    return _whole(Decimal(number) * COUNTS[unit], text)
+    return _whole(Fraction(number) * COUNTS[unit], text)
 
 
 def size_bytes(text: str) -> int:
@@ -104,7 +107,7 @@ def size_bytes(text: str) -> int:
         raise UnitError("HM203", "a size needs a unit", help=f"write `{text}MiB` or `{text}kB`")
     if unit not in SIZES:
         raise _unknown_unit(text, number, unit, SIZES, _SIZE_SLIPS, "a size")
-    return _whole(Decimal(number) * SIZES[unit], text)
+    return _whole(Fraction(number) * SIZES[unit], text)
 
 
 def ratio(text: str) -> float:
@@ -112,9 +115,9 @@ def ratio(text: str) -> float:
     dollar, number, unit = _split(text)
     if dollar or unit not in ("", "%"):
         raise UnitError("HM201", f"expected a ratio, found `{text}`", help="write `50%` or `0.5`")
-    value = Decimal(number) / (100 if unit else 1)
+    value = Fraction(number) / (100 if unit else 1)
     if value > 1:
-        meant = f"`{number}%`" if not unit and Decimal(number) <= 100 else "`100%`"
+        meant = f"`{number}%`" if not unit and Fraction(number) <= 100 else "`100%`"
         raise UnitError("HM205", f"`{text}` is more than the whole", help=f"write {meant} or less")
     return float(value)
 
@@ -134,7 +137,7 @@ def money_microusd(text: str) -> int:
         raise UnitError("HM203", "money is in dollars", help=f"write `${text}`", replacement=f"${text}")
     if unit not in COUNTS:
         raise _unknown_unit(text, f"${number}", unit, COUNTS, _COUNT_SLIPS, "an amount")
-    return _whole(Decimal(number) * COUNTS[unit] * 10**6, text)
+    return _whole(Fraction(number) * COUNTS[unit] * 10**6, text)
 
 
 def window_ns(text: str, *, quantity: bool) -> int:
@@ -160,6 +163,8 @@ def price_per(text: str) -> int:
 
 
 def _split(text: str) -> tuple[str, str, str]:
+    if len(text) > LETTERS_MAX:
+        raise UnitError("HM207", f"`{text[:8]}...` is too long for an amount")
     match = QUANTITY.fullmatch(text)
     assert match is not None, text  # the lexer's QTY
     return match[1], match[2].replace("_", ""), match[3]
@@ -176,11 +181,11 @@ def _unknown_unit(
     return UnitError("HM202", f"`{unit}` in `{text}` is no unit of {what}", help=f"the units are {units}")
 
 
-def _whole(value: Decimal, text: str) -> int:
+def _whole(value: Fraction, text: str) -> int:
     if value > INT_MAX:
         raise UnitError("HM207", f"`{text}` is too large to count with")
-    if value == 0 or value >= 1:
-        if value != value.to_integral_value():
-            raise UnitError("HM207", f"`{text}` is not a whole number")
-        return int(value)
-    raise UnitError("HM207", f"`{text}` rounds to zero")
+    if 0 < value < 1:
+        raise UnitError("HM207", f"`{text}` rounds to zero")
+    if value.denominator != 1:
+        raise UnitError("HM207", f"`{text}` is not a whole number")
+    return int(value)

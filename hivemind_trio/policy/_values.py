@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable
 from typing import Any, Final, final
 from urllib.parse import urlsplit
@@ -265,10 +266,10 @@ class Reader:
                 case Name(text=text):
                     self.report.unknown("HM214", "no such failure:", text, item.span, list(FAILURES))
                 case RangeValue(low=Quantity(text=low), high=Quantity(text=high)) if low.isdigit() and high.isdigit():
-                    self._check_range(item, int(low), int(high))
-                    signals.append(self._statuses(item, int(low), int(high)))
+                    self._check_range(item, count(low), count(high))
+                    signals.append(self._statuses(item, count(low), count(high)))
                 case Quantity(text=text) if text.isdigit():
-                    signals.append(self._statuses(item, int(text), int(text)))
+                    signals.append(self._statuses(item, count(text), count(text)))
                 case _:
                     raise self._wrong(item, slot)
         return tuple(signals)
@@ -395,7 +396,7 @@ def url_problem(text: str) -> str:
 def parse_address(text: str) -> tuple[str, int] | None:
     """`host:port` with a port between 0 and 65535; None if it is not that."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
         return None
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
