@@ -111,5 +111,5 @@ class Breaker:
             self._failures -= self._samples.popleft()[1]
         self._samples.append((now_ns, failed))
         self._failures += failed
-        while self._samples[0][0] <= now_ns - self.settings.over_ns:
+        while self._samples and self._samples[0][0] <= now_ns - self.settings.over_ns:
             self._failures -= self._samples.popleft()[1]

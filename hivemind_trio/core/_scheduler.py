@@ -235,6 +235,9 @@ class Scheduler:
             anew.attempts, anew.rests_until_ns = waiter.attempts, waiter.rests_until_ns
             self._room.enter(anew)
         self._expire(commands)
+        for pool in self._pools.values():
+            if self._given_up(pool):
+                self._turn_away(pool, commands)
         self._dispatch(self._pools.values(), None, commands)
 
     def _on_draining(self, now_ns: int, commands: list[Command]) -> None:
@@ -261,7 +264,7 @@ class Scheduler:
         pool.apply()
         if (pool.health.limit, pool.health.breaker.circuit) != (limit, circuit):
             self._tell(pool, ended.outcome, commands)
-            if pool.health.breaker.circuit is Circuit.OPEN and self._refuses_while_open(pool):
+            if self._given_up(pool):
                 self._turn_away(pool, commands)
 
     def _settle(self, flight: Flight, ended: Ended) -> None:
@@ -304,8 +307,9 @@ class Scheduler:
         place = self._place(call, treatment)
         waiter = self._waiter(call, treatment, place, flight.arrived_ns, flight.seq, Reason.RETRY)
         waiter.since_ns, waiter.waited_ns, waiter.attempts = self._now_ns, flight.waited_ns, flight.attempt
-        hopeless = place.pool.health.breaker.circuit is Circuit.OPEN and self._refuses_while_open(place.pool)
-        due_ns = None if hopeless else self._due_ns(retry, ended, flight, waiter.deadline_ns)
+        due_ns = None
+        if not self._given_up(place.pool):
+            due_ns = self._due_ns(retry, ended, flight, waiter.deadline_ns)
         if due_ns is None:
             self._forget(place.agent)
             return None
@@ -332,6 +336,10 @@ class Scheduler:
 
     def _refuses_while_open(self, pool: Pool) -> bool:
         return pool.provider is not None and pool.provider.while_open is WhileOpen.REFUSE
+
+    def _given_up(self, pool: Pool) -> bool:
+        """Whether nobody is to wait for it, not even to rest before the next attempt."""
+        return pool.health.breaker.circuit is Circuit.OPEN and self._refuses_while_open(pool)
 
     def _open_refusal(self, call: Call, treatment: Treatment, pool: Pool, waited_ns: int) -> Refuse:
         opens_ns = pool.health.breaker.opens_ns
