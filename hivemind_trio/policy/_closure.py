@@ -13,12 +13,13 @@ import attrs
 from ._ast import File, Item, Quantity, Span, String
 from ._diagnostic import Diagnostic, Severity, Source
 from ._files import Files
-from ._parse import parse
+from ._parse import NESTING_MAX, parse
 from ._secrets import find_keys
 
 FILE_BYTES_MAX: Final = 4 << 20
 LANGUAGE_VERSION: Final = 1
 
+_WILDCARD: Final = re.compile(r"[*?\[]")
 _ALLOW: Final = re.compile(r"#\s*hmp:\s*allow\s+(HM\d{3})\b[ \t]*(.*)")
 
 
@@ -123,7 +124,8 @@ class _Reader:
                 pass
             case _:
                 return  # the schema says what an `include` looks like
-        full = posixpath.join(posixpath.dirname(path), pattern)
+        folder = _WILDCARD.sub(r"[\g<0>]", posixpath.dirname(path))  # a folder's own name is no pattern
+        full = posixpath.join(folder, pattern)
         matches = self.disk.glob(full)
         if not matches:
             self._error("HM008", f"no file matches `{pattern}`", span, help="paths are relative to the including file")
@@ -132,9 +134,15 @@ class _Reader:
             if name in chain:
                 circle = " -> ".join([*chain[chain.index(name) :], name])
                 self._error("HM009", "files include each other in a circle", span, note=circle)
-            elif name not in self.paths:
-                self.includes[statement.span] = (*self.includes.get(statement.span, ()), len(self.sources))
+            elif name in self.paths:
+                continue
+            elif len(chain) > NESTING_MAX:
+                self._error("HM007", f"files include each other more than {NESTING_MAX} deep", span)
+            else:
+                number = len(self.sources)
                 self.read(name, span, chain)
+                if len(self.sources) > number:  # otherwise it could not be read, and the number is the next one's
+                    self.includes[statement.span] = (*self.includes.get(statement.span, ()), number)
 
     def _check_version(self, statement: Item) -> None:
         match statement.args:

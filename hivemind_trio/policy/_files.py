@@ -22,7 +22,10 @@ class Files(Protocol):
         ...
 
     def glob(self, pattern: str) -> list[str]:
-        """The files that match, sorted; a pattern without wildcards matches the file of that name."""
+        """The files that match, sorted; a pattern without wildcards matches the file of that name.
+
+        Wildcards are those of `fnmatch`: `[*]` is a `*` in a name.
+        """
         ...
 
 
