@@ -6,7 +6,7 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Request
+from hivemind_trio.model import Api, Request, Usage
 from hivemind_trio.policy import Dimension
 
 from ._quota import Cost
@@ -19,6 +19,10 @@ OUTPUT_UNKNOWN: Final = 1_024
 
 OUTPUT_MARGIN: Final = 1.3
 """Over the mean: more than half of the answers should take less than was thought."""
+
+AT_ONCE: Final = frozenset({Api.OPENAI, Api.AZURE})
+"""Who counts tokens when the call comes, by what it might put out, and gives nothing back (their pages on rate limits,
+November 2026): OpenAI the larger of the input and `max_tokens`, Azure the sum."""
 
 MODELS_MAX: Final = 256
 """Remembered for one provider: models are the callers' words."""
@@ -40,16 +44,30 @@ class Estimates:
 
     _models: dict[str, _Learned] = attrs.field(factory=dict, init=False)
 
-    def cost(self, request: Request) -> Cost:
+    def cost(self, request: Request, api: Api) -> Cost:
         """What the call is thought to take of each dimension."""
         learned = self._models.get(request.model, _Learned())
+        tokens_in = int(request.tokens_in * learned.scale)
         output = OUTPUT_UNKNOWN if learned.output is None else int(learned.output * OUTPUT_MARGIN) + 1
         if request.tokens_max_out:
             output = min(output, request.tokens_max_out)
-        return cost_of(int(request.tokens_in * learned.scale), output)
+        cost = cost_of(tokens_in, output)
+        if api in AT_ONCE:
+            most = request.tokens_max_out or output
+            cost[Dimension.TOKENS] = max(tokens_in, most) if api is Api.OPENAI else tokens_in + most
+        return cost
 
-    def learn(self, request: Request, tokens_in: int, tokens_out: int) -> None:
-        """What a call has taken, as its provider says."""
+    def settled(self, request: Request, api: Api, cost: Cost, usage: Usage) -> Cost:
+        """What the call has really taken, as far as `usage` says. What the provider counted itself is learned from."""
+        tokens_in = counted(usage, api)
+        if usage.exact and tokens_in is not None:
+            self._learn(request, tokens_in, usage.output)
+        actual = cost_of(cost[Dimension.INPUT] if tokens_in is None else tokens_in, usage.output)
+        if api in AT_ONCE:
+            actual[Dimension.TOKENS] = cost[Dimension.TOKENS]
+        return actual
+
+    def _learn(self, request: Request, tokens_in: int, tokens_out: int) -> None:
         learned = self._models.get(request.model)
         if learned is None:
             if len(self._models) >= MODELS_MAX:
@@ -62,6 +80,13 @@ class Estimates:
         learned.output = (
             float(tokens_out) if learned.output is None else (learned.output + WEIGHT * (tokens_out - learned.output))
         )
+
+
+def counted(usage: Usage, api: Api) -> int | None:
+    """Input tokens that such a provider counts against its limits; None: it did not say how many it has read."""
+    if usage.input is None:
+        return None
+    return usage.input + usage.cache_write + (0 if api is Api.ANTHROPIC else usage.cache_read)
 
 
 def cost_of(tokens_in: int, tokens_out: int) -> Cost:

@@ -6,7 +6,7 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Outcome
+from hivemind_trio.model import Outcome, Usage
 from hivemind_trio.policy import Failure
 
 NOT_EXECUTED: Final = frozenset(
@@ -33,7 +33,7 @@ class Ended:
     """The provider's word on when to come back."""
     final: bool = False
     """The provider says that trying again is of no use, whatever the status."""
-    tokens: tuple[int, int] | None = None
-    """Input and output, as the provider counted them for its limits; None: it did not say."""
+    usage: Usage | None = None
+    """What it has taken; None: nothing is known of that."""
     committed: bool = False
     """The agent has had something of the answer: from then on a retry would be seen."""

@@ -17,7 +17,7 @@ from typing import NamedTuple, final
 
 import attrs
 
-from hivemind_trio.model import Reason
+from hivemind_trio.model import Api, Reason
 from hivemind_trio.policy import Lane, Provider
 
 from ._estimate import Estimates
@@ -70,6 +70,10 @@ class Pool:
     @property
     def declared(self) -> bool:
         return self.provider is not None
+
+    @property
+    def api(self) -> Api:
+        return self.provider.api if self.provider is not None else Api.GENERIC
 
     def load(self, provider: Provider | None, lanes: Mapping[str, Lane]) -> None:
         """Take the settings of a new policy (None: the provider is gone) and start with empty queues.

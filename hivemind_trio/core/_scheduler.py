@@ -270,9 +270,8 @@ class Scheduler:
     def _settle(self, flight: Flight, ended: Ended) -> None:
         """Charge the quotas what the attempt has really taken, as far as that is known."""
         place, pool = flight.place, flight.place.pool
-        if ended.tokens is not None:
-            pool.estimates.learn(flight.call.request, *ended.tokens)
-            actual = cost_of(*ended.tokens)
+        if ended.usage is not None:
+            actual = pool.estimates.settled(flight.call.request, pool.api, place.cost, ended.usage)
         elif ended.outcome is Outcome.UNREACHABLE:
             actual = NOTHING
         elif turned_away(ended):
@@ -475,7 +474,7 @@ class Scheduler:
             agent = self._agents[key] = AgentSlots(key)
             agent.load(self._program)
         group = pool.group(treatment.group)
-        cost = pool.estimates.cost(call.request) if group.quotas else NOTHING
+        cost = pool.estimates.cost(call.request, pool.api) if group.quotas else NOTHING
         return Place(pool, pool.lane(treatment.lane), group, agent, cost)
 
     def _waiter(

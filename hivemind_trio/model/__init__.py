@@ -9,3 +9,4 @@ from ._secret import SecretSource as SecretSource
 from ._treatment import Decider as Decider
 from ._treatment import Treatment as Treatment
 from ._treatment import Verdict as Verdict
+from ._usage import Usage as Usage

@@ -12,3 +12,4 @@ from ._recognise import Recognised as Recognised
 from ._recognise import recognise as recognise
 from ._signals import Signal as Signal
 from ._signals import read_signal as read_signal
+from ._usage import Meter as Meter

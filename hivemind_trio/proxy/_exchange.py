@@ -11,7 +11,7 @@ import trio
 
 from hivemind_trio.core import Grant
 from hivemind_trio.listen import Receive, Send
-from hivemind_trio.model import Api, Reason
+from hivemind_trio.model import Api, Reason, Usage
 from hivemind_trio.policy import Provider
 from hivemind_trio.providers import (
     CREDENTIAL_HEADERS,
@@ -86,6 +86,8 @@ class Exchange:
     attempts: int = attrs.field(init=False, default=0)
     bytes_out: int = attrs.field(init=False, default=0)
     started_ns: int = attrs.field(init=False, default=0)
+    usage: Callable[[], Usage | None] = attrs.field(init=False, default=lambda: None)
+    """Of its latest attempt."""
 
     async def run(self, receive: Receive) -> None:
         """Serve the call. Returns when the agent has its answer; cancelled when it has gone."""
@@ -113,7 +115,8 @@ class Exchange:
                     outgoing = self._prepare(grant, body, by_token=token_agent is not None)
                     outbox = Outbox()
                     self.attempts = grant.attempt
-                    ticket.start(partial(fetch, self.upstream, outgoing, outbox))
+                    self.usage = outbox.usage
+                    ticket.start(partial(fetch, self.upstream, outgoing, outbox), outbox.usage)
                     if await outbox.begun():
                         await self._deliver(outbox)
                         return
@@ -195,6 +198,7 @@ class Exchange:
             headers=headers,
             body=body,
             timeouts=provider.timeouts,
+            metered=self.asked.generates,
             slow_ns=provider.aimd.slow_ns if provider.aimd is not None else None,
         )
 
@@ -384,4 +388,5 @@ class Exchange:
             duration_ms=(self.engine.now_ns() - self.started_ns) // 1_000_000,
             attempts=self.attempts,
             bytes_out=self.bytes_out,
+            usage=self.usage(),
         )

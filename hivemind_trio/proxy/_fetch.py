@@ -10,7 +10,7 @@ import trio
 from hivemind_trio.core import Ended
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import Failure, Timeouts
-from hivemind_trio.providers import read_signal
+from hivemind_trio.providers import Meter, read_signal
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind, UpstreamResponse
 
 from ._headers import Headers, for_agent
@@ -43,6 +43,8 @@ class Outgoing:
     headers: Headers = attrs.field(repr=False)
     body: bytes = attrs.field(repr=False)
     timeouts: Timeouts
+    metered: bool = True
+    """What it takes counts: it is a generation."""
     slow_ns: int | None = None
     """A first byte that takes longer says that the provider has much to do; None: latency says nothing."""
 
@@ -67,6 +69,8 @@ async def fetch(upstream: Upstream, outgoing: Outgoing, outbox: Outbox) -> Ended
             waited_ns = (trio.current_time() - began_s) * 1e9
             if status >= 400 and await _held(response, outbox):
                 return _of_error(status, outbox)
+            if outgoing.metered and status < 400:
+                outbox.meter = _meter(response)
             if outbox.head is None:
                 outbox.begin(status, for_agent(response.headers))
             async for piece in response:
@@ -77,16 +81,17 @@ async def fetch(upstream: Upstream, outgoing: Outgoing, outbox: Outbox) -> Ended
         if status >= 400:
             return attrs.evolve(_of_error(status, outbox), committed=True)
         slow = outgoing.slow_ns is not None and waited_ns > outgoing.slow_ns
-        return Ended(outcome=Outcome.SLOW if slow else Outcome.SUCCEEDED, status=status, committed=True)
+        outcome = Outcome.SLOW if slow else Outcome.SUCCEEDED
+        return Ended(outcome=outcome, status=status, committed=True, usage=outbox.usage())
     except UpstreamError as error:
         committed = outbox.head is not None
         outbox.fail(error)
         if unsayable(error):
             return Ended(outcome=Outcome.IGNORED)
         outcome, failure = FAILURES[error.kind]
-        return Ended(outcome=outcome, status=status, failure=failure, committed=committed)
+        return Ended(outcome=outcome, status=status, failure=failure, committed=committed, usage=outbox.usage())
     except AgentStalled:
-        return Ended(outcome=Outcome.IGNORED, status=status, committed=True)
+        return Ended(outcome=Outcome.IGNORED, status=status, committed=True, usage=outbox.usage())
     finally:
         outbox.close()
 
@@ -109,6 +114,11 @@ async def _held(response: UpstreamResponse, outbox: Outbox) -> bool:
             return False
     outbox.hold(response.status, for_agent(response.headers), b"".join(pieces))
     return True
+
+
+def _meter(response: UpstreamResponse) -> Meter:
+    said = {name.lower(): value.decode("latin-1") for name, value in reversed(response.headers)}
+    return Meter(said.get(b"content-type", ""), said.get(b"content-encoding", ""))
 
 
 def _of_error(status: int, outbox: Outbox) -> Ended:

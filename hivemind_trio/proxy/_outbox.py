@@ -8,6 +8,8 @@ from typing import Final, final
 import attrs
 import trio
 
+from hivemind_trio.model import Usage
+from hivemind_trio.providers import Meter
 from hivemind_trio.upstream import UpstreamError
 
 from ._headers import Headers
@@ -35,6 +37,8 @@ class Outbox:
     trailers: Headers = attrs.field(init=False, factory=list)
     error: UpstreamError | None = attrs.field(init=False, default=None)
     """Why it ended before its end."""
+    meter: Meter | None = attrs.field(init=False, default=None)
+    """Reads what the answer says it has taken; None: there is no answer yet, or nobody wants to know."""
     _pieces: deque[bytes] = attrs.field(init=False, factory=deque)
     _bytes: int = attrs.field(init=False, default=0)
     _over: bool = attrs.field(init=False, default=False)
@@ -55,6 +59,8 @@ class Outbox:
 
     def put(self, piece: bytes) -> bool:
         """Add a piece of the body; False: the agent is behind, and `room` is to be waited for."""
+        if self.meter is not None:
+            self.meter.feed(piece)
         self._pieces.append(piece)
         self._bytes += len(piece)
         self._stir()
@@ -88,6 +94,10 @@ class Outbox:
         """Nothing more will come, for whatever reason. May be called again."""
         self._over = True
         self._stir()
+
+    def usage(self) -> Usage | None:
+        """What the call has taken, as far as the answer has come; None: nothing is known."""
+        return None if self.meter is None else self.meter.usage()
 
     # ---- the delivering side ----
 

@@ -6,7 +6,7 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.model import Reason
+from hivemind_trio.model import Reason, Usage
 
 
 @final
@@ -38,3 +38,5 @@ class CallRecord:
     attempts: int
     """Upstream; 0: none was begun."""
     bytes_out: int
+    usage: Usage | None
+    """What the answer has taken; None: it did not say."""

@@ -257,7 +257,9 @@ class _Watcher:
     def call(self, record: CallRecord) -> None:
         """A call is over."""
         if self._options.log_calls:
-            self._log.info("call", **attrs.asdict(record, filter=lambda _, value: value not in (None, "")))
+            fields = attrs.asdict(record, filter=lambda _, value: value not in (None, ""))
+            usage = fields.pop("usage", {})
+            self._log.info("call", **fields, **{f"tokens_{name}": usage[name] for name in usage if name != "exact"})
         if record.upstream_error is not None:
             kind, detail = record.upstream_error, record.upstream_detail or ""
             self._notices.say("provider failed", provider=record.provider, kind=kind, detail=detail)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.core import Ended, Refuse
 from hivemind_trio.core._quota import BURST, CLAIM_AFTER_NS, SLICES, Bucket
-from hivemind_trio.model import Outcome, Reason, Request
+from hivemind_trio.model import Outcome, Reason, Request, Usage
 from hivemind_trio.policy import Dimension, Program, Quota, Window
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import program as _program
@@ -189,7 +189,7 @@ def test_usage_settles_the_estimate_and_teaches_the_next() -> None:
     second = driver.ask(opus(tokens_in=80))
     assert driver.granted == [first]
 
-    driver.end(first, attrs.evolve(SUCCEEDED, tokens=(10, 1)))
+    driver.end(first, attrs.evolve(SUCCEEDED, usage=Usage(input=10, output=1)))
 
     wakeup_ns = driver.scheduler.wakeup_ns()
     assert wakeup_ns is not None

@@ -1,0 +1,183 @@
+"""What an answer says it has taken, read as it goes by.
+
+An answer is passed on as it comes; this looks at a copy. Usage stands at the end of a plain body, in an event of a
+stream, or in a line of NDJSON, once or again and again with growing figures: the largest of each figure counts. After
+the API references of Anthropic (Messages), OpenAI (Chat Completions, Completions, Responses, Embeddings), Google
+(`UsageMetadata`) and Ollama, as they stood in November 2026. Total: any bytes have an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, final
+
+import attrs
+
+from hivemind_trio.model import Usage
+
+from ._codings import Inflate, Undecodable, inflater
+
+LINE_MAX: Final = 256 * 1024
+"""Of a stream's line as much is kept; what holds a whole answer, as OpenAI's last event does, says its usage last."""
+
+TAIL_MAX: Final = 64 * 1024
+"""Of a plain body."""
+
+OBJECT_MAX: Final = 4 * 1024
+"""Of the object that says usage."""
+
+COUNT_MAX: Final = 1 << 40
+"""More tokens than that are no count."""
+
+_STREAMS: Final = ("text/event-stream", "application/x-ndjson")
+_MARKS: Final = (b'"usage', b'eval_count"')
+"""In every line that says usage. Within a text they would stand behind a backslash."""
+_DELTAS: Final = (b'"delta":', b'"done":false', b'"done": false')
+"""One in each event with a piece of the answer, which is about a token, and seldom none."""
+_OBJECT: Final = re.compile(rb'"usage(?:Metadata)?"\s*:\s*(?=\{)')
+_OLLAMA: Final = re.compile(rb'"(prompt_eval_count|eval_count)"\s*:\s*(\d{1,12})(?!\d)')
+_DECODER: Final = json.JSONDecoder()
+
+
+@final
+@attrs.define
+class _Said:
+    """Figures that have been said, the largest of each kind."""
+
+    input: int | None = None
+    cache_read: int = 0
+    cache_write: int = 0
+    output: int | None = None
+
+    def take(self, other: _Said) -> None:
+        self.input = _larger(self.input, other.input)
+        self.output = _larger(self.output, other.output)
+        self.cache_read = max(self.cache_read, other.cache_read)
+        self.cache_write = max(self.cache_write, other.cache_write)
+
+
+@final
+@attrs.define(eq=False)
+class Meter:
+    """One answer's: `feed` it each piece of the body as received, and ask for its `usage` at the end, or before it."""
+
+    content_type: str
+    content_encoding: str = ""
+    _inflate: Inflate | None = attrs.field(init=False)
+    _streams: bool = attrs.field(init=False)
+    _rest: bytes = attrs.field(default=b"", init=False)
+    """The line that has not ended, or the tail of a plain body."""
+    _deltas: int = attrs.field(default=0, init=False)
+    _said: _Said = attrs.field(factory=_Said, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._inflate = inflater(self.content_encoding)
+        self._streams = self.content_type.strip().lower().startswith(_STREAMS)
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next piece into account."""
+        if self._inflate is None:
+            return
+        try:
+            text = self._inflate(piece)
+        except Undecodable:
+            self._inflate, self._rest = None, b""
+            return
+        if not self._streams:
+            self._rest = (self._rest + text)[-TAIL_MAX:]
+            return
+        whole, newline, rest = text.rpartition(b"\n")
+        if newline:
+            self._take(self._rest + whole)
+            self._rest = rest
+        else:
+            self._rest += rest
+        if len(self._rest) > LINE_MAX:
+            self._rest = self._rest[-LINE_MAX:]
+
+    def usage(self) -> Usage | None:
+        """What the call has taken so far; None: nothing is known."""
+        self._take(self._rest)
+        self._rest = b""
+        said = self._said
+        output = said.output
+        if output is None and not self._streams and said.input is not None:
+            output = 0  # embeddings
+        if said.input is None and output is None and not self._deltas:
+            return None
+        return Usage(
+            input=said.input,
+            cache_read=said.cache_read,
+            cache_write=said.cache_write,
+            output=self._deltas if output is None else output,
+            exact=said.input is not None and output is not None,
+        )
+
+    def _take(self, lines: bytes) -> None:
+        self._deltas += sum(map(lines.count, _DELTAS))
+        if any(mark in lines for mark in _MARKS):
+            for line in lines.split(b"\n") if self._streams else (lines,):
+                self._said.take(_read(line))
+
+
+def _read(text: bytes) -> _Said:
+    """What the last object says that says usage."""
+    for match in reversed(list(_OBJECT.finditer(text))):
+        said = _of_object(text[match.end() : match.end() + OBJECT_MAX])
+        if said is not None:
+            if b'"message_start"' in text:
+                said.output = None  # Anthropic's first event counts a token or two that are to come
+            return said
+    figures = {name: int(digits) for name, digits in _OLLAMA.findall(text)}
+    return _Said(input=figures.get(b"prompt_eval_count"), output=figures.get(b"eval_count"))
+
+
+def _of_object(text: bytes) -> _Said | None:
+    try:
+        found, _ = _DECODER.raw_decode(text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    prompt = _first(found, "input_tokens", "prompt_tokens")
+    if prompt is not None or _first(found, "output_tokens", "completion_tokens") is not None:
+        # Anthropic names what the cache had beside the input; OpenAI includes it.
+        cached = _details(found, "input_tokens_details", "prompt_tokens_details")
+        return _Said(
+            input=None if prompt is None else max(0, prompt - cached),
+            cache_read=_first(found, "cache_read_input_tokens") or cached,
+            cache_write=_first(found, "cache_creation_input_tokens") or 0,
+            output=_first(found, "output_tokens", "completion_tokens"),
+        )
+    prompt = _first(found, "promptTokenCount")
+    if prompt is None:
+        return None
+    cached = _first(found, "cachedContentTokenCount") or 0
+    parts = [_first(found, name) for name in ("candidatesTokenCount", "thoughtsTokenCount")]
+    return _Said(
+        input=max(0, prompt - cached) + (_first(found, "toolUsePromptTokenCount") or 0),
+        cache_read=cached,
+        output=None if parts == [None, None] else sum(part or 0 for part in parts),
+    )
+
+
+def _first(found: dict[str, Any], *names: str) -> int | None:
+    """The first of these that is a count."""
+    for name in names:
+        value = found.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < COUNT_MAX:
+            return value
+    return None
+
+
+def _details(found: dict[str, Any], *names: str) -> int:
+    for name in names:
+        inner = found.get(name)
+        if isinstance(inner, dict) and (cached := _first(inner, "cached_tokens")) is not None:
+            return cached
+    return 0
+
+
+def _larger(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return max(one, other)

@@ -1,0 +1,127 @@
+"""Limits per window, through the door: what an answer says it has taken is what counts."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from hivemind_trio.model import Usage
+from hivemind_trio.policy import Program
+from tests.support.agent import Agent
+from tests.support.upstream import EVENT_STREAM, RESET, STALL, FakeProvider, Reply, Request, Step
+
+from .house import body_of, compiled, house
+
+
+def limits(settings: str) -> Program:
+    return compiled(
+        f'provider anthropic {{ base "http://127.0.0.1:9"; limits {{ {settings}; headroom 0%; window bucket }} }}'
+    )
+
+
+def event(kind: str, **fields: object) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind} | fields)}\n\n".encode()
+
+
+START = event("message_start", message={"usage": {"input_tokens": 10, "output_tokens": 1}})
+PIECE = event("content_block_delta", index=0, delta={"type": "text_delta", "text": "so"})
+END = event("message_delta", delta={}, usage={"output_tokens": 40})
+
+
+def streams(*steps: Step) -> FakeProvider:
+    return FakeProvider(lambda _: Reply(headers=[EVENT_STREAM], steps=steps))
+
+
+async def ask(door: object, agents: list[Agent], **fields: object) -> float:
+    """When the answer was whole, by the clock."""
+    agent = Agent(body=body_of(**fields))
+    agents.append(agent)
+    await agent.call(door)  # type: ignore[arg-type]
+    return trio.current_time()
+
+
+async def test_output_that_was_not_used_is_given_back_when_the_stream_says_so(autojump_clock: MockClock) -> None:
+    async with house(limits("output 60/min"), streams(START, PIECE, END)) as opened:
+        agents: list[Agent] = []
+        # Thought to take all 60, it takes 40; the next is thought to take 30 % more than that, which is 53.
+        first = await ask(opened.door, agents, max_tokens=60)
+        second = await ask(opened.door, agents, max_tokens=60)
+
+    assert second - first == pytest.approx(40 + 53 - 60)
+    assert [record.usage for record in opened.records] == [Usage(input=10, output=40)] * 2
+
+
+async def test_a_plain_answer_settles_too(autojump_clock: MockClock) -> None:
+    body = json.dumps({"content": [], "usage": {"input_tokens": 10, "output_tokens": 30}}).encode()
+    async with house(limits("output 60/min"), FakeProvider(lambda _: Reply(steps=(body[:20], body[20:])))) as opened:
+        agents: list[Agent] = []
+        first = await ask(opened.door, agents, max_tokens=60)
+        second = await ask(opened.door, agents, max_tokens=60)
+
+    assert second - first == pytest.approx(30 + 40 - 60)
+
+
+async def test_a_caller_who_hangs_up_is_charged_for_what_had_come(autojump_clock: MockClock) -> None:
+    came = [trio.Event(), trio.Event()]
+
+    def play(_: Request) -> Reply:
+        next(event for event in came if not event.is_set()).set()
+        return Reply(headers=[EVENT_STREAM], steps=(START, PIECE, PIECE, PIECE, STALL))
+
+    async with house(limits("output 60/min"), FakeProvider(play)) as opened:
+        began = trio.current_time()
+        agent = await opened.begin(Agent(body=body_of(max_tokens=60)))
+        agent.hang_up()
+        second = await opened.begin(Agent(body=body_of(max_tokens=60)))
+        await came[1].wait()
+        waited = trio.current_time() - began
+        second.hang_up()
+
+    # Three deltas went by: so many tokens are waited for, and not sixty.
+    assert waited == pytest.approx(3)
+
+
+async def test_a_stream_that_breaks_off_is_charged_for_what_had_come(autojump_clock: MockClock) -> None:
+    async with house(limits("output 60/min"), streams(START, PIECE, PIECE, RESET)) as opened:
+        agents: list[Agent] = []
+        first = await ask(opened.door, agents, max_tokens=60)
+        second = await ask(opened.door, agents, max_tokens=60)
+
+    assert second - first == pytest.approx(2)
+
+
+async def test_requests_beyond_the_burst_go_at_the_limit_s_rate(autojump_clock: MockClock) -> None:
+    policy = compiled('provider anthropic { base "http://127.0.0.1:9"; limits { requests 120/min; headroom 0% } }')
+    times: list[float] = []
+
+    def play(_: Request) -> Reply:
+        times.append(trio.current_time())
+        return Reply()
+
+    async with house(policy, FakeProvider(play)) as opened, trio.open_nursery() as nursery:
+        for _ in range(30):
+            nursery.start_soon(ask, opened.door, [])
+
+    gaps = [round(later - earlier, 3) for earlier, later in pairwise(times)]
+    assert gaps == [0.0] * 9 + [0.5] * 20, "ten at once, and then one every half second"
+
+
+async def test_a_call_that_no_window_could_hold_is_refused_at_once(autojump_clock: MockClock) -> None:
+    async with house(limits("input 10/min")) as opened:
+        agent = await opened.ask(Agent(body=body_of(messages=[{"role": "user", "content": "x" * 400}])))
+
+    assert agent.status == 413
+    assert b"limit of 10 input per 60 s" in agent.answer
+    assert opened.provider.requests == []
+
+
+async def test_what_needs_no_slot_is_not_counted(autojump_clock: MockClock) -> None:
+    async with house(limits("requests 1/min")) as opened:
+        for _ in range(3):
+            await opened.ask(Agent(target=b"/v1/messages/count_tokens", body=body_of()))
+
+    assert [record.waited_ms for record in opened.records] == [0, 0, 0]
