@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol, final
 
 import attrs
 
-from hivemind_trio.sim import Ask
+from hivemind_trio.sim import Ask, Dimension, Reading
 
-CREATED: Final = 1_790_000_000
-"""Seconds since the epoch that answers claim to be from: a fixed instant, so that answers are the same on every run."""
+from . import _ratelimits
+from ._ratelimits import CREATED
 
 
 @final
@@ -70,8 +70,15 @@ class Dialect(Protocol):
     def streamed(self, said: Said) -> Streamed:
         """The parts of a `text/event-stream`."""
 
-    def error(self, kind: str, message: str) -> bytes:
-        """The body of a refusal."""
+    def error(self, kind: str, message: str, dimension: Dimension | None = None) -> bytes:
+        """The body of a refusal.
+
+        Args:
+            dimension: Of a 429.
+        """
+
+    def limits(self, readings: Mapping[Dimension, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
+        """Headers that say how the quotas stand."""
 
 
 def words(tokens: int) -> str:
@@ -110,7 +117,12 @@ def asked(path: str, body: bytes) -> Asked | None:
         model=str(said.get("model", "")),
         stream=said.get("stream") is True,
         usage_wanted=isinstance(options, dict) and options.get("include_usage") is True,
-        ask=Ask(key=last, tokens_in=max(10, len(text) // 4), tokens_max_out=int(most)),
+        ask=Ask(
+            key=last,
+            tokens_in=max(10, len(text) // 4),
+            tokens_max_out=int(most),
+            stream=said.get("stream") is True,
+        ),
     )
 
 
@@ -171,8 +183,11 @@ class Anthropic:
             + _named({"type": "message_stop"}),
         )
 
-    def error(self, kind: str, message: str) -> bytes:
+    def error(self, kind: str, message: str, dimension: Dimension | None = None) -> bytes:
         return _json({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_sim"})
+
+    def limits(self, readings: Mapping[Dimension, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
+        return _ratelimits.anthropic(readings, now_ns)
 
 
 @final
@@ -214,8 +229,14 @@ class OpenAIChat:
             + b"data: [DONE]\n\n",
         )
 
-    def error(self, kind: str, message: str) -> bytes:
-        return _json({"error": {"message": message, "type": kind, "param": None, "code": None}})
+    def error(self, kind: str, message: str, dimension: Dimension | None = None) -> bytes:
+        code = None
+        if dimension is not None:
+            kind, code = "requests" if dimension is Dimension.REQUESTS else "tokens", "rate_limit_exceeded"
+        return _json({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+    def limits(self, readings: Mapping[Dimension, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
+        return _ratelimits.openai(readings, now_ns)
 
 
 @final
@@ -286,8 +307,11 @@ class OpenAIResponses:
             opening=b"".join(numbered[:first]), pieces=numbered[first:last], closing=b"".join(numbered[last:])
         )
 
-    def error(self, kind: str, message: str) -> bytes:
-        return OpenAIChat().error(kind, message)
+    def error(self, kind: str, message: str, dimension: Dimension | None = None) -> bytes:
+        return OpenAIChat().error(kind, message, dimension)
+
+    def limits(self, readings: Mapping[Dimension, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
+        return _ratelimits.openai(readings, now_ns)
 
 
 DIALECTS: Final[Mapping[str, Dialect]] = {

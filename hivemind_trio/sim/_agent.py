@@ -12,7 +12,7 @@ from typing import final
 
 import attrs
 
-from ._provider import Ask
+from ._service import Ask
 
 
 @final
@@ -31,7 +31,12 @@ class Turn:
     @property
     def ask(self) -> Ask:
         """What the provider will make of it."""
-        return Ask(key=self.prompt, tokens_in=tokens_of(self.prompt), tokens_max_out=self.tokens_max_out)
+        return Ask(
+            key=self.prompt,
+            tokens_in=tokens_of(self.prompt),
+            tokens_max_out=self.tokens_max_out,
+            stream=self.stream,
+        )
 
 
 @final

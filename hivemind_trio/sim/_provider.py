@@ -1,68 +1,38 @@
-"""How an LLM provider behaves under load, as a machine that is told the time.
-
-What a request costs is drawn from the seed and from what the request says, not from the order of arrival: so a fleet
-sent straight at a provider and the same fleet sent through a proxy ask for the same work, and a lower bound on the time
-that takes can be computed before either runs.
-"""
+"""How an LLM provider behaves under load, as a machine that is told the time."""
 
 from __future__ import annotations
 
-from random import Random
+from collections import Counter
+from enum import Enum
 from typing import Final, TypeAlias, final
 
 import attrs
 
-MS: Final = 1_000_000
+from ._bucket import MINUTE_NS, Bucket, Dimension, Reading
+from ._service import Ask, Fault, Service, break_after, fault, service
+from ._traits import Traits
 
 
 @final
-@attrs.frozen(kw_only=True)
-class Traits:
-    """What kind of provider it is. The defaults are replay-11's of the HiveMind paper: 120 ± 60 ms, 150 ± 50 tokens."""
+class Trouble(Enum):
+    """What a request may meet instead of a whole answer."""
 
-    concurrency: int | None = None
-    """Requests at once; one more is refused with 529. None: no cap."""
-    latency_mean_ns: int = 120 * MS
-    latency_sigma_ns: int = 60 * MS
-    latency_min_ns: int = 10 * MS
-    """Latency is from the request to the last byte, drawn from a normal distribution cut off here."""
-    tokens_out_mean: int = 150
-    tokens_out_sigma: int = 50
-    tokens_out_min: int = 10
-    first_byte: float = 0.25
-    """The part of the latency after which a streamed answer begins."""
-    tokens_per_event: int = 10
-    """How many tokens one streamed event carries."""
+    OUTAGE = "503"
+    OVERLOAD = "529"
+    RESET = "reset"
+    BAD_GATEWAY = "502"
+    REQUESTS = "429 requests"
+    INPUT = "429 input tokens"
+    OUTPUT = "429 output tokens"
+    TOO_LARGE = "413"
+    BREAK = "reset mid-stream"
 
 
-@final
-@attrs.frozen(kw_only=True)
-class Ask:
-    """What a request asks for."""
-
-    key: str
-    """Decides, with the seed, how long the answer takes and how long it is. The same key asks for the same work."""
-    tokens_in: int
-    tokens_max_out: int
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Service:
-    """What one answer takes."""
-
-    latency_ns: int
-    """From the request to the last byte."""
-    first_byte_ns: int
-    """From the request to the first byte of a streamed answer."""
-    tokens_out: int
-    events: tuple[int, ...]
-    """Tokens per streamed event; they add up to `tokens_out` and are spread evenly over the rest of the latency."""
-
-    @property
-    def gap_ns(self) -> int:
-        """Between two streamed events."""
-        return (self.latency_ns - self.first_byte_ns) // len(self.events)
+OF_DIMENSION: Final = {
+    Dimension.REQUESTS: Trouble.REQUESTS,
+    Dimension.INPUT: Trouble.INPUT,
+    Dimension.OUTPUT: Trouble.OUTPUT,
+}
 
 
 @final
@@ -73,80 +43,173 @@ class Accepted:
     number: int
     """Of the attempt, from 1."""
     service: Service
+    breaks_after: int | None = None
+    """The connection is reset after so many streamed events; None: it is not."""
 
 
 @final
 @attrs.frozen(kw_only=True)
 class Refused:
-    """The request holds nothing and costs no tokens."""
+    """The request is answered at once; it holds nothing and costs no tokens."""
 
+    trouble: Trouble
     status: int
     kind: str
     """The error's `type` in Anthropic's words."""
     message: str
+    dimension: Dimension | None = None
+    """Of a 429."""
+    retry_after_ns: int | None = None
+    """Until then it would be refused again."""
 
 
-Answer: TypeAlias = Accepted | Refused
+@final
+@attrs.frozen(kw_only=True)
+class Dropped:
+    """The connection is reset without an answer. Nothing was done and nothing is held, which the client cannot know."""
+
+
+Answer: TypeAlias = Accepted | Refused | Dropped
+
+
+@attrs.define
+class _Generating:
+    since_ns: int
+    tokens_in: int
+    tokens_out: int = 0
 
 
 @attrs.define(eq=False, kw_only=True)
 class Provider:
     """One provider with its counters.
 
-    The order of the tests in `arrive` is that of the paper's mock: the cap first, which costs nothing; what fails at
-    random and what a window counts come after it.
+    The order of the tests in `arrive` is that of the paper's mock: the cap first, then what fails at random, both of
+    which cost nothing, then what a window counts. An outage comes before all of them.
     """
 
     traits: Traits
     seed: int = 0
 
     attempts: int = attrs.field(init=False, default=0)
-    refused: int = attrs.field(init=False, default=0)
+    met: Counter[Trouble] = attrs.field(init=False, factory=Counter)
     inflight: int = attrs.field(init=False, default=0)
     inflight_max: int = attrs.field(init=False, default=0)
     """The most at once that ever asked, an attempt that was refused for it included."""
     tokens_in: int = attrs.field(init=False, default=0)
     tokens_out: int = attrs.field(init=False, default=0)
+    tokens_lost: int = attrs.field(init=False, default=0)
+    """Of those, input and output, what went into answers that nobody has whole."""
     busy_ns: int = attrs.field(init=False, default=0)
     """Slot time used so far: the sum over answers of the time from `arrive` to `leave`."""
-    _since_ns: dict[int, int] = attrs.field(init=False, factory=dict)
-    """Attempt number -> when it arrived; the ones in flight."""
+    _buckets: dict[Dimension, Bucket] = attrs.field(init=False)
+    _generating: dict[int, _Generating] = attrs.field(init=False, factory=dict)
+    """Attempt number -> what it has taken so far; the ones in flight."""
+    _times: Counter[str] = attrs.field(init=False, factory=Counter)
+    """Key -> how often it was asked for and got as far as what fails at random."""
+
+    def __attrs_post_init__(self) -> None:
+        self._buckets = {dimension: Bucket(quota) for dimension, quota in self.traits.quotas.items()}
+
+    @property
+    def refused(self) -> int:
+        """Requests that were told so."""
+        return self.met.total() - self.met[Trouble.RESET] - self.met[Trouble.BREAK]
 
     def arrive(self, ask: Ask, now_ns: int) -> Answer:
-        """Take or refuse a request."""
-        self.attempts += 1
-        self.inflight_max = max(self.inflight_max, self.inflight + 1)
-        if self.traits.concurrency is not None and self.inflight >= self.traits.concurrency:
-            self.refused += 1
-            return Refused(status=529, kind="overloaded_error", message="Overloaded")
-        self.inflight += 1
-        self.tokens_in += ask.tokens_in
-        self._since_ns[self.attempts] = now_ns
-        return Accepted(number=self.attempts, service=service(self.traits, self.seed, ask))
-
-    def leave(self, accepted: Accepted, now_ns: int, *, tokens_out: int) -> None:
-        """The answer has ended, whole or not; its slot is free.
+        """Take a request, or refuse or drop it.
 
         Args:
-            tokens_out: Generated, hence billed, whether or not the client still wanted them.
+            now_ns: Since the provider began; never less than before.
         """
-        self.busy_ns += now_ns - self._since_ns.pop(accepted.number)
+        self.attempts += 1
+        self.inflight_max = max(self.inflight_max, self.inflight + 1)
+        answer = self._answer(ask, now_ns)
+        match answer:
+            case Refused():
+                self.met[answer.trouble] += 1
+            case Dropped():
+                self.met[Trouble.RESET] += 1
+            case Accepted():
+                self.inflight += 1
+                self.tokens_in += ask.tokens_in
+                self._generating[answer.number] = _Generating(now_ns, ask.tokens_in)
+        return answer
+
+    def generate(self, accepted: Accepted, tokens: int, now_ns: int) -> None:
+        """So many tokens more of an answer are there, hence billed, whether or not the client still wants them."""
+        self._generating[accepted.number].tokens_out += tokens
+        self.tokens_out += tokens
+        if Dimension.OUTPUT in self._buckets:
+            self._buckets[Dimension.OUTPUT].take(tokens, now_ns)
+
+    def leave(self, accepted: Accepted, now_ns: int, *, whole: bool = True) -> None:
+        """The answer has ended; its slot is free.
+
+        Args:
+            whole: False: the client went away before the last of it.
+        """
+        generated = self._generating.pop(accepted.number)
+        self.busy_ns += now_ns - generated.since_ns
         self.inflight -= 1
-        self.tokens_out += tokens_out
+        if not whole:
+            self.tokens_lost += generated.tokens_in + generated.tokens_out
 
+    def break_off(self, accepted: Accepted, now_ns: int) -> None:
+        """The connection breaks where `accepted` says; its slot is free."""
+        assert accepted.breaks_after is not None
+        self.met[Trouble.BREAK] += 1
+        self.leave(accepted, now_ns, whole=False)
 
-def service(traits: Traits, seed: int, ask: Ask) -> Service:
-    """Draw what an answer takes: a function of its arguments only."""
-    # A string seeds Random by its SHA-512, so keys that differ in one digit draw unrelated numbers.
-    chance = Random(f"{seed}/{ask.key}")  # noqa: S311 - a simulation wants to be repeatable, not secret
-    latency_ns = max(traits.latency_min_ns, round(chance.gauss(traits.latency_mean_ns, traits.latency_sigma_ns)))
-    drawn = max(traits.tokens_out_min, round(chance.gauss(traits.tokens_out_mean, traits.tokens_out_sigma)))
-    tokens_out = max(1, min(drawn, ask.tokens_max_out))
-    whole, rest = divmod(tokens_out, traits.tokens_per_event)
-    events = (traits.tokens_per_event,) * whole + ((rest,) if rest else ())
-    return Service(
-        latency_ns=latency_ns,
-        first_byte_ns=int(latency_ns * traits.first_byte),
-        tokens_out=tokens_out,
-        events=events,
-    )
+    def readings(self, now_ns: int) -> dict[Dimension, Reading]:
+        """What headers say of every limited dimension."""
+        return {dimension: bucket.reading(now_ns) for dimension, bucket in self._buckets.items()}
+
+    def _answer(self, ask: Ask, now_ns: int) -> Answer:
+        if any(from_ns <= now_ns < to_ns for from_ns, to_ns in self.traits.outages):
+            return Refused(trouble=Trouble.OUTAGE, status=503, kind="api_error", message="Service Unavailable")
+        if self.traits.concurrency is not None and self.inflight >= self.traits.concurrency:
+            return Refused(trouble=Trouble.OVERLOAD, status=529, kind="overloaded_error", message="Overloaded")
+        self._times[ask.key] += 1
+        time = self._times[ask.key]
+        failing = fault(self.traits, self.seed, ask, time)
+        if failing is Fault.RESET:
+            return Dropped()
+        if failing is Fault.BAD_GATEWAY:
+            return Refused(trouble=Trouble.BAD_GATEWAY, status=502, kind="api_error", message="Bad Gateway")
+        refused = self._over(ask, now_ns)
+        if refused is not None:
+            return refused
+        served = service(self.traits, self.seed, ask)
+        breaks_after = break_after(self.seed, ask, time, len(served.events)) if failing is Fault.BREAK else None
+        return Accepted(number=self.attempts, service=served, breaks_after=breaks_after)
+
+    def _over(self, ask: Ask, now_ns: int) -> Refused | None:
+        """Take from all buckets, or say which of them has too little; then none is charged."""
+        # Output is charged as it is generated; to be let in, something must be left.
+        costs = {Dimension.REQUESTS: 1, Dimension.INPUT: ask.tokens_in, Dimension.OUTPUT: 1}
+        short: tuple[int, Dimension] | None = None
+        for dimension, bucket in self._buckets.items():
+            wait_ns = bucket.wait_ns(costs[dimension], now_ns)
+            if wait_ns is None:
+                message = f"{costs[dimension]} {dimension.value} are more than fit into one window"
+                return Refused(trouble=Trouble.TOO_LARGE, status=413, kind="request_too_large", message=message)
+            if wait_ns and (short is None or wait_ns > short[0]):
+                short = wait_ns, dimension
+        if short is not None:
+            return self._limited(*short)
+        for dimension in (Dimension.REQUESTS, Dimension.INPUT):
+            if dimension in self._buckets:
+                self._buckets[dimension].take(costs[dimension], now_ns)
+        return None
+
+    def _limited(self, wait_ns: int, dimension: Dimension) -> Refused:
+        quota = self._buckets[dimension].quota
+        window = "minute" if quota.window_ns == MINUTE_NS else f"{quota.window_ns / 1e9:g} s"
+        return Refused(
+            trouble=OF_DIMENSION[dimension],
+            status=429,
+            kind="rate_limit_error",
+            message=f"This request would exceed the rate limit of {quota.limit:,} {dimension.value} per {window}",
+            dimension=dimension,
+            retry_after_ns=wait_ns,
+        )

@@ -50,7 +50,9 @@ def test_above_the_cap_it_refuses_and_what_is_refused_holds_nothing(cap: int, st
     held: list[Accepted] = []
     for now_ns, step in enumerate(steps):
         if step and held:
-            provider.leave(held.pop(step % len(held)), now_ns, tokens_out=1)
+            leaving = held.pop(step % len(held))
+            provider.generate(leaving, 1, now_ns)
+            provider.leave(leaving, now_ns)
         else:
             answer = provider.arrive(ask(str(now_ns)), now_ns)
             assert isinstance(answer, Refused) == (len(held) == cap)
@@ -89,8 +91,8 @@ def test_slot_time_is_counted_while_it_is_held() -> None:
     assert isinstance(first, Accepted)
     assert isinstance(second, Accepted)
 
-    provider.leave(first, 300, tokens_out=0)
-    provider.leave(second, 400, tokens_out=0)
+    provider.leave(first, 300)
+    provider.leave(second, 400)
 
     assert provider.busy_ns == 450
     assert attrs.asdict(provider.traits)["concurrency"] == provider.inflight_max == 2

@@ -1,0 +1,97 @@
+"""What a provider allows per window, as most of them count it: a bucket that is refilled all the time.
+
+Anthropic: "continuously replenished up to your maximum limit, rather than being reset at fixed intervals" (API docs,
+"Rate limits", 2026). OpenAI's `x-ratelimit-reset-*` headers count down to a full bucket as well.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, final
+
+import attrs
+
+MINUTE_NS: Final = 60_000_000_000
+
+
+@final
+class Dimension(Enum):
+    """What is counted. The value is what people call it."""
+
+    REQUESTS = "requests"
+    INPUT = "input tokens"
+    OUTPUT = "output tokens"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Quota:
+    """So much per window, and so much at once."""
+
+    limit: int = attrs.field(validator=attrs.validators.gt(0))
+    """What the window refills; the figure that headers tell."""
+    window_ns: int = attrs.field(default=MINUTE_NS, validator=attrs.validators.gt(0))
+    burst: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.gt(0)))
+    """What the bucket holds when it is full; None: a whole window's limit."""
+
+    @property
+    def capacity(self) -> int:
+        """The most that can be taken at once."""
+        return self.limit if self.burst is None else self.burst
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Reading:
+    """What a provider tells of a bucket in its headers."""
+
+    limit: int
+    remaining: int
+    """Whole units left; 0 where more has been taken than there was."""
+    full_ns: int
+    """How long until the bucket is full again: what both Anthropic and OpenAI call its reset."""
+
+
+@attrs.define(eq=False)
+class Bucket:
+    """One bucket, full at first. Whole numbers throughout, so that what it lets pass can be checked to the unit."""
+
+    quota: Quota
+    _level: int = attrs.field(init=False)
+    """Units times `window_ns`: in these terms a nanosecond refills exactly `limit`."""
+    _at_ns: int = attrs.field(init=False, default=0)
+
+    def __attrs_post_init__(self) -> None:
+        self._level = self._full
+
+    def wait_ns(self, amount: int, now_ns: int) -> int | None:
+        """How long until `amount` is there: 0 if it is now, None if it never will be."""
+        if amount > self.quota.capacity:
+            return None
+        self._refill(now_ns)
+        return self._until(amount * self.quota.window_ns)
+
+    def take(self, amount: int, now_ns: int) -> None:
+        """Take what is there, or more: tokens that have been generated cannot be refused any more."""
+        self._refill(now_ns)
+        self._level -= amount * self.quota.window_ns
+
+    def reading(self, now_ns: int) -> Reading:
+        """How it stands."""
+        self._refill(now_ns)
+        return Reading(
+            limit=self.quota.limit,
+            remaining=max(0, self._level // self.quota.window_ns),
+            full_ns=self._until(self._full),
+        )
+
+    @property
+    def _full(self) -> int:
+        return self.quota.capacity * self.quota.window_ns
+
+    def _until(self, level: int) -> int:
+        return max(0, -((self._level - level) // self.quota.limit))
+
+    def _refill(self, now_ns: int) -> None:
+        self._level = min(self._full, self._level + (now_ns - self._at_ns) * self.quota.limit)
+        self._at_ns = now_ns
