@@ -7,14 +7,13 @@ from typing import Final
 import attrs
 import trio
 
-from hivemind_trio.policy import Jitter, Program, Retry
+from hivemind_trio.policy import Program, Retry
+from tests.runtime.failing import PUNCTUAL
 from tests.support.agent import Agent, Headers
 from tests.support.programs import SECOND_NS, TIMEOUTS, lane, program, provider
 from tests.support.upstream import EVENT_STREAM, JSON, FakeProvider, Reply, Request
 
 FIRST_BYTE_S: Final = 5
-PUNCTUAL: Final = Retry(attempts=4, first_ns=SECOND_NS, last_ns=4 * SECOND_NS, jitter=Jitter.NONE)
-"""Rests one second, then two, then four."""
 
 
 def policy(
