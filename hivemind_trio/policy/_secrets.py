@@ -16,24 +16,29 @@ KEY_SHAPES: Final = (
 )
 """Public prefixes of the providers' keys, as secret scanners know them; of two that fit, the longer one first."""
 
-_WORD: Final = re.compile(r"[A-Za-z0-9_-]+")
+_WORD: Final = re.compile(r"(?:\\[nt])?([A-Za-z0-9_-]+)")
+"""The letter of an escape is none of the word behind it: in `"\\nsk-..."` a key begins a line."""
+
+_CREDENTIAL: Final = re.compile(r"(?<=://)[^\s/@\"]+(?=@)")
+"""`user:password` in a URL."""
 
 
 def find_keys(text: str) -> Iterator[tuple[int, int, str]]:
-    """Start, end and kind of each, in order."""
+    """Start, end and kind of each, in order. A key goes on to the end of its word: what is behind it may be another."""
     for word in _WORD.finditer(text):
+        bare = word[1].lstrip("-_")  # the dash of a list, or of an option
         for shape, kind in KEY_SHAPES:
-            if (match := shape.match(word[0])) is not None:
-                yield word.start(), word.start() + len(match[0]), kind
+            if shape.match(bare):
+                yield word.end() - len(bare), word.end(), kind
                 break
 
 
 def masked(text: str) -> str:
-    """The same text, as long as it was, with all but the first letters of every key hidden."""
+    """The same text, as long as it was, with all but the first letters of every key hidden, and a URL's password."""
     pieces = []
     done = 0
     for start, end, _ in find_keys(text):
         shown = start + 6
         pieces += [text[done:shown], "*" * (end - shown)]
         done = end
-    return "".join([*pieces, text[done:]])
+    return _CREDENTIAL.sub(lambda match: "*" * len(match[0]), "".join([*pieces, text[done:]]))
