@@ -18,7 +18,7 @@ CONTINUES_BEFORE: Final = frozenset({"OR", "AND", "IN", "WHEN", "CMP", "_DOTDOT"
 
 _OPENS: Final = frozenset({"LPAR", "LSQB"})
 _CLOSES: Final = frozenset({"RPAR", "RSQB"})
-_ENDS_BRACKETS: Final = frozenset({"LBRACE", "RBRACE", "LET", "EXPECT"})
+ENDS_BRACKETS: Final = frozenset({"LBRACE", "RBRACE", "LET", "EXPECT"})
 """Whatever bracket is open, it ends here: one missing `]` must not eat the file."""
 
 
@@ -58,7 +58,7 @@ def significant(lexemes: Iterable[Lexeme]) -> Iterator[Lexeme]:
             if separator is None or separator.text != ";":
                 separator = lexeme
             continue
-        if lexeme.type in _ENDS_BRACKETS:
+        if lexeme.type in ENDS_BRACKETS:
             brackets = 0
         if separator is not None and previous is not None and _separates(separator, previous, lexeme, brackets):
             yield separator

@@ -15,7 +15,7 @@ import attrs
 
 from ._ast import File, Item, Span, Statement
 from ._diagnostic import Diagnostic, Label, Severity
-from ._lexer import Lexeme, lexemes, significant
+from ._lexer import ENDS_BRACKETS, Lexeme, lexemes, significant
 from ._text import ESCAPES, bad_escapes
 
 if TYPE_CHECKING:
@@ -307,14 +307,19 @@ class _Driver:
 
 
 def _too_deep(sequence: Sequence[Lexeme]) -> Lexeme | None:
-    depth = 0
-    negations = 0
+    """The first lexeme that is nested too deeply. A bracket is within its own `not`s, and all that it holds is too."""
+    opened: list[tuple[str, int]] = []  # the type of each opener, and by how much it is deeper than what it is in
+    depth = negations = 0
     for lexeme in sequence:
+        if lexeme.type in ENDS_BRACKETS:
+            while opened and opened[-1][0] != "LBRACE":
+                depth -= opened.pop()[1]
         if lexeme.type in _CLOSER:
-            depth += 1
-        elif lexeme.type in _OPENER_OF:
-            depth = max(0, depth - 1)
-        negations = negations + 1 if lexeme.type == "NOT" else negations if lexeme.type == "LPAR" else 0
+            opened.append((lexeme.type, negations + 1))
+            depth += negations + 1
+        elif lexeme.type in _OPENER_OF and opened:
+            depth -= opened.pop()[1]
+        negations = negations + 1 if lexeme.type == "NOT" else 0
         if depth + negations > NESTING_MAX:
             return lexeme
     return None
