@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from hivemind_trio.model import SecretRef, SecretSource
-from hivemind_trio.sim import Agent
+from hivemind_trio.sim import Agent, Trouble
 
 from ._client import live
 from ._provider import SimulatedProvider
@@ -34,7 +34,7 @@ def run(*, quick: bool = False, as_json: bool = False, seed: int = 7, color: boo
         traits = attrs.evolve(
             scenario.traits, latency_mean_ns=300 * MS, latency_sigma_ns=80 * MS, latency_min_ns=100 * MS
         )
-        scenario = Scenario(seed=seed, turns=4, traits=traits, start_max_ns=800 * MS, think_ns=(50 * MS, 200 * MS))
+        scenario = Scenario(seed=seed, turns=2, traits=traits, start_max_ns=600 * MS, think_ns=(50 * MS, 200 * MS))
     show: Show = JsonShow() if as_json else TextShow(color=color)
     _direct, proxied = trio.run(compare, scenario, show)
     return 0 if proxied.dead == 0 else 1
@@ -107,6 +107,7 @@ async def _fleet(
         bound_seconds=round(bound.ns / 1e9, 3),
         bound_binds=bound.binds,
         inflight_max=world.inflight_max,
-        overloads=world.refused,
+        overloads=world.met[Trouble.OVERLOAD],
         attempts=world.attempts,
+        met={trouble.value: world.met[trouble] for trouble in Trouble if trouble in world.met},
     )

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, final
 
 import attrs
 
-from hivemind_trio.sim import Bound, Job, Traits, lower_bound
+from hivemind_trio.sim import Bound, Job, Quota, Traits, lower_bound
 
 MS: Final = 1_000_000
 
 
-TRAITS: Final = Traits(concurrency=5, latency_mean_ns=700 * MS, latency_sigma_ns=200 * MS, latency_min_ns=200 * MS)
+TRAITS: Final = Traits(
+    latency_mean_ns=700 * MS,
+    latency_sigma_ns=200 * MS,
+    latency_min_ns=200 * MS,
+    concurrency=5,
+    requests=Quota(limit=150, burst=15),
+    bad_gateways=0.06,
+    resets=0.04,
+)
+"""`policies/demo.hmp` says the same of concurrency and requests."""
 
 
 @final
@@ -28,7 +38,7 @@ class Scenario:
     traits: Traits = TRAITS
 
     def jobs(self) -> list[Job]:
-        """What the agents set out to do; every second turn is streamed."""
+        """What the agents set out to do; every turn is streamed, as coding agents do."""
         return [
             Job.draw(
                 f"agent-{number:02}",
@@ -36,6 +46,7 @@ class Scenario:
                 turns=self.turns,
                 start_max_ns=self.start_max_ns,
                 think_ns=self.think_ns,
+                stream_every=1,
             )
             for number in range(1, self.agents + 1)
         ]
@@ -68,6 +79,8 @@ class Figures:
     overloads: int
     """Calls that the provider refused with 529."""
     attempts: int
+    met: Mapping[str, int]
+    """What went wrong at the provider, by kind (`Trouble`), and how often. An agent without a proxy died of each."""
 
     @property
     def over_bound(self) -> float | None:

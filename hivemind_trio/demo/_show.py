@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hivemind_trio.sim import Agent, Provider
+from hivemind_trio.sim import Agent, Provider, Traits, Trouble
 
 from ._scenario import Figures, Scenario
 
@@ -73,11 +73,15 @@ class TextShow:
     def begin(self, scenario: Scenario) -> None:
         traits = scenario.traits
         mean_s = traits.latency_mean_ns / 1e9
+        rate = f" and more than {traits.requests.limit} requests a minute (429)" if traits.requests else ""
         self._console.print(
-            f"{scenario.agents} agents, {scenario.turns} turns each, one key. A simulated provider on a loopback port "
-            f"refuses more than {traits.concurrency} calls at once with a 529, and an agent dies of its first error.",
-            f"Scaled down: an answer takes about {mean_s:.1f} s instead of a coding agent's 10 to 60 s, a job has "
-            f"{scenario.turns} turns instead of dozens, and the provider does nothing worse than refuse.",
+            f"{scenario.agents} agents, {scenario.turns} turns each, all streamed, one key. A simulated provider on a "
+            f"loopback port refuses more than {traits.concurrency} calls at once (529){rate}, answers "
+            f"{traits.bad_gateways:.0%} with a 502 and resets the connection of {traits.resets:.0%}. "
+            "An agent dies of its first error.",
+            f"Scaled down: an answer takes about {mean_s:.1f} s instead of a coding agent's 10 to 60 s, and a job has "
+            f"{scenario.turns} turns instead of dozens; so the provider fails more often than a real one, to be as bad "
+            "in a minute as that is in hours.",
             sep="\n",
         )
         self._console.print()
@@ -139,7 +143,10 @@ class TextShow:
         )
         row("turns done", f"{direct.turns_done} of {direct.turns}", f"{proxied.turns_done} of {proxied.turns}")
         row("wasted tokens", f"{direct.tokens_wasted:,}", f"{proxied.tokens_wasted:,}", bad=direct.tokens_wasted > 0)
-        row("529s met", direct.overloads, proxied.overloads, bad=direct.overloads > 0)
+        for trouble, why in _troubles(scenario.traits).items():
+            met, other = direct.met.get(trouble.value, 0), proxied.met.get(trouble.value, 0)
+            if met or other or trouble in _ALWAYS_TOLD:
+                row(f"met {why}", met, other, bad=met > 0)
         row("most in flight at the provider", direct.inflight_max, proxied.inflight_max)
         row("time", f"{direct.seconds:.1f} s", f"{proxied.seconds:.1f} s")
         bound = f"{proxied.bound_seconds:.1f} s ({proxied.bound_binds})"
@@ -155,6 +162,25 @@ class TextShow:
             self._console.print(f"{proxied.dead} agents died behind the proxy: that is a bug, please report it.")
 
 
+_ALWAYS_TOLD: Final = (Trouble.OVERLOAD, Trouble.REQUESTS, Trouble.BAD_GATEWAY, Trouble.RESET)
+
+
+def _troubles(traits: Traits) -> dict[Trouble, str]:
+    """What can fail, and why."""
+    asked = "requests" if traits.requests is None else f"{traits.requests.limit} requests a minute"
+    return {
+        Trouble.OVERLOAD: f"529, over {traits.concurrency} at once",
+        Trouble.REQUESTS: f"429, over {asked}",
+        Trouble.INPUT: "429, too many input tokens",
+        Trouble.OUTPUT: "429, too many output tokens",
+        Trouble.BAD_GATEWAY: "502, bad gateway",
+        Trouble.OUTAGE: "503, an outage",
+        Trouble.TOO_LARGE: "413, a prompt too large",
+        Trouble.RESET: "connection reset at once",
+        Trouble.BREAK: "connection reset mid-stream",
+    }
+
+
 def _ratio(figures: Figures) -> str:
     ratio = figures.over_bound
     return "work left undone" if ratio is None else f"{ratio:.2f}"
@@ -164,7 +190,7 @@ def _progress(agents: list[Agent], world: Provider) -> str:
     turns = sum(len(agent.job.turns) for agent in agents)
     done = sum(agent.turns_done for agent in agents)
     dead = sum(agent.dead for agent in agents)
-    return f"{done:3} of {turns} turns, {dead} dead, {world.inflight} in flight, {world.refused} refused"
+    return f"{done:3} of {turns} turns, {dead} dead, {world.inflight} in flight, {world.met.total()} failed"
 
 
 def _grid(title: str, agents: list[Agent], world: Provider, seconds: float, glyphs: tuple[str, str, str]) -> Table:
