@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, final
 
 import attrs
@@ -47,33 +47,56 @@ def significant(lexemes: Iterable[Lexeme]) -> Iterator[Lexeme]:
     """What the parser sees: no trivia, and only those newlines that separate two statements.
 
     A newline separates unless it stands inside brackets, or where a statement plainly goes on; `;` always does.
+    A bracket that nothing closes ends where a line begins with a word and has no comma before it.
     """
+    words = [lexeme for lexeme in lexemes if lexeme.type not in TRIVIA]
+    closed = _closed(words)
     previous: Lexeme | None = None
     separator: Lexeme | None = None
-    brackets = 0
-    for lexeme in lexemes:
-        if lexeme.type in TRIVIA:
-            continue
+    brackets: list[bool] = []  # of those that are open, whether they are closed further on
+    for index, lexeme in enumerate(words):
         if lexeme.type == "_NL":
             if separator is None or separator.text != ";":
                 separator = lexeme
             continue
         if lexeme.type in ENDS_BRACKETS:
-            brackets = 0
-        if separator is not None and previous is not None and _separates(separator, previous, lexeme, brackets):
-            yield separator
+            brackets.clear()
+        if separator is not None and previous is not None:
+            if (
+                brackets
+                and not brackets[-1]
+                and lexeme.type == "NAME"
+                and previous.type not in _OPENS | CONTINUES_AFTER
+            ):
+                brackets.clear()
+            if _separates(separator, previous, lexeme, bool(brackets)):
+                yield separator
         separator = None
         if lexeme.type in _OPENS:
-            brackets += 1
-        elif lexeme.type in _CLOSES:
-            brackets = max(0, brackets - 1)
+            brackets.append(index in closed)
+        elif lexeme.type in _CLOSES and brackets:
+            brackets.pop()
         yield lexeme
         previous = lexeme
 
 
-def _separates(separator: Lexeme, previous: Lexeme, following: Lexeme, brackets: int) -> bool:
+def _closed(words: Sequence[Lexeme]) -> set[int]:
+    """Where the brackets open that are closed."""
+    opened: list[int] = []
+    closed: set[int] = set()
+    for index, lexeme in enumerate(words):
+        if lexeme.type in ENDS_BRACKETS:
+            opened.clear()
+        elif lexeme.type in _OPENS:
+            opened.append(index)
+        elif lexeme.type in _CLOSES and opened:
+            closed.add(opened.pop())
+    return closed
+
+
+def _separates(separator: Lexeme, previous: Lexeme, following: Lexeme, in_brackets: bool) -> bool:
     if previous.type == "LBRACE":
         return False  # an empty statement is no statement
     if separator.text == ";":
         return True
-    return not brackets and previous.type not in CONTINUES_AFTER and following.type not in CONTINUES_BEFORE
+    return not in_brackets and previous.type not in CONTINUES_AFTER and following.type not in CONTINUES_BEFORE

@@ -125,7 +125,9 @@ class _Driver:
         try:
             self._feed(machine, lexeme)
         except UnexpectedToken:
-            self._explain(machine, sequence, index)
+            # Of a bracket that ends with its line, the word that cannot be in it says more than the line's end.
+            ends = lexeme.type == "_NL" and lexeme.text != ";" and self._inside_brackets()
+            self._explain(machine, sequence, index + 1 if ends else index)
             return self._recover(machine, sequence, index)
         return index + 1
 

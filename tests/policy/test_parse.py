@@ -362,6 +362,38 @@ def test_a_hundred_lists_that_are_not_closed_are_a_hundred_errors_and_not_too_de
     assert survived(text).split() == [f"p{number}{{}}" for number in range(100)]
 
 
+UNCLOSED = [
+    "x [1, 2",
+    "x [\n  1,\n  2",
+    'x ["a"  # why',
+    "x env(K",
+    "x when (a",
+    "x when a in [1, b",
+    "x 4 [f(1, 2)",
+]
+AROUND = ["g{} 1", "g{} [1,\n  h]", "g{} {{ q [1] }}", "g{} when (a\n  and b) {{ q 1 }}", "# why\ng{} f(a)"]
+
+
+@pytest.mark.parametrize("unclosed", UNCLOSED)
+@pytest.mark.parametrize("around", AROUND)
+def test_a_bracket_that_is_never_closed_takes_no_statement_with_it(unclosed: str, around: str) -> None:
+    one, two, three, four = (around.format(number) for number in range(1, 5))
+    text = f"{one}\n{unclosed}\n{two}\np {{\n{three}\n{unclosed}\n{four}\n}}\n"
+
+    found = parse(text, 0)[1]
+
+    assert [it.code for it in found] == ["HM004"] * 2
+    assert [text[it.span.start : it.span.end] for it in found] == ["g2", "g4"]
+    assert [head for head in heads(text) if head[0] in "gp"] == ["g1", "g2", "p", "g3", "g4"]
+
+
+def test_of_several_in_a_row_each_is_an_error() -> None:
+    text = "".join(f"x{number} [1, 2\n" for number in range(20)) + "last\n"
+
+    assert codes(text) == ["HM004"] * 20
+    assert survived(text) == "last"
+
+
 BRACES = {
     "one too many": ("a { b 1 } }\nc 2", ["HM005"], "a{b} c"),
     "two too many": ("a 1\n} }\nc 2", ["HM005", "HM005"], "a c"),
