@@ -214,7 +214,9 @@ class Scheduler:
 
     def _on_policy(self, program: Program, now_ns: int, commands: list[Command]) -> None:
         treatments = {waiter.call.id: program.decide(waiter.call.request) for waiter in self._room}
-        self._advance(now_ns, commands)
+        # Nobody is granted anything by the policy that goes: whoever keeps the slots counts by the new one already.
+        self._now_ns = now_ns
+        self._expire(commands)
 
         waiters = list(self._room)
         self._room = WaitingRoom()
@@ -235,6 +237,7 @@ class Scheduler:
             anew.attempts, anew.rests_until_ns = waiter.attempts, waiter.rests_until_ns
             self._room.enter(anew)
         self._expire(commands)
+        self._open(commands)
         for pool in self._pools.values():
             if self._given_up(pool):
                 self._turn_away(pool, commands)
@@ -424,7 +427,7 @@ class Scheduler:
         self._open_what_is_due(gone, commands)
 
     def _open_what_is_due(self, gone: list[Waiter], commands: list[Command]) -> None:
-        """Retries whose pause is over, circuits and quotas that open: whoever can go now, goes.
+        """Whoever can go now, goes.
 
         Args:
             gone: Who has just left the line; smaller calls may have stood behind a large one.
@@ -432,6 +435,13 @@ class Scheduler:
         opened = {
             waiter.place.pool.name: waiter.place.pool for waiter in gone if waiter.place.pool.opens_ns is not None
         }
+        opened |= self._open(commands)
+        if opened:
+            self._dispatch(opened.values(), None, commands)
+
+    def _open(self, commands: list[Command]) -> dict[str, Pool]:
+        """Retries whose pause is over, circuits and quotas: the providers at which somebody may be able to go now."""
+        opened = {}
         for pool in self._pools.values():
             circuit = pool.health.breaker.circuit
             if pool.health.on_time(self._now_ns):
@@ -443,8 +453,7 @@ class Scheduler:
                 opened[pool.name] = pool
         for waiter in self._wake():
             opened[waiter.place.pool.name] = waiter.place.pool
-        if opened:
-            self._dispatch(opened.values(), None, commands)
+        return opened
 
     def _wake(self) -> list[Waiter]:
         woken = []

@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hivemind_trio.core import Adapted, Ended, Grant
 from hivemind_trio.model import Outcome
-from hivemind_trio.policy import Aimd, Program, Retry
+from hivemind_trio.policy import Aimd, Breaker, Program, Provider, Retry
 from hivemind_trio.runtime import Engine
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import NEVER_TRIPS, SECOND_NS, lane, program, provider, wish
@@ -120,6 +120,37 @@ async def test_what_was_learned_comes_through_a_reload(policy: Program, limit: i
         engine.load(policy)
 
         assert (engine.snapshot().pools["p"].limit, slots(engine)[0]) == (limit, limit)
+
+
+@pytest.mark.parametrize(
+    ("first", "ended"),
+    [
+        (provider("p", limit=2), OVERLOADED),
+        (provider("p", limit=2), Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=SECOND_NS // 2)),
+        (provider("p", limit=2, breaker=Breaker(of=1, open_ns=SECOND_NS // 2)), OVERLOADED),
+    ],
+    ids=["a retry", "a quota", "a circuit"],
+)
+async def test_what_is_due_when_a_policy_is_loaded_goes_by_the_new_one(
+    first: Provider, ended: Ended, autojump_clock: MockClock
+) -> None:
+    async with running(program(providers=[first], retries=[PUNCTUAL])) as engine:
+        with engine.ticket(wish(), "x") as runs, engine.ticket(wish(), "y") as resting:
+            await runs.granted()
+            runs.start(ends(SUCCEEDED, after_s=10))
+            await resting.granted()
+            resting.start(ends(ended))
+            await wait_all_tasks_blocked()
+
+            # The loop was busy: the time has come, and the engine has not been woken for it yet.
+            autojump_clock.jump(1)
+            engine.load(program(providers=[provider("p", limit=1)], retries=[PUNCTUAL]))
+
+            assert engine.snapshot().inflight == 1
+            grant = await resting.again()
+            assert grant is not None
+            assert trio.current_time() >= 10
+        assert_empty(engine)
 
 
 # ---- a property ----
