@@ -1,0 +1,296 @@
+"""What becomes of calls while providers are in trouble, kept a second time: who waits, who rests, who is in flight.
+
+Chance leaves a range: a call rests until some moment between two. It must not go before the earlier one, and once the
+later one has come it must not wait if it fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from hivemind_trio.core import Adapted, Call, CallId, Circuit, Command, Ended, Grant, Refuse, Settle, Snapshot
+from hivemind_trio.model import Reason, Treatment, Verdict
+from hivemind_trio.policy import DEFAULT_RETRY, Program, Retry, WhileOpen
+
+from .trouble import Range, Trouble
+
+
+@attrs.define(eq=False)
+class Entry:
+    """One call that waits or is in flight."""
+
+    call: Call
+    order: int
+    arrived_ns: int
+    treatment: Treatment
+    since_ns: int
+    waited_ns: int = 0
+    attempts: int = 0
+    """That have ended."""
+    rests_ns: Range = (0, 0)
+    """It is due no earlier than the one, and no later than the other."""
+    granted_ns: int = 0
+    probe: bool = False
+
+    @property
+    def provider(self) -> str:
+        assert self.treatment.provider is not None
+        return self.treatment.provider
+
+    @property
+    def deadline_ns(self) -> int | None:
+        patience_ns = self.treatment.deadline_ns
+        return None if patience_ns is None else self.arrived_ns + patience_ns
+
+
+@attrs.define(eq=False)
+class Incident:
+    program: Program
+    now_ns: int = 0
+    draining: bool = False
+    waiting: dict[CallId, Entry] = attrs.field(factory=dict)
+    running: dict[CallId, Entry] = attrs.field(factory=dict)
+    over: set[CallId] = attrs.field(factory=set)
+    """Settled, refused, cancelled, or answered: of these nothing more is ever said."""
+    at: dict[str, Trouble] = attrs.field(factory=dict)
+    """By provider, as long as the scheduler knows of it."""
+    arrivals: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        for name, provider in self.program.providers.items():
+            self.at[name] = Trouble()
+            self.at[name].load(provider)
+
+    # ---- what is allowed ----
+
+    def fits(self, entry: Entry) -> bool:
+        """Whether it could begin now, were it due."""
+        its, trouble = entry.treatment, self.at[entry.provider]
+        here = [other for other in self.running.values() if other.provider == entry.provider]
+        caps = {group.glob: group.concurrency for group in self.program.providers[entry.provider].groups}
+        group_cap, agent_cap = caps.get(its.group), self.program.unknown.concurrency
+        by_agent = sum(other.call.caller == entry.call.caller for other in self.running.values())
+        return (
+            trouble.circuit is not Circuit.OPEN
+            and not (trouble.circuit is Circuit.HALF_OPEN and any(other.probe for other in here))
+            and its.group not in trouble.frozen
+            and len(here) < trouble.limit
+            and (group_cap is None or sum(other.treatment.group == its.group for other in here) < group_cap)
+            and (agent_cap is None or by_agent < agent_cap)
+        )
+
+    def outright(self, treatment: Treatment) -> Reason | None:
+        if self.draining:
+            return Reason.DRAINING
+        if treatment.verdict is Verdict.DENY:
+            return Reason.DENIED
+        return Reason.NO_PROVIDER if treatment.provider is None else None
+
+    def retry_of(self, entry: Entry) -> Retry:
+        provider = self.program.providers.get(entry.provider)
+        return self.program.retries[provider.retry if provider is not None else DEFAULT_RETRY]
+
+    # ---- commands ----
+
+    def heard(self, commands: Iterable[Command]) -> None:
+        """Hold each against the books, in order, and enter it."""
+        for command in commands:
+            match command:
+                case Adapted():
+                    self.told(command)
+                case Grant():
+                    self.granted(command)
+                case Refuse():
+                    self.refused(command)
+                case Settle():
+                    raise AssertionError("only the end of its attempt settles a call")
+
+    def told(self, adapted: Adapted) -> None:
+        trouble = self.at[adapted.provider]
+        if adapted.because is None and trouble.opens_ns is None and adapted.provider not in self.program.providers:
+            trouble.try_again()  # it was gone when it opened, and no snapshot says until when
+        assert adapted.circuit is trouble.circuit
+        assert adapted.because is not None or adapted.limit == trouble.limit, "time changes no limit"
+        trouble.limit = adapted.limit
+
+    def granted(self, grant: Grant) -> None:
+        entry = self.waiting.pop(grant.call_id)
+        assert self.now_ns >= entry.rests_ns[0], "its retry is not due"
+        assert self.fits(entry), "granted without room"
+        for other in self.waiting.values():
+            if other.provider == entry.provider and other.order < entry.order and other.rests_ns[1] <= self.now_ns:
+                assert not self.fits(other), "passed a call that has been here for longer"
+        assert (grant.attempt, grant.treatment) == (entry.attempts + 1, entry.treatment)
+        assert grant.waited_ns == entry.waited_ns + self.now_ns - entry.since_ns
+        assert grant.permit is not None
+        assert (grant.permit.provider, grant.permit.agent) == (entry.provider, entry.call.caller)
+        trouble = self.at[entry.provider]
+        if grant.attempt == 1:
+            trouble.earn(self.now_ns, self.retry_of(entry).ratio)
+        entry.granted_ns, entry.waited_ns = self.now_ns, grant.waited_ns
+        entry.probe = trouble.circuit is Circuit.HALF_OPEN
+        self.running[grant.call_id] = entry
+
+    def refused(self, refuse: Refuse) -> None:
+        entry = self.waiting.pop(refuse.call_id)
+        self.over.add(refuse.call_id)
+        assert refuse.waited_ns == entry.waited_ns + self.now_ns - entry.since_ns
+        if refuse.reason is Reason.DEADLINE:
+            assert entry.deadline_ns is not None
+            assert entry.deadline_ns <= self.now_ns
+        elif refuse.reason is Reason.BREAKER_OPEN:
+            assert self.program.providers[entry.provider].while_open is WhileOpen.REFUSE
+            assert self.at[entry.provider].circuit is not Circuit.CLOSED
+            assert not self.fits(entry)
+        else:
+            assert refuse.reason is self.outright(entry.treatment)
+
+    # ---- events ----
+
+    def advance(self, now_ns: int) -> None:
+        self.now_ns = now_ns
+        for trouble in self.at.values():
+            trouble.advance(now_ns)
+
+    def arrived(self, call: Call, commands: list[Command]) -> None:
+        entry = Entry(call, self.arrivals, self.now_ns, self.program.decide(call.request), self.now_ns)
+        self.arrivals += 1
+        self.waiting[call.id] = entry
+        self.heard(commands)
+        assert self.outright(entry.treatment) is None or call.id in self.over
+
+    def cancelled(self, call_id: CallId, commands: list[Command]) -> None:
+        if self.waiting.pop(call_id, None) is not None:
+            self.over.add(call_id)
+        self.heard(commands)
+
+    def ended(self, call_id: CallId, ended: Ended, commands: list[Command]) -> None:
+        """Whatever time has opened comes first; then what the attempt has taught; then its slot is somebody else's."""
+        settled = commands.count(Settle(call_id))
+        taught = False
+        for command in commands:
+            if not taught and not self._comes_before(call_id, command):
+                self._teach(call_id, ended, settled=settled)
+                taught = True
+            if command != Settle(call_id):
+                self.heard([command])
+        if not taught:
+            self._teach(call_id, ended, settled=settled)
+        for trouble in self.at.values():
+            assert trouble.moves_to[0] <= trouble.limit <= trouble.moves_to[1]
+
+    def _comes_before(self, call_id: CallId, command: Command) -> bool:
+        """Whether a command can come of the time alone that has passed."""
+        match command:
+            case Adapted(because=because):
+                return because is None
+            case Refuse(reason=reason):
+                return reason is Reason.DEADLINE
+            case Grant(call_id=granted_id):
+                return granted_id != call_id and self.fits(self.waiting[granted_id])
+            case _:
+                return False
+
+    def _teach(self, call_id: CallId, ended: Ended, *, settled: int) -> None:
+        entry = self.running[call_id]
+        trouble = self.at[entry.provider]
+        trouble.learn(
+            ended,
+            entry.treatment.group,
+            probe=entry.probe,
+            granted_ns=entry.granted_ns,
+            now_ns=self.now_ns,
+            inflight=sum(other.provider == entry.provider for other in self.running.values()),
+        )
+        del self.running[call_id]
+        if ended.committed:
+            assert not settled, "there is nothing left to be given"
+            self.over.add(call_id)
+            return
+        rests_ns, may_settle = self._verdict(entry, ended, trouble)
+        if settled:
+            assert settled == 1
+            assert may_settle, "given up though there was a retry left for it"
+            self.over.add(call_id)
+            return
+        assert rests_ns is not None, "tried again though it must not be"
+        trouble.budget -= 1
+        entry.attempts += 1
+        entry.call = attrs.evolve(entry.call, request=attrs.evolve(entry.call.request, attempt=entry.attempts + 1))
+        entry.treatment = self.program.decide(entry.call.request)
+        entry.since_ns, entry.rests_ns, entry.probe = self.now_ns, rests_ns, False
+        self.waiting[call_id] = entry
+
+    def _verdict(self, entry: Entry, ended: Ended, trouble: Trouble) -> tuple[Range | None, bool]:
+        """Between when its next attempt may be due, if there may be one; and whether it may be given up."""
+        retry, attempt = self.retry_of(entry), entry.attempts + 1
+        listed = ended.status in retry.statuses or ended.failure in retry.failures
+        too_long = (ended.retry_after_ns or 0) > retry.honor_max_ns
+        treatment = self.program.decide(attrs.evolve(entry.call.request, attempt=attempt + 1))
+        hopeless = self.outright(treatment) is not None or self._given_up(treatment.provider)
+        if ended.final or not listed or attempt >= retry.attempts or too_long or hopeless:
+            return None, True
+        rests_ns = trouble.rest(retry, ended, attempt, self.now_ns)
+        if rests_ns is None or treatment.deadline_ns is None:
+            return rests_ns, rests_ns is None
+        earliest_ns, latest_ns = rests_ns
+        deadline_ns = entry.arrived_ns + treatment.deadline_ns
+        if earliest_ns >= deadline_ns:
+            return None, True
+        return (earliest_ns, min(latest_ns, deadline_ns - 1)), latest_ns >= deadline_ns
+
+    def _given_up(self, provider: str | None) -> bool:
+        assert provider is not None
+        refuses = self.program.providers[provider].while_open is WhileOpen.REFUSE
+        return refuses and self.at[provider].circuit is Circuit.OPEN
+
+    def drained(self, commands: list[Command]) -> None:
+        self.draining = True
+        self.heard(commands)
+        assert not self.waiting
+
+    def loaded(self, program: Program, commands: list[Command]) -> None:
+        self.program = program
+        held = {entry.provider for entry in self.running.values()}
+        known = self.at
+        self.at = {name: known.get(name) or Trouble() for name in program.providers}
+        self.at |= {name: trouble for name, trouble in known.items() if name not in self.at and name in held}
+        for name, trouble in self.at.items():
+            trouble.load(program.providers.get(name))
+        for entry in self.waiting.values():
+            entry.treatment = program.decide(entry.call.request)
+        self.heard(commands)
+
+    # ---- after every event ----
+
+    def check(self, snapshot: Snapshot, wakeup_ns: int | None) -> None:
+        """Nobody who is due and fits waits, and whoever could go later will be looked at by then."""
+        assert not self.over & {*self.waiting, *self.running}
+        for name, pool in snapshot.pools.items():
+            trouble = self.at[name]
+            if trouble.circuit is Circuit.OPEN and trouble.opens_ns is None:
+                assert pool.opens_ns is not None
+                trouble.opened(pool.opens_ns)
+            assert (pool.circuit, pool.limit, pool.opens_ns) == (trouble.circuit, trouble.limit, trouble.opens_ns)
+            here = [entry.treatment for entry in self.running.values() if entry.provider == name]
+            assert pool.inflight == len(here)
+            assert sum(pool.groups_inflight.values()) == sum(pool.lanes_inflight.values()) == len(here)
+        assert (snapshot.inflight, snapshot.waiting) == (len(self.running), len(self.waiting))
+        assert snapshot.agents == len({each.call.caller for each in (*self.running.values(), *self.waiting.values())})
+
+        assert wakeup_ns is None or wakeup_ns > self.now_ns, "an alarm for what is over"
+        assert not self.waiting or self.running or wakeup_ns is not None, "nobody will ever come back to who waits"
+        for entry in self.waiting.values():
+            assert self.outright(entry.treatment) is None
+            assert entry.deadline_ns is None or (wakeup_ns is not None and wakeup_ns <= entry.deadline_ns)
+            assert not self._given_up(entry.provider), "waits for a provider that the policy gives up"
+            if self.fits(entry):
+                latest_ns = entry.rests_ns[1]
+                assert latest_ns > self.now_ns, "due, fits everywhere and waits"
+                assert wakeup_ns is not None
+                assert wakeup_ns <= latest_ns
+        for trouble in self.at.values():
+            for until_ns in (*trouble.frozen.values(), trouble.opens_ns):
+                assert until_ns is None or (wakeup_ns is not None and wakeup_ns <= until_ns)
