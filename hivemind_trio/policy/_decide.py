@@ -19,7 +19,7 @@ from hivemind_trio.model import Api, Decider, Request, Treatment, Verdict
 
 from ._expr import AllOf, Always, AnyOf, Condition, Flag, Like, Member, Negation, Relation
 from ._globs import any_matcher, most_specific
-from ._program import DEFAULT_LANE, NO_TEAM, UNKNOWN_AGENT, Agent, Lane, Provider
+from ._program import DEFAULT_LANE, NO_TEAM, UNKNOWN_AGENT, Agent, Provider
 
 BUILT_IN: Final = Decider("built-in", "", "")
 
@@ -71,6 +71,15 @@ class Identity:
     """Of `agent ... when`; None: nothing but its token or a claim makes a caller this agent."""
     lane: tuple[str, Decider] | None
     priority: tuple[int, Decider] | None
+
+
+@final
+@attrs.frozen(kw_only=True)
+class LaneDefaults:
+    """What a lane says of its calls where nothing else does; None: it says nothing."""
+
+    priority: tuple[int, Decider] | None
+    deadline_ns: tuple[int, Decider] | None
 
 
 @final
@@ -133,7 +142,7 @@ def compile_decide(
     rules: Sequence[Rule],
     identities: Sequence[Identity],
     teams: frozenset[str],
-    lanes: Mapping[str, Lane],
+    lanes: Mapping[str, LaneDefaults],
     providers: Mapping[str, Provider],
     unknown: Identity,
 ) -> Callable[[Request], Treatment]:
@@ -186,7 +195,7 @@ class _Finish:
     _router: Router
     _identities: Mapping[str, Identity]
     _unknown: Identity
-    _lanes: Mapping[str, Lane]
+    _lanes: Mapping[str, LaneDefaults]
     _deciders: Sequence[Decider]
     _agents: Sequence[Agent]
     _shared: dict[tuple[object, ...], Mapping[str, Decider]] = attrs.field(init=False, factory=dict)
@@ -212,14 +221,14 @@ class _Finish:
         by_verdict: int,
     ) -> Treatment:
         identity = self._identities.get(agent, self._unknown)
-        rule_lane, rule_priority = lane is not None, priority is not None
         if lane is None:
             lane = identity.lane[0] if identity.lane is not None else DEFAULT_LANE
         in_lane = self._lanes[lane]
         if priority is None:
-            priority = identity.priority[0] if identity.priority is not None else in_lane.priority
-        if deadline is None:
-            deadline = in_lane.deadline_ns
+            default = identity.priority or in_lane.priority
+            priority = default[0] if default is not None else 0
+        if deadline is None and in_lane.deadline_ns is not None:
+            deadline = in_lane.deadline_ns[0]
         if provider is None:
             provider = routed
         outcome, words = verdict if verdict is not None else (Verdict.ALLOW, "")
@@ -229,11 +238,9 @@ class _Finish:
         if decided is None:
             decided = self._shared[key] = {
                 "agent": self._who(agent, how),
-                "lane": self._by(by_lane) if rule_lane else _of(identity.lane),
-                "priority": self._by(by_priority) if rule_priority else self._priority(identity, in_lane),
-                "deadline": self._by(by_deadline)
-                if by_deadline
-                else self._lane(in_lane, in_lane.deadline_ns is not None),
+                "lane": self._by(by_lane) if by_lane else _of(identity.lane),
+                "priority": self._by(by_priority) if by_priority else _of(identity.priority or in_lane.priority),
+                "deadline": self._by(by_deadline) if by_deadline else _of(in_lane.deadline_ns),
                 "provider": self._by(by_provider),
                 "retry": self._by(by_retry),
                 "verdict": self._by(by_verdict),
@@ -254,14 +261,6 @@ class _Finish:
 
     def _by(self, number: int) -> Decider:
         return self._deciders[number]
-
-    def _lane(self, lane: Lane, says: bool) -> Decider:
-        return Decider("lane", lane.name, lane.at) if says and lane.at else BUILT_IN
-
-    def _priority(self, identity: Identity, lane: Lane) -> Decider:
-        if identity.priority is not None:
-            return identity.priority[1]
-        return self._lane(lane, lane.priority != 0)
 
     def _who(self, agent: str, how: int) -> Decider:
         if how == 0:

@@ -9,7 +9,7 @@ import attrs
 
 from hivemind_trio.model import Api, Decider, SecretRef, Verdict
 
-from ._decide import Identity, Rule, compile_decide
+from ._decide import Identity, LaneDefaults, Rule, compile_decide
 from ._declare import Declarations, Declared, Given
 from ._expr import Condition
 from ._prices import BUILT_IN_PRICES
@@ -81,6 +81,7 @@ def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pen
     providers = {name: _provider(declarations, one) for name, one in declarations.of("provider").items()}
     lanes = {name: _lane(declarations, one) for name, one in declarations.of("lane").items()}
     lanes.setdefault(DEFAULT_LANE, _default_lane(declarations))
+    speaking = {name: _lane_defaults(declarations, name) for name in lanes}
     teams = {
         name: Team(name=name, weight=_one(declarations, one, "weight", 1), lane=None, at=one.at)
         for name, one in declarations.of("team").items()
@@ -110,7 +111,7 @@ def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pen
             rules=rules,
             identities=identities,
             teams=frozenset(teams),
-            lanes=lanes,
+            lanes=speaking,
             providers=providers,
             unknown=unknown,
         ),
@@ -282,6 +283,18 @@ def _default_lane(declarations: Declarations) -> Lane:
     )
 
 
+def _lane_defaults(declarations: Declarations, name: str) -> LaneDefaults:
+    declared, defaults = declarations.of("lane").get(name), declarations.defaults.get("lane")
+    if declared is None and defaults is not None:
+        declared = attrs.evolve(defaults, name=name, settings={})
+    if declared is None:
+        return LaneDefaults(priority=None, deadline_ns=None)
+    return LaneDefaults(
+        priority=_decided(declarations, declared, "priority"),
+        deadline_ns=_decided(declarations, declared, "deadline"),
+    )
+
+
 def _identity(declarations: Declarations, declared: Declared, conditions: Conditions) -> Identity:
     agent = Agent(
         name=declared.name,
@@ -305,7 +318,7 @@ def _decided(declarations: Declarations, declared: Declared, setting: str) -> tu
         return None
     if origin.startswith("defaults"):
         return given[0].value, Decider("defaults", declared.kind, declarations.defaults[declared.kind].at)
-    return given[0].value, Decider("agent", declared.name, declared.at)
+    return given[0].value, Decider(declared.kind, declared.name, declared.at)
 
 
 def _unknown(declarations: Declarations) -> Identity:
@@ -314,7 +327,8 @@ def _unknown(declarations: Declarations) -> Identity:
     if defaults is None:
         nobody = Agent(name=UNKNOWN_AGENT, team=NO_TEAM, tokens=(), concurrency=None, queue=None, at="")
         return Identity(agent=nobody, condition=None, lane=None, priority=None)
-    declared = attrs.evolve(defaults, name=UNKNOWN_AGENT)
+    # It says nothing itself, so that the defaults are who decided.
+    declared = attrs.evolve(defaults, name=UNKNOWN_AGENT, settings={})
     identity = _identity(declarations, declared, Conditions(agents={}, rules={}))
     return attrs.evolve(identity, agent=attrs.evolve(identity.agent, tokens=(), team=NO_TEAM))
 
