@@ -9,10 +9,11 @@ from urllib.parse import urlsplit
 from hivemind_trio.model import SecretRef
 
 from ._ast import Item, Span
-from ._declare import Declarations, Declared, names_in
+from ._declare import Declarations, Declared
 from ._diagnostic import Label, Severity
 from ._expr import Condition, reads
 from ._globs import overlap, specificity
+from ._lets import names_in
 from ._lower import provider_api, provider_base, provider_limit, share
 from ._prices import BUILT_IN_PRICES
 from ._report import Report

@@ -84,7 +84,8 @@ _PAGES: Final = (
         "HM007",
         "a file that cannot be read",
         "It is not there, not UTF-8, begins with a byte order mark, holds NUL, is larger than 4 MiB, or nests "
-        "deeper than 64. `check` ends with status 2.",
+        "deeper than 64, its includes and `let`s counted; a `let` stands for 10 000 words at most. Where there is no "
+        "text at all, `check` ends with status 2.",
     ),
     Page(
         "HM008",

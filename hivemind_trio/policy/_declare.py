@@ -27,6 +27,7 @@ from ._ast import (
 from ._closure import Closure
 from ._diagnostic import Label
 from ._expr import NUMBERS
+from ._lets import circles, too_large
 from ._report import Report
 from ._schema import DECLARATIONS, DEFAULTED, TEST_STATEMENTS, Declaration, Naming, Setting, Slot, Type
 from ._suggest import one_of
@@ -270,32 +271,21 @@ class _Declarer:
             self.report.unknown("HM101", "no declaration", head.text, head.span, list(DECLARATIONS))
 
     def _check_lets(self) -> None:
-        reported: set[str] = set()
-        for name in list(self.all.lets):
-            circle = self._circle(name)
-            if circle and not reported & set(circle):
-                reported.update(circle)
-                shown = " -> ".join(circle)
-                self.report.add("HM110", f"`{name}` is defined through itself", self.all.let_spans[name], note=shown)
-        for name in [name for name in self.all.lets if self._circle(name)]:
+        spans = self.all.let_spans
+        for circle in circles(self.all.lets):
+            if all(name in self.all.lets for name in circle):  # of two that meet, one is the cause
+                note = " -> ".join(circle)
+                self.report.add("HM110", f"`{circle[0]}` is defined through itself", spans[circle[0]], note=note)
+            for name in circle:
+                self.all.lets.pop(name, None)
+        large = too_large(self.all.lets)
+        for name, what in large.items():
+            if what:
+                self.report.add("HM007", f"`{name}`, with what it names, is {what}", spans[name])
+        if large:  # which others are used is then not known
+            self.all.reader.used.update(("let", name) for name in self.all.lets)
+        for name in large:
             del self.all.lets[name]
-
-    def _circle(self, start: str) -> list[str]:
-        """The way from a `let` back to itself; empty: there is none."""
-        path: list[str] = []
-
-        def walk(name: str) -> bool:
-            if name == start and path:
-                return True
-            if name in path or name not in self.all.lets:
-                return False
-            path.append(name)
-            if any(walk(used) for used in names_in(self.all.lets[name])):
-                return True
-            path.pop()
-            return False
-
-        return [*path, start] if walk(start) else []
 
     # ---- second pass: what they say ----
 
@@ -485,18 +475,6 @@ def _plain(lets: Mapping[str, Expr]) -> dict[str, Value]:
     """Those that stand for a value; the others stand for conditions."""
     kinds = (Name, String, Quantity, Rate, ListValue, RangeValue)
     return {name: value for name, value in lets.items() if isinstance(value, kinds)}
-
-
-def names_in(expr: Any) -> Iterator[str]:
-    """Every name in an expression."""
-    if isinstance(expr, Name):
-        yield expr.text
-    elif attrs.has(type(expr)) and not isinstance(expr, Span):
-        for field in attrs.fields(type(expr)):
-            yield from names_in(getattr(expr, field.name))
-    elif isinstance(expr, tuple):
-        for item in expr:
-            yield from names_in(item)
 
 
 def _an(kind: str) -> str:
