@@ -314,6 +314,7 @@ def test_so_it_is_in_a_block_and_the_block_is_read_to_its_end(broken: str, code:
     wanted = ["p", "before", "after", "last"]
     assert [head for head in heads(text) if head in wanted] == wanted
     assert survived(text).endswith("after} last")
+    assert "?" not in survived(text)  # what stands in for a head that could not be read
 
 
 @pytest.mark.parametrize(("broken", "code"), BROKEN.values(), ids=BROKEN)
