@@ -140,6 +140,13 @@ def test_the_most_specific_of_those_that_match_is_chosen_and_of_equals_the_first
         assert chosen == next(glob for glob in matching if specificity(glob) == best)
 
 
+@pytest.mark.parametrize("globs", [["a*", "*a"], ["*a", "a*"], ["?a*", "*?a"], ["*a", "b", "a*", "*"], ["a", "a"]])
+def test_of_two_that_are_equally_specific_the_first_is_chosen(globs: list[str]) -> None:
+    text = "xa" if "?a*" in globs else "a"
+
+    assert most_specific(globs, text) is globs[0]
+
+
 @pytest.mark.parametrize(
     ("better", "worse"),
     [("gpt-5", "gpt-*-mini-2026"), ("gpt-5-*", "gpt-*"), ("gpt-?", "gpt*"), ("a*b", "*a"), ("a", "?"), ("a", "*")],
