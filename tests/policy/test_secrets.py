@@ -57,6 +57,7 @@ PLACES = {
     "an option": "provider anthropic {{ timeout {} 4s }}\n",
     "a choice": "provider anthropic {{ open {} }}\n",
     "a `let`": 'let k = "{}"\nprovider anthropic {{ key k }}\n',
+    "a `let` through itself": "let {} = {}\nprovider anthropic {{ }}\n",
     "a `let` in a list": 'let k = ["{}"]\nprovider anthropic {{ key k; serves k }}\n',
     "a condition": 'rule r when header.authorization == "Bearer {}" {{ priority 2 }}\nprovider anthropic {{ }}\n',
     "a condition's list": 'rule r when model in ["x", "{}"] {{ priority 2 }}\nprovider anthropic {{ }}\n',
