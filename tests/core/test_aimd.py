@@ -353,13 +353,16 @@ def test_a_limit_that_is_fixed_from_now_on_is_what_the_policy_says() -> None:
 
 # ---- always ----
 
+HEARD = [outcome for outcome in Outcome if outcome is not Outcome.UNREACHABLE]
+"""Five in a row of that one, and nobody is let through."""
+
 
 @given(
     low=st.integers(1, 4),
     above=st.tuples(st.integers(0, 4), st.integers(0, 8)),
     decrease=st.sampled_from([0.1, 0.5, 0.9, 1.0]),
     increase=st.integers(1, 3),
-    history=st.lists(st.tuples(st.sampled_from(Outcome), st.sampled_from([0, 1, COOLDOWN_NS])), max_size=60),
+    history=st.lists(st.tuples(st.sampled_from(HEARD), st.sampled_from([0, 1, COOLDOWN_NS])), max_size=60),
 )
 def test_it_stays_within_its_bounds_and_moves_as_it_was_told(
     low: int,
