@@ -72,6 +72,26 @@ async def test_who_asks_for_it_is_asked_again_as_the_class_says(autojump_clock: 
     assert (agent.status, script.times) == (200, [0, 1])
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [Reply(steps=(b"half", RESET)), Reply(status=529, steps=(b"x" * 100_000,))],
+    ids=["it broke off", "a long error"],
+)
+async def test_while_an_agent_reads_what_has_begun_no_slot_is_kept_for_it(
+    reply: Reply, autojump_clock: MockClock
+) -> None:
+    upstream, script = playing(reply)
+    async with house(policy(limit=1), upstream) as opened:
+        agent = await opened.begin(takes_bytes=0)
+        for _ in range(5):
+            await trio.sleep(1)
+            snapshot = opened.engine.snapshot()
+            assert (snapshot.inflight, snapshot.waiting) == (0, 0)
+        agent.reading.set()
+
+    assert (script.times, agent.served) == ([0], True)
+
+
 async def test_a_longer_wait_is_the_agent_s_to_decide_on(autojump_clock: MockClock) -> None:
     failure = failing(529, (b"retry-after", b"61"))
     upstream, _ = playing(failure)

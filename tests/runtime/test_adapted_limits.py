@@ -131,8 +131,9 @@ async def test_what_was_learned_comes_through_a_reload(policy: Program, limit: i
     ],
     ids=["a retry", "a quota", "a circuit"],
 )
+@pytest.mark.parametrize("limit", [1, 2], ids="now {} slots".format)
 async def test_what_is_due_when_a_policy_is_loaded_goes_by_the_new_one(
-    first: Provider, ended: Ended, autojump_clock: MockClock
+    first: Provider, ended: Ended, limit: int, autojump_clock: MockClock
 ) -> None:
     async with running(program(providers=[first], retries=[PUNCTUAL])) as engine:
         with engine.ticket(wish(), "x") as runs, engine.ticket(wish(), "y") as resting:
@@ -144,12 +145,13 @@ async def test_what_is_due_when_a_policy_is_loaded_goes_by_the_new_one(
 
             # The loop was busy: the time has come, and the engine has not been woken for it yet.
             autojump_clock.jump(1)
-            engine.load(program(providers=[provider("p", limit=1)], retries=[PUNCTUAL]))
+            engine.load(program(providers=[provider("p", limit=limit)], retries=[PUNCTUAL]))
 
-            assert engine.snapshot().inflight == 1
+            assert engine.snapshot().inflight == limit
             grant = await resting.again()
             assert grant is not None
-            assert trio.current_time() >= 10
+            assert trio.current_time() == (10 if limit == 1 else 1)
+        await engine.idle()
         assert_empty(engine)
 
 
