@@ -22,6 +22,7 @@ class Report:
 
     sources: tuple[Source, ...]
     found: list[Diagnostic] = attrs.field(factory=list)
+    _seen: set[Diagnostic] = attrs.field(init=False, factory=set)
 
     def add(
         self,
@@ -35,19 +36,20 @@ class Report:
         labels: tuple[Label, ...] = (),
         replacement: str | None = None,
     ) -> None:
-        """Report an error, or what `severity` says."""
-        self.found.append(
-            Diagnostic(
-                code=code,
-                severity=severity,
-                message=message,
-                span=span,
-                note=note,
-                help=help,
-                labels=labels,
-                replacement=replacement,
-            )
+        """Report an error, or what `severity` says; once, however often a `let` is read that it stands in."""
+        diagnostic = Diagnostic(
+            code=code,
+            severity=severity,
+            message=message,
+            span=span,
+            note=note,
+            help=help,
+            labels=labels,
+            replacement=replacement,
         )
+        if diagnostic not in self._seen:
+            self._seen.add(diagnostic)
+            self.found.append(diagnostic)
 
     def warn(self, code: str, message: str, span: Span, *, note: str = "", help: str = "") -> None:  # noqa: A002 - see above
         """Report a warning."""
