@@ -213,6 +213,14 @@ def test_of_a_key_its_beginning_is_left_so_that_its_owner_knows_it(key: str) -> 
     assert masked(f"a {key} b") == f"a {key[:6]}{'*' * (len(key) - 6)} b"
 
 
+@pytest.mark.parametrize("kind", KEYS)
+def test_what_is_glued_to_a_key_is_hidden_with_it_be_it_another_key(kind: str) -> None:
+    hidden = masked(f"a {KEYS[kind]}{KEY} b {KEYS[kind]}-{KEY}")
+
+    assert KEY[6:12] not in hidden
+    assert not list(find_keys(hidden))
+
+
 @pytest.mark.parametrize(
     ("url", "hidden"),
     [
