@@ -202,7 +202,7 @@ def test_a_star_crosses_no_folder() -> None:
 
 def test_on_a_disk_it_is_the_same(tmp_path: Path) -> None:
     for name, text in {
-        "p[1]/team.hmp": 'include "*/*.hmp"\ninclude "../y.hmp"\ninclude "c/a.hmp"\n',
+        "p[1]/team.hmp": 'include "*/*.hmp"\ninclude "../y.hmp"\ninclude "c/a.hmp"\ninclude "c/../../y.hmp"\n',
         "p[1]/c/b.hmp": "b\n",
         "p[1]/c/a.hmp": "a\n",
         "p1/c/a.hmp": "wrong\n",
@@ -215,6 +215,16 @@ def test_on_a_disk_it_is_the_same(tmp_path: Path) -> None:
 
     assert heads(found) == ["a", "b", "y"]
     assert not found.diagnostics
+
+
+def test_on_a_disk_a_circle_is_one_under_any_spelling(tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "team.hmp").write_text('include "./c/../team.hmp"\na\n')
+
+    found = read_closure(f"{tmp_path}/c/../team.hmp", DiskFiles())
+
+    assert codes(found) == ["HM009"]
+    assert heads(found) == ["a"]
 
 
 # ---- circles, and chains without an end ----
