@@ -1,0 +1,153 @@
+"""The policies that ship: they compile, the schema says what is not in force in them, and they do what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from hivemind_trio.policy import Checked, MemoryFiles, check, parse_request
+from hivemind_trio.policy._ast import Item, Name, Statement
+from hivemind_trio.policy._parse import parse
+from hivemind_trio.policy._schema import DECLARATIONS, DEFAULTED, Setting
+
+FOLDER = Path(__file__).parents[2] / "policies"
+FILES = {path.relative_to(FOLDER).as_posix(): path.read_text(encoding="utf-8") for path in FOLDER.rglob("*.hmp")}
+
+PENDING_MOST = {
+    "demo.hmp": set(),
+    "fleet.hmp": {"admin", "budget", "fallback", "headers", "nodes", "store", "test", "weight"},
+    "ollama-gpu.hmp": {"affinity", "resident", "test"},
+    "solo.hmp": {"budget"},
+    "team.hmp": {"budget", "test", "weight"},
+    "common/models.hmp": set(),
+}
+"""File -> what it says and is not in force, as of November 2026. It only shrinks: take out what has come into force."""
+
+
+def checked(name: str) -> Checked:
+    return check(name, MemoryFiles(FILES))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_shipped_policy_compiles_and_nothing_in_it_is_wrong_but_what_is_not_in_force(name: str) -> None:
+    policy = checked(name)
+
+    assert policy.program is not None
+    assert {found.code for found in policy.diagnostics} <= {"HM190"}
+
+
+def test_every_shipped_policy_is_looked_at() -> None:
+    assert set(FILES) == set(PENDING_MOST)
+
+
+# ---- not yet in force ----
+
+
+def pending_by_schema(statements: tuple[Statement, ...]) -> Iterator[tuple[str, int]]:
+    """What stands in a file and is marked pending in the schema, with its place; a reading of its own."""
+    for item in statements:
+        if not isinstance(item, Item):
+            continue
+        kind, declaration = item.head.text, DECLARATIONS[item.head.text]
+        first = item.args[0].text if item.args and isinstance(item.args[0], Name) else ""
+        if declaration.pending and (kind, first) != ("store", "memory"):
+            yield kind, item.head.span.start
+        else:
+            yield from pending_within(item, DEFAULTED[first] if kind == "defaults" else declaration.settings)
+
+
+def pending_within(item: Item, settings: Mapping[str, Setting]) -> Iterator[tuple[str, int]]:
+    for inner in item.block.statements if item.block is not None else ():
+        if isinstance(inner, Item):
+            setting = settings[inner.head.text]
+            if setting.pending:
+                yield inner.head.text, inner.head.span.start
+            else:
+                yield from pending_within(inner, setting.block or {})
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_a_shipped_policy_says_and_the_schema_calls_pending_is_reported_and_nothing_else(name: str) -> None:
+    policy = checked(name)
+    assert policy.program is not None
+
+    reported = [
+        (policy.sources[found.span.source].text[found.span.start : found.span.end], found.span.start)
+        for found in policy.diagnostics
+        if found.code == "HM190"
+    ]
+
+    # What it includes has the same test under its own name, and nothing pending.
+    assert sorted(reported) == sorted(pending_by_schema(parse(FILES[name], 0)[0].statements))
+    assert sorted(word for word, _ in reported) == sorted(one.setting for one in policy.program.pending)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_has_come_into_force_stays_so(name: str) -> None:
+    program = checked(name).program
+    assert program is not None
+
+    assert {one.setting for one in program.pending} <= PENDING_MOST[name]
+
+
+# ---- what they say ----
+
+TREATED = {
+    "CI is batch work": (
+        "team.hmp", "agent=ci model=claude-haiku-4-5 tokens.in=12k hour=14",
+        {"verdict": "allow", "lane": "batch", "priority": 2, "team": "product", "provider": "anthropic"},
+    ),
+    "CI may not use Opus": ("team.hmp", "agent=ci model=claude-opus-4-1 hour=14", {"verdict": "deny"}),
+    "night work goes before CI's own priority": ("team.hmp", "agent=ci hour=22", {"lane": "batch", "priority": 6}),
+    "an urgent call of the team": (
+        "team.hmp", "agent=reviewer header.x-priority=urgent tokens.in=200k hour=2",
+        {"lane": "interactive", "priority": 9},
+    ),
+    "which CI cannot make": ("team.hmp", "agent=ci header.x-priority=urgent hour=14", {"lane": "batch", "priority": 2}),
+    "a huge call": ("team.hmp", "agent=notebook model=gpt-5 tokens.in=200k hour=14", {"lane": "batch", "priority": 1}),
+    "a huge call of a cheap model": (
+        "team.hmp", "agent=notebook model=gpt-4.1-mini tokens.in=200k hour=14",
+        {"lane": "interactive", "priority": 5, "provider": "openai", "deadline_ns": 60 * 10**9},
+    ),
+    "data cannot reach Opus": ("fleet.hmp", "agent=labeler model=claude-opus-4-1", {"verdict": "deny"}),
+    "platform can": (
+        "fleet.hmp", "agent=triage model=claude-opus-4-1",
+        {"verdict": "allow", "lane": "interactive", "provider": "anthropic-a", "group": "claude-opus-*"},
+    ),
+    "a second attempt is not sent to the back": (
+        "fleet.hmp", "agent=refactor model=claude-sonnet-4-5 tokens.in=50k attempt=2",
+        {"priority": 8, "lane": "agents"},
+    ),
+    "a stream that is not long goes first": ("fleet.hmp", "stream=true tokens.in=30k", {"priority": 7}),
+    "a long call is not tried again": (
+        "fleet.hmp", "tokens.in=150k tokens.max-out=1 attempt=2", {"priority": 2, "retry": "never"},
+    ),
+    "embeddings by their path": ("ollama-gpu.hmp", "path=/api/embed stream=true", {"lane": "embed"}),
+    "embeddings by their model": ("ollama-gpu.hmp", "model=nomic-embed-text", {"lane": "embed", "provider": "gpu"}),
+    "a chat": ("ollama-gpu.hmp", "model=qwen3 stream=true", {"lane": "chat", "deadline_ns": 45 * 10**9}),
+    "what is neither": ("ollama-gpu.hmp", "model=qwen3", {"lane": "batch", "deadline_ns": None}),
+    "a model that is not there": ("ollama-gpu.hmp", "model=gpt-5", {"provider": None}),
+    "one person's": ("solo.hmp", "model=claude-opus-4-1", {"verdict": "allow", "lane": "default", "priority": 0}),
+    "the demo's": ("demo.hmp", "api=anthropic model=claude-haiku-4-5", {"lane": "fleet", "provider": "simulated"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "words", "expected"), TREATED.values(), ids=TREATED)
+def test_a_shipped_policy_treats_a_call_as_its_words_say(name: str, words: str, expected: dict[str, object]) -> None:
+    policy = checked(name)
+    assert policy.program is not None
+
+    treatment = policy.program.decide(parse_request(policy, words.split()))
+
+    assert {field: getattr(treatment, field) for field in expected} == expected
+
+
+def test_the_smallest_policy_needs_a_key_and_nothing_else() -> None:
+    program = checked("solo.hmp").program
+    assert program is not None
+
+    assert [str(secret) for secret in program.secrets] == ["env(ANTHROPIC_API_KEY)"]
+    assert program.providers["anthropic"].base == "https://api.anthropic.com"
+    assert (program.server.host, program.server.port) == ("127.0.0.1", 8787)
