@@ -152,6 +152,16 @@ def test_five_connections_in_a_row_that_fail_open_it_however_few_attempts_there_
     assert circuit(driver) is Circuit.OPEN
 
 
+def test_what_is_pushed_out_by_newer_samples_counts_no_longer() -> None:
+    driver = Driver(guarded(Breaker(trip=0.5, of=4_096)))
+    fail(driver, 4_095)
+    fail(driver, 4_096, SUCCEEDED)
+
+    fail(driver)
+
+    assert circuit(driver) is Circuit.CLOSED
+
+
 def test_a_window_of_nothing_remembers_nothing() -> None:
     driver = Driver(guarded(Breaker(of=1, over_ns=0)))
 
