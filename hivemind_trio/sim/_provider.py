@@ -104,8 +104,10 @@ class Provider:
     _buckets: dict[Dimension, Bucket] = attrs.field(init=False)
     _generating: dict[int, _Generating] = attrs.field(init=False, factory=dict)
     """Attempt number -> what it has taken so far; the ones in flight."""
-    _times: Counter[str] = attrs.field(init=False, factory=Counter)
+    _tried: Counter[str] = attrs.field(init=False, factory=Counter)
     """Key -> how often it was asked for and got as far as what fails at random."""
+    _answered: Counter[str] = attrs.field(init=False, factory=Counter)
+    """Key -> how often it was accepted."""
 
     def __attrs_post_init__(self) -> None:
         self._buckets = {dimension: Bucket(quota) for dimension, quota in self.traits.quotas.items()}
@@ -119,7 +121,7 @@ class Provider:
         """Take a request, or refuse or drop it.
 
         Args:
-            now_ns: Since the provider began; never less than before.
+            now_ns: Since the provider was first asked; never less than before.
         """
         self.attempts += 1
         self.inflight_max = max(self.inflight_max, self.inflight + 1)
@@ -169,9 +171,8 @@ class Provider:
             return Refused(trouble=Trouble.OUTAGE, status=503, kind="api_error", message="Service Unavailable")
         if self.traits.concurrency is not None and self.inflight >= self.traits.concurrency:
             return Refused(trouble=Trouble.OVERLOAD, status=529, kind="overloaded_error", message="Overloaded")
-        self._times[ask.key] += 1
-        time = self._times[ask.key]
-        failing = fault(self.traits, self.seed, ask, time)
+        self._tried[ask.key] += 1
+        failing = fault(self.traits, self.seed, ask, self._tried[ask.key])
         if failing is Fault.RESET:
             return Dropped()
         if failing is Fault.BAD_GATEWAY:
@@ -179,9 +180,10 @@ class Provider:
         refused = self._over(ask, now_ns)
         if refused is not None:
             return refused
+        self._answered[ask.key] += 1
         served = service(self.traits, self.seed, ask)
-        breaks_after = break_after(self.seed, ask, time, len(served.events)) if failing is Fault.BREAK else None
-        return Accepted(number=self.attempts, service=served, breaks_after=breaks_after)
+        breaks = break_after(self.traits, self.seed, ask, self._answered[ask.key], len(served.events))
+        return Accepted(number=self.attempts, service=served, breaks_after=breaks)
 
     def _over(self, ask: Ask, now_ns: int) -> Refused | None:
         """Take from all buckets, or say which of them has too little; then none is charged."""

@@ -48,11 +48,10 @@ class Service:
 
 @final
 class Fault(Enum):
-    """What goes wrong at random."""
+    """What goes wrong at random before there is an answer."""
 
     BAD_GATEWAY = "502"
     RESET = "reset"
-    BREAK = "break"
 
 
 def service(traits: Traits, seed: int, ask: Ask) -> Service:
@@ -73,29 +72,24 @@ def service(traits: Traits, seed: int, ask: Ask) -> Service:
 
 
 def fault(traits: Traits, seed: int, ask: Ask, time: int) -> Fault | None:
-    """Draw what goes wrong.
+    """Draw what goes wrong before there is an answer.
 
     Args:
-        time: The how-manieth try of this key it is that gets so far, from 1: a retry has a chance of its own.
+        time: The how-manieth request with this key it is that gets so far, from 1: a retry has a chance of its own.
     """
-    drawn = _chance(seed, ask, time).random()
-    for kind, share in (
-        (Fault.BAD_GATEWAY, traits.bad_gateways),
-        (Fault.RESET, traits.resets),
-        (Fault.BREAK, traits.breaks if ask.stream else 0.0),
-    ):
-        if drawn < share:
-            return kind
-        drawn -= share
-    return None
+    drawn = Random(f"{seed}/fault {time}/{ask.key}").random()  # noqa: S311 - as above
+    if drawn < traits.bad_gateways:
+        return Fault.BAD_GATEWAY
+    return Fault.RESET if drawn < traits.bad_gateways + traits.resets else None
 
 
-def break_after(seed: int, ask: Ask, time: int, events: int) -> int:
-    """Draw how many of `events` streamed events get out before the connection breaks; the last never does."""
-    chance = _chance(seed, ask, time)
-    chance.random()
+def break_after(traits: Traits, seed: int, ask: Ask, time: int, events: int) -> int | None:
+    """Draw how many of `events` streamed events get out before the connection breaks; None: all of them.
+
+    Args:
+        time: The how-manieth answer to this key it is, from 1.
+    """
+    chance = Random(f"{seed}/break {time}/{ask.key}")  # noqa: S311 - as above
+    if not ask.stream or chance.random() >= traits.breaks:
+        return None
     return chance.randrange(events)
-
-
-def _chance(seed: int, ask: Ask, time: int) -> Random:
-    return Random(f"{seed}/{time}/{ask.key}")  # noqa: S311 - as above

@@ -16,7 +16,7 @@ MS: Final = 1_000_000
 class Traits:
     """What kind of provider it is. The defaults are replay-11's of the HiveMind paper: 120 ± 60 ms, 150 ± 50 tokens.
 
-    All times are since the provider began. Without the last two groups it never fails.
+    All times are since the provider was first asked. Without the last two groups it never fails.
     """
 
     latency_mean_ns: int = 120 * MS
@@ -53,7 +53,7 @@ class Traits:
     def __attrs_post_init__(self) -> None:
         shares = (self.bad_gateways, self.resets, self.breaks)
         assert min(shares) >= 0, shares
-        assert sum(shares) <= 1, f"shares of one whole: {shares}"
+        assert max(self.bad_gateways + self.resets, self.breaks) <= 1, f"shares of one whole: {shares}"
 
     @property
     def quotas(self) -> dict[Dimension, Quota]:

@@ -28,11 +28,12 @@ PATHS = ["/v1/messages", "/v1/chat/completions", "/v1/responses"]
 
 @asynccontextmanager
 async def provider(traits: Traits) -> AsyncIterator[SimulatedProvider]:
-    async with trio.open_nursery() as nursery:
-        one = SimulatedProvider(traits, seed=7)
-        await nursery.start(one.run)
-        yield one
-        nursery.cancel_scope.cancel()
+    with trio.fail_after(30):  # what hangs fails
+        async with trio.open_nursery() as nursery:
+            one = SimulatedProvider(traits, seed=7)
+            await nursery.start(one.run)
+            yield one
+            nursery.cancel_scope.cancel()
 
 
 async def post(url: str, path: str = "/v1/messages", *, text: str = "hi", stream: bool = False) -> httpx2.Response:
@@ -269,8 +270,10 @@ async def test_an_outage_is_over_when_it_said() -> None:
 async def test_tokens_of_an_answer_that_nobody_waited_for_are_lost_and_its_slot_is_not() -> None:
     slow = attrs.evolve(STEADY, latency_mean_ns=20 * SECOND)
     async with provider(slow) as one:
-        with trio.move_on_after(0.1):
-            await post(one.url)
+        async with trio.open_nursery() as callers:
+            callers.start_soon(post, one.url)
+            await one.until(lambda: one.world.inflight == 1)
+            callers.cancel_scope.cancel()
         await one.until(lambda: one.hangups == 1)
 
     assert (one.world.inflight, one.world.tokens_lost) == (0, one.world.tokens_in)

@@ -40,7 +40,7 @@ def test_faults_come_in_their_shares_and_streams_alone_can_break() -> None:
 
     assert share(streamed, "Refused") == pytest.approx(0.1, abs=0.02)
     assert share(streamed, "Dropped") == pytest.approx(0.2, abs=0.025)
-    assert share(streamed, "break") == pytest.approx(0.3, abs=0.03)
+    assert share(streamed, "break") == pytest.approx(0.3 * 0.7, abs=0.03)  # of those that are answered
     # What was to break and is no stream is whole; nothing else has changed.
     assert share(plain, "break") == 0
     assert [type(answer) for answer in plain] == [type(answer) for answer in streamed]
@@ -67,6 +67,21 @@ def test_a_retry_has_a_chance_of_its_own() -> None:
     kinds = {type(provider.arrive(ask("the same", stream=True), 0)) for _ in range(100)}
 
     assert kinds == {Accepted, Refused, Dropped}
+
+
+def test_what_is_to_break_is_not_lost_on_a_request_that_a_quota_refuses() -> None:
+    limited = Provider(traits=Traits(breaks=0.5, requests=Quota(limit=60, burst=1)), seed=2)
+    free = Provider(traits=Traits(breaks=0.5), seed=2)
+    for n in range(40):
+        wanted, now_ns = ask(str(n), stream=True), 2 * n * SECOND
+        limited.arrive(ask(f"other {n}", stream=True), now_ns)
+        assert isinstance(limited.arrive(wanted, now_ns), Refused)
+
+        accepted, same = limited.arrive(wanted, now_ns + SECOND), free.arrive(wanted, 0)
+
+        assert isinstance(accepted, Accepted)
+        assert isinstance(same, Accepted)
+        assert accepted.breaks_after == same.breaks_after
 
 
 def test_a_stream_breaks_after_its_first_byte_and_before_its_last_event() -> None:
@@ -198,7 +213,11 @@ def test_what_broke_or_was_not_wanted_to_its_end_is_lost() -> None:
     assert (provider.inflight, provider.refused) == (0, 0)
 
 
-@pytest.mark.parametrize("shares", [{"resets": 0.6, "breaks": 0.5}, {"resets": -0.1}], ids=["too many", "negative"])
+@pytest.mark.parametrize(
+    "shares",
+    [{"resets": 0.6, "bad_gateways": 0.5}, {"breaks": 1.1}, {"resets": -0.1}],
+    ids=["too many", "more than all", "negative"],
+)
 def test_shares_are_shares_of_one_whole(shares: dict[str, float]) -> None:
     with pytest.raises(AssertionError):
         Traits(**shares)
