@@ -374,8 +374,9 @@ def test_a_call_that_rests_is_not_due_though_a_slot_comes_back() -> None:
 def test_a_call_keeps_its_age_and_its_place_in_the_line() -> None:
     driver = Driver(program(providers=[provider("p", limit=1)], retries=[EXACTLY]))
     first, second, third = driver.calls(3)
+    driver.now_ns = SECOND_NS
     driver.end(first, BROKEN)
-    driver.at(SECOND_NS)  # due, and there is no room
+    driver.at(2 * SECOND_NS)  # due, and there is no room
     assert driver.granted == [first, second]
 
     assert driver.end(second) == [first]
