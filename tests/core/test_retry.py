@@ -271,6 +271,18 @@ def test_the_budget_grows_by_one_each_ten_seconds() -> None:
     assert settled(driver, call)
 
 
+def test_idleness_saves_no_more_than_ten_retries_up() -> None:
+    driver = Driver(program(retries=[Retry(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]))
+    call = driver.call()
+    driver.now_ns = 3_600 * SECOND_NS
+
+    for _ in range(10):
+        assert driver.end(call, BROKEN) == [call]
+    driver.end(call, BROKEN)
+
+    assert settled(driver, call)
+
+
 def test_the_budget_grows_by_a_share_of_the_calls_and_not_of_the_retries() -> None:
     driver = Driver(program(retries=[Retry(attempts=100, first_ns=0, last_ns=0, ratio=0.5)]))
     call = driver.call()
