@@ -26,7 +26,7 @@ def makespan_ns(fleet: list[Job], traits: Traits, seed: int) -> int:
     due = [(job.turns[0].think_ns, number, 0) for number, job in enumerate(fleet)]
     leaving: list[tuple[int, int, int, Accepted]] = []
     heapq.heapify(due)
-    for _step in range(10_000):
+    for _step in range(1_000):
         if not due and not leaving:
             return end_ns
         if leaving and (not due or leaving[0][0] <= due[0][0]):
