@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Decider, Request, Treatment, Verdict
+from hivemind_trio.model import Api, Decider, Request, Treatment, Verdict
 from hivemind_trio.policy import Checked, MemoryFiles, check, parse_request
 from hivemind_trio.policy._interpret import field_values, holds
 
@@ -311,3 +311,54 @@ def test_a_caller_is_known_by_its_token_then_its_claim_then_the_first_condition(
 
     assert treatment.agent == name
     assert treatment.decided["agent"].kind == kind
+
+
+ROUTED = """\
+provider first { api anthropic; limits "claude-*" { concurrency 1 } }
+provider listed { api anthropic; serves ["claude-opus-*"]; limits "claude-opus-*" { concurrency 1 } }
+provider gpt { api openai; serves ["gpt-*"] }
+provider rest { api openai; limits "gpt-*" { concurrency 2 }; limits "*5" { concurrency 2 } }
+"""
+ANTHROPIC, OPENAI = (Api.ANTHROPIC,), (Api.OPENAI,)
+
+ROUTES = {
+    "who says that it serves the model": (ANTHROPIC, "claude-opus-4-1", ("listed", "claude-opus-*")),
+    "else who serves every model": (ANTHROPIC, "claude-haiku-4-5", ("first", "claude-*")),
+    "what no block covers": (ANTHROPIC, "mine", ("first", None)),
+    "a list shuts out what is not on it": (OPENAI, "o3", ("rest", None)),
+    "without a model a list says nothing": (ANTHROPIC, "", ("first", None)),
+    "who says so, though of the less likely dialect": (ANTHROPIC + OPENAI, "gpt-5", ("gpt", None)),
+    "the likelier dialect, where nobody says so": (OPENAI + ANTHROPIC, "text-5", ("rest", "*5")),
+    "nobody speaks it": ((Api.GEMINI,), "claude-opus-4-1", (None, None)),
+    "an unknown dialect, and several providers": ((), "claude-opus-4-1", (None, None)),
+}
+
+
+@pytest.mark.parametrize(("apis", "model", "expected"), ROUTES.values(), ids=ROUTES)
+def test_a_call_goes_to_who_speaks_its_dialect_and_serves_its_model(
+    apis: tuple[Api, ...], model: str, expected: tuple[str | None, str | None]
+) -> None:
+    program = compiled(ROUTED).program
+    assert program is not None
+    for other_apis, other_model, _ in ROUTES.values():  # what is remembered of these is not taken for this one
+        program.decide(Request(apis=other_apis, model=other_model))
+
+    treatment = program.decide(Request(apis=apis, model=model))
+
+    assert (treatment.provider, treatment.group) == expected
+
+
+def test_where_a_rule_sends_a_call_the_limits_there_hold() -> None:
+    program = compiled(ROUTED + "rule r when tools { provider rest }").program
+    assert program is not None
+
+    found = [program.decide(Request(apis=ANTHROPIC, model="gpt-5", tools=tools)) for tools in (False, True, False)]
+
+    assert [(one.provider, one.group) for one in found] == [("first", None), ("rest", "gpt-*"), ("first", None)]
+
+
+def test_the_only_provider_has_what_is_of_no_known_dialect() -> None:
+    program = compiled("provider anthropic { }").program
+    assert program is not None
+
+    assert program.decide(Request(path="/elsewhere")).provider == "anthropic"

@@ -148,6 +148,7 @@ HOLDS = {
     "a range has its lower end": ("hour in 22..23", Request(hour=22), True),
     "and its upper": ("hour in 0..5", Request(hour=5), True),
     "and no more": ("hour in 0..5", Request(hour=6), False),
+    "a range of one number": ("hour in 5..5", Request(hour=5), True),
     "a list of values and ranges": ("hour in [3, 8..9]", Request(hour=8), True),
     "`not in`": ("hour not in [3, 8..9]", Request(hour=8), False),
     "nothing is in an empty list": ('model in [] or model ~ []', Request(), False),
