@@ -161,10 +161,13 @@ def _as_text(checked: Checked, explanation: Explanation, *, color: bool) -> str:
         ("agent", treatment.agent, by("agent")),
         ("team", treatment.team, by("agent") if treatment.team != "none" else "built-in"),
         ("provider", treatment.provider or "none: no provider serves this call", by("provider")),
+        *([("model", treatment.model, by("model"))] if treatment.model is not None else []),
         ("lane", treatment.lane, by("lane")),
         ("priority", str(treatment.priority), by("priority")),
         ("deadline", deadline, by("deadline")),
         ("retry", *_retry(checked, explanation)),
+        *([("tags", ", ".join(treatment.tags), "")] if treatment.tags else []),
+        *([("warnings", "; ".join(treatment.warnings), "")] if treatment.warnings else []),
     ]
     parts = [_table(rows, color=color)]
     if explanation.steps:
@@ -218,10 +221,14 @@ def _as_object(explanation: Explanation) -> dict[str, Any]:
         "team": treatment.team,
         "provider": treatment.provider,
         "limits": treatment.group,
+        "model": treatment.model,
         "lane": treatment.lane,
         "priority": treatment.priority,
         "retry": treatment.retry,
         "deadline_s": None if treatment.deadline_ns is None else treatment.deadline_ns / NANOSECONDS,
+        "tags": list(treatment.tags),
+        "warnings": list(treatment.warnings),
+        "budgets": list(treatment.budgets),
         "decided_by": {
             setting: {"kind": decider.kind, "name": decider.name, "at": decider.at}
             for setting, decider in treatment.decided.items()

@@ -21,5 +21,7 @@ class Call:
     request: Request
     caller: str
     """Who to be fair to, and whose concurrency counts, where the policy says only `unknown`."""
+    credential: str = ""
+    """A name for what the agent brought to prove itself with, where that is what goes upstream."""
     needs_slot: bool = True
     """False for what is cheap (a list of models, a token count): it never waits and holds no slot."""

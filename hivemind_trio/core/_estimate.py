@@ -46,16 +46,28 @@ class Estimates:
 
     def cost(self, request: Request, api: Api) -> Cost:
         """What the call is thought to take of each dimension."""
-        learned = self._models.get(request.model, _Learned())
-        tokens_in = int(request.tokens_in * learned.scale)
-        output = OUTPUT_UNKNOWN if learned.output is None else int(learned.output * OUTPUT_MARGIN) + 1
-        if request.tokens_max_out:
-            output = min(output, request.tokens_max_out)
+        likely = self.likely(request)
+        tokens_in, output = likely.input or 0, likely.output
         cost = cost_of(tokens_in, output)
         if api in AT_ONCE:
             most = request.tokens_max_out or output
             cost[Dimension.TOKENS] = max(tokens_in, most) if api is Api.OPENAI else tokens_in + most
         return cost
+
+    def most(self, request: Request) -> Usage:
+        """The most that the call may take, as far as anybody knows: `max_tokens` is a promise of the provider's."""
+        learned = self._models.get(request.model, _Learned())
+        return Usage(
+            input=int(request.tokens_in * learned.scale), output=request.tokens_max_out or self._output(learned)
+        )
+
+    def likely(self, request: Request) -> Usage:
+        """What it will take, if it is like the others."""
+        learned = self._models.get(request.model, _Learned())
+        output = self._output(learned)
+        if request.tokens_max_out:
+            output = min(output, request.tokens_max_out)
+        return Usage(input=int(request.tokens_in * learned.scale), output=output, exact=False)
 
     def settled(self, request: Request, api: Api, cost: Cost, usage: Usage) -> Cost:
         """What the call has really taken, as far as `usage` says. What the provider counted itself is learned from."""
@@ -66,6 +78,9 @@ class Estimates:
         if api in AT_ONCE:
             actual[Dimension.TOKENS] = cost[Dimension.TOKENS]
         return actual
+
+    def _output(self, learned: _Learned) -> int:
+        return OUTPUT_UNKNOWN if learned.output is None else int(learned.output * OUTPUT_MARGIN) + 1
 
     def _learn(self, request: Request, tokens_in: int, tokens_out: int) -> None:
         learned = self._models.get(request.model)

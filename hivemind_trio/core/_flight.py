@@ -8,6 +8,7 @@ import attrs
 
 from hivemind_trio.model import Treatment
 
+from ._budget import Claim
 from ._call import Call
 from ._place import Place
 
@@ -25,5 +26,6 @@ class Flight:
     granted_ns: int
     waited_ns: int
     """In all, before this attempt."""
+    claim: Claim
     attempt: int
     """1 for the first."""

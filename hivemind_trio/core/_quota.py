@@ -10,7 +10,6 @@ What an answer will take is estimated when it is granted, and settled when it is
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 import attrs
@@ -18,12 +17,10 @@ import attrs
 from hivemind_trio.model import Reason
 from hivemind_trio.policy import Dimension, Quota, Window
 
+from ._sliding import Sliding
+
 if TYPE_CHECKING:
     from ._waiter import Waiter
-
-SLICES: Final = 64
-"""A window is kept in so many pieces. What was taken counts until the whole piece that it fell into has passed: a
-window is at most a sixty-fourth longer than it says, on the safe side."""
 
 BURST: Final = 12
 """The part of a window's limit that may go at once: five seconds' worth of a minute."""
@@ -40,24 +37,17 @@ NOTHING: Final[Cost] = dict.fromkeys(Dimension, 0)
 
 
 @final
-@attrs.define
-class _Slice:
-    until_ns: int
-    """When it began, rounded up to where it ends."""
-    taken: int
-
-
-@final
 @attrs.define(eq=False)
 class Bucket:
     """One dimension of one limits group."""
 
     quota: Quota
-    _slices: deque[_Slice] = attrs.field(factory=deque, init=False)
-    _sum: int = attrs.field(default=0, init=False)
-    """Of the slices."""
+    _taken: Sliding = attrs.field(init=False)
     _tat_ns: int = attrs.field(default=0, init=False)
     """GCRA's theoretical arrival time: when all that was taken will have been earned."""
+
+    def __attrs_post_init__(self) -> None:
+        self._taken = Sliding(self.quota.window_ns)
 
     @property
     def capacity(self) -> int:
@@ -66,40 +56,21 @@ class Bucket:
 
     def fits_ns(self, amount: int, now_ns: int) -> int:
         """When so much may be taken: `now_ns`, or later. More than the capacity never fits, and is not asked for."""
-        self._forget(now_ns)
         at_ns = self._earned_ns(amount, now_ns)
         if self.quota.window is Window.BUCKET:
             return at_ns
-        missing = self._sum + amount - self.capacity
-        for piece in self._slices:
-            if missing <= 0:
-                break
-            missing -= piece.taken
-            at_ns = max(at_ns, piece.until_ns + self.quota.window_ns)
-        return at_ns
+        return max(at_ns, self._taken.at_most_ns(self.capacity - amount, now_ns))
 
     def take(self, amount: int, now_ns: int) -> None:
         """Charge it."""
         self._tat_ns = max(self._tat_ns, now_ns) + self._time_ns(amount)
-        length_ns = max(1, self.quota.window_ns // SLICES)
-        until_ns = now_ns - now_ns % length_ns + length_ns
-        if not self._slices or self._slices[-1].until_ns != until_ns:
-            self._slices.append(_Slice(until_ns, 0))
-        self._slices[-1].taken += amount
-        self._sum += amount
+        self._taken.add(amount, now_ns)
 
     def settle(self, estimated: int, actual: int, taken_ns: int, now_ns: int) -> None:
         """What was taken at `taken_ns` turned out to be more, or less."""
-        self._forget(now_ns)
         more = actual - estimated
         self._tat_ns = max(self._tat_ns + self._time_ns(more), now_ns if more > 0 else 0)
-        for piece in self._slices:
-            if taken_ns < piece.until_ns:
-                # The slice that it fell into; what the window has forgotten is over.
-                if more > 0 or piece.taken >= -more:
-                    piece.taken += more
-                    self._sum += more
-                return
+        self._taken.correct(more, taken_ns, now_ns)
 
     def _earned_ns(self, amount: int, now_ns: int) -> int:
         burst = self.capacity if self.quota.window is Window.BUCKET else max(1, self.capacity // BURST)
@@ -110,10 +81,6 @@ class Bucket:
     def _time_ns(self, amount: int) -> int:
         """How long so much takes to be earned."""
         return amount * self.quota.window_ns // self.capacity
-
-    def _forget(self, now_ns: int) -> None:
-        while self._slices and self._slices[0].until_ns + self.quota.window_ns <= now_ns:
-            self._sum -= self._slices.popleft().taken
 
 
 @final

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hivemind_trio.model import Reason, Treatment, Verdict
 from hivemind_trio.policy import UNKNOWN_AGENT, Program, Quota
 
+from ._budget import Shortage
 from ._call import Call
 from ._messages import Refuse
 from ._quota import Cost
@@ -51,6 +52,21 @@ def too_large(call: Call, treatment: Treatment, quota: Quota, cost: Cost) -> Ref
     )
 
 
+def spent(short: Shortage, now_ns: int) -> tuple[str, int]:
+    """Of a budget that is used up: the words, and when there is room again."""
+    wait_ns = max(0, short.account.opens_ns(short.step.share, now_ns) - now_ns)
+    allowance = short.account.allowance
+    return f"{short.step.deny} ({allowance.shown()}); there is room again in {duration(wait_ns)}", wait_ns
+
+
+def duration(time_ns: int) -> str:
+    """`2 h 5 min`, for people."""
+    seconds = -(-time_ns // 1_000_000_000)
+    parts = [(seconds // 86_400, "d"), (seconds // 3_600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
+    named = [f"{number} {unit}" for number, unit in parts if number]
+    return " ".join(named[:2]) or "a moment"
+
+
 def left_alone(provider: str) -> str:
     return f"provider `{provider}` has failed too often and is left alone for a while"
 
@@ -74,6 +90,8 @@ def _because(waiter: Waiter) -> str:
             return f"lane `{lane}` was at its cap of {place.lane.slots.limit} in flight at provider `{pool.name}`"
         case Reason.LANE_RESERVED:
             return f"the free slots of provider `{pool.name}` were reserved for other lanes than `{lane}`"
+        case Reason.BUDGET:
+            return "a budget was used up, or claimed by calls on their way"
         case Reason.QUOTA:
             return f"the limits of provider `{pool.name}` for models like `{models}` were used up"
         case Reason.BREAKER_OPEN:

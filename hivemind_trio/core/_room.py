@@ -53,17 +53,20 @@ class WaitingRoom:
         waiter.place.agent.waiting += 1
         if waiter.rests_until_ns is not None:
             self._resting.put(waiter, (waiter.rests_until_ns, waiter.seq))
-        else:
+        if waiter.held_in is not None:
+            waiter.held_in.held.put(waiter, waiter.rank)
+        if waiter.in_line:
             waiter.place.lane.put(waiter)
 
     def wake(self, now_ns: int) -> Waiter | None:
-        """One whose rest is over, now in line; None: there is none."""
+        """One whose rest is over, now in line unless a budget holds it; None: there is none."""
         waiter = self._resting.first()
         if waiter is None or waiter.rests_until_ns is None or waiter.rests_until_ns > now_ns:
             return None
         self._resting.discard(waiter)
         waiter.rests_until_ns = None
-        waiter.place.lane.put(waiter)
+        if waiter.in_line:
+            waiter.place.lane.put(waiter)
         return waiter
 
     def leave(self, waiter: Waiter) -> None:
@@ -75,10 +78,11 @@ class WaitingRoom:
         self._deadlines.discard(waiter)
         waiter.place.pool.waiting -= 1
         waiter.place.agent.waiting -= 1
-        if waiter.rests_until_ns is not None:
-            self._resting.discard(waiter)
-        else:
+        if waiter.in_line:
             waiter.place.lane.remove(waiter)
+        self._resting.discard(waiter)
+        if waiter.held_in is not None:
+            waiter.held_in.held.discard(waiter)
 
     def oldest(self, lane: str) -> Waiter | None:
         """The call of this lane that has waited longest."""

@@ -25,12 +25,14 @@ from typing import assert_never, final
 
 import attrs
 
-from hivemind_trio.model import Outcome, Reason, Treatment
+from hivemind_trio.model import Outcome, Reason, Treatment, Usage
 from hivemind_trio.policy import DEFAULT_RETRY, UNKNOWN_AGENT, Program, Retry, WhileOpen
 
 from . import _refusal
+from ._account import Account, Turns
 from ._agent import AgentKey, AgentSlots
 from ._breaker import Circuit
+from ._budget import NO_CLAIM, Amounts, Budgets, Claim, Partition, Shortage, amounts_of, sent
 from ._call import Call, CallId
 from ._estimate import cost_of
 from ._flight import Flight
@@ -50,7 +52,7 @@ from ._messages import (
     Settle,
     TimePassed,
 )
-from ._outcome import Ended
+from ._outcome import HEALTHY, Ended
 from ._pace import RETRY_MAX_NS, RETRY_MIN_NS
 from ._place import Place
 from ._pool import Pool
@@ -59,6 +61,11 @@ from ._retry import pause_ns, turned_away, wants_retry
 from ._room import WaitingRoom
 from ._snapshot import Snapshot
 from ._waiter import Waiter, rank
+
+
+def _no_calendar(now_ns: int, window_ns: int) -> int:
+    """Windows that begin when the engine does."""
+    return now_ns - now_ns % window_ns + window_ns
 
 
 @final
@@ -73,6 +80,7 @@ class Scheduler:
     _program: Program
     seed: int = 0
     """Of the one thing left to chance: refused calls are told to come back spread over a tenth of the time."""
+    _turns: Turns = _no_calendar
     _random: Random = attrs.field(init=False)
     _now_ns: int = attrs.field(default=0, init=False)
     _arrivals: int = attrs.field(default=0, init=False)
@@ -83,8 +91,12 @@ class Scheduler:
     """In file order, then providers that are gone and were still in use when the policy was loaded."""
     _agents: dict[AgentKey, AgentSlots] = attrs.field(factory=dict, init=False)
     """Only those with a call waiting or in flight."""
+    _budgets: Budgets = attrs.field(init=False)
+    _loosened: dict[Account, None] = attrs.field(factory=dict, init=False)
+    """Where calls are held by a budget that may have room again."""
 
     def __attrs_post_init__(self) -> None:
+        self._budgets = Budgets(self._turns)
         self._random = Random(self.seed)  # noqa: S311  spreads load, guards nothing
         self._load(self._program)
 
@@ -115,6 +127,8 @@ class Scheduler:
                 self._advance(now_ns, commands)
             case _:
                 assert_never(event)
+        if self._loosened:
+            self._let_in(commands)
         return commands
 
     def wakeup_ns(self) -> int | None:
@@ -144,6 +158,7 @@ class Scheduler:
         treatment = self._program.decide(call.request)
         self._advance(now_ns, commands)
 
+        treatment = self._treat(call, treatment)
         refuse = _refusal.outright(call, treatment, self._program, draining=self._draining, waited_ns=0)
         if refuse is not None:
             commands.append(refuse)
@@ -161,24 +176,20 @@ class Scheduler:
             self._forget(place.agent)
             return
         blocked = place.blocked(now_ns)
-        if blocked is Reason.NONE:
-            place.pool.take_at_once(place.lane, seq)
-            flight = Flight(
-                call=call,
-                seq=seq,
-                arrived_ns=now_ns,
-                treatment=treatment,
-                place=place,
-                granted_ns=now_ns,
-                waited_ns=0,
-                attempt=1,
-            )
-            commands.append(self._grant(flight, Reason.NONE))
-        elif blocked is Reason.BREAKER_OPEN and self._refuses_while_open(place.pool):
+        if blocked is Reason.BREAKER_OPEN and self._refuses_while_open(place.pool):
             commands.append(self._open_refusal(call, treatment, place.pool, 0))
             self._forget(place.agent)
+            return
+        waiter = self._waiter(call, treatment, place, now_ns, seq, blocked)
+        short = self._claim(waiter)
+        if short is not None and short.denies(now_ns):
+            commands.append(self._refuse(waiter, Reason.BUDGET, *_refusal.spent(short, now_ns)))
+            self._forget(place.agent)
+        elif short is None and blocked is Reason.NONE:
+            place.pool.take_at_once(place.lane, seq)
+            commands.append(self._grant(self._flight(waiter), Reason.NONE))
         else:
-            self._put_in_line(self._waiter(call, treatment, place, now_ns, seq, blocked), commands)
+            self._put_in_line(waiter, commands)
             if blocked is Reason.QUOTA or place.pool.opens_ns is not None:
                 self._dispatch([place.pool], None, commands)  # which says when there will be room
 
@@ -206,8 +217,14 @@ class Scheduler:
         lines = place.give_back()
         # Its provider, any other where its agent was all that was missing, and where its next attempt is to go.
         pools = {place.pool.name: place.pool}
-        if not ended.committed:
-            pools |= {waiter.place.pool.name: waiter.place.pool for waiter in self._go_on(flight, ended, commands)}
+        again = None if ended.committed else self._waiter_again(flight, ended)
+        if again is not None:
+            self._room.enter(again)
+            pools |= {waiter.place.pool.name: waiter.place.pool for waiter in self._wake()}  # it may be due at once
+        else:
+            self._loosen(flight.claim.end(self._spent(flight, ended), now_ns))
+            if not ended.committed:
+                commands.append(Settle(call_id))
         pools |= {line.first().place.pool.name: line.first().place.pool for line in lines}
         self._dispatch(pools.values(), place.agent if lines else None, commands)
         self._forget(place.agent)
@@ -219,23 +236,13 @@ class Scheduler:
         self._expire(commands)
 
         waiters = list(self._room)
-        self._room = WaitingRoom()
+        for waiter in waiters:
+            self._room.leave(waiter)
+            self._unclaim(waiter)
+        self._loosened.clear()  # whoever was held is asked again now
         self._load(program)
         for waiter in waiters:
-            treatment = treatments[waiter.call.id]
-            waited_ns = self._waited_ns(waiter)
-            refuse = _refusal.outright(waiter.call, treatment, program, draining=self._draining, waited_ns=waited_ns)
-            if refuse is not None:
-                commands.append(refuse)
-                continue
-            place = self._place(waiter.call, treatment)
-            blocked = place.blocked(now_ns)
-            if blocked is Reason.NONE:  # it will go now, unless another does: what it waited for was before
-                blocked = waiter.blocked
-            anew = self._waiter(waiter.call, treatment, place, waiter.arrived_ns, waiter.seq, blocked)
-            anew.since_ns, anew.waited_ns = waiter.since_ns, waiter.waited_ns
-            anew.attempts, anew.rests_until_ns = waiter.attempts, waiter.rests_until_ns
-            self._room.enter(anew)
+            self._stand_anew(waiter, treatments[waiter.call.id], commands)
         self._expire(commands)
         self._open(commands)
         for pool in self._pools.values():
@@ -274,7 +281,9 @@ class Scheduler:
         """Charge the quotas what the attempt has really taken, as far as that is known."""
         place, pool = flight.place, flight.place.pool
         if ended.usage is not None:
-            actual = pool.estimates.settled(flight.call.request, pool.api, place.cost, ended.usage)
+            actual = pool.estimates.settled(
+                sent(flight.call.request, flight.treatment), pool.api, place.cost, ended.usage
+            )
         elif ended.outcome is Outcome.UNREACHABLE:
             actual = NOTHING
         elif turned_away(ended):
@@ -284,18 +293,25 @@ class Scheduler:
         if place.cost is not NOTHING:
             place.group.quotas.settle(place.cost, actual, flight.granted_ns, self._now_ns)
 
+    def _spent(self, flight: Flight, ended: Ended) -> Amounts | None:
+        """What the call has cost; None: nothing, as far as anybody knows."""
+        estimates, request = flight.place.pool.estimates, sent(flight.call.request, flight.treatment)
+        likely = estimates.likely(request)
+        usage = ended.usage
+        if usage is None:
+            if ended.outcome in HEALTHY:
+                usage = likely  # it was answered, and did not say
+            elif turned_away(ended) or not ended.status:
+                return None
+            else:
+                usage = Usage(input=0)  # it was asked, and answered with an error
+        elif usage.input is None:
+            usage = attrs.evolve(usage, input=likely.input)
+        return amounts_of(usage, self._program.price(request.model))
+
     def _tell(self, pool: Pool, because: Outcome | None, commands: list[Command]) -> None:
         circuit = pool.health.breaker.circuit
         commands.append(Adapted(provider=pool.name, limit=pool.health.limit, circuit=circuit, because=because))
-
-    def _go_on(self, flight: Flight, ended: Ended, commands: list[Command]) -> list[Waiter]:
-        """Let the call rest before its next attempt, or give its agent what there is; return it if it is due now."""
-        waiter = self._waiter_again(flight, ended)
-        if waiter is None:
-            commands.append(Settle(flight.call.id))
-            return []
-        self._room.enter(waiter)
-        return self._wake()
 
     def _waiter_again(self, flight: Flight, ended: Ended) -> Waiter | None:
         """The call on its way to another attempt, by the policy of now; None: there is to be none."""
@@ -303,12 +319,13 @@ class Scheduler:
         if self._draining or not wants_retry(retry, ended, flight.attempt):
             return None
         call = attrs.evolve(flight.call, request=attrs.evolve(flight.call.request, attempt=flight.attempt + 1))
-        treatment = self._program.decide(call.request)
+        treatment = self._treat(call, self._program.decide(call.request))
         if _refusal.outright(call, treatment, self._program, draining=False, waited_ns=0) is not None:
             return None
         place = self._place(call, treatment)
         waiter = self._waiter(call, treatment, place, flight.arrived_ns, flight.seq, Reason.RETRY)
         waiter.since_ns, waiter.waited_ns, waiter.attempts = self._now_ns, flight.waited_ns, flight.attempt
+        waiter.claim = flight.claim
         due_ns = None
         if not self._given_up(place.pool):
             due_ns = self._due_ns(retry, ended, flight, waiter.deadline_ns)
@@ -361,6 +378,96 @@ class Scheduler:
             self._leave(waiter)
             commands.append(self._open_refusal(waiter.call, waiter.treatment, pool, self._waited_ns(waiter)))
 
+    # ---- budgets ----
+
+    def _treat(self, call: Call, treatment: Treatment) -> Treatment:
+        """What the budgets that are nearly used up make of it."""
+        if not treatment.budgets or treatment.provider is None:
+            return treatment
+        treated = self._budgets.treat(treatment, self._whose(call, treatment), self._now_ns)
+        if treated.model == treatment.model:
+            return treated
+        # Another model may be served elsewhere. Who may call, and how, is decided by what was asked for.
+        asked = attrs.evolve(call.request, model=treated.model or call.request.model)
+        there = self._program.decide(asked)
+        return attrs.evolve(treated, provider=there.provider, group=there.group)
+
+    def _whose(self, call: Call, treatment: Treatment) -> Partition:
+        declared = treatment.agent != UNKNOWN_AGENT
+        provider = self._program.providers[treatment.provider or ""]
+        return Partition(
+            agent=f"{declared} {treatment.agent if declared else call.caller}",
+            team=treatment.team,
+            model=treatment.model or call.request.model,
+            provider=provider.name,
+            key=f"{provider.keys[0]}" if provider.keys else call.credential,
+        )
+
+    def _claim(self, waiter: Waiter) -> Shortage | None:
+        """Put aside what the call may take; or have it held, and say by what."""
+        treatment, pool = waiter.treatment, waiter.place.pool
+        if not treatment.budgets:
+            waiter.claim = NO_CLAIM
+            return None
+        request = sent(waiter.call.request, treatment)
+        most = amounts_of(pool.estimates.most(request), self._program.price(request.model))
+        claim = self._budgets.claim(treatment, self._whose(waiter.call, treatment), most, waiter.rank, self._now_ns)
+        if isinstance(claim, Claim):
+            waiter.claim = claim
+            return None
+        waiter.held_in, waiter.blocked = claim.account, Reason.BUDGET
+        waiter.rests_until_ns = claim.opens_ns(self._now_ns)
+        return claim
+
+    def _unclaim(self, waiter: Waiter) -> None:
+        """It takes nothing of any budget, and stands before none."""
+        if waiter.claim is not None:
+            self._loosen(waiter.claim.end(None, self._now_ns))
+        elif waiter.held_in is not None:
+            self._loosen([waiter.held_in])
+
+    def _loosen(self, accounts: Iterable[Account]) -> None:
+        self._loosened.update(dict.fromkeys(accounts))
+
+    def _let_in(self, commands: list[Command]) -> None:
+        """Whoever is held where there may be room again, in order, until one must wait on."""
+        pools: dict[str, Pool] = {}
+        while self._loosened:
+            account, _ = self._loosened.popitem()
+            while (waiter := account.held.first()) is not None:
+                self._room.leave(waiter)
+                treatment = self._program.decide(waiter.call.request)
+                anew = self._stand_anew(waiter, treatment, commands)
+                if anew is not None and anew.held_in is account:
+                    break
+                if anew is not None:
+                    pools[anew.place.pool.name] = anew.place.pool
+        self._dispatch(pools.values(), None, commands)
+
+    def _stand_anew(self, waiter: Waiter, treatment: Treatment, commands: list[Command]) -> Waiter | None:
+        """Classify a call anew that waits and has been taken out of the room; None: it is refused now."""
+        treatment = self._treat(waiter.call, treatment)
+        waited_ns = self._waited_ns(waiter)
+        refuse = _refusal.outright(waiter.call, treatment, self._program, draining=self._draining, waited_ns=waited_ns)
+        if refuse is not None:
+            commands.append(refuse)
+            return None
+        place = self._place(waiter.call, treatment)
+        blocked = place.blocked(self._now_ns)
+        if blocked is Reason.NONE:  # it will go now, unless another does: what it waited for was before
+            blocked = waiter.blocked
+        anew = self._waiter(waiter.call, treatment, place, waiter.arrived_ns, waiter.seq, blocked)
+        anew.since_ns, anew.waited_ns, anew.attempts = waiter.since_ns, waiter.waited_ns, waiter.attempts
+        short = self._claim(anew)
+        if short is None:
+            anew.rests_until_ns = None if waiter.held_in is not None else waiter.rests_until_ns
+        elif short.denies(self._now_ns):
+            commands.append(self._refuse(anew, Reason.BUDGET, *_refusal.spent(short, self._now_ns)))
+            self._forget(place.agent)
+            return None
+        self._room.enter(anew)
+        return anew
+
     # ---- deciding ----
 
     def _put_in_line(self, waiter: Waiter, commands: list[Command]) -> None:
@@ -374,6 +481,7 @@ class Scheduler:
                 oldest = self._room.oldest(lane.name)
         if full is not None and oldest is None:
             commands.append(self._refuse(waiter, Reason.QUEUE_FULL, full, self._retry_after_ns(waiter)))
+            self._unclaim(waiter)
             self._forget(waiter.place.agent)
             return
 
@@ -398,17 +506,7 @@ class Scheduler:
             place.pool.take_turn(turn)
             self._room.leave(waiter)
             place.pool.pace.on_turn(self._now_ns, place.pool.waiting)
-            flight = Flight(
-                call=waiter.call,
-                seq=waiter.seq,
-                arrived_ns=waiter.arrived_ns,
-                treatment=waiter.treatment,
-                place=place,
-                granted_ns=self._now_ns,
-                waited_ns=self._waited_ns(waiter),
-                attempt=waiter.attempts + 1,
-            )
-            commands.append(self._grant(flight, reason))
+            commands.append(self._grant(self._flight(waiter), reason))
 
     def _expire(self, commands: list[Command]) -> list[Waiter]:
         gone = []
@@ -458,12 +556,16 @@ class Scheduler:
     def _wake(self) -> list[Waiter]:
         woken = []
         while (waiter := self._room.wake(self._now_ns)) is not None:
-            woken.append(waiter)
+            if waiter.held_in is not None:
+                self._loosen([waiter.held_in])
+            else:
+                woken.append(waiter)
         return woken
 
     def _load(self, program: Program) -> None:
         """Point every counter at the settings of its name; nobody waits at this moment."""
         self._program = program
+        self._budgets.load(program)
         gone = [pool for name, pool in self._pools.items() if name not in program.providers and pool.slots.held]
         self._pools = {name: self._pools.get(name) or Pool(name, Health(self._random)) for name in program.providers}
         self._pools |= {pool.name: pool for pool in gone}
@@ -483,7 +585,7 @@ class Scheduler:
             agent = self._agents[key] = AgentSlots(key)
             agent.load(self._program)
         group = pool.group(treatment.group)
-        cost = pool.estimates.cost(call.request, pool.api) if group.quotas else NOTHING
+        cost = pool.estimates.cost(sent(call.request, treatment), pool.api) if group.quotas else NOTHING
         return Place(pool, pool.lane(treatment.lane), group, agent, cost)
 
     def _waiter(
@@ -500,6 +602,20 @@ class Scheduler:
             rank=rank(treatment.priority, self._program.lanes[treatment.lane].aging_ns, arrived_ns, seq),
             blocked=blocked,
             since_ns=arrived_ns,
+        )
+
+    def _flight(self, waiter: Waiter) -> Flight:
+        assert waiter.claim is not None
+        return Flight(
+            call=waiter.call,
+            seq=waiter.seq,
+            arrived_ns=waiter.arrived_ns,
+            treatment=waiter.treatment,
+            place=waiter.place,
+            granted_ns=self._now_ns,
+            waited_ns=self._waited_ns(waiter),
+            claim=waiter.claim,
+            attempt=waiter.attempts + 1,
         )
 
     def _grant(self, flight: Flight, reason: Reason) -> Grant:
@@ -548,6 +664,7 @@ class Scheduler:
 
     def _leave(self, waiter: Waiter) -> None:
         self._room.leave(waiter)
+        self._unclaim(waiter)
         self._forget(waiter.place.agent)
 
     def _forget(self, agent: AgentSlots) -> None:

@@ -8,6 +8,8 @@ import attrs
 
 from hivemind_trio.model import Reason, Treatment
 
+from ._account import Account
+from ._budget import Claim
 from ._call import Call
 from ._heap import Rank
 from ._place import Place
@@ -37,7 +39,16 @@ class Waiter:
     attempts: int = 0
     """That have ended."""
     rests_until_ns: int | None = None
-    """Until then it is in no line: its next attempt is not due. None: it stands in line."""
+    """Until then it is in no line: its next attempt is not due, or a budget is used up. None: there is no such time."""
+    claim: Claim | None = None
+    """What it may take of budgets, put aside; None: it is held."""
+    held_in: Account | None = None
+    """Where it waits for room in a budget; it is in no line. None: it has its claim."""
+
+    @property
+    def in_line(self) -> bool:
+        """Among those who are granted slots."""
+        return self.rests_until_ns is None and self.held_in is None
 
 
 def rank(priority: int, aging_ns: int | None, arrived_ns: int, seq: int) -> Rank:

@@ -19,6 +19,8 @@ class Reason(StrEnum):
     AGENT_FULL = "agent-concurrency"
     QUOTA = "limits"
     """A limit of its provider, per window, was used up."""
+    BUDGET = "budget"
+    """A budget was used up, or claimed by calls that are on their way."""
     BREAKER_OPEN = "breaker-open"
     """Its provider is left alone for a while."""
     PROVIDER_QUOTA = "provider-quota"

@@ -55,7 +55,15 @@ class Treatment:
     verdict: Verdict
     message: str = ""
     """The rule's words, where the verdict is deny."""
+    model: str | None = None
+    """What the call is sent with instead of the model that it asks for; None: with that."""
     tags: tuple[str, ...] = ()
+    """Words for the log, of every rule that matched."""
     warnings: tuple[str, ...] = ()
+    """Words for the agent, of every rule that matched."""
+    budgets: tuple[str, ...] = ()
+    """The budgets that its cost counts against."""
+    budget_warnings: tuple[str, ...] = ()
+    """Of those that are nearly used up."""
     decided: Mapping[str, Decider] = attrs.field(factory=dict)
     """Setting -> who decided it; shared between calls that were decided alike."""

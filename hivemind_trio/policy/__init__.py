@@ -1,5 +1,10 @@
 """The policy language: text in, compiled program out. Pure; the files come from a `Files` that it is handed."""
 
+from ._budgets import Allowance as Allowance
+from ._budgets import Budget as Budget
+from ._budgets import Measure as Measure
+from ._budgets import Per as Per
+from ._budgets import Threshold as Threshold
 from ._check import Checked as Checked
 from ._check import SecretState as SecretState
 from ._check import check as check

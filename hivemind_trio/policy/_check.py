@@ -80,6 +80,7 @@ def check(path: str, files: Files) -> Checked:
         typed = Conditions(
             agents=conditions["agent"],
             rules={name: condition for name, condition in conditions["rule"].items() if condition is not None},
+            budgets={name: condition for name, condition in conditions["budget"].items() if condition is not None},
         )
         program = lower(declarations, typed, pending, closure.hash)
     return Checked(

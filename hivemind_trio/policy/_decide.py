@@ -23,7 +23,7 @@ from ._program import DEFAULT_LANE, NO_TEAM, UNKNOWN_AGENT, Agent, Provider
 
 BUILT_IN: Final = Decider("built-in", "", "")
 
-SETTINGS: Final = ("lane", "priority", "deadline", "provider", "retry", "verdict")
+SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "verdict")
 """What a rule can decide, each on its own: the first rule that matches and names it."""
 
 _FIELDS: Final = {
@@ -59,6 +59,8 @@ class Rule:
     effects: Mapping[str, Any]
     """Setting -> value; for `verdict` a pair of verdict and words."""
     at: str
+    tags: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @final
@@ -145,6 +147,7 @@ def compile_decide(
     lanes: Mapping[str, LaneDefaults],
     providers: Mapping[str, Provider],
     unknown: Identity,
+    budgets: Sequence[tuple[str, Condition]] = (),
 ) -> Callable[[Request], Treatment]:
     """The function that a `Program` decides with."""
     writer = _Writer()
@@ -173,17 +176,24 @@ def compile_decide(
     writer.line(1, f"routed = {writer.constant(router.route)}(r.apis, r.model)")
     for setting in SETTINGS:
         writer.line(1, f"{setting} = None; by_{setting} = 0")
+    writer.line(1, "tags = warnings = budgets = ()")
     for rule in rules:
         deciders.append(Decider("rule", rule.name, rule.at))
-        if not rule.effects:
+        if not (rule.effects or rule.tags or rule.warnings):
             continue
         writer.line(1, f"if {writer.expression(rule.condition)}:")
         for setting, value in rule.effects.items():
             constant = writer.constant(value)
             writer.line(2, f"if {setting} is None: {setting} = {constant}; by_{setting} = {len(deciders) - 1}")
+        if rule.tags:
+            writer.line(2, f"tags += {writer.constant(rule.tags)}")
+        if rule.warnings:
+            writer.line(2, f"warnings += {writer.constant(rule.warnings)}")
+    for name, condition in budgets:
+        writer.line(1, f"if {writer.expression(condition)}: budgets += {writer.constant((name,))}")
     names = ", ".join(f"{setting}, by_{setting}" for setting in SETTINGS)
     finish = _Finish(router, by_name, unknown, lanes, deciders, [identity.agent for identity in identities])
-    writer.line(1, f"return {writer.constant(finish)}(r, agent, how, team, routed, {names})")
+    writer.line(1, f"return {writer.constant(finish)}(r, agent, how, team, routed, {names}, tags, warnings, budgets)")
     return writer.function()
 
 
@@ -215,10 +225,15 @@ class _Finish:
         by_deadline: int,
         provider: str | None,
         by_provider: int,
+        model: str | None,
+        by_model: int,
         retry: str | None,
         by_retry: int,
         verdict: tuple[Verdict, str] | None,
         by_verdict: int,
+        tags: tuple[str, ...],
+        warnings: tuple[str, ...],
+        budgets: tuple[str, ...],
     ) -> Treatment:
         identity = self._identities.get(agent, self._unknown)
         if lane is None:
@@ -229,11 +244,13 @@ class _Finish:
             priority = default[0] if default is not None else 0
         if deadline is None and in_lane.deadline_ns is not None:
             deadline = in_lane.deadline_ns[0]
+        if model == r.model:
+            model = None
         if provider is None:
-            provider = routed
+            provider = routed if model is None else self._router.route(r.apis, model)
         outcome, words = verdict if verdict is not None else (Verdict.ALLOW, "")
         # Besides these, who decided depends on the agent and the lane alone.
-        key = (agent, how, lane, by_lane, by_priority, by_deadline, by_provider, by_retry, by_verdict)
+        key = (agent, how, lane, by_lane, by_priority, by_deadline, by_provider, by_model, by_retry, by_verdict)
         decided = self._shared.get(key)
         if decided is None:
             decided = self._shared[key] = {
@@ -242,6 +259,7 @@ class _Finish:
                 "priority": self._by(by_priority) if by_priority else _of(identity.priority or in_lane.priority),
                 "deadline": self._by(by_deadline) if by_deadline else _of(in_lane.deadline_ns),
                 "provider": self._by(by_provider),
+                "model": self._by(by_model),
                 "retry": self._by(by_retry),
                 "verdict": self._by(by_verdict),
             }
@@ -249,13 +267,17 @@ class _Finish:
             agent=agent,
             team=team,
             provider=provider,
-            group=self._router.group(provider, r.model) if provider is not None else None,
+            group=self._router.group(provider, model or r.model) if provider is not None else None,
             lane=lane,
             priority=priority,
             deadline_ns=deadline,
             retry=retry,
             verdict=outcome,
             message=words,
+            model=model,
+            tags=tags,
+            warnings=warnings,
+            budgets=budgets,
             decided=decided,
         )
 

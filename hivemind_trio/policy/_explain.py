@@ -9,6 +9,7 @@ import attrs
 
 from hivemind_trio.model import Api, Request, Treatment, Verdict
 
+from ._budgets import Per
 from ._check import Checked
 from ._decide import Router
 from ._expr import Field, Kind, reads, request_fields
@@ -26,7 +27,7 @@ DERIVED: Final = {
 
 _FACTS: Final = {"tokens.in": "tokens_in", "tokens.max-out": "tokens_max_out", "cost": "cost_microusd"}
 
-SETTINGS: Final = ("lane", "priority", "deadline", "provider", "retry", "allow", "deny")
+SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "allow", "deny")
 """Of a rule: what it can decide that is in force."""
 
 _EXAMPLES: Final = {"hour": "14", "weekday": "3", "attempt": "2", "cost": "$0.10"}
@@ -181,6 +182,10 @@ def _bounds(checked: Checked, treatment: Treatment) -> tuple[tuple[str, str, str
         rows.append((who, f"{declared.concurrency} in flight", declared.at))
     if declared.queue is not None:
         rows.append((who, f"{declared.queue} waiting", declared.at))
+    for name in treatment.budgets:
+        budget = program.budgets[name]
+        whose = f"budget {name}" if budget.per is Per.ALL else f"budget {name} of this {budget.per}"
+        rows += [(whose, allowance.shown(), budget.at) for allowance in budget.allowances]
     return tuple(rows)
 
 

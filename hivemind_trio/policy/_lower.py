@@ -9,6 +9,7 @@ import attrs
 
 from hivemind_trio.model import Api, Decider, SecretRef, Verdict
 
+from ._budgets import Allowance, Budget, Measure, Per, Threshold
 from ._decide import Identity, LaneDefaults, Rule, compile_decide
 from ._declare import Declarations, Declared, Given
 from ._expr import Condition
@@ -74,6 +75,7 @@ class Conditions:
 
     agents: Mapping[str, Condition | None]
     rules: Mapping[str, Condition]
+    budgets: Mapping[str, Condition] = attrs.field(factory=dict)
 
 
 def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pending, ...], digest: str) -> Program:
@@ -114,9 +116,11 @@ def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pen
             lanes=speaking,
             providers=providers,
             unknown=unknown,
+            budgets=list(conditions.budgets.items()),
         ),
         pending=pending,
         retries=retries,
+        budgets={name: _budget(declarations, one) for name, one in declarations.of("budget").items()},
         secrets=tuple(secrets),
     )
 
@@ -335,7 +339,7 @@ def _unknown(declarations: Declarations) -> Identity:
 
 def _rule(declared: Declared, condition: Condition) -> Rule:
     effects: dict[str, Any] = {}
-    for setting in ("lane", "priority", "deadline", "provider", "retry"):
+    for setting in ("lane", "priority", "deadline", "provider", "model", "retry"):
         if setting in declared.settings:
             effects[setting] = declared.settings[setting][0].value
     if "allow" in declared.settings:
@@ -343,7 +347,48 @@ def _rule(declared: Declared, condition: Condition) -> Rule:
     elif "deny" in declared.settings:
         given = declared.settings["deny"][0]
         effects["verdict"] = (Verdict.DENY, given.value if given.args else f"denied by the rule `{declared.name}`")
-    return Rule(declared.name, condition, effects, declared.at)
+    return Rule(
+        declared.name,
+        condition,
+        effects,
+        declared.at,
+        tags=tuple(given.value for given in declared.settings.get("tag", [])),
+        warnings=tuple(
+            given.value if given.args else f"rule `{declared.name}`" for given in declared.settings.get("warn", [])
+        ),
+    )
+
+
+def _budget(declarations: Declarations, declared: Declared) -> Budget:
+    calendar = _one(declarations, declared, "window", "calendar") == "calendar"
+    allowances = []
+    for measure in Measure:
+        given = declarations.one(declared, measure.value)
+        if given is not None:
+            allowances.append(Allowance(measure, given.value.amount, given.value.window_ns, calendar=calendar))
+    thresholds, _ = declarations.effective(declared, "at")
+    steps = sorted((_threshold(declared, given) for given in thresholds), key=lambda step: step.share)
+    if not steps or steps[-1].share < 1:
+        steps.append(Threshold(share=1.0, deny=f"budget `{declared.name}` is used up"))
+    return Budget(
+        name=declared.name,
+        per=Per(declared.options.get("per", "all")),
+        allowances=tuple(allowances),
+        thresholds=tuple(steps),
+        at=declared.at,
+    )
+
+
+def _threshold(declared: Declared, given: Given) -> Threshold:
+    deny = given.block.get("deny")
+    words = {name: given.block[name][0].value for name in ("lane", "priority", "model") if name in given.block}
+    return Threshold(
+        share=given.args[0],
+        warn="warn" in given.block,
+        hold="hold" in given.block,
+        deny=None if not deny else deny[0].value if deny[0].args else f"budget `{declared.name}` is used up",
+        **words,
+    )
 
 
 def _models(declarations: Declarations) -> tuple[ModelPrice, ...]:

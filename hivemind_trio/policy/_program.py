@@ -12,8 +12,9 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.model import Api, Request, SecretRef, Treatment
+from hivemind_trio.model import Api, Request, SecretRef, Treatment, Usage
 
+from ._budgets import Budget
 from ._globs import most_specific
 from ._quotas import Quota
 from ._resilience import DEFAULT_RETRY, SECOND_NS, Aimd, Breaker, Retry, WhileOpen
@@ -21,6 +22,7 @@ from ._resilience import DEFAULT_RETRY, SECOND_NS, Aimd, Breaker, Retry, WhileOp
 DEFAULT_LANE = "default"
 """The lane of a call that no rule, agent or team gives one."""
 
+PRICES_MAX = 1_024
 UNKNOWN_AGENT = "unknown"
 NO_TEAM = "none"
 
@@ -159,9 +161,17 @@ class ModelPrice:
     context: int | None
     max_output: int | None
 
+    def cost_of(self, usage: Usage) -> int:
+        """Micro-dollars. Cached tokens at their own price, or at that of the input where none is declared."""
+        price = self.input or 0
+        read = price if self.cache_read is None else self.cache_read
+        write = price if self.cache_write is None else self.cache_write
+        total = (usage.input or 0) * price + usage.cache_read * read + usage.cache_write * write
+        return (total + usage.output * (self.output or 0)) // 10**6
+
     def cost_microusd(self, tokens_in: int, tokens_out: int) -> int:
         """What so many tokens cost, none of them cached; a price that is not declared counts as nothing."""
-        return (tokens_in * (self.input or 0) + tokens_out * (self.output or 0)) // 10**6
+        return self.cost_of(Usage(input=tokens_in, output=tokens_out))
 
 
 @final
@@ -218,8 +228,11 @@ class Program:
     pending: tuple[Pending, ...]
     retries: Mapping[str, Retry] = MappingProxyType({DEFAULT_RETRY: Retry()})
     """Always holds `default`."""
+    budgets: Mapping[str, Budget] = MappingProxyType({})
     secrets: tuple[SecretRef, ...]
     """Every secret that serving needs."""
+    _prices: dict[str, ModelPrice | None] = attrs.field(factory=dict, init=False, eq=False, repr=False)
+    """Of models that were asked for: they are the callers' words, so no more than `PRICES_MAX`."""
 
     def agent(self, name: str) -> Agent:
         """The declared agent, or what holds for unknown ones."""
@@ -227,5 +240,9 @@ class Program:
 
     def price(self, model: str) -> ModelPrice | None:
         """The most specific `model` declaration, or list price, that covers the model."""
-        glob = most_specific([price.glob for price in self.models], model)
-        return next((price for price in self.models if price.glob == glob), None)
+        if model not in self._prices:
+            if len(self._prices) >= PRICES_MAX:
+                self._prices.clear()
+            glob = most_specific([price.glob for price in self.models], model)
+            self._prices[model] = next((price for price in self.models if price.glob == glob), None)
+        return self._prices[model]

@@ -389,7 +389,7 @@ RULE: Final[Mapping[str, Setting]] = {
     "deadline": Setting(args=(DURATION,), doc="How long it may wait."),
     "retry": Setting(args=(_ref("retry"),), doc="Its retry class."),
     "provider": Setting(args=(_ref("provider"),), doc="Where it goes."),
-    "model": Setting(args=(TEXT,), doc="The model to use instead.", pending=True),
+    "model": Setting(args=(TEXT,), doc="The model to send it with instead. Rules go by the one that was asked for."),
     "affinity": Setting(
         args=(_slot(Type.WORD, "model"),),
         options={"max": DURATION},
@@ -398,9 +398,11 @@ RULE: Final[Mapping[str, Setting]] = {
     ),
     "deny": Setting(args=(_slot(Type.TEXT, optional=True),), doc="Refuse it, with these words."),
     "allow": Setting(doc="Exempt it from every `deny` below."),
-    "tag": Setting(args=(_slot(Type.NAME),), repeated=True, doc="A word for the log.", pending=True),
+    "tag": Setting(args=(_slot(Type.NAME),), repeated=True, doc="A word for the log."),
     "warn": Setting(
-        args=(_slot(Type.TEXT, optional=True),), repeated=True, doc="A header for the agent.", pending=True
+        args=(_slot(Type.TEXT, optional=True),),
+        repeated=True,
+        doc="Words for the agent, in the header `x-hivemind-warning`.",
     ),
 }
 
@@ -448,7 +450,6 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
         when=True,
         settings=BUDGET,
         doc="What we allow per window.",
-        pending=True,
     ),
     "rule": Declaration(naming=Naming.NAME, when=True, settings=RULE, doc="What calls are treated how."),
     "resource": Declaration(

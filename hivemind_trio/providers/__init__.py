@@ -10,6 +10,7 @@ from ._paths import Endpoint as Endpoint
 from ._paths import endpoint as endpoint
 from ._recognise import Recognised as Recognised
 from ._recognise import recognise as recognise
+from ._rewrite import with_model as with_model
 from ._signals import Signal as Signal
 from ._signals import read_signal as read_signal
 from ._usage import Meter as Meter

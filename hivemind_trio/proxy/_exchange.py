@@ -11,7 +11,7 @@ import trio
 
 from hivemind_trio.core import Grant
 from hivemind_trio.listen import Receive, Send
-from hivemind_trio.model import Api, Reason, Usage
+from hivemind_trio.model import Api, Reason, Request, Treatment, Usage
 from hivemind_trio.policy import Provider
 from hivemind_trio.providers import (
     CREDENTIAL_HEADERS,
@@ -22,8 +22,9 @@ from hivemind_trio.providers import (
     error_event,
     keep_alive,
     recognise,
+    with_model,
 )
-from hivemind_trio.runtime import Engine, Rejected
+from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 
 from ._fetch import Outgoing, fetch, unsayable
@@ -52,8 +53,8 @@ class BodyTooLarge(Exception):  # noqa: N818 - it becomes an answer
     """The request's body is over `max-body`."""
 
 
-class NoCredential(Exception):  # noqa: N818 - it becomes an answer
-    """The call has nothing to prove itself with to the provider; the message says what to add to the policy."""
+class Unsendable(Exception):  # noqa: N818 - it becomes an answer
+    """The call cannot be sent as the policy wants it; the message says what to change."""
 
 
 @final
@@ -82,6 +83,8 @@ class Exchange:
     reason: Reason = attrs.field(init=False, default=Reason.NONE)
     error: UpstreamError | None = attrs.field(init=False, default=None)
     waited_ns: int = attrs.field(init=False, default=0)
+    treatment: Treatment | None = attrs.field(init=False, default=None)
+    """As it was granted last, or refused."""
     patience: Patience | None = attrs.field(init=False, default=None)
     attempts: int = attrs.field(init=False, default=0)
     bytes_out: int = attrs.field(init=False, default=0)
@@ -109,7 +112,7 @@ class Exchange:
             self.rules.program.server, self._keep_alive(), self._commit, self._say_nothing
         )
         try:
-            with self.engine.ticket(request, self.caller, needs_slot=self.asked.generates) as ticket:
+            with self._ticket(request) as ticket:
                 grant: Grant | None = await patience.during(ticket.granted)
                 while grant is not None:
                     outgoing = self._prepare(grant, body, by_token=token_agent is not None)
@@ -125,7 +128,7 @@ class Exchange:
         except Rejected as rejected:
             await self._reject(rejected)
             return
-        except NoCredential as refused:
+        except Unsendable as refused:
             await self._refuse(Reason.DENIED, str(refused))
             return
         except HeldTooLong:
@@ -136,6 +139,15 @@ class Exchange:
         await self._settle(outbox)
 
     # ---- the request ----
+
+    def _ticket(self, request: Request) -> Ticket:
+        credential = self.head.credential
+        return self.engine.ticket(
+            request,
+            self.caller,
+            needs_slot=self.asked.generates,
+            credential=credential.digest.hex() if credential is not None else "",
+        )
 
     async def _read(self, receive: Receive) -> bytes:
         limit = self.rules.program.server.max_body
@@ -161,11 +173,12 @@ class Exchange:
         """What goes upstream.
 
         Raises:
-            NoCredential: The call has none to go with.
+            Unsendable: It has no credential to go with, or the policy wants another model in it, and there is none.
         """
         treatment = grant.treatment
         self.waited_ns, self.reason = grant.waited_ns, grant.reason
         self.agent, self.lane = treatment.agent, treatment.lane
+        self.treatment = treatment
         name = treatment.provider
         assert name is not None
         # A reload while it waited may have sent it elsewhere; what is granted now goes by the policy of now.
@@ -175,7 +188,7 @@ class Exchange:
         provider = self.provider = self.rules.program.providers[name]
         key = self.rules.key(provider)
         if key is None and by_token:
-            raise NoCredential(
+            raise Unsendable(
                 f"provider `{name}` has no `key`, and an agent's token is not sent upstream: add `key env(NAME)` to it"
             )
         query = self.head.query
@@ -191,16 +204,28 @@ class Exchange:
             # The 200 that the agent has had named no content-encoding.
             headers = [(name, value) for name, value in headers if name.lower() != b"accept-encoding"]
             headers.append((b"accept-encoding", b"identity"))
+        path = self.head.path
+        if treatment.model is not None:
+            path, body = self._with_model(treatment.model, body)
+            headers = [(name, value) for name, value in headers if name.lower() != b"content-encoding"]
         return Outgoing(
             base=self.rules.base(provider),
             method=self.head.method,
-            target=self.head.path + (b"?" + query if query else b""),
+            target=path + (b"?" + query if query else b""),
             headers=headers,
             body=body,
             timeouts=provider.timeouts,
             metered=self.asked.generates,
             slow_ns=provider.aimd.slow_ns if provider.aimd is not None else None,
         )
+
+    def _with_model(self, model: str, body: bytes) -> tuple[bytes, bytes]:
+        changed = with_model(self.head.path, body, self.head.words.get("content-encoding", ""), model)
+        if changed is None and not self.asked.generates:
+            return self.head.path, body  # a list of models asks for none
+        if changed is None:
+            raise Unsendable(f"the policy sends this with model `{model}`, and the request names no model to replace")
+        return changed
 
     # ---- the answer ----
 
@@ -291,6 +316,7 @@ class Exchange:
         self.waited_ns = refuse.waited_ns
         if refuse.treatment is not None:
             self.agent, self.lane = refuse.treatment.agent, refuse.treatment.lane
+            self.treatment = refuse.treatment
         message = refuse.message
         if refuse.reason is Reason.NO_PROVIDER:
             names = ", ".join(
@@ -366,7 +392,17 @@ class Exchange:
             (b"x-hivemind-attempts", str(self.attempts).encode()),
             (b"x-hivemind-reason", str(self.reason).encode()),
             (b"x-hivemind-policy", self.rules.program.hash[:8].encode()),
+            *self._warnings(),
         ]
+
+    def _warnings(self) -> Headers:
+        if self.treatment is None:
+            return []
+        named = [
+            (b"x-hivemind-warning", self.treatment.warnings),
+            (b"x-hivemind-budget-warning", self.treatment.budget_warnings),
+        ]
+        return [(name, _header_text(text)) for name, texts in named for text in texts]
 
     def record(self) -> CallRecord:
         """What is kept of it."""
@@ -377,6 +413,8 @@ class Exchange:
             provider=self.provider.name if self.provider is not None else None,
             lane=self.lane,
             model=self.asked.model,
+            sent_model=self.treatment.model if self.treatment is not None else None,
+            tags=self.treatment.tags if self.treatment is not None else (),
             method=self.head.method,
             path=self.head.path_text,
             status=self.status,
@@ -390,3 +428,8 @@ class Exchange:
             bytes_out=self.bytes_out,
             usage=self.usage(),
         )
+
+
+def _header_text(text: str) -> bytes:
+    """A policy's words as a header's value: what a header cannot hold is left out or escaped."""
+    return " ".join(text.split()).encode("ascii", "backslashreplace")

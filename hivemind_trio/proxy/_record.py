@@ -21,6 +21,11 @@ class CallRecord:
     provider: str | None
     lane: str | None
     model: str
+    """As asked for."""
+    sent_model: str | None
+    """The one that the policy sent it with instead; None: none."""
+    tags: tuple[str, ...]
+    """Words of the rules that matched."""
     method: str
     path: str
     status: int

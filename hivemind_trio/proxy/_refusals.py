@@ -18,6 +18,7 @@ STATUS: Final = {
     Reason.DEADLINE: 429,
     Reason.HELD_TOO_LONG: 429,
     Reason.OVER_QUOTA: 413,
+    Reason.BUDGET: 429,
     Reason.DENIED: 403,
     Reason.UNKNOWN_AGENT: 401,
     Reason.NO_PROVIDER: 404,
@@ -33,7 +34,10 @@ STATUS: Final = {
 """Never 529: it counts towards Claude Code's overload fallback."""
 
 FINAL: Final = frozenset(
-    {Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER, Reason.BODY_TOO_LARGE, Reason.OVER_QUOTA}
+    {
+        *(Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER, Reason.BODY_TOO_LARGE, Reason.OVER_QUOTA),
+        Reason.BUDGET,
+    }
 )
 """Trying again changes nothing, and the SDKs are told so."""
 

@@ -10,14 +10,11 @@ from zoneinfo import ZoneInfo
 import attrs
 
 from hivemind_trio.model import Request, SecretRef
-from hivemind_trio.policy import ModelPrice, Program, Provider
+from hivemind_trio.policy import Program, Provider
 from hivemind_trio.providers import Recognised
 
 from ._head import Head
 from ._identity import Tokens
-
-PRICES_MAX = 1_024
-"""Of models remembered: they are the caller's words."""
 
 
 @final
@@ -29,7 +26,6 @@ class InForce:
     secrets: Mapping[SecretRef, str] = attrs.field(repr=False)
     tokens: Tokens
     _zone: ZoneInfo | None
-    _prices: dict[str, ModelPrice | None] = attrs.field(init=False, factory=dict)
 
     @classmethod
     def of(cls, program: Program, secrets: Mapping[SecretRef, str]) -> InForce:
@@ -50,7 +46,7 @@ class InForce:
     def request(self, head: Head, asked: Recognised, token_agent: str | None) -> Request:
         """The facts that rules are matched against. The one place where a wall clock is read."""
         now = datetime.now(self._zone)
-        price = self._price(asked.model)
+        price = self.program.price(asked.model)
         cost = price.cost_microusd(asked.tokens_in, asked.tokens_max_out) if price is not None else 0
         return Request(
             apis=asked.apis,
@@ -70,10 +66,3 @@ class InForce:
             headers=head.words,
             meta=asked.metadata,
         )
-
-    def _price(self, model: str) -> ModelPrice | None:
-        if model not in self._prices:
-            if len(self._prices) >= PRICES_MAX:
-                self._prices.clear()
-            self._prices[model] = self.program.price(model)
-        return self._prices[model]

@@ -32,6 +32,7 @@ from hivemind_trio.model import Outcome, Request
 from hivemind_trio.policy import Program
 
 from ._branch import Branch, Job
+from ._calendar import Calendar
 from ._caps import Caps
 from ._ticket import Ticket
 
@@ -73,7 +74,8 @@ class Engine:
         audit: bool = False,
     ) -> None:
         self._program = program
-        self._scheduler = Scheduler(program, seed)
+        self._calendar = Calendar.of(program.server.timezone)
+        self._scheduler = Scheduler(program, seed, self._turns)
         self._caps = Caps(program)
         self._journal = journal
         self._on_crash = on_crash
@@ -109,10 +111,12 @@ class Engine:
 
     # ---- one call ----
 
-    def ticket(self, request: Request, caller: str, *, needs_slot: bool = True) -> Ticket:
+    def ticket(self, request: Request, caller: str, *, needs_slot: bool = True, credential: str = "") -> Ticket:
         """A call's place before the scheduler, for the length of the `with` block that it belongs in."""
         self._next_id += 1
-        return Ticket(Call(id=CallId(self._next_id), request=request, caller=caller, needs_slot=needs_slot), self)
+        call_id = CallId(self._next_id)
+        call = Call(id=call_id, request=request, caller=caller, credential=credential, needs_slot=needs_slot)
+        return Ticket(call, self)
 
     def post(self, event: Event) -> None:
         """Tell the scheduler what happened, and carry out what it answers."""
@@ -159,9 +163,13 @@ class Engine:
                 if self._nursery is not None:
                     self._nursery.start_soon(self._keep_branch, branch)
         self._program = program
+        self._calendar = Calendar.of(program.server.timezone)
         self._caps.load(program)
         self.post(PolicyLoaded(program))
         self._sync()
+
+    def _turns(self, now_ns: int, window_ns: int) -> int:
+        return self._calendar.turns(now_ns, window_ns)
 
     def _sync(self) -> None:
         """Where AIMD stands is the scheduler's to know, and comes through a reload."""

@@ -257,7 +257,7 @@ class _Watcher:
     def call(self, record: CallRecord) -> None:
         """A call is over."""
         if self._options.log_calls:
-            fields = attrs.asdict(record, filter=lambda _, value: value not in (None, ""))
+            fields = attrs.asdict(record, filter=lambda _, value: value not in (None, "", ()))
             usage = fields.pop("usage", {})
             self._log.info("call", **fields, **{f"tokens_{name}": usage[name] for name in usage if name != "exact"})
         if record.upstream_error is not None:

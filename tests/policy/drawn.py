@@ -51,11 +51,19 @@ class DrawnAgent:
 
 @attrs.frozen
 class DrawnRule:
-    """A rule. `effects`: `lane`, `priority`, `deadline`, `provider`, `retry`, `allow`, `deny` -> its value."""
+    """A rule. `effects`: `lane`, `priority`, ..., `allow`, `deny`, `tag`, `warn` -> its value."""
 
     name: str
     when: Meant | None
     effects: Mapping[str, Any]
+
+
+@attrs.frozen
+class DrawnBudget:
+    """A budget, as far as it is known whom it is for."""
+
+    name: str
+    when: Meant | None
 
 
 @attrs.frozen
@@ -68,6 +76,7 @@ class Drawn:
     """Declared ones, `default` not always among them -> the settings that they were given themselves."""
     agents: tuple[DrawnAgent, ...] = attrs.field(repr=False)
     rules: tuple[DrawnRule, ...] = attrs.field(repr=False)
+    budgets: tuple[DrawnBudget, ...] = attrs.field(repr=False)
     defaults: Mapping[str, Mapping[str, Any]] = attrs.field(repr=False)
     """`agent`, `lane` -> settings; no entry where there is no such declaration."""
 
@@ -93,8 +102,8 @@ def _written(settings: Mapping[str, Any]) -> str:
                 parts.append("allow")
             case "deny", None:
                 parts.append("deny")
-            case "deny", _:
-                parts.append(f"deny {quoted(value)}")
+            case "deny" | "model" | "warn", _:
+                parts.append(f"{name} {quoted(value)}")
             case "deadline", _:
                 parts.append(f"deadline {spelt[value]}")
             case "token", _:
@@ -154,7 +163,10 @@ def _effects(lanes: Iterable[str], providers: Iterable[str]) -> st.SearchStrateg
             "priority": PRIORITIES,
             "deadline": DEADLINES,
             "provider": st.sampled_from(list(providers)),
+            "model": st.sampled_from(["claude-haiku-4-5", "gpt-5"]),
             "retry": st.sampled_from(RETRIES),
+            "tag": st.sampled_from(["big", "slow"]),
+            "warn": st.just('too "large"'),
         },
     )
 
@@ -191,6 +203,18 @@ def _rules(draw: st.DrawFn, scope: Scope, lanes: Iterable[str]) -> tuple[list[st
 
 
 @st.composite
+def _budgets(draw: st.DrawFn, scope: Scope) -> tuple[list[str], list[DrawnBudget]]:
+    drawn = [
+        DrawnBudget(f"b{number}", draw(st.none() | conditions(scope, depth=1)))
+        for number in range(draw(st.integers(0, 3)))
+    ]
+    lines = [
+        f"budget {one.name} " + (f"when {one.when.text} " if one.when else "") + "{ requests 5/hour }" for one in drawn
+    ]
+    return lines, drawn
+
+
+@st.composite
 def policies(draw: st.DrawFn) -> Drawn:
     """A policy without an error; the order of its declarations is drawn too, where it has no meaning."""
     counts = draw(st.sampled_from([{}, {"much": ("1k", 1_000)}, {"much": ("1M", 1_000_000)}]))
@@ -212,6 +236,7 @@ def policies(draw: st.DrawFn) -> Drawn:
         "provider": tuple(one.name for one in providers),
     }
     rule_lines, rules = draw(_rules(attrs.evolve(own, names=names), lanes))
+    budget_lines, budgets = draw(_budgets(attrs.evolve(own, names=names)))
     defaults = {
         kind: draw(settings)
         for kind, settings in {"agent": _agent_settings(lanes), "lane": LANE_SETTINGS}.items()
@@ -222,10 +247,12 @@ def policies(draw: st.DrawFn) -> Drawn:
         provider_lines,
         agent_lines,
         rule_lines,
+        budget_lines,
         [f"lane {name} {_written(settings)}" for name, settings in lanes.items()],
         [f"defaults {kind} {_written(settings)}" for kind, settings in defaults.items()],
         [f"team {name} {{ }}" for name in TEAMS],
         [f"retry {name} {{ }}" for name in RETRIES],
     ]
     lines = [line for section in draw(st.permutations(sections)) for line in section]
-    return Drawn("\n".join(lines) + "\n", tuple(providers), lanes, tuple(agents), tuple(rules), defaults)
+    text = "\n".join(lines) + "\n"
+    return Drawn(text, tuple(providers), lanes, tuple(agents), tuple(rules), tuple(budgets), defaults)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ BUILT_IN = Decider("built-in", "", "")
 NO_WILDCARDS = str.maketrans("", "", "*?")
 
 Asked = Callable[[str, str, Call], bool]
-"""Whether the condition of (`agent` or `rule`, its name) holds for a call."""
+"""Whether the condition of (`agent`, `rule` or `budget`, its name) holds for a call."""
 
 
 def compiled(text: str) -> Checked:
@@ -95,8 +96,12 @@ def decided(drawn: Drawn, request: Request, asked: Asked) -> Treatment:
     call = Call(request, name, in_team[0] if in_team is not None else "none", route)
 
     first: dict[str, tuple[object, Decider]] = {}
+    tags: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     for rule in drawn.rules:
         if rule.when is None or asked("rule", rule.name, call):
+            tags += (rule.effects["tag"],) if "tag" in rule.effects else ()
+            warnings += (rule.effects["warn"],) if "warn" in rule.effects else ()
             for effect, value in rule.effects.items():
                 setting = "verdict" if effect in ("allow", "deny") else effect
                 words = value or f"denied by the rule `{rule.name}`"
@@ -105,6 +110,7 @@ def decided(drawn: Drawn, request: Request, asked: Asked) -> Treatment:
                 )
                 first.setdefault(setting, (told, Decider("rule", rule.name, drawn.at("rule", rule.name))))
 
+    sent = attrs.evolve(request, model=first["model"][0]) if "model" in first else request
     lane = first.get("lane") or said(drawn, agent, "lane") or ("default", BUILT_IN)
     in_lane = str(lane[0])
     found = {
@@ -115,7 +121,8 @@ def decided(drawn: Drawn, request: Request, asked: Asked) -> Treatment:
         or said_by_lane(drawn, in_lane, "priority")
         or (0, BUILT_IN),
         "deadline": first.get("deadline") or said_by_lane(drawn, in_lane, "deadline") or (None, BUILT_IN),
-        "provider": first.get("provider", (route, BUILT_IN)),
+        "provider": first.get("provider", (routed(drawn, sent), BUILT_IN)),
+        "model": first.get("model", (None, BUILT_IN)),
         "retry": first.get("retry", (None, BUILT_IN)),
         "verdict": first.get("verdict", ((Verdict.ALLOW, ""), BUILT_IN)),
     }
@@ -124,7 +131,11 @@ def decided(drawn: Drawn, request: Request, asked: Asked) -> Treatment:
         agent=name,
         team=call.team,
         provider=value["provider"],
-        group=group(drawn, value["provider"], request.model),
+        group=group(drawn, value["provider"], sent.model),
+        model=sent.model if sent.model != request.model else None,
+        tags=tags,
+        warnings=warnings,
+        budgets=tuple(one.name for one in drawn.budgets if one.when is None or asked("budget", one.name, call)),
         lane=in_lane,
         priority=value["priority"],
         deadline_ns=value["deadline"],
@@ -166,6 +177,7 @@ def meant(drawn: Drawn) -> Asked:
     """Conditions as they were drawn."""
     whens = {("agent", agent.name): agent.when for agent in drawn.agents}
     whens |= {("rule", rule.name): rule.when for rule in drawn.rules}
+    whens |= {("budget", budget.name): budget.when for budget in drawn.budgets}
 
     def asked(kind: str, name: str, call: Call) -> bool:
         when = whens[kind, name]

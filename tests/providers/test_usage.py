@@ -51,9 +51,9 @@ ANTHROPIC_START = {
         },
     },
 }
-ANTHROPIC_DELTA = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}}
+ANTHROPIC_DELTA = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "So"}}
 ANTHROPIC_END = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 15}}
-CHAT_DELTA = {"choices": [{"index": 0, "delta": {"content": "Hel"}, "finish_reason": None}], "usage": None}
+CHAT_DELTA = {"choices": [{"index": 0, "delta": {"content": "So"}, "finish_reason": None}], "usage": None}
 CHAT_USAGE = {"prompt_tokens": 30, "completion_tokens": 7, "total_tokens": 37}
 
 TRANSCRIPTS: dict[str, tuple[str, bytes, Usage | None]] = {
@@ -111,7 +111,7 @@ TRANSCRIPTS: dict[str, tuple[str, bytes, Usage | None]] = {
         SSE,
         sse(
             {"type": "response.created", "response": {"usage": None}},
-            {"type": "response.output_text.delta", "delta": "Hel"},
+            {"type": "response.output_text.delta", "delta": "So"},
             {
                 "type": "response.completed",
                 "response": {
@@ -156,8 +156,10 @@ TRANSCRIPTS: dict[str, tuple[str, bytes, Usage | None]] = {
     "gemini, an array": (
         JSON,
         json.dumps(
-            [{"usageMetadata": {"promptTokenCount": 50}}]
-            + [{"usageMetadata": {"promptTokenCount": 50, "candidatesTokenCount": 8}}],
+            [
+                {"usageMetadata": {"promptTokenCount": 50}},
+                {"usageMetadata": {"promptTokenCount": 50, "candidatesTokenCount": 8}},
+            ],
             indent=2,
         ).encode(),
         Usage(input=50, output=8),
@@ -165,20 +167,25 @@ TRANSCRIPTS: dict[str, tuple[str, bytes, Usage | None]] = {
     "ollama": (
         NDJSON,
         ndjson(
-            {"message": {"content": "Hel"}, "done": False},
+            {"message": {"content": "So"}, "done": False},
             {"message": {"content": ""}, "done": True, "prompt_eval_count": 26, "eval_count": 290},
         ),
         Usage(input=26, output=290),
     ),
     "ollama, broken off": (NDJSON, ndjson(*[{"response": "a", "done": False}] * 3), Usage(output=3, exact=False)),
-    "ollama, plain": (JSON, b'{"response": "a", "done": true, "prompt_eval_count": 26, "eval_count": 2}',
-                      Usage(input=26, output=2)),
+    "ollama, plain": (
+        JSON,
+        b'{"response": "a", "done": true, "prompt_eval_count": 26, "eval_count": 2}',
+        Usage(input=26, output=2),
+    ),
     "nothing": (JSON, b'{"ok": true}', None),
     "usage of another kind": (JSON, b'{"usage": {"storage": 12}, "object": "file"}', None),
     "figures that are none": (
-        JSON, json.dumps({"usage": {"input_tokens": -1, "output_tokens": True, "prompt_tokens": COUNT_MAX}}).encode(), None
+        JSON,
+        json.dumps({"usage": {"input_tokens": -1, "output_tokens": True, "prompt_tokens": COUNT_MAX}}).encode(),
+        None,
     ),
-}  # fmt: skip
+}
 
 CODINGS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -262,12 +269,14 @@ def test_a_line_without_an_end_is_not_kept_whole() -> None:
         assert len(meter._rest) <= LINE_MAX
 
 
+NASTY = st.sampled_from([b'{"usage":' * 3, b'"usage":{"input_tokens":' + b"9" * 5000, b'"usage":' + b"[" * 9000])
+
+
 @given(
     st.sampled_from([SSE, JSON, NDJSON, ""]),
     st.sampled_from([*CODINGS, "rot13"]),
-    st.lists(st.binary() | st.sampled_from([body[-900:] for _, body, _ in TRANSCRIPTS.values()])
-             | st.sampled_from([b'{"usage":' * 3, b'"usage":{"input_tokens":' + b"9" * 5000, b'"usage":' + b"[" * 9000])),
-)  # fmt: skip
+    st.lists(st.binary() | st.sampled_from([body[-900:] for _, body, _ in TRANSCRIPTS.values()]) | NASTY),
+)
 def test_any_bytes_have_an_answer(content_type: str, coding: str, fed: list[bytes]) -> None:
     meter = Meter(content_type, coding)
     for piece in fed:

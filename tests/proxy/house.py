@@ -12,12 +12,13 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hivemind_trio.model import SecretRef, SecretSource
-from hivemind_trio.policy import MemoryFiles, Program, check
+from hivemind_trio.policy import Program
 from hivemind_trio.proxy import CallRecord, Door
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream
 from tests.runtime.agents import assert_empty
 from tests.support.agent import Agent
+from tests.support.policies import compiled as compiled
 from tests.support.upstream import FakeProvider
 
 END_S = 10_000.0
@@ -26,13 +27,6 @@ END_S = 10_000.0
 
 def env(name: str) -> SecretRef:
     return SecretRef(SecretSource.ENV, name)
-
-
-def compiled(text: str) -> Program:
-    """A policy from its text."""
-    checked = check("test.hmp", MemoryFiles({"test.hmp": "hmp 1\n" + text}))
-    assert checked.program is not None, [one.message for one in checked.diagnostics]
-    return checked.program
 
 
 def body_of(**fields: Any) -> tuple[bytes, ...]:

@@ -1,0 +1,66 @@
+"""What was taken within the time just past."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, final
+
+import attrs
+
+SLICES: Final = 64
+"""A window is kept in so many pieces. What was taken counts until the whole piece that it fell into has passed: a
+window is at most a sixty-fourth longer than it says, on the safe side."""
+
+
+@final
+@attrs.define
+class _Slice:
+    until_ns: int
+    """When it began, rounded up to where it ends."""
+    taken: int
+
+
+@final
+@attrs.define(eq=False)
+class Sliding:
+    """The sum over one window that slides."""
+
+    window_ns: int
+    _slices: deque[_Slice] = attrs.field(factory=deque, init=False)
+    _sum: int = attrs.field(default=0, init=False)
+
+    def sum(self, now_ns: int) -> int:
+        """What counts now."""
+        while self._slices and self._slices[0].until_ns + self.window_ns <= now_ns:
+            self._sum -= self._slices.popleft().taken
+        return self._sum
+
+    def add(self, amount: int, now_ns: int) -> None:
+        """It is taken now."""
+        length_ns = max(1, self.window_ns // SLICES)
+        until_ns = now_ns - now_ns % length_ns + length_ns
+        if not self._slices or self._slices[-1].until_ns != until_ns:
+            self._slices.append(_Slice(until_ns, 0))
+        self._slices[-1].taken += amount
+        self._sum += amount
+
+    def correct(self, more: int, taken_ns: int, now_ns: int) -> None:
+        """What was taken at `taken_ns` was more, or less. What the window has forgotten is over."""
+        self.sum(now_ns)
+        for piece in self._slices:
+            if taken_ns < piece.until_ns:
+                if more > 0 or piece.taken >= -more:
+                    piece.taken += more
+                    self._sum += more
+                return
+
+    def at_most_ns(self, amount: int, now_ns: int) -> int:
+        """When no more than `amount` will count, if nothing is added: `now_ns`, or later."""
+        over = self.sum(now_ns) - amount
+        at_ns = now_ns
+        for piece in self._slices:
+            if over <= 0:
+                break
+            over -= piece.taken
+            at_ns = max(at_ns, piece.until_ns + self.window_ns)
+        return at_ns

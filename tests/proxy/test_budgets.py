@@ -1,0 +1,88 @@
+"""Budgets, and what else a policy does to a call, as an agent and its provider see it."""
+
+from __future__ import annotations
+
+import json
+
+from trio.testing import MockClock
+
+from tests.support.agent import Agent
+from tests.support.upstream import FakeProvider, Reply
+
+from .house import body_of, compiled, house
+
+PROVIDER = 'provider anthropic { base "http://127.0.0.1:9" }\n'
+
+
+def takes(tokens_out: int) -> FakeProvider:
+    usage = {"input_tokens": 0, "output_tokens": tokens_out}
+    return FakeProvider(lambda _: Reply(steps=(json.dumps({"content": [], "usage": usage}).encode(),)))
+
+
+async def test_an_agent_is_warned_and_then_refused_in_its_dialect(autojump_clock: MockClock) -> None:
+    policy = compiled(PROVIDER + "budget team { output 100/hour; at 50% { warn } }")
+    async with house(policy, takes(60)) as opened:
+        first = await opened.ask(Agent(body=body_of(max_tokens=60)))
+        second = await opened.ask(Agent(body=body_of(max_tokens=60)))
+        third = await opened.ask(Agent(body=body_of(max_tokens=60)))
+
+    assert first.header(b"x-hivemind-budget-warning") is None
+    assert second.header(b"x-hivemind-budget-warning") == b"budget team: 60%, 60 output of 100 output per hour"
+    assert third.status == 429
+    assert third.error["error"]["type"] == "rate_limit_error"
+    assert "budget `team` is used up (100 output per hour); there is room again in" in third.error["error"]["message"]
+    assert third.header(b"x-should-retry") == b"false"
+    assert third.header(b"x-hivemind-reason") == b"budget"
+    assert len(opened.provider.requests) == 2
+
+
+async def test_two_calls_at_once_do_not_spend_the_same_money(autojump_clock: MockClock) -> None:
+    policy = compiled(PROVIDER + "budget b { output 100/hour; at 100% { hold } }")
+    usage = b'{"usage": {"input_tokens": 0, "output_tokens": 20}}'
+    provider = FakeProvider(lambda _: Reply(before=(1.0,), steps=(usage,)))
+    async with house(policy, provider) as opened:
+        agents = [Agent(body=body_of(max_tokens=60)) for _ in range(4)]
+        for agent in agents:
+            opened.nursery.start_soon(agent.call, opened.door)
+
+    assert [agent.status for agent in agents] == [200] * 4
+    assert provider.most_at[b"/v1/messages"] == 1, "each might have taken more than half"
+
+
+async def test_another_model_reaches_the_provider_and_nothing_else_changes(autojump_clock: MockClock) -> None:
+    policy = compiled(
+        PROVIDER + 'rule cheaper when model ~ "claude-opus-*" { model "claude-haiku-4-5"; tag downgraded }'
+    )
+    async with house(policy) as opened:
+        await opened.ask(Agent(body=body_of(model="claude-opus-4", temperature=0.5)))
+        await opened.ask(Agent(body=body_of(model="claude-sonnet-4")))
+
+    first, second = opened.provider.requests
+    assert json.loads(first.body) == json.loads(body_of(model="claude-haiku-4-5", temperature=0.5)[0])
+    assert first.values(b"content-length") == [str(len(first.body)).encode()]
+    assert second.body == body_of(model="claude-sonnet-4")[0]
+    record = opened.records[0]
+    assert (record.model, record.sent_model, record.tags) == ("claude-opus-4", "claude-haiku-4-5", ("downgraded",))
+
+
+async def test_what_names_no_model_is_not_sent_with_another(autojump_clock: MockClock) -> None:
+    policy = compiled(PROVIDER + 'rule all { model "claude-haiku-4-5" }')
+    async with house(policy) as opened:
+        generation = await opened.ask(Agent(body=(b"{broken",)))
+        list_ = await opened.ask(Agent(method="GET", target=b"/v1/models", body=()))
+
+    assert generation.status == 403
+    assert "names no model" in generation.error["error"]["message"]
+    assert list_.status == 200
+
+
+async def test_a_rule_s_warnings_reach_the_agent_on_every_answer(autojump_clock: MockClock) -> None:
+    policy = compiled(
+        PROVIDER + 'rule a { warn "größer\\nwie möglich" }\nrule b { warn }\nrule c when method == "POST" { deny }'
+    )
+    async with house(policy) as opened:
+        agent = await opened.ask(Agent(body=body_of()))
+
+    assert agent.status == 403
+    values = [value for name, value in agent.answer_headers if name == b"x-hivemind-warning"]
+    assert values == [b"gr\\xf6\\xdfer wie m\\xf6glich", b"rule `b`"]
