@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Api, Request
+from hivemind_trio.model import Api, Request, Treatment
 from hivemind_trio.policy import Checked, MemoryFiles, Severity, check
 from hivemind_trio.policy._interpret import field_values, holds
 
@@ -49,10 +49,20 @@ def errors(checked: Checked) -> list[str]:
 
 
 def answer(condition: str, request: Request) -> bool:
-    """Whether a rule with this condition matches, in the compiled policy."""
-    program = with_rule(condition).program
+    """Whether a rule with this condition matches: compiled, and walked."""
+    checked = with_rule(condition)
+    tree, program = checked.conditions["rule"]["r"], checked.program
+    assert tree is not None
     assert program is not None, condition
-    return program.decide(request).priority == 7
+    treatment = program.decide(request)
+    walked = holds(tree, values_of(request, treatment))
+    assert (treatment.priority == 7) is walked
+    return walked
+
+
+def values_of(request: Request, treatment: Treatment) -> dict[str, str | int | bool]:
+    """What the interpreter is told of a call that no rule sends elsewhere."""
+    return field_values(request, agent=treatment.agent, team=treatment.team, provider=treatment.provider)
 
 
 # ---- total and two-valued ----
@@ -86,11 +96,11 @@ def test_a_condition_holds_or_not_and_means_the_same_compiled_walked_and_read(
     for request in [Request(), *calls]:
         treatment = program.decide(request)
 
-        routed = treatment.provider
-        values = field_values(request, agent=treatment.agent, team=treatment.team, provider=routed)
         matched = treatment.priority == 7
-        assert matched is holds(tree, values)
-        assert matched is bool(condition.means(Call(request, treatment.agent, treatment.team, routed)))
+        assert matched is holds(tree, values_of(request, treatment))
+        assert matched is bool(
+            condition.means(Call(request, treatment.agent, treatment.team, treatment.provider)),
+        )
         assert matched is not (treatment.lane == "inverse")
 
 
@@ -165,7 +175,7 @@ HOLDS = {
     "one of several globs": ('model ~ ["x*", "*c"]', Request(model="abc"), True),
     "`==` knows no glob": ('model == "a*"', Request(model="abc"), False),
     "nor does `in`": ('model in ["a*"]', Request(model="abc"), False),
-    "a dot in a glob is a dot": ('model ~ "gpt-4.1*"', Request(model="gpt-4x1"), False),
+    "a dot in a glob is a dot": ('model ~ "*4.1*"', Request(model="gpt-4x1"), False),
     "a glob reaches over lines": ('meta.user ~ "a*b"', Request(meta={"user": "a\nb"}), True),
     "a header's name is of either case": ('header.X-Job == "7"', Request(headers={"x-job": "7"}), True),
     "a header's value is not": ('header.x-job == "urgent"', Request(headers={"x-job": "Urgent"}), False),
