@@ -41,12 +41,12 @@ def outright(call: Call, treatment: Treatment, program: Program, *, draining: bo
     )
 
 
-def too_large(call: Call, treatment: Treatment, quota: Quota, cost: Cost) -> Refuse:
+def too_large(call: Call, treatment: Treatment, quota: Quota, cost: Cost, waited_ns: int = 0) -> Refuse:
     return Refuse(
         call_id=call.id,
         treatment=treatment,
         reason=Reason.OVER_QUOTA,
-        waited_ns=0,
+        waited_ns=waited_ns,
         message=f"it needs about {cost[quota.dimension]:,} of provider `{treatment.provider}`'s limit of {quota}",
         retry_after_ns=None,
     )

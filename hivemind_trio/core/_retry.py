@@ -23,7 +23,8 @@ LATE: Final = 0.1
 @final
 @attrs.define(eq=False)
 class RetryBudget:
-    """What one provider may be sent again: a share of what it is sent, and one per ten seconds."""
+    """What one provider may be sent again that it may have done before: a share of what it is sent, and one per ten
+    seconds."""
 
     _level: float = attrs.field(default=BUDGET_MAX, init=False)
     _at_ns: int = attrs.field(default=0, init=False)
@@ -33,14 +34,13 @@ class RetryBudget:
         self._refill(now_ns)
         self._level = min(BUDGET_MAX, self._level + ratio)
 
-    def wait_ns(self, now_ns: int) -> int:
-        """How long until there is one; 0: there is."""
+    def take(self, now_ns: int) -> bool:
+        """Take one; False: there is none."""
         self._refill(now_ns)
-        return 0 if self._level >= 1 else int((1 - self._level) * BUDGET_REFILL_NS)
-
-    def take(self) -> None:
-        """Take one, which may have yet to come."""
+        if self._level < 1:
+            return False
         self._level -= 1
+        return True
 
     def _refill(self, now_ns: int) -> None:
         self._level = min(BUDGET_MAX, self._level + (now_ns - self._at_ns) / BUDGET_REFILL_NS)
@@ -71,5 +71,5 @@ def pause_ns(retry: Retry, ended: Ended, attempts: int, random: Random) -> int:
 
 
 def turned_away(ended: Ended) -> bool:
-    """Whether the provider did nothing for it: then it waits for its budget rather than failing for want of it."""
+    """Whether the provider did nothing for it: then another attempt adds nothing to its load but a refusal."""
     return ended.outcome in NOT_EXECUTED

@@ -327,7 +327,7 @@ class Scheduler:
         waiter.since_ns, waiter.waited_ns, waiter.attempts = self._now_ns, flight.waited_ns, flight.attempt
         waiter.claim = flight.claim
         due_ns = None
-        if not self._given_up(place.pool):
+        if not self._given_up(place.pool) and place.group.quotas.too_large(place.cost) is None:
             due_ns = self._due_ns(retry, ended, flight, waiter.deadline_ns)
         if due_ns is None:
             self._forget(place.agent)
@@ -337,15 +337,13 @@ class Scheduler:
 
     def _due_ns(self, retry: Retry, ended: Ended, flight: Flight, deadline_ns: int | None) -> int | None:
         """When its next attempt may begin; None: there is no retry left for it, or it would come too late."""
-        budget = flight.place.pool.health.retries
-        pause, wait = pause_ns(retry, ended, flight.attempt, self._random), budget.wait_ns(self._now_ns)
-        # What was not executed waits for the budget: a limit that can be waited for is no reason to fail.
-        if wait and not turned_away(ended):
-            return None
-        due_ns = self._now_ns + max(pause, wait)
+        due_ns = self._now_ns + pause_ns(retry, ended, flight.attempt, self._random)
         if deadline_ns is not None and due_ns >= deadline_ns:
-            return None  # and nothing is taken: a thousand that would come too late leave no debt to the next
-        budget.take()
+            return None
+        # What was turned away at the door cost the provider nothing, and is held back by what says when: its word, the
+        # circuit, AIMD. A fleet that was turned away together must not use up the retries of those that were broken.
+        if not turned_away(ended) and not flight.place.pool.health.retries.take(self._now_ns):
+            return None
         return due_ns
 
     def _retry(self, treatment: Treatment, pool: Pool) -> Retry:
@@ -453,6 +451,11 @@ class Scheduler:
             commands.append(refuse)
             return None
         place = self._place(waiter.call, treatment)
+        over = place.group.quotas.too_large(place.cost)
+        if over is not None:
+            commands.append(_refusal.too_large(waiter.call, treatment, over, place.cost, waited_ns))
+            self._forget(place.agent)
+            return None
         blocked = place.blocked(self._now_ns)
         if blocked is Reason.NONE:  # it will go now, unless another does: what it waited for was before
             blocked = waiter.blocked

@@ -45,6 +45,9 @@ BILLING: Final = frozenset(
 )
 """Error codes of money or plan used up: waiting for minutes does not help."""
 
+AZURE: Final = ("x-ratelimit-renewalperiod-", "apim-request-id", "x-ms-")
+"""How the names of Azure's headers begin."""
+
 _WINDOW: Final = re.compile(r"per[ _-]?(?:minute|hour|day|second)|\b(?:RPM|RPD|TPM|TPD|ITPM|OTPM)\b", re.I)
 _CONCURRENT: Final = re.compile(r"concurren|simultaneous|parallel requests", re.I)
 _USAGE_LIMIT: Final = re.compile(
@@ -103,10 +106,12 @@ def _of_429(headers: Mapping[str, str], error: _Error, wait_ns: int | None, neve
     if wait_ns is None and error.delay:
         wait_ns = from_now_ns(error.delay, headers) or None
     if used_up or error.quotas or _WINDOW.search(error.message):
-        # Azure says one second under a window of sixty: what is used up is believed rather than the hint.
-        resets = [_whole_again_ns(left, reset, headers) for left, reset in used_up]
-        waits = [each for each in (wait_ns, *resets) if each is not None]
-        return Signal(outcome=Outcome.QUOTA, retry_after_ns=max(waits, default=None), final=never)
+        if wait_ns is None or any(name.startswith(AZURE) for name in headers):
+            # Elsewhere the reset is when the quota is whole again, long after there is room for one more. But Azure
+            # says one second under a window of sixty: what is used up is believed rather than the hint.
+            resets = [_whole_again_ns(left, reset, headers) for left, reset in used_up]
+            wait_ns = max((each for each in (wait_ns, *resets) if each is not None), default=None)
+        return Signal(outcome=Outcome.QUOTA, retry_after_ns=wait_ns, final=never)
     return Signal(outcome=Outcome.BURST, retry_after_ns=wait_ns, final=never)
 
 

@@ -14,7 +14,7 @@ from hivemind_trio.core import Adapted, Call, CallId, Circuit, Command, Ended, G
 from hivemind_trio.model import Reason, Treatment, Verdict
 from hivemind_trio.policy import DEFAULT_RETRY, Program, Retry, WhileOpen
 
-from .trouble import Range, Trouble
+from .trouble import TURNED_AWAY, Range, Trouble
 
 
 @attrs.define(eq=False)
@@ -216,7 +216,7 @@ class Incident:
             self.over.add(call_id)
             return
         assert rests_ns is not None, "tried again though it must not be"
-        trouble.budget -= 1
+        trouble.budget -= ended.outcome not in TURNED_AWAY
         entry.attempts += 1
         entry.call = attrs.evolve(entry.call, request=attrs.evolve(entry.call.request, attempt=entry.attempts + 1))
         entry.treatment = self.program.decide(entry.call.request)

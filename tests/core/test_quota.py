@@ -8,11 +8,11 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.core import Ended, Refuse
+from hivemind_trio.core import Ended, Refuse, Settle
 from hivemind_trio.core._quota import BURST, CLAIM_AFTER_NS, Bucket
 from hivemind_trio.core._sliding import SLICES
 from hivemind_trio.model import Outcome, Reason, Request, Usage
-from hivemind_trio.policy import Dimension, Program, Quota, Window
+from hivemind_trio.policy import Dimension, Program, Quota, Retry, Window
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import program as _program
 from tests.support.programs import provider, wish
@@ -234,3 +234,23 @@ def test_a_reload_mints_nothing() -> None:
 
     assert len(driver.granted) == 1
     assert driver.rest.waiting == 1
+
+
+def test_a_smaller_window_refuses_who_waits_and_will_never_fit() -> None:
+    driver = Driver(limited(input=100))
+    driver.ask(opus(tokens_in=100))
+    waiting = driver.ask(opus(tokens_in=100))
+
+    driver.load(limited(input=50))
+
+    assert driver.refusal(waiting).reason is Reason.OVER_QUOTA
+
+
+def test_an_attempt_that_no_longer_fits_any_window_is_the_last() -> None:
+    driver = Driver(attrs.evolve(limited(input=100), retries={"default": Retry()}))
+    call = driver.ask(opus(tokens_in=100))
+    driver.load(attrs.evolve(limited(input=50), retries={"default": Retry()}))
+
+    driver.end(call, Ended(outcome=Outcome.OVERLOADED, status=529))
+
+    assert isinstance(driver.answers[call], Settle)

@@ -309,34 +309,29 @@ def test_each_provider_has_its_own_budget() -> None:
     assert driver.end(at_q, BROKEN) == [at_q]
 
 
-def test_who_was_turned_away_waits_for_the_budget_and_does_not_die_of_it() -> None:
-    driver = Driver(program(retries=[Retry(first_ns=0, last_ns=0, ratio=0.0)]))
-    calls = driver.calls(13)
+def test_who_was_turned_away_takes_nothing_of_the_budget_and_needs_none() -> None:
+    driver = Driver(program(retries=[Retry(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]))
+    calls = driver.calls(30)
 
     for call in calls:
-        driver.end(call, BUSY)
-
-    assert driver.granted == calls + calls[:10]
-    waited = []
-    while driver.rest.waiting:
-        driver.at(due_ns(driver))
-        waited.append(driver.now_ns // SECOND_NS)
-    assert waited == [10, 20, 30]
+        assert driver.end(call, BUSY) == [call], "it waits for no budget"
+    for call in calls[:10]:
+        assert driver.end(call, BROKEN) == [call]
+    driver.end(calls[10], BROKEN)
+    assert settled(driver, calls[10])
+    assert driver.end(calls[11], BUSY) == [calls[11]], "nor does it die of one that is used up"
 
 
 def test_a_retry_that_would_come_too_late_takes_nothing_of_the_budget() -> None:
-    driver = Driver(program(retries=[Retry(first_ns=0, last_ns=0, ratio=0.0)]))
-    calls = driver.calls(100, deadline_ns=5 * SECOND_NS)
-    for call in calls:
-        driver.end(call, BUSY)
-    for call in calls[:10]:
-        driver.end(call)
+    driver = Driver(program(retries=[Retry(first_ns=SECOND_NS, last_ns=SECOND_NS, jitter=Jitter.NONE, ratio=0.0)]))
+    for call in driver.calls(100, deadline_ns=SECOND_NS):
+        driver.end(call, BROKEN)
     assert driver.rest.waiting == 0
 
-    driver.now_ns = 10 * SECOND_NS
     call = driver.call()
+    driver.end(call, BROKEN)
 
-    assert driver.end(call, BUSY) == [call]
+    assert not settled(driver, call)
 
 
 def test_no_retry_begins_at_or_after_the_deadline() -> None:

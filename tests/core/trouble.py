@@ -152,15 +152,10 @@ class Trouble:
     def rest(self, retry: Retry, ended: Ended, attempt: int, now_ns: int) -> Range | None:
         """Between when the next attempt may be due; None: there is no retry left for it."""
         self.earn(now_ns)
-        wait = max(Fraction(0), 1 - self.budget)
-        if wait <= ROUNDED:
-            wait = Fraction(0)
-        elif ended.outcome not in TURNED_AWAY:
+        if ended.outcome not in TURNED_AWAY and 1 - self.budget > ROUNDED:
             return None
         low_ns, high_ns = pause(retry, ended, attempt)
-        waits_ns = int(wait * EARNS_NS)
-        slack_ns = int(ROUNDED * EARNS_NS) if waits_ns else 0
-        return now_ns + max(low_ns, waits_ns - slack_ns), now_ns + max(high_ns, waits_ns + slack_ns)
+        return now_ns + low_ns, now_ns + high_ns
 
 
 def pause(retry: Retry, ended: Ended, attempt: int) -> Range:

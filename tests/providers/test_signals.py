@@ -114,10 +114,12 @@ def test_of_several_quotas_the_one_that_takes_longest_counts() -> None:
         "x-ratelimit-reset-requests": "2s",
         "x-ratelimit-remaining-tokens": "0",
         "x-ratelimit-reset-tokens": "6m0s",
-        "retry-after": "5",
     }
 
     assert read_signal(429, headers, b"").retry_after_ns == 360 * S
+    # By then the quota is whole again; the provider's own word is when there is room for one more.
+    assert read_signal(429, headers | {"retry-after": "5"}, b"").retry_after_ns == 5 * S
+    assert read_signal(429, headers | {"retry-after": "5", "apim-request-id": "a"}, b"").retry_after_ns == 360 * S
     assert read_signal(429, headers | {"x-ratelimit-remaining-tokens": "9"}, b"").retry_after_ns == 5 * S
 
 
