@@ -8,12 +8,11 @@ from urllib.parse import urlsplit
 
 from hivemind_trio.model import SecretRef
 
-from ._ast import Item, Span
+from ._ast import Span
 from ._declare import Declarations, Declared
 from ._diagnostic import Label, Severity
-from ._expr import Condition, reads
+from ._expr import Condition, compared
 from ._globs import overlap, specificity
-from ._lets import names_in
 from ._lower import provider_api, provider_base, provider_limit, share
 from ._prices import BUILT_IN_PRICES
 from ._report import Report
@@ -226,8 +225,9 @@ def _spoofable(
             condition = conditions[kind].get(name)
             if condition is None or declared.when is None or not (kind == "budget" or "deny" in declared.settings):
                 continue
-            named = [agent for agent in claimed if _names_agent(declared.item, agent)]
-            if named and reads(condition, "agent"):
+            asked = compared(condition, "agent")
+            named = [agent for agent in claimed if agent in asked]
+            if named:
                 what = "a denial" if kind == "rule" else "a budget"
                 report.warn(
                     "HM603",
@@ -235,10 +235,6 @@ def _spoofable(
                     declared.when.span,
                     help=f"give `{named[0]}` a `token env(NAME)`",
                 )
-
-
-def _names_agent(item: Item, agent: str) -> bool:
-    return agent in set(names_in(item.when))
 
 
 def _unused(declarations: Declarations, report: Report) -> None:

@@ -418,6 +418,21 @@ def reads(condition: Condition, field: str) -> bool:
             return condition.field == field
 
 
+def compared(condition: Condition, field: str) -> frozenset[str | int | float]:
+    """The values that the condition compares a field with."""
+    match condition:
+        case AllOf(items=items) | AnyOf(items=items):
+            return frozenset[str | int | float]().union(*(compared(item, field) for item in items))
+        case Negation(item=item):
+            return compared(item, field)
+        case Relation(field=name, value=value) if name == field:
+            return frozenset({value})
+        case Member(field=name, values=values) if name == field:
+            return frozenset(values)
+        case _:
+            return frozenset()
+
+
 def _a(field: Field) -> str:
     names: dict[Kind, Any] = {
         Kind.TEXT: "text",

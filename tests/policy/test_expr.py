@@ -295,3 +295,39 @@ def test_who_calls_is_not_asked_of_the_agents_themselves(field: str) -> None:
     text = f"{DECLARED}agent night when {field} {{ }}\n"
 
     assert errors(check("team.hmp", MemoryFiles({"team.hmp": text}))) == ["HM213"]
+
+
+CLAIMED = """\
+agent job when header.x-job != "" { }
+agent proven { token env(T) }
+team job { }
+agent member { team job }
+let by-job = agent == job
+let jobs = [job, proven]
+"""
+
+DENIALS = {
+    "itself": ("agent == job", True),
+    "denied": ("agent != job", True),
+    "in a list": ("tools and not agent in [proven, job]", True),
+    "through a `let`": ("tools or by-job", True),
+    "through a `let` that is a list": ("agent in jobs", True),
+    "an agent with a token": ("agent == proven", False),
+    "a team of the same name": ("team == job and agent == member", False),
+    "nobody": ('agent == unknown and model == "job"', False),
+}
+
+
+@pytest.mark.parametrize(("condition", "warned"), DENIALS.values(), ids=DENIALS)
+def test_a_denial_that_hangs_on_who_anybody_can_claim_to_be_is_warned_of(condition: str, warned: bool) -> None:
+    text = f"{CLAIMED}provider anthropic {{ }}\nrule r when {condition} {{ deny }}\n"
+
+    codes = [found.code for found in check("team.hmp", MemoryFiles({"team.hmp": text})).diagnostics]
+
+    assert ("HM603" in codes) is warned
+
+
+def test_a_rule_that_sets_the_provider_reads_it_through_no_let_either() -> None:
+    text = "let there = provider == openai\nrule s when tools and there { provider anthropic }\n"
+
+    assert errors(with_rule("stream", text)) == ["HM216"]
