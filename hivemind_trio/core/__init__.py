@@ -19,6 +19,8 @@ from ._messages import Settle as Settle
 from ._messages import TimePassed as TimePassed
 from ._outcome import HEALTHY as HEALTHY
 from ._outcome import Ended as Ended
+from ._parts import ALL_PARTS as ALL_PARTS
+from ._parts import Parts as Parts
 from ._scheduler import Scheduler as Scheduler
 from ._snapshot import PoolSnapshot as PoolSnapshot
 from ._snapshot import Snapshot as Snapshot

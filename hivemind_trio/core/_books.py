@@ -21,6 +21,7 @@ from ._flight import Flight
 from ._health import Health
 from ._jobs import Jobs
 from ._pace import RETRY_MAX_NS
+from ._parts import ALL_PARTS, Parts
 from ._place import Place
 from ._pool import Pool
 from ._prefixes import LONG_TOKENS, Prefixes
@@ -40,6 +41,7 @@ class Books:
     program: Program
     random: Random
     turns: Turns
+    parts: Parts = ALL_PARTS
     now_ns: int = attrs.field(default=0, init=False)
     arrivals: int = attrs.field(default=0, init=False)
     draining: bool = attrs.field(default=False, init=False)
@@ -67,7 +69,10 @@ class Books:
         self.program = program
         self._budgets.load(program)
         gone = [pool for name, pool in self.pools.items() if name not in program.providers and pool.slots.held]
-        self.pools = {name: self.pools.get(name) or Pool(name, Health(self.random)) for name in program.providers}
+        self.pools = {
+            name: self.pools.get(name) or Pool(name, Health(self.random, self.parts), self.parts)
+            for name in program.providers
+        }
         self.pools |= {pool.name: pool for pool in gone}
         for name, pool in self.pools.items():
             pool.load(program.providers.get(name), program.lanes, self.now_ns)
@@ -208,7 +213,7 @@ class Books:
         """What the provider remembers of prompts; None: it does not matter for this one, which is short, or input is
         not scarce."""
         matters = call.prefix and call.request.tokens_in >= LONG_TOKENS and place.quotas.of_input
-        return place.pool.prefixes if matters else None
+        return place.pool.prefixes if matters and self.parts.prefixes else None
 
     def rouse(self, waiters: Iterable[Waiter]) -> dict[str, Pool]:
         """Let those go on who waited for another's prompt. Return where."""
@@ -288,7 +293,7 @@ class Books:
         """How long the turn of a call that has just come is away, if that is longer than its client waits; None: it is
         not, as far as anybody can say. The wait is the least that it can be."""
         patience_ns, place = waiter.call.patience_ns, waiter.place
-        if patience_ns is None:
+        if patience_ns is None or not self.parts.patience:
             return None
         health = place.pool.health
         opens_ns = max(

@@ -52,6 +52,8 @@ class Bucket:
     quota: Quota
     """As the policy declares it, or as a header first told of it."""
     declared: bool = True
+    pacing: bool = True
+    """Of an unknown kind no more than a burst goes at once."""
     capacity: int = attrs.field(default=1, init=False)
     """The most that all calls of one window may take. It and the next three are reckoned anew whenever something
     changes that they depend on: they are looked at far more often."""
@@ -144,7 +146,8 @@ class Bucket:
         self.capacity = max(1, int(self.limit * (1 - headroom)))
         self._depth = max(1, int(self._room * (1 - headroom)))
         self.kind = self._kept
-        self._burst = max(1, min(self.capacity // BURST, self._depth)) if self.kind is Window.LEARN else self._depth
+        spread = self.kind is Window.LEARN and self.pacing
+        self._burst = max(1, min(self.capacity // BURST, self._depth)) if spread else self._depth
 
     @property
     def most(self) -> int:

@@ -8,6 +8,7 @@ import attrs
 
 from hivemind_trio.policy import Group as Block
 
+from ._parts import ALL_PARTS, Parts
 from ._quota import Quotas
 from ._slots import Slots
 
@@ -20,12 +21,16 @@ MODELS_MAX: Final = 64
 class Group:
     """Found by its glob, it lives on while something is held of it or counts against it."""
 
+    parts: Parts = ALL_PARTS
     slots: Slots = attrs.field(factory=Slots, init=False)
-    _quotas: Quotas = attrs.field(factory=Quotas, init=False)
+    _quotas: Quotas = attrs.field(init=False)
     _models: dict[str, Quotas] = attrs.field(factory=dict, init=False)
     """Where the policy has no such block: providers count by model, and only it could say which are counted as one."""
     _block: Block | None = attrs.field(default=None, init=False)
     _learns: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._quotas = Quotas(self.parts)
 
     def load(self, block: Block | None, now_ns: int, *, learns: bool) -> None:
         """Take the settings of a new policy. What was learned, and what counts, stays.
@@ -48,5 +53,5 @@ class Group:
         if known is None:
             if len(self._models) >= MODELS_MAX:
                 return self._quotas
-            known = self._models[model] = Quotas()
+            known = self._models[model] = Quotas(self.parts)
         return known

@@ -15,6 +15,7 @@ from ._aimd import Aimd
 from ._breaker import Breaker, Circuit
 from ._call import CallId
 from ._outcome import HEALTHY, Ended
+from ._parts import ALL_PARTS, Parts
 from ._progress import Progress
 from ._ramp import Ramp
 from ._retry import RetryBudget
@@ -30,6 +31,7 @@ class Health:
     """Learns from every attempt's end, and says how many slots there are and whether they are to be had at all."""
 
     _random: Random
+    _parts: Parts = ALL_PARTS
     breaker: Breaker = attrs.field(init=False)
     retries: RetryBudget = attrs.field(factory=RetryBudget, init=False)
     spent: Spent = attrs.field(factory=Spent, init=False)
@@ -124,7 +126,7 @@ class Health:
             self._aimd.on_ended(ended.outcome, granted_ns=granted_ns, now_ns=now_ns, inflight=inflight)
             if before is Circuit.HALF_OPEN and self.breaker.circuit is Circuit.CLOSED:
                 self._aimd.restart(AFTER_OUTAGE)
-        if ended.outcome is Outcome.BURST:
+        if ended.outcome is Outcome.BURST and self._parts.growth:
             self.ramp.on_complaint(granted_ns, now_ns)
         if holds_group and ended.outcome is Outcome.QUOTA and ended.retry_after_ns:
             self.quotas[group] = max(self.quotas.get(group, 0), now_ns + ended.retry_after_ns)

@@ -12,6 +12,7 @@ from hivemind_trio.policy import NO_TEAM, Lane, Renames, Sticky
 from ._agent import AgentSlots, agent_word, renamed_word
 from ._call import Call
 from ._pace import Turns
+from ._parts import ALL_PARTS, Parts
 from ._queue import Candidate, Queue
 from ._quota import Quotas
 from ._share import Peers, Share
@@ -33,6 +34,7 @@ class PoolLane:
     """`slots` is capped by the lane's `max`; `tag` is its virtual time (see `Pool`)."""
 
     name: str
+    parts: Parts = ALL_PARTS
     slots: Slots = attrs.field(factory=Slots, init=False)
     reserve: int = attrs.field(default=0, init=False)
     """Slots that it has first claim to; what the provider can really keep, see `Pool.load`."""
@@ -106,7 +108,7 @@ class PoolLane:
         if not self.slots.has_room:
             return None
         best: Candidate | None = None
-        overdue = self._in_order >= OVERDUE_ONE_IN - 1
+        overdue = self._in_order >= OVERDUE_ONE_IN - 1 and self.parts.overdue
         thread = self._thread if now_ns < self._thread_until_ns else ""
         steal_above = self._lane.steal_above if self._lane is not None else 0
         for (_, model), queue in self._queues.items():

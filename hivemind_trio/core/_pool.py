@@ -25,6 +25,7 @@ from ._group import Group
 from ._health import Health
 from ._lane import PoolLane
 from ._pace import Pace
+from ._parts import ALL_PARTS, Parts
 from ._prefixes import Prefixes
 from ._queue import Candidate
 from ._quota import Cost, Quotas
@@ -61,6 +62,7 @@ class Pool:
 
     name: str
     health: Health
+    parts: Parts = ALL_PARTS
     slots: Slots = attrs.field(factory=Slots, init=False)
     queue: int | None = attrs.field(default=None, init=False)
     """The bound of `waiting`."""
@@ -128,7 +130,7 @@ class Pool:
 
         self._settings = lanes
         gone = [lane for name, lane in self._lanes.items() if name not in lanes and lane.slots.held]
-        self._lanes = {name: self._lanes.get(name) or PoolLane(name) for name in lanes}
+        self._lanes = {name: self._lanes.get(name) or PoolLane(name, self.parts) for name in lanes}
         self._lanes |= {lane.name: lane for lane in gone}
         for name, lane in self._lanes.items():
             lane.load(lanes.get(name))
@@ -169,7 +171,7 @@ class Pool:
     def group(self, glob: str | None) -> Group:
         """One limits group; without a cap where the policy has no such block."""
         if glob not in self._groups:
-            group = self._groups[glob] = Group()
+            group = self._groups[glob] = Group(self.parts)
             group.load(None, 0, learns=self.learns)  # nothing has been taken of it
         return self._groups[glob]
 

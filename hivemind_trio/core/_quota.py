@@ -16,6 +16,7 @@ from hivemind_trio.policy import Quota
 
 from ._bucket import Bucket
 from ._call import CallId
+from ._parts import ALL_PARTS, Parts
 
 if TYPE_CHECKING:
     from ._waiter import Waiter
@@ -53,6 +54,7 @@ class _Taken:
 class Quotas:
     """All dimensions of one limits group: a call takes of each, or of none."""
 
+    parts: Parts = ALL_PARTS
     _buckets: dict[tuple[Dimension, int], Bucket] = attrs.field(factory=dict, init=False)
     """By what is counted and the window's length: a limit per minute and one per day are two. The length is 0 where a
     header has told of a limit and not of its window: that is a guess then, and may be mended."""
@@ -87,7 +89,7 @@ class Quotas:
         for bucket in kept.values():
             bucket.load(bucket.quota, now_ns, declared=False)
         for quota in quotas:
-            bucket = self._buckets.get((quota.dimension, quota.window_ns)) or Bucket(quota)
+            bucket = self._buckets.get((quota.dimension, quota.window_ns)) or Bucket(quota, pacing=self.parts.pacing)
             bucket.load(quota, now_ns, declared=True, learns=learns)
             kept[quota.dimension, quota.window_ns] = bucket
         self._buckets, self.counted = kept, bool(kept)
@@ -134,9 +136,10 @@ class Quotas:
 
     def due(self, now_ns: int) -> Waiter | None:
         """The call that has been passed for too long."""
-        if self._claim is None or now_ns < self._claim[0] + CLAIM_AFTER_NS:
+        if self._claim is None:
             return None
-        return self._claim[1]
+        since_ns, waiter = self._claim
+        return None if now_ns < since_ns + CLAIM_AFTER_NS and self.parts.bypass else waiter
 
     def leave(self, waiter: Waiter) -> None:
         """It waits no longer."""
@@ -226,7 +229,7 @@ class Quotas:
         if self._declared or reading.limit is None or (guessed is None and self._told() >= TOLD_MAX):
             return guessed
         quota = Quota(dimension=reading.dimension, amount=reading.limit, window_ns=window_ns)
-        bucket = self._buckets[key] = Bucket(quota, declared=False)
+        bucket = self._buckets[key] = Bucket(quota, declared=False, pacing=self.parts.pacing)
         self.counted = True
         return bucket
 

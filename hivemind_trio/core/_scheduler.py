@@ -53,6 +53,7 @@ from ._messages import (
 )
 from ._outcome import HEALTHY, Ended
 from ._pace import RETRY_MAX_NS, RETRY_MIN_NS
+from ._parts import ALL_PARTS, Parts
 from ._pool import Pool
 from ._snapshot import Snapshot
 from ._spent import SpentKey
@@ -75,10 +76,13 @@ class Scheduler:
         program: What to begin with.
         seed: Of what is left to chance: back-offs, and when refused calls are told to come back.
         turns: When the windows of the calendar end.
+        parts: For experiments: what it is made of.
     """
 
-    def __init__(self, program: Program, seed: int = 0, turns: Turns = _no_calendar) -> None:
-        self._books = Books(program, Random(seed), turns)  # noqa: S311  spreads load, guards nothing
+    def __init__(
+        self, program: Program, seed: int = 0, turns: Turns = _no_calendar, *, parts: Parts = ALL_PARTS
+    ) -> None:
+        self._books = Books(program, Random(seed), turns, parts)  # noqa: S311  spreads load, guards nothing
         self._due_ns: int | None = None
         """When time alone will next matter, as of the last event."""
 

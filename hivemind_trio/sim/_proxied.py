@@ -13,6 +13,7 @@ from typing import Final, assert_never, final
 import attrs
 
 from hivemind_trio.core import (
+    ALL_PARTS,
     Adapted,
     AnswerBegan,
     AttemptEnded,
@@ -25,6 +26,7 @@ from hivemind_trio.core import (
     Ended,
     Event,
     Grant,
+    Parts,
     Refuse,
     Scheduler,
     Settle,
@@ -142,6 +144,7 @@ class Proxied:
     providers: Mapping[tuple[str, str | None], Provider]
     books: Books
     audited: bool = False
+    parts: Parts = ALL_PARTS
     scheduler: Scheduler = attrs.field(init=False)
     audit: Audit | None = attrs.field(init=False, default=None)
     _talks: dict[CallId, _Talk] = attrs.field(init=False, factory=dict)
@@ -151,7 +154,7 @@ class Proxied:
     _circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self.scheduler = Scheduler(self.program, self.seed)
+        self.scheduler = Scheduler(self.program, self.seed, parts=self.parts)
         if self.audited:
             self.audit = Audit(self.program, self.scheduler)
 

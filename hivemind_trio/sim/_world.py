@@ -8,6 +8,7 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.core import ALL_PARTS, Parts
 from hivemind_trio.policy import Program
 
 from ._agenda import Agenda
@@ -43,6 +44,8 @@ class World:
     bound: Bound | None = None
     """Of this policy, scenario and seed, where it is known already."""
     told: Told | None = None
+    parts: Parts = ALL_PARTS
+    """For experiments: what the scheduler is made of."""
     _agenda: Agenda = attrs.field(init=False, factory=Agenda)
     _providers: dict[Key, Provider] = attrs.field(init=False)
     _books: Books = attrs.field(init=False)
@@ -59,7 +62,7 @@ class World:
             self._route = Direct(self.program, self._agenda, self._providers, self._books)
         else:
             self._route = self._proxied = Proxied(
-                self.program, self.seed, self._agenda, self._providers, self._books, self.audit
+                self.program, self.seed, self._agenda, self._providers, self._books, self.audit, self.parts
             )
         self._living = list(populate(self.program, self.scenario, self.seed))
         for living in self._living:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hivemind_trio.core import (
+    ALL_PARTS,
     Adapted,
     AttemptEnded,
     Call,
@@ -16,6 +17,7 @@ from hivemind_trio.core import (
     Ended,
     Event,
     Grant,
+    Parts,
     PolicyLoaded,
     Refuse,
     Scheduler,
@@ -31,8 +33,8 @@ from tests.support.programs import wish
 class Driver:
     """Ids are handed out from 0. What was answered stays in `answers`, by id, and in `granted`, in order."""
 
-    def __init__(self, program: Program, seed: int = 0) -> None:
-        self.scheduler = Scheduler(program, seed)
+    def __init__(self, program: Program, seed: int = 0, *, parts: Parts = ALL_PARTS) -> None:
+        self.scheduler = Scheduler(program, seed, parts=parts)
         self.now_ns = 0
         self.answers: dict[int, Command] = {}
         self.granted: list[int] = []
