@@ -113,7 +113,8 @@ class Books:
         cost = self._cost(quotas, request, pool)
         lane = pool.lane(treatment.lane)
         team = self.program.teams.get(treatment.team)
-        share = lane.share(agent, treatment.team, team.weight if team is not None else 1)
+        weight = team.weight if team is not None else 1
+        share = lane.share(agent, treatment.team, weight, self._objective(treatment))
         return Place(pool, lane, group, quotas, agent, share, cost, request, pool.residents.name(request.model))
 
     def _cost(self, quotas: Quotas, request: Request, pool: Pool) -> Cost:
@@ -186,9 +187,7 @@ class Books:
         self, call: Call, treatment: Treatment, place: Place, arrived_ns: int, seq: int, blocked: Reason
     ) -> Waiter:
         patience_ns = treatment.deadline_ns
-        lane = self.program.lanes[treatment.lane]
-        provider = self.program.providers[treatment.provider or ""]
-        objective = lane.objective or provider.objective
+        lane, objective = self.program.lanes[treatment.lane], self._objective(treatment)
         likely = partial(place.pool.estimates.likely, place.request)
         key = self.jobs.key(objective, place.agent.key, call.job, call.request, likely, self.now_ns)
         prefixes = self.prefixes(call, place)
@@ -208,6 +207,11 @@ class Books:
             thread=place.lane.thread(call, place.agent),
             warm_until_ns=prefixes.warm_until_ns(call.prefix, self.now_ns) if prefixes is not None else None,
         )
+
+    def _objective(self, treatment: Treatment) -> Objective:
+        """What the order of jobs is for, where such a call waits."""
+        provider = self.program.providers[treatment.provider or ""]
+        return self.program.lanes[treatment.lane].objective or provider.objective
 
     def prefixes(self, call: Call, place: Place) -> Prefixes | None:
         """What the provider remembers of prompts; None: it does not matter for this one, which is short, or input is

@@ -7,7 +7,7 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.policy import NO_TEAM, Lane, Renames, Sticky
+from hivemind_trio.policy import NO_TEAM, Lane, Objective, Renames, Sticky
 
 from ._agent import AgentSlots, agent_word, renamed_word
 from ._call import Call
@@ -89,11 +89,11 @@ class PoolLane:
         self.slots.resize(self._lane.cap(limit) if self._lane else None)
         self.reserve = reserve
 
-    def share(self, agent: AgentSlots, team: str, team_weight: int) -> Share:
-        """What an agent has had here. Without a team it stands among the teams."""
-        agents = (
-            self._teams.team_of(agent.key, agent.weight) if team == NO_TEAM else self._teams.team_of(team, team_weight)
-        )
+    def share(self, agent: AgentSlots, team: str, team_weight: int, objective: Objective) -> Share:
+        """What an agent has had here. Without a team it stands among the teams by itself; or, where jobs are compared
+        whosever they are, with all others that have none."""
+        alone = team == NO_TEAM and objective is Objective.FAIR
+        agents = self._teams.team_of(agent.key, agent.weight) if alone else self._teams.team_of(team, team_weight)
         share = agents.share(agent.key, agent.weight)
         agent.shares[share] = None
         return share

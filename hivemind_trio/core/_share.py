@@ -8,7 +8,8 @@ time for which the call takes all of it. It is estimated when the call goes and 
 Who could not go for a while, because it asked for nothing or was at a cap of its own, is lifted to where the others
 are: idleness earns no claim on them. Who goes away and comes back at once finds its tag where it was.
 
-An agent that belongs to no team stands among the teams, with its own weight.
+An agent that belongs to no team stands among the teams, with its own weight. Where a lane's objective compares jobs
+whosever they are, those without a team are one of weight 1: else there would be nobody to compare them with.
 """
 
 from __future__ import annotations

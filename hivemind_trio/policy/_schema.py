@@ -187,7 +187,10 @@ APIS: Final = ("anthropic", "openai", "azure", "gemini", "ollama", "vllm", "gene
 
 OBJECTIVE = Setting(
     args=(_slot(Type.WORD, "fair", "makespan", "mean-completion", "latency"),),
-    doc="What the order among calls of equal priority is for. All but `fair` compare the jobs of a whole team.",
+    doc=(
+        "What the order among calls of equal priority is for. All but `fair` compare the jobs of a whole team, and of "
+        "all who have none."
+    ),
     default="fair",
 )
 

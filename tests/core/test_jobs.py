@@ -78,6 +78,18 @@ def test_but_for_fairness_a_team_s_jobs_are_compared_whosever_they_are(by_lane: 
     assert [calls[call] for call in order(driver, running)] == [9, 8, 7, 5, 2]
 
 
+def test_but_for_fairness_agents_without_a_team_are_compared_with_each_other() -> None:
+    driver = Driver(policy(Objective.MAKESPAN))
+    running = driver.call("other")
+    calls = {}
+    for name, left in (("one", 5), ("two", 2), ("two", 9), ("one", 7), ("three", 8)):
+        headers = {"x-hivemind-remaining": str(left)}
+        calls[driver.ask(attrs.evolve(wish(), headers=headers), name)] = left
+    driver.now_ns += SECOND_NS
+
+    assert [calls[call] for call in order(driver, running)] == [9, 8, 7, 5, 2]
+
+
 def test_fairness_is_the_lane_s_own_where_the_provider_has_another_objective() -> None:
     driver = Driver(policy(Objective.FAIR, Objective.MAKESPAN))
     running = driver.call("other")
@@ -102,9 +114,9 @@ def test_teams_take_turns_whatever_the_objective() -> None:
 
     went = []
     while running:
-        driver.now_ns += SECOND_NS
         running = driver.end(running[0])
         went += [calls[each] for each in running]
+        driver.now_ns += SECOND_NS
 
     assert went == [9, 2, 8, 1, 7]
 
