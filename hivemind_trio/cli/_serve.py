@@ -16,6 +16,7 @@ Examples:
   hivemind-trio serve --policy team.hmp        reloaded when it, or what it includes, changes
   hivemind-trio serve --print-policy > my.hmp  the policy that `serve` alone would run
   hivemind-trio serve --policy team.hmp --log-format json 2>> proxy.log
+  hivemind-trio serve --policy team.hmp --journal team.journal
 
 \b
 Signals: SIGHUP reloads; SIGTERM and SIGINT finish what is in flight (`server { drain 30s }`), a second one ends
@@ -35,6 +36,11 @@ Exit status: 0 drained, 1 the policy has errors, 2 it cannot start."""
 )
 @click.option("--log-calls", is_flag=True, help="Also a line for every call.")
 @click.option(
+    "--journal",
+    metavar="FILE",
+    help="Write every call down, to SQLite: no bodies, no credentials. What is in the file is added to.",
+)
+@click.option(
     "--transport",
     type=click.Choice(["pool", "stock"]),
     default="pool",
@@ -48,6 +54,7 @@ def serve(
     listen: str | None,
     log_format: str | None,
     log_calls: bool,
+    journal: str | None,
     transport: str,
     print_policy: bool,
     color: str,
@@ -64,6 +71,7 @@ def serve(
         listen=listen,
         log_json=None if log_format is None else log_format == "json",
         log_calls=log_calls,
+        journal=journal,
         stock_transport=transport == "stock",
         print_policy=print_policy,
         color=wants_color(color, sys.stderr),

@@ -4,6 +4,8 @@ from ._outcome import Outcome as Outcome
 from ._reading import Dimension as Dimension
 from ._reading import Reading as Reading
 from ._reason import Reason as Reason
+from ._recorded import RecordedAttempt as RecordedAttempt
+from ._recorded import RecordedCall as RecordedCall
 from ._request import Api as Api
 from ._request import Request as Request
 from ._secret import SecretRef as SecretRef

@@ -48,6 +48,8 @@ class Reason(StrEnum):
     """Its client would have given up before its turn came."""
     OVER_QUOTA = "over-limits"
     """It is larger than a limit of its provider allows in a whole window."""
+    JOURNAL = "journal-behind"
+    """What happens cannot be written down as fast as it does, and nothing is done that is not."""
     DENIED = "denied"
     UNKNOWN_AGENT = "unknown-agent"
     NO_PROVIDER = "no-provider"

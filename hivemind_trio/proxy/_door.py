@@ -15,7 +15,7 @@ from hivemind_trio.providers import endpoint
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream
 
-from ._exchange import Exchange
+from ._exchange import Exchange, Gate
 from ._head import Head
 from ._record import CallRecord
 from ._refusals import refusal
@@ -33,11 +33,17 @@ class Door:
     """
 
     def __init__(
-        self, engine: Engine, upstream: Upstream, *, on_call: Callable[[CallRecord], None] | None = None
+        self,
+        engine: Engine,
+        upstream: Upstream,
+        *,
+        on_call: Callable[[CallRecord], None] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._engine = engine
         self._upstream = upstream
         self._on_call = on_call
+        self._gate = gate
         self._in_force: InForce | None = None
         self._boot = random.token_hex(3)
         self._calls = 0
@@ -72,6 +78,7 @@ class Door:
             head=Head.of(scope),
             send=send,
             abort=extensions["hivemind.abort"],
+            gate=self._gate,
             can_trail="http.response.trailers" in extensions,
         )
         try:

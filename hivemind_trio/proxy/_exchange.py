@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import attrs
 import trio
 
-from hivemind_trio.core import Grant
+from hivemind_trio.core import CallId, Grant
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import Api, Reason, Request, Treatment, Usage
 from hivemind_trio.policy import Provider
@@ -43,12 +43,27 @@ RETRY_AFTER_UNREACHABLE_NS: Final = 5 * SECOND_NS
 """A provider that cannot be reached: soon enough to notice its return, late enough not to hammer."""
 
 RETRY_AFTER_HELD_NS: Final = 30 * SECOND_NS
+GATE_S: Final = 10.0
+"""How long a call waits for the journal; less than its client is left without a word anyway."""
+
+BEHIND: Final = "its journal cannot be written, and nothing is done that is not written down; come back"
 HELD_TOO_LONG: Final = "its turn did not come in the time that a client waits; come back"
 
 SHOWN_BYTES_MAX: Final = 2_048
 """Of an error's body, where it is told inside a stream."""
 
 TIMEOUTS: Final = frozenset({UpstreamErrorKind.FIRST_BYTE, UpstreamErrorKind.TOTAL, UpstreamErrorKind.IDLE})
+
+
+class Gate(Protocol):
+    """What may keep calls from coming in: the journal, where it cannot be written as fast as they do."""
+
+    @property
+    def behind(self) -> bool:
+        """A new call would have to wait."""
+
+    async def caught_up(self) -> None:
+        """Wait until none has to."""
 
 
 class BodyTooLarge(Exception):  # noqa: N818 - it becomes an answer
@@ -73,6 +88,7 @@ class Exchange:
     head: Head
     send: Send
     abort: Callable[[], None]
+    gate: Gate | None = None
     can_trail: bool = False
     """Whether trailers can be sent on this connection."""
     asked: Recognised = attrs.field(init=False, default=Recognised(apis=(), generates=False))
@@ -89,6 +105,7 @@ class Exchange:
     treatment: Treatment | None = attrs.field(init=False, default=None)
     """As it was granted last, or refused."""
     patience: Patience | None = attrs.field(init=False, default=None)
+    number: CallId | None = attrs.field(init=False, default=None)
     attempts: int = attrs.field(init=False, default=0)
     bytes_out: int = attrs.field(init=False, default=0)
     started_ns: int = attrs.field(init=False, default=0)
@@ -104,6 +121,8 @@ class Exchange:
             limit = self.rules.program.server.max_body
             self.asked = Recognised(apis=endpoint(self.head.path_text, self.head.words).apis, generates=False)
             await self._refuse(Reason.BODY_TOO_LARGE, f"the body is over {limit:,} bytes (`server {{ max-body }}`)")
+            return
+        if self.gate is not None and self.gate.behind and not await self._let_in(self.gate):
             return
         # By the policy that decides about the call, not by that of when its body began to come.
         self.rules = self.current()
@@ -121,6 +140,7 @@ class Exchange:
         )
         try:
             with self._ticket(request, body, speaks=keep_alive is not None) as ticket:
+                self.number = ticket.id
                 grant: Grant | None = await patience.during(ticket.granted)
                 while grant is not None:
                     outgoing = self._prepare(grant, body, by_token=token_agent is not None)
@@ -147,6 +167,15 @@ class Exchange:
         await self._settle(outbox)
 
     # ---- the request ----
+
+    async def _let_in(self, gate: Gate) -> bool:
+        """Wait until what happens can be written down again; False: it could not be, and the agent was told so."""
+        with trio.move_on_after(GATE_S):
+            await gate.caught_up()
+            return True
+        self.asked = Recognised(apis=endpoint(self.head.path_text, self.head.words).apis, generates=False)
+        await self._refuse(Reason.JOURNAL, BEHIND, RETRY_AFTER_HELD_NS)
+        return False
 
     def _ticket(self, request: Request, body: bytes, *, speaks: bool) -> Ticket:
         head, client = self.head, self.client
@@ -431,6 +460,7 @@ class Exchange:
         """What is kept of it."""
         return CallRecord(
             id=self.call_id,
+            number=self.number,
             agent=self.agent,
             caller=self.caller,
             provider=self.provider.name if self.provider is not None else None,

@@ -6,6 +6,7 @@ from typing import final
 
 import attrs
 
+from hivemind_trio.core import CallId
 from hivemind_trio.model import Reason, Usage
 
 
@@ -16,6 +17,8 @@ class CallRecord:
 
     id: str
     """As in `x-hivemind-call`."""
+    number: CallId | None
+    """As the scheduler knows it; None: it was turned away before that."""
     agent: str
     caller: str
     provider: str | None

@@ -29,6 +29,7 @@ STATUS: Final = {
     Reason.BAD_REQUEST: 400,
     Reason.UPGRADE: 426,
     Reason.DRAINING: 503,
+    Reason.JOURNAL: 503,
     Reason.BREAKER_OPEN: 503,
     Reason.UPSTREAM_UNREACHABLE: 503,
     Reason.UPSTREAM_TIMEOUT: 504,

@@ -11,12 +11,14 @@ import attrs
 import httpx2
 import trio
 
+from hivemind_trio import __version__
 from hivemind_trio.core import Adapted
 from hivemind_trio.listen import Bounds, Listener
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program
 from hivemind_trio.proxy import CallRecord, Door
 from hivemind_trio.runtime import Engine
+from hivemind_trio.store import Journal
 from hivemind_trio.upstream import PoolTransport, Upstream
 
 CLOSE_S: Final = 2.0
@@ -80,6 +82,7 @@ async def open_house(
     report: Report | None = None,
     on_call: Callable[[CallRecord], None] | None = None,
     on_adapted: Callable[[Adapted], None] | None = None,
+    journal: Journal | None = None,
     audit: bool = False,
 ) -> AsyncIterator[House]:
     """Serve on these listening sockets within the context; leaving it ends every call.
@@ -91,6 +94,7 @@ async def open_house(
             that broke its handler. None: the logging of the standard library.
         on_call: Told of every call that is over.
         on_adapted: Told when a provider is trusted with more or less than before.
+        journal: Where every call is written down. It stays open for longer than the house.
         audit: Hold the scheduler's counts against the limiters after every event; for tests.
     """
     upstream = Upstream(transport if transport is not None else PoolTransport())
@@ -110,8 +114,24 @@ async def open_house(
         if on_adapted is not None:
             on_adapted(change)
 
-    engine = Engine(program, on_crash=crashed, on_adapted=adapted, on_closed=closed, audit=audit)
-    door = Door(engine, upstream, on_call=on_call)
+    engine = Engine(
+        program,
+        journal=journal.record if journal is not None else None,
+        on_crash=crashed,
+        on_adapted=adapted,
+        on_closed=closed,
+        audit=audit,
+    )
+
+    def over(record: CallRecord) -> None:
+        if journal is not None:
+            journal.over(engine.now_ns(), record)
+        if on_call is not None:
+            on_call(record)
+
+    door = Door(engine, upstream, on_call=over if journal is not None else on_call, gate=journal)
+    if journal is not None:
+        journal.began(__version__, program.hash, engine.now_ns())
     door.use(program, secrets)
     # A waiting call holds its connection, so there must be room for more connections than may wait.
     bounds = Bounds(

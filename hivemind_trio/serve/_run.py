@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, final
 
@@ -31,6 +32,7 @@ from hivemind_trio.policy import (
 )
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.runtime import Reloader
+from hivemind_trio.store import Journal, JournalError, open_journal
 from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
 
 from ._found import Found, from_environment, ollama, ollama_base, policy_text
@@ -59,6 +61,8 @@ class Options:
     log_json: bool | None = None
     """None: as the policy says."""
     log_calls: bool = False
+    journal: str | None = None
+    """Where every call is written down; None: nowhere."""
     stock_transport: bool = False
     print_policy: bool = False
     color: bool = False
@@ -113,8 +117,20 @@ async def _serve(options: Options) -> int:
     log = make_log(stderr, form=form, color=options.color)
     notices = Notices(log)
     watcher = _Watcher(log, form, stderr, notices, options)
-    # Heeded from before it says that it serves: whoever reads that line may send one at once.
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+    async with AsyncExitStack() as stack:
+        journal: Journal | None = None
+        if options.journal is not None:
+            try:
+                # Around the house, so that how its last call ended is in it.
+                opening = open_journal(options.journal, on_trouble=watcher.journal_trouble)
+                journal = await stack.enter_async_context(opening)
+            except JournalError as error:
+                for listening in sockets:
+                    listening.close()
+                return _refuse(f"--journal {error}; {error.help}")
+            watcher.say_journal(journal)
+        # Heeded from before it says that it serves: whoever reads that line may send one at once.
+        signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         async with open_house(
             loaded.program,
             loaded.secrets,
@@ -123,6 +139,7 @@ async def _serve(options: Options) -> int:
             report=watcher.broke,
             on_call=watcher.call,
             on_adapted=watcher.adapted,
+            journal=journal,
         ) as house:
             watcher.say_start(house, loaded, found)
             async with trio.open_nursery() as nursery:
@@ -243,6 +260,18 @@ class _Watcher:
                 self._say_paste("for Claude Code", f"export ANTHROPIC_BASE_URL={house.url}")
             if "openai" in providers or "ollama" in providers:
                 self._say_paste("for Codex", f"export OPENAI_BASE_URL={house.url}/v1")
+
+    def say_journal(self, journal: Journal) -> None:
+        """Where every call is written down."""
+        self._log.info("journal", file=journal.path, session=journal.session, calls_before=journal.calls_before)
+
+    def journal_trouble(self, why: str) -> None:
+        """It cannot be written, or can be again."""
+        file = self._options.journal
+        if why:
+            self._log.error("journal cannot be written", file=file, why=why, calls="wait, if it goes on")
+        else:
+            self._log.info("journal is written again", file=file)
 
     def take(self, house: House, new: Loaded, nursery: trio.Nursery) -> None:
         """A good policy: run on it, unless it needs what a running process cannot change.

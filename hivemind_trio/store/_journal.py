@@ -1,0 +1,205 @@
+"""The journal as the engine and the door meet it: what happens is noted in memory, and written by a thread.
+
+Nobody who decides waits for the disk. Entries go in group commits of at most 256 or 100 ms. What cannot be written is
+kept and tried again; where too much of it has gathered, new calls wait, and then are refused: nothing that is done goes
+unwritten, and nothing that is written down is given up without a word.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, final
+
+import trio
+
+from hivemind_trio.core import AnswerBegan, Command, Event, TimePassed
+
+from ._file import JournalFile
+from ._rows import Answered, Began, Entry, Over, Scribe
+
+GATHERED: Final = 256
+"""Entries in a commit, at most."""
+
+GATHER_S: Final = 0.1
+"""What happens is on its way to the disk after so long."""
+
+AGAIN_S: Final = 1.0
+"""Until it is tried again to write what could not be written."""
+
+BEHIND: Final = 16_384
+"""Entries that may wait for the disk; about 3,000 calls, and 15 MB."""
+
+CLOSE_S: Final = 10.0
+"""How long the end may take to write what is left."""
+
+
+@final
+class Journal:
+    """Of one session.
+
+    Args:
+        on_trouble: Told once why it cannot be written, and with "" when it can be again; at the end, what is lost.
+        wall_ns: The clock on the wall, ns since 1970.
+        behind: Entries that may wait for the disk before calls do.
+    """
+
+    def __init__(
+        self,
+        file: JournalFile,
+        *,
+        on_trouble: Callable[[str], None],
+        wall_ns: Callable[[], int] = time.time_ns,
+        behind: int = BEHIND,
+    ) -> None:
+        self._file = file
+        self._on_trouble = on_trouble
+        self._wall_ns = wall_ns
+        self._most = behind
+        self._scribe = Scribe(file.session, file.decided, secrets.token_bytes(16))
+        self._pending: list[Entry] = []
+        self._rows: dict[str, list[tuple[Any, ...]]] | None = None
+        """Of the oldest entries, which could not be written yet."""
+        self._taken = 0
+        """Entries that these are made of."""
+        self._some = trio.Event()
+        self._many = trio.Event()
+        self._room = trio.Event()
+        self._thread = trio.CapacityLimiter(1)
+        self._troubled = False
+        self._latest_ns = 0
+
+    @property
+    def path(self) -> str:
+        """Of the file."""
+        return self._file.path
+
+    @property
+    def session(self) -> int:
+        """Its number in the file, from 1."""
+        return self._file.session
+
+    @property
+    def calls_before(self) -> int:
+        """In the file, of earlier sessions."""
+        return self._file.calls
+
+    # ---- what happens: on the decision path, so nothing is done but noted ----
+
+    def began(self, version: str, policy_hash: str, now_ns: int) -> None:
+        """The proxy runs, on this policy."""
+        self._note((now_ns, self._wall_ns(), Began(version, policy_hash), ()))
+
+    def record(self, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
+        """`runtime.Engine`'s journal."""
+        if commands or not isinstance(event, TimePassed | AnswerBegan):
+            self._note((now_ns, self._wall_ns(), event, tuple(commands)))
+
+    def over(self, now_ns: int, answered: Answered) -> None:
+        """A call's agent has had its answer, or has gone."""
+        self._note((now_ns, 0, Over(answered), ()))
+
+    def _note(self, entry: Entry) -> None:
+        pending = self._pending
+        pending.append(entry)
+        if len(pending) == 1:
+            self._some.set()
+        elif len(pending) == GATHERED:
+            self._many.set()
+
+    # ---- who has to wait for it ----
+
+    @property
+    def behind(self) -> bool:
+        """More is to be written than may be: a new call would have to wait."""
+        return len(self._pending) >= self._most
+
+    async def caught_up(self) -> None:
+        """Wait until it is not behind."""
+        while self.behind:
+            await self._room.wait()
+
+    # ---- the writer ----
+
+    async def run(self) -> None:
+        """Write what is noted, until cancelled."""
+        while True:
+            await self._some.wait()
+            if len(self._pending) < GATHERED:
+                with trio.move_on_after(GATHER_S):
+                    await self._many.wait()
+            if not await self._write():
+                await trio.sleep(AGAIN_S)
+
+    async def finish(self) -> None:
+        """Write what is left and close the file. Says what is lost, if anything is."""
+        whole = True
+        while whole and self._pending:
+            whole = await self._write()
+        if not whole:
+            self._on_trouble(f"{len(self._pending)} entries are lost: the end came before they could be written")
+        ended_ns = self._latest_ns if whole else None
+        try:
+            await trio.to_thread.run_sync(self._file.close, ended_ns, limiter=self._thread)
+        except sqlite3.Error as error:
+            self._on_trouble(str(error))
+
+    async def _write(self) -> bool:
+        """One commit; False: it cannot be done now."""
+        if self._rows is None:
+            self._taken = min(len(self._pending), GATHERED)
+        try:
+            await trio.to_thread.run_sync(self._commit, self._pending[: self._taken], limiter=self._thread)
+        except sqlite3.Error as error:
+            if not self._troubled:
+                self._troubled = True
+                self._on_trouble(str(error))
+            return False
+        if self._troubled:
+            self._troubled = False
+            self._on_trouble("")
+        self._latest_ns = self._pending[self._taken - 1][0]
+        del self._pending[: self._taken]
+        self._rows = None
+        if not self._pending:
+            self._some = trio.Event()
+        if len(self._pending) < GATHERED:
+            self._many = trio.Event()
+        if not self.behind:
+            self._room.set()
+            self._room = trio.Event()
+        return True
+
+    def _commit(self, entries: Sequence[Entry]) -> None:
+        # The scribe sees each entry once: what could not be written is kept as the rows that it made of it.
+        if self._rows is None:
+            self._rows = self._scribe.rows(entries)
+        self._file.write(self._rows)
+
+
+@asynccontextmanager
+async def open_journal(
+    path: str,
+    *,
+    on_trouble: Callable[[str], None],
+    wall_ns: Callable[[], int] = time.time_ns,
+    behind: int = BEHIND,
+) -> AsyncIterator[Journal]:
+    """A journal that is written within the context; leaving it writes what is left.
+
+    Raises:
+        JournalError: The file cannot be used.
+    """
+    file = await trio.to_thread.run_sync(JournalFile.open, path)
+    journal = Journal(file, on_trouble=on_trouble, wall_ns=wall_ns, behind=behind)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(journal.run)
+            yield journal
+            nursery.cancel_scope.cancel()
+    finally:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
+            await journal.finish()

@@ -1,0 +1,196 @@
+"""From the file to calls, while it is being written or after."""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import quote
+
+import attrs
+import msgspec
+
+from hivemind_trio.model import Api, Outcome, Reason, RecordedAttempt, RecordedCall, Request, Usage
+
+from ._file import BUSY_S, JournalError, check_kind, not_a_journal
+
+_Key = tuple[int, int]
+
+_WORDS: Final = msgspec.json.Decoder(dict[str, str])
+
+
+def read_journal(path: str) -> tuple[RecordedCall, ...]:
+    """Every call of all sessions, in the order of arrival; the first one arrives at 0.
+
+    One session is as far behind another as the clock on the wall says; if that was put back in between, as if they had
+    followed at once.
+
+    Raises:
+        JournalError: There is no such file, it is no journal, or a newer one.
+    """
+    if not Path(path).is_file():
+        what = "it is a folder" if Path(path).is_dir() else "no such file"
+        raise JournalError(path, what, "name a file that `hivemind-trio serve --journal FILE` has written")
+    # Without a log beside it nobody writes it, and then SQLite need not set one up to read, and leave it behind.
+    still = not _has_log(path)
+    try:
+        found = _read(path, still=still)
+        return found if not (still and _has_log(path)) else _read(path, still=False)
+    except sqlite3.OperationalError as error:
+        raise JournalError(path, f"cannot be read: {error}", "see who may read it, and what lies beside it") from None
+    except sqlite3.DatabaseError:
+        raise not_a_journal(path) from None
+
+
+def _has_log(path: str) -> bool:
+    return Path(f"{path}-wal").exists()
+
+
+def _read(path: str, *, still: bool) -> tuple[RecordedCall, ...]:
+    where = f"file:{quote(str(Path(path).absolute()))}?{'immutable=1' if still else 'mode=ro'}"
+    with closing(sqlite3.connect(where, uri=True, timeout=BUSY_S, isolation_level=None)) as database:
+        database.row_factory = sqlite3.Row
+        check_kind(path, database)
+        # One transaction, so that all tables are of the same moment.
+        database.execute("BEGIN")
+        return tuple(_calls(database))
+
+
+def _calls(database: sqlite3.Connection) -> Iterator[RecordedCall]:
+    begins = _begins(database)
+    attempts = _attempts(database, begins)
+    refusals = {_key(row): Reason(row["reason"]) for row in database.execute("SELECT * FROM refusals")}
+    agents = _agents(database)
+    answers = {
+        _key(row): (row["status"], begins[row["session"]] + row["at_ns"])
+        for row in database.execute("SELECT * FROM answers WHERE call IS NOT NULL")
+    }
+    first_ns: int | None = None
+    for row in database.execute("SELECT * FROM calls ORDER BY session, call"):
+        key = _key(row)
+        arrived_ns = begins[row["session"]] + row["at_ns"]
+        first_ns = arrived_ns if first_ns is None else first_ns
+        status, ended_ns = answers.get(key, (None, None))
+        yield RecordedCall(
+            arrived_ns=arrived_ns - first_ns,
+            request=_request(row),
+            caller=row["caller"],
+            agent=agents.get(key, ""),
+            job=row["job"],
+            prefix=row["prefix"],
+            credential=row["credential"] and f"{row['session']}/{row['credential']}",
+            again=row["again"],
+            needs_slot=bool(row["needs_slot"]),
+            attempts=tuple(_moved(each, first_ns) for each in attempts.get(key, ())),
+            refused=refusals.get(key),
+            status=status,
+            ended_ns=ended_ns if ended_ns is None else ended_ns - first_ns,
+        )
+
+
+def _begins(database: sqlite3.Connection) -> dict[int, int]:
+    """Session -> when it began, ns after the first; none before the one before has written its last."""
+    latest = dict(
+        database.execute(
+            "SELECT session, max(at_ns) FROM (SELECT session, at_ns FROM calls UNION ALL SELECT session, at_ns "
+            "FROM ends UNION ALL SELECT session, at_ns FROM answers) GROUP BY session"
+        ).fetchall()
+    )
+    begins: dict[int, int] = {}
+    origin_ns: int | None = None
+    free_ns = 0
+    for session, wall_ns in database.execute("SELECT session, began_wall_ns FROM sessions ORDER BY session"):
+        origin_ns = wall_ns if origin_ns is None else origin_ns
+        begins[session] = max(free_ns, wall_ns - origin_ns)
+        free_ns = begins[session] + (latest.get(session) or 0)
+    return begins
+
+
+def _attempts(database: sqlite3.Connection, begins: Mapping[int, int]) -> dict[_Key, list[RecordedAttempt]]:
+    ends = {(*_key(row), row["attempt"]): row for row in database.execute("SELECT * FROM ends")}
+    models = {_key(row): row["model"] for row in database.execute("SELECT session, call, model FROM calls")}
+    found: dict[_Key, list[RecordedAttempt]] = {}
+    for row in database.execute("SELECT * FROM grants WHERE slot ORDER BY rowid"):
+        key = _key(row)
+        begin_ns = begins[row["session"]]
+        attempt = RecordedAttempt(
+            granted_ns=begin_ns + row["at_ns"],
+            waited_ns=row["waited_ns"],
+            provider=row["provider"],
+            model=row["model"] or models.get(key, ""),
+        )
+        end = ends.get((*key, row["attempt"]))
+        found.setdefault(key, []).append(attempt if end is None else _ended(attempt, end, begin_ns))
+    return found
+
+
+def _ended(attempt: RecordedAttempt, row: sqlite3.Row, begin_ns: int) -> RecordedAttempt:
+    usage = None
+    if row["tokens_out"] is not None:
+        usage = Usage(
+            input=row["tokens_in"],
+            cache_read=row["tokens_cache_read"],
+            cache_write=row["tokens_cache_write"],
+            output=row["tokens_out"],
+            exact=bool(row["exact"]),
+        )
+    return attrs.evolve(
+        attempt,
+        ended_ns=begin_ns + row["at_ns"],
+        outcome=Outcome(row["outcome"]),
+        status=row["status"],
+        committed=bool(row["committed"]),
+        first_byte_ns=row["first_byte_ns"],
+        usage=usage,
+    )
+
+
+def _agents(database: sqlite3.Connection) -> dict[_Key, str]:
+    """Who each call was, by the latest word on it."""
+    refused = database.execute("SELECT session, call, agent FROM refusals WHERE agent IS NOT NULL")
+    found = {_key(row): row["agent"] for row in refused}
+    for row in database.execute("SELECT session, call, agent FROM grants ORDER BY rowid"):
+        found[_key(row)] = row["agent"]
+    return found
+
+
+def _request(row: sqlite3.Row) -> Request:
+    return Request(
+        apis=tuple(Api(each) for each in row["apis"].split()),
+        token_agent=row["token_agent"],
+        claimed=row["claimed"],
+        model=row["model"],
+        method=row["method"],
+        path=row["path"],
+        stream=bool(row["stream"]),
+        tools=bool(row["tools"]),
+        images=bool(row["images"]),
+        tokens_in=row["tokens_in"],
+        tokens_max_out=row["tokens_max_out"],
+        cost_microusd=row["cost_microusd"],
+        hour=row["hour"],
+        weekday=row["weekday"],
+        headers=_words(row["headers"]),
+        meta=_words(row["meta"]),
+    )
+
+
+@functools.lru_cache(maxsize=4_096)
+def _words(text: str) -> Mapping[str, str]:
+    """Of an agent's calls many have the same, and share it."""
+    return MappingProxyType(_WORDS.decode(text))
+
+
+def _key(row: sqlite3.Row) -> _Key:
+    return row["session"], row["call"]
+
+
+def _moved(attempt: RecordedAttempt, by_ns: int) -> RecordedAttempt:
+    ended_ns = attempt.ended_ns
+    return attrs.evolve(
+        attempt, granted_ns=attempt.granted_ns - by_ns, ended_ns=None if ended_ns is None else ended_ns - by_ns
+    )

@@ -1,0 +1,193 @@
+"""What happened, as rows: pure, and on the writer's thread."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias, final
+
+import attrs
+import msgspec
+
+from hivemind_trio.core import (
+    AttemptEnded,
+    CallArrived,
+    CallCancelled,
+    CallId,
+    Command,
+    Event,
+    Grant,
+    PolicyLoaded,
+    Refuse,
+)
+from hivemind_trio.model import Decider, Reason, Treatment
+
+from ._redact import alias, told
+
+DECIDERS_MAX: Final = 1_024
+"""Kept in memory; the same is written once more if there are others in between."""
+
+INT_MAX: Final = (1 << 63) - 1
+"""Of SQLite. A request may ask for as many tokens as it likes."""
+
+_json: Final = msgspec.json.Encoder().encode
+
+
+class Answered(Protocol):
+    """What is known of a call when its agent has had its answer, or has gone."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def number(self) -> CallId | None: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def agent(self) -> str: ...
+    @property
+    def status(self) -> int: ...
+    @property
+    def refused(self) -> bool: ...
+    @property
+    def reason(self) -> Reason: ...
+    @property
+    def upstream_error(self) -> str | None: ...
+    @property
+    def attempts(self) -> int: ...
+    @property
+    def bytes_out(self) -> int: ...
+
+
+@final
+@attrs.frozen
+class Began:
+    """A session has."""
+
+    version: str
+    policy_hash: str
+
+
+@final
+@attrs.frozen
+class Over:
+    """A call is."""
+
+    answered: Answered
+
+
+Entry: TypeAlias = tuple[int, int, Event | Began | Over, Sequence[Command]]
+"""When, by the engine and by the clock on the wall; what; and what came of it."""
+
+
+@final
+@attrs.define(eq=False)
+class Scribe:
+    """Turns entries into rows. It knows what was written before, so each entry is its to see once."""
+
+    session: int
+    decided: int
+    """The last number that was given to deciders."""
+    _salt: bytes = attrs.field(repr=False)
+    _deciders: dict[int, tuple[Mapping[str, Decider], int]] = attrs.field(init=False, factory=dict)
+    """Identity -> what is kept alive for it, and its number."""
+    _attempts: dict[CallId, int] = attrs.field(init=False, factory=dict)
+    """Of calls in flight."""
+
+    def rows(self, entries: Sequence[Entry]) -> dict[str, list[tuple[Any, ...]]]:
+        """Table -> its new rows, in order."""
+        rows: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        session = self.session
+        for at_ns, wall_ns, what, commands in entries:
+            match what:
+                case CallArrived():
+                    rows["calls"].append(self._call(what, at_ns, wall_ns))
+                case AttemptEnded():
+                    rows["ends"].append(self._end(what, at_ns))
+                case Over(answered=answered):
+                    rows["answers"].append(self._answer(answered, at_ns))
+                case CallCancelled(call_id=call_id):
+                    rows["departures"].append((session, call_id, at_ns))
+                case PolicyLoaded(program=program):
+                    rows["policies"].append((session, at_ns, program.hash))
+                case Began():
+                    rows["sessions"].append((session, wall_ns - at_ns, what.version, None))
+                    rows["policies"].append((session, at_ns, what.policy_hash))
+            for command in commands:
+                if isinstance(command, Grant):
+                    rows["grants"].append(self._grant(command, at_ns, rows))
+                elif isinstance(command, Refuse):
+                    rows["refusals"].append(self._refusal(command, at_ns, rows))
+        return rows
+
+    def _call(self, arrived: CallArrived, at_ns: int, wall_ns: int) -> tuple[Any, ...]:
+        call = arrived.call
+        request = call.request
+        return (
+            *(self.session, call.id, at_ns, wall_ns),
+            *(" ".join(request.apis), request.method, request.path, request.model),
+            *(int(request.stream), int(request.tools), int(request.images)),
+            *(min(request.tokens_in, INT_MAX), min(request.tokens_max_out, INT_MAX)),
+            *(min(request.cost_microusd, INT_MAX), request.hour, request.weekday),
+            *(request.token_agent, request.claimed, _object(told(request.headers)), _object(told(request.meta))),
+            *(call.caller, call.job, call.prefix, alias(call.credential, self._salt), call.again),
+            *(call.patience_ns, int(call.needs_slot)),
+        )
+
+    def _grant(self, grant: Grant, at_ns: int, rows: dict[str, list[tuple[Any, ...]]]) -> tuple[Any, ...]:
+        if grant.permit is not None:
+            self._attempts[grant.call_id] = grant.attempt
+        treatment = grant.treatment
+        return (
+            *(self.session, grant.call_id, grant.attempt, at_ns, grant.waited_ns, str(grant.reason)),
+            *(treatment.agent, treatment.team, treatment.lane, treatment.priority),
+            *(treatment.provider or "", treatment.group, treatment.model, treatment.instead_of),
+            *(" ".join(treatment.tags), " ".join(treatment.budgets), self._by(treatment, rows)),
+            int(grant.permit is not None),
+        )
+
+    def _end(self, over: AttemptEnded, at_ns: int) -> tuple[Any, ...]:
+        ended, usage = over.ended, over.ended.usage
+        taken: tuple[Any, ...] = (None,) * 5
+        if usage is not None:
+            taken = (usage.input, usage.cache_read, usage.cache_write, usage.output, int(usage.exact))
+        return (
+            *(self.session, over.call_id, self._attempts.pop(over.call_id, 1), at_ns, str(ended.outcome)),
+            *(ended.status, str(ended.failure) if ended.failure is not None else None, int(ended.committed)),
+            *(ended.first_byte_ns, ended.silence_ns, ended.retry_after_ns),
+            *taken,
+        )
+
+    def _refusal(self, refuse: Refuse, at_ns: int, rows: dict[str, list[tuple[Any, ...]]]) -> tuple[Any, ...]:
+        treatment = refuse.treatment
+        who: tuple[Any, ...] = (None,) * 4
+        if treatment is not None:
+            who = (treatment.agent, treatment.team, treatment.lane, self._by(treatment, rows))
+        return (
+            *(self.session, refuse.call_id, at_ns, refuse.waited_ns, str(refuse.reason), refuse.message),
+            *(refuse.retry_after_ns, *who),
+        )
+
+    def _answer(self, answered: Answered, at_ns: int) -> tuple[Any, ...]:
+        return (
+            *(self.session, answered.number, answered.id, at_ns, answered.method, answered.path, answered.agent),
+            *(answered.status, int(answered.refused), str(answered.reason), answered.upstream_error),
+            *(answered.attempts, answered.bytes_out),
+        )
+
+    def _by(self, treatment: Treatment, rows: dict[str, list[tuple[Any, ...]]]) -> int:
+        """The number of those who decided; calls that were decided alike share it."""
+        decided = treatment.decided
+        known = self._deciders.get(id(decided))
+        if known is None:
+            if len(self._deciders) >= DECIDERS_MAX:
+                self._deciders.clear()
+            self.decided += 1
+            known = self._deciders[id(decided)] = decided, self.decided
+            rows["deciders"].append((self.decided, _object({name: str(by) for name, by in decided.items()})))
+        return known[1]
+
+
+def _object(words: Mapping[str, str]) -> str:
+    return _json(words).decode()

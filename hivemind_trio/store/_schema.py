@@ -1,0 +1,156 @@
+"""The tables of a journal. They are only ever added to: a newer version reads all older ones.
+
+`at_ns` is nanoseconds since the session began, `wall_ns` since 1970. A call is known by its session and its number.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+APPLICATION_ID: Final = 0x686D706A
+"""`hmpj`: what SQLite keeps in the head of the file, so that nobody else's database is taken for a journal."""
+
+VERSION: Final = 1
+"""`PRAGMA user_version`."""
+
+TABLES: Final = """
+CREATE TABLE sessions (          -- one for each run of the proxy
+    session INTEGER PRIMARY KEY,
+    began_wall_ns INTEGER NOT NULL,
+    version TEXT NOT NULL,       -- of hivemind-trio
+    ended_ns INTEGER             -- NULL: it runs, or did not end in order
+);
+CREATE TABLE policies (          -- in force from then on
+    session INTEGER NOT NULL,
+    at_ns INTEGER NOT NULL,
+    hash TEXT NOT NULL
+);
+CREATE TABLE calls (             -- as they arrived, and as the policy saw them
+    session INTEGER NOT NULL,
+    call INTEGER NOT NULL,
+    at_ns INTEGER NOT NULL,
+    wall_ns INTEGER NOT NULL,
+    apis TEXT NOT NULL,          -- likeliest first
+    method TEXT NOT NULL,
+    path TEXT NOT NULL,          -- without the query
+    model TEXT NOT NULL,
+    stream INTEGER NOT NULL,
+    tools INTEGER NOT NULL,
+    images INTEGER NOT NULL,
+    tokens_in INTEGER NOT NULL,  -- estimated
+    tokens_max_out INTEGER NOT NULL,
+    cost_microusd INTEGER NOT NULL,
+    hour INTEGER NOT NULL,       -- in the policy's time zone
+    weekday INTEGER NOT NULL,
+    token_agent TEXT,            -- whose token it carried
+    claimed TEXT,                -- who it said it was
+    headers TEXT NOT NULL,       -- an object; no credentials
+    meta TEXT NOT NULL,          -- an object
+    caller TEXT NOT NULL,
+    job TEXT NOT NULL,
+    prefix TEXT NOT NULL,        -- equal where prompts begin alike
+    credential TEXT NOT NULL,    -- equal within a session where credentials are; none can be made of it
+    again TEXT NOT NULL,         -- equal where a client has sent the same once more
+    patience_ns INTEGER,
+    needs_slot INTEGER NOT NULL,
+    PRIMARY KEY (session, call)
+) WITHOUT ROWID;
+CREATE TABLE deciders (          -- setting -> who decided it, as many as there were
+    decided INTEGER PRIMARY KEY,
+    by TEXT NOT NULL
+);
+CREATE TABLE grants (            -- its turn has come
+    session INTEGER NOT NULL,
+    call INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    at_ns INTEGER NOT NULL,
+    waited_ns INTEGER NOT NULL,  -- in all, without earlier attempts
+    reason TEXT NOT NULL,        -- what it waited for last
+    agent TEXT NOT NULL,
+    team TEXT NOT NULL,
+    lane TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    provider TEXT NOT NULL,
+    limits TEXT,                 -- the glob of the `limits` block that it counts against
+    model TEXT,                  -- sent instead of the one that was asked for
+    instead_of TEXT,             -- the provider that it should have gone to
+    tags TEXT NOT NULL,
+    budgets TEXT NOT NULL,
+    decided INTEGER NOT NULL,
+    slot INTEGER NOT NULL        -- 0: it needs none
+);
+CREATE INDEX grants_of ON grants (session, call);
+CREATE TABLE ends (              -- of attempts
+    session INTEGER NOT NULL,
+    call INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    at_ns INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    status INTEGER NOT NULL,     -- 0: there was no answer
+    failure TEXT,
+    committed INTEGER NOT NULL,  -- the agent has had something of it
+    first_byte_ns INTEGER,
+    silence_ns INTEGER,
+    retry_after_ns INTEGER,
+    tokens_in INTEGER,           -- neither read from a cache nor written to one
+    tokens_cache_read INTEGER,
+    tokens_cache_write INTEGER,
+    tokens_out INTEGER,
+    exact INTEGER                -- 0: counted as it went by
+);
+CREATE INDEX ends_of ON ends (session, call);
+CREATE TABLE refusals (          -- by the scheduler or the policy
+    session INTEGER NOT NULL,
+    call INTEGER NOT NULL,
+    at_ns INTEGER NOT NULL,
+    waited_ns INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    message TEXT NOT NULL,
+    retry_after_ns INTEGER,
+    agent TEXT,
+    team TEXT,
+    lane TEXT,
+    decided INTEGER
+);
+CREATE INDEX refusals_of ON refusals (session, call);
+CREATE TABLE departures (        -- of agents whose call was waiting
+    session INTEGER NOT NULL,
+    call INTEGER NOT NULL,
+    at_ns INTEGER NOT NULL
+);
+CREATE INDEX departures_of ON departures (session, call);
+CREATE TABLE answers (           -- what the agent had in the end
+    session INTEGER NOT NULL,
+    call INTEGER,                -- NULL: it was turned away before it was a call
+    name TEXT NOT NULL,          -- as in `x-hivemind-call`
+    at_ns INTEGER NOT NULL,
+    method TEXT NOT NULL,
+    path TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    status INTEGER NOT NULL,     -- 0: it hung up before that
+    refused INTEGER NOT NULL,    -- the answer is ours
+    reason TEXT NOT NULL,
+    upstream_error TEXT,
+    attempts INTEGER NOT NULL,
+    bytes_out INTEGER NOT NULL
+);
+CREATE INDEX answers_of ON answers (session, call);
+CREATE VIEW history AS           -- a line for each call, for people
+    SELECT strftime('%Y-%m-%d %H:%M:%S', calls.wall_ns / 1000000000, 'unixepoch') AS utc,
+        answers.name AS name, coalesce(grants.agent, refusals.agent, answers.agent) AS agent, calls.caller AS caller,
+        coalesce(grants.lane, refusals.lane) AS lane, grants.provider AS provider,
+        coalesce(grants.model, calls.model) AS model,
+        coalesce(grants.waited_ns, refusals.waited_ns) / 1000000 AS waited_ms, answers.attempts AS attempts,
+        (ends.at_ns - grants.at_ns) / 1000000 AS took_ms, answers.status AS status,
+        coalesce(answers.reason, refusals.reason, grants.reason) AS reason,
+        coalesce(ends.tokens_in + ends.tokens_cache_read + ends.tokens_cache_write, calls.tokens_in) AS tokens_in,
+        ends.tokens_out AS tokens_out
+    FROM calls
+    LEFT JOIN grants ON grants.rowid =
+        (SELECT max(rowid) FROM grants AS each WHERE each.session = calls.session AND each.call = calls.call)
+    LEFT JOIN ends ON ends.rowid =
+        (SELECT max(rowid) FROM ends AS each WHERE each.session = calls.session AND each.call = calls.call)
+    LEFT JOIN refusals ON refusals.session = calls.session AND refusals.call = calls.call
+    LEFT JOIN answers ON answers.session = calls.session AND answers.call = calls.call
+    ORDER BY calls.session, calls.call;
+"""

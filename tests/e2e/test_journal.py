@@ -1,0 +1,105 @@
+"""`serve --journal`, as an operator meets it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anthropic
+import httpx2
+import pytest
+import trio
+
+from hivemind_trio.demo import SimulatedProvider
+from hivemind_trio.store import read_journal
+from tests.e2e.house import PATIENCE_S, in_thread, messages
+from tests.e2e.process import serving
+
+SECRETS = ("sk-ant-in-the-header", "in-the-api-key", "in-the-bearer", "in-the-cookie", "in-the-query", "in-the-token")
+
+
+@pytest.fixture
+async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
+    provider = SimulatedProvider(seed=7)
+    await nursery.start(provider.run)
+    yield provider
+    nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def policy(tmp_path: Path, provider: SimulatedProvider) -> Path:
+    path = tmp_path / "team.hmp"
+    path.write_text(
+        f'hmp 1\nprovider sim {{ api generic; base "{provider.url}"; concurrency 2; key env(K) }}\n'
+        "agent ci { token env(T) }\nrule all { lane default }\n"
+    )
+    return path
+
+
+def ask(url: str, *, key: str = "k", headers: dict[str, str] | None = None, times: int = 1) -> None:
+    with anthropic.Anthropic(base_url=url, api_key=key, max_retries=0, default_headers=headers) as client:
+        for _ in range(times):
+            client.messages.create(model="claude-x", max_tokens=50, messages=messages("never to be written down"))
+
+
+async def test_what_a_kill_leaves_is_added_to_and_a_stop_writes_what_is_left(policy: Path, tmp_path: Path) -> None:
+    journal = tmp_path / "team.journal"
+    env = {"K": "provider-key", "T": "t"}
+    async with serving("--policy", policy, "--journal", journal, env=env) as proxy:
+        await in_thread(lambda: ask(proxy.url))
+        with trio.fail_after(PATIENCE_S):
+            while not (found := read_journal(str(journal))) or found[0].status is None:  # noqa: ASYNC110 - no event
+                await trio.sleep(0.01)
+        proxy.signal(signal.SIGKILL)
+        await proxy.ended()
+    async with serving("--policy", policy, "--journal", journal, env=env) as proxy:
+        said = await proxy.says("journal")
+        assert (said["file"], said["session"], said["calls_before"]) == (str(journal), 2, 1)
+        await in_thread(lambda: ask(proxy.url, times=2))
+        proxy.signal(signal.SIGTERM)
+        assert await proxy.ended() == 0
+
+    calls = read_journal(str(journal))
+    assert [call.status for call in calls] == [200, 200, 200]
+    assert [(call.request.model, call.request.tokens_max_out) for call in calls] == [("claude-x", 50)] * 3
+    for call in calls:
+        (attempt,) = call.attempts
+        assert attempt.usage is not None
+        assert attempt.usage.output > 0
+        assert call.ended_ns is not None
+        assert attempt.ended_ns is not None
+        assert call.arrived_ns <= attempt.granted_ns < attempt.ended_ns <= call.ended_ns
+    assert sorted(os.listdir(tmp_path)) == ["team.hmp", "team.journal"]
+
+
+async def test_no_credential_and_no_body_is_in_the_file(policy: Path, tmp_path: Path) -> None:
+    journal = tmp_path / "team.journal"
+    env = {"K": "provider-key", "T": "in-the-token"}
+    async with serving("--policy", policy, "--journal", journal, env=env) as proxy:
+        await in_thread(lambda: ask(proxy.url, key="sk-ant-in-the-header"))
+        await in_thread(lambda: ask(proxy.url, key="in-the-token"))
+        async with httpx2.AsyncClient(base_url=proxy.url) as client:
+            body = {"model": "gpt-x", "messages": messages("never to be written down")}
+            sent = {"authorization": "Bearer in-the-bearer", "cookie": "a=in-the-cookie", "api-key": "in-the-api-key"}
+            more = {"x-forwarded-authorization": "in-the-bearer", "x-note": "Bearer in-the-bearer", "x-ci-job": "17"}
+            target = "/v1/chat/completions?key=in-the-query&x=1"
+            await client.post(target, json=body, headers={**sent, **more})
+        # While it is written, and so in the log beside the file as well as in it.
+        with trio.fail_after(PATIENCE_S):
+            while len(read_journal(str(journal))) < 3:  # noqa: ASYNC110 - another process's writes have no event
+                await trio.sleep(0.01)
+        beside = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path) if name != "team.hmp"}
+        proxy.signal(signal.SIGTERM)
+        await proxy.ended()
+    beside["at the end"] = journal.read_bytes()
+
+    assert any(b"claude-x" in data for data in beside.values())
+    for name, data in beside.items():
+        for secret in (*SECRETS, "provider-key", "never to be written down"):
+            assert secret.encode() not in data, (secret, name)
+    (*_, last) = read_journal(str(journal))
+    assert last.request.headers["x-ci-job"] == "17"
+    assert [call.request.token_agent for call in read_journal(str(journal))] == [None, "ci", None]
+    assert os.stat(journal).st_mode & 0o777 == 0o600

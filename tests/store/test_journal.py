@@ -1,0 +1,389 @@
+"""What is noted is on the disk soon, whole and in order, whatever the disk does meanwhile."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from hypothesis import HealthCheck, given, settings
+
+from hivemind_trio.core import Adapted, Circuit, TimePassed
+from hivemind_trio.model import RecordedCall, Request
+from hivemind_trio.store import Journal, JournalError, _journal, _read, open_journal, read_journal
+from hivemind_trio.store._rows import Entry
+
+from .drawn import calls
+from .written import CALL, MS, answered, moved, tell
+
+PATIENCE_S = 20
+"""For a disk; only a test that would otherwise hang for ever meets it."""
+
+
+def at(path: Path) -> str:
+    return str(path / "team.journal")
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    with trio.fail_after(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110 - another process's view of the disk has no event
+            await trio.sleep(0.005)
+
+
+@attrs.define
+class Counted:
+    """A function that is counted."""
+
+    of: Callable[[Sequence[Entry]], None]
+    count: int = 0
+
+    def __call__(self, entries: Sequence[Entry]) -> None:
+        self.count += 1
+        self.of(entries)
+
+
+def quiet(why: str) -> None:
+    raise AssertionError(why)
+
+
+async def written(path: str, told: list[RecordedCall]) -> None:
+    async with open_journal(path, on_trouble=quiet) as journal:
+        journal.began("0", "hash", 0)
+        for number, call in enumerate(told, start=1):
+            tell(journal, call, number)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(told=calls())
+def test_what_is_read_is_what_was_told(told: list[RecordedCall], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = at(tmp_path_factory.mktemp("journal"))
+
+    trio.run(written, path, told)
+
+    assert list(read_journal(path)) == told
+
+
+async def test_it_is_on_the_disk_while_the_proxy_goes_on(tmp_path: Path) -> None:
+    path = at(tmp_path)
+
+    async with open_journal(path, on_trouble=quiet) as journal:
+        journal.began("0", "hash", 0)
+        tell(journal, CALL, 1)
+        await until(lambda: len(read_journal(path)) == 1)
+        tell(journal, moved(CALL, MS), 2)
+        await until(lambda: list(read_journal(path)) == [CALL, moved(CALL, MS)])
+
+
+async def test_many_are_written_in_order_and_none_is_lost_at_the_end(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    told = [moved(CALL, number * MS) for number in range(700)]
+
+    await written(path, told)
+
+    assert list(read_journal(path)) == told
+
+
+async def test_what_nothing_came_of_is_not_noted(tmp_path: Path) -> None:
+    async with open_journal(at(tmp_path), on_trouble=quiet) as journal:
+        journal.record(1, TimePassed(), ())
+        adapted = Adapted(provider="p", limit=1, circuit=Circuit.CLOSED, because=None)
+        journal.record(1, TimePassed(), (adapted,))
+
+        assert len(journal._pending) == 1
+
+
+async def test_a_session_that_ends_in_order_says_so_and_the_next_one_is_added(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    for wall_ns in (10**18, 10**18 + 3_600 * 10**9):
+        async with open_journal(path, on_trouble=quiet, wall_ns=lambda now=wall_ns: now) as journal:
+            journal.began("0", "hash", 0)
+            tell(journal, CALL, 1)
+
+    with closing(sqlite3.connect(path)) as database:
+        sessions = database.execute("SELECT session, began_wall_ns, ended_ns FROM sessions").fetchall()
+    assert sessions == [(1, 10**18, CALL.ended_ns), (2, 10**18 + 3_600 * 10**9, CALL.ended_ns)]
+    assert list(read_journal(path)) == [CALL, moved(CALL, 3_600 * 10**9)]
+
+
+async def test_a_clock_that_was_put_back_puts_no_session_before_another(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    for wall_ns in (10**18, 10**17):
+        async with open_journal(path, on_trouble=quiet, wall_ns=lambda now=wall_ns: now) as journal:
+            journal.began("0", "hash", 0)
+            tell(journal, CALL, 1)
+
+    assert list(read_journal(path)) == [CALL, moved(CALL, CALL.ended_ns or 0)]
+
+
+# ---- a disk that does not do as it should ----
+
+
+async def test_a_full_disk_is_said_once_and_what_it_kept_out_is_written_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_journal, "AGAIN_S", 0.001)
+    path, said = at(tmp_path), list[str]()
+    told = [moved(CALL, number * MS) for number in range(400)]
+
+    async with open_journal(path, on_trouble=said.append) as journal:
+        journal.began("0", "hash", 0)
+        tried = Counted(journal._commit)
+        monkeypatch.setattr(journal, "_commit", tried)
+        database = journal._file._database
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {pages}")
+        for number, call in enumerate(told, start=1):
+            tell(journal, call, number)
+        await until(lambda: tried.count >= 4)
+        assert said == ["database or disk is full"]
+        database.execute("PRAGMA max_page_count = 1000000")
+
+    assert said == ["database or disk is full", ""]
+    assert list(read_journal(path)) == told
+
+
+async def test_what_is_lost_in_the_end_is_said(tmp_path: Path) -> None:
+    path, said = at(tmp_path), list[str]()
+
+    async with open_journal(path, on_trouble=said.append) as journal:
+        journal.began("0", "hash", 0)
+        await until(lambda: not journal._pending)
+        (pages,) = journal._file._database.execute("PRAGMA page_count").fetchone()
+        journal._file._database.execute(f"PRAGMA max_page_count = {pages}")
+        for number in range(1, 400):
+            tell(journal, CALL, number)
+
+    assert said[0] == "database or disk is full"
+    assert "entries are lost" in said[-1]
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT ended_ns FROM sessions").fetchall() == [(None,)]
+
+
+async def test_who_is_too_many_waits_until_the_writer_has_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_journal, "AGAIN_S", 0.001)
+    path, said = at(tmp_path), list[str]()
+
+    async with open_journal(path, on_trouble=said.append, behind=40) as journal:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            journal._file._database.execute("PRAGMA busy_timeout = 0")
+            other.execute("BEGIN IMMEDIATE")
+            journal.began("0", "hash", 0)
+            for number in range(1, 10):
+                tell(journal, CALL, number)
+            assert not journal.behind
+            tell(journal, CALL, 10)
+            assert journal.behind
+            await until(lambda: bool(said))
+            with trio.move_on_after(0.05) as waited:
+                await journal.caught_up()
+            assert waited.cancelled_caught
+            other.execute("ROLLBACK")
+        with trio.fail_after(PATIENCE_S):
+            await journal.caught_up()
+
+    assert said == ["database is locked", ""]
+    assert len(read_journal(path)) == 10
+
+
+CHILD = """
+import sys, trio
+from hivemind_trio.store import open_journal
+from tests.store.written import CALL, moved, tell, MS
+
+async def main(path):
+    async with open_journal(path, on_trouble=print) as journal:
+        journal.began("0", "hash", 0)
+        for number in range(1, 10_000):
+            tell(journal, moved(CALL, number * MS), number)
+            await trio.sleep(0.0005)
+            if number % 20 == 0:
+                print(number, flush=True)
+
+trio.run(main, sys.argv[1])
+"""
+
+
+def test_a_kill_loses_what_was_not_yet_written_and_nothing_before(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, path], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()}
+    )
+    assert child.stdout is not None
+    try:
+        for line in child.stdout:
+            seen = len(read_journal(path))  # while it is being written
+            if seen and int(line) >= 60:
+                break
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+    found = read_journal(path)
+    assert len(found) >= seen
+    assert [call.request for call in found] == [CALL.request] * len(found)
+    trio.run(written, path, [CALL])
+    assert len(read_journal(path)) == len(found) + 1
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert [row[0] is None for row in database.execute("SELECT ended_ns FROM sessions")] == [True, False]
+
+
+# ---- files that are none ----
+
+
+async def opened(path: str) -> Journal:
+    async with open_journal(path, on_trouble=quiet) as journal:
+        return journal
+
+
+async def test_two_do_not_write_one_journal(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    async with open_journal(path, on_trouble=quiet):
+        with pytest.raises(JournalError, match="another hivemind-trio is writing it"):
+            await opened(path)
+        with pytest.raises(JournalError, match="another"):
+            await opened(path)
+    assert (await opened(path)).session == 1, "nobody has said anything yet"
+    assert os.listdir(tmp_path) == ["team.journal"]
+
+
+def text_file(path: Path) -> None:
+    path.write_text("nothing of the kind" * 100)
+
+
+def other_database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE recipes (name TEXT)")
+
+
+def newer(path: Path) -> None:
+    trio.run(written, str(path), [CALL])
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 2")
+
+
+def empty(path: Path) -> None:
+    path.touch()
+
+
+@pytest.mark.parametrize(
+    ("make", "said", "can_be_written"),
+    [
+        (text_file, "not a journal", False),
+        (other_database, "not a journal", False),
+        (newer, "version 2, and this hivemind-trio knows up to 1", False),
+        (Path.mkdir, "it is a folder|directory", False),
+        (empty, "not a journal", True),
+        (lambda _: None, "no such file", True),
+    ],
+    ids=["text", "other database", "newer", "folder", "empty", "missing"],
+)
+def test_what_is_no_journal_is_neither_read_nor_written_to(
+    tmp_path: Path, make: Callable[[Path], None], said: str, can_be_written: bool
+) -> None:
+    path = tmp_path / "team.journal"
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+
+    with pytest.raises(JournalError, match=said):
+        read_journal(str(path))
+    assert (path.read_bytes() if path.is_file() else None) == before
+    if can_be_written:
+        assert trio.run(opened, str(path)).session == 1
+        assert read_journal(str(path)) == ()
+    else:
+        with pytest.raises(JournalError, match=f"{said}|cannot be written"):
+            trio.run(opened, str(path))
+        assert (path.read_bytes() if path.is_file() else None) == before
+        assert not Path(f"{path}.lock").exists()
+
+
+def test_a_folder_that_there_is_not_is_said(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="there is no such folder"):
+        trio.run(opened, str(tmp_path / "no" / "team.journal"))
+
+
+def test_the_file_is_its_owner_s_alone(tmp_path: Path) -> None:
+    trio.run(written, at(tmp_path), [CALL])
+
+    assert os.stat(at(tmp_path)).st_mode & 0o777 == 0o600
+
+
+def test_reading_leaves_nothing_behind(tmp_path: Path) -> None:
+    trio.run(written, at(tmp_path), [CALL])
+
+    assert list(read_journal(at(tmp_path))) == [CALL]
+    assert os.listdir(tmp_path) == ["team.journal"]
+
+
+def test_what_begins_to_be_written_while_it_is_read_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trio.run(written, at(tmp_path), [CALL])
+    modes: list[bool] = []
+    real = _read._read
+
+    def reading(path: str, *, still: bool) -> tuple[RecordedCall, ...]:
+        modes.append(still)
+        found = real(path, still=still)
+        Path(f"{path}-wal").touch()
+        return found
+
+    monkeypatch.setattr(_read, "_read", reading)
+
+    assert list(read_journal(at(tmp_path))) == [CALL]
+    assert modes == [True, False]
+
+
+async def test_a_number_that_is_too_large_for_a_column_is_as_large_as_can_be(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    request = Request(tokens_max_out=10**30, tokens_in=10**20, cost_microusd=10**40)
+
+    await written(path, [attrs.evolve(CALL, request=request)])
+
+    (call,) = read_journal(path)
+    assert call.request.tokens_max_out == (1 << 63) - 1
+
+
+async def test_who_was_turned_away_before_it_was_a_call_is_in_the_journal(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    async with open_journal(path, on_trouble=quiet) as journal:
+        journal.began("0", "hash", 0)
+        journal.over(7, answered(attrs.evolve(CALL, status=413, attempts=()), None))
+
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT call, status, at_ns FROM answers").fetchall() == [(None, 413, 7)]
+    assert read_journal(path) == ()
+
+
+async def test_the_history_has_a_line_for_each_call(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    wall_ns = 1_750_000_000 * 10**9
+    async with open_journal(path, on_trouble=quiet, wall_ns=lambda: wall_ns) as journal:
+        journal.began("0", "hash", 0)
+        tell(journal, CALL, 1)
+
+    with closing(sqlite3.connect(path)) as database:
+        database.row_factory = sqlite3.Row
+        (line,) = map(dict, database.execute("SELECT * FROM history"))
+    assert line["utc"] == "2025-06-15 15:06:40"
+    told = {name: line[name] for name in ("agent", "provider", "model", "waited_ms", "took_ms", "status", "tokens_out")}
+    assert told == {
+        "agent": "ci",
+        "provider": "anthropic",
+        "model": "claude-x",
+        "waited_ms": 5,
+        "took_ms": 100,
+        "status": 200,
+        "tokens_out": 70,
+    }

@@ -1,0 +1,54 @@
+"""Whatever could be a credential is not written down."""
+
+from __future__ import annotations
+
+import pytest
+
+from hivemind_trio.providers import CREDENTIAL_HEADERS
+from hivemind_trio.store._redact import alias, told
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name.decode() for name in CREDENTIAL_HEADERS),
+        "cookie",
+        "proxy-authorization",
+        "x-amz-security-token",
+        "x-hivemind-token",
+        "x-my-company-secret",
+        "X-Auth-Request",
+        "idempotency-key",
+        "x-password",
+    ],
+)
+def test_what_is_called_like_a_credential_is_left_out(name: str) -> None:
+    assert told({name: "anything"}) == {}
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["Bearer abc", "bearer abc", "Basic Zm9v", "sk-ant-api03-x", "x sk-proj-1", "AIzaSyA", "eyJhbGciOi", "ghp_a1"],
+)
+def test_what_looks_like_a_credential_is_left_out(value: str) -> None:
+    assert told({"x-harmless": value}) == {}
+
+
+def test_what_rules_are_written_about_is_kept() -> None:
+    words = {
+        "user-agent": "claude-cli/2.1.190 (external, cli)",
+        "x-claude-code-session-id": "7d0a1c1e-6f0e-4f0e-9f0e-000000000001",
+        "anthropic-beta": "task-budgets-2026, skills",
+        "x-priority": "urgent",
+        "x-ci-job": "17",
+        "x-stainless-read-timeout": "600",
+    }
+    assert told(words) == words
+
+
+def test_a_credential_has_a_name_that_is_good_for_one_session() -> None:
+    first = alias("digest", b"one")
+
+    assert first == alias("digest", b"one")
+    assert len({first, alias("another", b"one"), alias("digest", b"two")}) == 3
+    assert alias("", b"one") == ""
