@@ -1,60 +1,84 @@
 """The provider of the overhead bench: raw Trio sockets and prebuilt bytes, because its cost is not the question.
 
-Run as `python -m bench._provider`; prints its port. What it answers is up to the model in the request: `bench-json`,
-`bench-stream-N` (N events, 5 ms apart), `bench-hold` (nothing, ever).
+Run as `python -m bench._provider`; prints its port. What it answers is up to the model in the request, see `Answer`.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from typing import Final
 
 import trio
 
-from ._wire import EVENT_GAP_S, STREAM_END, answer, body_length, event, stream_head
+from ._wire import FLOOD, FLOOD_BYTES, NOT_FOUND, STREAM_END, Answer, answer, body_length, event, stream_head
 
-ANSWER = answer()
-STREAM_HEAD = stream_head()
-EVENT = event()
-MODEL = re.compile(rb'"model": ?"bench-(json|hold|stream-(\d+))"')
+ANSWER: Final = answer()
+STREAM_HEAD: Final = stream_head()
+EVENT: Final = event()
+MODEL: Final = re.compile(rb'"model": ?"bench-([a-z]+)(?:-(\d+))?(?:-(\d+))?"')
 
 
 async def converse(connection: trio.SocketStream) -> None:
     """Answer one connection until it ends."""
-    sock = connection.socket
-    rest = b""
     try:
+        rest = b""
         while True:
-            while (end := rest.find(b"\r\n\r\n")) < 0:
-                data = await sock.recv(65536)
-                if not data:
-                    return
-                rest += data
-            length = body_length(rest[: end + 2])
-            assert length is not None, "this provider reads no chunked requests"
-            size = end + 4 + length
-            while len(rest) < size:
-                data = await sock.recv(65536)
-                if not data:
-                    return
-                rest += data
-            asked = MODEL.search(rest, end + 4, end + 104)
-            assert asked is not None, rest[end + 4 : end + 104]
-            rest = rest[size:]
-            if asked[1] == b"json":
-                await connection.send_all(ANSWER)
-            elif asked[1] == b"hold":
-                await trio.sleep_forever()
-            else:
-                await connection.send_all(STREAM_HEAD)
-                for _ in range(int(asked[2])):
-                    await trio.sleep(EVENT_GAP_S)
-                    await connection.send_all(EVENT)
-                await connection.send_all(STREAM_END)
-    except (OSError, trio.BrokenResourceError):
+            rest, asked = await _request(connection.socket, rest)
+            await _answer(connection, asked)
+    except (OSError, EOFError, trio.BrokenResourceError):
         pass  # reset, or gone: the load ends by closing, and so do proxies
     finally:
-        sock.close()
+        connection.socket.close()
+
+
+async def _request(sock: trio.socket.SocketType, rest: bytes) -> tuple[bytes, re.Match[bytes] | None]:
+    """The next request's model; None: it names none. And what came behind it. EOFError at the end."""
+    while (end := rest.find(b"\r\n\r\n")) < 0:
+        rest += await _more(sock)
+    head = rest[: end + 2].lower()
+    if b"\r\ntransfer-encoding:" in head:
+        while not rest.endswith(b"0\r\n\r\n"):
+            rest += await _more(sock)
+        size = len(rest)
+    else:
+        size = end + 4 + (body_length(head) or 0)
+        while len(rest) < size:
+            rest += await _more(sock)
+    # Ours and those that leave the body alone have it at the beginning, and it is not looked for any further.
+    return rest[size:], MODEL.search(rest, end + 4, size)
+
+
+async def _more(sock: trio.socket.SocketType) -> bytes:
+    data = await sock.recv(65536)
+    if not data:
+        raise EOFError
+    return data
+
+
+async def _answer(connection: trio.SocketStream, asked: re.Match[bytes] | None) -> None:
+    if asked is None:
+        await connection.send_all(NOT_FOUND)  # LiteLLM asks for the models
+        return
+    kind, first, second = Answer(asked[1].decode()), int(asked[2] or 0), int(asked[3] or 0)
+    match kind:
+        case Answer.JSON:
+            if first:
+                await trio.sleep(first / 1e3)
+            await connection.send_all(ANSWER)
+        case Answer.HOLD:
+            await trio.sleep_forever()
+        case Answer.STREAM:
+            await connection.send_all(STREAM_HEAD)
+            for _ in range(first):
+                await trio.sleep(second / 1e3)
+                await connection.send_all(EVENT)
+            await connection.send_all(STREAM_END)
+        case Answer.FLOOD:
+            await connection.send_all(STREAM_HEAD)
+            for _ in range(first * 1_000_000 // FLOOD_BYTES):
+                await connection.send_all(FLOOD)
+            await connection.send_all(STREAM_END)
 
 
 async def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -10,12 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from importlib.metadata import version
 from pathlib import Path
-from typing import final
+from typing import Final, TypeAlias, final
 
 import attrs
+
+from .peers import package_of, python_of, version_of
 
 # Its rate limiter allows 60 calls a minute to any host that it does not know, and no flag changes that.
 HIVEMIND_UNCAPPED = """\
@@ -32,7 +36,7 @@ NGINX = """\
 daemon off; master_process off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
 events {{ worker_connections 8192; }}
 http {{
-  access_log off; client_body_buffer_size 64k; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+  access_log off; client_body_buffer_size 1m; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
   fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
   upstream provider {{ server 127.0.0.1:{upstream}; keepalive 256; }}
   server {{
@@ -46,6 +50,21 @@ http {{
 }}
 """
 
+# Nothing that could leave the machine or be written anywhere, no key to check, no retries, no cooldown: what is left is
+# the way of a call. Its list of prices would otherwise be fetched.
+LITELLM: Final = {
+    "litellm_settings": {"num_retries": 0, "request_timeout": 600, "telemetry": False, "set_verbose": False},
+    "router_settings": {"num_retries": 0, "disable_cooldowns": True},
+    "general_settings": {"disable_spend_logs": True, "disable_error_logs": True},
+}
+LITELLM_ENVIRONMENT: Final = {
+    "LITELLM_LOG": "ERROR",
+    "LITELLM_MODE": "PRODUCTION",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+    "NO_PROXY": "127.0.0.1",
+}
+
 
 @final
 @attrs.frozen(kw_only=True)
@@ -56,6 +75,8 @@ class Subject:
     port: int
     process: subprocess.Popen[str] | None = None
     """None: the provider itself, without a proxy."""
+    headers: Sequence[tuple[str, str]] = ()
+    """Which it needs to be told where to send a call."""
 
     def cpu_ns(self) -> int:
         """CPU time of all its threads since it began."""
@@ -79,10 +100,40 @@ class Subject:
         return int(python), int(c)
 
 
+Opened: TypeAlias = AbstractContextManager[Subject]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Kind:
+    """A program that can be started as often as it is measured."""
+
+    name: str
+    version: str
+    open: Callable[[], Opened]
+    open_queueing: Callable[[], Opened]
+    """With room for one call upstream and for all others in a queue, if it has one: else as it is."""
+
+
 @contextmanager
 def spawned(command: Sequence[str], core: int | None, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """A child on one core, ended on the way out."""
+    """A child on one core that prints its port, ended on the way out."""
+    with _child(command, core, subprocess.PIPE, environment) as child:
+        yield child
 
+
+@contextmanager
+def _quiet(command: Sequence[str], core: int | None, port: int, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A child on one core that listens there before long, and whose words nobody reads, ended on the way out."""
+    with _child(command, core, subprocess.DEVNULL, environment) as child:
+        _wait_for(port, child)
+        yield child
+
+
+@contextmanager
+def _child(
+    command: Sequence[str], core: int | None, out: int, environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[str]]:
     def pin() -> None:
         if core is not None:
             os.sched_setaffinity(0, {core})
@@ -90,7 +141,8 @@ def spawned(command: Sequence[str], core: int | None, **environment: str) -> Ite
     child = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        stdout=out,
+        stderr=None if out == subprocess.PIPE else subprocess.DEVNULL,
         text=True,
         env={**os.environ, **environment},
         preexec_fn=pin,  # a thread that the child starts inherits it, which setting it afterwards would not do
@@ -110,68 +162,131 @@ def port_of(child: subprocess.Popen[str]) -> int:
     return int(line)
 
 
-def free_port() -> int:
+def _free_port() -> int:
     """A port that was free a moment ago, for programs that cannot be asked which one they got."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
 
 
-def wait_for(port: int, child: subprocess.Popen[str]) -> None:
-    """Until something listens there; at most 20 seconds."""
-    for _ in range(200):
-        assert child.poll() is None, f"{child.args!r} ended with status {child.returncode}"
+def _wait_for(port: int, child: subprocess.Popen[str]) -> None:
+    """Until something listens there; at most two minutes, for LiteLLM takes one on a busy machine."""
+    for _ in range(1200):
+        if child.poll() is not None:
+            raise OSError(f"{child.args!r} ended with status {child.returncode}")
         with socket.socket() as sock:
             if sock.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.1)
-    raise TimeoutError(f"{child.args!r} does not listen on {port}")
+    raise OSError(f"{child.args!r} does not listen on {port}")
 
 
-@contextmanager
-def ours(upstream: int, core: int | None, *, cap: int = 4000, name: str = "hivemind-trio") -> Iterator[Subject]:
-    """Our proxy, with so many slots."""
-    command = [sys.executable, "-m", "bench._proxy", f"http://127.0.0.1:{upstream}", str(cap)]
-    with spawned(command, core) as child:
-        yield Subject(name=name, port=port_of(child), process=child)
+def ours(upstream: int, core: int | None) -> Kind:
+    """Our proxy, with slots for everybody."""
+
+    def opened(cap: int) -> Callable[[], Opened]:
+        @contextmanager
+        def open_() -> Iterator[Subject]:
+            command = [sys.executable, "-m", "bench._proxy", f"http://127.0.0.1:{upstream}", str(cap)]
+            with spawned(command, core) as child:
+                yield Subject(name="hivemind-trio", port=port_of(child), process=child)
+
+        return open_
+
+    return Kind(name="hivemind-trio", version=version("hivemind-trio"), open=opened(4000), open_queueing=opened(1))
 
 
-@contextmanager
-def nginx(upstream: int, core: int | None) -> Iterator[Subject]:
+def _nginx(upstream: int, core: int | None) -> Kind:
     """nginx, one worker, no access log, nothing buffered."""
-    with tempfile.TemporaryDirectory() as folder:
-        port = free_port()
-        conf = Path(folder, "nginx.conf")
-        conf.write_text(NGINX.format(folder=folder, upstream=upstream, port=port))
-        with spawned(["nginx", "-c", str(conf), "-p", folder, "-e", f"{folder}/error.log"], core) as child:
-            wait_for(port, child)
-            yield Subject(name="nginx", port=port, process=child)
+
+    @contextmanager
+    def open_() -> Iterator[Subject]:
+        with tempfile.TemporaryDirectory() as folder:
+            port = _free_port()
+            conf = Path(folder, "nginx.conf")
+            conf.write_text(NGINX.format(folder=folder, upstream=upstream, port=port))
+            with _quiet(["nginx", "-c", str(conf), "-p", folder, "-e", f"{folder}/error.log"], core, port) as child:
+                yield Subject(name="nginx", port=port, process=child)
+
+    said = subprocess.run(["nginx", "-v"], capture_output=True, text=True, check=False).stderr
+    return Kind(name="nginx", version=said.strip().rpartition("/")[2], open=open_, open_queueing=open_)
 
 
-@contextmanager
-def hivemind(upstream: int, core: int | None, python: str) -> Iterator[Subject]:
+def _hivemind(upstream: int, core: int | None, folder: Path, number: str) -> Kind:
     """hivemind-scheduler, its rate cap lifted, logging warnings only."""
-    port = free_port()
-    command = [python, "-c", HIVEMIND_UNCAPPED, f"http://127.0.0.1:{upstream}", str(port)]
-    with tempfile.TemporaryDirectory() as folder, spawned(command, core, HOME=folder) as child:
-        wait_for(port, child)
-        yield Subject(name="hivemind-scheduler 0.2.0", port=port, process=child)
+
+    @contextmanager
+    def open_() -> Iterator[Subject]:
+        port = _free_port()
+        python = str(python_of(folder, "hivemind-scheduler"))
+        command = [python, "-c", HIVEMIND_UNCAPPED, f"http://127.0.0.1:{upstream}", str(port)]
+        with tempfile.TemporaryDirectory() as home, _quiet(command, core, port, HOME=home) as child:
+            yield Subject(name="hivemind-scheduler", port=port, process=child)
+
+    return Kind(name="hivemind-scheduler", version=number, open=open_, open_queueing=open_)
 
 
-@contextmanager
-def subjects(
-    upstream: int, core: int | None, *, hivemind_python: str | None
-) -> Iterator[tuple[list[Subject], Mapping[str, str]]]:
-    """All that can be had here, and why the others cannot."""
-    absent: dict[str, str] = {}
-    with ExitStack() as stack:
-        there = [Subject(name="direct", port=upstream), stack.enter_context(ours(upstream, core))]
-        if shutil.which("nginx"):
-            there.append(stack.enter_context(nginx(upstream, core)))
+def _litellm(upstream: int, core: int | None, folder: Path, number: str, models: Sequence[str]) -> Kind:
+    """LiteLLM's proxy, one worker, no database, no key, every model by its name."""
+    there = {"api_base": f"http://127.0.0.1:{upstream}/v1", "api_key": "bench"}
+    named = [{"model_name": name, "litellm_params": {"model": f"openai/{name}", **there}} for name in models]
+
+    @contextmanager
+    def open_() -> Iterator[Subject]:
+        port = _free_port()
+        with tempfile.TemporaryDirectory() as home:
+            config = Path(home, "config.yaml")
+            config.write_text(json.dumps({"model_list": named, **LITELLM}))  # JSON is YAML
+            command = [
+                *(str(python_of(folder, "litellm").with_name("litellm")), "--config", str(config)),
+                *("--host", "127.0.0.1", "--port", str(port), "--num_workers", "1", "--telemetry", "False"),
+            ]
+            with _quiet(command, core, port, HOME=home, **LITELLM_ENVIRONMENT) as child:
+                yield Subject(name="LiteLLM", port=port, process=child)
+
+    return Kind(name="LiteLLM", version=number, open=open_, open_queueing=open_)
+
+
+def _portkey(upstream: int, core: int | None, folder: Path, number: str) -> Kind:
+    """Portkey's gateway on Node; each call says where it goes."""
+    headers = [("x-portkey-provider", "openai"), ("x-portkey-custom-host", f"http://127.0.0.1:{upstream}/v1")]
+
+    @contextmanager
+    def open_() -> Iterator[Subject]:
+        port = _free_port()
+        script = package_of(folder, "portkey") / "build" / "start-server.js"
+        command = ["node", str(script), f"--port={port}", "--headless"]
+        with (
+            tempfile.TemporaryDirectory() as home,
+            _quiet(command, core, port, HOME=home, NODE_ENV="production") as node,
+        ):
+            yield Subject(name="Portkey", port=port, process=node, headers=headers)
+
+    return Kind(name="Portkey", version=number, open=open_, open_queueing=open_)
+
+
+def kinds(
+    upstream: int, core: int | None, *, peers: Path | None, models: Sequence[str]
+) -> tuple[list[Kind], Mapping[str, str]]:
+    """All that can be had here, ours first; and why the others cannot."""
+    there, absent = [ours(upstream, core)], {}
+    if shutil.which("nginx"):
+        there.append(_nginx(upstream, core))
+    else:
+        absent["nginx"] = "not on PATH (`apt-get install nginx-light`)"
+    for name in ("hivemind-scheduler", "litellm", "portkey"):
+        number = version_of(peers, name)
+        if peers is None or number is None:
+            absent[name] = "not installed (`python -m bench.peers FOLDER`, then `--peers FOLDER`)"
+        elif name == "hivemind-scheduler":
+            there.append(_hivemind(upstream, core, peers, number))
+        elif name == "litellm":
+            there.append(_litellm(upstream, core, peers, number, models))
         else:
-            absent["nginx"] = "not on PATH"
-        if hivemind_python:
-            there.append(stack.enter_context(hivemind(upstream, core, hivemind_python)))
-        else:
-            absent["hivemind-scheduler 0.2.0"] = "not given; see bench/peers.py"
-        yield there, absent
+            there.append(_portkey(upstream, core, peers, number))
+    return there, absent
+
+
+def direct(upstream: int) -> Subject:
+    """The provider itself."""
+    return Subject(name="direct", port=upstream)

@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from enum import Enum
 from typing import Final
 
 BODY_BYTES: Final = 10_000
 ANSWER_BYTES: Final = 1_024
-EVENT_GAP_S: Final = 0.005
-"""Between two streamed events: far enough apart that none rides with another."""
-
-HOLD: Final = "bench-hold"
-"""The model whose answer never comes; what a waiting call costs is measured behind it."""
 
 
-def request(model: str, *, stream: bool = False, authority: str = "bench.local") -> bytes:
-    """An OpenAI SDK's call: 17 headers and 10 KB of JSON."""
+class Answer(Enum):
+    """What the provider does; a model is called `bench-` and one of these, and numbers."""
+
+    JSON = "json"
+    """A whole answer of 1 KB; after so many milliseconds, if there is a number."""
+    STREAM = "stream"
+    """So many events, so many milliseconds apart."""
+    FLOOD = "flood"
+    """So many megabytes of events, as fast as they are taken."""
+    HOLD = "hold"
+    """Nothing, ever: what a waiting call costs is measured behind it."""
+
+    def model(self, *numbers: int) -> str:
+        """Its name, with such numbers."""
+        return "-".join(["bench", self.value, *map(str, numbers)])
+
+
+def request(
+    model: str, *, body_bytes: int = BODY_BYTES, extra: Sequence[tuple[str, str]] = (), authority: str = "bench.local"
+) -> bytes:
+    """An OpenAI SDK's call: 17 headers, and so much JSON.
+
+    Args:
+        extra: Headers behind those that the SDK sends.
+    """
+    stream = model.startswith(("bench-stream", "bench-flood"))
     # The model stands first, where the provider looks for it.
     asked = {"model": model, "stream": stream, "messages": [{"role": "user", "content": ""}]}
-    asked["messages"] = [{"role": "user", "content": "x" * (BODY_BYTES - len(json.dumps(asked)))}]
+    asked["messages"] = [{"role": "user", "content": "x" * (body_bytes - len(json.dumps(asked)))}]
     body = json.dumps(asked).encode()
     headers = [
         ("Host", authority),
@@ -37,6 +58,7 @@ def request(model: str, *, stream: bool = False, authority: str = "bench.local")
         ("X-Stainless-Retry-Count", "0"),
         ("X-Stainless-Read-Timeout", "600"),
         ("Authorization", "Bearer bench"),
+        *extra,
         ("Content-Length", str(len(body))),
     ]
     head = "POST /v1/chat/completions HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers)
@@ -112,6 +134,9 @@ def chunk(data: bytes) -> bytes:
 
 
 STREAM_END: Final = chunk(b"data: [DONE]\n\n") + chunk(b"")
+FLOOD: Final = event() * 256
+FLOOD_BYTES: Final = len(FLOOD)
+NOT_FOUND: Final = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
 
 def body_length(head: bytes) -> int | None:

@@ -2,305 +2,279 @@
 
 Budget (one call is 10 KB up and 1 KB down, 17 and 22 headers): CPU at most 0.5 ms with one client and 0.45 ms
 saturated, 0.6 ms added to the median, 50 µs of CPU for each streamed event, 40 KB for each waiting call beside its
-body, and no collapse: twice the clients get at least 95 % of the calls.
+body, and no collapse: at the highest load offered, 95 % of the most calls that were ever answered.
 
 Everything is up at once and measured by turns, in rounds and a drawn order; the median of the rounds is shown. The
 proxy has a core to itself; the provider and the load share another, and bound what a quick proxy can show in calls/s.
 CPU is the proxy process's own, from /proc, hence Linux. Nothing is asserted about time. Python calls per request hardly
-depend on the machine.
+depend on the machine. Memory is measured in processes that have just been started.
 
-    python -m bench.overhead [--hivemind PYTHON] [--rounds 5] [--out FILE.json]
+    python -m bench.overhead [--peers FOLDER] [--rounds 3] [--md F.md] [--json F.json] [--svg F.svg]
     python -m bench.overhead --smoke      seconds; for the tests
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
-import platform
-import shutil
 import signal
-import statistics
-import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from importlib.metadata import version
 from pathlib import Path
-from random import Random
 from typing import Any, Final, final
 
 import attrs
 import trio
 
-from ._load import Client, Sample, closed_loop
-from ._subjects import Subject, ours, port_of, spawned, subjects
-from ._wire import BODY_BYTES, HOLD, request
-
-Figures = dict[str, dict[str, float]]
-"""Subject -> what -> figure."""
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Case:
-    """One burst of calls."""
-
-    name: str
-    request: bytes
-    clients: int
-    calls: int
+from . import _bursts, _memory, decision, language
+from ._bars import bars
+from ._bursts import Figures, Size, bursts
+from ._load import Client
+from ._memory import open_streams, unread_mb, waiting_kb
+from ._results import Table, provenance, write
+from ._subjects import Kind, Subject, direct, kinds, port_of, spawned
+from ._wire import request
 
 
 @final
 @attrs.frozen(kw_only=True)
-class Size:
-    """How much is measured."""
+class Held:
+    """How much of memory is measured."""
 
-    rounds: int
-    one: int
-    """Calls of the single client."""
-    crowd: int
-    """Calls of 64 and of 128 clients."""
-    streams: int
     waiting: int
+    many: int
+    """Of ours alone, which has a queue for them."""
+    streams: int
+    streams_s: float
+    unread_s: float
     counted: int
+    warm: int
+    """Calls before each of them."""
 
 
-FULL: Final = Size(rounds=5, one=600, crowd=2000, streams=160, waiting=1000, counted=200)
-SMOKE: Final = Size(rounds=1, one=20, crowd=130, streams=16, waiting=20, counted=20)
+FULL: Final = Size(
+    rounds=3, one=400, crowd=1500, slow=400, big=100, lonely_streams=8, streams=64,
+    offered=(400, 800, 1600, 3200), offered_s=3.0,
+)  # fmt: skip
+SMOKE: Final = Size(
+    rounds=1, one=20, crowd=100, slow=32, big=5, lonely_streams=1, streams=32, offered=(100, 200), offered_s=0.5
+)
+HELD: Final = Held(waiting=1_000, many=10_000, streams=500, streams_s=5.0, unread_s=6.0, counted=200, warm=250)
+HELD_SMOKE: Final = Held(waiting=20, many=40, streams=10, streams_s=0.5, unread_s=0.5, counted=20, warm=10)
 
-ROWS: Final[Sequence[tuple[str, str, str, float | None]]] = [
-    # what, how it is printed, title, target
-    ("one_added_p50_us", ",.0f", "one client: added p50, µs", 600),
-    ("one_added_p99_us", ",.0f", "one client: added p99, µs", None),
-    ("one_cpu_us", ",.0f", "one client: CPU per call, µs", 500),
-    ("crowd_cpu_us", ",.0f", "64 clients: CPU per call, µs", 450),
-    ("crowd_per_second", ",.0f", "64 clients: calls/s", None),
-    ("crowd_p50_ms", ",.1f", "64 clients: p50, ms", None),
-    ("crowd_p99_ms", ",.1f", "64 clients: p99, ms", None),
-    ("collapse", ".2f", "128 clients: calls/s over those of 64", 0.95),
-    ("event_cpu_us", ",.1f", "16 streams: CPU per event, µs", 50),
-    ("first_byte_p99_ms", ",.1f", "16 streams: first byte p99, ms", None),
-    ("waiting_kb", ",.1f", "waiting call, beside its body, KB", 40),
-    ("python_calls", ",.0f", "Python calls per request", None),
-    ("c_calls", ",.0f", "C calls per request", None),
-    ("failed", ",.0f", "failed calls", 0),
-]
+Row = tuple[str, str, str, float | None]
+"""What, how it is printed, title, target."""
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """By rank; 0 of nothing."""
-    ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, int(len(ranked) * share))] if ranked else 0.0
-
-
-def cases(size: Size) -> list[Case]:
-    """What every subject is put through in every round."""
-    plain = request("bench-json")
+def rows(size: Size, held: Held) -> list[Row]:
+    """The table's."""
     return [
-        Case(name="one", request=plain, clients=1, calls=size.one),
-        Case(name="crowd", request=plain, clients=64, calls=size.crowd),
-        Case(name="twice", request=plain, clients=128, calls=size.crowd),
-        *(
-            Case(name=f"stream-{events}", request=request(f"bench-stream-{events}", stream=True), clients=16,
-                 calls=size.streams)
-            for events in (10, 60)
-        ),
-    ]  # fmt: skip
+        ("one_added_p50_us", ",.0f", "one client: added p50, µs", 600),
+        ("one_added_p99_us", ",.0f", "one client: added p99, µs", None),
+        ("one_cpu_us", ",.0f", "one client: CPU per call, µs", 500),
+        ("crowd_per_second", ",.0f", "32 clients: calls/s", None),
+        ("crowd_cpu_us", ",.0f", "32 clients: CPU per call, µs", 450),
+        ("crowd_p99_ms", ",.1f", "32 clients: p99, ms", None),
+        ("slow_added_p50_ms", ",.1f", "32 clients, provider 200 ms: added p50, ms", None),
+        ("slow_added_p99_ms", ",.1f", "32 clients, provider 200 ms: added p99, ms", None),
+        ("big_added_p50_us", ",.0f", "bodies of 300 KB, one client: added p50, µs", None),
+        ("big_cpu_us", ",.0f", "bodies of 300 KB, one client: CPU per call, µs", None),
+        ("stream_cpu_us", ",.0f", "stream of 50 events, one client: CPU per call, µs", None),
+        ("event_cpu_us", ",.1f", "32 streams: CPU per event, µs", 50),
+        ("first_byte_p95_ms", ",.1f", "32 streams of 50 x 20 ms: first byte p95, ms", None),
+        *((f"open_{n}", ",.0f", f"{n} calls/s offered: answered in time, a second", None) for n in size.offered),
+        *((f"open_{n}_p99_ms", ",.0f", f"{n} calls/s offered: p99 of these, ms", None) for n in size.offered),
+        ("collapse", ".2f", "answered at the most that is offered, over the most answered", 0.95),
+        ("waiting_kb", ",.1f", f"{held.waiting:,} waiting: memory for one beside its body, KB", 40),
+        ("many_waiting_kb", ",.1f", f"{held.many:,} waiting: the same", 40),
+        ("open_stream_kb", ",.1f", f"{held.streams} open streams: memory for one beside its body, KB", None),
+        ("open_streams_cpu", ".0%", f"{held.streams} open streams, 2 events/s each: CPU, of a core", None),
+        ("unread_mb", ",.1f", f"a client that does not read {_memory.FLOOD_MB} MB: memory grows by, MB", None),
+        ("python_calls", ",.0f", "Python calls per request", None),
+        ("c_calls", ",.0f", "C calls per request", None),
+        ("failed", ",.0f", "failed calls (open loads not counted)", 0),
+    ]
 
 
-async def rounds(there: Sequence[Subject], size: Size, seed: int) -> Figures:
-    """All cases on all subjects, by turns."""
-    chance = Random(seed)
-    taken: dict[tuple[str, str], list[tuple[Sample, float]]] = defaultdict(list)
-    for number in range(size.rounds):
-        turns = [(case, subject) for case in cases(size) for subject in there]
-        chance.shuffle(turns)
-        for case, subject in turns:
-            cpu_ns = subject.cpu_ns()
-            sample = await closed_loop(subject.port, case.request, clients=case.clients, calls=case.calls)
-            # The calls that open the connections are part of what the process worked for.
-            per_call_ns = (subject.cpu_ns() - cpu_ns) / (sample.calls + sample.failed + case.clients)
-            taken[subject.name, case.name].append((sample, per_call_ns))
-        print(f"round {number + 1} of {size.rounds}", file=sys.stderr)
-    return {subject.name: _figures(subject, there[0], taken) for subject in there}
-
-
-def _figures(
-    subject: Subject, direct: Subject, taken: Mapping[tuple[str, str], Sequence[tuple[Sample, float]]]
-) -> dict[str, float]:
-    def over_rounds(name: str, case: str, figure: Callable[[Sample, float], float]) -> float:
-        return statistics.median(figure(sample, cpu_ns) for sample, cpu_ns in taken[name, case])
-
-    def at(share: float, unit_ns: float) -> Callable[[Sample, float], float]:
-        return lambda sample, _cpu: percentile(sample.latency_ns, share) / unit_ns
-
-    def cpu_us(case: str) -> float:
-        return over_rounds(subject.name, case, lambda _sample, cpu_ns: cpu_ns / 1e3)
-
-    def per_second(case: str) -> float:
-        return over_rounds(subject.name, case, lambda sample, _cpu: sample.per_second)
-
-    mine = subject.name
-    figures = {
-        "one_p50_us": over_rounds(mine, "one", at(0.5, 1e3)),
-        "crowd_per_second": per_second("crowd"),
-        "crowd_p50_ms": over_rounds(mine, "crowd", at(0.5, 1e6)),
-        "crowd_p99_ms": over_rounds(mine, "crowd", at(0.99, 1e6)),
-        "collapse": per_second("twice") / per_second("crowd"),
-        "first_byte_p99_ms": over_rounds(mine, "stream-60", lambda s, _cpu: percentile(s.first_byte_ns, 0.99) / 1e6),
-        "failed": float(sum(s.failed for (name, _), all_ in taken.items() if name == mine for s, _ in all_)),
-    }
-    if subject.process is not None:
-        for row, share in (("one_added_p50_us", 0.5), ("one_added_p99_us", 0.99)):
-            figures[row] = over_rounds(mine, "one", at(share, 1e3)) - over_rounds(direct.name, "one", at(share, 1e3))
-        figures["one_cpu_us"] = cpu_us("one")
-        figures["crowd_cpu_us"] = cpu_us("crowd")
-        figures["event_cpu_us"] = (cpu_us("stream-60") - cpu_us("stream-10")) / 50
-    return figures
-
-
-async def waiting_kb(subject: Subject, size: Size) -> float:
-    """Resident memory that one more waiting call takes, its body not counted.
-
-    Behind our proxy, whose only slot is taken, the calls wait; the others have no waiting room, and send them all on.
-    """
-    held = request(HOLD)
-    for _ in range(5):  # more than one burst, so that what grows once has grown
-        await closed_loop(subject.port, request("bench-json"), clients=1, calls=50)
-    async with trio.open_nursery() as nursery:
-        crowd = [Client(subject.port) for _ in range(size.waiting + 1)]
-        nursery.start_soon(crowd[0].call, held)
-        await trio.sleep(0.5)
-        before = subject.resident_bytes()
-        for number, client in enumerate(crowd[1:]):
-            nursery.start_soon(client.call, held)
-            if number % 20 == 19:
-                await trio.sleep(0.05)
-        # It has settled when it has stood still for a while.
-        steady = 0
-        after = subject.resident_bytes()
-        for _ in range(100):
-            await trio.sleep(0.1)
-            now = subject.resident_bytes()
-            steady = steady + 1 if abs(now - after) < 65536 else 0
-            after = now
-            if steady == 10:
-                break
-        nursery.cancel_scope.cancel()
-    for client in crowd:
-        client.close()
-    return ((after - before) / size.waiting - BODY_BYTES) / 1e3
-
-
-async def python_calls(subject: Subject, size: Size) -> tuple[float, float]:
+async def python_calls(subject: Subject, asked: bytes, calls: int) -> tuple[float, float]:
     """Python's and C's calls per request of one client over one connection."""
     assert subject.process is not None
-    client, plain = Client(subject.port), request("bench-json")
-    for _ in range(20):
-        await client.call(plain)
+    client = Client(subject.port)
+    for _ in range(10):
+        await client.call(asked)
     await trio.sleep(0.2)
     subject.process.send_signal(signal.SIGUSR1)
     await trio.sleep(0.2)
-    for _ in range(size.counted):
-        await client.call(plain)
+    for _ in range(calls):
+        await client.call(asked)
     await trio.sleep(0.2)
     python, c = subject.counted()
     client.close()
-    return python / size.counted, c / size.counted
+    return python / calls, c / calls
 
 
-async def measure(upstream: int, core: int | None, size: Size, seed: int, hivemind: str | None) -> tuple[Figures, Any]:
-    """Everything; the figures, and why some subjects are missing."""
-    with subjects(upstream, core, hivemind_python=hivemind) as (there, absent):
-        figures = await rounds(there, size, seed)
-        own = next(subject for subject in there if subject.name == "hivemind-trio")
-        python, c = await python_calls(own, size)
-        figures[own.name] |= {"python_calls": python, "c_calls": c}
-        for subject in there:
-            if subject.process is not None and subject is not own:
-                figures[subject.name]["waiting_kb"] = await waiting_kb(subject, size)
-    with ours(upstream, core, cap=1) as capped:
-        figures[own.name]["waiting_kb"] = await waiting_kb(capped, size)
-    return figures, absent
+def measure(
+    there: Sequence[Kind], upstream: int, size: Size, held: Held, seed: int
+) -> tuple[Figures, Mapping[str, str]]:
+    """Everything; and what went wrong with whom."""
+    own, wrong = there[0], dict[str, str]()
+    with ExitStack() as stack:
+        up = [direct(upstream)]
+        for kind in there:
+            try:
+                up.append(stack.enter_context(kind.open()))
+            except OSError as error:
+                wrong[kind.name] = f"did not start: {error}"
+        print("all are up", file=sys.stderr)
+        figures = trio.run(bursts, up, size, seed)
+        ours = figures[own.name]
+        ours["python_calls"], ours["c_calls"] = trio.run(python_calls, up[1], request(_bursts.PLAIN), held.counted)
+        ours["stream_python_calls"], ours["stream_c_calls"] = trio.run(
+            python_calls, up[1], request(_bursts.ONE_STREAM), max(1, held.counted // 20)
+        )
+    for kind in there:
+        if kind.name not in figures:
+            continue
+        found = figures[kind.name]
+        with kind.open_queueing() as subject:
+            found["waiting_kb"] = trio.run(waiting_kb, subject, held.waiting, held.warm)
+        with kind.open() as subject:
+            found["open_stream_kb"], found["open_streams_cpu"] = trio.run(
+                open_streams, subject, held.streams, held.streams_s, held.warm
+            )
+        with kind.open() as subject:
+            found["unread_mb"] = trio.run(unread_mb, subject, held.unread_s, held.warm)
+        print(f"memory of {kind.name}", file=sys.stderr)
+    with own.open_queueing() as subject:
+        figures[own.name]["many_waiting_kb"] = trio.run(waiting_kb, subject, held.many, held.warm)
+    return figures, wrong
 
 
-def machine() -> dict[str, str]:
-    """What the figures depend on."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        named = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = named[0].partition(":")[2].strip() if named else model
-    packages = ("hivemind-trio", "trio", "hypercorn", "h11", "httpx2")
-    found = {"cpu": f"{model}, {os.cpu_count()} cores", "python": platform.python_version()}
-    found |= {name: version(name) for name in packages}
-    if nginx := shutil.which("nginx"):
-        said = subprocess.run([nginx, "-v"], capture_output=True, text=True, check=False).stderr
-        found["nginx"] = said.strip().rpartition("/")[2]
-    return found
-
-
-def markdown(figures: Figures, absent: Mapping[str, str]) -> str:
-    """The table: a row for each figure, the target beside it, a column for each subject."""
+def side_by_side(figures: Figures, size: Size, held: Held, notes: Sequence[str]) -> Table:
+    """A row for each figure, the target beside it, a column for each subject."""
     names = list(figures)
-    lines = ["| | target | " + " | ".join(names) + " |", "|---|---:|" + "---:|" * len(names)]
-    for key, form, title, target in ROWS:
+    lines = []
+    for key, form, title, target in rows(size, held):
         cells = [format(figures[name][key], form) if key in figures[name] else "–" for name in names]
         wanted = "" if target is None else f"{'≥' if key == 'collapse' else '≤'} {target:g}"
-        lines.append(f"| {title} | {wanted} | " + " | ".join(cells) + " |")
-    lines += [f"\nAbsent: {name}: {why}." for name, why in absent.items()]
-    return "\n".join(lines)
+        lines.append([title, wanted, *cells])
+    return Table(
+        title="Side by side",
+        notes=notes,
+        head=["", "target", *names],
+        rows=lines,
+        figures=[{"subject": name, **{key: round(value, 4) for key, value in found.items()}}
+                 for name, found in figures.items()],
+    )  # fmt: skip
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--hivemind", metavar="PYTHON", help="of an environment with hivemind-scheduler (bench/peers.py)"
+def alone(seed: int, *, smoke: bool) -> Table:
+    """What has no counterpart elsewhere: decisions and checks, by the benches of their own."""
+    decided = [
+        decision.measure(name, waiting, rounds=200 if smoke else 4_000, seed=seed)
+        for name in decision.POLICIES
+        for waiting in (decision.WAITING[:1] if smoke else decision.WAITING)
+    ]
+    lines = (200,) if smoke else language.LINES
+    texts = [("specific", number, language.policy("specific", number, language.Random(seed))) for number in lines]
+    checked = language.measure(texts, 1 if smoke else 3)
+    return Table(
+        title="Decisions and checks",
+        notes=["CPU, with the load's process idle; `bench.decision` and `bench.language` say more."],
+        head=["what", "CPU"],
+        rows=[
+            *(
+                [f"a decision, policy `{one.policy}`, {one.waiting:,} waiting", f"{one.decision_ns / 1e3:,.1f} µs"]
+                for one in decided
+            ),
+            *([f"`check` of {one.lines:,} lines", f"{one.check_ns / 1e6:,.0f} ms"] for one in checked),
+        ],
+        figures=[*(one._asdict() for one in decided), *(one._asdict() for one in checked)],
     )
+
+
+def chart(figures: Figures, size: Size, title: str) -> str:
+    """What is most asked for, as bars."""
+    most = size.offered[-1]
+    shown = [
+        ("one client: CPU per call, µs", ",.0f", "one_cpu_us"),
+        ("32 clients: calls/s (the load itself is the bound of `direct` and nginx)", ",.0f", "crowd_per_second"),
+        ("32 streams: CPU per event, µs", ",.1f", "event_cpu_us"),
+        (f"{most:,} calls/s offered: answered in time, a second", ",.0f", f"open_{most}"),
+        ("memory for a waiting call beside its body, KB", ",.0f", "waiting_kb"),
+        ("a client that does not read: memory grows by, MB", ",.0f", "unread_mb"),
+    ]
+    panels = [
+        (name, form, {subject: found[key] for subject, found in figures.items() if key in found})
+        for name, form, key in shown
+    ]
+    return bars(panels, title=title, ours="hivemind-trio")
+
+
+def cpu_model() -> str:
+    """As the kernel calls it; empty: it does not."""
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")), "")
+
+
+def notes_of(absent: Mapping[str, str], *, pinned: bool) -> list[str]:
+    """What is to be known before reading the table."""
+    said = [
+        "CPU is the subject's own process and the figure to trust first. `waiting`: behind ours the calls wait for the "
+        "only slot; the others have no waiting room and hold the calls upstream. hivemind-scheduler runs with its "
+        "limit of 60 calls a minute lifted and logs warnings only; LiteLLM has one worker, no database, no key, no "
+        "retries and logs errors only; nginx has one worker, buffers no answer and logs nothing.",
+    ]
+    if not pinned:
+        said.append("Not pinned: there was one core, and everybody shared it.")
+    return [*said, *(f"Absent: {name}: {why}." for name, why in absent.items())]
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.overhead", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="where `bench.peers` has installed the others")
     parser.add_argument("--rounds", type=int, help=f"default: {FULL.rounds}")
     parser.add_argument("--seed", type=int, default=7, help="of the order of the turns")
     parser.add_argument("--smoke", action="store_true", help="small and quick; the figures mean nothing")
-    parser.add_argument("--out", type=Path, help="write the figures there as JSON")
+    parser.add_argument("--md", type=Path, metavar="FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--svg", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
-    size = SMOKE if options.smoke else FULL
+    size, held = (SMOKE, HELD_SMOKE) if options.smoke else (FULL, HELD)
     if options.rounds:
         size = attrs.evolve(size, rounds=options.rounds)
 
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    cores = sorted(os.sched_getaffinity(0))
     pinned = len(cores) >= 2
     if pinned:
         os.sched_setaffinity(0, {cores[1]})
+    core = cores[0] if pinned else None
+    models = dict.fromkeys((*_bursts.MODELS, *_memory.MODELS))
     try:
-        with ExitStack() as stack:
-            provider = stack.enter_context(
-                spawned([sys.executable, "-m", "bench._provider"], cores[1] if pinned else None)
-            )
-            core = cores[0] if pinned else None
-            figures, absent = trio.run(measure, port_of(provider), core, size, options.seed, options.hivemind)
+        with spawned([sys.executable, "-m", "bench._provider"], cores[1] if pinned else None) as provider:
+            upstream = port_of(provider)
+            there, absent = kinds(upstream, core, peers=options.peers, models=list(models))
+            if options.smoke:
+                there, absent = there[:1], {kind.name: "not in the small run" for kind in there[1:]} | dict(absent)
+            figures, wrong = measure(there, upstream, size, held, options.seed)
+        decisions = alone(options.seed, smoke=options.smoke)
     finally:
         if pinned:
             os.sched_setaffinity(0, set(cores))
-    said = {
-        "date": datetime.datetime.now(tz=datetime.UTC).strftime("%Y-%m-%d"),
-        "seed": options.seed,
-        "size": attrs.asdict(size),
-        "smoke": options.smoke,
-        "pinned": pinned,
-        "machine": machine(),
-        "figures": figures,
-        "absent": dict(absent),
-    }
-    print(markdown(figures, absent))
-    where = ", ".join(f"{name} {what}" for name, what in machine().items())
-    print(f"\n{said['date']}, seed {options.seed}, {size.rounds} rounds; {where}{'' if pinned else '; not pinned'}")
-    if options.out:
-        options.out.write_text(json.dumps(said, indent=2) + "\n")
+
+    made = provenance(cpu=cpu_model(), seed=options.seed, rounds=size.rounds)
+    made["versions"] |= {kind.name: kind.version for kind in there[1:]}
+    tables = [side_by_side(figures, size, held, notes_of({**absent, **wrong}, pinned=pinned)), decisions]
+    print(write(tables, made, title="Overhead", md=options.md, data=options.json))
+    if options.svg:
+        options.svg.parent.mkdir(parents=True, exist_ok=True)
+        options.svg.write_text(chart(figures, size, f"Overhead, {made['date']}"), "utf-8")
+    return {"figures": figures, "absent": {**absent, **wrong}}
 
 
 if __name__ == "__main__":
