@@ -22,6 +22,7 @@ from ._globs import any_matcher, most_specific
 from ._program import DEFAULT_LANE, NO_TEAM, UNKNOWN_AGENT, Agent, Provider
 
 BUILT_IN: Final = Decider("built-in", "", "")
+_UNSET: Final = (None, BUILT_IN)
 
 SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "verdict", "affinity")
 """What a rule can decide, each on its own: the first rule that matches and names it."""
@@ -47,6 +48,9 @@ _FIELDS: Final = {
 
 _ROUTES_MAX: Final = 4_096
 """Of (APIs, model) pairs remembered: models are the caller's words, and must not fill the memory."""
+
+_ALIKE_MAX: Final = 4_096
+"""Of treatments remembered, for the same reason."""
 
 
 @final
@@ -152,13 +156,54 @@ def compile_decide(
     """The function that a `Program` decides with."""
     writer = _Writer()
     router = Router.of(providers)
-    deciders = [BUILT_IN]
     by_name = {identity.agent.name: identity for identity in identities}
-    team_of = {name: identity.agent.team for name, identity in by_name.items()}
-    open_agents = frozenset(name for name, identity in by_name.items() if not identity.agent.tokens)
+    known: dict[_Alike, Treatment] = {}
+    treat = _Treat(router, by_name, unknown, lanes, rules, [identity.agent for identity in identities], known)
+    telling = [
+        (number, identity, writer.expression(identity.condition))
+        for number, identity in enumerate(identities)
+        if identity.condition is not None and not identity.agent.tokens
+    ]
+    conditions = [writer.expression(rule.condition) for rule in rules]
+    counting = [(name, writer.expression(condition)) for name, condition in budgets]
 
     writer.line(0, "def decide(r):")
-    writer.line(1, "header = r.headers.get; meta = r.meta.get")
+    if "header" in writer.read:
+        writer.line(1, "header = r.headers.get")
+    if "meta" in writer.read:
+        writer.line(1, "meta = r.meta.get")
+    _identify(writer, by_name, telling)
+    if "team" in writer.read:
+        team_of = {name: identity.agent.team for name, identity in by_name.items()}
+        writer.line(1, f"team = {writer.constant(team_of)}.get(agent, {writer.constant(NO_TEAM)})")
+    if "provider" in writer.read:
+        writer.line(1, f"routed = {writer.constant(router.route)}(r.apis, r.model)")
+    writer.line(1, "".join(f"{setting} = " for setting in SETTINGS) + "0")
+    writer.line(1, "tags = warnings = budgets = ()")
+    for number, (rule, condition) in enumerate(zip(rules, conditions, strict=True), 1):
+        if not (rule.effects or rule.tags or rule.warnings):
+            continue
+        writer.line(1, f"if {condition}:")
+        for setting in rule.effects:
+            writer.line(2, f"if not {setting}: {setting} = {number}")
+        if rule.tags:
+            writer.line(2, f"tags += {writer.constant(rule.tags)}")
+        if rule.warnings:
+            writer.line(2, f"warnings += {writer.constant(rule.warnings)}")
+    for name, condition in counting:
+        writer.line(1, f"if {condition}: budgets += {writer.constant((name,))}")
+    writer.line(1, f"alike = (agent, how, r.apis, r.model, {', '.join(SETTINGS)}, tags, warnings, budgets)")
+    writer.line(1, f"return {writer.constant(known.get)}(alike) or {writer.constant(treat)}(alike)")
+    return writer.function()
+
+
+def _identify(writer: _Writer, by_name: Mapping[str, Identity], telling: Sequence[tuple[int, Identity, str]]) -> None:
+    """Who calls: by a token, by a claim, by what tells of it, or nobody that is declared."""
+    unknown_agent = f"how = 0; agent = {writer.constant(UNKNOWN_AGENT)}"
+    if not by_name:
+        writer.line(1, unknown_agent)
+        return
+    open_agents = frozenset(name for name, identity in by_name.items() if not identity.agent.tokens)
     # A call that waits may hold the token of an agent that has left the policy since.
     proven = f"r.token_agent if r.token_agent in {writer.constant(frozenset(by_name))} else None"
     writer.line(1, f"how = 1; agent = {proven}")
@@ -167,121 +212,86 @@ def compile_decide(
     )
     writer.line(1, "if agent is None:")
     word = "if"
-    for number, identity in enumerate(identities):
-        if identity.condition is not None and not identity.agent.tokens:
-            name = writer.constant(identity.agent.name)
-            writer.line(2, f"{word} {writer.expression(identity.condition)}: how = {3 + number}; agent = {name}")
-            word = "elif"
-    unknown_agent = f"how = 0; agent = {writer.constant(UNKNOWN_AGENT)}"
+    for number, identity, condition in telling:
+        writer.line(2, f"{word} {condition}: how = {3 + number}; agent = {writer.constant(identity.agent.name)}")
+        word = "elif"
     writer.line(2, unknown_agent if word == "if" else f"else: {unknown_agent}")
-    writer.line(1, f"team = {writer.constant(team_of)}.get(agent, {writer.constant(NO_TEAM)})")
-    writer.line(1, f"routed = {writer.constant(router.route)}(r.apis, r.model)")
-    for setting in SETTINGS:
-        writer.line(1, f"{setting} = None; by_{setting} = 0")
-    writer.line(1, "tags = warnings = budgets = ()")
-    for rule in rules:
-        deciders.append(Decider("rule", rule.name, rule.at))
-        if not (rule.effects or rule.tags or rule.warnings):
-            continue
-        writer.line(1, f"if {writer.expression(rule.condition)}:")
-        for setting, value in rule.effects.items():
-            constant = writer.constant(value)
-            writer.line(2, f"if {setting} is None: {setting} = {constant}; by_{setting} = {len(deciders) - 1}")
-        if rule.tags:
-            writer.line(2, f"tags += {writer.constant(rule.tags)}")
-        if rule.warnings:
-            writer.line(2, f"warnings += {writer.constant(rule.warnings)}")
-    for name, condition in budgets:
-        writer.line(1, f"if {writer.expression(condition)}: budgets += {writer.constant((name,))}")
-    names = ", ".join(f"{setting}, by_{setting}" for setting in SETTINGS)
-    finish = _Finish(router, by_name, unknown, lanes, deciders, [identity.agent for identity in identities])
-    writer.line(1, f"return {writer.constant(finish)}(r, agent, how, team, routed, {names}, tags, warnings, budgets)")
-    return writer.function()
+
+
+_Alike = tuple[
+    *tuple[str, int, tuple[Api, ...], str],
+    *tuple[int, int, int, int, int, int, int, int],
+    *tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]],
+]
+"""What a treatment depends on once the rules have been asked: the agent, and what told of it (0: nothing); dialects and
+model; of each of `SETTINGS` the number of the rule that has set it, from 1 on (0: none); tags, warnings, budgets."""
 
 
 @final
 @attrs.define(eq=False)
-class _Finish:
-    """What comes after the rules: agent, lane, built-in; and who decided, shared between calls decided alike."""
+class _Treat:
+    """What comes after the rules: agent, lane, built-in; and who decided. Done once for calls that are alike."""
 
     _router: Router
     _identities: Mapping[str, Identity]
     _unknown: Identity
     _lanes: Mapping[str, LaneDefaults]
-    _deciders: Sequence[Decider]
+    _rules: Sequence[Rule]
     _agents: Sequence[Agent]
-    _shared: dict[tuple[object, ...], Mapping[str, Decider]] = attrs.field(init=False, factory=dict)
+    _known: dict[_Alike, Treatment]
 
-    def __call__(
+    def __call__(self, alike: _Alike) -> Treatment:
+        if len(self._known) >= _ALIKE_MAX:
+            self._known.clear()
+        treatment = self._known[alike] = self._treatment(*alike)
+        return treatment
+
+    def _treatment(
         self,
-        r: Request,
         agent: str,
         how: int,
-        team: str,
-        routed: str | None,
-        lane: str | None,
+        apis: tuple[Api, ...],
+        asked: str,
         by_lane: int,
-        priority: int | None,
         by_priority: int,
-        deadline: int | None,
         by_deadline: int,
-        provider: str | None,
         by_provider: int,
-        model: str | None,
         by_model: int,
-        retry: str | None,
         by_retry: int,
-        verdict: tuple[Verdict, str] | None,
         by_verdict: int,
-        affinity: int | None,
         by_affinity: int,
         tags: tuple[str, ...],
         warnings: tuple[str, ...],
         budgets: tuple[str, ...],
     ) -> Treatment:
         identity = self._identities.get(agent, self._unknown)
-        if lane is None:
-            lane = identity.lane[0] if identity.lane is not None else DEFAULT_LANE
+        lane, set_by = self._set("lane", by_lane, identity.lane or (DEFAULT_LANE, BUILT_IN))
+        decided = {"agent": self._who(agent, how), "lane": set_by}
         in_lane = self._lanes[lane]
-        if priority is None:
-            default = identity.priority or in_lane.priority
-            priority = default[0] if default is not None else 0
-        if deadline is None and in_lane.deadline_ns is not None:
-            deadline = in_lane.deadline_ns[0]
-        if model == r.model:
+        priority, decided["priority"] = self._set(
+            "priority", by_priority, identity.priority or in_lane.priority or (0, BUILT_IN)
+        )
+        deadline_ns, decided["deadline"] = self._set("deadline", by_deadline, in_lane.deadline_ns or _UNSET)
+        provider, decided["provider"] = self._set("provider", by_provider, _UNSET)
+        model, decided["model"] = self._set("model", by_model, _UNSET)
+        retry, decided["retry"] = self._set("retry", by_retry, _UNSET)
+        (verdict, words), decided["verdict"] = self._set("verdict", by_verdict, ((Verdict.ALLOW, ""), BUILT_IN))
+        affinity_ns, decided["affinity"] = self._set("affinity", by_affinity, _UNSET)
+        if model == asked:
             model = None
         if provider is None:
-            provider = routed if model is None else self._router.route(r.apis, model)
-        outcome, words = verdict if verdict is not None else (Verdict.ALLOW, "")
-        # Besides these, who decided depends on the agent and the lane alone.
-        key = (
-            *(agent, how, lane, by_lane, by_priority, by_deadline),
-            *(by_provider, by_model, by_retry, by_verdict, by_affinity),
-        )
-        decided = self._shared.get(key)
-        if decided is None:
-            decided = self._shared[key] = {
-                "agent": self._who(agent, how),
-                "lane": self._by(by_lane) if by_lane else _of(identity.lane),
-                "priority": self._by(by_priority) if by_priority else _of(identity.priority or in_lane.priority),
-                "deadline": self._by(by_deadline) if by_deadline else _of(in_lane.deadline_ns),
-                "provider": self._by(by_provider),
-                "model": self._by(by_model),
-                "retry": self._by(by_retry),
-                "verdict": self._by(by_verdict),
-                "affinity": self._by(by_affinity),
-            }
+            provider = self._router.route(apis, model or asked)
         return Treatment(
             agent=agent,
-            team=team,
+            team=identity.agent.team,
             provider=provider,
-            group=self._router.group(provider, model or r.model) if provider is not None else None,
+            group=self._router.group(provider, model or asked) if provider is not None else None,
             lane=lane,
             priority=priority,
-            deadline_ns=deadline,
+            deadline_ns=deadline_ns,
             retry=retry,
-            verdict=outcome,
-            affinity_ns=affinity,
+            verdict=verdict,
+            affinity_ns=affinity_ns,
             message=words,
             model=model,
             tags=tags,
@@ -290,8 +300,12 @@ class _Finish:
             decided=decided,
         )
 
-    def _by(self, number: int) -> Decider:
-        return self._deciders[number]
+    def _set(self, setting: str, by: int, default: tuple[Any, Decider]) -> tuple[Any, Decider]:
+        """The value, and who has set it."""
+        if not by:
+            return default
+        rule = self._rules[by - 1]
+        return rule.effects[setting], Decider("rule", rule.name, rule.at)
 
     def _who(self, agent: str, how: int) -> Decider:
         if how == 0:
@@ -303,15 +317,13 @@ class _Finish:
         return Decider("agent", agent, self._agents[how - 3].at)
 
 
-def _of(pair: tuple[Any, Decider] | None) -> Decider:
-    return pair[1] if pair is not None else BUILT_IN
-
-
 @final
 @attrs.define(eq=False)
 class _Writer:
     """Source lines and the constants that they name."""
 
+    read: set[str] = attrs.field(init=False, factory=set)
+    """Fields, and families of fields, that the expressions so far name."""
     _lines: list[str] = attrs.field(init=False, factory=list)
     _constants: dict[str, Any] = attrs.field(init=False, factory=dict)
 
@@ -349,6 +361,7 @@ class _Writer:
 
     def _field(self, name: str) -> str:
         family, _, rest = name.partition(".")
+        self.read.add(family)
         if family in ("header", "meta"):
             return f"{family}({self.constant(rest)}, '')"
         return _FIELDS[name]
