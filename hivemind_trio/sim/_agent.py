@@ -32,6 +32,10 @@ class Turn:
     tokens_out: int | None = None
     """What the answer comes to on average; None: what is usual with the provider."""
     conversation: str = ""
+    prefix: str = ""
+    """What its prompt begins with, if others' do too."""
+    prefix_tokens: int = 0
+    """How much of the input that is."""
 
     @property
     def tokens(self) -> int:
@@ -48,6 +52,8 @@ class Turn:
             tokens_out=self.tokens_out,
             stream=self.stream,
             conversation=self.conversation,
+            prefix=self.prefix,
+            prefix_tokens=self.prefix_tokens,
         )
 
 

@@ -1,35 +1,47 @@
-"""The least time that any scheduler could need."""
+"""The least time that any scheduler could need.
+
+For any moment t before the end of a job there is a part of the work that must have begun by then: the calls from which
+on a job takes at least as long as is left. So of the calls with a tail of at least q the last cannot begin before all
+of them have been let in, and the end is at least q later. The bound is the largest of these sums over all q (Jackson's,
+for one machine with delivery times; Carlier, "The one-machine sequencing problem", 1982), for each quota and for the
+slots. With q = 0 it is the fluid bound, with the largest q the chain of the longest job.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from typing import final
+from bisect import insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, final
 
 import attrs
 
 from ._agent import Job, Turn
 from ._bucket import Counting, Dimension, Quota
 from ._service import Service, service
-from ._traits import Traits
+from ._supply import Asked, Slots, Span, Supply, opened_ns, ramped_ns
+from ._traits import Acceleration, Traits
 
 Where = Callable[[Job, Turn], str]
 """Which provider a turn goes to, whoever schedules it."""
+
+CUTS: Final = 96
+"""Tails that are looked at: a sum that is not is only a bound that is not found."""
 
 
 @final
 @attrs.frozen(kw_only=True)
 class Bound:
-    """A fluid lower bound on the makespan, the largest of several. What fails at random is not in it."""
+    """A lower bound on the makespan, the largest of several. What fails at random is not in it."""
 
     chain_ns: int
-    """The longest job by itself: its turns and what the agent does between them."""
+    """The longest job by itself: its turns and what the agent does between them, and the provider there."""
     concurrency_ns: int
     """All service time through the slots, of which an agent that has not started can use none and any other one; 0
     where the provider has no cap."""
     quotas_ns: dict[Dimension, int] = attrs.field(factory=dict)
-    """Limited dimension -> when the provider can have let in the last of it: what is not in a full bucket, at the rate
-    at which it is refilled; or the beginning of the last window that is needed."""
+    """Limited dimension -> when its last calls can have been let in, and what follows them be done."""
+    growth_ns: int = 0
+    """The same, of a guard against sudden growth; 0 where there is none."""
 
     @property
     def ns(self) -> int:
@@ -37,14 +49,14 @@ class Bound:
 
     @property
     def binds(self) -> str:
-        """Which of them is the bound: `chain`, `concurrency` or what a dimension is called."""
+        """Which of them is the bound: `chain`, `concurrency`, `growth` or what a dimension is called."""
         bounds = self._all
         return max(bounds, key=bounds.__getitem__)
 
     @property
     def _all(self) -> dict[str, int]:
         quotas = {dimension.value: ns for dimension, ns in self.quotas_ns.items()}
-        return {"chain": self.chain_ns, "concurrency": self.concurrency_ns, **quotas}
+        return {"chain": self.chain_ns, "concurrency": self.concurrency_ns, "growth": self.growth_ns, **quotas}
 
 
 def lower_bound(jobs: Sequence[Job], traits: Traits, seed: int) -> Bound:
@@ -58,94 +70,192 @@ def lower_bound_of_several(jobs: Sequence[Job], traits: Mapping[str, Traits], wh
     Args:
         traits: Provider -> what it is like. A turn of any other provider takes no time.
     """
+    away = {name: _away(each) for name, each in traits.items()}
+    steps: dict[str, list[_Step]] = {name: [] for name in traits}
     chain_ns = 0
-    parts: dict[str, list[_Part]] = {name: [] for name in traits}
-    for job in jobs:
-        own: dict[str, _Part] = {}
-        end_ns = 0
-        for turn in job.turns:
-            end_ns += turn.think_ns
-            name = where(job, turn)
-            if name not in traits:
-                continue
-            served = service(traits[name], seed, turn.ask)
-            own.setdefault(name, _Part(end_ns)).add(turn, served)
-            end_ns += served.latency_ns
+    for number, job in enumerate(jobs):
+        own, end_ns = _chained(number, job, traits, where, seed, away)
         chain_ns = max(chain_ns, end_ns)
-        for name, part in own.items():
-            parts[name].append(part)
-    concurrency_ns = 0
+        for name, step in own:
+            steps[name].append(step)
+    concurrency_ns = growth_ns = 0
     quotas_ns: dict[Dimension, int] = {}
-    for name, there in parts.items():
-        work_ns = sum(served.latency_ns for part in there for served in part.served)
-        starts_ns = sorted(part.start_ns for part in there)
-        concurrency_ns = max(concurrency_ns, _through(work_ns, starts_ns, traits[name].concurrency))
-        for dimension, quota in traits[name].quotas.items():
-            needed, over = _needed(there, traits[name], dimension)
-            quotas_ns[dimension] = max(quotas_ns.get(dimension, 0), _let_in(needed, over, quota))
-    return Bound(chain_ns=chain_ns, concurrency_ns=concurrency_ns, quotas_ns=quotas_ns)
+    for name, there in steps.items():
+        if not there:
+            continue
+        provider = traits[name]
+        if provider.concurrency is not None:
+            concurrency_ns = max(concurrency_ns, _through(there, provider.concurrency, away[name]))
+        if provider.acceleration is not None:
+            growth_ns = max(growth_ns, _grown(there, provider.acceleration))
+        for dimension, quota in provider.quotas.items():
+            found_ns = _let_in(there, provider, dimension, quota, away[name])
+            quotas_ns[dimension] = max(quotas_ns.get(dimension, 0), found_ns)
+    return Bound(chain_ns=chain_ns, concurrency_ns=concurrency_ns, quotas_ns=quotas_ns, growth_ns=growth_ns)
 
 
-@attrs.define
-class _Part:
-    """What one job does at one provider."""
+@final
+@attrs.define(kw_only=True)
+class _Step:
+    """One call of a job."""
 
-    start_ns: int
-    """When it can ask there at the earliest."""
-    turns: list[Turn] = attrs.field(factory=list)
-    served: list[Service] = attrs.field(factory=list)
+    job: int
+    turn: Turn
+    served: Service
+    head_ns: int
+    """When it can be made at the earliest."""
+    tokens_new: int
+    """Of its input, what must be read, if everything that can be is still remembered."""
+    tail_ns: int = 0
+    """From then to the end of its job at least, wherever it stands."""
 
-    def add(self, turn: Turn, served: Service) -> None:
-        self.turns.append(turn)
-        self.served.append(served)
-
-    def tokens_in(self, cached: bool) -> int:
-        """Input that counts; with a cache, what is new in each prompt, as if every call found it warm."""
-        last: dict[str, int] = {}
-        total = 0
-        for turn in self.turns:
-            tokens = turn.tokens
-            before = last.get(turn.conversation, 0) if cached and turn.conversation else 0
-            last[turn.conversation] = tokens
-            total += max(0, tokens - before)
-        return total
+    @property
+    def after_ns(self) -> int:
+        """From its end to that of its job."""
+        return self.tail_ns - self.served.latency_ns
 
 
-def _needed(parts: Sequence[_Part], traits: Traits, dimension: Dimension) -> tuple[int, int]:
-    """What the work takes of a dimension, and what of that can be taken beyond what there is."""
-    if dimension is Dimension.REQUESTS:
-        return sum(len(part.turns) for part in parts), 0
-    tokens_in = 0
-    if dimension is not Dimension.OUTPUT:
-        tokens_in = sum(part.tokens_in(cached=traits.cache_ns > 0) for part in parts)
-    if dimension is Dimension.INPUT:
-        return tokens_in, 0
-    if traits.charges_most:
-        return tokens_in + sum(turn.tokens_max_out for part in parts for turn in part.turns), 0
-    # The last answers may take more than there was: as many of the longest as there can be at once.
-    at_once = len(parts) if traits.concurrency is None else min(len(parts), traits.concurrency)
-    tokens_out = sorted(served.tokens_out for part in parts for served in part.served)
-    return tokens_in + sum(tokens_out), sum(tokens_out[len(tokens_out) - at_once :]) if at_once else 0
+def _chained(
+    number: int, job: Job, traits: Mapping[str, Traits], where: Where, seed: int, away: Mapping[str, Sequence[Span]]
+) -> tuple[list[tuple[str, _Step]], int]:
+    """The calls of one job that go to a known provider, and when it is done if it never waits."""
+    own: list[tuple[str, _Step]] = []
+    gaps_ns: list[int] = []
+    """Before each of them, what the agent does by itself."""
+    known: dict[tuple[str, str], int] = {}
+    """Provider and conversation -> tokens of the last prompt."""
+    end_ns = gap_ns = 0
+    for turn in job.turns:
+        gap_ns += turn.think_ns
+        end_ns += turn.think_ns
+        name = where(job, turn)
+        if name not in traits:
+            continue
+        tokens = turn.tokens
+        cached = 0
+        if traits[name].cache_ns:
+            cached = max(known.get((name, turn.conversation), 0), turn.prefix_tokens)
+            if turn.conversation:
+                known[name, turn.conversation] = tokens
+        step = _Step(
+            job=number,
+            turn=turn,
+            served=service(traits[name], seed, turn.ask),
+            head_ns=opened_ns(end_ns, away[name]),
+            tokens_new=max(0, tokens - cached),
+        )
+        own.append((name, step))
+        gaps_ns.append(gap_ns)
+        end_ns, gap_ns = step.head_ns + step.served.latency_ns, 0
+    left_ns = gap_ns
+    for (_, step), before_ns in zip(reversed(own), reversed(gaps_ns), strict=True):
+        left_ns += step.served.latency_ns
+        step.tail_ns = left_ns
+        left_ns += before_ns
+    return own, end_ns
 
 
-def _let_in(needed: int, over: int, quota: Quota) -> int:
-    """When the last of `needed` can have been let in at the earliest."""
-    if quota.counting is Counting.BUCKET:
-        return max(0, needed - over - quota.capacity) * quota.window_ns // quota.limit
-    # What was taken beyond a window is forgiven at its end, so it may be taken beyond each of them.
-    windows = -(-needed // (quota.limit + over))
-    phase_ns = quota.phase_ns if quota.counting is Counting.FIXED else 0
-    return max(0, (windows - 1) * quota.window_ns - phase_ns)
+def _away(traits: Traits) -> list[Span]:
+    """When nothing is let in at all, in order."""
+    spans = [*traits.outages, *((storm.from_ns, storm.to_ns) for storm in traits.storms if storm.share >= 1)]
+    return sorted(spans)
 
 
-def _through(work_ns: int, starts_ns: Sequence[int], slots: int | None) -> int:
-    """When `work_ns` of slot time can be done at the earliest, if the n-th agent starts at `starts_ns[n]`."""
-    if slots is None or not starts_ns:
-        return 0
-    # Slots fill up as agents start; from the last of these starts on, all of them are in use.
-    ramp_ns = list(starts_ns[:slots])
-    for busy, (from_ns, to_ns) in enumerate(pairwise(ramp_ns), start=1):
-        if work_ns <= busy * (to_ns - from_ns):
-            return from_ns + work_ns // busy
-        work_ns -= busy * (to_ns - from_ns)
-    return ramp_ns[-1] + work_ns // len(ramp_ns)
+def _cuts(steps: Sequence[_Step], tail: Callable[[_Step], int]) -> Iterator[tuple[int, Sequence[_Step]]]:
+    """Some of all tails, and for each the calls whose own is as long, the last of them those that came new."""
+    ordered = sorted(steps, key=tail, reverse=True)
+    every = max(1, len(ordered) // CUTS)
+    before = 0
+    for end in range(len(ordered) - 1, -1, -every)[::-1]:
+        yield tail(ordered[end]), ordered[before : end + 1]
+        before = end + 1
+
+
+def _through(steps: Sequence[_Step], slots: int, away: Sequence[Span]) -> int:
+    """Until all service time has gone through the slots, and what follows it."""
+    starts_ns: dict[int, int] = {}
+    for step in steps:
+        starts_ns[step.job] = min(starts_ns.get(step.job, step.head_ns), step.head_ns)
+    through = Slots.of([*starts_ns.values()], slots, away, [step.served.latency_ns for step in steps])
+    work_ns = bound_ns = 0
+    for after_ns, new in _cuts(steps, lambda step: step.after_ns):
+        work_ns += sum(step.served.latency_ns for step in new)
+        bound_ns = max(bound_ns, through.done_ns(work_ns) + after_ns)
+    return bound_ns
+
+
+def _grown(steps: Sequence[_Step], acceleration: Acceleration) -> int:
+    """Until a guard against sudden growth has let all of them in, and what follows."""
+    let_in_ns = ramped_ns(acceleration, len(steps), min(step.head_ns for step in steps))
+    count = bound_ns = 0
+    for tail_ns, new in _cuts(steps, lambda step: step.tail_ns):
+        count += len(new)
+        bound_ns = max(bound_ns, let_in_ns[count - 1] + tail_ns)
+    return bound_ns
+
+
+def _let_in(steps: Sequence[_Step], traits: Traits, dimension: Dimension, quota: Quota, away: Sequence[Span]) -> int:
+    """Until a quota has let all of them in, and what follows."""
+    amounts = {id(step): _amount(step, traits, dimension) for step in steps}
+    asked = [(step.head_ns, amounts[id(step)]) for step in steps]
+    # Of what several share the beginning, one has it read, and before any of them is let in.
+    shared = {step.turn.prefix: step.turn.prefix_tokens for step in steps if step.turn.prefix and traits.cache_ns}
+    once = sum(shared.values()) if dimension in (Dimension.INPUT, Dimension.TOKENS) else 0
+    supply = Supply(quota, Asked.of([(min(asked)[0], once), *asked]), traits.neighbours)
+    overshoots = dimension in (Dimension.OUTPUT, Dimension.TOKENS) and not traits.charges_most
+    late = _Late(len({step.job for step in steps}) if traits.concurrency is None else traits.concurrency)
+    needed, bound_ns = once, 0
+    for tail_ns, new in _cuts(steps, lambda step: step.tail_ns):
+        needed += sum(amounts[id(step)] for step in new)
+        if overshoots:
+            for step in new:
+                late.add(step.job, step.served.tokens_out)
+            let_in_ns = supply.let_in_ns(
+                needed, late.at_the_end, late.beyond if quota.counting is not Counting.BUCKET else ()
+            )
+        else:
+            let_in_ns = supply.let_in_ns(needed)
+        bound_ns = max(bound_ns, opened_ns(let_in_ns, away) + tail_ns)
+    return bound_ns
+
+
+def _amount(step: _Step, traits: Traits, dimension: Dimension) -> int:
+    """What a call takes."""
+    output = step.turn.tokens_max_out if traits.charges_most else step.served.tokens_out
+    match dimension:
+        case Dimension.REQUESTS:
+            return 1
+        case Dimension.INPUT:
+            return step.tokens_new
+        case Dimension.OUTPUT:
+            return output
+        case Dimension.TOKENS:
+            return step.tokens_new + output
+
+
+@attrs.define(eq=False)
+class _Late:
+    """Answers that are counted only as they are generated, of so many requests at once."""
+
+    at_once: int
+    _last: dict[int, int] = attrs.field(init=False, factory=dict)
+    """Job -> tokens of the latest of its answers that are looked at. Each job has one under way when the last call of
+    all is let in, and that is its last."""
+    _all: list[int] = attrs.field(init=False, factory=list)
+    """Tokens of all answers, the fewest first."""
+
+    def add(self, job: int, tokens: int) -> None:
+        """A later answer of that job."""
+        self._last[job] = tokens
+        insort(self._all, tokens)
+
+    @property
+    def at_the_end(self) -> int:
+        """What may be missing yet when the last call is let in."""
+        return sum(sorted(self._last.values())[-self.at_once :])
+
+    @property
+    def beyond(self) -> list[int]:
+        """What of each window may have been taken beyond it, and is forgiven at its end: the longest answers."""
+        longest = self._all[::-1]
+        return [sum(longest[place : place + self.at_once]) for place in range(0, len(longest), self.at_once)]

@@ -63,6 +63,8 @@ class Fleet:
     tokens_in: Amount = Amount(50)
     grows: int = 0
     """Tokens by which the prompt grows with every turn."""
+    prefix: int = 0
+    """Tokens on top, with which all prompts of the fleet begin."""
     tokens_max_out: int = 1024
     tokens_out: int | None = None
     """What an answer comes to on average; None: what is usual with the provider."""
@@ -73,6 +75,9 @@ class Fleet:
     """Lower-case names."""
     path: str = ""
     """Empty: the usual one of the dialect."""
+    says_remaining: Amount | None = None
+    """Each agent says with every call how many it has still to make, this one included: so many times the truth, which
+    is drawn once for each. None: it does not say."""
 
     def jobs(self, seed: int) -> list[Job]:
         """What they set out to do; the same for the same seed, whoever schedules it."""
@@ -85,6 +90,14 @@ class Fleet:
             jobs.append(self._job(len(jobs) + 1, seed, round(at_s * SECOND_NS)))
             at_s += chance.expovariate(self.arrive.per_second)
         return jobs
+
+    def misjudges(self, agent: str, seed: int) -> float | None:
+        """What an agent multiplies the truth with when it says how many calls remain; None: it does not say."""
+        if self.says_remaining is None:
+            return None
+        said = self.says_remaining
+        chance = Random(f"{seed}/remaining/{agent}")  # noqa: S311 - as above
+        return draw(said.shape, said.mean, said.spread, chance) if said.spread else said.mean
 
     def _job(self, number: int, seed: int, start_ns: int | None) -> Job:
         agent = f"{self.name}-{number}"
@@ -100,8 +113,10 @@ class Fleet:
                     prompt=f"{agent}, turn {turn}",
                     tokens_max_out=self.tokens_max_out,
                     tokens_out=self.tokens_out,
-                    tokens_in=max(1, self.tokens_in.draw(chance) + self.grows * (turn - 1)),
+                    tokens_in=self.prefix + max(1, self.tokens_in.draw(chance) + self.grows * (turn - 1)),
                     conversation=agent,
+                    prefix=self.name if self.prefix else "",
+                    prefix_tokens=self.prefix,
                 )
             )
         return Job(agent=agent, turns=tuple(turns))

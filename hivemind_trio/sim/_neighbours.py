@@ -35,9 +35,10 @@ class Neighbours:
             )
             more = due - self._taken.get(place, 0)
             if more > 0:
-                # They are let in like everybody else: never to more than there is.
-                counted.take(min(more, counted.reading(now_ns).remaining), now_ns)
-                self._taken[place] = due
+                # They are let in like everybody else: never to more than there is, and the rest comes again.
+                more = min(more, counted.reading(now_ns).remaining)
+                counted.take(more, now_ns)
+                self._taken[place] = self._taken.get(place, 0) + more
 
 
 @final

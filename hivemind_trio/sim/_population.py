@@ -8,6 +8,7 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.core import REMAINING
 from hivemind_trio.model import Api, Request, Verdict
 from hivemind_trio.policy import Program
 
@@ -51,6 +52,8 @@ class Living:
     model: str
     apis: tuple[Api, ...]
     path: str
+    misjudges: float | None = None
+    """What it multiplies the truth with when it says how many calls remain; None: it does not say."""
     chance: Random | None = None
     """Of its client's pauses; drawn from only where something fails."""
     began_ns: int = 0
@@ -65,6 +68,10 @@ class Living:
         tokens_in = turn.tokens
         price = program.price(self.model)
         hours = scenario.hour + now_ns // HOUR_NS
+        headers = self.fleet.headers
+        if self.misjudges is not None:
+            left = len(self.agent.job.turns) - turn.number + 1
+            headers = {**headers, REMAINING: str(max(1, round(left * self.misjudges)))}
         return Request(
             apis=self.apis,
             token_agent=self.identity if self.identity in program.agents else None,
@@ -77,7 +84,7 @@ class Living:
             cost_microusd=price.cost_microusd(tokens_in, turn.tokens_max_out) if price is not None else 0,
             hour=hours % 24,
             weekday=(scenario.weekday - 1 + hours // 24) % 7 + 1,
-            headers=self.fleet.headers,
+            headers=headers,
         )
 
 
@@ -96,6 +103,7 @@ def populate(program: Program, scenario: Scenario, seed: int) -> Iterator[Living
                 model=model,
                 apis=(api,),
                 path=fleet.path or PATHS[api],
+                misjudges=fleet.misjudges(job.agent, seed),
             )
 
 

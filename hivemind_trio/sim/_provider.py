@@ -132,6 +132,8 @@ class Provider:
     _guard: Guard | None = attrs.field(init=False)
     _conversations: dict[str, tuple[int, int]] = attrs.field(init=False, factory=dict)
     """Conversation -> how much of its prompt is cached, and until when."""
+    _prefixes: dict[str, tuple[int, int]] = attrs.field(init=False, factory=dict)
+    """What prompts of several begin with -> from when on it is cached, and until when."""
     _generating: dict[int, _Generating] = attrs.field(init=False, factory=dict)
     """Attempt number -> what it has taken so far; the ones in flight."""
     _tried: Counter[str] = attrs.field(init=False, factory=Counter)
@@ -246,6 +248,11 @@ class Provider:
         if traits.cache_ns and ask.conversation:
             self._conversations[ask.conversation] = ask.tokens_in, now_ns + traits.cache_ns
         served = service(traits, seed, ask)
+        if traits.cache_ns and ask.prefix:
+            # Read once its answer begins, and remembered from then on.
+            read_ns = now_ns + served.first_byte_ns
+            warm_ns, until_ns = self._prefixes.get(ask.prefix, (read_ns, 0))
+            self._prefixes[ask.prefix] = warm_ns if now_ns < until_ns else read_ns, read_ns + traits.cache_ns
         late_ns = hang_ns(traits, seed, ask, time, now_ns) if traits.hangs or traits.hang_wave is not None else 0
         if late_ns:
             self.met[Trouble.HANG] += 1
@@ -271,7 +278,12 @@ class Provider:
     def _cached(self, ask: Ask, now_ns: int) -> int:
         """How much of the prompt need not be read."""
         tokens, until_ns = self._conversations.get(ask.conversation, (0, 0))
-        return min(tokens, ask.tokens_in) if now_ns < until_ns else 0
+        if now_ns >= until_ns:
+            tokens = 0
+        warm_ns, until_ns = self._prefixes.get(ask.prefix, (0, 0))
+        if warm_ns <= now_ns < until_ns:
+            tokens = max(tokens, ask.prefix_tokens)
+        return min(tokens, ask.tokens_in)
 
     def _over(self, ask: Ask, cached: int, now_ns: int) -> Refused | None:
         """Take from all quotas, or say which of them has too little; then none is charged."""

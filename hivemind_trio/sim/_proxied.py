@@ -118,6 +118,7 @@ class _Talk:
             id=call_id,
             request=asking.request,
             caller=asking.caller,
+            prefix=asking.turn.prefix,
             job=asking.turn.conversation if client.says_job else "",
             again=f"{asking.caller} {asking.turn.prompt}",
             patience_ns=None if client.limits_are_fatal else held_ns * (1 + tries),

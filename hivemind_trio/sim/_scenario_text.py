@@ -95,11 +95,13 @@ def _fleet(table: Table, place: int) -> Fleet:
         models=table.take("model", _several, ()),
         tokens_in=table.take("input", many, Amount(50)),
         grows=table.take("grows", count, 0),
+        prefix=table.take("prefix", count, 0),
         tokens_max_out=table.take("output-max", positive, 1_024),
         stream=table.take("stream", share, 0.0),
         client=attrs.evolve(client, silence_ns=silence_ns),
         headers=table.take("headers", _headers, {}),
         path=table.take("path", _words, ""),
+        says_remaining=table.take("says-remaining", _judgement, None),
     )
     table.end()
     return fleet
@@ -109,6 +111,16 @@ def _client(value: Any) -> Client:
     if isinstance(value, str) and value in CLIENTS:
         return CLIENTS[value]
     raise Wrong(f"`{value}` is no client", f"there is {', '.join(f'`{name}`' for name in CLIENTS)}")
+
+
+def _judgement(value: Any) -> Amount | None:
+    """How well an agent knows how much it has still to do."""
+    if isinstance(value, bool):
+        return Amount(1.0) if value else None
+    try:
+        return spread(count)(value)
+    except Wrong:
+        raise Wrong(f"`{value}` is no judgement", 'write `true`, or how far off it is, `"~1 cv 0.6"`') from None
 
 
 def _headers(value: Any) -> dict[str, str]:

@@ -30,6 +30,9 @@ class Ask:
     stream: bool = False
     conversation: str = ""
     """Whose prompt grows with every call; empty: nothing of it can be cached."""
+    prefix: str = ""
+    """What it begins with, if others begin with it too."""
+    prefix_tokens: int = 0
 
 
 @final

@@ -69,6 +69,10 @@ def upstream(*lines: str) -> object:
         ('model = ["a", "b"]', "models", ("a", "b")),
         ('client = "codex"', "client", CLIENTS["codex"]),
         ('headers = { X-Job = "1" }', "headers", {"x-job": "1"}),
+        ('prefix = "20k"', "prefix", 20_000),
+        ("says-remaining = true", "says_remaining", Amount(1.0)),
+        ("says-remaining = false", "says_remaining", None),
+        ('says-remaining = "~1 cv 0.6"', "says_remaining", Amount(1, 0.6, Shape.LOGNORMAL)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -113,6 +117,7 @@ def test_what_a_provider_is_told_it_is(line: str, field: str, value: object) -> 
 @pytest.mark.parametrize(
     ("text", "line", "where", "help"),
     [
+        ('[[agents]]\nsays-remaining = "soon"\n', 2, "agents[1].says-remaining", '"~1 cv 0.6"'),
         ("[[agents]]\nthink = 5\n", 2, "agents[1].think", '`"5s"`'),
         ('[[agents]]\n[[agents]]\nname = "b"\nthinkk = "5s"\n', 4, "agents[2].thinkk", "`think`"),
         ('[[agents]]\nturns = "9..4"\n', 2, "agents[1].turns", '`"4..9"`'),
@@ -235,4 +240,6 @@ def test_the_paper_s_scenarios_have_the_bounds_that_can_be_worked_out_by_hand(
 
     bound = bound_of(program, scenario, 3)
 
-    assert (bound.binds, bound.ns) == (binds, seconds * SECOND)
+    # So many windows, and in the last of them what is left of the work.
+    assert bound.binds == binds
+    assert seconds * SECOND < bound.ns < (seconds + 2) * SECOND

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import attrs
+
 from hivemind_trio.sim import (
     Acceleration,
     Accepted,
@@ -84,6 +86,26 @@ def test_what_was_read_a_while_ago_need_not_be_read_again_but_for_so_long() -> N
         cached.append(answer.tokens_cached)
 
     assert cached == [0, 100, 150, 0]
+
+
+def test_what_all_have_in_common_is_read_once_its_first_answer_begins() -> None:
+    provider = Provider(traits=Traits(cache_ns=300 * SECOND))
+    cached = []
+    for at_ns, who in [(0, "a"), (1, "b"), (SECOND, "c"), (200 * SECOND, "d"), (502 * SECOND, "e")]:
+        asked = attrs.evolve(ask(at_ns, tokens_in=900, conversation=who), prefix="all", prefix_tokens=700)
+        answer = provider.arrive(asked, at_ns)
+        assert isinstance(answer, Accepted)
+        cached.append(answer.tokens_cached)
+
+    assert cached == [0, 0, 700, 700, 0]
+
+
+def test_a_neighbour_who_finds_nothing_comes_again() -> None:
+    quota = Quota(limit=60, burst=1, window_ns=60 * SECOND)
+    shared = Traits(requests=quota, neighbours=(Neighbour(from_ns=0, to_ns=60 * SECOND, share=0.5),))
+    all_the_time = [number / 100 for number in range(6_000)]
+
+    assert 28 <= Counter(met(shared, all_the_time))[None] <= 32, "asking all the time takes nothing from it"
 
 
 def test_what_was_refused_has_not_been_read() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
+
 import attrs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hivemind_trio.core import REMAINING
 from hivemind_trio.policy import Program
 from hivemind_trio.sim import (
     CLIENTS,
@@ -25,6 +28,7 @@ from hivemind_trio.sim import (
     Way,
     Weather,
 )
+from hivemind_trio.sim._population import populate
 
 from .worlds import MS, SECOND, fleet, one_provider, per_minute, run, scenario
 
@@ -194,3 +198,24 @@ def test_an_outage_shorter_than_calls_are_held_is_survived() -> None:
 
     assert figures.dead == 0
     assert figures.turns_done == figures.turns
+
+
+@pytest.mark.parametrize(("says", "spread"), [(None, None), (Amount(1.0), 0.0), (Amount(1, 0.6, Shape.LOGNORMAL), 0.6)])
+def test_agents_say_how_many_calls_remain_as_well_as_they_know(says: Amount | None, spread: float | None) -> None:
+    program = one_provider()
+    of = scenario(fleet(400, 9, says_remaining=says))
+
+    said = [
+        [living.request(program, of, turn, 0).headers.get(REMAINING) for turn in living.agent.job.turns]
+        for living in populate(program, of, 3)
+    ]
+
+    if spread is None:
+        assert all(one == [None] * 9 for one in said)
+        return
+    wrong = [int(one[0] or 0) / 9 for one in said]
+    assert statistics.stdev(wrong) == pytest.approx(spread, abs=0.2)
+    assert all(one == [str(max(1, round(left * living.misjudges))) for left in range(9, 0, -1)]
+               for one, living in zip(said, populate(program, of, 3), strict=True)
+               if living.misjudges is not None)  # fmt: skip
+    assert all(one[-1] == "1" for one in said) is (spread == 0)
