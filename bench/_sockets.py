@@ -1,126 +1,404 @@
-"""A scenario over loopback sockets, in real time: the same jobs, the same provider behind a socket, and the real door.
+"""A scenario over loopback sockets, in real time: the same jobs, the same providers behind sockets, and the real door.
 
-Its agents are those that die of their first error: the SDKs' retries are in the virtual world alone.
+Agents and providers live in this process, the proxy in one of its own (`bench._house`), as in life. What a provider
+does is decided by the virtual world's own `Provider`, and when a client asks again by the virtual world's own `Client`;
+between them are real bytes and real time.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Final, final
+import json
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Any, Final, final
 
 import attrs
 import trio
 
-from hivemind_trio.demo import SimulatedProvider, live
-from hivemind_trio.listen import bind
-from hivemind_trio.model import SecretRef, SecretSource
-from hivemind_trio.policy import Program
-from hivemind_trio.proxy import CallRecord
-from hivemind_trio.serve import open_house
-from hivemind_trio.sim import Agent, Answer, Ask, Job, Scenario, Spread, Way
+from hivemind_trio.demo import DIALECTS, Asked, SimulatedProvider
+from hivemind_trio.model import Api, Usage
+from hivemind_trio.policy import Clue, MemoryFiles, Program, check, reads_time
+from hivemind_trio.sim import (
+    Ask,
+    Figures,
+    Living,
+    Provider,
+    Reply,
+    Scenario,
+    Spread,
+    Trouble,
+    Turn,
+    Way,
+    Weather,
+    populate,
+    providers,
+)
 
-from ._worlds import compiled
+from ._clients import CREDENTIAL, PAD, Caller, session
+from ._house import token_of
+from ._worlds import text_of
 
-BASE: Final = '"http://127.0.0.1:9"'
-"""Where the scenarios' policies say that their provider is."""
-UPSTREAM: Final = SecretRef(SecretSource.ENV, "HIVEMIND_BENCH_UPSTREAM")
-"""Where it is: its port is known once it listens, and by then the policy has been compiled."""
+SPOKEN: Final = (Api.ANTHROPIC, Api.OPENAI, Api.AZURE, Api.VLLM, Api.GENERIC)
+"""What the simulated provider behind a socket speaks."""
 
-PAD: Final = "."
-"""What prompts are filled up with: in the virtual world a prompt is a name, and as long as it says."""
+TELLING: Final = (Api.ANTHROPIC, Api.OPENAI, Api.AZURE)
+"""APIs that have words for how quotas stand."""
+
+LIMITED: Final = "429 "
+
+_PREFIX: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
 
 
 @final
 @attrs.frozen(kw_only=True)
 class Measured:
-    """What came of one run, either way and in either world."""
+    """What came of one run, in either world."""
 
     agents: int
     dead: int
+    undone: int
+    """Agents that were still at it when time was up."""
     turns: int
     turns_done: int
+    calls: int
+    """Requests of clients."""
     attempts: int
+    """That a provider saw."""
+    limited: int
+    """429s, of all kinds, from providers."""
+    refused: Mapping[str, int]
+    """Reason -> calls that the proxy turned away."""
     tokens: int
-    """As the provider bills them."""
+    """As providers bill them."""
+    tokens_wasted: int
+    cost_microusd: int
     seconds: float
     wait: Spread
     """Of calls, in the proxy; nothing without one."""
     turn: Spread
-    met: dict[str, int]
+    lanes: Mapping[str, Spread]
+    met: Mapping[str, int]
+    died_of: Mapping[str, int]
+    proxy_cpu_ns: int = 0
+    """Over sockets only."""
+
+    @classmethod
+    def of(cls, run: Figures) -> Measured:
+        """Of a run in the virtual world."""
+        direct = run.way is Way.DIRECT
+        return cls(
+            agents=run.agents,
+            dead=run.dead,
+            undone=run.undone,
+            turns=run.turns,
+            turns_done=run.turns_done,
+            calls=run.calls,
+            attempts=run.attempts - run.met.get(Trouble.UNREACHABLE.value, 0),
+            limited=run.limited,
+            refused=dict(run.refused),
+            tokens=run.tokens,
+            tokens_wasted=run.tokens_wasted,
+            cost_microusd=run.cost_microusd,
+            seconds=run.makespan_ns / 1e9,
+            wait=Spread() if direct else run.wait,
+            turn=run.turn,
+            lanes={} if direct else dict(run.lanes),
+            met={name: count for name, count in run.met.items() if name != Trouble.UNREACHABLE.value},
+            died_of=dict(run.died_of),
+        )
+
+    @property
+    def wasted(self) -> float:
+        """Attempts that gave nobody a turn, per turn."""
+        return (self.attempts - self.turns_done) / max(1, self.turns_done)
 
 
+# ---- what cannot be had over sockets ----
+
+
+def obstacles(program: Program, scenario: Scenario) -> Iterator[str]:
+    """Why a scenario cannot be run over sockets as it stands, each in a line with what could be done about it."""
+    for name, provider in program.providers.items():
+        if provider.api not in SPOKEN:
+            spoken = ", ".join(f"`{api}`" for api in SPOKEN)
+            yield f"provider `{name}` speaks {provider.api}; over sockets there is {spoken}"
+        for storm in scenario.upstream(name).traits.storms:
+            if storm.weather is Weather.UNREACHABLE and storm.share < 1:
+                yield "a storm with `connect` shuts a port to everybody: `share` must be 100%, or take `reset`"
+    if Clue.URL not in program.server.identify:
+        yield "agents say who they are in the URL: `identify` must have `url`"
+    if reads_time(check("bench.hmp", MemoryFiles({"bench.hmp": text_of(program).encode()}))):
+        yield "the policy asks for the hour or the weekday, which over sockets are this machine's"
+    seen: set[tuple[str, str]] = set()
+    for living in populate(program, scenario, 1):
+        who = (living.fleet.name, living.identity or "")
+        if who not in seen:
+            seen.add(who)
+            yield from _in_the_way(program, scenario, living)
+
+
+def _in_the_way(program: Program, scenario: Scenario, living: Living) -> Iterator[str]:
+    whose = f"agents `{living.fleet.name}`"
+    if living.path not in DIALECTS:
+        yield f"{whose} call `{living.path}`; over sockets there is {', '.join(f'`{path}`' for path in DIALECTS)}"
+    if _PREFIX.fullmatch(living.agent.job.agent) is None:
+        yield f"{whose} have a name that no URL holds: take letters, digits, `.`, `_`, `-` and at most 60 of them"
+    _, token = _identity(program, living)
+    provider = program.decide(living.request(program, scenario, living.agent.job.turns[0], 0)).provider
+    if token != CREDENTIAL and provider is not None and not program.providers[provider].keys:
+        yield f"{whose} have a token, which is not sent upstream, and provider `{provider}` has no `key`"
+
+
+def _identity(program: Program, living: Living) -> tuple[str, str]:
+    """The name in its URL, and its credential."""
+    declared = program.agents.get(living.identity or "")
+    if declared is None:
+        return living.agent.job.agent, CREDENTIAL
+    if declared.tokens:
+        return declared.name, token_of(declared.name)
+    return declared.name, CREDENTIAL
+
+
+# ---- a run ----
+
+
+@final
 @attrs.define(eq=False)
-class _Provider(SimulatedProvider):
-    """Draws for what a prompt is called, without what fills it up: the same work as in the virtual world."""
+class Stage:
+    """Providers that listen and, on the way through us, a proxy that is warm; nothing has happened yet."""
 
-    def arrive(self, ask: Ask, exchange: object) -> Answer:
-        return super().arrive(attrs.evolve(ask, key=ask.key.rstrip(PAD)), exchange)  # type: ignore[arg-type]
+    program: Program
+    scenario: Scenario
+    seed: int
+    way: Way
+    _worlds: Mapping[tuple[str, str | None], Provider]
+    _faces: Mapping[str, SimulatedProvider]
+    _house: _House | None
+    _asks: Mapping[str, Ask]
+    _billed: Counter[str]
+    _living: list[Living] = attrs.field(init=False)
+    _turns_ns: list[int] = attrs.field(init=False, factory=list)
+    _calls: int = attrs.field(init=False, default=0)
+    _ended: int = attrs.field(init=False, default=0)
+    _took_s: float = attrs.field(init=False, default=0.0)
 
+    def __attrs_post_init__(self) -> None:
+        self._living = list(populate(self.program, self.scenario, self.seed))
 
-def served(scenario: Scenario) -> Program:
-    """Its own policy, for a provider that listens somewhere. Takes its time, so it is done before anything runs."""
-    assert scenario.policy is not None, f"{scenario.name} has none"
-    return compiled(scenario.policy.replace(BASE, f"env({UPSTREAM.name})"))
-
-
-async def over_sockets(scenario: Scenario, program: Program, seed: int, way: Way) -> Measured:
-    """Run it; takes as long as it says.
-
-    Args:
-        scenario: With one upstream, and clients without retries.
-    """
-    (upstream,) = scenario.upstreams
-    jobs = [_padded(job) for fleet in scenario.fleets for job in fleet.jobs(seed)]
-    agents = [Agent(job) for job in jobs]
-    turns_s: list[float] = []
-    waits_ns: list[int] = []
-
-    def called(record: CallRecord) -> None:
-        waits_ns.append(record.waited_ms * 1_000_000)
-
-    async with _provider(_Provider(upstream.traits, seed)) as provider, _way(program, provider, way, called) as base:
+    async def run(self) -> Measured:
+        """Let it happen; takes as long as it says."""
         began_s = trio.current_time()
-        async with trio.open_nursery() as nursery:
-            for agent in agents:
-                where = base if way is Way.DIRECT else f"{base}/@{agent.job.agent}"
-                nursery.start_soon(live, agent, where, turns_s.append)
-        seconds = trio.current_time() - began_s
-        world = provider.world
-    return Measured(
-        agents=len(agents),
-        dead=sum(agent.dead for agent in agents),
-        turns=sum(len(job.turns) for job in jobs),
-        turns_done=sum(agent.turns_done for agent in agents),
-        attempts=world.attempts,
-        tokens=world.tokens_in + world.tokens_out,
-        seconds=seconds,
-        wait=Spread.of(waits_ns),
-        turn=Spread.of(round(each * 1e9) for each in turns_s),
-        met={trouble.value: count for trouble, count in world.met.items()},
-    )
+        for face in self._faces.values():
+            face.begin()
+        with trio.move_on_after(self.scenario.until_ns / 1e9):
+            async with trio.open_nursery() as weather:
+                for name, face in self._faces.items():
+                    weather.start_soon(self._shut, name, face, began_s)
+                async with trio.open_nursery() as fleet:
+                    for living in self._living:
+                        fleet.start_soon(self._live, living, began_s)
+                weather.cancel_scope.cancel()
+        whole = self._ended == len(self._living)
+        seconds = self._took_s if whole else trio.current_time() - began_s
+        return self._measured(seconds, await self._house.report() if self._house is not None else {})
 
+    @property
+    def progress(self) -> str:
+        """In words, while it runs."""
+        done = sum(one.agent.turns_done for one in self._living)
+        everything = sum(len(one.agent.job.turns) for one in self._living)
+        return f"{self._ended} of {len(self._living)} agents, {done:,} of {everything:,} turns"
 
-def _padded(job: Job) -> Job:
-    turns = [attrs.evolve(turn, prompt=turn.prompt.ljust(4 * turn.tokens, PAD)) for turn in job.turns]
-    return attrs.evolve(job, turns=tuple(turns))
+    async def _live(self, living: Living, began_s: float) -> None:
+        """What `sim`'s world does with an agent, with its own client."""
+        agent, fleet = living.agent, living.fleet
+        name, credential = _identity(self.program, living)
+        caller = Caller(
+            client=fleet.client,
+            api=living.apis[0],
+            model=living.model,
+            path=living.path,
+            headers={**fleet.headers, **session(fleet.client, agent.job.agent)},
+            credential=credential,
+        )
+        chance = Random(f"{self.seed}/client/{agent.job.agent}")
+        ready_s = began_s
+        for turn in agent.turns():
+            await trio.sleep_until(ready_s + turn.think_ns / 1e9)
+            await self._take(living, caller, name, turn, chance)
+            ready_s = trio.current_time()
+        self._ended += 1
+        self._took_s = max(self._took_s, ready_s - began_s)
+        await caller.aclose()
+
+    async def _take(self, living: Living, caller: Caller, name: str, turn: Turn, chance: Random) -> None:
+        agent = living.agent
+        asked_s = trio.current_time()
+        retried = broken = 0
+        while True:
+            base = self._where(living, turn) if self._house is None else f"{self._house.url}/@{name}"
+            self._calls += 1
+            reply = Reply(status=404, why="no provider serves it")
+            if base is not None:
+                reply = await caller.ask(base, turn, retried)
+            if reply.whole:
+                agent.succeeded(reply.tokens)
+                living.tokens_good += reply.tokens
+                self._turns_ns.append(round((trio.current_time() - asked_s) * 1e9))
+                return
+            pause_ns = caller.client.pause_ns(reply, retried, broken, chance)
+            if pause_ns is None:
+                agent.failed(reply.why, tokens=reply.tokens)
+                return
+            agent.tokens += reply.tokens
+            retried += 1
+            broken += reply.broken
+            await trio.sleep(pause_ns / 1e9)
+
+    def _where(self, living: Living, turn: Turn) -> str | None:
+        """Without us each client knows where its call goes."""
+        provider = self.program.decide(living.request(self.program, self.scenario, turn, 0)).provider
+        return None if provider is None else self._faces[provider].url
+
+    async def _shut(self, name: str, face: SimulatedProvider, began_s: float) -> None:
+        """While nobody can connect, its port is closed."""
+        storms = self.scenario.upstream(name).traits.storms
+        shut = sorted((each.from_ns, each.to_ns) for each in storms if each.weather is Weather.UNREACHABLE)
+        for from_ns, to_ns in shut:
+            await trio.sleep_until(began_s + from_ns / 1e9)
+            face.vanish()
+            await trio.sleep_until(began_s + to_ns / 1e9)
+            face.come_back()
+
+    def _measured(self, seconds: float, report: Mapping[str, Any]) -> Measured:
+        agents = [one.agent for one in self._living]
+        own = list({id(world): world for world in self._worlds.values()}.values())
+        met: Counter[str] = Counter()
+        for world in own:
+            met.update({trouble.value: count for trouble, count in world.met.items()})
+        tokens = sum(world.tokens_in + world.tokens_out for world in own)
+        unfinished = sum(world.tokens_unfinished for world in own)
+        waits: defaultdict[str, list[int]] = defaultdict(list)
+        calls = report.get("calls", [])
+        for call in calls:
+            waits[call["lane"]].append(call["waited_ms"] * 1_000_000)
+        good = sum(one.tokens_good for one in self._living if not one.agent.dead)
+        return Measured(
+            agents=len(agents),
+            dead=sum(agent.dead for agent in agents),
+            undone=len(agents) - self._ended,
+            turns=sum(len(agent.job.turns) for agent in agents),
+            turns_done=sum(agent.turns_done for agent in agents),
+            calls=self._calls,
+            attempts=sum(world.attempts for world in own),
+            limited=sum(count for name, count in met.items() if name.startswith(LIMITED)),
+            refused=dict(Counter(call["refused"] for call in calls if call["refused"])),
+            tokens=tokens,
+            tokens_wasted=tokens - good - unfinished,
+            cost_microusd=self._billed[""],
+            seconds=seconds,
+            wait=Spread.of(wait_ns for times in waits.values() for wait_ns in times),
+            turn=Spread.of(self._turns_ns),
+            lanes={lane: Spread.of(times) for lane, times in sorted(waits.items())},
+            met=dict(met),
+            died_of=dict(Counter(agent.died_of for agent in agents if agent.died_of is not None)),
+            proxy_cpu_ns=report.get("cpu_ns", 0),
+        )
 
 
 @asynccontextmanager
-async def _provider(provider: _Provider) -> AsyncIterator[_Provider]:
-    async with trio.open_nursery() as nursery:
-        await nursery.start(provider.run)
-        yield provider
+async def staged(program: Program, scenario: Scenario, seed: int, way: Way) -> AsyncIterator[Stage]:
+    """Everything up and warm, for one run.
+
+    Args:
+        scenario: Without `obstacles`.
+    """
+    worlds = providers(program, scenario, seed)
+    for (name, _), world in worlds.items():
+        if program.providers[name].api not in TELLING:
+            world.traits = attrs.evolve(world.traits, tells=False)
+    asks = {turn.prompt: turn.ask for one in populate(program, scenario, seed) for turn in one.agent.job.turns}
+    billed: Counter[str] = Counter()
+    faces = {name: _face(program, name, worlds, asks, billed) for name in program.providers}
+    async with AsyncExitStack() as stack:
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        for face in faces.values():
+            await nursery.start(face.run)
+        house = None
+        if way is Way.PROXY:
+            bases = {name: face.url for name, face in faces.items()}
+            house = await stack.enter_async_context(_open_house(text_of(program), bases))
+        yield Stage(program, scenario, seed, way, worlds, faces, house, asks, billed)
         nursery.cancel_scope.cancel()
 
 
+def _face(
+    program: Program,
+    name: str,
+    worlds: Mapping[tuple[str, str | None], Provider],
+    asks: Mapping[str, Ask],
+    billed: Counter[str],
+) -> SimulatedProvider:
+    """A provider of the policy behind a socket. It draws for what a prompt is called, without what fills it up."""
+    declared = program.providers[name]
+
+    def reads(asked: Asked) -> tuple[Provider, Ask]:
+        return worlds[name, declared.group_of(asked.model)], asks[asked.ask.key.rstrip(PAD)]
+
+    def bill(asked: Asked, usage: Usage) -> None:
+        price = program.price(asked.model)
+        billed[""] += price.cost_of(usage) if price is not None else 0
+
+    return SimulatedProvider(reads=reads, billed=bill)
+
+
+# ---- the proxy's process ----
+
+
+@final
+@attrs.define(eq=False)
+class _House:
+    url: str
+    _child: trio.Process
+    _rest: bytes = b""
+
+    async def report(self) -> dict[str, Any]:
+        """End it; what it has to say."""
+        assert self._child.stdin is not None
+        await self._child.stdin.send_all(b"\n")
+        said: dict[str, Any] = json.loads(await _line(self._child))
+        return said
+
+
 @asynccontextmanager
-async def _way(
-    program: Program, provider: _Provider, way: Way, called: Callable[[CallRecord], None]
-) -> AsyncIterator[str]:
-    """The URL that agents call."""
-    if way is Way.DIRECT:
-        yield provider.url
-        return
-    async with open_house(program, {UPSTREAM: provider.url}, bind("127.0.0.1", 0), on_call=called) as house:
-        yield house.url
+async def _open_house(policy: str, bases: Mapping[str, str]) -> AsyncIterator[_House]:
+    child = await trio.lowlevel.open_process(
+        [sys.executable, "-m", "bench._house"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdin is not None
+    try:
+        await child.stdin.send_all(json.dumps({"policy": policy, "bases": bases}).encode() + b"\n")
+        yield _House(json.loads(await _line(child))["url"], child)
+    finally:
+        child.kill()
+        with trio.CancelScope(shield=True):
+            await child.wait()
+            await child.stdin.aclose()
+            assert child.stdout is not None
+            await child.stdout.aclose()
+
+
+async def _line(child: trio.Process) -> bytes:
+    """The next line that it prints; it prints one at a time."""
+    assert child.stdout is not None
+    said = b""
+    while not said.endswith(b"\n"):
+        piece = await child.stdout.receive_some(1 << 16)
+        assert piece, f"the proxy's process has ended with status {await child.wait()}"
+        said += piece
+    return said

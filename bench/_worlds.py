@@ -32,11 +32,21 @@ def shipped(name: str) -> Scenario:
     return parse_scenario(text, name=name)
 
 
+_TEXTS: Final[dict[str, str]] = {}
+"""Hash of a program -> what it was made of."""
+
+
 def compiled(text: str) -> Program:
     """A policy's program; it must be right."""
     checked = check("bench.hmp", MemoryFiles({"bench.hmp": text.encode()}))
     assert checked.program is not None, checked.diagnostics
+    _TEXTS[checked.program.hash] = text
     return checked.program
+
+
+def text_of(program: Program) -> str:
+    """What was given to `compiled`."""
+    return _TEXTS[program.hash]
 
 
 def own_policy(scenario: Scenario) -> Program:
@@ -105,6 +115,18 @@ class Switches:
     @classmethod
     def names(cls) -> list[str]:
         return [field.name for field in attrs.fields(cls)]
+
+    @classmethod
+    def variants(cls) -> dict[str, Switches]:
+        """All of them on, each off by itself, each on by itself, and none."""
+        names = cls.names()
+        off = dict.fromkeys(names, False)
+        return {
+            "full": cls(),
+            **{f"without {name}": cls(**{name: False}) for name in names},
+            **{f"{name} alone": cls(**(off | {name: True})) for name in names},
+            "nothing": cls(**off),
+        }
 
 
 def ablated(traits: Traits, on: Switches) -> str:

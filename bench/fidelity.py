@@ -17,16 +17,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import attrs
-import trio
 
-from hivemind_trio.sim import Figures, Scenario, Spread, Way, World, bound_of
+from hivemind_trio.sim import Way
 
+from ._cases import CannotRun, cases
 from ._results import Table, provenance, write
-from ._sockets import Measured, over_sockets, served
-from ._worlds import own_policy, paper, smaller
+from ._runs import Run, performed
+from ._sockets import Measured
+from ._worlds import smaller
 
 USUAL: Final = (
     *("micro-5", "micro-10", "micro-20", "replay-11", "latency-spike"),
@@ -37,66 +38,18 @@ APART_S: Final = 4.0
 """Between the beginnings of two runs: the busy seconds of their windows do not meet."""
 
 
-@final
-@attrs.frozen(kw_only=True)
-class Twice:
-    """One scenario, one way, in both worlds."""
-
-    scenario: str
-    way: Way
-    simulated: Measured
-    real: Measured
-    bound_s: float
-
-
-async def both(scenarios: Sequence[Scenario], seed: int, *, apart_s: float = APART_S) -> list[Twice]:
-    """All of them, both ways, over sockets, and simulated."""
-    found: dict[tuple[int, Way], Measured] = {}
-
-    programs = [served(scenario) for scenario in scenarios]
-
-    async def one(place: int, scenario: Scenario, way: Way, after_s: float) -> None:
-        await trio.sleep(after_s)
-        found[place, way] = await over_sockets(scenario, programs[place], seed, way)
-        print(f"  {scenario.name}, {way}: {found[place, way].seconds:.0f} s", file=sys.stderr, flush=True)
-
-    async with trio.open_nursery() as nursery:
-        after_s = 0.0
-        for place, scenario in enumerate(scenarios):
-            for way in Way:
-                nursery.start_soon(one, place, scenario, way, after_s)
-                after_s += apart_s / 2
-    twice = []
-    for place, scenario in enumerate(scenarios):
-        program = own_policy(scenario)
-        bound = bound_of(program, scenario, seed)
-        for way in Way:
-            run = World(program, scenario, seed, way, bound=bound).run()
-            twice.append(
-                Twice(
-                    scenario=scenario.name,
-                    way=way,
-                    simulated=_measured(run),
-                    real=found[place, way],
-                    bound_s=bound.ns / 1e9,
-                )
-            )
-    return twice
-
-
-def _measured(run: Figures) -> Measured:
-    return Measured(
-        agents=run.agents,
-        dead=run.dead,
-        turns=run.turns,
-        turns_done=run.turns_done,
-        attempts=run.attempts,
-        tokens=run.tokens,
-        seconds=run.makespan_ns / 1e9,
-        wait=next(iter(run.lanes.values()), Spread()) if run.way is Way.PROXY else Spread(),
-        turn=run.turn,
-        met=dict(run.met),
-    )
+def compared(named: Sequence[str], seed: int, *, small: bool) -> tuple[list[tuple[Run, Measured]], bool]:
+    """Every scenario both ways in both worlds, as far as it got, and whether that was all."""
+    try:
+        found = cases(named or (USUAL[:1] if small else USUAL))
+    except CannotRun as cannot:
+        print(cannot, file=sys.stderr)
+        sys.exit(2)
+    if small:
+        found = [attrs.evolve(case, scenario=smaller(case.scenario, 3, 3)) for case in found]
+    runs = [Run.of(case, way, seed) for case in found for way in Way]
+    measured, whole = performed(runs, 0.2 if small else APART_S)
+    return [(run, measured[run]) for run in runs if run in measured], whole
 
 
 def apart(simulated: float, real: float, least: float = 0.0) -> str:
@@ -106,12 +59,12 @@ def apart(simulated: float, real: float, least: float = 0.0) -> str:
     return f"{100 * (simulated - real) / real:+.1f} %" if real else "–"
 
 
-def compare(twice: Sequence[Twice]) -> Table:
+def compare(twice: Sequence[tuple[Run, Measured]]) -> Table:
     """Side by side."""
     rows = []
-    for each in twice:
-        fake, real = each.simulated, each.real
-        row = [each.scenario, str(each.way), f"{fake.dead} / {real.dead} of {real.agents}"]
+    for run, real in twice:
+        fake = Measured.of(run.simulated)
+        row = [run.case.name, str(run.way), f"{fake.dead} / {real.dead} of {real.agents}"]
         row.append(f"{fake.attempts:,} / {real.attempts:,}")
         row.append(f"{fake.tokens:,} / {real.tokens:,} ({apart(fake.tokens, real.tokens)})")
         row.append(f"{fake.seconds:.1f} / {real.seconds:.1f} ({apart(fake.seconds, real.seconds, 0.05)})")
@@ -135,58 +88,14 @@ def compare(twice: Sequence[Twice]) -> Table:
             *("turn p50, s", "turn p95, s", "wait p50, s", "wait p95, s"),
         ],
         rows=rows,
-        figures=[_figures(each) for each in twice],
+        figures=[_figures(run, real) for run, real in twice],
     )
 
 
-def _figures(each: Twice) -> dict[str, Any]:
-    return {"scenario": each.scenario, "way": str(each.way), "bound_s": each.bound_s} | {
-        world: attrs.asdict(measured) for world, measured in (("simulated", each.simulated), ("real", each.real))
+def _figures(run: Run, real: Measured) -> dict[str, Any]:
+    return {"scenario": run.case.name, "way": str(run.way), "bound_s": run.simulated.bound_ns / 1e9} | {
+        world: attrs.asdict(one) for world, one in (("simulated", Measured.of(run.simulated)), ("real", real))
     }
-
-
-def measured(named: Sequence[str], seed: int, *, small: bool) -> list[Twice]:
-    """Run those that are named, or the usual ones.
-
-    Args:
-        small: Of each a few agents, and in rapid succession.
-    """
-    there = {each.name: each for each in paper()}
-    wanted = list(named) or ([*USUAL[:1]] if small else list(USUAL))
-    unknown = [name for name in wanted if name not in there]
-    if unknown:
-        sys.exit(f"there is no scenario `{unknown[0]}`; there is {', '.join(there)}")
-    scenarios = [smaller(there[name], 3, 3) if small else there[name] for name in wanted]
-    return trio.run(lambda: both(scenarios, seed, apart_s=0.5 if small else APART_S))
-
-
-def real(named: Sequence[str], seed: int, *, small: bool) -> Table:
-    """The paper's scenarios as they went over sockets, by themselves; for `bench.evaluation --real`."""
-    rows = []
-    twice = measured(named, seed, small=small)
-    for direct, proxied in zip(twice[::2], twice[1::2], strict=True):
-        one, other = direct.real, proxied.real
-        whole = other.turns_done == other.turns
-        rows.append(
-            [
-                direct.scenario,
-                f"{100 * one.dead / one.agents:.0f}",
-                f"{100 * other.dead / other.agents:.0f}",
-                f"{other.seconds / proxied.bound_s:.2f}" if whole else "–",
-                f"{(other.attempts - other.turns_done) / max(1, other.turns_done):.2f}",
-                f"{other.turn.p50 / 1e9:.1f} / {other.turn.p95 / 1e9:.1f} / {other.turn.p99 / 1e9:.1f}",
-            ]
-        )
-    return Table(
-        title="The paper's scenarios over sockets",
-        notes=["One run each, in real time, unscaled, through the real door."],
-        head=[
-            *("scenario", "direct: dead %", "proxy: dead %", "proxy: makespan / bound", "wasted attempts per turn"),
-            "turn p50 / p95 / p99, s",
-        ],
-        rows=rows,
-        figures=[_figures(each) for each in twice],
-    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -198,10 +107,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args(arguments)
-    twice = measured([name for name in options.only.split(";") if name], options.seed, small=options.smoke)
+    named = [name for name in options.only.split(";") if name]
+    twice, whole = compared(named, options.seed, small=options.smoke)
     made = provenance(seed=options.seed, way="simulated, and over loopback sockets in real time, unscaled")
     print(write([compare(twice)], made, title="Fidelity", md=options.md, data=options.json))
-    return 0
+    return 0 if whole else 130
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ One class per API with the same three methods. An answer's text is as long as it
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, final
 
 import attrs
@@ -38,9 +38,11 @@ class Said:
     number: int
     model: str
     tokens_in: int
+    """Those that were read from a cache among them."""
     events: Sequence[int]
     """Tokens per streamed event."""
     usage_wanted: bool = True
+    tokens_cached: int = 0
 
     @property
     def tokens_out(self) -> int:
@@ -155,15 +157,19 @@ class Anthropic:
             "content": [{"type": "text", "text": said.text}],
             "stop_reason": "end_turn",
             "stop_sequence": None,
-            "usage": {"input_tokens": said.tokens_in, "output_tokens": said.tokens_out},
+            "usage": self._usage(said, said.tokens_out),
         }
+
+    def _usage(self, said: Said, tokens_out: int) -> dict[str, int]:
+        """What was read from a cache is no input here; nothing is said of it where nothing was."""
+        cached = {"cache_read_input_tokens": said.tokens_cached} if said.tokens_cached else {}
+        return {"input_tokens": said.tokens_in - said.tokens_cached, **cached, "output_tokens": tokens_out}
 
     def whole(self, said: Said) -> bytes:
         return _json(self._message(said))
 
     def streamed(self, said: Said) -> Streamed:
-        usage = {"input_tokens": said.tokens_in, "output_tokens": 1}
-        begun = self._message(said) | {"content": [], "stop_reason": None, "usage": usage}
+        begun = self._message(said) | {"content": [], "stop_reason": None, "usage": self._usage(said, 1)}
         block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
         end = {"stop_reason": "end_turn", "stop_sequence": None}
         return Streamed(
@@ -191,14 +197,19 @@ class Anthropic:
 
 
 @final
+@attrs.frozen
 class OpenAIChat:
-    """`POST /v1/chat/completions`."""
+    """`POST /v1/chat/completions`; Azure's differs in what it says of limits."""
 
-    def _usage(self, said: Said) -> dict[str, int]:
+    says_limits: Callable[[Mapping[Dimension, Reading], int], Sequence[tuple[bytes, bytes]]] = _ratelimits.openai
+
+    def _usage(self, said: Said) -> dict[str, Any]:
+        cached = {"prompt_tokens_details": {"cached_tokens": said.tokens_cached}} if said.tokens_cached else {}
         return {
             "prompt_tokens": said.tokens_in,
             "completion_tokens": said.tokens_out,
             "total_tokens": said.tokens_in + said.tokens_out,
+            **cached,
         }
 
     def _of(self, said: Said, kind: str, choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -236,7 +247,7 @@ class OpenAIChat:
         return _json({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
     def limits(self, readings: Mapping[Dimension, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
-        return _ratelimits.openai(readings, now_ns)
+        return self.says_limits(readings, now_ns)
 
 
 @final
@@ -246,7 +257,7 @@ class OpenAIResponses:
     def _response(self, said: Said, status: str, output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         usage = {
             "input_tokens": said.tokens_in,
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "input_tokens_details": {"cached_tokens": said.tokens_cached, "cache_write_tokens": 0},
             "output_tokens": said.tokens_out,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": said.tokens_in + said.tokens_out,
@@ -317,6 +328,7 @@ class OpenAIResponses:
 DIALECTS: Final[Mapping[str, Dialect]] = {
     "/v1/messages": Anthropic(),
     "/v1/chat/completions": OpenAIChat(),
+    "/openai/v1/chat/completions": OpenAIChat(_ratelimits.azure),
     "/v1/responses": OpenAIResponses(),
 }
 """Path without the query -> who answers there."""

@@ -11,7 +11,8 @@ import attrs
 import h11
 import trio
 
-from hivemind_trio.sim import Accepted, Dropped, Refused, Trouble
+from hivemind_trio.model import Usage
+from hivemind_trio.sim import Accepted, Dropped, Provider, Refused, Trouble
 
 from . import _ratelimits
 from ._dialects import Anthropic, Asked, Dialect, OpenAIChat, Said, asked, without_slot
@@ -50,14 +51,32 @@ class Exchange:
     wire: h11.Connection = attrs.field(init=False, factory=lambda: h11.Connection(h11.SERVER))
     scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     """Of the answer under way."""
+    between: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
+    """Of the wait for the next request."""
+    asked: Asked | None = attrs.field(init=False, default=None)
+    world: Provider = attrs.field(init=False)
+    """Who answers: of several behind this port the one that the latest request was for."""
     accepted: Accepted | None = attrs.field(init=False, default=None)
+    tokens_in: int = attrs.field(init=False, default=0)
+    """Of the answer under way, like the next."""
+    tokens_out: int = attrs.field(init=False, default=0)
     ending: bool = attrs.field(init=False, default=False)
     """The last of the answer is being written: a client that closes now has what it wanted."""
 
+    def __attrs_post_init__(self) -> None:
+        self.world = self.provider.world
+
+    def usage(self, *, whole: bool) -> Usage:
+        """What the answer under way has cost so far."""
+        cached = self.accepted.tokens_cached if self.accepted is not None else 0
+        return Usage(input=self.tokens_in - cached, cache_read=cached, output=self.tokens_out, exact=whole)
+
     async def converse(self) -> None:
-        while True:
+        while not self.provider.vanished:
+            seen: Seen | None = None
             try:
-                seen = await self._request()
+                with trio.CancelScope() as self.between:
+                    seen = await self._request()
             except h11.RemoteProtocolError as error:
                 await self._refuse_malformed(error)
                 return
@@ -115,8 +134,7 @@ class Exchange:
                         self.scope.cancel()
                     nursery.cancel_scope.cancel()
         finally:
-            if self.accepted is not None:
-                self.provider.leave(self.accepted.number, self)
+            self.provider.leave(self)
         if death is not None:
             raise death
         if self.scope.cancel_called:
@@ -159,7 +177,7 @@ class Exchange:
             body = found if found is not None else dialect.error("not_found_error", f"not served: {path}")
             await self._whole(seen, reply, 404 if found is None else 200, body)
             return
-        answer = self.provider.arrive(request.ask, self)
+        answer = self.provider.arrive(request, self)
         match answer:
             case Accepted():
                 await self._serve(seen, request, answer, reply)
@@ -186,7 +204,8 @@ class Exchange:
         said = Said(
             number=accepted.number,
             model=request.model,
-            tokens_in=request.ask.tokens_in,
+            tokens_in=self.tokens_in,
+            tokens_cached=accepted.tokens_cached,
             events=accepted.service.events,
             usage_wanted=request.usage_wanted,
         )
@@ -200,7 +219,7 @@ class Exchange:
 
     def _limits(self, dialect: Dialect) -> Headers:
         now_ns = self.provider.now_ns()
-        return list(dialect.limits(self.provider.world.readings(now_ns), now_ns))
+        return list(dialect.limits(self.world.readings(now_ns), now_ns)) if self.world.tells else []
 
     async def _whole(
         self,
@@ -217,7 +236,7 @@ class Exchange:
         half = len(body) // 2
         if reply.die_after is None and self.accepted is not None:
             # The slot is free once the answer is generated, before the client can have read the last of it.
-            self.provider.leave(self.accepted.number, self, whole=True)
+            self.provider.leave(self, whole=True)
         self.ending = reply.die_after is None
         head = self.wire.send(h11.Response(status_code=status, headers=headers)) or b""
         if seen.method == b"HEAD":
@@ -239,7 +258,7 @@ class Exchange:
             if reply.die_after == number:
                 raise _Dies(reset=reply.reset)
             if accepted.breaks_after == number:
-                self.provider.leave(accepted.number, self, breaks=True)
+                self.provider.leave(self, breaks=True)
                 raise _Dies(reset=True)
             if accepted.stalls_after == number:
                 await trio.sleep_forever()  # until the client has had enough
@@ -250,7 +269,7 @@ class Exchange:
             await self._send(h11.Data(data=piece))
         if reply.die_after is not None:
             raise _Dies(reset=reply.reset)
-        self.provider.leave(accepted.number, self, whole=True)
+        self.provider.leave(self, whole=True)
         self.ending = True
         closing = self.wire.send(h11.Data(data=streamed.closing)) or b""
         await self.stream.send_all(closing + (self.wire.send(h11.EndOfMessage()) or b""))

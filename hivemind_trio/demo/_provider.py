@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import attrs
 import trio
 
+from hivemind_trio.model import Usage
 from hivemind_trio.sim import Accepted, Answer, Ask, Provider, Traits
 
+from ._dialects import Asked
 from ._exchange import Exchange
 from ._reply import Reply, Seen
 
@@ -24,6 +27,9 @@ INSTANT: Final = Traits(latency_mean_ns=0, latency_sigma_ns=0, latency_min_ns=0)
 """Answers at once: for tests that are not about time."""
 
 _REQUESTS_REMEMBERED: Final = 10_000
+
+Reads = Callable[[Asked], tuple[Provider, Ask]]
+Billed = Callable[[Asked, Usage], None]
 
 
 @attrs.define(eq=False)
@@ -45,6 +51,11 @@ class SimulatedProvider:
 
     traits: Traits = INSTANT
     seed: int = 0
+    reads: Reads | None = None
+    """Which of several providers behind this port a request is for, and what it asks for; None: `world`, and what its
+    bytes say."""
+    billed: Billed | None = None
+    """Told of every answer that has ended, whole or not, what it has cost."""
 
     world: Provider = attrs.field(init=False)
     url: str = attrs.field(init=False, default="")
@@ -60,11 +71,18 @@ class SimulatedProvider:
     connections: int = attrs.field(init=False, default=0)
     """Open now."""
     connections_made: int = attrs.field(init=False, default=0)
+    vanished: bool = attrs.field(init=False, default=False)
+    """Nobody can connect."""
     changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set, and replaced, whenever a request arrives or ends; see `until`."""
     _began_s: float | None = attrs.field(init=False, default=None)
-    _generating: dict[int, Exchange] = attrs.field(init=False, factory=dict)
-    """Attempt number -> who is being answered."""
+    """On Trio's clock."""
+    _generating: dict[Exchange, None] = attrs.field(init=False, factory=dict)
+    """Who is being answered, in the order of arrival."""
+    _conversations: dict[Exchange, None] = attrs.field(init=False, factory=dict)
+    _listening: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
+    _wanted: trio.Event = attrs.field(init=False, factory=trio.Event)
+    """Set when it is to be reached again."""
 
     def __attrs_post_init__(self) -> None:
         self.world = Provider(traits=self.traits, seed=self.seed)
@@ -77,11 +95,30 @@ class SimulatedProvider:
         task_status: trio.TaskStatus[SimulatedProvider] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Listen until cancelled. Reports itself as started when `url` is there."""
-        listeners = await trio.open_tcp_listeners(port, host=host, backlog=1024)
-        self.url = f"http://{host}:{listeners[0].socket.getsockname()[1]}"
-        async with trio.open_nursery() as nursery:
-            await nursery.start(trio.serve_listeners, self.converse, listeners)
-            task_status.started(self)
+        async with trio.open_nursery() as connections:
+            while True:
+                listeners = await trio.open_tcp_listeners(port, host=host, backlog=1024)
+                port = listeners[0].socket.getsockname()[1]
+                async with trio.open_nursery() as nursery:
+                    self._listening = nursery.cancel_scope
+                    serve = partial(trio.serve_listeners, handler_nursery=connections)
+                    await nursery.start(serve, self.converse, listeners)
+                    self.vanished = False
+                    if not self.url:
+                        self.url = f"http://{host}:{port}"
+                        task_status.started(self)
+                await self._wanted.wait()
+
+    def vanish(self) -> None:
+        """From here on nobody can connect, and connections end with the answer under way on them."""
+        self.vanished, self._wanted = True, trio.Event()
+        self._listening.cancel()
+        for exchange in self._conversations:
+            exchange.between.cancel()
+
+    def come_back(self) -> None:
+        """It can be reached again, at the same address."""
+        self._wanted.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something about this provider is true: `until(lambda: provider.world.inflight == 3)`."""
@@ -94,53 +131,71 @@ class SimulatedProvider:
         self.connections_made += 1
         try:
             async with stream:
-                await Exchange(self, stream).converse()
+                exchange = Exchange(self, stream)
+                self._conversations[exchange] = None
+                try:
+                    await exchange.converse()
+                finally:
+                    del self._conversations[exchange]
         except trio.BrokenResourceError:
             pass  # the client went away between two answers, or while it was being told off
         finally:
             self.connections -= 1
             self.tell()
 
-    def arrive(self, ask: Ask, exchange: Exchange) -> Answer:
+    def arrive(self, asked: Asked, exchange: Exchange) -> Answer:
         """A request is there, and `exchange` will answer it."""
-        cap = self.traits.concurrency
-        if cap is not None and self.world.inflight >= cap:
-            for number, other in list(self._generating.items()):
-                if other.client_gone():
-                    self.leave(number, other)
+        world, ask = (self.world, asked.ask) if self.reads is None else self.reads(asked)
+        exchange.asked, exchange.world = asked, world
+        cap = world.traits.concurrency
+        if cap is not None and world.inflight >= cap:
+            for other in list(self._generating):
+                if other.world is world and other.client_gone():
+                    self.leave(other)
                     other.scope.cancel()
-        answer = self.world.arrive(ask, self.now_ns())
+        answer = world.arrive(ask, self.now_ns())
         if isinstance(answer, Accepted):
-            self._generating[answer.number] = exchange
-            exchange.accepted = answer
+            self._generating[exchange] = None
+            exchange.accepted, exchange.tokens_in, exchange.tokens_out = answer, ask.tokens_in, 0
         self.tell()
         return answer
 
     def generate(self, exchange: Exchange, tokens: int) -> None:
         """So many tokens more are there, unless the next arrival has found the client gone."""
-        if exchange.accepted is not None and exchange.accepted.number in self._generating:
-            self.world.generate(exchange.accepted, tokens, self.now_ns())
+        if exchange in self._generating:
+            assert exchange.accepted is not None
+            exchange.world.generate(exchange.accepted, tokens, self.now_ns())
+            exchange.tokens_out += tokens
 
-    def leave(self, number: int, exchange: Exchange, *, whole: bool = False, breaks: bool = False) -> None:
+    def leave(self, exchange: Exchange, *, whole: bool = False, breaks: bool = False) -> None:
         """Free the slot. Idempotent: a client that hangs up may be found gone by the next arrival or by its own task.
 
         Args:
             whole: All of the answer is there.
             breaks: The provider is about to break the connection.
         """
-        if self._generating.pop(number, None) is None:
+        if exchange not in self._generating:
             return
+        del self._generating[exchange]
         assert exchange.accepted is not None
         if breaks:
-            self.world.break_off(exchange.accepted, self.now_ns())
+            exchange.world.break_off(exchange.accepted, self.now_ns())
         else:
-            self.world.leave(exchange.accepted, self.now_ns(), whole=whole)
+            exchange.world.leave(exchange.accepted, self.now_ns(), whole=whole)
+        if self.billed is not None:
+            assert exchange.asked is not None
+            self.billed(exchange.asked, exchange.usage(whole=whole))
         self.tell()
+
+    def begin(self) -> None:
+        """Its time begins now, asked or not."""
+        self._began_s = trio.current_time()
 
     def now_ns(self) -> int:
         """Since it was first asked: how long a fleet or a test took to get ready is no part of it."""
         if self._began_s is None:
-            self._began_s = trio.current_time()
+            self.begin()
+        assert self._began_s is not None
         return round((trio.current_time() - self._began_s) * 1e9)
 
     def tell(self) -> None:

@@ -42,20 +42,34 @@ def openai(readings: Mapping[Dimension, Reading], now_ns: int) -> Headers:
     There is one figure for tokens, of both directions together.
     """
     said: Headers = []
+    for name, reading in _shown(readings).items():
+        full, left = go_duration(reading.full_ns), reading.remaining
+        said += _three(f"x-ratelimit-limit-{name}", reading.limit, f"x-ratelimit-remaining-{name}", left,
+                       f"x-ratelimit-reset-{name}", full)  # fmt: skip
+    return said + _date(now_ns) if said else []
+
+
+def azure(readings: Mapping[Dimension, Reading], now_ns: int) -> Headers:
+    """The same figures; instead of when a window ends, how many seconds one is long."""
+    said: Headers = []
+    for name, reading in _shown(readings).items():
+        period = "10" if name == "requests" else "60"
+        said += _three(f"x-ratelimit-limit-{name}", reading.limit, f"x-ratelimit-remaining-{name}", reading.remaining,
+                       f"x-ratelimit-renewalperiod-{name}", period)  # fmt: skip
+    return said + _date(now_ns) if said else []
+
+
+def _shown(readings: Mapping[Dimension, Reading]) -> dict[str, Reading]:
+    """Requests, and one figure for all tokens."""
     tokens = [reading for dimension, reading in readings.items() if dimension is not Dimension.REQUESTS]
-    shown = {"requests": readings.get(Dimension.REQUESTS)}
+    shown = {"requests": readings[Dimension.REQUESTS]} if Dimension.REQUESTS in readings else {}
     if tokens:
         shown["tokens"] = Reading(
             limit=sum(reading.limit for reading in tokens),
             remaining=sum(reading.remaining for reading in tokens),
             full_ns=max(reading.full_ns for reading in tokens),
         )
-    for name, reading in shown.items():
-        if reading is not None:
-            full, left = go_duration(reading.full_ns), reading.remaining
-            said += _three(f"x-ratelimit-limit-{name}", reading.limit, f"x-ratelimit-remaining-{name}", left,
-                           f"x-ratelimit-reset-{name}", full)  # fmt: skip
-    return said + _date(now_ns) if said else []
+    return shown
 
 
 def retry_after(wait_ns: int) -> Headers:

@@ -40,7 +40,10 @@ from ._fleet import Amount as Amount
 from ._fleet import Arrivals as Arrivals
 from ._fleet import Fleet as Fleet
 from ._plot import plot as plot
+from ._population import Living as Living
 from ._population import bound_of as bound_of
+from ._population import populate as populate
+from ._population import providers as providers
 from ._provider import Accepted as Accepted
 from ._provider import Answer as Answer
 from ._provider import Dropped as Dropped

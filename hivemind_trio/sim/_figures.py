@@ -137,6 +137,8 @@ class Figures:
     turn: Spread
     """Of all turns that came to a good end."""
     samples: tuple[Sample, ...]
+    wait: Spread
+    """Of all calls, in the proxy, before the attempt that was the last."""
     digest: str
     """Of what the scheduler decided, in order."""
 

@@ -66,6 +66,7 @@ def tally(
         loads={fleet.name: _load(fleet, books, living) for fleet in scenario.fleets},
         upstreams={name: _upstream(name, books, providers, now_ns) for name in program.providers},
         turn=Spread.of(time_ns for times_ns in books.turns_ns.values() for time_ns in times_ns),
+        wait=Spread.of(wait_ns for (kind, _), times in books.waits_ns.items() if kind == "load" for wait_ns in times),
         samples=tuple(books.series.samples),
         digest=books.digest,
     )

@@ -54,10 +54,19 @@ def test_both_worlds_do_the_same_work(tmp_path: Path) -> None:
         assert row["simulated"]["tokens"] == row["real"]["tokens"]
 
 
-def test_the_paper_s_scenarios_run_over_sockets_by_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+def test_scenarios_run_over_sockets_by_themselves(capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluation.main(["--real", "--smoke"]) == 0
 
-    assert "| micro-5 | 0 | 0 |" in capsys.readouterr().out
+    rows = capsys.readouterr().out
+    assert "| micro-5 | direct | 0 |" in rows
+    assert "| micro-5 | proxy | 0 |" in rows
+
+
+def test_a_name_that_cannot_be_run_over_sockets_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        evaluation.main(["--real", "--only", "fleet"])
+
+    assert "scenario `fleet` brings no policy of its own" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("switch", Switches.names())

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 
+import attrs
+import httpx2
 import pytest
 import trio
 import trio.testing
 
-from hivemind_trio.demo import Reply, SimulatedProvider
-from hivemind_trio.sim import Traits
+from hivemind_trio.demo import INSTANT, Asked, Reply, SimulatedProvider
+from hivemind_trio.model import Usage
+from hivemind_trio.sim import Ask, Provider, Traits
 
 EVENTS = 15
 """Of every streamed answer here: 150 tokens, ten each."""
@@ -181,3 +184,59 @@ async def test_nonsense_is_told_off_and_harms_nobody_else(provider: SimulatedPro
     async with await connect(provider) as stream:
         await stream.send_all(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await receive_until(stream, b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+
+
+async def test_who_has_vanished_cannot_be_reached_until_it_is_back(nursery: trio.Nursery) -> None:
+    """An answer under way is ended; what is idle is closed, and nobody can connect."""
+    provider = SimulatedProvider(attrs.evolve(INSTANT, latency_mean_ns=300_000_000))
+    await nursery.start(provider.run)
+    async with await connect(provider) as idle, await connect(provider) as busy:
+        await busy.send_all(request())
+        await provider.until(lambda: provider.world.inflight == 1)
+
+        provider.vanish()
+
+        assert await idle.receive_some() == b""
+        with pytest.raises(OSError, match="127"):
+            await connect(provider)
+        answer = b""
+        while piece := await busy.receive_some():
+            answer += piece
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert answer.endswith(b"}")
+
+    provider.come_back()
+    with trio.fail_after(10):
+        while provider.vanished:
+            await trio.testing.wait_all_tasks_blocked()
+    await (await connect(provider)).aclose()
+    nursery.cancel_scope.cancel()
+
+
+async def test_several_providers_behind_one_port_are_told_apart_and_say_what_each_answer_costs(
+    nursery: trio.Nursery,
+) -> None:
+    worlds = {name: Provider(traits=attrs.evolve(INSTANT, cache_ns=10**12)) for name in ("small", "large")}
+    bills: list[tuple[str, Usage]] = []
+
+    def reads(asked: Asked) -> tuple[Provider, Ask]:
+        return worlds[asked.model], attrs.evolve(asked.ask, tokens_in=70, conversation="one")
+
+    provider = SimulatedProvider(reads=reads, billed=lambda asked, usage: bills.append((asked.model, usage)))
+    await nursery.start(provider.run)
+
+    async with httpx2.AsyncClient() as client:
+        for model in ("small", "large", "large"):
+            asked = {"model": model, "max_tokens": 99, "messages": [{"role": "user", "content": "x"}]}
+            answer = await client.post(provider.url + "/v1/messages", json=asked)
+
+    assert [worlds[name].attempts for name in ("small", "large")] == [1, 2]
+    assert [(model, usage.input, usage.cache_read) for model, usage in bills] == [
+        ("small", 70, 0),
+        ("large", 70, 0),
+        ("large", 0, 70),
+    ]
+    said = answer.json()["usage"]
+    assert (said["input_tokens"], said["cache_read_input_tokens"]) == (0, 70)
+    assert said["output_tokens"] == bills[-1][1].output > 0
+    nursery.cancel_scope.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.demo._ratelimits import anthropic, openai
+from hivemind_trio.demo._ratelimits import anthropic, azure, openai
 from hivemind_trio.model import Api
 from hivemind_trio.providers import read_ratelimits
 from hivemind_trio.sim import Dimension, Reading
@@ -36,3 +36,10 @@ def test_the_world_hears_what_openai_s_headers_say(given: dict[Dimension, Readin
     headers = {name.decode(): value.decode() for name, value in openai(given, now_ns)}
 
     assert set(told(Api.OPENAI, given, now_ns)) == set(read_ratelimits(headers))
+
+
+@given(readings, st.integers(0, 10**13))
+def test_the_world_hears_what_azure_s_headers_say(given: dict[Dimension, Reading], now_ns: int) -> None:
+    headers = {name.decode(): value.decode() for name, value in azure(given, now_ns)}
+
+    assert set(told(Api.AZURE, given, now_ns)) == set(read_ratelimits(headers))

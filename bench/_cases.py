@@ -1,0 +1,113 @@
+"""What can be run over sockets, by name: scenarios with a policy of their own, and the evaluation's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from itertools import product
+
+from hivemind_trio.sim import Scenario
+
+from ._runs import Case
+from ._sockets import obstacles
+from ._worlds import (
+    AGENTRM,
+    BINDING,
+    DECLARED,
+    REGIMES,
+    RESETS,
+    TRUTHS,
+    Switches,
+    ablated,
+    agentrm,
+    compiled,
+    grid,
+    own_policy,
+    paper,
+    referred,
+    shipped,
+    streamed,
+    with_resets,
+)
+
+
+class CannotRun(Exception):  # noqa: N818 - it becomes a message
+    """A name that nothing can be made of over sockets, and why."""
+
+
+def cases(named: Sequence[str]) -> list[Case]:
+    """What these names stand for. Raises CannotRun."""
+    found = [case for name in named for case in _cases(name)]
+    for case in found:
+        for why in obstacles(case.program, case.scenario):
+            raise CannotRun(f"`{case.name}` cannot be run over sockets: {why}")
+    return found
+
+
+def _cases(name: str) -> list[Case]:
+    match name:
+        case "paper":
+            return [_own(each) for each in paper()]
+        case "regimes":
+            return [*_compared(REGIMES)]
+        case "agentrm":
+            return [
+                Case(scenario=each, program=program, policy=ordering)
+                for each in (shipped(f"agentrm-{one}") for one in AGENTRM)
+                for ordering, program in agentrm(each).items()
+            ]
+        case "ablation":
+            return [
+                Case(scenario=each, program=compiled(ablated(each.upstreams[0].traits, on)), policy=variant)
+                for each in (with_resets(shipped(one)) for one in RESETS)
+                for variant, on in Switches.variants().items()
+            ]
+        case "grid":
+            raise CannotRun(
+                f"`grid` is {len(_cells())} runs of ten minutes and more; over sockets take some of its cells by name, "
+                f"such as `{_cells()[0].name}`"
+            )
+    if name in SHIPPED:
+        scenario = shipped(name)
+        if scenario.policy is None:
+            raise CannotRun(f"scenario `{name}` brings no policy of its own, so there is nothing to run it with")
+        return [_own(scenario)]
+    there = {each.name: _own(each) for each in [*paper(), *(streamed(shipped(one)) for one in REGIMES)]}
+    there |= {case.name: case for case in _cells()} if "declared" in name else {}
+    if name not in there:
+        raise CannotRun(f"there is no scenario `{name}`; there is {', '.join(_names(there))}")
+    return [there[name]]
+
+
+SHIPPED = tuple(
+    sorted(
+        each.name.removesuffix(".toml")
+        for each in (resources.files("hivemind_trio.sim") / "scenarios").iterdir()
+        if each.name.endswith(".toml")
+    )
+)
+
+
+def _names(more: Iterator[str] | dict[str, Case]) -> list[str]:
+    with_policy = [name for name in SHIPPED if shipped(name).policy is not None]
+    return ["paper", "regimes", "agentrm", "ablation", *dict.fromkeys([*with_policy, *more])]
+
+
+def _own(scenario: Scenario) -> Case:
+    return Case(scenario=scenario, program=own_policy(scenario))
+
+
+def _compared(names: Sequence[str]) -> Iterator[Case]:
+    for each in map(shipped, names):
+        yield _own(each)
+        for policy, program in referred(each).items():
+            if policy != "the proxy":
+                yield Case(scenario=each, program=program, policy=policy)
+
+
+def _cells() -> list[Case]:
+    found = []
+    for binds, truth, declared, charged in product(BINDING, TRUTHS, DECLARED, (False, True)):
+        scenario, program = grid(binds, truth, declared, charged=charged)
+        found.append(Case(scenario=scenario, program=program))
+    return found
