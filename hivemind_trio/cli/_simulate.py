@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ._console import EXIT_CLEAN, EXIT_INTERRUPTED, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
+from ._pictures import stop_unless_drawable, write_drawing
 from ._policies import checked_policy, providing
 from ._progress import Progress
 from ._scenarios import SEEDS, USUAL, list_scenarios, scenario_named, stop_at_misfits
@@ -40,7 +40,9 @@ Exit status: 0 it has run, 1 the policy has errors, 2 wrong usage or an unreadab
 )
 @click.option("--seed", default=1, show_default=True, help="The first of them.")
 @click.option("--compare", "other", metavar="OTHER", help="Another policy on the same days: what it changes.")
-@click.option("--plot", "picture", metavar="FILE.svg", help="Draw limit, queue and what is in flight in the first run.")
+@click.option(
+    "--plot", "picture", metavar="FILE.svg|png", help="Draw limit, queue and what is in flight in the first run."
+)
 @click.option("--audit", is_flag=True, help="Check the scheduler's invariants after every event; slower.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 @color_option
@@ -66,8 +68,8 @@ def simulate(
     if listing or named == "list":
         list_scenarios()
         sys.exit(EXIT_CLEAN)
-    if picture is not None and not picture.endswith(".svg"):
-        fail(f"--plot {picture}: a plot is an SVG", hint="`--plot out.svg`")
+    if picture is not None:
+        stop_unless_drawable(picture)
     scenario = scenario_named(named)
     name, program = _program(policy, scenario)
     compared = None if other is None else (other, _compiled(checked_policy(other)))
@@ -142,7 +144,4 @@ def _plot(path: str, scenario: Scenario, name: str, pairs: list[Pair], against: 
     runs = [("direct", pairs[0].direct), (name, pairs[0].proxy)]
     if against is not None:
         runs = [(name, pairs[0].proxy), (against[0], against[1][0].proxy)]
-    try:
-        Path(path).write_text(plot(runs, title=f"{scenario.name}, seed {pairs[0].seed}"), "utf-8")
-    except OSError as error:
-        fail(f"--plot {path}: {error.strerror}")
+    write_drawing(path, plot(runs, title=f"{scenario.name}, seed {pairs[0].seed}"))

@@ -11,7 +11,8 @@ scenario and seed give the same figures. A scenario is a value (`Scenario` of `F
 in code as well as read from text; `Figures` has what a policy's `expect` may ask, by load, lane and provider.
 `study` runs a scenario over several seeds both ways; `METRICS`, `estimate` and `difference` say what came of it, and
 what another policy changes, with intervals over the seeds (`side_by_side` runs two, `shifts` goes through the numbers);
-`misfits` are what a scenario names and a policy does not have; `plot` draws limit, queue and what is in flight.
+`misfits` are what a scenario names and a policy does not have; `plot` draws limit, queue and what is in flight, and
+`svg` writes that down.
 
 `Provider`, `Job` and `lower_bound` are of use without a world: the demo puts the same provider behind a socket.
 """
@@ -30,6 +31,12 @@ from ._bucket import Reading as Reading
 from ._client import CLIENTS as CLIENTS
 from ._client import Client as Client
 from ._client import Reply as Reply
+from ._drawing import Area as Area
+from ._drawing import Drawing as Drawing
+from ._drawing import Ink as Ink
+from ._drawing import Line as Line
+from ._drawing import Text as Text
+from ._drawing import svg as svg
 from ._figures import Figures as Figures
 from ._figures import Load as Load
 from ._figures import Spread as Spread

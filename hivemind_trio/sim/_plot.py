@@ -1,102 +1,251 @@
-"""Limit, queue and what is in flight over time, as SVG: a few polylines, and numbers beside them."""
+"""Limit, queue, what is in flight and what went wrong over time, as a drawing.
+
+Below each other, so that what happens at one time stands in one column: all on one axis of time, and what goes through
+the proxy on one scale, so that two policies can be compared. What waits has a scale of its own, for it may be a hundred
+times what is in flight.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from html import escape
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final, final
 
-from ._figures import Figures
-from ._series import Level, Sample
+import attrs
 
-WIDTH: Final = 860
-PANEL: Final = 190
-LEFT: Final = 60
-RIGHT: Final = 20
-TOP: Final = 34
-BOTTOM: Final = 34
-HEAD: Final = 30
+from ._drawing import Area, Drawing, Ink, Line, Point, Shape, Text
+from ._figures import Figures, Way
+from ._series import Level
+
+WIDTH: Final = 960
+LEFT: Final = 62
+RIGHT: Final = 24
+HEAD: Final = 54
+"""Title and legend."""
+TITLE: Final = 44
+"""Above each panel."""
+INFLIGHT_HIGH: Final = 110
+WAITING_HIGH: Final = 60
+STRIP_HIGH: Final = 10
+"""Where marks say when attempts failed."""
+AXIS_HIGH: Final = 40
+"""Below each panel: the marks of time."""
 
 Of = Callable[[Level], int]
-Scale = Callable[[float], float]
 
-_LINES: Final[tuple[tuple[str, str, Of], ...]] = (
-    ("waiting", "#718096", lambda level: level.waiting),
-    ("in flight", "#2b6cb0", lambda level: level.inflight),
-    ("limit", "#c05621", lambda level: level.limit),
+_LEGEND: Final = (
+    (Ink.LIMIT, "limit"),
+    (Ink.INFLIGHT, "in flight"),
+    (Ink.WAITING, "waiting"),
+    (Ink.TROUBLE, "attempts that failed"),
 )
 
+_STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400)
 
-def plot(runs: Sequence[tuple[str, Figures]], *, title: str) -> str:
-    """Draw one panel for each run and provider.
+
+def plot(runs: Sequence[tuple[str, Figures]], *, title: str) -> Drawing:
+    """Draw each run's providers that were asked anything, or of which anything was wanted.
 
     Args:
         runs: What to call a run, and the run.
     """
     panels = [
-        (f"{name}: {provider}" if len(runs) > 1 else provider, provider, figures.samples)
-        for name, figures in runs
-        for provider in figures.upstreams
-        if any(provider in sample.providers for sample in figures.samples)
+        panel for name, figures in runs for provider in figures.upstreams if (panel := _panel(name, figures, provider))
     ]
-    height = HEAD + PANEL * len(panels) + 6
-    drawn = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        'font-family="sans-serif" font-size="12">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-        f'<text x="{LEFT}" y="20" font-size="14">{escape(title)}</text>',
+    end_s = max([figures.makespan_ns / 1e9 for _, figures in runs] + [panel.points[-1][0] for panel in panels])
+    shapes: list[Shape] = [Text(LEFT, 26, title, size=16, bold=True), *_legend()]
+    top = HEAD
+    for panel in panels:
+        like = [each for each in panels if each.proxied is panel.proxied and each.provider == panel.provider]
+        shapes += panel.drawn(top, _Scale.of(end_s), max(each.most for each in like), max(each.line for each in like))
+        top += panel.high
+    if not panels:
+        shapes.append(Text(LEFT, top + 20, "no provider was asked anything", Ink.FAINT))
+        top += TITLE
+    return Drawing(title=title, width=WIDTH, height=top + 8, shapes=tuple(shapes))
+
+
+def _legend() -> Iterator[Shape]:
+    across = LEFT
+    for ink, words in _LEGEND:
+        yield Area(((across, 37), (across + 14, 37), (across + 14, 47), (across, 47)), ink, 0.9)
+        yield Text(across + 20, 46, words, Ink.FAINT)
+        across += 46 + 6 * len(words)
+
+
+@final
+@attrs.frozen
+class _Scale:
+    """Of time."""
+
+    end_s: float
+    step_s: float
+
+    @classmethod
+    def of(cls, end_s: float) -> _Scale:
+        end_s = max(end_s, 1e-9)
+        step_s = next((step for step in _STEPS_S if end_s <= step * 10), 0.0)
+        if end_s < 2 or not step_s:
+            step_s = _step(end_s)
+        return cls(end_s, step_s)
+
+    def x(self, at_s: float) -> float:
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * at_s / self.end_s, 1)
+
+    def marks(self) -> Iterator[tuple[float, str]]:
+        """Where, and what it says."""
+        unit, size_s = next(
+            ((unit, size_s) for unit, size_s in (("h", 3_600), ("min", 60)) if self.step_s >= size_s), ("s", 1)
+        )
+        for number in range(math.floor(self.end_s / self.step_s + 1e-9) + 1):
+            at_s = number * self.step_s
+            yield self.x(at_s), f"{at_s / size_s:g} {unit}"
+
+
+@final
+@attrs.frozen
+class _Panel:
+    """One provider in one run."""
+
+    title: str
+    said: str
+    """What came of the run."""
+    provider: str
+    proxied: bool
+    """Direct, nothing limits and nothing waits."""
+    points: list[tuple[float, Level]]
+    """At so many seconds; not empty."""
+
+    @property
+    def most(self) -> int:
+        """Of what is in flight, and may be."""
+        return max(max(level.inflight, level.limit) for _, level in self.points) or 1
+
+    @property
+    def line(self) -> int:
+        """The longest."""
+        return max(level.waiting for _, level in self.points)
+
+    @property
+    def high(self) -> int:
+        return TITLE + INFLIGHT_HIGH + STRIP_HIGH + (WAITING_HIGH + 10 if self.proxied else 0) + AXIS_HIGH
+
+    def drawn(self, top: int, scale: _Scale, most: int, line: int) -> Iterator[Shape]:
+        yield Text(LEFT, top + 24, self.title, size=13, bold=True)
+        yield Text(WIDTH - RIGHT, top + 24, self.said, Ink.FAINT, anchor="end")
+        bottom = top + TITLE + INFLIGHT_HIGH
+        inflight = _Height(bottom, INFLIGHT_HIGH, most)
+        yield from inflight.grid("at once")
+        yield from _filled(self.points, lambda level: level.inflight, scale, inflight, Ink.INFLIGHT)
+        if self.proxied:
+            yield Line(_corners(self.points, lambda level: level.limit, scale, inflight), Ink.LIMIT, 1.8)
+        yield from self._troubles(scale, bottom + 3)
+        bottom += STRIP_HIGH
+        if self.proxied:
+            bottom += 10 + WAITING_HIGH
+            waiting = _Height(bottom, WAITING_HIGH, max(line, 1))
+            yield from waiting.grid("waiting")
+            yield from _filled(self.points, lambda level: level.waiting, scale, waiting, Ink.WAITING)
+        for x, words in scale.marks():
+            yield Line(((x, bottom), (x, bottom + 4)), Ink.FAINT)
+            yield Text(x, bottom + 18, words, Ink.FAINT, anchor="middle")
+
+    def _troubles(self, scale: _Scale, top: float) -> Iterator[Shape]:
+        """A mark from one sample to the next where attempts failed between them; where more did, a darker one."""
+        spans = [
+            (before_s, at_s, level.troubles - before.troubles)
+            for (before_s, before), (at_s, level) in pairwise(self.points)
+        ]
+        worst = max((count for _, _, count in spans), default=0)
+        for from_s, to_s, count in spans:
+            if count > 0:
+                left = scale.x(from_s)
+                right = max(scale.x(to_s), left + 1.5)
+                low = top + STRIP_HIGH - 4
+                yield Area(
+                    ((left, top), (right, top), (right, low), (left, low)),
+                    Ink.TROUBLE,
+                    round(0.35 + 0.6 * count / worst, 2),
+                )
+
+
+def _panel(name: str, figures: Figures, provider: str) -> _Panel | None:
+    """None if nothing ever went there, nor waited for it."""
+    points = [
+        (sample.at_ns / 1e9, sample.providers[provider]) for sample in figures.samples if provider in sample.providers
     ]
-    for place, (name, provider, samples) in enumerate(panels):
-        drawn += _panel(name, provider, samples, HEAD + PANEL * place)
-    return "\n".join([*drawn, "</svg>", ""])
+    seen = figures.upstreams[provider]
+    if not points or not (seen.attempts or any(level.inflight or level.waiting for _, level in points)):
+        return None
+    troubles = sum(seen.met.values())
+    said = [
+        f"{figures.dead:,} of {figures.agents:,} agents dead",
+        f"{seen.attempts:,} attempts, {troubles:,} failed",
+        f"over after {_lasted(figures.makespan_ns / 1e9)}" if not figures.undone else f"{figures.undone:,} still at it",
+    ]
+    return _Panel(f"{name}: {provider}", "  ·  ".join(said), provider, figures.way is Way.PROXY, points)
 
 
-def _panel(name: str, provider: str, samples: Sequence[Sample], top: int) -> list[str]:
-    points = [(sample.at_ns / 1e9, sample.providers[provider]) for sample in samples if provider in sample.providers]
-    end_s = max(points[-1][0], 1e-9)
-    most = max(max(of(level) for _, level in points) for _, _, of in _LINES) or 1
-    step_y, step_x = _step(most), _step(end_s)
-    high = math.ceil(most / step_y) * step_y
-    inner, bottom = PANEL - TOP - BOTTOM, top + PANEL - BOTTOM
-
-    def x(at_s: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * at_s / end_s, 1)
-
-    def y(value: float) -> float:
-        return round(bottom - inner * value / high, 1)
-
-    drawn = [f'<text x="{LEFT}" y="{top + 22}" font-weight="bold">{escape(name)}</text>']
-    for number in range(math.floor(high / step_y) + 1):
-        at = y(number * step_y)
-        drawn.append(f'<line x1="{LEFT}" y1="{at}" x2="{WIDTH - RIGHT}" y2="{at}" stroke="#e2e8f0"/>')
-        drawn.append(f'<text x="{LEFT - 6}" y="{at + 4}" text-anchor="end">{number * step_y:g}</text>')
-    for number in range(math.floor(end_s / step_x) + 1):
-        at = x(number * step_x)
-        drawn.append(f'<text x="{at}" y="{bottom + 16}" text-anchor="middle">{number * step_x:g} s</text>')
-    for place, (label, color, of) in enumerate(_LINES):
-        drawn.append(f'<polyline fill="none" stroke="{color}" stroke-width="1.5" points="{_steps(points, of, x, y)}"/>')
-        at = WIDTH - RIGHT - 90 * (len(_LINES) - place)
-        drawn.append(f'<text x="{at}" y="{top + 22}" fill="{color}">{label}</text>')
-    return drawn
+def _lasted(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6_000 else f"{seconds / 3_600:.1f} h"
 
 
-def _steps(points: Sequence[tuple[float, Level]], of: Of, x: Scale, y: Scale) -> str:
-    """Corners of a line that stays where it is until it is known to be elsewhere; what does not move is left out."""
-    corners: list[tuple[float, float]] = []
+@final
+@attrs.frozen
+class _Height:
+    """A scale of counts, upwards from `bottom`."""
+
+    bottom: float
+    high: int
+    most: int
+
+    @property
+    def _step(self) -> int:
+        return max(1, math.ceil(_step(self.most, least=2 if self.high < 80 else 3)))
+
+    @property
+    def _top(self) -> int:
+        return math.ceil(self.most / self._step) * self._step
+
+    def y(self, value: float) -> float:
+        return round(self.bottom - self.high * value / self._top, 1)
+
+    def grid(self, words: str) -> Iterator[Shape]:
+        for value in range(0, self._top + 1, self._step):
+            at = self.y(value)
+            yield Line(((LEFT, at), (WIDTH - RIGHT, at)), Ink.GRID)
+            yield Text(LEFT - 8, at + 4, f"{value:,}", Ink.FAINT, anchor="end")
+        yield Text(LEFT, self.bottom - self.high - 6, words, Ink.FAINT, size=10)
+
+
+def _filled(
+    points: Sequence[tuple[float, Level]], of: Of, scale: _Scale, height: _Height, ink: Ink
+) -> Iterator[Area | Line]:
+    corners = _corners(points, of, scale, height)
+    if all(of(level) == 0 for _, level in points):
+        return
+    yield Area(((corners[0][0], height.bottom), *corners, (corners[-1][0], height.bottom)), ink)
+    yield Line(corners, ink, 1.2)
+
+
+def _corners(points: Sequence[tuple[float, Level]], of: Of, scale: _Scale, height: _Height) -> tuple[Point, ...]:
+    """Of a line that stays where it is until it is known to be elsewhere; what does not move is left out."""
+    corners: list[Point] = []
     for at_s, level in points:
-        here = y(of(level))
+        here = height.y(of(level))
         if corners:
             before = corners[-1][1]
             if here == before and at_s != points[-1][0]:
                 continue
-            corners.append((x(at_s), before))
-        corners.append((x(at_s), here))
-    return " ".join(f"{across:g},{down:g}" for across, down in corners)
+            corners.append((scale.x(at_s), before))
+        corners.append((scale.x(at_s), here))
+    return tuple(corners)
 
 
-def _step(most: float) -> float:
-    """A round number that goes into `most` eight times at most, and a few times at least."""
+def _step(most: float, *, least: int = 4) -> float:
+    """A round number that goes into `most` a few times: twice as often as `least` at most, or a little more."""
     rough = 10.0 ** math.floor(math.log10(most))
-    return next(rough * part for part in (0.2, 0.5, 1, 2) if most <= rough * part * 8)
+    return next(rough * part for part in (0.1, 0.2, 0.5, 1, 2, 5) if most <= rough * part * 2.5 * least)

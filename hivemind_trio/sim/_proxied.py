@@ -178,7 +178,7 @@ class Proxied:
             self._obey(command, now_ns)
         self._arm(now_ns)
         if now_ns >= self.books.series.next_ns:
-            self.books.series.add(self.scheduler.snapshot())
+            self.books.series.add(self.scheduler.snapshot(), self.providers)
 
     def _obey(self, command: Command, now_ns: int) -> None:
         match command:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final, final
 
 import attrs
 
 from hivemind_trio.core import Snapshot
+
+from ._population import Key
+from ._provider import Provider
+
+Providers = Mapping[Key, Provider]
 
 SAMPLES_MAX: Final = 1_000
 
@@ -22,6 +28,8 @@ class Level:
     limit: int
     inflight: int
     waiting: int
+    troubles: int = 0
+    """Attempts that have come to no good so far."""
 
 
 @final
@@ -43,14 +51,21 @@ class Series:
     """When the next one is wanted."""
     _step_ns: int = attrs.field(init=False, default=_STEP_NS)
 
-    def add(self, snapshot: Snapshot) -> None:
+    def add(self, snapshot: Snapshot, providers: Providers) -> None:
         """Take one."""
-        pools = {name: Level(pool.limit, pool.inflight, pool.waiting) for name, pool in snapshot.pools.items()}
+        met = _met(providers)
+        pools = {
+            name: Level(pool.limit, pool.inflight, pool.waiting, met[name]) for name, pool in snapshot.pools.items()
+        }
         self._append(snapshot.now_ns, pools)
 
-    def add_inflight(self, now_ns: int, inflight: Mapping[str, int]) -> None:
+    def add_direct(self, now_ns: int, providers: Providers) -> None:
         """Take one where nobody limits or queues anything."""
-        self._append(now_ns, {name: Level(0, count, 0) for name, count in inflight.items()})
+        met = _met(providers)
+        inflight: Counter[str] = Counter()
+        for (name, _), provider in _distinct(providers):
+            inflight[name] += provider.inflight
+        self._append(now_ns, {name: Level(0, inflight[name], 0, met[name]) for name, _ in providers})
 
     def _append(self, now_ns: int, pools: Mapping[str, Level]) -> None:
         self.samples.append(Sample(now_ns, pools))
@@ -58,3 +73,15 @@ class Series:
             del self.samples[1::2]
             self._step_ns *= 2
         self.next_ns = now_ns + self._step_ns
+
+
+def _met(providers: Providers) -> Counter[str]:
+    met: Counter[str] = Counter()
+    for (name, _), provider in _distinct(providers):
+        met[name] += provider.met.total()
+    return met
+
+
+def _distinct(providers: Providers) -> list[tuple[Key, Provider]]:
+    """Each once: several groups of models may share one."""
+    return list({id(provider): (key, provider) for key, provider in providers.items()}.values())

@@ -109,8 +109,7 @@ class World:
         books.calls += 1
         books.asked[load] += 1
         if now_ns >= books.series.next_ns and self._proxied is None:
-            inflight = {name: provider.inflight for (name, _), provider in self._providers.items()}
-            books.series.add_inflight(now_ns, inflight)
+            books.series.add_direct(now_ns, self._providers)
         self._route.send(
             Asking(
                 request=request,

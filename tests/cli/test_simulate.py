@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image, ImageColor
 
-from hivemind_trio.cli import _simulate
+from hivemind_trio.cli import _pictures, _simulate
+from hivemind_trio.sim import Ink
 
 from .conftest import Run
 
@@ -94,6 +96,31 @@ def test_a_picture_is_written(run: Run, files: Path) -> None:
     assert (files / "out.svg").read_text().startswith("<svg")
 
 
+def test_a_picture_may_be_a_png_with_everything_in_it(run: Run, files: Path) -> None:
+    args = ("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "1", "--compare", "wide.hmp")
+    result = run(*args, "--plot", "Out.PNG")
+
+    assert result.exit_code == 0, result.output
+    with Image.open(files / "Out.PNG") as image:
+        image.load()
+        assert image.format == "PNG"
+        assert image.width == 1920
+        seen = {color for _, color in image.getcolors(image.width * image.height) or ()}
+    painted = {ImageColor.getrgb(ink.light) for ink in (Ink.GROUND, Ink.TEXT, Ink.LIMIT, Ink.INFLIGHT, Ink.GRID)}
+    assert painted <= seen
+
+
+def test_a_png_without_pillow_is_refused_before_anything_runs(
+    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_pictures.util, "find_spec", lambda _name: None)
+    result = run("simulate", "team.hmp", "--scenario", "mine.toml", "--plot", "out.png")
+
+    assert result.exit_code == 2
+    assert "pip install 'hivemind-trio[png]'" in result.stderr
+    assert not result.stdout
+
+
 def test_scenarios_that_ship_are_named_and_run_with_a_policy_of_their_own(run: Run, folder: Path) -> None:
     listed = run("simulate", "--list")
 
@@ -114,8 +141,9 @@ def test_scenarios_that_ship_are_named_and_run_with_a_policy_of_their_own(run: R
         (("empty.hmp",), 2, "provider anthropic"),
         (("team.hmp", "--scenario", "bad.toml"), 2, "bad.toml:2: agents[1].think: a duration needs a unit"),
         (("team.hmp", "--compare", "bad.hmp"), 1, "HM203"),
-        (("team.hmp", "--plot", "out.png"), 2, "--plot out.svg"),
-        (("team.hmp", "--scenario", "mine.toml", "--seeds", "1", "--plot", "no/out.svg"), 2, "--plot no/out.svg"),
+        (("team.hmp", "--plot", "out.pdf"), 2, "--plot out.svg"),
+        (("team.hmp", "--plot", "no/out.svg"), 2, "there is no folder no"),
+        (("team.hmp", "--plot", "folder.svg"), 2, "this is a folder"),
         (("team.hmp", "--seeds", "0"), 2, "--seeds"),
     ],
     ids=str,
@@ -125,6 +153,7 @@ def test_what_cannot_be_run_is_told_with_what_to_write_instead(
 ) -> None:
     (files / "bad.hmp").write_text("provider anthropic { timeout connect 5 }\n")
     (files / "empty.hmp").write_text("hmp 1\n")
+    (files / "folder.svg").mkdir()
     (files / "bad.toml").write_text("[[agents]]\nthink = 5\n")
 
     result = run("simulate", *args)

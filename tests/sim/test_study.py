@@ -1,19 +1,16 @@
-"""What is said of many runs: means, intervals, differences, and a picture."""
+"""What is said of many runs: means, intervals, differences."""
 
 from __future__ import annotations
 
 from random import Random
-from xml.etree import ElementTree
 
-import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.sim import METRICS, Estimate, Level, Sample, Spread, Traits, Way, difference, estimate, plot, study
-from hivemind_trio.sim._series import SAMPLES_MAX, Series
+from hivemind_trio.sim import METRICS, Estimate, Spread, Traits, Way, difference, estimate, study
 
-from .worlds import SECOND, fleet, one_provider, run, scenario
+from .worlds import fleet, one_provider, scenario
 
 PROGRAM = one_provider("concurrency 3")
 WORLD = scenario(fleet(6, 4), traits=Traits(concurrency=3))
@@ -66,60 +63,6 @@ def test_who_looks_is_told_of_progress() -> None:
 
     assert told
     assert all(0 <= ended <= agents == 20 for _, ended, agents in told)
-
-
-def test_samples_are_bounded_in_number_and_go_to_the_end() -> None:
-    series = Series()
-    at_ns = 0
-    while at_ns < 3_600 * SECOND:
-        if at_ns >= series.next_ns:
-            series.add_inflight(at_ns, {"p": 1})
-        at_ns += SECOND // 20
-
-    assert SAMPLES_MAX // 2 - 1 <= len(series.samples) <= SAMPLES_MAX
-    assert series.samples[-1].at_ns > 0.99 * 3_600 * SECOND
-    gaps = [after.at_ns - before.at_ns for before, after in zip(series.samples, series.samples[1:], strict=False)]
-    assert max(gaps) <= 2 * min(gaps)
-
-
-def drawn(text: str) -> list[list[tuple[float, float]]]:
-    """The corners of each line of a picture."""
-    lines = ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}polyline")
-    return [
-        [(float(x), float(y)) for x, y in (pair.split(",") for pair in line.get("points", "").split())]
-        for line in lines
-    ]
-
-
-def test_a_picture_has_a_panel_for_each_run_and_provider_and_is_well_formed() -> None:
-    figures = run(PROGRAM, WORLD)
-    text = plot([("<ours> & theirs", figures), ("other", figures)], title="a < b")
-
-    assert len(drawn(text)) == 2 * 3
-    assert "&lt;ours&gt; &amp; theirs: anthropic" in text
-
-
-def test_a_line_stays_where_it_is_until_it_is_known_to_be_elsewhere() -> None:
-    levels = [0, 4, 4, 4, 2]
-    samples = tuple(Sample(place * SECOND, {"anthropic": Level(4, level, 0)}) for place, level in enumerate(levels))
-    figures = attrs.evolve(run(PROGRAM, WORLD), samples=samples)
-
-    _waiting, inflight, limit = drawn(plot([("p", figures)], title="t"))
-
-    assert [y for _, y in limit] == [limit[0][1]] * len(limit)
-    assert limit[0][1] < inflight[0][1]  # up is less in a picture
-    heights = [y for _, y in inflight]
-    assert heights[0] == heights[1] > heights[-1] > heights[2] == heights[3]
-    assert [x for x, _ in inflight] == sorted(x for x, _ in inflight)
-
-
-@pytest.mark.parametrize("seconds", [1e-6, 0.3, 7, 98.4, 1_000, 86_400])
-def test_a_picture_of_any_length_has_a_few_marks_on_each_axis(seconds: float) -> None:
-    samples = tuple(Sample(round(place * seconds * 1e9), {"anthropic": Level(7, 3, 12)}) for place in (0, 1))
-    text = plot([("p", attrs.evolve(run(PROGRAM, WORLD), samples=samples))], title="t")
-
-    marks = [mark.text or "" for mark in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
-    assert 3 <= sum(mark.endswith(" s") for mark in marks) <= 10
 
 
 def test_percentiles_are_of_the_nearest_rank() -> None:
