@@ -67,7 +67,8 @@ class AgentSlots:
         """Take the settings of a new policy and start with no lines. What is held stays held."""
         declared, name = self.key
         settings = program.agent(name) if declared else program.unknown
-        self.slots.resize(settings.concurrency)
+        if settings.concurrency != self.slots.limit:
+            self.slots.resize(settings.concurrency)
         self.queue = settings.queue
         self.weight = settings.weight
         self.waiting = 0

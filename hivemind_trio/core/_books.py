@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from random import Random
 from typing import final
 
@@ -24,7 +23,7 @@ from ._pace import RETRY_MAX_NS
 from ._parts import ALL_PARTS, Parts
 from ._place import Place
 from ._pool import Pool
-from ._prefixes import LONG_TOKENS, Prefixes
+from ._prefixes import LONG_TOKENS
 from ._quota import NOTHING, Cost, Quotas
 from ._returns import Returns
 from ._room import WaitingRoom
@@ -108,19 +107,32 @@ class Books:
         if agent is None:
             agent = self._agents[key] = AgentSlots(key)
             agent.load(self.program)
-        group, request = pool.group(treatment.group), sent(call.request, treatment)
-        quotas = group.quotas(request.model)
-        cost = self._cost(quotas, request, pool)
-        lane = pool.lane(treatment.lane)
+        request = call.request if treatment.model is None else sent(call.request, treatment)
+        route = pool.route(treatment, request.model)
+        lane, quotas = route.lane, route.quotas
         team = self.program.teams.get(treatment.team)
         weight = team.weight if team is not None else 1
-        share = lane.share(agent, treatment.team, weight, self._objective(treatment))
-        return Place(pool, lane, group, quotas, agent, share, cost, request, pool.residents.name(request.model))
+        share = lane.share(agent, treatment.team, weight, route.objective)
+        model = pool.residents.name(request.model) if pool.residents.matter else route.model
+        heeds = call.prefix and request.tokens_in >= LONG_TOKENS and self.parts.prefixes
+        return Place(
+            pool,
+            lane,
+            route.group,
+            quotas,
+            agent,
+            share,
+            self._cost(quotas, request, pool),
+            request,
+            model,
+            pool.prefixes if heeds else None,
+            route.objective,
+        )
 
     def _cost(self, quotas: Quotas, request: Request, pool: Pool) -> Cost:
         """What it is thought to take of these quotas."""
         # Of a provider whose headers are believed an answer may tell of a quota at any moment.
-        return pool.estimates.cost(request, pool.api) if quotas or pool.learns else NOTHING
+        return pool.estimates.cost(request, pool.api) if quotas.counted or pool.learns else NOTHING
 
     def treat(self, call: Call, treatment: Treatment, failed: Pool | None = None) -> Treatment:
         """What it comes to as things stand: budgets that are nearly used up, providers that are down.
@@ -128,7 +140,7 @@ class Books:
         Args:
             failed: Where the call's last attempt has failed, if another provider may do better.
         """
-        treated = self._budgeted(call, treatment)
+        treated = self._budgeted(call, treatment) if treatment.budgets else treatment
         if treated.provider is None or self.program.providers[treated.provider].while_open is not WhileOpen.FALLBACK:
             return treated
         for provider in self.program.chain(treated.provider):
@@ -156,7 +168,7 @@ class Books:
 
     def _budgeted(self, call: Call, treatment: Treatment) -> Treatment:
         """What the budgets that are nearly used up make of it."""
-        if not treatment.budgets or treatment.provider is None:
+        if treatment.provider is None:
             return treatment
         treated = self._budgets.treat(treatment, self._whose(call, treatment), self.now_ns)
         if treated.model == treatment.model:
@@ -187,10 +199,10 @@ class Books:
         self, call: Call, treatment: Treatment, place: Place, arrived_ns: int, seq: int, blocked: Reason
     ) -> Waiter:
         patience_ns = treatment.deadline_ns
-        lane, objective = self.program.lanes[treatment.lane], self._objective(treatment)
-        likely = partial(place.pool.estimates.likely, place.request)
-        key = self.jobs.key(objective, place.agent.key, call.job, call.request, likely, self.now_ns)
-        prefixes = self.prefixes(call, place)
+        lane, objective = self.program.lanes[treatment.lane], place.objective
+        likely = place.pool.estimates.likely
+        key = self.jobs.key(objective, place.agent.key, call.job, place.request, likely, self.now_ns)
+        prefixes = place.prefixes if place.prompts is not None else None
         return Waiter(
             call=call,
             seq=seq,
@@ -207,17 +219,6 @@ class Books:
             thread=place.lane.thread(call, place.agent),
             warm_until_ns=prefixes.warm_until_ns(call.prefix, self.now_ns) if prefixes is not None else None,
         )
-
-    def _objective(self, treatment: Treatment) -> Objective:
-        """What the order of jobs is for, where such a call waits."""
-        provider = self.program.providers[treatment.provider or ""]
-        return self.program.lanes[treatment.lane].objective or provider.objective
-
-    def prefixes(self, call: Call, place: Place) -> Prefixes | None:
-        """What the provider remembers of prompts; None: it does not matter for this one, which is short, or input is
-        not scarce."""
-        matters = call.prefix and call.request.tokens_in >= LONG_TOKENS and place.quotas.of_input
-        return place.pool.prefixes if matters and self.parts.prefixes else None
 
     def rouse(self, waiters: Iterable[Waiter]) -> dict[str, Pool]:
         """Let those go on who waited for another's prompt. Return where."""
@@ -243,7 +244,7 @@ class Books:
             claim=waiter.claim,
             share_ns=place.pool.share_ns(place.quotas, place.cost, place.pool.usual_ns),
             attempt=waiter.attempts + 1,
-            swap_ns=place.pool.residents.swap_ns(place.model, self.now_ns),
+            swap_ns=place.pool.residents.swap_ns(place.model, self.now_ns) if place.pool.residents.matter else 0,
         )
 
     def claim(self, waiter: Waiter) -> Shortage | None:
@@ -287,7 +288,7 @@ class Books:
 
     def numbered(self, call: Call) -> tuple[Call, int]:
         """A call that has just come, and its number in the order of arrival: its old one, if it has come back."""
-        kept = self.returns.take(call.again, self.now_ns)
+        kept = self.returns.take(call.again, self.now_ns) if call.again in self.returns.kept else None
         if kept is not None:
             return attrs.evolve(call, since_ns=kept.since_ns), kept.seq
         self.arrivals += 1
@@ -299,13 +300,14 @@ class Books:
         patience_ns, place = waiter.call.patience_ns, waiter.place
         if patience_ns is None or not self.parts.patience:
             return None
-        health = place.pool.health
-        opens_ns = max(
-            health.breaker.opens_ns or 0,
-            health.quotas.get(waiter.treatment.group, 0),
-            place.quotas.opens_ns(place.cost, self.now_ns),
-        )
-        swap_ns = place.pool.residents.swap_ns(place.model, self.now_ns)
+        pool = place.pool
+        opens_ns = 0
+        if pool.health.wakes_ns is not None:
+            health = pool.health
+            opens_ns = max(health.breaker.opens_ns or 0, health.quotas.get(waiter.treatment.group, 0))
+        if place.quotas.counted:
+            opens_ns = max(opens_ns, place.quotas.opens_ns(place.cost, self.now_ns))
+        swap_ns = pool.residents.swap_ns(place.model, self.now_ns) if pool.residents.matter else 0
         if opens_ns > self.now_ns and opens_ns - self.now_ns + swap_ns > patience_ns:
             return opens_ns - self.now_ns + swap_ns
         if waiter.call.since_ns is not None or waiter.treatment.priority > self.program.lanes[place.lane.name].priority:
@@ -381,9 +383,12 @@ class Books:
         """When time alone will next matter: for a deadline, a retry that is due, a circuit, a quota or a budget."""
         earliest_ns = self.room.wakeup_ns()
         for pool in self.pools.values():
-            for time_ns in (pool.health.wakeup_ns(), pool.opens_ns):
-                if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
-                    earliest_ns = time_ns
+            time_ns = pool.health.wakes_ns
+            if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
+                earliest_ns = time_ns
+            time_ns = pool.opens_ns
+            if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
+                earliest_ns = time_ns
         return earliest_ns
 
     def snapshot(self) -> Snapshot:

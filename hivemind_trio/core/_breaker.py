@@ -31,6 +31,8 @@ OPEN_MAX_NS: Final = 30 * 1_000_000_000
 """Its longest pause, unless the provider itself asks for more. A probe costs next to nothing, and calls that wait are
 held for about four minutes: after an outage of three a pause of two would outlast them all."""
 
+_TELLING: Final = HEALTHY | BROKEN
+
 SPREAD: Final = (0.8, 1.2)
 """Of each pause, drawn: proxies that lost a provider together should not come back together."""
 
@@ -65,7 +67,7 @@ class Breaker:
         """
         if self.circuit is Circuit.HALF_OPEN:
             return probe and self._on_probe(outcome, now_ns, retry_after_ns)
-        if self.circuit is Circuit.OPEN or outcome not in HEALTHY | BROKEN:
+        if self.circuit is Circuit.OPEN or outcome not in _TELLING:
             return False
         self._sample(now_ns, outcome in BROKEN)
         self._unreachable = self._unreachable + 1 if outcome is Outcome.UNREACHABLE else 0

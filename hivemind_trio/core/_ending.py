@@ -32,7 +32,7 @@ def settle(books: Books, flight: Flight, ended: Ended) -> None:
     if ended.usage is not None:
         tokens = (ended.usage.input or 0) + ended.usage.cache_write + ended.usage.output
         books.jobs.on_ended(place.agent.key, flight.call.job, tokens, books.now_ns)
-    if place.cost is not NOTHING:
+    if place.quotas.counted and place.cost is not NOTHING:
         place.quotas.settle(place.cost, actual, flight.granted_ns, books.now_ns)
 
 

@@ -34,6 +34,8 @@ class _Learned:
     """Input tokens counted by the provider for each that we estimate from bytes."""
     output: float | None = None
     """Mean of the output."""
+    expected: int = OUTPUT_UNKNOWN
+    """What is thought of the next one's: kept, for every call asks several times."""
 
 
 _UNSEEN: Final = _Learned()
@@ -49,8 +51,10 @@ class Estimates:
 
     def cost(self, request: Request, api: Api) -> Cost:
         """What the call is thought to take of each dimension."""
-        likely = self.likely(request)
-        tokens_in, output = likely.input or 0, likely.output
+        learned = self._models.get(request.model, _UNSEEN)
+        tokens_in, output = int(request.tokens_in * learned.scale), learned.expected
+        if 0 < request.tokens_max_out < output:
+            output = request.tokens_max_out
         cost = cost_of(tokens_in, output)
         if api in AT_ONCE:
             most = request.tokens_max_out or output
@@ -60,14 +64,12 @@ class Estimates:
     def most(self, request: Request) -> Usage:
         """The most that the call may take, as far as anybody knows: `max_tokens` is a promise of the provider's."""
         learned = self._models.get(request.model, _UNSEEN)
-        return Usage(
-            input=int(request.tokens_in * learned.scale), output=request.tokens_max_out or self._output(learned)
-        )
+        return Usage(input=int(request.tokens_in * learned.scale), output=request.tokens_max_out or learned.expected)
 
     def likely(self, request: Request) -> Usage:
         """What it will take, if it is like the others."""
         learned = self._models.get(request.model, _UNSEEN)
-        output = self._output(learned)
+        output = learned.expected
         if request.tokens_max_out:
             output = min(output, request.tokens_max_out)
         return Usage(input=int(request.tokens_in * learned.scale), output=output, exact=False)
@@ -82,9 +84,6 @@ class Estimates:
             actual[Dimension.TOKENS] = cost[Dimension.TOKENS]
         return actual
 
-    def _output(self, learned: _Learned) -> int:
-        return OUTPUT_UNKNOWN if learned.output is None else int(learned.output * OUTPUT_MARGIN) + 1
-
     def _learn(self, request: Request, tokens_in: int, tokens_out: int) -> None:
         learned = self._models.get(request.model)
         if learned is None:
@@ -95,9 +94,9 @@ class Estimates:
             # One odd call, all cached or full of pictures, must not turn the estimate over.
             sample = min(4.0, max(0.05, tokens_in / request.tokens_in))
             learned.scale += WEIGHT * (sample - learned.scale)
-        learned.output = (
-            float(tokens_out) if learned.output is None else (learned.output + WEIGHT * (tokens_out - learned.output))
-        )
+        before = float(tokens_out) if learned.output is None else learned.output
+        learned.output = before + WEIGHT * (tokens_out - before)
+        learned.expected = int(learned.output * OUTPUT_MARGIN) + 1
 
 
 def counted(usage: Usage, api: Api) -> int | None:

@@ -15,9 +15,9 @@ from ._place import Place
 
 
 @final
-@attrs.frozen(eq=False, kw_only=True)
+@attrs.define(eq=False, kw_only=True)
 class Flight:
-    """What it holds, and what it needs to stand in line again where it stood."""
+    """What it holds, and what it needs to stand in line again where it stood. It never changes."""
 
     call: Call
     seq: int

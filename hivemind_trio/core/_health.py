@@ -36,29 +36,35 @@ class Health:
     retries: RetryBudget = attrs.field(factory=RetryBudget, init=False)
     spent: Spent = attrs.field(factory=Spent, init=False)
     ramp: Ramp = attrs.field(factory=Ramp, init=False)
+    limit: int = attrs.field(default=0, init=False)
+    """Slots: what the policy says, or within its bounds what AIMD has come to. It and the next are kept, not reckoned:
+    every event asks."""
+    closed: Reason | None = attrs.field(default=None, init=False)
+    """Why no slot is to be had, however few are held."""
+    wakes_ns: int | None = attrs.field(default=None, init=False)
+    """When time alone will open something."""
     quotas: dict[str | None, int] = attrs.field(factory=dict, init=False)
     """Limits group -> until when its quota is used up, as the provider said."""
     _fixed: int = attrs.field(default=0, init=False)
     _aimd: Aimd | None = attrs.field(default=None, init=False)
     progress: Progress = attrs.field(factory=Progress, init=False)
-    _degraded: Degraded | None = attrs.field(default=None, init=False)
+    degraded: Degraded | None = attrs.field(default=None, init=False)
+    """What says of a good answer that it is worth nothing."""
     _probe: CallId | None = attrs.field(default=None, init=False)
     """The one call in flight that a half-open circuit has let through."""
 
     def __attrs_post_init__(self) -> None:
         self.breaker = Breaker(BreakerSettings(), self._random)
 
-    @property
-    def limit(self) -> int:
-        """Slots: what the policy says, or within its bounds what AIMD has come to."""
-        return self._fixed if self._aimd is None else self._aimd.limit
-
-    @property
-    def closed(self) -> Reason | None:
-        """Why no slot is to be had, however few are held."""
+    def _look(self) -> None:
         circuit = self.breaker.circuit
         shut = circuit is Circuit.OPEN or (circuit is Circuit.HALF_OPEN and self._probe is not None)
-        return Reason.BREAKER_OPEN if shut else None
+        self.closed = Reason.BREAKER_OPEN if shut else None
+        self.limit = self._fixed if self._aimd is None else self._aimd.limit
+        self.wakes_ns = self.breaker.opens_ns
+        if self.quotas:
+            quota_ns = min(self.quotas.values())
+            self.wakes_ns = quota_ns if self.wakes_ns is None else min(quota_ns, self.wakes_ns)
 
     @property
     def up(self) -> bool:
@@ -70,8 +76,9 @@ class Health:
         self.spent.clear()
         if provider is None:
             self._fixed, self._aimd = 0, None
+            self._look()
             return
-        self._fixed, self._degraded = provider.limit, provider.degraded
+        self._fixed, self.degraded = provider.limit, provider.degraded
         self.breaker.settings = provider.breaker
         if provider.aimd is None:
             self._aimd = None
@@ -79,12 +86,14 @@ class Health:
             self._aimd = Aimd(provider.aimd, provider.limit)
         else:
             self._aimd.load(provider.aimd, provider.limit)
+        self._look()
 
     def on_granted(self, call_id: CallId, now_ns: int) -> None:
         """An attempt begins."""
         self.ramp.on_granted(now_ns)
         if self.breaker.circuit is Circuit.HALF_OPEN:
             self._probe = call_id
+            self._look()
 
     def judged(self, ended: Ended, request: Request) -> Ended:
         """What the end is taken for, once the policy has been asked: a good answer may be worth nothing.
@@ -92,10 +101,10 @@ class Health:
         Args:
             request: As it was sent.
         """
-        if self._degraded is None or ended.outcome not in HEALTHY or not 200 <= ended.status < 300:
+        if self.degraded is None or ended.outcome not in HEALTHY or not 200 <= ended.status < 300:
             return ended
         answer = Answer(status=ended.status, model=request.model, stream=request.stream, usage=ended.usage)
-        return attrs.evolve(ended, outcome=Outcome.DEGRADED) if self._degraded.counts(answer) else ended
+        return attrs.evolve(ended, outcome=Outcome.DEGRADED) if self.degraded.counts(answer) else ended
 
     def on_ended(
         self,
@@ -107,8 +116,8 @@ class Health:
         now_ns: int,
         inflight: int,
         holds_group: bool = True,
-    ) -> None:
-        """Learn from one attempt.
+    ) -> bool:
+        """Learn from one attempt; whether there may be other slots now than there were.
 
         Args:
             group: The limits group that it ran in, whose quota it may have found used up.
@@ -121,15 +130,19 @@ class Health:
         if probe:
             self._probe = None
         before = self.breaker.circuit
-        self.breaker.on_ended(ended.outcome, probe=probe, now_ns=now_ns, retry_after_ns=ended.retry_after_ns)
+        news = self.breaker.on_ended(ended.outcome, probe=probe, now_ns=now_ns, retry_after_ns=ended.retry_after_ns)
         if self._aimd is not None:
-            self._aimd.on_ended(ended.outcome, granted_ns=granted_ns, now_ns=now_ns, inflight=inflight)
+            news |= self._aimd.on_ended(ended.outcome, granted_ns=granted_ns, now_ns=now_ns, inflight=inflight)
             if before is Circuit.HALF_OPEN and self.breaker.circuit is Circuit.CLOSED:
                 self._aimd.restart(AFTER_OUTAGE)
         if ended.outcome is Outcome.BURST and self._parts.growth:
             self.ramp.on_complaint(granted_ns, now_ns)
         if holds_group and ended.outcome is Outcome.QUOTA and ended.retry_after_ns:
             self.quotas[group] = max(self.quotas.get(group, 0), now_ns + ended.retry_after_ns)
+            news = True
+        if news or probe:
+            self._look()
+        return news or probe
 
     def on_time(self, now_ns: int) -> bool:
         """Whether time has opened something."""
@@ -139,12 +152,6 @@ class Health:
             for group in back:
                 del self.quotas[group]
             opened = opened or bool(back)
+        if opened:
+            self._look()
         return opened
-
-    def wakeup_ns(self) -> int | None:
-        """When time alone will open something."""
-        opens_ns = self.breaker.opens_ns
-        if self.quotas:
-            quota_ns = min(self.quotas.values())
-            return quota_ns if opens_ns is None else min(quota_ns, opens_ns)
-        return opens_ns

@@ -1,15 +1,16 @@
 """A heap whose entries can be moved and removed.
 
-`heapq` with lazy deletion: a removed or moved entry stays where it is, dead, until it comes to the top or until the
-dead outnumber the living, when they are swept out together. So every operation is O(log n) amortised, and a heap never
-takes more than about twice the memory of what is in it, whatever is cancelled.
+Most heaps of a scheduler hold one item, so one is kept by itself. From the second on it is `heapq` with lazy deletion:
+a removed or moved entry stays where it is, dead, until it comes to the top or until the dead outnumber the living, when
+they are swept out together. So every operation is O(log n) amortised, and a heap never takes more than about twice the
+memory of what is in it, whatever is cancelled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
-from typing import Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import attrs
 
@@ -21,6 +22,11 @@ Rank = tuple[int, ...]
 SWEEP_MIN = 16
 """Below so many dead entries a sweep costs more than it saves."""
 
+_Entry = list[Any]
+"""[rank, which put it was, item]; the item is `_DEAD` once it has been removed or moved. Two never compare their items.
+"""
+_DEAD = object()
+
 
 @final
 @attrs.define(eq=False)
@@ -29,39 +35,55 @@ class Heap(Generic[T]):
 
     first: T | None = attrs.field(default=None, init=False)
     """Kept, not looked up: it is read far more often than it changes. None: the heap is empty."""
-    _entries: list[tuple[Rank, int, T]] = attrs.field(factory=list, init=False)
-    """The one on top is alive."""
-    _live: dict[T, tuple[Rank, int, T]] = attrs.field(factory=dict, init=False)
-    """Item -> its one live entry. Never iterated: its order would depend on hashes."""
-    _puts: int = attrs.field(default=0, init=False)
     dead: int = attrs.field(default=0, init=False)
     """Entries that only take space."""
+    _rank: Rank = attrs.field(default=(), init=False)
+    """Of the one item, as long as there is no other."""
+    _live: dict[T, _Entry] | None = attrs.field(default=None, init=False)
+    """Item -> its one live entry; None or empty: there is one item at most. Never iterated: its order would depend on
+    hashes."""
+    _entries: list[_Entry] = attrs.field(init=False)
+    """The one on top is alive."""
+    _puts: int = attrs.field(default=0, init=False)
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self._live) if self._live else int(self.first is not None)
 
     def __contains__(self, item: T) -> bool:
-        return item in self._live
+        return item in self._live if self._live else self.first is not None and self.first == item
 
     def put(self, item: T, rank: Rank) -> None:
         """Insert it, or move it to a new rank."""
-        entries, before = self._entries, self._live.get(item)
+        live = self._live
+        if not live:
+            if self.first is None or self.first == item:
+                self.first, self._rank = item, rank
+                return
+            live = self._live = {self.first: [self._rank, 0, self.first]}
+            self._entries = [live[self.first]]
+        before = live.get(item)
         if before is not None:
             if before[0] == rank:
                 return
+            before[2] = _DEAD
             self.dead += 1
-        self._puts += 1  # so that two entries never compare their items
-        self._live[item] = entry = (rank, self._puts, item)
-        heappush(entries, entry)
-        if entries[0] is entry:
+        self._puts += 1
+        live[item] = entry = [rank, self._puts, item]
+        heappush(self._entries, entry)
+        if self._entries[0] is entry:
             self.first = item
-        if before is not None and (entries[0] is before or self.dead > SWEEP_MIN):
+        if before is not None and (self._entries[0] is before or self.dead > SWEEP_MIN):
             self._bury()
 
     def discard(self, item: T) -> None:
         """Remove it if it is there."""
+        if not self._live:
+            if self.first == item:
+                self.first = None
+            return
         gone = self._live.pop(item, None)
         if gone is not None:
+            gone[2] = _DEAD
             self.dead += 1
             if self._entries[0] is gone or self.dead > SWEEP_MIN:
                 self._bury()
@@ -69,11 +91,12 @@ class Heap(Generic[T]):
     def _bury(self) -> None:
         """Drop the dead on top; all of them, if they outnumber the living."""
         entries, live = self._entries, self._live
-        while entries and live.get(entries[0][2]) is not entries[0]:
+        assert live is not None
+        while entries and entries[0][2] is _DEAD:
             heappop(entries)
             self.dead -= 1
         self.first = entries[0][2] if entries else None
         if self.dead > SWEEP_MIN + len(live):
-            self._entries = [entry for entry in entries if live.get(entry[2]) is entry]
+            self._entries = [entry for entry in entries if entry[2] is not _DEAD]
             heapify(self._entries)
             self.dead = 0

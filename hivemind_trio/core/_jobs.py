@@ -83,12 +83,15 @@ class Jobs:
 
     def on_ended(self, agent: AgentKey, job: str, tokens: int, now_ns: int) -> None:
         """A call has been served, with so many tokens as far as anybody knows."""
-        known = self._jobs.pop((agent, job), None) or Job()
+        known = self._jobs.pop((agent, job), None)
+        if known is None:
+            known = Job()
+            if len(self._jobs) >= JOBS_MAX:
+                del self._jobs[next(iter(self._jobs))]
         self._jobs[agent, job] = known
-        if len(self._jobs) > JOBS_MAX:
-            del self._jobs[next(iter(self._jobs))]
         known.on_ended(tokens, now_ns)
-        self._longest = max(self._longest, known.calls)
+        if known.calls > self._longest:
+            self._longest = known.calls
 
     def key(
         self,
@@ -96,18 +99,21 @@ class Jobs:
         agent: AgentKey,
         job: str,
         request: Request,
-        likely: Callable[[], Usage],
+        likely: Callable[[Request], Usage],
         now_ns: int,
     ) -> int:
         """The order of a call of this job among calls of equal priority, lowest first.
 
         Args:
-            likely: Says what the call is thought to take.
+            request: As it is sent.
+            likely: Says what such a request is thought to take.
         """
         known = self._jobs.get((agent, job))
         match objective:
+            case Objective.FAIR:
+                return 0 if known is None else known.level(now_ns)
             case Objective.LATENCY:
-                usage = likely()
+                usage = likely(request)
                 return (usage.input or 0) + OUTPUT_WEIGHT * usage.output
             case Objective.MEAN_COMPLETION:
                 # Finish what has been begun, first what is furthest on.
@@ -117,5 +123,3 @@ class Jobs:
                 # Jobs that do not say how long they are, are thought to be as long as the longest.
                 left = self._longest - (known.calls if known is not None else 0) + 1
                 return -(int(said) if re.fullmatch(r"[0-9]{1,9}", said) else left)
-            case Objective.FAIR:
-                return 0 if known is None else known.level(now_ns)

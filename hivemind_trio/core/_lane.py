@@ -43,13 +43,15 @@ class PoolLane:
     turns: Turns = attrs.field(factory=Turns, init=False)
     opens_ns: int | None = attrs.field(default=None, init=False)
     """When a quota will let somebody go who could go otherwise, as of the last look."""
+    sheds: bool = attrs.field(default=False, init=False)
+    """When it is full, who has waited longest makes room."""
     _lane: Lane | None = attrs.field(default=None, init=False)
     """As the policy has it; None: it is gone."""
     _stride: int = attrs.field(default=STRIDE, init=False)
     _teams: Peers = attrs.field(factory=Peers, init=False)
     _in_order: int = attrs.field(default=0, init=False)
     """Grants since the last call that went before its time."""
-    _thread: str = attrs.field(default="", init=False)
+    thread_served: str = attrs.field(default="", init=False)
     """Of the call that went last."""
     _thread_until_ns: int = attrs.field(default=0, init=False)
     _queues: dict[tuple[Quotas, str], Queue] = attrs.field(factory=dict, init=False)
@@ -61,11 +63,6 @@ class PoolLane:
         return self._lane is not None
 
     @property
-    def due(self) -> bool:
-        """It holds less than is reserved for it."""
-        return self.slots.held < self.reserve
-
-    @property
     def reserve_unused(self) -> int:
         return max(0, self.reserve - self.slots.held)
 
@@ -74,11 +71,11 @@ class PoolLane:
         self.name = renames.swapped("lane", self.name)
         self._teams.rename(renames)
         if self._lane is not None and self._lane.sticky is Sticky.AGENT:
-            self._thread = renamed_word(self._thread, renames)
+            self.thread_served = renamed_word(self.thread_served, renames)
 
     def load(self, lane: Lane | None) -> None:
         """Take the settings of a new policy (None: the lane is gone) and start with empty queues."""
-        self._lane = lane
+        self._lane, self.sheds = lane, lane is not None and lane.shed_oldest
         self._stride = STRIDE // lane.weight if lane else STRIDE
         self._queues = {}
         self.waiting = 0
@@ -92,9 +89,10 @@ class PoolLane:
     def share(self, agent: AgentSlots, team: str, team_weight: int, objective: Objective) -> Share:
         """What an agent has had here. Without a team it stands among the teams by itself; or, where jobs are compared
         whosever they are, with all others that have none."""
-        alone = team == NO_TEAM and objective is Objective.FAIR
-        agents = self._teams.team_of(agent.key, agent.weight) if alone else self._teams.team_of(team, team_weight)
-        share = agents.share(agent.key, agent.weight)
+        if team == NO_TEAM and objective is Objective.FAIR:
+            share = self._teams.sole(agent.key, agent.weight)
+        else:
+            share = self._teams.team_of(team, team_weight).share(agent.key, agent.weight)
         agent.shares[share] = None
         return share
 
@@ -109,15 +107,16 @@ class PoolLane:
             return None
         best: Candidate | None = None
         overdue = self._in_order >= OVERDUE_ONE_IN - 1 and self.parts.overdue
-        thread = self._thread if now_ns < self._thread_until_ns else ""
+        thread = self.thread_served if now_ns < self._thread_until_ns else ""
         steal_above = self._lane.steal_above if self._lane is not None else 0
         for (_, model), queue in self._queues.items():
             if models is not None and model not in models:
                 continue
             found = queue.first(now_ns, overdue=overdue, thread=thread, steal_above=steal_above)
-            if isinstance(found, int):
-                self.opens_ns = found if self.opens_ns is None else min(self.opens_ns, found)
-            elif found is not None and (best is None or found.rank < best.rank):
+            if found is None:
+                if queue.opens_ns is not None and (self.opens_ns is None or queue.opens_ns < self.opens_ns):
+                    self.opens_ns = queue.opens_ns
+            elif best is None or found.rank < best.rank:
                 best = found
         return best
 
@@ -128,40 +127,39 @@ class PoolLane:
 
     def on_granted(self, thread: str, now_ns: int) -> None:
         """A call of that thread goes."""
-        if thread != self._thread or now_ns >= self._thread_until_ns:
-            self._thread, self._thread_until_ns = thread, now_ns + STREAK_NS
+        if thread != self.thread_served or now_ns >= self._thread_until_ns:
+            self.thread_served, self._thread_until_ns = thread, now_ns + STREAK_NS
 
     def thread(self, call: Call, agent: AgentSlots) -> str:
         """What a call belongs with."""
         match self._lane.sticky if self._lane is not None else None:
+            case None:
+                return ""
             case Sticky.KEY:
                 return call.credential
             case Sticky.AGENT:
                 return agent_word(agent.key)
             case Sticky.PREFIX:
                 return call.prefix
-            case None:
-                return ""
 
     def put(self, waiter: Waiter) -> None:
-        key = _key(waiter)
-        if key not in self._queues:
-            self._queues[key] = Queue(waiter.place.group, waiter.place.quotas)
-        self._queues[key].put(waiter)
-        if waiter.place.pool.residents.matter:
-            waiter.place.pool.residents.put(waiter)
+        place = waiter.place
+        residents = place.pool.residents
+        key = place.quotas, place.model if residents.matter else ""
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = Queue(place.group, place.quotas)
+        queue.put(waiter)
+        if residents.matter:
+            residents.put(waiter)
 
     def remove(self, waiter: Waiter) -> None:
-        key = _key(waiter)
+        place = waiter.place
+        residents = place.pool.residents
+        key = place.quotas, place.model if residents.matter else ""
         queue = self._queues[key]
         queue.remove(waiter)
-        if not queue:
+        if queue.empty:
             del self._queues[key]
-        if waiter.place.pool.residents.matter:
-            waiter.place.pool.residents.remove(waiter)
-
-
-def _key(waiter: Waiter) -> tuple[Quotas, str]:
-    """Which queue it stands in."""
-    place = waiter.place
-    return place.quotas, place.model if place.pool.residents.matter else ""
+        if residents.matter:
+            residents.remove(waiter)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Line:
     """One agent's calls in one queue, best first. What blocks one of them blocks all, so only the first counts.
 
-    It is ready while it has calls and its agent has room, and only then in any heap.
+    It is ready while it has calls and its agent has room, and only then in any heap. It stands among those of its team;
+    or where its agent is its own team, in the queue itself.
     """
 
     agent: AgentSlots
@@ -28,68 +29,111 @@ class Line:
     _queue: Queue
     first: Waiter = attrs.field(init=False)
     oldest: Waiter = attrs.field(init=False)
+    calls: int = attrs.field(default=0, init=False)
     rank: Rank = attrs.field(init=False)
-    """Its order within its team, while it is ready."""
+    """Its order where it stands, while it is ready."""
+    _team: Share | None = attrs.field(init=False)
+    """That it is alone in; None: there may be others."""
     _party: Party | None = attrs.field(default=None, init=False)
-    """Where it stands; None: it is not ready."""
-    _calls: Heap[Waiter] = attrs.field(factory=Heap, init=False)
-    _ages: Heap[Waiter] = attrs.field(factory=Heap, init=False)
+    """Where it stands among others; None: it is not ready, or alone."""
+    _number: int | None = attrs.field(default=None, init=False)
+    """Its class of priority, where it stands alone; None: it is not ready, or among others."""
+    _several: tuple[Heap[Waiter], Heap[Waiter]] | None = attrs.field(default=None, init=False)
+    """Its calls by rank, and by age; None: there has been one at a time, as most agents have."""
 
-    def __len__(self) -> int:
-        return len(self._calls)
+    def __attrs_post_init__(self) -> None:
+        team = self.share.peers.team
+        self._team = team if team is not None and team.sole is self.share else None
 
     def __contains__(self, waiter: Waiter) -> bool:
-        return waiter in self._calls
+        return waiter in self._several[0] if self._several is not None else self.calls == 1 and self.first is waiter
 
     def put(self, waiter: Waiter) -> None:
-        self._calls.put(waiter, waiter.rank)
-        self._ages.put(waiter, (waiter.seq,))
-        self.agent.lines.setdefault(self)
-        self._look()
+        self.calls += 1
+        if self.calls == 1:
+            self.first = self.oldest = waiter
+            self.agent.lines[self] = None
+        else:
+            self._put_behind(waiter)
         if (self.first is waiter or self.oldest is waiter) and self.agent.slots.has_room:
             self.unpark()
 
+    def _put_behind(self, waiter: Waiter) -> None:
+        """Or before: there is another."""
+        if self._several is None:
+            self._several = Heap[Waiter](), Heap[Waiter]()
+            by_rank, by_age = self._several
+            by_rank.put(self.first, self.first.rank)
+            by_age.put(self.first, (self.first.seq,))
+        by_rank, by_age = self._several
+        by_rank.put(waiter, waiter.rank)
+        by_age.put(waiter, (waiter.seq,))
+        self._look()
+
     def remove(self, waiter: Waiter) -> None:
-        self._calls.discard(waiter)
-        self._ages.discard(waiter)
-        if self._calls.first is None:
+        self.calls -= 1
+        if not self.calls:
             self.agent.lines.pop(self)
             self.park()
-        elif self.first is waiter or self.oldest is waiter:
+            return
+        assert self._several is not None, "one is left"
+        for heap in self._several:
+            heap.discard(waiter)
+        if self.first is waiter or self.oldest is waiter:
             self._look()
             if self.agent.slots.has_room:
                 self.unpark()
 
     def park(self) -> None:
         """It cannot move."""
+        queue = self._queue
         if self._party is not None:
             self._party.remove(self)
             self._party = None
-            self._queue.aged.discard(self)
-            self._queue.sized.discard(self)
-            self.share.leave(self)
+        elif self._number is not None and self._team is not None:
+            queue.parties.discard(self)
+            self._team.leave(self)
+            self._number = None
+        else:
+            return
+        queue.aged.discard(self)
+        if queue.sized.first is not None:
+            queue.sized.discard(self)
+        self.share.leave(self)
 
     def unpark(self) -> None:
         """Take the place among the others that its first call deserves."""
-        party = self._queue.party(self.share, self.first)
-        if self._party is not None and self._party is not party:
-            self._party.remove(self)
-        self._party = party
+        queue, first = self._queue, self.first
+        if self._team is None:
+            party = queue.party(self.share, first)
+            if self._party is not None and self._party is not party:
+                self._party.remove(self)
+            self._party = party
+        elif self._number != first.rank[0]:
+            if self._number is not None:
+                self._team.leave(self)
+            self._number = first.rank[0]
+            self._team.enter(self)
         self.share.enter(self)
-        self._queue.aged.put(self, (self.oldest.seq,))
-        if self._queue.quotas:
-            share_ns = self._queue.quotas.share_ns(self.first.place.cost)
-            self._queue.sized.put(self, (share_ns, self.first.seq))
+        queue.aged.put(self, (self.oldest.seq,))
+        if queue.quotas.counted:
+            queue.sized.put(self, (queue.quotas.share_ns(first.place.cost), first.seq))
         self.move()
 
     def move(self) -> None:
         """Its share has had more, or less, or its first call is another."""
+        tag = self.share.tag if self.first.fair else 0
         if self._party is not None:
-            self.rank = (self.share.tag if self.first.fair else 0, *self.first.rank)
+            self.rank = (tag, *self.first.rank)
             self._party.put(self)
+        elif self._number is not None and self._team is not None:
+            self.rank = (self._number, self._team.tag, tag, *self.first.rank)
+            self._queue.parties.put(self, self.rank)
 
     def _look(self) -> None:
-        first, oldest = self._calls.first, self._ages.first
+        assert self._several is not None, "there have been several"
+        by_rank, by_age = self._several
+        first, oldest = by_rank.first, by_age.first
         assert first is not None, "an empty line is in no heap"
         assert oldest is not None, "every call has both"
         self.first, self.oldest = first, oldest
@@ -104,7 +148,7 @@ class Party:
     number: int
     """Its class of priority: the lowest goes first."""
     _queue: Queue
-    first: Line = attrs.field(init=False)
+    first: Waiter = attrs.field(init=False)
     rank: Rank = attrs.field(init=False)
     """Its order within its queue, down to the call."""
     _lines: Heap[Line] = attrs.field(factory=Heap, init=False)
@@ -125,8 +169,8 @@ class Party:
 
     def move(self) -> None:
         """Its team has had more, or less, or its first line is another."""
-        first = self._lines.first
-        assert first is not None, "an empty party is in no heap"
-        self.first = first
-        self.rank = (self.number, self.team.tag, *first.rank)
+        line = self._lines.first
+        assert line is not None, "an empty party is in no heap"
+        self.first = line.first
+        self.rank = (self.number, self.team.tag, *line.rank)
         self._queue.parties.put(self, self.rank)

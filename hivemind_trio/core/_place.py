@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 import attrs
 
 from hivemind_trio.model import Reason, Request
+from hivemind_trio.policy import Objective
 
 from ._agent import AgentSlots
 from ._call import CallId
@@ -17,13 +18,14 @@ if TYPE_CHECKING:
     from ._lane import PoolLane
     from ._line import Line
     from ._pool import Pool
+    from ._prefixes import Prefixes
     from ._share import Share
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class Place:
-    """The counters that a call is held against. A call that cannot have a slot of each takes none.
+    """The counters that a call is held against. A call that cannot have a slot of each takes none. It never changes.
 
     An attempt in flight keeps the place that it was granted, whatever policies are loaded meanwhile: the counters are
     found by name and live on, so what was taken is given back to the same ones.
@@ -42,27 +44,40 @@ class Place:
     """As it is sent: it may be with another model than it came with."""
     model: str
     """What it is sent with, as `Residents` knows it."""
+    prompts: Prefixes | None
+    """Who knows about its prompt; None: nobody need, it is short."""
+    objective: Objective
+    """What the order of jobs is for, where it waits."""
+
+    @property
+    def prefixes(self) -> Prefixes | None:
+        """What the provider remembers of prompts; None: it does not matter for this one, or input is not scarce."""
+        return self.prompts if self.quotas.of_input else None
 
     def blocked(self, now_ns: int) -> Reason:
         """What it lacks, the widest thing first; `NONE`: it fits everywhere, now."""
         lacks = self.lacks()
         if lacks is not Reason.NONE:
             return lacks
-        if self.pool.health.ramp.opens_ns(now_ns) > now_ns:
+        ramp = self.pool.health.ramp
+        if ramp.complained_ns is not None and ramp.opens_ns(now_ns) > now_ns:
             return Reason.RAMP
-        return Reason.QUOTA if self.quotas.opens_ns(self.cost, now_ns) > now_ns else Reason.NONE
+        if self.quotas.counted and self.quotas.opens_ns(self.cost, now_ns) > now_ns:
+            return Reason.QUOTA
+        return Reason.NONE
 
     def lacks(self) -> Reason:
         """Which slot it lacks; `NONE`: there is one of each kind."""
-        if not self.pool.slots.has_room:
-            return self.pool.slots.closed or Reason.PROVIDER_FULL
-        if not self.pool.residents.may(self.model):
+        pool = self.pool
+        if not pool.slots.has_room:
+            return pool.slots.closed or Reason.PROVIDER_FULL
+        if pool.residents.matter and not pool.residents.may(self.model):
             return Reason.MODEL_RESIDENT
         if not self.group.slots.has_room:
             return self.group.slots.closed or Reason.GROUP_FULL
         if not self.lane.slots.has_room:
             return Reason.LANE_FULL
-        if not self.pool.may_take(self.lane):
+        if not pool.may_take(self.lane):
             return Reason.LANE_RESERVED
         if not self.agent.slots.has_room:
             return Reason.AGENT_FULL
@@ -70,8 +85,10 @@ class Place:
 
     def take(self, call_id: CallId, now_ns: int) -> None:
         """Take of everything; each slot asserts that it is there."""
-        self.pool.slots.take()
-        self.pool.residents.take(self.model, now_ns)
+        pool = self.pool
+        pool.slots.take()
+        if pool.residents.matter:
+            pool.residents.take(self.model, now_ns)
         self.group.slots.take()
         self.quotas.take(call_id, self.cost, now_ns)
         self.lane.slots.take()
@@ -79,8 +96,10 @@ class Place:
 
     def give_back(self, now_ns: int) -> list[Line]:
         """Return the lines of its agent, at any provider, that can move again."""
-        self.pool.slots.give_back()
-        self.pool.residents.give_back(self.model, now_ns)
+        pool = self.pool
+        pool.slots.give_back()
+        if pool.residents.matter:
+            pool.residents.give_back(self.model, now_ns)
         self.group.slots.give_back()
         self.lane.slots.give_back()
         return self.agent.give_back()

@@ -13,12 +13,12 @@ those that could: neither idleness nor being at a cap of its own earns a claim o
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Api, Reason, Request
-from hivemind_trio.policy import Lane, Provider, Renames, Timeouts
+from hivemind_trio.model import Api, Reason, Request, Treatment
+from hivemind_trio.policy import Lane, Objective, Provider, Renames, Timeouts
 
 from ._estimate import Estimates
 from ._group import Group
@@ -37,11 +37,15 @@ from ._waiter import Waiter
 USUAL_NS: Final = 10 * 1_000_000_000
 """How long an attempt is thought to take before one has ended."""
 
+ROUTES_MAX: Final = 1_024
+
 USUAL_OVER: Final = 8
 """Attempts after which what was before weighs about a third."""
 
 
-class Turn(NamedTuple):
+@final
+@attrs.define(eq=False)
+class Turn:
     """Who is next at a provider. Nothing has changed yet."""
 
     waiter: Waiter
@@ -49,6 +53,20 @@ class Turn(NamedTuple):
     """It goes before its time."""
     virtual: int
     """The lowest tag of the lanes that could go."""
+
+
+@final
+@attrs.define(eq=False)
+class Route:
+    """What calls of one model, in one lane and one limits group, have in common at a provider."""
+
+    lane: PoolLane
+    group: Group
+    quotas: Quotas
+    model: str
+    """As `Residents` knows it, where they do not matter."""
+    objective: Objective
+    """What the order of jobs is for, where such a call waits."""
 
 
 @final
@@ -79,26 +97,23 @@ class Pool:
     """The youngest call, by arrival, that was ever granted."""
     provider: Provider | None = attrs.field(default=None, init=False)
     """As the policy has it; None: it is gone."""
+    api: Api = attrs.field(default=Api.GENERIC, init=False)
+    learns: bool = attrs.field(default=False, init=False)
+    """Whether its rate-limit headers are believed."""
     _settings: Mapping[str, Lane] = attrs.field(factory=dict, init=False)
     _groups: dict[str | None, Group] = attrs.field(factory=dict, init=False)
     _lanes: dict[str, PoolLane] = attrs.field(factory=dict, init=False)
     """In file order, then lanes that are gone and still hold something."""
     _reserving: list[PoolLane] = attrs.field(factory=list, init=False)
     """Lanes that something is reserved for."""
+    _routes: dict[tuple[str | None, str, str], Route] = attrs.field(factory=dict, init=False)
+    """Limits group, lane, model -> the way of such calls: models are the callers' words, so no more than
+    `ROUTES_MAX`."""
     _virtual: int = attrs.field(default=0, init=False)
 
     @property
     def declared(self) -> bool:
         return self.provider is not None
-
-    @property
-    def api(self) -> Api:
-        return self.provider.api if self.provider is not None else Api.GENERIC
-
-    @property
-    def learns(self) -> bool:
-        """Whether its rate-limit headers are believed."""
-        return self.provider is not None and self.provider.learns
 
     def rename(self, renames: Renames) -> None:
         """It, and what it counts by name, is called otherwise from now on."""
@@ -113,6 +128,8 @@ class Pool:
         What is held stays held, under the same names.
         """
         self.provider = provider
+        self.api = provider.api if provider is not None else Api.GENERIC
+        self.learns = provider is not None and provider.learns
         self.queue = provider.queue if provider else None
         self.waiting = 0
         self.health.load(provider)
@@ -129,6 +146,7 @@ class Pool:
             self.group(glob).load(blocks.get(glob), now_ns, learns=self.learns)
 
         self._settings = lanes
+        self._routes.clear()
         gone = [lane for name, lane in self._lanes.items() if name not in lanes and lane.slots.held]
         self._lanes = {name: self._lanes.get(name) or PoolLane(name, self.parts) for name in lanes}
         self._lanes |= {lane.name: lane for lane in gone}
@@ -175,12 +193,32 @@ class Pool:
             group.load(None, 0, learns=self.learns)  # nothing has been taken of it
         return self._groups[glob]
 
-    def lane(self, name: str) -> PoolLane:
-        return self._lanes[name]
+    def route(self, treatment: Treatment, model: str) -> Route:
+        """What such a call is held against.
+
+        Args:
+            model: What it is sent with.
+        """
+        key = treatment.group, treatment.lane, model
+        route = self._routes.get(key)
+        if route is None:
+            if len(self._routes) >= ROUTES_MAX:
+                self._routes.clear()
+            group = self.group(treatment.group)
+            provider, settings = self.provider, self._settings[treatment.lane]
+            assert provider is not None, "no call is placed at a provider that is gone"
+            route = self._routes[key] = Route(
+                lane=self._lanes[treatment.lane],
+                group=group,
+                quotas=group.quotas(model),
+                model=self.residents.name(model),
+                objective=settings.objective or provider.objective,
+            )
+        return route
 
     def may_take(self, lane: PoolLane) -> bool:
         """Whether a free slot is free for this lane, or kept for the reserve of another."""
-        return lane.due or self._spare() > 0
+        return not self._reserving or lane.slots.held < lane.reserve or self._spare() > 0
 
     def next(self, now_ns: int) -> Turn | None:
         """Who goes next, if somebody can. O(lanes × groups + log waiting); `opens_ns` is set anew.
@@ -190,8 +228,8 @@ class Pool:
         self.opens_ns = None
         if not self.waiting or not self.slots.has_room:
             return None
-        opens_ns = self.health.ramp.opens_ns(now_ns)
-        if opens_ns > now_ns:
+        ramp = self.health.ramp
+        if ramp.complained_ns is not None and (opens_ns := ramp.opens_ns(now_ns)) > now_ns:
             self.opens_ns = opens_ns
             return None
         residents = self.residents
@@ -229,21 +267,23 @@ class Pool:
 
     def _next_of(self, models: Container[str] | None, now_ns: int) -> Turn | None:
         """Whose turn it is, among calls of these models; None: of all."""
-        spare = self._spare()
+        spare = self._spare() if self._reserving else 1  # there is room, or nobody would ask
         best: Candidate | None = None
         best_order = (False, 0)
         virtual: int | None = None
         for lane in self._lanes.values():
-            if not lane.waiting or (spare <= 0 and not lane.due):
+            due = lane.slots.held < lane.reserve
+            if not lane.waiting or (spare <= 0 and not due):
                 continue
             found = lane.first(now_ns, models)
-            if lane.opens_ns is not None:
-                self.opens_ns = lane.opens_ns if self.opens_ns is None else min(self.opens_ns, lane.opens_ns)
+            if lane.opens_ns is not None and (self.opens_ns is None or lane.opens_ns < self.opens_ns):
+                self.opens_ns = lane.opens_ns
             if found is None:
                 continue
-            tag = max(lane.tag, self._virtual)
-            virtual = tag if virtual is None else min(virtual, tag)
-            order = (not lane.due, tag)
+            tag = lane.tag if lane.tag > self._virtual else self._virtual
+            if virtual is None or tag < virtual:
+                virtual = tag
+            order = (not due, tag)
             if best is None or order < best_order:
                 best, best_order = found, order
         if best is None:
@@ -261,7 +301,8 @@ class Pool:
 
     def share_ns(self, quotas: Quotas, cost: Cost, lasting_ns: int) -> int:
         """The dominant share of a call: the longest time for which it takes all of what there is of one thing."""
-        return max(lasting_ns // max(self.slots.limit or 0, 1), quotas.share_ns(cost))
+        slots_ns = lasting_ns // (self.slots.limit or 1)
+        return max(slots_ns, quotas.share_ns(cost)) if quotas.counted else slots_ns
 
     def on_lasted(self, lasting_ns: int) -> None:
         """An attempt has ended that took so long."""
@@ -288,10 +329,12 @@ class Pool:
         self._reserving = [lane for lane in self._lanes.values() if lane.reserve]
 
     def _charge(self, lane: PoolLane, virtual: int, seq: int, *, overdue: bool) -> None:
-        lane.tag = max(lane.tag, self._virtual)
+        if lane.tag < self._virtual:
+            lane.tag = self._virtual
         lane.charge(overdue=overdue)
         self._virtual = virtual
-        self.granted_seq = max(self.granted_seq, seq)
+        if seq > self.granted_seq:
+            self.granted_seq = seq
 
     def _spare(self) -> int:
         """Free slots that no reserve is waiting for. Negative while what is in flight eats into the reserves, which

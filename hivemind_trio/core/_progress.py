@@ -57,38 +57,52 @@ class Sketch:
     """
 
     samples: int = attrs.field(default=0, init=False)
+    stale: bool = attrs.field(default=True, init=False)
+    """What is usual is to be found anew."""
     _counts: list[int] = attrs.field(factory=lambda: [0] * _BUCKETS, init=False)
     _last: int = attrs.field(default=0, init=False)
     """No bucket behind it has any."""
-    _usual_ns: int | None = attrs.field(default=None, init=False)
-    """None: to be found anew."""
+    _found: int = attrs.field(default=0, init=False)
+    """Which bucket tells what is usual."""
+    _above: int = attrs.field(default=0, init=False)
+    """Samples behind that one."""
 
     def add(self, time_ns: int) -> None:
         """Count one."""
         bucket = _bucket(time_ns)
-        self._counts[bucket] += 1
-        self._last = max(self._last, bucket)
+        counts = self._counts
+        counts[bucket] += 1
         self.samples += 1
+        if bucket > self._last:
+            self._last = bucket
         if self.samples >= SAMPLES_MAX:
-            self._counts = [count // 2 for count in self._counts]
+            self._counts = [count // 2 for count in counts]
             self.samples = sum(self._counts)
-        self._usual_ns = None
+            self.stale = True
+        elif not self.stale:
+            # Mostly the bucket that was found is still the one, which is quicker to see than to find it.
+            found, above = self._found, self._above + (bucket > self._found)
+            self._above = above
+            enough = found == 0 or (above + counts[found]) * PARTS > self.samples
+            self.stale = above * PARTS > self.samples or not enough
 
     def usual_ns(self) -> int | None:
         """What no more than one in `PARTS` exceeds; None: too few are known."""
         if self.samples < SAMPLES_MIN:
             return None
-        if self._usual_ns is None:
-            self._usual_ns = _largest_ns(self._find())
-        return self._usual_ns
+        if self.stale:
+            self._find()
+        return _largest_ns(self._found)
 
-    def _find(self) -> int:
-        above = 0
+    def _find(self) -> None:
+        self._found = self._above = 0
         for bucket in range(self._last, 0, -1):
-            above += self._counts[bucket]
-            if above * PARTS > self.samples:
-                return bucket
-        return 0
+            with_it = self._above + self._counts[bucket]
+            if with_it * PARTS > self.samples:
+                self._found = bucket
+                break
+            self._above = with_it
+        self.stale = False
 
 
 @final
@@ -102,16 +116,19 @@ class _Usual:
     _given_up_ns: int = attrs.field(default=0, init=False)
     """What was waited for in vain, when that was counted last."""
 
-    def add(self, time_ns: int) -> None:
-        """It was waited for with success."""
+    def add(self, time_ns: int) -> bool:
+        """It was waited for with success; whether that may change how long it is waited for."""
         self._sketch.add(time_ns)
-        self._given_up = self._given_up_ns = 0
+        given_up, self._given_up, self._given_up_ns = self._given_up, 0, 0
+        return self._sketch.stale or given_up > 0
 
-    def give_up(self, time_ns: int) -> None:
+    def give_up(self, time_ns: int) -> bool:
         """It was waited for in vain. Of those that began under one deadline, the first alone is news."""
-        if 2 * time_ns > 3 * self._given_up_ns:
+        news = 2 * time_ns > 3 * self._given_up_ns
+        if news:
             self._given_up += 1
             self._given_up_ns = time_ns
+        return news
 
     def deadline_ns(self, multiple: float, least_ns: int, attempt: int) -> int:
         """How long to wait for it; `_NEVER_NS`: nobody knows."""
@@ -123,12 +140,14 @@ class _Usual:
 
 
 @final
-@attrs.frozen
+@attrs.define(eq=False)
 class _Kind:
     """Calls that are alike."""
 
     first_byte: _Usual = attrs.field(factory=_Usual, init=False)
     silence: _Usual = attrs.field(factory=_Usual, init=False)
+    bounds: tuple[Timeouts, Reaper, Timeouts] | None = attrs.field(default=None, init=False)
+    """Those of first attempts, and what of the policy they were made of; None: to be made anew."""
 
 
 @final
@@ -143,16 +162,21 @@ class Progress:
         if ended.first_byte_ns is None and ended.silence_ns is None:
             return
         key = _key(request)
-        kind = self._kinds.pop(key, None) or _Kind()
-        if len(self._kinds) >= KEYS_MAX:
-            del self._kinds[next(iter(self._kinds))]
+        kind = self._kinds.pop(key, None)
+        if kind is None:
+            kind = _Kind()
+            if len(self._kinds) >= KEYS_MAX:
+                del self._kinds[next(iter(self._kinds))]
         self._kinds[key] = kind
+        news = False
         if ended.first_byte_ns is not None:
             in_vain = ended.failure is Failure.FIRST_BYTE
-            (kind.first_byte.give_up if in_vain else kind.first_byte.add)(ended.first_byte_ns)
+            news = (kind.first_byte.give_up if in_vain else kind.first_byte.add)(ended.first_byte_ns)
         if ended.silence_ns is not None:
             in_vain = ended.failure is Failure.IDLE
-            (kind.silence.give_up if in_vain else kind.silence.add)(ended.silence_ns)
+            news |= (kind.silence.give_up if in_vain else kind.silence.add)(ended.silence_ns)
+        if news:
+            kind.bounds = None
 
     def bounds(self, request: Request, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
         """The bounds of an attempt: the policy's, or what is far from usual if that is less.
@@ -165,6 +189,14 @@ class Progress:
         kind = self._kinds.get(_key(request))
         if kind is None:
             return timeouts
+        if attempt > 1:
+            return self._bounds(kind, timeouts, reaper, attempt)
+        made = kind.bounds
+        if made is None or made[0] is not timeouts or made[1] is not reaper:
+            made = kind.bounds = timeouts, reaper, self._bounds(kind, timeouts, reaper, 1)
+        return made[2]
+
+    def _bounds(self, kind: _Kind, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
         first_byte_ns = kind.first_byte.deadline_ns(reaper.first_byte, FIRST_BYTE_MIN_NS, attempt)
         idle_ns = kind.silence.deadline_ns(reaper.idle, IDLE_MIN_NS, attempt)
         if first_byte_ns >= timeouts.first_byte_ns and idle_ns >= timeouts.idle_ns:
@@ -183,8 +215,12 @@ def _key(request: Request) -> tuple[str, bool, int]:
 
 def _bucket(time_ns: int) -> int:
     """Below 8 ms a bucket each; then eight for every doubling."""
-    time_ms = min(time_ns // 1_000_000, (1 << _BITS) - 1)
-    shift = max(time_ms.bit_length() - 4, 0)
+    time_ms = time_ns // 1_000_000
+    if time_ms < 16:
+        return time_ms
+    if time_ms >> _BITS:
+        return _BUCKETS - 1
+    shift = time_ms.bit_length() - 4
     return shift * 8 + (time_ms >> shift)
 
 

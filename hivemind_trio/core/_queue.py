@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 import attrs
 
@@ -22,7 +22,9 @@ OVERDUE_NS: Final = 120 * 1_000_000_000
 OVERDUE: Final[Rank] = (-1 << 62,)
 
 
-class Candidate(NamedTuple):
+@final
+@attrs.define(eq=False)
+class Candidate:
     """A call that could go. Nothing has changed yet."""
 
     rank: Rank
@@ -39,11 +41,16 @@ class Queue:
 
     group: Group
     quotas: Quotas
-    parties: Heap[Party] = attrs.field(factory=Heap, init=False)
+    parties: Heap[Party | Line] = attrs.field(factory=Heap, init=False)
+    """Who stands here: teams, and agents that are their own."""
     aged: Heap[Line] = attrs.field(factory=Heap, init=False)
     """The lines that can move, by their oldest call."""
     sized: Heap[Line] = attrs.field(factory=Heap, init=False)
     """The same, where there are quotas, by what their first call takes of them."""
+    empty: bool = attrs.field(default=True, init=False)
+    """Nobody waits here."""
+    opens_ns: int | None = attrs.field(default=None, init=False)
+    """When a quota will let somebody go who could go otherwise, as of the last look."""
     _threads: Threads = attrs.field(factory=Threads, init=False)
     _parties: dict[tuple[Share, int], Party] = attrs.field(factory=dict, init=False)
     _lines: dict[AgentKey, Line] = attrs.field(factory=dict, init=False)
@@ -53,31 +60,32 @@ class Queue:
         team = share.peers.team
         assert team is not None
         key = team, first.rank[0]
-        if key not in self._parties:
-            self._parties[key] = Party(team, first.rank[0], self)
-        return self._parties[key]
+        party = self._parties.get(key)
+        if party is None:
+            party = self._parties[key] = Party(team, first.rank[0], self)
+        return party
 
     def dismiss(self, party: Party) -> None:
         """Nobody stands there any more."""
         self.parties.discard(party)
         del self._parties[party.team, party.number]
 
-    def first(self, now_ns: int, *, overdue: bool, thread: str, steal_above: int) -> Candidate | int | None:
-        """The best call whose agent has room, if the group has room and its quotas too; or when they will have.
+    def first(self, now_ns: int, *, overdue: bool, thread: str, steal_above: int) -> Candidate | None:
+        """The best call whose agent has room, if the group has room and its quotas too. `opens_ns` says when they will.
 
         Args:
             overdue: One that has waited for too long may go before the others.
             thread: Calls of it may go before others, as long as no more than `steal_above` of those wait.
         """
-        if not self.group.slots.has_room:
+        self.opens_ns = None
+        best = self.parties.first
+        if best is None or not self.group.slots.has_room:
             return None
-        party = self.parties.first
-        if party is None:
-            return None
-        found = Candidate(party.rank, party.first.first)
-        due = self.quotas.due(now_ns) if self.quotas.counted else None
+        found = Candidate(best.rank, best.first)
+        counted = self.quotas.counted
+        due = self.quotas.due(now_ns) if counted else None
         if due is not None and due.place.agent.slots.has_room and due in self._lines.get(due.place.agent.key, ()):
-            found = Candidate(found.rank, due)
+            found.waiter = due
         elif overdue and (line := self.aged.first) is not None and line.oldest.arrived_ns <= now_ns - OVERDUE_NS:
             found = Candidate((*OVERDUE, line.oldest.seq), line.oldest, overdue=True)
         else:
@@ -85,9 +93,10 @@ class Queue:
             if instead is None and self._threads.fading.first is not None:
                 instead = self._threads.hurried(found.waiter, now_ns)
             if instead is not None:
-                found = Candidate(found.rank, instead)
-        if not self.quotas.counted:
-            return found
+                found.waiter = instead
+        return self._within_quotas(found, now_ns) if counted else found
+
+    def _within_quotas(self, found: Candidate, now_ns: int) -> Candidate | None:
         opens_ns = self.quotas.opens_ns(found.waiter.place.cost, now_ns, found.waiter)
         if opens_ns <= now_ns:
             return found
@@ -99,24 +108,27 @@ class Queue:
             if fits_ns <= now_ns:
                 return Candidate(found.rank, small)
             opens_ns = min(opens_ns, fits_ns)
-        return opens_ns
+        self.opens_ns = opens_ns
+        return None
 
     def put(self, waiter: Waiter) -> None:
         agent = waiter.place.agent
         line = self._lines.get(agent.key)
         if line is None:
             line = self._lines[agent.key] = Line(agent, waiter.place.share, self)
+            self.empty = False
         line.put(waiter)
-        self._threads.put(waiter)
-
-    def __bool__(self) -> bool:
-        return bool(self._lines)
+        if waiter.thread or waiter.warm_until_ns is not None:
+            self._threads.put(waiter)
 
     def remove(self, waiter: Waiter) -> None:
-        self.quotas.leave(waiter)
-        self._threads.remove(waiter)
+        if self.quotas.counted:
+            self.quotas.leave(waiter)
+        if waiter.thread or waiter.warm_until_ns is not None:
+            self._threads.remove(waiter)
         key = waiter.place.agent.key
         line = self._lines[key]
         line.remove(waiter)
-        if not line:
+        if not line.calls:
             del self._lines[key]
+            self.empty = not self._lines

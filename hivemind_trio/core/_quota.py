@@ -38,7 +38,7 @@ TOLD_MAX: Final = 8
 
 
 @final
-@attrs.frozen
+@attrs.define(eq=False)
 class _Taken:
     """One call in flight."""
 
@@ -61,7 +61,9 @@ class Quotas:
     _declared: bool = attrs.field(default=False, init=False)
     """The policy says what is counted here, and answers only how much of it is left."""
     counted: bool = attrs.field(default=False, init=False)
-    """There is any window, declared or told of."""
+    """There is any window, declared or told of. Where there is none, nothing below need be asked."""
+    of_input: bool = attrs.field(default=False, init=False)
+    """What a call reads counts in one of them."""
     _claim: tuple[int, Waiter] | None = attrs.field(default=None, init=False)
     """The call that has been found not to fit for longest, and since when."""
     _inflight: dict[CallId, _Taken] = attrs.field(factory=dict, init=False)
@@ -71,11 +73,6 @@ class Quotas:
 
     def __bool__(self) -> bool:
         return self.counted
-
-    @property
-    def of_input(self) -> bool:
-        """What a call reads counts."""
-        return any(bucket.quota.dimension in (Dimension.INPUT, Dimension.TOKENS) for bucket in self._buckets.values())
 
     def load(self, quotas: tuple[Quota, ...], now_ns: int, *, learns: bool = True) -> None:
         """Take the settings of a new policy. What was taken of a window that stays is kept: a reload mints nothing.
@@ -92,9 +89,14 @@ class Quotas:
             bucket = self._buckets.get((quota.dimension, quota.window_ns)) or Bucket(quota, pacing=self.parts.pacing)
             bucket.load(quota, now_ns, declared=True, learns=learns)
             kept[quota.dimension, quota.window_ns] = bucket
-        self._buckets, self.counted = kept, bool(kept)
+        self._buckets = kept
+        self._look()
         self._declared = bool(quotas)
         self._claim = None
+
+    def _look(self) -> None:
+        self.counted = bool(self._buckets)
+        self.of_input = any(dimension in (Dimension.INPUT, Dimension.TOKENS) for dimension, _ in self._buckets)
 
     def too_large(self, cost: Cost) -> Quota | None:
         """The declared quota that no waiting could make such a call fit.
@@ -155,9 +157,14 @@ class Quotas:
 
     def take(self, call_id: CallId, cost: Cost, now_ns: int) -> None:
         """Charge every dimension."""
-        for dimension, amount in cost.items():
-            self._granted[dimension] += amount
-        self._inflight[call_id] = _Taken(self._grants, now_ns, cost, dict(self._granted))
+        before = self._granted
+        self._granted = {
+            Dimension.REQUESTS: before[Dimension.REQUESTS] + cost[Dimension.REQUESTS],
+            Dimension.INPUT: before[Dimension.INPUT] + cost[Dimension.INPUT],
+            Dimension.OUTPUT: before[Dimension.OUTPUT] + cost[Dimension.OUTPUT],
+            Dimension.TOKENS: before[Dimension.TOKENS] + cost[Dimension.TOKENS],
+        }
+        self._inflight[call_id] = _Taken(self._grants, now_ns, cost, self._granted)
         self._grants += 1
         for bucket in self._buckets.values():
             bucket.take(cost[bucket.quota.dimension], now_ns)
@@ -230,7 +237,7 @@ class Quotas:
             return guessed
         quota = Quota(dimension=reading.dimension, amount=reading.limit, window_ns=window_ns)
         bucket = self._buckets[key] = Bucket(quota, declared=False, pacing=self.parts.pacing)
-        self.counted = True
+        self._look()
         return bucket
 
     def _told(self) -> int:

@@ -39,21 +39,22 @@ class Ramp:
     """Attempts per second."""
     _at_ns: int = attrs.field(default=0, init=False)
     _ease: float = attrs.field(default=1.0, init=False)
-    _complained_ns: int | None = attrs.field(default=None, init=False)
+    complained_ns: int | None = attrs.field(default=None, init=False)
+    """When, the last time; None: it never has, and nothing holds anybody up."""
     _earned_ns: int = attrs.field(default=0, init=False)
     """When all that has begun since will have been earned; a second's worth may begin at once."""
 
     def opens_ns(self, now_ns: int) -> int:
         """When another may begin: `now_ns`, or later."""
-        if self._complained_ns is None or now_ns >= self._complained_ns + MEMORY_NS:
+        if self.complained_ns is None or now_ns >= self.complained_ns + MEMORY_NS:
             return now_ns
         return max(now_ns, self._earned_ns + self._gap_ns(now_ns) - SECOND_NS)
 
     def on_granted(self, now_ns: int) -> None:
         """One begins."""
-        if self._complained_ns is not None:
+        if self.complained_ns is not None:
             self._earned_ns = max(self._earned_ns, now_ns) + self._gap_ns(now_ns)
-        self._usual = self._now(now_ns) + SECOND_NS / OVER_NS
+        self._usual = self._usual * OVER_NS / (OVER_NS + now_ns - self._at_ns) + SECOND_NS / OVER_NS
         self._at_ns = now_ns
 
     def on_complaint(self, granted_ns: int, now_ns: int) -> None:
@@ -61,12 +62,12 @@ class Ramp:
 
         Attempts that were in flight together tell one piece of news.
         """
-        if self._complained_ns is not None and now_ns >= self._complained_ns + MEMORY_NS:
+        if self.complained_ns is not None and now_ns >= self.complained_ns + MEMORY_NS:
             self._ease = 1.0
-        elif self._complained_ns is not None and granted_ns <= self._complained_ns:
+        elif self.complained_ns is not None and granted_ns <= self.complained_ns:
             return
         self._ease = max(EASE_MIN, self._ease * EASE)
-        self._complained_ns = now_ns
+        self.complained_ns = now_ns
         self._earned_ns = max(self._earned_ns, now_ns)
 
     def _now(self, now_ns: int) -> float:

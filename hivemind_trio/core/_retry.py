@@ -26,6 +26,8 @@ class RetryBudget:
     """What one provider may be sent again that it may have done before: a share of what it is sent, and one per ten
     seconds."""
 
+    full: bool = attrs.field(default=True, init=False)
+    """Nothing can be added. Kept: in good times it always is, and every call asks."""
     _level: float = attrs.field(default=BUDGET_MAX, init=False)
     _at_ns: int = attrs.field(default=0, init=False)
 
@@ -33,6 +35,7 @@ class RetryBudget:
         """A call is sent for the first time."""
         self._refill(now_ns)
         self._level = min(BUDGET_MAX, self._level + ratio)
+        self.full = self._level >= BUDGET_MAX
 
     def take(self, now_ns: int) -> bool:
         """Take one; False: there is none."""
@@ -40,6 +43,7 @@ class RetryBudget:
         if self._level < 1:
             return False
         self._level -= 1
+        self.full = False
         return True
 
     def _refill(self, now_ns: int) -> None:

@@ -33,11 +33,11 @@ class Kept:
 class Returns:
     """Each place is given back once, so nobody gains an age that no call of his has waited for. O(1) each."""
 
-    _kept: dict[str, Kept] = attrs.field(factory=dict, init=False)
+    kept: dict[str, Kept] = attrs.field(factory=dict, init=False)
     """By what the call is known by, in the order in which they were left."""
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self.kept)
 
     def keep(self, again: str, since_ns: int, seq: int, now_ns: int) -> None:
         """A call leaves unserved.
@@ -47,15 +47,15 @@ class Returns:
         """
         if not again:
             return
-        self._kept.pop(again, None)
-        self._kept[again] = Kept(since_ns, seq, now_ns)
-        while len(self._kept) > KEPT_MAX or self._oldest().left_ns + KEPT_NS <= now_ns:
-            del self._kept[next(iter(self._kept))]
+        self.kept.pop(again, None)
+        self.kept[again] = Kept(since_ns, seq, now_ns)
+        while len(self.kept) > KEPT_MAX or self._oldest().left_ns + KEPT_NS <= now_ns:
+            del self.kept[next(iter(self.kept))]
 
     def take(self, again: str, now_ns: int) -> Kept | None:
         """A call has come; its old place, or None if it never had one, or has it no longer."""
-        kept = self._kept.pop(again, None)
+        kept = self.kept.pop(again, None)
         return kept if kept is not None and now_ns < kept.left_ns + KEPT_NS else None
 
     def _oldest(self) -> Kept:
-        return self._kept[next(iter(self._kept))]
+        return self.kept[next(iter(self.kept))]

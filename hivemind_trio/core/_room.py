@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import final
 
@@ -21,8 +22,10 @@ class WaitingRoom:
     """Keeps the counts of who waits and the queues of the pools in step. Entering and leaving cost O(log n)."""
 
     _waiters: dict[CallId, Waiter] = attrs.field(factory=dict, init=False)
-    _lanes: dict[str, Heap[Waiter]] = attrs.field(factory=dict, init=False)
-    """Lane -> its calls at all providers, by order of arrival."""
+    _in_lane: defaultdict[str, int] = attrs.field(factory=lambda: defaultdict(int), init=False)
+    """Lane -> how many of its calls wait, at all providers."""
+    _by_age: dict[str, Heap[Waiter]] = attrs.field(factory=dict, init=False)
+    """The same calls by order of arrival, of lanes that shed the oldest."""
     _deadlines: Heap[Waiter] = attrs.field(factory=Heap, init=False)
     _resting: Heap[Waiter] = attrs.field(factory=Heap, init=False)
     """Those whose next attempt is not due yet."""
@@ -41,26 +44,28 @@ class WaitingRoom:
         return self._waiters.get(call_id)
 
     def in_lane(self, name: str) -> int:
-        return len(self._lanes.get(name, ()))
+        return self._in_lane.get(name, 0)
 
     def enter(self, waiter: Waiter) -> None:
         """Stand in line, or rest first."""
+        place, name = waiter.place, waiter.treatment.lane
         self._waiters[waiter.call.id] = waiter
-        lane = self._lanes.get(waiter.treatment.lane)
-        if lane is None:
-            lane = self._lanes[waiter.treatment.lane] = Heap()
-        lane.put(waiter, (waiter.seq,))
+        self._in_lane[name] += 1
+        if place.lane.sheds:
+            if name not in self._by_age:
+                self._by_age[name] = Heap()
+            self._by_age[name].put(waiter, (waiter.seq,))
         if waiter.deadline_ns is not None:
             self._deadlines.put(waiter, (waiter.deadline_ns, waiter.seq))
-        waiter.place.pool.waiting += 1
-        waiter.place.lane.waiting += 1
-        waiter.place.agent.waiting += 1
+        place.pool.waiting += 1
+        place.lane.waiting += 1
+        place.agent.waiting += 1
         if waiter.rests_until_ns is not None:
             self._resting.put(waiter, (waiter.rests_until_ns, waiter.seq))
         if waiter.held_in is not None:
             waiter.held_in.held.put(waiter, waiter.rank)
-        if waiter.in_line:
-            waiter.place.lane.put(waiter)
+        elif waiter.rests_until_ns is None:
+            place.lane.put(waiter)
 
     def wake(self, now_ns: int) -> Waiter | None:
         """One whose rest is over, now in line unless a budget holds it; None: there is none."""
@@ -80,28 +85,31 @@ class WaitingRoom:
             self._resting.put(waiter, (now_ns, waiter.seq))
 
     def leave(self, waiter: Waiter) -> None:
+        place, name = waiter.place, waiter.treatment.lane
         del self._waiters[waiter.call.id]
-        lane = self._lanes[waiter.treatment.lane]
-        lane.discard(waiter)
-        if lane.first is None:
-            del self._lanes[waiter.treatment.lane]
+        self._in_lane[name] -= 1
+        if not self._in_lane[name]:
+            del self._in_lane[name]
+        if place.lane.sheds:
+            self._by_age[name].discard(waiter)
         if waiter.deadline_ns is not None:
             self._deadlines.discard(waiter)
-        waiter.place.pool.waiting -= 1
-        waiter.place.lane.waiting -= 1
-        if not waiter.place.lane.waiting:
-            waiter.place.lane.turns.rest()
-        waiter.place.agent.waiting -= 1
-        if waiter.in_line:
-            waiter.place.lane.remove(waiter)
-        self._resting.discard(waiter)
+        place.pool.waiting -= 1
+        place.lane.waiting -= 1
+        if not place.lane.waiting:
+            place.lane.turns.rest()
+        place.agent.waiting -= 1
+        if waiter.rests_until_ns is not None:
+            self._resting.discard(waiter)
         if waiter.held_in is not None:
             waiter.held_in.held.discard(waiter)
+        elif waiter.rests_until_ns is None:
+            place.lane.remove(waiter)
 
     def oldest(self, lane: str) -> Waiter | None:
-        """The call of this lane that has waited longest."""
-        calls = self._lanes.get(lane)
-        return calls.first if calls else None
+        """The call of this lane, which sheds, that has waited longest."""
+        calls = self._by_age.get(lane)
+        return calls.first if calls is not None else None
 
     def wakeup_ns(self) -> int | None:
         """The next deadline, or the next end of a rest."""
@@ -130,9 +138,8 @@ class WaitingRoom:
 
     def full_lane(self, lane: Lane, waiting_max: int) -> str | None:
         """The same for the bounds that dropping a call of the lane would loosen: the lane's own, and the room's."""
-        waiting = self.in_lane(lane.name)
-        if lane.queue is not None and waiting >= lane.queue:
+        if lane.queue is not None and (waiting := self.in_lane(lane.name)) >= lane.queue:
             return f"{waiting} calls wait in lane `{lane.name}`; the policy allows {lane.queue}"
-        if len(self) >= waiting_max:
+        if len(self._waiters) >= waiting_max:
             return f"{len(self)} calls wait in all; the policy allows {waiting_max}"
         return None

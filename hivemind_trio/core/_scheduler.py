@@ -146,8 +146,9 @@ class Scheduler:
             return
 
         place = self._books.place(call, treatment)
-        place.pool.look(now_ns)
-        over = place.quotas.too_large(place.cost)
+        if place.pool.residents.matter:
+            place.pool.look(now_ns)
+        over = place.quotas.too_large(place.cost) if place.quotas.counted else None
         if over is not None:
             commands.append(_refusal.too_large(call, treatment, over, place.cost))
             self._books.forget(place.agent)
@@ -157,8 +158,8 @@ class Scheduler:
             commands.append(self._open_refusal(call, treatment, place.pool, 0))
             self._books.forget(place.agent)
             return
-        pays_with = self._books.pays_with(call, treatment)
-        if place.pool.health.spent.shut(pays_with, now_ns):
+        spent = place.pool.health.spent
+        if spent.known and spent.shut(self._books.pays_with(call, treatment), now_ns):
             commands.append(self._spent_refusal(call, treatment, place.pool, 0))
             self._books.forget(place.agent)
             return
@@ -169,11 +170,11 @@ class Scheduler:
             commands.append(self._refuse(waiter, Reason.BUDGET, *_refusal.spent(short, now_ns)))
             self._books.keep_place(waiter)
             self._books.forget(place.agent)
-        elif short is None and self._follows(waiter):
+        elif short is None and place.prompts is not None and self._follows(waiter):
             self._put_in_line(waiter, commands)
         elif short is None and blocked is Reason.NONE:
             place.pool.take_at_once(place.lane, seq)
-            commands.append(self._grant(self._books.flight(waiter), Reason.NONE))
+            commands.append(self._grant(waiter, Reason.NONE))
         elif short is None and (wait_ns := self._books.too_long_ns(waiter)) is not None:
             message = _refusal.impatient(wait_ns)
             commands.append(self._refuse(waiter, Reason.PATIENCE, message, self._books.retry_after_ns(waiter, wait_ns)))
@@ -184,8 +185,8 @@ class Scheduler:
             self._put_in_line(waiter, commands)
             if blocked in (Reason.QUOTA, Reason.RAMP, Reason.MODEL_RESIDENT) or place.pool.opens_ns is not None:
                 self._dispatch([place.pool], None, commands)  # which says when there will be room
-        if call.id in self._books.inflight or call.id in self._books.room:
-            place.pool.health.spent.ask(pays_with, now_ns)
+        if spent.known and (call.id in self._books.inflight or call.id in self._books.room):
+            spent.ask(self._books.pays_with(call, treatment), now_ns)
 
     def _on_cancelled(self, call_id: CallId, now_ns: int, commands: list[Command]) -> None:
         # Leaves before the clock moves: the driver has closed the call and would not know what to do with a refusal.
@@ -206,11 +207,11 @@ class Scheduler:
         if flight is None:
             return  # it needs no slot, or its attempt has ended meanwhile
         place, pools = flight.place, {}
-        if good:
+        if good and place.pool.residents.matter:
             place.pool.residents.on_answered(place.model, now_ns)
         if place.pool.learns and place.quotas.hear(call_id, readings, now_ns) and place.pool.waiting:
             pools[place.pool.name] = place.pool
-        if good and (prefixes := self._books.prefixes(flight.call, place)) is not None:
+        if good and (prefixes := place.prefixes) is not None:
             pools |= self._books.rouse(prefixes.on_read(flight.call.prefix, now_ns))
             self._books.wake()
         self._dispatch(pools.values(), None, commands)
@@ -225,12 +226,12 @@ class Scheduler:
         place = flight.place
         moved = self._learn(flight, ended, commands)
         _ending.settle(self._books, flight, ended)
-        if ended.outcome in HEALTHY:
+        if place.pool.residents.matter and ended.outcome in HEALTHY:
             place.pool.residents.on_answered(place.model, now_ns)
         lines = place.give_back(now_ns)
         # Its provider, any other where its agent was all that was missing, and where its next attempt is to go.
         pools = {place.pool.name: place.pool} | moved
-        prefixes = self._books.prefixes(flight.call, place)
+        prefixes = place.prefixes if place.prompts is not None else None
         if prefixes is not None and ended.outcome in HEALTHY:
             self._books.rouse(prefixes.on_read(flight.call.prefix, now_ns))
         elif prefixes is not None:
@@ -288,18 +289,18 @@ class Scheduler:
 
     def _learn(self, flight: Flight, ended: Ended, commands: list[Command]) -> dict[str, Pool]:
         """Take note of it. Return the providers that calls have moved to."""
-        pool = flight.place.pool
-        circuit = pool.health.breaker.circuit
-        limit = pool.health.limit
+        pool, health = flight.place.pool, flight.place.pool.health
+        circuit, limit = health.breaker.circuit, health.limit
         known = ended.outcome is Outcome.QUOTA and flight.place.quotas.refuse(
             flight.call.id, ended.used_up, ended.retry_after_ns, self._books.now_ns
         )
         request = flight.place.request
         if flight.swap_ns:
             ended = _warm(ended)
-        pool.health.progress.on_ended(request, ended)
-        ended = pool.health.judged(ended, request)
-        pool.health.on_ended(
+        health.progress.on_ended(request, ended)
+        if health.degraded is not None:
+            ended = health.judged(ended, request)
+        news = health.on_ended(
             flight.call.id,
             ended,
             flight.treatment.group,
@@ -308,21 +309,21 @@ class Scheduler:
             inflight=pool.slots.held,
             holds_group=not known,
         )
-        pool.apply()
-        if (pool.health.limit, pool.health.breaker.circuit) != (limit, circuit):
+        if news:
+            pool.apply()
+        if health.limit != limit or health.breaker.circuit is not circuit:
             self._tell(pool, ended.outcome, commands)
             if self._books.given_up(pool):
                 self._turn_away(pool, commands)
-        pays_with = self._books.pays_with(flight.call, flight.treatment)
-        if pool.health.spent.on_ended(
-            pays_with,
+        if (health.spent.known or ended.outcome is Outcome.TERMINAL) and health.spent.on_ended(
+            pays_with := self._books.pays_with(flight.call, flight.treatment),
             ended.outcome,
             granted_ns=flight.granted_ns,
             now_ns=self._books.now_ns,
             retry_after_ns=ended.retry_after_ns,
         ):
             return self._send_home(pool, pays_with, commands)
-        return self._move(self._books.to_move(pool), commands) if pool.health.breaker.circuit is not circuit else {}
+        return self._move(self._books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
 
     def _send_home(self, pool: Pool, pays_with: SpentKey, commands: list[Command]) -> dict[str, Pool]:
         """Waiting here does not help them. Return where they wait instead."""
@@ -416,7 +417,7 @@ class Scheduler:
             self._books.forget(waiter.place.agent)
             return None
         place = self._books.place(waiter.call, treatment)
-        over = place.quotas.too_large(place.cost)
+        over = place.quotas.too_large(place.cost) if place.quotas.counted else None
         if over is not None:
             commands.append(_refusal.too_large(waiter.call, treatment, over, place.cost, waited_ns))
             self._books.forget(place.agent)
@@ -447,7 +448,7 @@ class Scheduler:
 
     def _follows(self, waiter: Waiter) -> bool:
         """Whether it is to wait for another call that has its prompt read."""
-        prefixes = self._books.prefixes(waiter.call, waiter.place)
+        prefixes = waiter.place.prefixes
         rests_until_ns = prefixes.follow(waiter, self._books.now_ns) if prefixes is not None else None
         if rests_until_ns is None:
             return False
@@ -499,7 +500,7 @@ class Scheduler:
             self._books.room.leave(waiter)
             place.pool.pace.on_turn(self._books.now_ns, place.pool.waiting)
             place.lane.turns.on_turn(self._books.now_ns, place.lane.waiting)
-            commands.append(self._grant(self._books.flight(waiter), reason))
+            commands.append(self._grant(waiter, reason))
 
     def _expire(self, commands: list[Command]) -> list[Waiter]:
         gone = []
@@ -546,19 +547,22 @@ class Scheduler:
             opened[waiter.place.pool.name] = waiter.place.pool
         return opened
 
-    def _grant(self, flight: Flight, reason: Reason) -> Grant:
+    def _grant(self, waiter: Waiter, reason: Reason) -> Grant:
+        now_ns, flight = self._books.now_ns, self._books.flight(waiter)
         call, place, treatment = flight.call, flight.place, flight.treatment
-        place.take(call.id, self._books.now_ns)
+        lane, health = place.lane, place.pool.health
+        place.take(call.id, now_ns)
         place.share.begin(flight.share_ns)
-        place.lane.on_granted(place.lane.thread(call, place.agent), self._books.now_ns)
-        prefixes = self._books.prefixes(call, place)
-        if prefixes is not None:
-            prefixes.on_granted(call.prefix, call.id, self._books.now_ns)
+        if waiter.thread or lane.thread_served:
+            lane.on_granted(waiter.thread, now_ns)
+        if place.prompts is not None and (prefixes := place.prefixes) is not None:
+            prefixes.on_granted(call.prefix, call.id, now_ns)
         self._books.inflight[call.id] = flight
-        if flight.attempt == 1:
-            place.pool.health.retries.deposit(self._books.retry(treatment, place.pool).ratio, self._books.now_ns)
-        place.pool.health.on_granted(call.id, self._books.now_ns)
-        place.pool.apply()
+        if flight.attempt == 1 and not health.retries.full:
+            health.retries.deposit(self._books.retry(treatment, place.pool).ratio, now_ns)
+        health.on_granted(call.id, now_ns)
+        if health.closed is not place.pool.slots.closed:
+            place.pool.apply()
         return Grant(
             call_id=call.id,
             treatment=treatment,

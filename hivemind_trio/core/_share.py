@@ -8,8 +8,9 @@ time for which the call takes all of it. It is estimated when the call goes and 
 Who could not go for a while, because it asked for nothing or was at a cap of its own, is lifted to where the others
 are: idleness earns no claim on them. Who goes away and comes back at once finds its tag where it was.
 
-An agent that belongs to no team stands among the teams, with its own weight. Where a lane's objective compares jobs
-whosever they are, those without a team are one of weight 1: else there would be nobody to compare them with.
+An agent that belongs to no team stands among the teams, with its own weight: it is a team of its own. Where a lane's
+objective compares jobs whosever they are, those without a team are one of weight 1: else there would be nobody to
+compare them with.
 """
 
 from __future__ import annotations
@@ -43,15 +44,22 @@ class Share:
     weight: int
     members: Peers | None = attrs.field(default=None, init=False)
     """Of a team: its agents."""
+    sole: Share | None = attrs.field(default=None, init=False)
+    """Of an agent that is its own team: itself, as the one member."""
     tag: int = attrs.field(default=0, init=False)
     """Virtual time: what it has had, per weight."""
     ready: dict[Line | Party, None] = attrs.field(factory=dict, init=False)
     """Where it stands in queues and could go; to be moved when its tag moves."""
 
+    @property
+    def alone(self) -> bool:
+        """It is the one member of its team."""
+        return self.peers.team is not None and self.peers.team.sole is self
+
     def enter(self, place: Line | Party) -> None:
         """It could go from here. Lifts it to its peers, if it could go from nowhere else."""
-        if not self.ready:
-            self.tag = max(self.tag, self.peers.virtual)
+        if not self.ready and self.tag < self.peers.virtual:
+            self.tag = self.peers.virtual
         self.ready[place] = None
 
     def leave(self, place: Line | Party) -> None:
@@ -60,30 +68,34 @@ class Share:
 
     def begin(self, cost_ns: int) -> None:
         """One of its calls goes, which is thought to take so much."""
-        if not self.ready:
-            self.tag = max(self.tag, self.peers.virtual)
-        self.peers.advance(self.tag)
-        if self.peers.team is not None:
-            self.peers.team.begin(cost_ns)
-        self._charge(cost_ns)
+        peers = self.peers
+        if not self.ready and self.tag < peers.virtual:
+            self.tag = peers.virtual
+        if self.tag > peers.virtual:
+            peers.virtual = self.tag
+        if peers.gone.first is not None:
+            peers.forget_who_was_passed()
+        if peers.team is not None:
+            peers.team.begin(cost_ns)
+        self.tag += cost_ns * SCALE // self.weight
+        for place in self.ready:
+            place.move()
 
     def settle(self, more_ns: int) -> None:
         """One of its calls has taken more than was thought, or less."""
         if self.peers.team is not None:
             self.peers.team.settle(more_ns)
-        self._charge(more_ns)
+        self.tag += more_ns * SCALE // self.weight
+        for place in self.ready:
+            place.move()
 
     def retire(self) -> None:
         """It has no call left, waiting or in flight."""
-        self.peers.retire(self)
         team = self.peers.team
-        if team is not None and team.key == self.key:
-            team.retire()  # an agent that is its own team
-
-    def _charge(self, cost_ns: int) -> None:
-        self.tag += cost_ns * SCALE // self.weight
-        for place in self.ready:
-            place.move()
+        if team is not None and team.sole is self:
+            team.peers.retire(team)
+        else:
+            self.peers.retire(self)
 
 
 @final
@@ -95,9 +107,9 @@ class Peers:
     """Whose agents they are; None: they are the teams."""
     virtual: int = attrs.field(default=0, init=False)
     """The tag of whoever went last."""
-    _shares: dict[Hashable, Share] = attrs.field(factory=dict, init=False)
-    _gone: Heap[Share] = attrs.field(factory=Heap, init=False)
+    gone: Heap[Share] = attrs.field(factory=Heap, init=False)
     """Those who ask for nothing, by tag: once the others have come to where they are, they need not be remembered."""
+    _shares: dict[Hashable, Share] = attrs.field(factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self._shares)
@@ -123,8 +135,8 @@ class Peers:
         if share is None:
             share = self._shares[key] = Share(self, key, weight)
         else:
-            self._gone.discard(share)
-        share.weight = weight
+            self.gone.discard(share)
+            share.weight = weight
         return share
 
     def team_of(self, key: Hashable, weight: int) -> Peers:
@@ -134,21 +146,29 @@ class Peers:
             team.members = Peers(team)
         return team.members
 
+    def sole(self, key: Hashable, weight: int) -> Share:
+        """An agent that is its own team."""
+        team = self.share(key, weight)
+        if team.sole is None:
+            team.members = Peers(team)
+            team.sole = team.members.share(key, weight)
+        team.sole.weight = weight
+        return team.sole
+
     def retire(self, share: Share) -> None:
         """It is remembered for as long as it is ahead of the others, and not too many others have gone too."""
-        self._gone.put(share, (share.tag,))
-        if len(self._gone) > GONE_MAX:
+        self.gone.put(share, (share.tag,))
+        if len(self.gone) > GONE_MAX:
             self._forget()
 
-    def advance(self, tag: int) -> None:
-        """Somebody with that tag goes."""
-        self.virtual = max(self.virtual, tag)
-        while (share := self._gone.first) is not None and share.tag <= self.virtual:
+    def forget_who_was_passed(self) -> None:
+        """Somebody goes who is ahead of them."""
+        while (share := self.gone.first) is not None and share.tag <= self.virtual:
             self._forget()
 
     def _forget(self) -> None:
         """The one that has had least of those who are gone."""
-        share = self._gone.first
+        share = self.gone.first
         assert share is not None
-        self._gone.discard(share)
+        self.gone.discard(share)
         del self._shares[share.key]

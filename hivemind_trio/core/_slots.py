@@ -39,7 +39,7 @@ class Slots:
     def give_back(self) -> None:
         assert self.held > 0
         self.held -= 1
-        self._look()
+        self.has_room = self.closed is None and (self.limit is None or self.held < self.limit)
 
     def _look(self) -> None:
         self.has_room = self.closed is None and (self.limit is None or self.held < self.limit)

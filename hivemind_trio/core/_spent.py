@@ -48,6 +48,8 @@ class _Known:
 class Spent:
     """Of one provider."""
 
+    known: bool = attrs.field(default=False, init=False)
+    """The provider has said it of anybody. Kept: it hardly ever has, and every call asks."""
     _known: dict[SpentKey, _Known] = attrs.field(factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -56,6 +58,7 @@ class Spent:
     def clear(self) -> None:
         """There may be other keys now."""
         self._known.clear()
+        self.known = False
 
     def on_ended(
         self, key: SpentKey, outcome: Outcome, *, granted_ns: int, now_ns: int, retry_after_ns: int | None
@@ -68,6 +71,7 @@ class Spent:
         """
         if outcome in HEALTHY:
             self._known.pop(key, None)
+            self.known = bool(self._known)
         if outcome is not Outcome.TERMINAL:
             return False
         before = self._known.pop(key, None)
@@ -77,6 +81,7 @@ class Spent:
         # "At once" is no answer here: the call that asked has just heard that there is nothing.
         renewed_ns = now_ns + retry_after_ns if retry_after_ns else None
         asked_ns = now_ns + min(pause_ns, retry_after_ns or pause_ns)
+        self.known = True
         self._known[key] = _Known(now_ns, renewed_ns, pause_ns, asked_ns)
         if len(self._known) > KNOWN_MAX:
             del self._known[next(iter(self._known))]

@@ -49,7 +49,7 @@ class Threads:
         mates = self._by_name.get(waiter.thread)
         if mates is not None:
             mates.discard(waiter)
-            if not mates:
+            if mates.first is None:
                 del self._by_name[waiter.thread]
 
     def mate(self, thread: str, instead_of: Waiter, steal_above: int) -> Waiter | None:

@@ -134,7 +134,7 @@ def test_the_call_that_is_thought_to_take_least_goes_first() -> None:
 
 
 def key(jobs: Jobs, objective: Objective, job: str = "j", now_ns: int = 0, request: Request | None = None) -> int:
-    return jobs.key(objective, CI, job, request or wish(), lambda: LITTLE, now_ns)
+    return jobs.key(objective, CI, job, request or wish(), lambda _: LITTLE, now_ns)
 
 
 @pytest.mark.parametrize(
