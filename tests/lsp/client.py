@@ -12,9 +12,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 PATIENCE_S: Final = 90
+"""For one message."""
 
 
 class Refused(Exception):  # noqa: N818 - it is what the server says, not a bug of it
@@ -45,17 +46,27 @@ class Editor:
 
     def _receive(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        length = 0
-        while (line := self._process.stdout.readline()) != b"\r\n":
-            assert line, "the server hung up"
-            name, _, value = line.partition(b":")
-            if name.lower() == b"content-length":
-                length = int(value)
-        message: dict[str, Any] = json.loads(self._process.stdout.read(length))
+        watchdog = threading.Timer(PATIENCE_S, self._process.kill)
+        watchdog.start()
+        try:
+            message = self._read(self._process.stdout)
+        finally:
+            watchdog.cancel()
         if message.get("method") == "textDocument/publishDiagnostics":
             self.findings[message["params"]["uri"]] = message["params"]["diagnostics"]
             self._news.append(message["params"]["uri"])
             self.published.append(message["params"]["uri"])
+        return message
+
+    @staticmethod
+    def _read(stdout: IO[bytes]) -> dict[str, Any]:
+        length = 0
+        while (line := stdout.readline()) != b"\r\n":
+            assert line, "the server hung up"
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                length = int(value)
+        message: dict[str, Any] = json.loads(stdout.read(length))
         return message
 
     def notify(self, method: str, params: Any) -> None:
@@ -111,8 +122,6 @@ def editor(folder: Path, **general: Any) -> Iterator[Editor]:
     """An editor with a folder open, from its first message to the server's end, which must be a clean one."""
     command = [sys.executable, "-m", "hivemind_trio", "lsp"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=folder) as process:
-        watchdog = threading.Timer(PATIENCE_S, process.kill)
-        watchdog.start()
         try:
             session = Editor(process)
             answer = session.request(
@@ -131,5 +140,4 @@ def editor(folder: Path, **general: Any) -> Iterator[Editor]:
             session.notify("exit", None)
             assert process.wait(PATIENCE_S) == 0
         finally:
-            watchdog.cancel()
             process.kill()
