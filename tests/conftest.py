@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
-# No deadline per example: how long one takes says something about the machine and nothing about the code.
-settings.register_profile("ci", max_examples=100, stateful_step_count=40, deadline=None, print_blob=True)
-settings.register_profile("long", max_examples=20_000, stateful_step_count=80, deadline=None, print_blob=True)
+# No deadline per example, and none for drawing one: how long that takes says something about the machine and nothing
+# about the code.
+settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+# The gate asks the same questions each time, so that what is red is red because of what was changed.
+settings.register_profile(
+    "ci", settings.get_profile("any"), max_examples=100, stateful_step_count=40, derandomize=True, database=None
+)
+settings.register_profile("long", settings.get_profile("any"), max_examples=20_000, stateful_step_count=80)
 # While writing: what fails is shown as it was found, for shrinking a long history takes minutes.
-settings.register_profile("draft", settings.get_profile("ci"), phases=[Phase.explicit, Phase.reuse, Phase.generate])
+settings.register_profile(
+    "draft",
+    settings.get_profile("any"),
+    max_examples=100,
+    stateful_step_count=40,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
 settings.load_profile(os.environ.get("HIVEMIND_TEST_PROFILE", "ci"))
