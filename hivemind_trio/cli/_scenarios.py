@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import click
 
 from ._console import EXIT_USAGE, fail
 
 if TYPE_CHECKING:
+    from hivemind_trio.model import RecordedCall
     from hivemind_trio.policy import Program
     from hivemind_trio.sim import Scenario
 
@@ -31,19 +34,64 @@ def _shipped() -> Iterator[tuple[str, str]]:
             yield entry.name.removesuffix(".toml"), entry.read_text("utf-8")
 
 
-def scenario_named(named: str) -> Scenario:
-    """One that ships, or a file; ends with status 2 if there is none, or it has mistakes."""
+def scenario_named(named: str | None, trace: str | None = None) -> Scenario:
+    """One that ships, or a file; ends with status 2 if there is none, or it has mistakes.
+
+    Args:
+        named: None: the usual one; of a trace, one that leaves the providers to the policy.
+        trace: A journal, whose agents there are instead of the scenario's.
+    """
     from hivemind_trio.sim import ScenarioError, parse_scenario
 
+    calls = _recorded(trace) if trace is not None else None
     shipped = dict(_shipped())
-    text = shipped.get(named)
-    if text is None:
-        text = _read(named, list(shipped))
+    if named is None:
+        named, text = (USUAL, shipped[USUAL]) if trace is None else (trace, "")
+    else:
+        text = shipped[named] if named in shipped else _read(named, list(shipped))
     try:
-        return parse_scenario(text, name=named)
+        scenario = parse_scenario(text, name=named, journals=_beside(named), trace=calls)
     except ScenarioError as error:
         click.echo(error.text(), err=True)
         sys.exit(EXIT_USAGE)
+    return scenario if calls is None else attrs.evolve(scenario, about=_about(calls, scenario))
+
+
+def _recorded(trace: str) -> Sequence[RecordedCall]:
+    from hivemind_trio.store import JournalError, read_journal
+
+    try:
+        calls = read_journal(trace)
+    except JournalError as error:
+        fail(f"--trace {error}", hint=error.help)
+    if not any(call.needs_slot for call in calls):
+        what = "only calls that need no slot are in it" if calls else "no call is in it"
+        fail(f"--trace {trace}: {what}", hint="there is something to replay when agents have called through the proxy")
+    return calls
+
+
+def _beside(scenario: str) -> Callable[[str], Sequence[RecordedCall]]:
+    """Reads the journals that a scenario names, whose paths are relative to its own."""
+    from hivemind_trio.sim import Wrong
+    from hivemind_trio.store import JournalError, read_journal
+
+    def read(path: str) -> Sequence[RecordedCall]:
+        try:
+            return read_journal(str(Path(scenario).parent / path))
+        except JournalError as error:
+            raise Wrong(f"`{path}`: {error.what}", error.help) from None
+
+    return read
+
+
+def _about(calls: Sequence[RecordedCall], scenario: Scenario) -> str:
+    """What a trace is, in a line."""
+    made = [call for call in calls if call.needs_slot]
+    chains = sum(len(fleet.recorded) for fleet in scenario.fleets)
+    seconds = (made[-1].arrived_ns - made[0].arrived_ns) / 1e9
+    said = f"{len(made):,} recorded calls, {chains:,} chains of them, over {timedelta(seconds=round(seconds))}"
+    left_out = len(calls) - len(made)
+    return f"{said}; {left_out:,} that need no slot are left out" if left_out else said
 
 
 def _read(path: str, shipped: list[str]) -> str:

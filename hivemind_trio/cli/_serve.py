@@ -16,7 +16,7 @@ Examples:
   hivemind-trio serve --policy team.hmp        reloaded when it, or what it includes, changes
   hivemind-trio serve --print-policy > my.hmp  the policy that `serve` alone would run
   hivemind-trio serve --policy team.hmp --log-format json 2>> proxy.log
-  hivemind-trio serve --policy team.hmp --journal team.journal
+  hivemind-trio serve --policy team.hmp --journal team.journal     then `simulate new.hmp --trace team.journal`
 
 \b
 Signals: SIGHUP reloads; SIGTERM and SIGINT finish what is in flight (`server { drain 30s }`), a second one ends

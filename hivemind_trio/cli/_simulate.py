@@ -25,6 +25,7 @@ Examples:
   hivemind-trio simulate team.hmp                          thirty agents, on limits as the policy has them
   hivemind-trio simulate team.hmp --scenario flood --compare new.hmp
   hivemind-trio simulate team.hmp --scenario mine.toml --seeds 20 --plot out.svg
+  hivemind-trio simulate new.hmp --trace team.journal      what it would have made of the calls of yesterday
   hivemind-trio simulate --scenario replay-11              with the scenario's own policy
   hivemind-trio simulate --scenario list                   what there is
 
@@ -33,7 +34,13 @@ Scenario files: hivemind_trio/sim/scenarios/README.md
 Exit status: 0 it has run, 1 the policy has errors, 2 wrong usage or an unreadable file, 130 interrupted."""
 )
 @click.argument("policy", required=False, metavar="[POLICY]")
-@click.option("--scenario", "named", default=USUAL, show_default=True, metavar="NAME|FILE", help="`list` names them.")
+@click.option("--scenario", "named", show_default=USUAL, metavar="NAME|FILE", help="`list` names them.")
+@click.option(
+    "--trace",
+    metavar="JOURNAL",
+    help="Agents that `serve --journal` has recorded, instead of the scenario's; without --scenario, limits are as the "
+    "policy has them.",
+)
 @click.option("--list", "listing", is_flag=True, help="The scenarios that ship.")
 @click.option(
     "--seeds", default=SEEDS, show_default=True, type=click.IntRange(1, 10_000), help="Runs; each another day."
@@ -48,7 +55,8 @@ Exit status: 0 it has run, 1 the policy has errors, 2 wrong usage or an unreadab
 @color_option
 def simulate(
     policy: str | None,
-    named: str,
+    named: str | None,
+    trace: str | None,
     listing: bool,
     seeds: int,
     seed: int,
@@ -70,7 +78,9 @@ def simulate(
         sys.exit(EXIT_CLEAN)
     if picture is not None:
         stop_unless_drawable(picture)
-    scenario = scenario_named(named)
+    scenario = scenario_named(named, trace)
+    if policy is None and trace is not None and scenario.policy is None:
+        fail("which policy are these calls to be put to", hint=f"`hivemind-trio simulate team.hmp --trace {trace}`")
     name, program = _program(policy, scenario)
     compared = None if other is None else (other, _compiled(checked_policy(other)))
     programs = [program, compared[1]] if compared else [program]

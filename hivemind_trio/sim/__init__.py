@@ -57,6 +57,8 @@ from ._provider import Dropped as Dropped
 from ._provider import Provider as Provider
 from ._provider import Refused as Refused
 from ._provider import Trouble as Trouble
+from ._quantities import Wrong as Wrong
+from ._recorded import recorded_fleets as recorded_fleets
 from ._scenario import Scenario as Scenario
 from ._scenario import Upstream as Upstream
 from ._scenario_text import parse_scenario as parse_scenario
@@ -64,6 +66,7 @@ from ._series import Level as Level
 from ._series import Sample as Sample
 from ._service import Ask as Ask
 from ._service import Service as Service
+from ._service import Taken as Taken
 from ._shifts import Shift as Shift
 from ._shifts import same_truth as same_truth
 from ._shifts import shifts as shifts

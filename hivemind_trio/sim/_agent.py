@@ -12,7 +12,9 @@ from typing import final
 
 import attrs
 
-from ._service import Ask
+from hivemind_trio.model import RecordedCall
+
+from ._service import Ask, Taken
 
 
 @final
@@ -36,6 +38,10 @@ class Turn:
     """What its prompt begins with, if others' do too."""
     prefix_tokens: int = 0
     """How much of the input that is."""
+    taken: Taken | None = None
+    """What it took when it was made before; None: it never was, or nothing is known of that."""
+    recorded: RecordedCall | None = None
+    """The call that it is made after."""
 
     @property
     def tokens(self) -> int:
@@ -54,6 +60,7 @@ class Turn:
             conversation=self.conversation,
             prefix=self.prefix,
             prefix_tokens=self.prefix_tokens,
+            taken=self.taken,
         )
 
 

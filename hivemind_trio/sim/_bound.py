@@ -132,7 +132,7 @@ def _chained(
         if name not in traits:
             continue
         tokens = turn.tokens
-        cached = 0
+        cached = turn.taken.tokens_cached if turn.taken is not None else 0
         if traits[name].cache_ns:
             cached = max(known.get((name, turn.conversation), 0), turn.prefix_tokens)
             if turn.conversation:

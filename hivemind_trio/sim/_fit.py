@@ -27,6 +27,7 @@ def misfits(scenario: Scenario, programs: Sequence[Program]) -> Iterator[str]:
         if not any(fnmatchcase(name, upstream.provider) for name in providers):
             yield f"upstream[{number}].provider: no provider is `{upstream.provider}`; {_there('there is', providers)}"
     for number, fleet in enumerate(scenario.fleets, start=1):
+        yield from _unserved(number, fleet, scenario, programs)
         for identity in dict.fromkeys(fleet.identities or ()):
             if identity not in agents:
                 yield f"agents[{number}].as: no agent is `{identity}`; {_there('there is', agents)}"
@@ -51,9 +52,27 @@ def settled(scenario: Scenario, programs: Sequence[Program]) -> Scenario:
                 identities=agents if fleet.identities is None else fleet.identities,
                 models=fleet.models or (model,),
             )
+            if not fleet.recorded
+            else fleet
             for fleet in scenario.fleets
         ),
     )
+
+
+def _unserved(number: int, fleet: Fleet, scenario: Scenario, programs: Sequence[Program]) -> Iterator[str]:
+    """Models of recorded calls that a provider took then and none takes now."""
+    asked: dict[str, bool] = {}
+    for living in populate(programs[0], attrs.evolve(scenario, fleets=(fleet,)), 1) if fleet.recorded else ():
+        for turn in living.agent.job.turns:
+            recorded = turn.recorded
+            assert recorded is not None
+            model = recorded.request.model
+            if recorded.attempts and not asked.get(model):
+                decided = [one.decide(living.request(one, scenario, turn, 0)) for one in programs]
+                asked[model] = any(each.provider or each.verdict is not Verdict.ALLOW for each in decided)
+    for model in (model for model, served in asked.items() if not served):
+        serves = _listed(one.serves for program in programs for one in program.providers.values())
+        yield f"agents[{number}].journal: no provider serves `{model}`; {_there('served is', serves)}"
 
 
 def _served(model: str, fleet: Fleet, scenario: Scenario, program: Program) -> bool:

@@ -78,9 +78,13 @@ class Fleet:
     says_remaining: Amount | None = None
     """Each agent says with every call how many it has still to make, this one included: so many times the truth, which
     is drawn once for each. None: it does not say."""
+    recorded: tuple[Job, ...] = ()
+    """What they once did and do again, whatever stands above of how many they are and what they ask."""
 
     def jobs(self, seed: int) -> list[Job]:
         """What they set out to do; the same for the same seed, whoever schedules it."""
+        if self.recorded:
+            return list(self.recorded)
         if self.arrive is None:
             return [self._job(number, seed, None) for number in range(1, self.count + 1)]
         chance = Random(f"{seed}/arrivals/{self.name}")  # noqa: S311 - a simulation wants to be repeatable

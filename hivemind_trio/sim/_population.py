@@ -52,6 +52,8 @@ class Living:
     model: str
     apis: tuple[Api, ...]
     path: str
+    caller: str
+    """Who to be fair to where the policy knows it by no name."""
     misjudges: float | None = None
     """What it multiplies the truth with when it says how many calls remain; None: it does not say."""
     chance: Random | None = None
@@ -65,6 +67,8 @@ class Living:
 
     def request(self, program: Program, scenario: Scenario, turn: Turn, now_ns: int) -> Request:
         """The facts of one request."""
+        if turn.recorded is not None:
+            return _made_again(turn.recorded.request, program)
         tokens_in = turn.tokens
         price = program.price(self.model)
         hours = scenario.hour + now_ns // HOUR_NS
@@ -93,6 +97,9 @@ def populate(program: Program, scenario: Scenario, seed: int) -> Iterator[Living
     for fleet in scenario.fleets:
         identities = tuple(program.agents) if fleet.identities is None else fleet.identities
         models = fleet.models or (usual_model(program),)
+        if fleet.recorded:
+            yield from _returning(fleet)
+            continue
         for number, job in enumerate(fleet.jobs(seed)):
             model = models[number % len(models)]
             api = _api(program, model)
@@ -103,8 +110,36 @@ def populate(program: Program, scenario: Scenario, seed: int) -> Iterator[Living
                 model=model,
                 apis=(api,),
                 path=fleet.path or PATHS[api],
+                caller=job.agent,
                 misjudges=fleet.misjudges(job.agent, seed),
             )
+
+
+def _returning(fleet: Fleet) -> Iterator[Living]:
+    """Agents that say of each call what they said of it then."""
+    for job in fleet.recorded:
+        first = job.turns[0].recorded
+        assert first is not None
+        request = first.request
+        yield Living(
+            agent=Agent(job),
+            fleet=fleet,
+            identity=request.token_agent,
+            model=request.model,
+            apis=request.apis,
+            path=request.path,
+            caller=first.caller,
+        )
+
+
+def _made_again(request: Request, program: Program) -> Request:
+    """A recorded request before another policy: at its prices, and proven to be only whom it has."""
+    price = program.price(request.model)
+    return attrs.evolve(
+        request,
+        token_agent=request.token_agent if request.token_agent in program.agents else None,
+        cost_microusd=price.cost_microusd(request.tokens_in, request.tokens_max_out) if price is not None else 0,
+    )
 
 
 def providers(program: Program, scenario: Scenario, seed: int) -> dict[Key, Provider]:

@@ -277,6 +277,8 @@ class Provider:
 
     def _cached(self, ask: Ask, now_ns: int) -> int:
         """How much of the prompt need not be read."""
+        if ask.taken is not None and not self.traits.cache_ns:
+            return min(ask.taken.tokens_cached, ask.tokens_in)
         tokens, until_ns = self._conversations.get(ask.conversation, (0, 0))
         if now_ns >= until_ns:
             tokens = 0

@@ -114,13 +114,16 @@ class _Talk:
         asking, client = self.asking, self.asking.client
         held_ns = self.gives_up_ns - asking.sent_ns
         tries = max(0, client.known_tries - asking.retried)
+        turn, recorded = asking.turn, asking.turn.recorded
+        job = turn.conversation if client.says_job else ""
         return Call(
             id=call_id,
             request=asking.request,
             caller=asking.caller,
-            prefix=asking.turn.prefix,
-            job=asking.turn.conversation if client.says_job else "",
-            again=f"{asking.caller} {asking.turn.prompt}",
+            prefix=turn.prefix,
+            job=job if recorded is None else recorded.job,
+            credential="" if recorded is None else recorded.credential,
+            again=f"{asking.caller} {turn.prompt}",
             patience_ns=None if client.limits_are_fatal else held_ns * (1 + tries),
         )
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import attrs
+
+from hivemind_trio.model import RecordedCall
 
 from ._bucket import Counting, Dimension, Quota
 from ._client import CLIENTS, FRAGILE, Client
 from ._fleet import Amount, Arrivals, Fleet
 from ._quantities import Wrong, count, duration, number, positive, rate, share, spread
+from ._recorded import recorded_fleets
 from ._scenario import HOUR_NS, Scenario, Upstream
 from ._toml import Problem, ScenarioError, Table, lines_of
 from ._traits import Acceleration, Neighbour, Storm, Traits, Wave, Weather
@@ -29,11 +32,19 @@ _LIMITS: Final = {
 }
 
 
-def parse_scenario(text: str, *, name: str) -> Scenario:
+Journals = Callable[[str], Sequence[RecordedCall]]
+"""What a journal has recorded, by the path that the scenario gives; raises `Wrong`."""
+
+
+def parse_scenario(
+    text: str, *, name: str, journals: Journals | None = None, trace: Sequence[RecordedCall] | None = None
+) -> Scenario:
     """Read a scenario.
 
     Args:
         name: What to call it in errors and figures.
+        journals: How to read those that it names; None: there is nobody who could.
+        trace: What its agents are instead of those that it names.
 
     Raises:
         ScenarioError: With every problem found.
@@ -49,12 +60,23 @@ def parse_scenario(text: str, *, name: str) -> Scenario:
         raise ScenarioError(name, [problem]) from None
     problems: list[Problem] = []
     table = Table("", top, lines_of(text), problems)
+    fleets: list[Fleet] = []
+    for place, each in enumerate(table.tables("agents"), start=1):
+        own = _recorded(each, journals) if "journal" in each else (_fleet(each, place),)
+        above = {fleet.name for fleet in fleets}
+        for fleet in own:
+            if fleet.name in above:
+                what = f"`{fleet.name}` are above already"
+                table.wrong(f"agents[{place}].name", what, "call them something else")
+        fleets += own
+    if trace is not None:
+        fleets = list(recorded_fleets(trace))
     scenario = Scenario(
         name=name,
         about=table.take("about", _words, ""),
-        fleets=tuple(_fleet(each, place) for place, each in enumerate(table.tables("agents"), start=1)),
+        fleets=tuple(fleets),
         upstreams=tuple(_upstream(each) for each in table.tables("upstream")),
-        until_ns=table.take("until", duration, 24 * HOUR_NS),
+        until_ns=table.take("until", duration, 24 * HOUR_NS + _latest_ns(fleets)),
         hour=table.take("hour", _one_of_ints(0, 23), 10),
         weekday=table.take("weekday", _one_of_ints(1, 7), 1),
         policy=table.take("policy", _words, None),
@@ -62,16 +84,42 @@ def parse_scenario(text: str, *, name: str) -> Scenario:
     table.end()
     if not scenario.fleets and not problems:
         table.wrong("", "nobody calls", "write `[[agents]]` and under it `count = 10`")
-    named = [fleet.name for fleet in scenario.fleets]
-    for place, fleet_name in enumerate(named):
-        if fleet_name in named[:place]:
-            table.wrong(f"agents[{place + 1}].name", f"`{fleet_name}` are above already", "call them something else")
     if problems:
         raise ScenarioError(name, problems)
     return scenario
 
 
 # ---- agents ----
+
+
+def _recorded(table: Table, journals: Journals | None) -> tuple[Fleet, ...]:
+    """Those of a journal."""
+    name = table.take("name", _words, "")
+    client = table.take("client", _client, None)
+    silence_ns = table.take("silence", duration, None)
+    from_ns, for_ns = table.take("from", duration, 0), table.take("for", duration, None)
+
+    def read(value: Any) -> tuple[Fleet, ...]:
+        if journals is None:
+            raise Wrong("there are no journals here", "say what the agents do instead, as `count = 10` and so on")
+        found = recorded_fleets(
+            journals(_words(value)), from_ns=from_ns, for_ns=for_ns, client=client, silence_ns=silence_ns
+        )
+        if not found:
+            within = " between `from` and `for`" if from_ns or for_ns is not None else ""
+            raise Wrong(f"there is no call in it{within} that could be made again", "another time, or another journal")
+        return tuple(attrs.evolve(fleet, name=f"{name} {fleet.name}") for fleet in found) if name else found
+
+    nobody: tuple[Fleet, ...] = ()
+    fleets = table.take("journal", read, nobody)
+    table.end()
+    return fleets
+
+
+def _latest_ns(fleets: Iterable[Fleet]) -> int:
+    """How long what is recorded goes on, as it went."""
+    spans = (sum(turn.think_ns for turn in job.turns) for fleet in fleets for job in fleet.recorded)
+    return max(spans, default=0)
 
 
 def _fleet(table: Table, place: int) -> Fleet:
@@ -150,6 +198,7 @@ def _upstream(table: Table) -> Upstream:
         latency_mean_ns=round(latency.mean) if latency else plain.latency_mean_ns,
         latency_sigma_ns=round(latency.spread) if latency else plain.latency_sigma_ns,
         latency_shape=latency.shape if latency else plain.latency_shape,
+        latency_told=latency is not None,
         latency_min_ns=table.take("latency-min", duration, plain.latency_min_ns),
         in_token_ns=table.take("per-input-token", duration, 0),
         out_token_ns=table.take("per-output-token", duration, 0),

@@ -9,11 +9,26 @@ from __future__ import annotations
 import math
 from enum import Enum
 from random import Random
-from typing import assert_never, final
+from typing import Final, assert_never, final
 
 import attrs
 
 from ._traits import Shape, Traits
+
+TOKENS_OUT_MOST: Final = 1_000_000
+"""Of an answer that was recorded: none is longer, whatever a provider says of it."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Taken:
+    """What an answer took when the same was asked for before; None: it is not known."""
+
+    latency_ns: int | None = None
+    first_byte_ns: int | None = None
+    tokens_out: int | None = None
+    tokens_cached: int = 0
+    """Of the input."""
 
 
 @final
@@ -33,6 +48,8 @@ class Ask:
     prefix: str = ""
     """What it begins with, if others begin with it too."""
     prefix_tokens: int = 0
+    taken: Taken | None = None
+    """None: it is drawn."""
 
 
 @final
@@ -63,7 +80,9 @@ class Fault(Enum):
 
 
 def service(traits: Traits, seed: int, ask: Ask) -> Service:
-    """Draw what an answer takes: a function of its arguments only."""
+    """Draw what an answer takes, as far as it is not known: a function of its arguments only."""
+    if ask.taken is not None:
+        return _as_taken(traits, seed, ask, ask.taken)
     # A string seeds Random by its SHA-512, so keys that differ in one digit draw unrelated numbers.
     chance = Random(f"{seed}/{ask.key}")  # noqa: S311 - a simulation wants to be repeatable, not secret
     drawn = draw(traits.latency_shape, traits.latency_mean_ns, traits.latency_sigma_ns, chance)
@@ -83,6 +102,27 @@ def service(traits: Traits, seed: int, ask: Ask) -> Service:
         first_byte_ns=first_byte_ns,
         tokens_out=tokens_out,
         events=events,
+    )
+
+
+def _as_taken(traits: Traits, seed: int, ask: Ask, taken: Taken) -> Service:
+    """As it was, and as it would be drawn where that is not known or the provider is said to be otherwise."""
+    drawn = service(traits, seed, attrs.evolve(ask, taken=None))
+    tokens_out = drawn.tokens_out
+    if taken.tokens_out is not None:
+        tokens_out = max(1, min(taken.tokens_out, TOKENS_OUT_MOST))
+    latency_ns, first_byte_ns = drawn.latency_ns, drawn.first_byte_ns
+    if taken.latency_ns is not None and not traits.latency_told:
+        latency_ns = taken.latency_ns
+        first_byte_ns = int(latency_ns * traits.first_byte) if taken.first_byte_ns is None else taken.first_byte_ns
+    elif tokens_out != drawn.tokens_out:
+        latency_ns = max(first_byte_ns, latency_ns + traits.out_token_ns * (tokens_out - drawn.tokens_out))
+    whole, rest = divmod(tokens_out, traits.tokens_per_event)
+    return Service(
+        latency_ns=latency_ns,
+        first_byte_ns=min(first_byte_ns, latency_ns),
+        tokens_out=tokens_out,
+        events=(traits.tokens_per_event,) * whole + ((rest,) if rest else ()),
     )
 
 

@@ -93,6 +93,8 @@ class Traits:
     latency_min_ns: int = 10 * MS
     """Latency is from the request to the last byte, drawn from a distribution cut off here."""
     latency_shape: Shape = Shape.NORMAL
+    latency_told: bool = False
+    """It is so for answers of which it is known how long they once took, too; otherwise those take that again."""
     in_token_ns: int = 0
     """Added for every token of the prompt, before the first byte."""
     out_token_ns: int = 0

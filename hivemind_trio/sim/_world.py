@@ -113,7 +113,7 @@ class World:
         self._route.send(
             Asking(
                 request=request,
-                caller=living.agent.job.agent,
+                caller=living.caller,
                 turn=turn,
                 load=load,
                 client=living.fleet.client,

@@ -17,6 +17,7 @@ from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.serve import House, open_house
 from hivemind_trio.sim import Traits
+from hivemind_trio.store import Journal
 from hivemind_trio.upstream import PoolTransport, StockTransport
 
 T = TypeVar("T")
@@ -92,6 +93,7 @@ async def standing(
     transport: str = "pool",
     traits: Traits = INSTANT,
     secrets: Mapping[str, str] | None = None,
+    journal: Journal | None = None,
 ) -> AsyncIterator[Place]:
     """Serve `policy`, whose provider is at `env(UPSTREAM)`; afterwards nothing is held and nothing has crashed.
 
@@ -101,6 +103,7 @@ async def standing(
         transport: One of `TRANSPORTS`.
         traits: Of the provider.
         secrets: Values of further `env(NAME)`.
+        journal: Where every call is written down.
     """
     with trio.fail_after(3 * PATIENCE_S):
         async with trio.open_nursery() as nursery:
@@ -117,6 +120,7 @@ async def standing(
                 transport=TRANSPORTS[transport](),
                 report=lambda line, error: broken.append((line, error)),
                 on_call=records.append,
+                journal=journal,
                 audit=True,
             ) as house:
                 place = Place(house, provider, references, records, broken)
