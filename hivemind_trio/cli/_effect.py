@@ -13,7 +13,8 @@ from hivemind_trio.sim import Figures, Scenario, same_truth, settled, shifts, si
 
 from ._console import EXIT_INTERRUPTED
 from ._progress import Progress
-from ._simulate_show import changes, interval, table
+from ._simulate_json import interval
+from ._simulate_show import changes, table
 
 AS_SAID: Final = (
     "The providers here are as strict as each policy says: what a policy raises is taken to be there. "

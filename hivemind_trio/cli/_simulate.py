@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -71,8 +72,6 @@ def simulate(
     Runs the scheduler of the proxy in virtual time, with simulated providers and agents whose clients retry as the SDKs
     do: straight at the providers, and through the proxy. Needs no key and no network, and takes seconds.
     """
-    from ._simulate_show import as_object, as_text
-
     if listing or named == "list":
         list_scenarios()
         sys.exit(EXIT_CLEAN)
@@ -90,10 +89,27 @@ def simulate(
         sys.exit(EXIT_INTERRUPTED)
     against = (compared[0], others[: len(pairs)]) if compared else None
     if as_json:
+        from ._simulate_json import as_object
+
         json.dump(as_object(scenario, name, pairs, against), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
-        click.echo(as_text(scenario, name, pairs, against, color=wants_color(color, sys.stdout)), nl=False, color=True)
+        from hivemind_trio.sim import same_truth
+
+        from ._effect import AS_SAID
+        from ._simulate_show import as_text
+
+        text = as_text(
+            scenario,
+            name,
+            pairs,
+            against,
+            color=wants_color(color, sys.stdout),
+            columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+            blocks=_can_show("▁█"),
+            notes=[AS_SAID] if len(programs) > 1 and not same_truth(programs[0], programs[1], scenario) else [],
+        )
+        click.echo(text, nl=False, color=True)
     if picture is not None:
         _plot(picture, scenario, name, pairs, against)
     if not whole:
@@ -146,6 +162,14 @@ def _compiled(checked: Checked) -> Program:
         click.echo(render([checked], "text", color=colored), nl=False, err=True, color=colored)
         sys.exit(EXIT_USAGE if checked.unreadable else EXIT_PROBLEMS)
     return providing(checked)
+
+
+def _can_show(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _plot(path: str, scenario: Scenario, name: str, pairs: list[Pair], against: tuple[str, list[Pair]] | None) -> None:

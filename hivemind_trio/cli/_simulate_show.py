@@ -1,34 +1,49 @@
-"""What `simulate` says of its runs: tables for people, an object for machines."""
+"""What `simulate` says of its runs to people: a few sentences, and tables."""
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import attrs
 import click
 
 from hivemind_trio.sim import (
     METRICS,
     Estimate,
     Figures,
+    Level,
     Metric,
     Pair,
     Scenario,
     Shift,
     Spread,
-    difference,
     estimate,
     shifts,
 )
 
+from ._simulate_json import Against
+from ._simulate_verdict import difference_said, verdict
+from ._simulate_words import number, sparks
 from ._table import aligned
 
-Against = tuple[str, Sequence[Pair]]
-"""Another policy's name, and its runs of the same seeds."""
-
 WITHIN: Final = "19 of 20 times within"
+
+WIDTH: Final = 100
+"""Of sentences, at most."""
+SPARKS: Final = 60
+"""Columns of what went over time."""
+
+_ALWAYS: Final = frozenset(metric.name for metric in METRICS) | {""}
+"""Rows of a comparison that stand there even where they say nothing; a lane that one policy has and the other has not
+is among the waits of each."""
+
+_LEVELS: Final[Mapping[str, Callable[[Level], int]]] = {
+    "limit": lambda level: level.limit,
+    "in flight": lambda level: level.inflight,
+    "waiting": lambda level: level.waiting,
+}
 
 _WAITING: Final[Mapping[str, Callable[[Figures], Mapping[str, Spread]]]] = {
     "lane": lambda run: run.lanes,
@@ -40,39 +55,77 @@ _REASONS: Final[Mapping[str, Callable[[Figures], Mapping[str, int]]]] = {
 }
 
 
-def as_text(scenario: Scenario, policy: str, pairs: Sequence[Pair], against: Against | None, *, color: bool) -> str:
-    """For people."""
+def as_text(
+    scenario: Scenario,
+    policy: str,
+    pairs: Sequence[Pair],
+    against: Against | None,
+    *,
+    color: bool,
+    columns: int | None = None,
+    blocks: bool = True,
+    notes: Sequence[str] = (),
+) -> str:
+    """For people.
+
+    Args:
+        columns: As wide as the terminal; None: as wide as it comes.
+        blocks: What it is written to can show `▁▂▃`.
+        notes: What else there is to say, below the sentences.
+    """
     seeds = f"seed {pairs[0].seed}" if len(pairs) == 1 else f"seeds {pairs[0].seed} to {pairs[-1].seed}"
     ran = policy if against is None else f"{policy} and {against[0]}"
-    head = [f"{scenario.name}: {scenario.about}" if scenario.about else scenario.name, f"{ran}, {seeds}"]
-    parts = ["\n".join(head)]
+    means = "; means, ± holds the true one 19 times in 20" if len(pairs) > 1 else ""
+    head = [f"{scenario.name}: {scenario.about}" if scenario.about else scenario.name, f"{ran}, {seeds}{means}"]
+    said = [" ".join(verdict(pairs))] if against is None else difference_said(policy, pairs, *against)
+    wide = min(columns or WIDTH, WIDTH)
+    wrapped = "\n".join(line for each in (*said, *notes) for line in textwrap.wrap(each, wide))
+    if columns is not None:
+        head = [line for each in head for line in textwrap.wrap(each, columns)]
+    parts = ["\n".join(head), click.style(wrapped, bold=True) if color else wrapped]
     proxied = [pair.proxy for pair in pairs]
-    columns = {"direct": [pair.direct for pair in pairs], "through the proxy": proxied}
+    ways = {"direct": [pair.direct for pair in pairs], "through the proxy": proxied}
     if against is None:
-        parts.append(table(_overview(columns), color=color))
+        parts.append(table(_overview(ways), color=color))
     else:
+        other = against[0] if against[0] != policy else f"{policy}, again"
         changed = [pair.proxy for pair in against[1]]
-        parts.append(table(changes(policy, proxied, against[0], changed), color=color))
-    parts.append(table(_waits(proxied), color=color))
-    if against is not None:
-        parts.append(f"{against[0]}:\n" + table(_waits([pair.proxy for pair in against[1]]), color=color))
-    parts.append(table(_providers(proxied), color=color))
-    parts += _reasons(columns if against is None else {policy: proxied})
-    return "\n\n".join(parts) + "\n"
+        ways = {policy: proxied, other: changed}
+        rows = [row for row in changes(policy, proxied, other, changed) if row[3] != "-" or row[0] in _ALWAYS]
+        parts.append(_fitting(rows, columns, color=color))
+    for name, runs in ways.items():
+        if name == "direct":
+            continue
+        title = f"{name}:\n" if against is not None else ""
+        parts.append(title + table(_waits(runs), color=color))
+        parts.append(table(_providers(runs), color=color, columns=columns))
+        parts += [_over_time(runs[0], columns)] if blocks else []
+    parts += _reasons(ways)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _fitting(rows: list[list[str]], columns: int | None, *, color: bool) -> str:
+    """A comparison; where it is too wide for the terminal, without the widths of what is compared."""
+    said = table(rows, color=color)
+    if columns is None or max(map(len, click.unstyle(said).splitlines())) <= columns:
+        return said
+    short = [[name, *(cell.partition(" ± ")[0] for cell in (old, new)), *rest] for name, old, new, *rest in rows]
+    short[0][1:3] = ["before", "after"]
+    return table(short, color=color, columns=columns)
 
 
 # ---- tables ----
 
 
 def _overview(columns: Mapping[str, Sequence[Figures]]) -> list[list[str]]:
-    first = next(iter(columns.values()))[0]
     rows = [["", *columns]]
     for metric in METRICS:
         rows.append([metric.name, *(_mean(metric, runs) for runs in columns.values())])
         if metric.name == "dead agents":
-            rows[-1][1:] = [f"{cell} of {first.agents:,}" for cell in rows[-1][1:]]
+            agents = [number(sum(run.agents for run in runs) / len(runs), "") for runs in columns.values()]
+            rows[-1][1:] = [f"{cell} of {of}" for cell, of in zip(rows[-1][1:], agents, strict=True)]
         if metric.name == "makespan":
-            binds = Counter(run.bound_binds for runs in columns.values() for run in runs).most_common(1)[0][0]
+            binds = ", ".join(dict.fromkeys(run.bound_binds for runs in columns.values() for run in runs))
             bounds = [estimate([run.bound_ns / 1e9 for run in runs]) for runs in columns.values()]
             rows.append(
                 [
@@ -99,12 +152,12 @@ def _change(shift: Shift, seeds: int) -> list[str]:
         return [*row, "-", ""]
     if changed.low == changed.high == 0:
         return [*row, "none", ""]
-    between = f"{_number(changed.low, metric.unit, signed=True)} to {_number(changed.high, metric.unit, signed=True)}"
+    between = f"{number(changed.low, metric.unit, signed=True)} to {number(changed.high, metric.unit, signed=True)}"
     if changed.count == 1:
         between = "one seed cannot say"
     elif changed.low <= 0 <= changed.high:
         between += ", may be chance"
-    return [*row, _number(changed.mean, metric.unit, signed=True), between]
+    return [*row, number(changed.mean, metric.unit, signed=True), between]
 
 
 def _waits(runs: Sequence[Figures]) -> list[list[str]]:
@@ -115,8 +168,11 @@ def _waits(runs: Sequence[Figures]) -> list[list[str]]:
                 continue
             cost = [run.costs_microusd.get(name, 0) / 1e6 for run in runs] if kind == "team" else []
             rows.append([f"{kind} {name}", *_spread([of(run).get(name, Spread()) for run in runs]), _cost(cost)])
-    for name in _names(run.loads for run in runs):
-        rows.append([f"agents {name}", *_spread([run.loads[name].wait for run in runs]), ""])
+    fleets = _names(run.loads for run in runs)
+    for name in fleets:
+        # What is one fleet's is everybody's where there is no other.
+        who = f"fleet {name}" if len(fleets) > 1 else "all calls"
+        rows.append([who, *_spread([run.loads[name].wait for run in runs]), ""])
     for name in _names(run.budgets_microusd for run in runs):
         rows.append([f"budget {name}", "", "", "", "", _cost([run.budgets_microusd[name] / 1e6 for run in runs])])
     return rows
@@ -126,15 +182,15 @@ def _spread(spreads: Sequence[Spread]) -> list[str]:
     """Means over seeds, and of what was longest the longest."""
 
     def seconds(of: Callable[[Spread], int]) -> str:
-        return _number(sum(of(each) for each in spreads) / len(spreads) / 1e9, "s")
+        return number(sum(of(each) for each in spreads) / len(spreads) / 1e9, "s")
 
     calls = sum(each.count for each in spreads) / len(spreads)
-    longest = _number(max(each.max for each in spreads) / 1e9, "s")
-    return [_number(calls, ""), seconds(lambda each: each.p50), seconds(lambda each: each.p95), longest]
+    longest = number(max(each.max for each in spreads) / 1e9, "s")
+    return [number(calls, ""), seconds(lambda each: each.p50), seconds(lambda each: each.p95), longest]
 
 
 def _providers(runs: Sequence[Figures]) -> list[list[str]]:
-    rows = [["provider", "attempts", "limit", "most in flight", "of its cap in use", "circuit opened", "met"]]
+    rows = [["provider", "attempts", "limit", "most in flight", "longest line", "cap in use", "circuit opened", "met"]]
     for name in runs[0].upstreams:
         own = [run.upstreams[name] for run in runs]
         met: Counter[str] = Counter()
@@ -145,16 +201,59 @@ def _providers(runs: Sequence[Figures]) -> list[list[str]]:
         rows.append(
             [
                 name,
-                _number(sum(each.attempts for each in own) / len(own), ""),
+                number(sum(each.attempts for each in own) / len(own), ""),
                 f"{least}..{most}" if least != most else f"{most}",
                 f"{max(each.inflight_max for each in own)}",
+                number(max(_line(run, name) for run in runs), ""),
                 f"{used.mean:.0%}" if used is not None else "-",
-                _number(sum(each.trips for each in own) / len(own), ""),
-                ", ".join(f"{_number(count / len(own), '')} x {what}" for what, count in met.most_common())
-                or "nothing",
+                number(sum(each.trips for each in own) / len(own), ""),
+                ", ".join(f"{number(count / len(own), '')} x {what}" for what, count in met.most_common()) or "nothing",
             ]
         )
     return rows
+
+
+def _line(run: Figures, provider: str) -> int:
+    """The most that waited for it at once, as far as samples show."""
+    return max(
+        (sample.providers[provider].waiting for sample in run.samples if provider in sample.providers), default=0
+    )
+
+
+def _over_time(run: Figures, columns: int | None) -> str:
+    """How limit, queue and what is in flight went in one run, as rows of blocks."""
+    if len(run.samples) < 2:
+        return ""
+    wide = max(20, min(SPARKS, (columns or WIDTH) - 40))
+    rows = []
+    for name, seen in run.upstreams.items():
+        levels = [(sample.at_ns, sample.providers[name]) for sample in run.samples if name in sample.providers]
+        if not seen.attempts or not levels:
+            continue
+        who = name
+        for what, of in _LEVELS.items():
+            series = _spread_out([(at_ns, of(level)) for at_ns, level in levels], wide, run.makespan_ns)
+            most = max(of(level) for _, level in levels)
+            rows.append([who, what, sparks(series, most), f"at most {most:,}"])
+            who = ""
+    if not rows:
+        return ""
+    head = f"over time, seed {run.seed}, from 0 s to {number(run.makespan_ns / 1e9, 's')}"
+    return "\n".join([head, *("  ".join(cells).rstrip() for cells in aligned(rows))])
+
+
+def _spread_out(points: Sequence[tuple[int, int]], wide: int, end_ns: int) -> list[float]:
+    """So many values in equal steps of time, each the most in its step; where none was taken, the last one stays."""
+    most: list[int | None] = [None] * wide
+    for at_ns, value in points:
+        place = min(wide - 1, at_ns * wide // max(end_ns, 1))
+        before = most[place]
+        most[place] = value if before is None else max(before, value)
+    last, spread = 0, []
+    for each in most:
+        last = last if each is None else each
+        spread.append(float(last))
+    return spread
 
 
 def _reasons(columns: Mapping[str, Sequence[Figures]]) -> list[str]:
@@ -166,7 +265,7 @@ def _reasons(columns: Mapping[str, Sequence[Figures]]) -> list[str]:
             for run in runs:
                 met.update(of(run))
             if met:
-                listed = ", ".join(f"{_number(count / len(runs), '')} x {what}" for what, count in met.most_common(6))
+                listed = ", ".join(f"{number(count / len(runs), '')} x {what}" for what, count in met.most_common(6))
                 rows.append(f"  {name}: {listed}")
         if rows:
             parts.append("\n".join([f"{title}, on average:", *rows]))
@@ -184,88 +283,33 @@ def _said(found: Estimate | None, metric: Metric, *, of: int) -> str:
     if found is None:
         return metric.without
     half = found.high - found.mean
-    said = _number(found.mean, metric.unit) + (f" ± {_number(half, metric.unit)}" if half > 0 else "")
+    said = number(found.mean, metric.unit) + (f" ± {number(half, metric.unit)}" if half > 0 else "")
     return said if found.count == of else f"{said} ({found.count} of {of})"
 
 
 def _cost(costs: Sequence[float]) -> str:
-    return _number(sum(costs) / len(costs), "$") if costs else ""
-
-
-def _number(value: float, unit: str, *, signed: bool = False) -> str:
-    sign = "+" if signed and value > 0 else "-" if value < 0 else ""
-    size = abs(value)
-    if unit == "s":
-        text = f"{size:,.1f} s" if size < 100 else f"{size:,.0f} s"
-        text = text if size == 0 or size >= 0.05 else f"{size * 1e3:.0f} ms"
-        return sign + ("0 s" if size == 0 else text)
-    if unit == "$":
-        return f"{sign}${size:,.2f}"
-    return sign + (
-        f"{size:,.0f}" if size == int(size) or size >= 100 else f"{size:,.2f}" if size < 10 else f"{size:,.1f}"
-    )
+    return number(sum(costs) / len(costs), "$") if costs else ""
 
 
 def _names(tables: Iterable[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for table in tables for name in table))
 
 
-def table(rows: Sequence[Sequence[str]], *, color: bool) -> str:
-    """Aligned, for a terminal; the first row is the head."""
+def table(rows: Sequence[Sequence[str]], *, color: bool, columns: int | None = None) -> str:
+    """Aligned, for a terminal; the first row is the head, and words in the last column go on below where they must."""
     head = rows[0]
     words = head[-1] in ("met", WITHIN)  # these are no numbers
+    if words and columns is not None:
+        before = sum(max(map(len, column)) + 2 for column in list(zip(*rows, strict=True))[:-1])
+        rows = [line for row in rows for line in _folded(row, max(16, columns - before))]
     lines = ["  ".join(cells).rstrip() for cells in aligned(rows, right=range(1, len(head) - words))]
     if color:
         lines[0] = click.style(lines[0], bold=True)
     return "\n".join(lines)
 
 
-# ---- for machines ----
-
-
-def as_object(scenario: Scenario, policy: str, pairs: Sequence[Pair], against: Against | None) -> dict[str, Any]:
-    """Every run, whole; times in ns, money in micro-dollars."""
-    said: dict[str, Any] = {
-        "format_version": 1,
-        "scenario": scenario.name,
-        "policy": policy,
-        "seeds": [pair.seed for pair in pairs],
-        "direct": [_figures(pair.direct) for pair in pairs],
-        "proxy": [_figures(pair.proxy) for pair in pairs],
-        "metrics": {
-            "direct": _metrics([pair.direct for pair in pairs]),
-            "proxy": _metrics([pair.proxy for pair in pairs]),
-        },
-    }
-    if against is not None:
-        name, others = against
-        said["compare"] = {
-            "policy": name,
-            "proxy": [_figures(pair.proxy) for pair in others],
-            "metrics": _metrics([pair.proxy for pair in others]),
-            "difference": {
-                metric.name: interval(
-                    difference([metric.of(pair.proxy) for pair in pairs], [metric.of(pair.proxy) for pair in others])
-                )
-                for metric in METRICS
-            },
-        }
-    return said
-
-
-def _figures(run: Figures) -> dict[str, Any]:
-    said = attrs.asdict(run)
-    said["samples"] = [
-        {"at_ns": sample.at_ns, **{name: attrs.asdict(level) for name, level in sample.providers.items()}}
-        for sample in run.samples
-    ]
-    return said | {"over_bound": run.over_bound, "attempts_wasted": run.attempts_wasted}
-
-
-def _metrics(runs: Sequence[Figures]) -> dict[str, Any]:
-    return {metric.name: interval(estimate([metric.of(run) for run in runs])) for metric in METRICS}
-
-
-def interval(found: Estimate | None) -> dict[str, Any] | None:
-    """As JSON has it."""
-    return None if found is None else attrs.asdict(found)
+def _folded(row: Sequence[str], wide: int) -> Iterator[list[str]]:
+    first, *more = textwrap.wrap(row[-1], wide) or [""]
+    yield [*row[:-1], first]
+    for line in more:
+        yield [""] * (len(row) - 1) + [line]

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from PIL import Image, ImageColor
 
 from hivemind_trio.cli import _pictures, _simulate
+from hivemind_trio.cli._main import main
 from hivemind_trio.sim import Ink
 
 from .conftest import Run
@@ -77,8 +79,89 @@ def test_two_policies_are_compared_on_the_same_seeds(run: Run, files: Path) -> N
     assert "difference" in result.stdout
     makespan = next(line for line in result.stdout.splitlines() if line.startswith("makespan  "))
     assert "-" in makespan, "with more room it is sooner over"
-    metrics = same.stdout.split("\n\n")[1].splitlines()[1:]
+    metrics = same.stdout.split("\n\n")[2].splitlines()[1:]
+    assert metrics
     assert all(line.endswith("none") for line in metrics), same.stdout
+    assert "Nothing differs." in same.stdout
+    assert "may be chance" not in same.stdout
+
+
+def test_a_comparison_shows_both_policies_whole(run: Run, files: Path) -> None:
+    (files / "poor.hmp").write_text(POLICY.replace("cost $20/day", "cost $0.01/day"))
+    result = run("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "3", "--compare", "poor.hmp")
+
+    assert result.exit_code == 0
+    first, second = result.stdout.split("\npoor.hmp:\n")
+    for part in (first, second):
+        assert "lane batch" in part
+        assert "provider " in part
+        assert "over time, seed 1" in part
+    attempts = [
+        int(next(line for line in part.splitlines() if line.startswith("anthropic ")).split()[1].partition(".")[0])
+        for part in (first, second)
+    ]
+    assert attempts[0] >= 6 * 3 > attempts[1]
+    assert "poor.hmp: 6 x refused: budget" in second
+    assert "team.hmp: Yes: all 6 agents get through on each of 3 seeds" in result.stdout
+    assert "poor.hmp: No: 6 of 6 agents die, all of a budget that is used up; 6 on the worst seed." in result.stdout
+    assert "With poor.hmp instead of team.hmp 6 more agents die;" in " ".join(result.stdout.split())
+
+
+def test_where_each_policy_is_its_own_truth_a_comparison_says_so(run: Run, files: Path) -> None:
+    (files / "more.hmp").write_text(POLICY.replace("6k/min", "7k/min"))
+    args = ("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "2", "--compare")
+
+    assert "as strict as each policy says" in " ".join(run(*args, "more.hmp").stdout.split())
+    assert "as strict as each policy says" not in " ".join(run(*args, "wide.hmp").stdout.split())
+
+
+def test_the_verdict_says_whether_everybody_gets_through_and_what_sets_the_pace(run: Run, files: Path) -> None:
+    def verdict(*more: str) -> str:
+        result = run("simulate", "team.hmp", "--scenario", "mine.toml", *more)
+        return " ".join(result.stdout.split("\n\n")[1].split())
+
+    said = verdict("--seeds", "2")
+    assert said.startswith("Yes: all 6 agents get through on each of 2 seeds, in 1.")
+    assert "least possible time, which the providers' caps on requests at once set" in said
+    assert "Straight at the providers 3.50 would die." in said
+    (files / "mine.toml").write_text(SCENARIO.replace("count = 6", 'count = 6\nsilence = "1s"'))
+    assert verdict("--seeds", "1").startswith("No: 6 of 6 agents die, all of ")
+    (files / "mine.toml").write_text('until = "1s"\n' + SCENARIO)
+    assert "6 are still at it when time is up" in verdict("--seeds", "1")
+
+
+def test_limit_queue_and_what_is_in_flight_go_over_time_where_blocks_can_be_shown(run: Run, files: Path) -> None:
+    args = ("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "1")
+    text = run(*args).stdout
+
+    lines = text[text.index("over time, seed 1") :].splitlines()[1:4]
+    assert "limit" in lines[0]
+    assert "█" in lines[0]
+    assert lines[0].endswith("at most 3")
+    assert "in flight" in lines[1]
+    assert lines[1].endswith("at most 2")
+    assert "waiting" in lines[2]
+    assert "over time" not in run_in_ascii(*args)
+
+
+def run_in_ascii(*args: str) -> str:
+    """On a terminal that has no more letters."""
+    return CliRunner(charset="ascii").invoke(main, list(args)).stdout
+
+
+def test_on_a_narrow_terminal_nothing_is_wider_than_it(run: Run, files: Path) -> None:
+    from hivemind_trio.cli._simulate_show import as_text
+    from hivemind_trio.policy import MemoryFiles, check
+    from hivemind_trio.sim import parse_scenario, study
+
+    program = check("team.hmp", MemoryFiles({"team.hmp": POLICY.encode()})).program
+    assert program is not None
+    scenario = parse_scenario(SCENARIO, name="mine")
+    pairs = list(study(program, scenario, [1, 2]))
+
+    for against in (None, ("another/policy/with/a/long/name.hmp", pairs)):
+        text = as_text(scenario, "team.hmp", pairs, against, color=False, columns=100)
+        assert max(map(len, text.splitlines())) <= 100, text
 
 
 def test_a_comparison_in_json_has_the_differences_with_their_intervals(run: Run, files: Path) -> None:
@@ -87,6 +170,7 @@ def test_a_comparison_in_json_has_the_differences_with_their_intervals(run: Run,
     changed = json.loads(result.stdout)["compare"]["difference"]["makespan"]
     assert changed["low"] <= changed["mean"] < 0
     assert changed["count"] == 3
+    assert json.loads(result.stdout)["compare"]["difference"]["lane batch, wait p95"]["mean"] < 0
 
 
 def test_a_picture_is_written(run: Run, files: Path) -> None:
@@ -107,7 +191,8 @@ def test_a_picture_may_be_a_png_with_everything_in_it(run: Run, files: Path) -> 
         assert image.width == 1920
         seen = {color for _, color in image.getcolors(image.width * image.height) or ()}
     painted = {ImageColor.getrgb(ink.light) for ink in (Ink.GROUND, Ink.TEXT, Ink.LIMIT, Ink.INFLIGHT, Ink.GRID)}
-    assert painted <= seen
+    shaded = tuple(round(255 + 0.2 * (each - 255)) for each in ImageColor.getrgb(Ink.INFLIGHT.light))
+    assert painted | {shaded} <= seen
 
 
 def test_a_png_without_pillow_is_refused_before_anything_runs(

@@ -132,6 +132,10 @@ def test_two_policies_stand_on_the_same_scales(figures: Figures) -> None:
     grounds = [max(feet[: len(feet) // 2]), max(feet)]
     waits = lines(drawing, Ink.WAITING)
     assert grounds[0] - waits[0].points[0][1] == pytest.approx((grounds[1] - waits[1].points[0][1]) / 10, abs=0.2)
+    areas = [shape for shape in drawing.shapes if isinstance(shape, Area) and shape.ink is Ink.INFLIGHT][1:]
+    limits = lines(drawing, Ink.LIMIT)
+    heights = [area.points[0][1] - limit.points[0][1] for area, limit in zip(areas, limits, strict=True)]
+    assert heights[0] == pytest.approx(heights[1] / 10, abs=0.2)
     lengths = [line.points[-1][0] - line.points[0][0] for line in lines(drawing, Ink.LIMIT)]
     assert lengths[0] == pytest.approx(lengths[1] / 10, abs=0.2)
 

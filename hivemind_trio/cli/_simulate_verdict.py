@@ -1,0 +1,122 @@
+"""What a simulation comes to, in a few sentences: does everybody get through, and what does the other policy change?"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from hivemind_trio.sim import Estimate, Figures, Metric, Pair, estimate, shifts
+
+from ._simulate_words import number
+
+_BINDS: Final = {
+    "chain": "the longest agent's own turns set, one after another",
+    "concurrency": "the providers' caps on requests at once set",
+    "growth": "the providers' guards against sudden growth set",
+}
+"""What a bound is called -> how it goes on after `the least possible time, which ...`."""
+
+_DEATHS: Final = {
+    "held-too-long": "waits longer than their clients'",
+    "refused: client-patience": "waits longer than their clients'",
+    "refused: deadline": "their lane's deadline",
+    "refused: budget": "a budget that is used up",
+    "refused: over-limits": "being larger than a limit allows",
+    "refused: queue-full": "a full queue",
+    "refused: denied": "a rule that denies them",
+}
+"""What an agent dies of -> in words; what a provider or a network does is said as it says it."""
+
+_CHANGES: Final = {
+    "dead agents": ("{} more agents die", "{} fewer agents die"),
+    "turns done": ("{} more turns are done", "{} fewer turns are done"),
+    "429s met": ("{} more 429s are met", "{} fewer 429s are met"),
+    "calls refused": ("{} more calls are refused", "{} fewer calls are refused"),
+    "wasted tokens": ("{} more tokens are wasted", "{} fewer tokens are wasted"),
+    "spend": ("{} more is spent", "{} less is spent"),
+    "makespan": ("it takes {} longer", "it is over {} sooner"),
+    "turn p95": ("turns take {} longer at p95", "turns take {} less at p95"),
+}
+"""Of what is told in sentences: how an increase is said, and a decrease. Waits are beside these."""
+
+
+def verdict(pairs: Sequence[Pair]) -> list[str]:
+    """Sentences on one policy, and on how it would be without it."""
+    proxied, direct = [pair.proxy for pair in pairs], [pair.direct for pair in pairs]
+    said = [fate(proxied), _without(direct)]
+    met, spared = (sum(run.limited for run in runs) / len(runs) for runs in (proxied, direct))
+    if met or spared:
+        said.append(f"429s met: {number(met, '')} instead of {number(spared, '')}.")
+    return said
+
+
+def fate(runs: Sequence[Figures]) -> str:
+    """Whether everybody gets through, and if not, what they die of."""
+    agents, dead, undone = (sum(counts) for counts in zip(*((r.agents, r.dead, r.undone) for r in runs), strict=True))
+    everywhere = f" on each of {len(runs)} seeds" if len(runs) > 1 else ""
+    if not dead and not undone:
+        return f"Yes: {_all(runs)} through{everywhere}{_pace(runs)}."
+    died: Counter[str] = Counter()
+    for run in runs:
+        died.update(run.died_of)
+    parts = []
+    if dead:
+        worst = f"; {max(run.dead for run in runs):,} on the worst seed" if len(runs) > 1 else ""
+        what, count = died.most_common(1)[0] if died else ("", 0)
+        of = f", {'all' if count == dead else 'most'} of {_DEATHS.get(what, what)}" if what else ""
+        parts.append(f"{number(dead / len(runs), '')} of {number(agents / len(runs), '')} agents die{of}{worst}")
+    if undone:
+        parts.append(f"{number(undone / len(runs), '')} are still at it when time is up")
+    share = dead / agents if agents else 0.0
+    return f"{'Almost' if share < 0.01 and not undone else 'No'}: {', and '.join(parts)}."
+
+
+def _all(runs: Sequence[Figures]) -> str:
+    agents = number(sum(run.agents for run in runs) / len(runs), "")
+    return "the agent gets" if agents == "1" else f"all {agents} agents get"
+
+
+def _pace(runs: Sequence[Figures]) -> str:
+    """How far from the least possible time, and what sets that; nothing where the two do not compare."""
+    over = estimate([run.over_bound for run in runs])
+    if over is None:
+        return ""
+    binds = Counter(run.bound_binds for run in runs)
+    name, count = binds.most_common(1)[0]
+    why = _BINDS.get(name, f"the providers' limits on {name} set")
+    mostly = "mostly " if count < len(runs) else ""
+    return f", in {over.mean:.2f} times the least possible time, which {mostly}{why}"
+
+
+def _without(runs: Sequence[Figures]) -> str:
+    dead = sum(run.dead for run in runs) / len(runs)
+    return f"Straight at the providers {number(dead, '') if dead else 'none'} would die."
+
+
+def difference_said(before: str, old: Sequence[Pair], after: str, new: Sequence[Pair]) -> list[str]:
+    """Sentences on two policies: what of each becomes, and what differs for certain."""
+    runs, others = [pair.proxy for pair in old], [pair.proxy for pair in new]
+    said = [f"{before}: {fate(runs)}", f"{after}: {fate(others)}"]
+    if len(runs) == 1:
+        return [*said, "One seed cannot say what is chance and what the change: `--seeds 5`."]
+    found = [(shift.metric, shift.difference) for shift in shifts(runs, others) if shift.difference is not None]
+    moved = [(metric, by) for metric, by in found if by.low or by.high]
+    certain = [words for metric, by in moved if not by.low <= 0 <= by.high and (words := _change(metric, by))]
+    if certain:
+        return [*said, f"With {after} instead of {before} {'; '.join(certain)}. What else differs may be chance."]
+    if moved:
+        return [*said, "What differs may be chance; more seeds would tell: `--seeds 20`."]
+    return [*said, "Nothing differs."]
+
+
+def _change(metric: Metric, found: Estimate) -> str:
+    """Nothing for what follows from the rest."""
+    more, less = _CHANGES.get(metric.name, ("", ""))
+    if metric.name.endswith(", wait p95"):
+        who = metric.name.removesuffix(", wait p95")
+        more, less = f"{who} waits {{}} longer at p95", f"{who} waits {{}} less at p95"
+    if not more:
+        return ""
+    return (more if found.mean > 0 else less).format(number(math.fabs(found.mean), metric.unit))

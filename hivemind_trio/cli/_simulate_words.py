@@ -1,0 +1,39 @@
+"""Numbers of a simulation in words, and series of them as a row of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+"""From nothing to the most."""
+
+
+def number(value: float, unit: str, *, signed: bool = False) -> str:
+    """To about three digits.
+
+    Args:
+        unit: `s`, `$`, or nothing.
+        signed: A `+` where it is more than nothing.
+    """
+    sign = "+" if signed and value > 0 else "-" if value < 0 else ""
+    size = abs(value)
+    if unit == "s":
+        text = f"{size:,.1f} s" if size < 100 else f"{size:,.0f} s"
+        text = text if size == 0 or size >= 0.05 else f"{size * 1e3:.0f} ms" if size >= 0.0005 else "<1 ms"
+        return sign + ("0 s" if size == 0 else text)
+    if unit == "$":
+        return f"{sign}${size:,.2f}"
+    return sign + (
+        f"{size:,.0f}" if size == int(size) or size >= 100 else f"{size:,.2f}" if size < 10 else f"{size:,.1f}"
+    )
+
+
+def sparks(values: Sequence[float], most: float) -> str:
+    """One block each, as high as its part of `most`; what is more than nothing can be seen."""
+    if most <= 0:
+        return " " * len(values)
+    steps = len(BLOCKS) - 1
+    return "".join(
+        BLOCKS[max(1, min(steps, round(value / most * steps)))] if value > 0 else BLOCKS[0] for value in values
+    )
