@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib import resources
-from itertools import product
 
 from hivemind_trio.sim import Scenario
 
+from ._ablation import Switches, ablated, of_the_paper
+from ._grid import cells, grid
 from ._runs import Case
 from ._sockets import obstacles
 from ._worlds import (
     AGENTRM,
-    BINDING,
-    DECLARED,
+    PROXY,
     REGIMES,
-    RESETS,
-    TRUTHS,
-    Switches,
-    ablated,
     agentrm,
     compiled,
-    grid,
     own_policy,
     paper,
     referred,
     shipped,
     streamed,
-    with_resets,
 )
 
 
@@ -58,9 +52,9 @@ def _cases(name: str) -> list[Case]:
             ]
         case "ablation":
             return [
-                Case(scenario=each, program=compiled(ablated(each.upstreams[0].traits, on)), policy=variant)
-                for each in (with_resets(shipped(one)) for one in RESETS)
-                for variant, on in Switches.variants().items()
+                Case(scenario=each, program=compiled(ablated(each, on)), policy=variant)
+                for each in of_the_paper()
+                for variant, on in Switches.variants(Switches.settings()).items()
             ]
         case "grid":
             raise CannotRun(
@@ -101,13 +95,13 @@ def _compared(names: Sequence[str]) -> Iterator[Case]:
     for each in map(shipped, names):
         yield _own(each)
         for policy, program in referred(each).items():
-            if policy != "the proxy":
+            if policy != PROXY:
                 yield Case(scenario=each, program=program, policy=policy)
 
 
 def _cells() -> list[Case]:
     found = []
-    for binds, truth, declared, charged in product(BINDING, TRUTHS, DECLARED, (False, True)):
-        scenario, program = grid(binds, truth, declared, charged=charged)
+    for cell in cells():
+        scenario, program = grid(cell)
         found.append(Case(scenario=scenario, program=program))
     return found

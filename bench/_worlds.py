@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from hivemind_trio.policy import MemoryFiles, Program, check
-from hivemind_trio.sim import Scenario, Traits, parse_scenario
+from hivemind_trio.sim import Amount, Scenario, Shape, parse_scenario
 
 PAPER: Final = ("micro-5", "micro-10", "micro-20", "micro-50", "replay-11", "stress", "latency-spike")
 """The HiveMind paper's seven."""
@@ -20,7 +20,8 @@ variant."""
 REGIMES: Final = (
     *("requests-bind", "input-binds", "output-binds", "concurrency-binds", "mixed"),
     *("fixed-window", "sliding-window", "gcra", "azure", "undeclared"),
-    *("neighbour", "storm", "outage", "acceleration", "oversized", "herd-512"),
+    *("neighbour", "storm", "outage", "acceleration", "lying-retry-after"),
+    *("oversized", "cold-prefix", "herd-512"),
 )
 
 AGENTRM: Final = ("normal", "high-load", "burst", "faulty", "cascade")
@@ -94,71 +95,16 @@ def _with(scenario: Scenario, name: str, **changes: object) -> Scenario:
 # ---- policies ----
 
 
-@attrs.frozen(kw_only=True)
-class Switches:
-    """What a policy has switched on; each is a setting, and off is what the setting's absence or opposite does."""
+NOISE: Final = Amount(1.0, 0.6, Shape.LOGNORMAL)
+"""What an agent that errs multiplies the number of calls with that it has still to make."""
 
-    caps: bool = True
-    """`concurrency` is what the provider bears; off: a thousand."""
-    aimd: bool = True
-    """It adapts within that."""
-    quotas: bool = True
-    """`limits` are declared; off: none, and headers are not believed either."""
-    headers: bool = True
-    """Answers correct them."""
-    retry: bool = True
-    breaker: bool = True
-    """Off: it would take a thousand failures in a second."""
-    fairness: bool = True
-    """Agents take turns; off: `objective latency`, which is first come, first served where calls are alike."""
-
-    @classmethod
-    def names(cls) -> list[str]:
-        return [field.name for field in attrs.fields(cls)]
-
-    @classmethod
-    def variants(cls) -> dict[str, Switches]:
-        """All of them on, each off by itself, each on by itself, and none."""
-        names = cls.names()
-        off = dict.fromkeys(names, False)
-        return {
-            "full": cls(),
-            **{f"without {name}": cls(**{name: False}) for name in names},
-            **{f"{name} alone": cls(**(off | {name: True})) for name in names},
-            "nothing": cls(**off),
-        }
-
-
-def ablated(traits: Traits, on: Switches) -> str:
-    """A policy for a provider like that of the paper."""
-    cap = (traits.concurrency or 5) if on.caps else 1_000
-    assert traits.requests is not None
-    assert traits.tokens is not None
-    each = f"requests {traits.requests.limit}/min; tokens {traits.tokens.limit}/min"
-    limits = f"limits {{ {each}; window fixed; headroom 0% }}"
-    return f"""
-    provider simulated {{
-      api         anthropic
-      base        "http://127.0.0.1:9"
-      concurrency {f"1..{cap} start {min(cap, 8)}" if on.aimd else cap}
-      {limits if on.quotas else ""}
-      headers     {"trust" if on.headers and on.quotas else "ignore"}
-      {"" if on.breaker else "breaker trip 100% of 1000 over 1s"}
-      {"" if on.fairness else "objective latency"}
-      retry       {"patient" if on.retry else "never"}
-    }}
-    retry patient {{
-      on       [429, 500, 502..504, 529, connect, reset, first-byte]
-      attempts 12
-      backoff  200ms..5s jitter full
-      ratio    50%
-    }}
-    retry never {{ attempts 1 }}
-    """
+PROXY: Final = "the proxy"
+NOISY: Final = "the proxy, hints that err (cv 0.6)"
+ORACLE: Final = "the proxy, exact hints (oracle)"
 
 
 def referred(scenario: Scenario) -> dict[str, Program]:
-    """What a scenario's own policy is compared with: less of a scheduler."""
+    """What a scenario's own policy is compared with where nobody says more: less of a scheduler."""
     patient = """
     retry patient {
       on [429, 500, 502..504, 529, connect, reset, first-byte]; attempts 20; backoff 500ms..20s jitter full; ratio 50%
@@ -172,13 +118,18 @@ def referred(scenario: Scenario) -> dict[str, Program]:
             f"headers ignore; retry patient }}\n{patient}"
         )
 
-    own = own_policy(scenario)
-    return {
-        "fixed concurrency": bare("16"),
-        "AIMD alone": bare("2..64 start 8"),
-        "the proxy": own,
-        "the proxy, `objective makespan`": compiled(_with_objective(scenario.policy or "", "makespan")),
-    }
+    return {"fixed concurrency 16": bare("16"), "AIMD alone": bare("2..64 start 8"), PROXY: own_policy(scenario)}
+
+
+def hinted(scenario: Scenario) -> dict[str, tuple[Scenario, Program]]:
+    """Agents say how many calls they have still to make, and who has most goes first."""
+    program = compiled(_with_objective(scenario.policy or "", "makespan"))
+    return {NOISY: (_saying(scenario, NOISE), program), ORACLE: (_saying(scenario, Amount(1.0)), program)}
+
+
+def _saying(scenario: Scenario, how: Amount) -> Scenario:
+    fleets = tuple(attrs.evolve(fleet, says_remaining=how) for fleet in scenario.fleets)
+    return attrs.evolve(scenario, fleets=fleets)
 
 
 def _api(scenario: Scenario) -> str:
@@ -218,62 +169,3 @@ def agentrm(scenario: Scenario) -> dict[str, Program]:
         "least attained first (MLFQ) + reaper": queue(f"{reaper}; objective fair", ranks),
         "ours: weighted lanes + reaper": own_policy(scenario),
     }
-
-
-# ---- the grid of regimes ----
-
-TRUTHS: Final = ("bucket", "fixed", "sliding", "gcra", "azure")
-BINDING: Final = {"requests": "120/min", "input": "300k/min", "output": "60k/min"}
-DECLARED: Final = ("right", "wrong", "nothing")
-
-
-def grid(binds: str, truth: str, declared: str, *, charged: bool) -> tuple[Scenario, Program]:
-    """One cell: 32 agents of ten turns; what is declared wrongly is half as much again as there is."""
-    limit = BINDING[binds]
-    amount, unit = limit.rstrip("k/min").split("/")[0].rstrip("k"), "k" if "k" in limit else ""
-    wrong = f"{int(int(amount) * 1.5)}{unit}/min"
-    window = {"azure": "fixed"}.get(truth, truth)
-    if truth == "gcra" and binds != "requests":
-        # A second's worth would hold no prompt.
-        burst = int(amount) * 1_000 // 10
-        counted = f'{{ rate = "{limit}", window = "gcra", burst = {burst} }}'
-    else:
-        counted = ""
-    said = f"{amount}{unit}/min"
-    if truth == "azure" and binds == "requests":
-        said = f"{int(amount) // 6}/10s"
-    told = {"right": f"limits {{ {binds} {limit} }}", "wrong": f"limits {{ {binds} {wrong} }}", "nothing": ""}[declared]
-    policy = f"""
-    provider simulated {{
-      api {"azure" if truth == "azure" else "anthropic"}; base "http://127.0.0.1:9"; concurrency 2..32 start 8
-      {told}
-      retry patient
-    }}
-    retry patient {{
-      on [429, 500, 502..504, 529, connect, reset, first-byte]; attempts 20; backoff 500ms..20s jitter full; ratio 50%
-    }}
-    server {{ wait silent 15s hold 240s }}
-    """
-    text = f"""
-    until = "6h"
-    [[agents]]
-    name = "agent"
-    count = 32
-    turns = 10
-    start = "0s..5s"
-    think = "~2s"
-    input = "~3k"
-    output-max = 2048
-    stream = true
-    client = "anthropic-sdk"
-    [[upstream]]
-    latency = "~3s"
-    answer = "~500"
-    limits = {{ {binds} = {counted or f'"{said}"'} }}
-    window = "{window}"
-    {'phase = "random"' if window == "fixed" else ""}
-    concurrency = 32
-    refusals-count = {str(charged).lower()}
-    """
-    name = f"{binds} bind, {truth}, declared {declared}, refusals {'charged' if charged else 'free'}"
-    return parse_scenario(text, name=name), compiled(policy)

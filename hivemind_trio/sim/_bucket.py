@@ -63,6 +63,13 @@ class Quota:
         """The most that can be taken at once."""
         return self.limit if self.burst is None or self.counting is not Counting.BUCKET else self.burst
 
+    def allowed(self, now_ns: int) -> int:
+        """All that there has been since the beginning."""
+        if self.counting is Counting.BUCKET:
+            return self.capacity + self.limit * now_ns // self.window_ns
+        phase_ns = self.phase_ns if self.counting is Counting.FIXED else 0
+        return self.limit * ((now_ns + phase_ns) // self.window_ns + 1)
+
 
 @final
 @attrs.frozen(kw_only=True)

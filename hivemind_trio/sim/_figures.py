@@ -126,6 +126,9 @@ class Figures:
     """From the beginning to the end of the last agent, dead or done."""
     bound_ns: int
     bound_binds: str
+    binding_used: float | None
+    """Of what the bound is named after, the part that was used while somebody waited; None: nobody did, or nothing
+    that is used up binds. More than all of it: answers under way are counted late."""
     died_of: Mapping[str, int]
     refused: Mapping[str, int]
     """Reason -> calls."""

@@ -127,6 +127,8 @@ class Provider:
     """Of those, input and output, what went into answers that nobody has whole."""
     busy_ns: int = attrs.field(init=False, default=0)
     """Slot time used so far: the sum over answers of the time from `arrive` to `leave`."""
+    taken: Counter[Dimension] = attrs.field(init=False, factory=Counter)
+    """Of what is limited."""
     _meters: dict[Dimension, Meter] = attrs.field(init=False)
     _neighbours: Neighbours = attrs.field(init=False)
     _guard: Guard | None = attrs.field(init=False)
@@ -191,6 +193,7 @@ class Provider:
             for dimension in (Dimension.OUTPUT, Dimension.TOKENS):
                 if dimension in self._meters:
                     self._meters[dimension].take(tokens, now_ns)
+                    self.taken[dimension] += tokens
 
     def leave(self, accepted: Accepted, now_ns: int, *, whole: bool = True) -> None:
         """The answer has ended; its slot is free.
@@ -218,6 +221,18 @@ class Provider:
     def readings(self, now_ns: int) -> dict[Dimension, Reading]:
         """What headers say of every limited dimension."""
         return {dimension: bucket.reading(now_ns) for dimension, bucket in self._meters.items()}
+
+    def used(self, now_ns: int) -> dict[str, float]:
+        """What part was used of all that there has been of slots, `concurrency`, and of each limited dimension."""
+        used = {
+            dimension.value: self.taken[dimension] / quota.allowed(now_ns)
+            for dimension, quota in self.traits.quotas.items()
+        }
+        cap = self.traits.concurrency
+        if cap is not None and now_ns:
+            under_way_ns = sum(now_ns - each.since_ns for each in self._generating.values())
+            used["concurrency"] = (self.busy_ns + under_way_ns) / (cap * now_ns)
+        return used
 
     def _answer(self, ask: Ask, now_ns: int) -> Answer:
         traits = self.traits
@@ -310,6 +325,7 @@ class Provider:
         for dimension, counted in self._meters.items():
             if dimension is not Dimension.OUTPUT or self.traits.charges_most:
                 counted.take(costs[dimension], now_ns)
+                self.taken[dimension] += costs[dimension]
         return None
 
     def _costs(self, ask: Ask, cached: int) -> dict[Dimension, int]:

@@ -49,11 +49,16 @@ class Series:
     samples: list[Sample] = attrs.field(init=False, factory=list)
     next_ns: int = attrs.field(init=False, default=0)
     """When the next one is wanted."""
+    used: dict[str, float] = attrs.field(init=False, factory=dict)
+    """Slots and dimensions -> what part was used of all that there had been, when somebody was seen waiting last."""
     _step_ns: int = attrs.field(init=False, default=_STEP_NS)
 
     def add(self, snapshot: Snapshot, providers: Providers) -> None:
         """Take one."""
         met = _met(providers)
+        for (name, _), provider in _distinct(providers):
+            if name in snapshot.pools and snapshot.pools[name].waiting:
+                self.used |= provider.used(snapshot.now_ns)
         pools = {
             name: Level(pool.limit, pool.inflight, pool.waiting, met[name]) for name, pool in snapshot.pools.items()
         }

@@ -59,6 +59,7 @@ def tally(
         makespan_ns=now_ns,
         bound_ns=bound.ns,
         bound_binds=bound.binds,
+        binding_used=books.series.used.get(bound.binds),
         died_of=dict(Counter(agent.died_of for agent in agents if agent.died_of is not None)),
         refused=dict(refused),
         lanes=_waits(books, "lane"),

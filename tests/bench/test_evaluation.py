@@ -5,33 +5,81 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import attrs
 import pytest
 
-from bench import evaluation, fidelity
-from bench._worlds import Switches, ablated, compiled, paper, shipped
-from hivemind_trio.sim import Way
+from bench import _simulated, evaluation, fidelity
+from bench._ablation import Switches, ablated, of_regimes
+from bench._grid import cells, grid
+from bench._worlds import REGIMES, compiled, hinted, paper, shipped
+from hivemind_trio.core import ALL_PARTS
+from hivemind_trio.policy import Objective, Program
+from hivemind_trio.sim import Bound, Scenario, Way
 
 
 @pytest.mark.parametrize("part", evaluation.PARTS)
 def test_each_part_writes_its_table_and_its_figures(
     part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    md, data = tmp_path / "deep" / "out.md", tmp_path / "out.json"
+    out = tmp_path / "deep"
 
-    assert (
-        evaluation.main(["--smoke", "--only", part, "--md", str(md), "--json", str(data), "--plots", str(tmp_path)])
-        == 0
-    )
+    assert evaluation.main(["--smoke", "--only", part, "--out", str(out), "--plots", str(tmp_path), "--jobs", "1"]) == 0
 
-    said = json.loads(data.read_text())
-    (table,) = said["tables"]
-    assert table["rows"]
-    assert all(len(row["seeds"]) == 1 and all(row["digests"]) for row in table["rows"])
+    said, md = json.loads((out / f"{part}.json").read_text()), (out / f"{part}.md").read_text()
+    rows = said["tables"][0]["rows"]
+    assert rows
+    assert all(len(row["seeds"]) == 1 and all(row["digests"]) for row in rows)
+    assert all(row["makespan / bound"] is None or row["makespan / bound"][0] >= 1 for row in rows)
     assert said["made"]["seeds"] == "1 to 1"
-    assert md.read_text() in capsys.readouterr().out
-    assert [line.count(" | ") for line in md.read_text().splitlines() if line.startswith("| ")] != []
+    assert "state" not in said["made"]
+    assert md.split("\n\n", 2)[2].strip() in capsys.readouterr().out
+    assert [line.count(" | ") for line in md.splitlines() if line.startswith("| ")] != []
     assert all(path.read_text().startswith("<svg") for path in tmp_path.glob("*.svg"))
     assert list(tmp_path.glob("*.svg")) or part not in ("paper", "regimes")
+
+
+def test_several_processes_find_what_one_does(tmp_path: Path) -> None:
+    told = []
+    for jobs in ("1", "2"):
+        data = tmp_path / f"{jobs}.json"
+        assert evaluation.main(["--smoke", "--only", "agentrm", "--jobs", jobs, "--json", str(data)]) == 0
+        rows = json.loads(data.read_text())["tables"][0]["rows"]
+        told.append([{key: value for key, value in row.items() if not key.startswith("CPU")} for row in rows])
+
+    assert told[0] == told[1]
+
+
+def test_what_is_interrupted_leaves_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    perform, done = _simulated._perform, []
+
+    def interrupted(place: int) -> object:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(place)
+        return perform(place)
+
+    monkeypatch.setattr(_simulated, "_perform", interrupted)
+
+    assert evaluation.main(["--smoke", "--jobs", "1", "--only", "agentrm,grid", "--out", str(tmp_path)]) == 130
+
+    said = json.loads((tmp_path / "agentrm.json").read_text())
+    assert said["made"]["state"] == "not all of it is there"
+    assert {row["scenario"] for row in said["tables"][0]["rows"]} == {"normal", "high-load"}
+    assert not (tmp_path / "grid.json").exists()
+
+
+def test_a_run_that_beats_its_bound_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    true = _simulated.bound_of
+
+    def wrong(program: Program, scenario: Scenario, seed: int) -> Bound:
+        return attrs.evolve(true(program, scenario, seed), chain_ns=10**15)
+
+    monkeypatch.setattr(_simulated, "bound_of", wrong)
+
+    assert evaluation.main(["--smoke", "--jobs", "1", "--only", "regimes", "--regimes", "storm"]) == 1
+    assert "the bound is wrong: storm, the proxy, seed 1: 0.0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("option", "what"), [("--only", "part"), ("--regimes", "regime")])
@@ -70,12 +118,51 @@ def test_a_name_that_cannot_be_run_over_sockets_ends_it(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("switch", Switches.names())
-def test_each_switch_of_the_ablation_makes_another_policy(switch: str) -> None:
-    traits = shipped("replay-11").upstreams[0].traits
-    full, off = ablated(traits, Switches()), ablated(traits, Switches(**{switch: False}))
+def test_each_switch_of_the_ablation_makes_another_scheduler(switch: str) -> None:
+    full, off = Switches(), Switches(**{switch: False})
 
-    full_one, off_one = (compiled(text).providers["simulated"] for text in (full, off))
-    assert full_one != off_one
+    for scenario in (shipped("replay-11"), *of_regimes()):
+        policies = [compiled(ablated(scenario, on)).providers["simulated"] for on in (full, off)]
+        undeclared = switch == "quotas" and "limits" not in (scenario.policy or "")
+        assert (policies[0] != policies[1]) is (switch in Switches.settings() or undeclared)
+    assert full.parts == ALL_PARTS
+    assert (off.parts != ALL_PARTS) is (switch not in Switches.settings())
+
+
+def test_the_variants_are_all_but_one_and_one_alone() -> None:
+    names = Switches.names()
+    variants = Switches.variants(names)
+
+    on = {variant: [name for name in names if getattr(switches, name)] for variant, switches in variants.items()}
+    assert (on["full"], on["nothing"]) == (names, [])
+    for name in names:
+        assert on[f"{name} alone"] == [name]
+        assert sorted([*on[f"without {name}"], name]) == sorted(names)
+
+
+@pytest.mark.parametrize("name", REGIMES)
+def test_hints_are_told_and_heeded(name: str) -> None:
+    scenario = shipped(name)
+
+    for says, program in hinted(scenario).values():
+        assert all(fleet.says_remaining is not None for fleet in says.fleets)
+        assert [provider.objective for provider in program.providers.values()] == [Objective.MAKESPAN]
+
+
+def test_the_grid_has_what_was_asked_for() -> None:
+    there = list(cells())
+
+    assert len({cell.name for cell in there}) == len(there) == 5 * 5 * 3 * 2 - 3 * 2, "Azure limits no output"
+    for cell in there:
+        scenario, program = grid(cell)
+        (upstream,), (provider,) = scenario.upstreams, program.providers.values()
+        (group,) = [group for group in provider.groups if group.glob is None] or [None]
+        declared = {quota.dimension.name: quota.amount for quota in group.quotas} if group is not None else {}
+        true = {dimension.name: quota.limit for dimension, quota in upstream.traits.quotas.items()}
+        times = {"right": 1.0, "wrong": 1.5, "nothing": 0.0}[cell.declared]
+        assert declared == {name: int(times * limit) for name, limit in true.items() if times}
+        assert upstream.traits.refusals_count is cell.charged
+        assert upstream.random_phase is (cell.truth in ("fixed", "azure"))
 
 
 def test_the_variants_stream_and_reset() -> None:

@@ -1,0 +1,190 @@
+"""Many runs in the virtual world, by several processes, with progress, until all are done or it is interrupted."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter, process_time
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.core import ALL_PARTS, Parts
+from hivemind_trio.policy import Program
+from hivemind_trio.sim import Figures, Scenario, Way, World, bound_of
+
+Key = tuple[str, ...]
+"""What a case is called: the first word is its scenario."""
+
+TOLD_EVERY_S: Final = 5.0
+KEPT_EVERY_S: Final = 30.0
+
+
+@final
+@attrs.frozen(kw_only=True, eq=False)
+class Case:
+    """A scenario under a policy, one way."""
+
+    key: Key
+    scenario: Scenario
+    program: Program
+    way: Way = Way.PROXY
+    parts: Parts = ALL_PARTS
+    work: Scenario | None = None
+    """Whose lower bound it is, if several cases have the same work before them; None: its own."""
+    drawn: bool = False
+    """The first seed's samples are wanted."""
+
+    @property
+    def calls(self) -> float:
+        """About how many there are."""
+        return sum(fleet.count * fleet.turns.mean for fleet in self.scenario.fleets)
+
+
+@final
+@attrs.frozen
+class Run:
+    """What came of one, and the CPU that it took."""
+
+    figures: Figures
+    cpu_ns: int
+
+
+@final
+@attrs.define(eq=False)
+class Found:
+    """What has come of the cases so far."""
+
+    seeds: Sequence[int]
+    _runs: dict[Key, dict[int, Run]] = attrs.field(factory=lambda: defaultdict(dict), init=False)
+
+    def add(self, key: Key, run: Run) -> None:
+        self._runs[key][run.figures.seed] = run
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._runs
+
+    def of(self, *key: str) -> list[Figures]:
+        """Its runs, by seed."""
+        runs = self._runs.get(key, {})
+        return [runs[seed].figures for seed in self.seeds if seed in runs]
+
+    def cpu_us(self, *key: str) -> float:
+        """Of one call, the virtual world's part included."""
+        runs = self._runs.get(key, {}).values()
+        return sum(run.cpu_ns for run in runs) / 1e3 / max(1, sum(run.figures.calls for run in runs))
+
+    @property
+    def whole(self) -> bool:
+        """Each case has all of its seeds."""
+        return all(len(runs) == len(self.seeds) for runs in self._runs.values())
+
+    @property
+    def beaten(self) -> Iterator[str]:
+        """Runs that took less time than any can: then the bound is wrong."""
+        for key, runs in self._runs.items():
+            for seed, run in runs.items():
+                if run.figures.over_bound is not None and run.figures.over_bound < 1:
+                    yield f"{', '.join(key)}, seed {seed}: {run.figures.over_bound:.4f} of the bound"
+
+
+def simulate(
+    cases: Sequence[Case], seeds: Sequence[int], *, jobs: int, what: str, keep: Callable[[Found], None]
+) -> tuple[Found, bool]:
+    """Run all cases with all seeds; what came of them, and whether that is all.
+
+    Args:
+        what: To call it in the progress, which goes to stderr.
+        keep: Is given what there is now and then.
+    """
+    found = Found(seeds)
+    groups: dict[int, list[Case]] = defaultdict(list)
+    for case in cases:
+        groups[id(case.work or case.scenario)].append(case)
+    # Cases of the same work are simulated by the same process, which works its bound out once.
+    tasks = [(group, seed, seed == seeds[0]) for group in groups.values() for seed in seeds]
+    told = _Told(what, sum(case.calls for case in cases) * len(seeds))
+    kept_s = perf_counter()
+    try:
+        for done in _performed(tasks, jobs):
+            for case, run in done:
+                found.add(case, run)
+            told.on_done(sum(run.figures.calls for _, run in done), len(done))
+            if perf_counter() - kept_s > KEPT_EVERY_S:
+                keep(found)
+                kept_s = perf_counter()
+    except KeyboardInterrupt:
+        told.end("interrupted")
+        return found, False
+    told.end("done")
+    return found, True
+
+
+Task = tuple[Sequence[Case], int, bool]
+
+_tasks: Sequence[Task] = ()
+"""What the processes that are forked find here: programs cannot be sent."""
+
+
+def _performed(tasks: Sequence[Task], jobs: int) -> Iterator[list[tuple[Key, Run]]]:
+    global _tasks
+    _tasks = tasks
+    if jobs <= 1 or "fork" not in multiprocessing.get_all_start_methods():
+        yield from map(_perform, range(len(tasks)))
+        return
+    with multiprocessing.get_context("fork").Pool(jobs, _leave_interrupts) as pool:
+        yield from pool.imap_unordered(_perform, range(len(tasks)))
+
+
+def _leave_interrupts() -> None:
+    """They are the parent's."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _perform(place: int) -> list[tuple[Key, Run]]:
+    cases, seed, first = _tasks[place]
+    work = cases[0].work or cases[0].scenario
+    bound = bound_of(cases[0].program, work, seed)
+    done: list[tuple[Key, Run]] = []
+    for case in cases:
+        before_s = process_time()
+        figures = World(case.program, case.scenario, seed, case.way, bound=bound, parts=case.parts).run()
+        cpu_ns = int((process_time() - before_s) * 1e9)
+        if not (first and case.drawn):
+            figures = attrs.evolve(figures, samples=())
+        done.append((case.key, Run(figures, cpu_ns)))
+    return done
+
+
+@final
+@attrs.define(eq=False)
+class _Told:
+    """How far it is, for people."""
+
+    what: str
+    calls: float
+    """About how many will be simulated."""
+    _done: float = attrs.field(default=0.0, init=False)
+    _runs: int = attrs.field(default=0, init=False)
+    _began_s: float = attrs.field(factory=perf_counter, init=False)
+    _said_s: float = attrs.field(factory=perf_counter, init=False)
+
+    def on_done(self, calls: int, runs: int) -> None:
+        self._done += calls
+        self._runs += runs
+        now_s = perf_counter()
+        if now_s - self._said_s > TOLD_EVERY_S:
+            self._said_s = now_s
+            part = min(1.0, self._done / max(1.0, self.calls))
+            left_s = (now_s - self._began_s) * (1 - part) / max(part, 1e-9)
+            self._say(f"{self._runs} runs, {part:.0%}, about {left_s / 60:.1f} min left")
+
+    def end(self, how: str) -> None:
+        seconds = perf_counter() - self._began_s
+        self._say(f"{self._runs} runs, {self._done:,.0f} calls, {seconds / 60:.1f} min, {how}")
+
+    def _say(self, words: str) -> None:
+        print(f"  {self.what}: {words}", file=sys.stderr, flush=True)
