@@ -327,6 +327,10 @@ class Books:
         """Those whose retry is due now. Who was held by a budget is to be let in instead: see `loosened`."""
         woken = []
         while (waiter := self.room.wake(self.now_ns)) is not None:
+            if waiter.failed is not None:
+                quotas, granted_ns = waiter.failed
+                quotas.forgive(granted_ns, self.now_ns)
+                waiter.failed = None
             if waiter.held_in is not None:
                 self.loosen([waiter.held_in])
             else:

@@ -38,6 +38,9 @@ REFUSED_WINDOWS: Final = 10
 LONG_NS: Final = 3_600 * 1_000_000_000
 """A window that only headers tell of and that is longer is not spread: its limit may well be meant to be used early."""
 
+AS_SENT: Final = 2
+"""After so many answers in a row that knew of the calls behind them, all do, as far as what has failed is concerned."""
+
 SECOND_NS: Final = 1_000_000_000
 
 ROUNDED_NS: Final = 3 * SECOND_NS
@@ -77,9 +80,23 @@ class Bucket:
     """None: no answer has told of an end."""
     _began_ns: int | None = attrs.field(default=None, init=False)
     """When the first call of this window went, if no answer to any of its calls has come yet."""
+    _since_ns: int = attrs.field(default=0, init=False)
+    """What was taken since is of this window."""
     _more: int = attrs.field(default=0, init=False)
     """Left of it as well, as an answer has said at `_more_ns`; believed by and by."""
     _more_ns: int = attrs.field(default=0, init=False)
+    _as_sent: int = attrs.field(default=0, init=False)
+    """How many answers in a row have shown that they tell what is left when they are sent, not when the call came."""
+    _forgives: bool = attrs.field(default=False, init=False)
+    """What has failed is not counted, as answers have shown."""
+    _doubted: int = attrs.field(default=0, init=False)
+    """Of this window, what failed attempts had taken: it is kept, and may not have been counted."""
+    _resting: int = attrs.field(default=0, init=False)
+    """The same, of calls that are not in line again yet."""
+    _put_aside: int = attrs.field(default=0, init=False)
+    """Of calls that are not in line again yet, what is left for them, for it was not counted."""
+    _forgiven: int = attrs.field(default=0, init=False)
+    """Of this window, what was given back because it was not counted."""
     _frozen_until_ns: int = attrs.field(default=0, init=False)
     _told: int | None = attrs.field(default=None, init=False)
     """The limit by the last answer that was believed."""
@@ -210,7 +227,9 @@ class Bucket:
             if now_ns >= self._ends_ns:
                 # Some providers' windows begin with the first request. Where they go by the clock, the answer says so.
                 self._ends_ns, self._left = now_ns + self.quota.window_ns, self.capacity
-                self._began_ns, self._more = now_ns, 0
+                self._began_ns = self._since_ns = now_ns
+                self._more = 0
+                self._doubted = self._resting = self._put_aside = self._forgiven = 0
             if amount > self._left and self._more:
                 more = min(self._more, amount - self._left)
                 self._left, self._more = self._left + more, self._more - more
@@ -226,8 +245,33 @@ class Bucket:
             # A bucket that was full in between is none the fuller for what has not been taken of it before.
             self._tat_ns += self.time_ns(more)
         self._taken.correct(more, taken_ns, now_ns)
-        if self._ends_ns is not None and taken_ns >= self._ends_ns - self.quota.window_ns:
+        if self._ends_ns is not None and taken_ns >= self._since_ns:
             self._left = min(self._left - more, self.capacity)
+
+    def fail(self, amount: int, taken_ns: int) -> None:
+        """The attempt has failed for which so much was taken at `taken_ns`.
+
+        Not every provider counts what it breaks down over, and none says so. Later answers show it; but at the end of a
+        window there is none, so what has been shown once is believed until an answer contradicts it.
+        """
+        if self.kind is not Window.FIXED or self._ends_ns is None or taken_ns < self._since_ns:
+            return
+        if self._forgives:
+            self._put_aside += amount
+        else:
+            self._resting += amount
+
+    def forgive(self, amount: int, taken_ns: int, now_ns: int) -> None:
+        """The call that had failed is in line again, or gone: what its attempt had not really taken was its own."""
+        if taken_ns < self._since_ns:
+            return
+        if amount <= self._resting:
+            self._resting -= amount
+            self._doubted += amount
+        elif amount <= self._put_aside:
+            self._put_aside -= amount
+            self._forgiven += amount
+            self.settle(amount, 0, taken_ns, now_ns)
 
     def hear(self, reading: Reading, unseen: int, grant: int, taken_ns: int, now_ns: int) -> bool:
         """Learn from the head of an answer; whether it was believed.
@@ -259,7 +303,7 @@ class Bucket:
         most = reading.remaining - int(self._room * self.headroom)
         left = most - unseen - reading.rounding
         self._hear_of_others(left, most, raise_by, reading.resets_ns, now_ns)
-        self._hear_of_the_end(left, most, raise_by, reading.resets_ns, now_ns)
+        self._hear_of_the_end(left, most, raise_by, reading.resets_ns, taken_ns, now_ns)
         if self.kind is Window.BUCKET:
             self._hear_of_the_level(left, raise_by, now_ns)
         return True
@@ -267,7 +311,8 @@ class Bucket:
     def forget(self) -> None:
         """What answers have told is believed no longer."""
         self._told = self._remaining = self._top = self._ends_ns = self._began_ns = None
-        self._foreign = self._more = 0
+        self._foreign = self._more = self._doubted = self._resting = self._put_aside = self._forgiven = 0
+        self._forgives, self._as_sent = False, 0
         self._likeness = Likeness()
         self._measure()
 
@@ -290,6 +335,7 @@ class Bucket:
             # There is room then, the provider says; what is known of others is over soon.
             soon_ns = self._frozen_until_ns + self.quota.window_ns // BURST
             self._foreign_until_ns = min(self._foreign_until_ns, soon_ns)
+        self._forgives = False
         if grant > self._refused:
             self._refused = latest
             self._raised = min(max(self.headroom * REFUSED, 0.03), max(HEADROOM_MAX, self.headroom))
@@ -346,17 +392,12 @@ class Bucket:
         else:
             self._foreign = others - min(others, left - mine, raise_by)
 
-    def _hear_of_the_end(self, left: int, most: int, raise_by: int, resets_ns: int | None, now_ns: int) -> None:
+    def _hear_of_the_end(
+        self, left: int, most: int, raise_by: int, resets_ns: int | None, taken_ns: int, now_ns: int
+    ) -> None:
         window_ns = self.quota.window_ns
         if resets_ns is None or resets_ns > window_ns * 1.05:
             return
-        if self._ends_ns is None:
-            mine = self.capacity - self._taken.sum(now_ns)
-        else:
-            mine = self._left if now_ns < self._ends_ns else self.capacity
-        self._left = mine if left <= mine <= most else min(left, mine + raise_by, self.capacity)
-        # The rest of it is believed while time passes, though no answer should come any more to repeat it.
-        self._more, self._more_ns = max(0, min(left, self.capacity) - self._left), now_ns
         # Whole seconds may be rounded down, or up.
         whole = resets_ns % SECOND_NS == 0
         told_ns = now_ns + resets_ns + (SECOND_NS if whole else 0)
@@ -366,9 +407,43 @@ class Bucket:
             known_ns, self._began_ns = now_ns + window_ns, None
         # Of several answers in one window that have rounded up the lowest is the nearest.
         same = known_ns is not None and 0 <= told_ns - known_ns <= (ROUNDED_NS if whole else 0)
+        if self._ends_ns is None:
+            mine = self.capacity - self._taken.sum(now_ns)
+        else:
+            mine = self._left if now_ns < self._ends_ns else self.capacity
+        if not same:
+            self._since_ns = taken_ns
+            self._doubted = self._resting = self._put_aside = self._forgiven = 0
+        aside = self._put_aside
+        if left < most and not self._doubted + self._resting:
+            self._as_sent = min(self._as_sent + 1, AS_SENT) if mine == most - aside else 0
+        shown = most if self._as_sent >= AS_SENT else left
+        mine += self._hear_of_failures(shown - aside - mine, mine - (most - aside))
+        left, most = left - self._put_aside, most - self._put_aside
+        self._left = mine if left <= mine <= most else min(left, mine + raise_by, self.capacity)
+        # The rest of it is believed while time passes, though no answer should come any more to repeat it.
+        self._more, self._more_ns = max(0, min(left, self.capacity) - self._left), now_ns
         first, self._ends_ns = self._ends_ns is None, known_ns if same else told_ns
         if first:
             self._measure()
+
+    def _hear_of_failures(self, more: int, less: int) -> int:
+        """What is to be given back of what had failed, for it was not counted.
+
+        Args:
+            more: What is left at least, beyond what was thought.
+            less: What is missing at least of what was thought.
+        """
+        if more > 0 and self._doubted + self._resting:
+            # What calls that are not in line again had taken stays taken, for them.
+            self._forgives, aside = True, min(more, self._resting)
+            back = min(more - aside, self._doubted)
+            self._put_aside, self._forgiven = self._put_aside + aside, self._forgiven + back
+            self._resting = self._doubted = 0
+            return back
+        if less > 0 and self._forgiven:
+            self._forgives, self._forgiven, self._put_aside = False, 0, 0
+        return 0
 
     def _hear_of_the_level(self, left: int, raise_by: int, now_ns: int) -> None:
         told_ns = now_ns + self.time_ns(self._depth - min(left, self._depth))

@@ -34,6 +34,13 @@ def settle(books: Books, flight: Flight, ended: Ended) -> None:
         books.jobs.on_ended(place.agent.key, flight.call.job, tokens, books.now_ns)
     if place.quotas.counted and place.cost is not NOTHING:
         place.quotas.settle(place.cost, actual, flight.granted_ns, books.now_ns)
+        if broke_down(ended):
+            place.quotas.fail(flight.granted_ns)
+
+
+def broke_down(ended: Ended) -> bool:
+    """Whether the provider may not have counted it."""
+    return ended.usage is None and ended.outcome in (Outcome.FAILED, Outcome.OVERLOADED)
 
 
 def _taken(flight: Flight, ended: Ended) -> Cost:

@@ -40,8 +40,9 @@ class _Sample(NamedTuple):
     depth: float
     """Of the bucket, if it is one; a share of the limit."""
     ends_ns: int
-    sliding: float
-    """Residual."""
+    back: float
+    """What we had taken within the last window and is not used any more; a share of the limit. Less than nothing:
+    others use it."""
 
 
 @final
@@ -81,7 +82,7 @@ class Likeness:
                 used=used,
                 depth=resets_ns / window_ns + 1 - used,
                 ends_ns=now_ns + resets_ns,
-                sliding=abs(min(1.0, seen / reading.limit) - used),
+                back=min(1.0, seen / reading.limit) - used,
             )
         )
         if self.known:
@@ -96,12 +97,15 @@ class Likeness:
             # None is deeper than its limit: where calls age out one by one, a depth of more is constant, too.
             Window.BUCKET: _scattered(depths, min(1.0, median(depths))),
             Window.FIXED: _scattered(ends, median(ends)),
-            Window.SLIDING: median(sample.sliding for sample in self._samples),
+            Window.SLIDING: median(abs(sample.back) for sample in self._samples),
         }
-        # While what is left hardly changes, that it hardly changes is all that these two explain.
+        # While what is left hardly changes, that it hardly changes is all that these two explain; unless much has come
+        # back meanwhile of what we had taken, as it does in a bucket alone.
         used = [sample.used for sample in self._samples]
-        for kind in (Window.BUCKET, Window.SLIDING):
-            if max(residuals[kind] * BETTER, RESOLUTION) > _scattered(used, median(used)):
+        changed = _scattered(used, median(used))
+        shown = {Window.BUCKET: max(changed, median(sample.back for sample in self._samples)), Window.SLIDING: changed}
+        for kind, much in shown.items():
+            if max(residuals[kind] * BETTER, RESOLUTION) > much:
                 residuals[kind] = 1.0
         first, second = sorted(residuals, key=lambda kind: residuals[kind])[:2]
         if residuals[first] <= EXPLAINED and max(residuals[first], RESOLUTION) * BETTER <= residuals[second]:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from ._waiter import Waiter
 
 CLAIM_AFTER_NS: Final = 20 * 1_000_000_000
-"""A call that does not fit is passed by smaller ones for so long; then it is the next to go."""
+"""A call whose turn it is and that does not fit is passed by smaller ones for so long; then it is the next to go."""
+CLAIM_WAITED_NS: Final = 60 * 1_000_000_000
+"""One that has waited for so long is not passed: where many are large, each would else be passed once more for all that
+were before it."""
 
 Cost = dict[Dimension, int]
 """What one call takes of each dimension."""
@@ -141,7 +144,8 @@ class Quotas:
         if self._claim is None:
             return None
         since_ns, waiter = self._claim
-        return None if now_ns < since_ns + CLAIM_AFTER_NS and self.parts.bypass else waiter
+        passed_ns = min(since_ns + CLAIM_AFTER_NS, waiter.arrived_ns + CLAIM_WAITED_NS)
+        return None if now_ns < passed_ns and self.parts.bypass else waiter
 
     def leave(self, waiter: Waiter) -> None:
         """It waits no longer."""
@@ -175,6 +179,19 @@ class Quotas:
             before, after = estimated[bucket.quota.dimension], actual[bucket.quota.dimension]
             if before != after:
                 bucket.settle(before, after, taken_ns, now_ns)
+
+    def fail(self, taken_ns: int) -> None:
+        """The provider has broken down over an attempt that was granted at `taken_ns`, and may not have counted it."""
+        for bucket in self._buckets.values():
+            # Tokens are estimates: what is left of them shows nothing so exactly.
+            if bucket.quota.dimension is Dimension.REQUESTS:
+                bucket.fail(1, taken_ns)
+
+    def forgive(self, taken_ns: int, now_ns: int) -> None:
+        """Its call is in line again, or gone."""
+        for bucket in self._buckets.values():
+            if bucket.quota.dimension is Dimension.REQUESTS:
+                bucket.forgive(1, taken_ns, now_ns)
 
     # ---- what answers say ----
 

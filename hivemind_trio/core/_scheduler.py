@@ -239,7 +239,10 @@ class Scheduler:
         again = None if ended.committed else _ending.again(self._books, flight, ended)
         if again is not None:
             self._books.room.enter(again)
+            again.failed = (place.quotas, flight.granted_ns) if _ending.broke_down(ended) else None
         else:
+            if _ending.broke_down(ended):
+                place.quotas.forgive(flight.granted_ns, now_ns)
             if flight.claim is not NO_CLAIM:
                 self._books.loosen(flight.claim.end(_ending.spent(self._books, flight, ended), now_ns))
             if not ended.committed:

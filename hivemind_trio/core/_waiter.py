@@ -13,6 +13,7 @@ from ._budget import Claim
 from ._call import Call
 from ._heap import Rank
 from ._place import Place
+from ._quota import Quotas
 
 if TYPE_CHECKING:
     from ._pool import Pool
@@ -51,6 +52,8 @@ class Waiter:
     """Until when the provider remembers its prompt, where that matters."""
     asked: tuple[Pool, int] | None = None
     """Who has turned away its last attempt, and until when it was asked to stay away, wherever it waits meanwhile."""
+    failed: tuple[Quotas, int] | None = None
+    """What its last attempt was held against, and since when, if the provider may not have counted it."""
     claim: Claim | None = None
     """What it may take of budgets, put aside; None: it is held."""
     held_in: Account | None = None

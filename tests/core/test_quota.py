@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.core import Ended, Refuse, Settle
 from hivemind_trio.core._bucket import BURST, Bucket
-from hivemind_trio.core._quota import CLAIM_AFTER_NS
+from hivemind_trio.core._quota import CLAIM_AFTER_NS, CLAIM_WAITED_NS
 from hivemind_trio.core._sliding import SLICES
 from hivemind_trio.model import Outcome, Reason, Request, Usage
 from hivemind_trio.policy import Dimension, Program, Quota, Retry, Window
@@ -281,6 +281,18 @@ def test_a_large_call_is_passed_for_a_while_and_then_goes_first() -> None:
         driver.at(driver.now_ns)
         assert driver.now_ns < CLAIM_AFTER_NS + 3 * MINUTE, "it starves"
     assert passed
+
+
+def test_many_large_calls_are_not_each_passed_anew() -> None:
+    driver = Driver(limited(input=100, window=Window.BUCKET))
+    driver.ask(opus(tokens_in=98), caller="before")
+    large = [driver.ask(opus(tokens_in=40), caller=f"large {number}") for number in range(8)]
+    rate = 98 / 60
+    while not set(large) <= set(driver.granted):
+        driver.ask(opus(tokens_in=1), caller="small")
+        driver.now_ns += S // 2
+        driver.at(driver.now_ns)
+        assert driver.now_ns < CLAIM_WAITED_NS + (8 * 40 / rate + 20) * S, "the last of them is passed as often as all"
 
 
 def test_what_a_large_call_held_up_goes_when_that_is_dropped_for_a_call_of_another_provider() -> None:
