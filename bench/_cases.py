@@ -10,6 +10,7 @@ from hivemind_trio.sim import Scenario
 from ._ablation import Switches, ablated, of_the_paper
 from ._grid import cells, grid
 from ._runs import Case
+from ._short import SHORT
 from ._sockets import obstacles
 from ._worlds import (
     AGENTRM,
@@ -67,6 +68,7 @@ def _cases(name: str) -> list[Case]:
             raise CannotRun(f"scenario `{name}` brings no policy of its own, so there is nothing to run it with")
         return [_own(scenario)]
     there = {each.name: _own(each) for each in [*paper(), *(streamed(shipped(one)) for one in REGIMES)]}
+    there |= {each.name: _own(each) for each in SHORT.values()}
     there |= {case.name: case for case in _cells()} if "declared" in name else {}
     if name not in there:
         raise CannotRun(f"there is no scenario `{name}`; there is {', '.join(_names(there))}")

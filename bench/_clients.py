@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from ssl import SSLContext, create_default_context
+from types import MappingProxyType
 from typing import Any, Final, final
 
 import attrs
@@ -23,6 +24,7 @@ PAD: Final = "."
 """What prompts are filled up with: in the virtual world a prompt is a name, and as long as it says."""
 
 CREDENTIAL: Final = "bench"
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 _NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "none": {"user-agent": "hivemind-bench"},
@@ -52,22 +54,21 @@ class Caller:
     api: Api
     model: str
     path: str
-    headers: Mapping[str, str]
-    """What the scenario has it send, and its session if it says one."""
     credential: str = CREDENTIAL
     _transport: PoolTransport = attrs.field(init=False, factory=lambda: PoolTransport(tls=_tls()))
 
-    async def ask(self, base: str, turn: Turn, retried: int) -> Reply:
+    async def ask(self, base: str, turn: Turn, retried: int = 0, says: Mapping[str, str] = NOTHING) -> Reply:
         """Send one request and read its answer to the end, or to where it breaks.
 
         Args:
             retried: Requests for the same turn before this one.
+            says: Headers beside those that its kind sends.
         """
         silence_s = self.client.silence_ns / 1e9
         request = httpx2.Request(
             "POST",
             base + self.path,
-            headers=self._headers(retried),
+            headers=self._headers(retried, says),
             content=_body(self.api, self.path, self.model, turn),
             extensions={"timeout": {"connect": silence_s, "read": silence_s}},
         )
@@ -90,9 +91,9 @@ class Caller:
         """Close its connections."""
         await self._transport.aclose()
 
-    def _headers(self, retried: int) -> dict[str, str]:
+    def _headers(self, retried: int, says: Mapping[str, str]) -> dict[str, str]:
         kind = self.client.name
-        said = {"content-type": "application/json", **_NAMES[kind], **self.headers}
+        said = {"content-type": "application/json", **_NAMES[kind], **says}
         if kind in _STAINLESS:
             said["x-stainless-retry-count"] = str(retried)
             if self.client.known_ns is not None:
@@ -110,13 +111,18 @@ def session(client: Client, conversation: str) -> dict[str, str]:
 
 
 def _body(api: Api, path: str, model: str, turn: Turn) -> bytes:
-    """As long as the prompt should be: four characters a token, its name first."""
-    prompt = turn.prompt.ljust(4 * turn.tokens, PAD)
+    """As long as the prompt should be: four characters a token. What it has in common with others comes first, as a
+    system prompt, and then its name."""
+    prompt = turn.prompt.ljust(4 * (turn.tokens - turn.prefix_tokens), PAD)
+    common = turn.prefix.ljust(4 * turn.prefix_tokens, PAD)
     asked: dict[str, Any] = {"model": model, "stream": turn.stream}
     if path.endswith("/responses"):
         asked |= {"max_output_tokens": turn.tokens_max_out, "input": prompt}
+        asked |= {"instructions": common} if common else {}
     else:
-        asked |= {"max_tokens": turn.tokens_max_out, "messages": [{"role": "user", "content": prompt}]}
+        system = [{"role": "system", "content": common}] if common and api is not Api.ANTHROPIC else []
+        asked |= {"system": common} if common and not system else {}
+        asked |= {"max_tokens": turn.tokens_max_out, "messages": [*system, {"role": "user", "content": prompt}]}
         if turn.stream and api is not Api.ANTHROPIC:
             asked["stream_options"] = {"include_usage": True}
     return json.dumps(asked).encode()

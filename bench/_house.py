@@ -51,9 +51,9 @@ def token_of(agent: str) -> str:
 
 async def main() -> None:
     """Serve until told to stop."""
+    await _warm_up()
     order: dict[str, Any] = json.loads(await _line())
     program = placed(compiled(order["policy"]), order["bases"])
-    await _warm_up()
     calls: list[CallRecord] = []
     async with open_house(program, secrets(program), bind("127.0.0.1", 0), on_call=calls.append) as house:
         began_ns = process_time_ns()
@@ -81,13 +81,13 @@ async def _warm_up() -> None:
     """Calls through a house of the same make, plain and streamed."""
     job = Job.draw("warm", seed=0, turns=WARM_UP, start_max_ns=0, think_ns=(0, 0))
     provider = SimulatedProvider(INSTANT)
-    caller = Caller(client=CLIENTS["none"], api=Api.ANTHROPIC, model="claude", path="/v1/messages", headers={})
+    caller = Caller(client=CLIENTS["none"], api=Api.ANTHROPIC, model="claude", path="/v1/messages")
     async with trio.open_nursery() as nursery:
         await nursery.start(provider.run)
         program = placed(compiled(WARMING), {"warm": provider.url})
         async with open_house(program, {}, bind("127.0.0.1", 0)) as house:
             for turn in job.turns:
-                reply = await caller.ask(house.url, turn, 0)
+                reply = await caller.ask(house.url, turn)
                 assert reply.whole, reply
             await caller.aclose()
         nursery.cancel_scope.cancel()

@@ -13,9 +13,9 @@ import attrs
 import trio
 
 from hivemind_trio.policy import Program
-from hivemind_trio.sim import Figures, Scenario, Way, World, bound_of
+from hivemind_trio.sim import Efforts, Figures, Scenario, Way, World, bound_of
 
-from ._sockets import Measured, Stage, staged
+from ._sockets import Measured, Stage, house_process, staged
 
 CALL_S: Final = 8e-3
 EVENT_S: Final = 0.6e-3
@@ -23,6 +23,9 @@ EVENT_S: Final = 0.6e-3
 
 LOAD_MAX: Final = 0.5
 """Cores that runs which are under way together may take on average."""
+
+BUSY_S: Final = 10.0
+"""What is over sooner is in nobody's way for longer."""
 
 TOLD_EVERY_S: Final = 10.0
 
@@ -53,11 +56,19 @@ class Run:
     simulated: Figures
 
     @classmethod
-    def of(cls, case: Case, way: Way, seed: int) -> Run:
-        """Takes as long as simulating it does."""
+    def of(cls, case: Case, way: Way, seed: int, efforts: Efforts | None = None) -> Run:
+        """Takes as long as simulating it does.
+
+        Args:
+            efforts: What code, bytes and kernels take; None: nothing.
+        """
         bound = bound_of(case.program, case.scenario, seed)
-        figures = World(case.program, case.scenario, seed, way, bound=bound).run()
+        figures = World(case.program, case.scenario, seed, way, bound=bound, efforts=efforts).run()
         return cls(case=case, way=way, seed=seed, simulated=figures)
+
+    def again(self) -> Run:
+        """The same once more, to be told apart."""
+        return attrs.evolve(self)
 
     @property
     def name(self) -> str:
@@ -74,7 +85,7 @@ class Run:
         streamed = max((fleet.stream for fleet in self.case.scenario.fleets), default=0.0)
         per_event = self.case.scenario.upstreams[0].traits.tokens_per_event if self.case.scenario.upstreams else 10
         events = streamed * self.simulated.tokens / per_event / 2
-        return (self.simulated.attempts * CALL_S + events * EVENT_S) / max(1.0, self.seconds)
+        return (self.simulated.attempts * CALL_S + events * EVENT_S) / max(BUSY_S, self.seconds)
 
 
 @final
@@ -96,10 +107,7 @@ class Together:
             everything.start_soon(self._until_told, everything.cancel_scope)
             async with AsyncExitStack() as stack:
                 self._say(f"{len(self.runs)} runs, {self._expected_s():.0f} s or more")
-                stages = [
-                    await stack.enter_async_context(staged(run.case.program, run.case.scenario, run.seed, run.way))
-                    for run in self.runs
-                ]
+                stages = await self._stages(stack)
                 everything.start_soon(self._tell)
                 async with trio.open_nursery() as nursery:
                     for run, stage in zip(self.runs, stages, strict=True):
@@ -108,6 +116,16 @@ class Together:
                         nursery.start_soon(self._run, run, stage)
                         await trio.sleep(self.apart_s)
             everything.cancel_scope.cancel()
+
+    async def _stages(self, stack: AsyncExitStack) -> list[Stage]:
+        """All of them up before anything begins: starting one would be in the way of those that run."""
+        children = [
+            await stack.enter_async_context(house_process()) if run.way is Way.PROXY else None for run in self.runs
+        ]
+        return [
+            await stack.enter_async_context(staged(run.case.program, run.case.scenario, run.seed, run.way, child))
+            for run, child in zip(self.runs, children, strict=True)
+        ]
 
     async def _run(self, run: Run, stage: Stage) -> None:
         self.found[run] = measured = await stage.run()

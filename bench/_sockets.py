@@ -51,6 +51,9 @@ TELLING: Final = (Api.ANTHROPIC, Api.OPENAI, Api.AZURE)
 
 LIMITED: Final = "429 "
 
+NOTICED_S: Final = 2.0
+"""In which a provider has noticed that the last of its clients is gone."""
+
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
 
 
@@ -203,9 +206,14 @@ class Stage:
                     for living in self._living:
                         fleet.start_soon(self._live, living, began_s)
                 weather.cancel_scope.cancel()
+        lasted_s = trio.current_time() - began_s
+        with trio.move_on_after(NOTICED_S):
+            for face in self._faces.values():
+                await face.until(lambda: not any(world.inflight for world in self._worlds.values()))
         whole = self._ended == len(self._living)
-        seconds = self._took_s if whole else trio.current_time() - began_s
-        return self._measured(seconds, await self._house.report() if self._house is not None else {})
+        return self._measured(
+            self._took_s if whole else lasted_s, await self._house.report() if self._house is not None else {}
+        )
 
     @property
     def progress(self) -> str:
@@ -223,7 +231,6 @@ class Stage:
             api=living.apis[0],
             model=living.model,
             path=living.path,
-            headers={**fleet.headers, **session(fleet.client, agent.job.agent)},
             credential=credential,
         )
         chance = Random(f"{self.seed}/client/{agent.job.agent}")
@@ -245,7 +252,7 @@ class Stage:
             self._calls += 1
             reply = Reply(status=404, why="no provider serves it")
             if base is not None:
-                reply = await caller.ask(base, turn, retried)
+                reply = await caller.ask(base, turn, retried, self._says(living, turn))
             if reply.whole:
                 agent.succeeded(reply.tokens)
                 living.tokens_good += reply.tokens
@@ -259,6 +266,11 @@ class Stage:
             retried += 1
             broken += reply.broken
             await trio.sleep(pause_ns / 1e9)
+
+    def _says(self, living: Living, turn: Turn) -> dict[str, str]:
+        """The headers that the scenario has it send, and its session if it says one."""
+        said = living.request(self.program, self.scenario, turn, 0).headers
+        return {**said, **session(living.fleet.client, living.agent.job.agent)}
 
     def _where(self, living: Living, turn: Turn) -> str | None:
         """Without us each client knows where its call goes."""
@@ -312,11 +324,14 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(program: Program, scenario: Scenario, seed: int, way: Way) -> AsyncIterator[Stage]:
+async def staged(
+    program: Program, scenario: Scenario, seed: int, way: Way, child: trio.Process | None = None
+) -> AsyncIterator[Stage]:
     """Everything up and warm, for one run.
 
     Args:
         scenario: Without `obstacles`.
+        child: For the proxy, from `house_process`; None: one is started if it is needed.
     """
     worlds = providers(program, scenario, seed)
     for (name, _), world in worlds.items():
@@ -332,7 +347,9 @@ async def staged(program: Program, scenario: Scenario, seed: int, way: Way) -> A
         house = None
         if way is Way.PROXY:
             bases = {name: face.url for name, face in faces.items()}
-            house = await stack.enter_async_context(_open_house(text_of(program), bases))
+            if child is None:
+                child = await stack.enter_async_context(house_process())
+            house = await _move_in(child, text_of(program), bases)
         yield Stage(program, scenario, seed, way, worlds, faces, house, asks, billed)
         nursery.cancel_scope.cancel()
 
@@ -376,21 +393,26 @@ class _House:
 
 
 @asynccontextmanager
-async def _open_house(policy: str, bases: Mapping[str, str]) -> AsyncIterator[_House]:
+async def house_process() -> AsyncIterator[trio.Process]:
+    """A proxy's process, which warms itself up until it is told what to serve; ended on the way out."""
     child = await trio.lowlevel.open_process(
         [sys.executable, "-m", "bench._house"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    assert child.stdin is not None
     try:
-        await child.stdin.send_all(json.dumps({"policy": policy, "bases": bases}).encode() + b"\n")
-        yield _House(json.loads(await _line(child))["url"], child)
+        yield child
     finally:
         child.kill()
         with trio.CancelScope(shield=True):
             await child.wait()
-            await child.stdin.aclose()
-            assert child.stdout is not None
-            await child.stdout.aclose()
+            for pipe in (child.stdin, child.stdout):
+                assert pipe is not None
+                await pipe.aclose()
+
+
+async def _move_in(child: trio.Process, policy: str, bases: Mapping[str, str]) -> _House:
+    assert child.stdin is not None
+    await child.stdin.send_all(json.dumps({"policy": policy, "bases": bases}).encode() + b"\n")
+    return _House(json.loads(await _line(child))["url"], child)
 
 
 async def _line(child: trio.Process) -> bytes:

@@ -59,6 +59,8 @@ from ._provider import Refused as Refused
 from ._provider import Trouble as Trouble
 from ._quantities import Wrong as Wrong
 from ._recorded import recorded_fleets as recorded_fleets
+from ._road import Effort as Effort
+from ._road import Efforts as Efforts
 from ._scenario import Scenario as Scenario
 from ._scenario import Upstream as Upstream
 from ._scenario_text import parse_scenario as parse_scenario

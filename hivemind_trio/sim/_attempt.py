@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 from typing import Final, final
 
 import attrs
@@ -13,6 +14,7 @@ from hivemind_trio.policy import Timeouts
 
 from ._agenda import Agenda, Due
 from ._provider import Accepted, Dropped, Provider, Refused, Trouble
+from ._road import Road
 from ._service import Ask
 from ._traits import MS
 
@@ -102,6 +104,8 @@ class Attempt:
     over: Callable[[End], None]
     headed: Callable[[], None] | None = None
     """None: nobody listens."""
+    road: Road | None = None
+    """To its provider and back; None: it is no way at all."""
     _began_ns: int = attrs.field(init=False, default=0)
     _first_ns: int = attrs.field(init=False, default=0)
     _accepted: Accepted | None = attrs.field(init=False, default=None)
@@ -112,7 +116,15 @@ class Attempt:
 
     def begin(self) -> None:
         """Send the request now."""
-        now_ns = self._began_ns = self.agenda.now_ns
+        self._began_ns = self.agenda.now_ns
+        if self.road is None:
+            self._arrive()
+            return
+        self.over = partial(self.road.back, self.over)
+        self.road.there(self._arrive)
+
+    def _arrive(self) -> None:
+        now_ns = self.agenda.now_ns
         answer = self.provider.arrive(self.ask, now_ns)
         match answer:
             case Refused():
@@ -126,6 +138,8 @@ class Attempt:
                 self._due = self.agenda.at(at_ns, self._end, how)
                 if self.ask.stream and self.provider.counts_output:
                     self._slice(answer, at_ns)
+                if self.ask.stream and self.road is not None and self._first_ns < at_ns:
+                    self.road.streamed(self._first_ns, at_ns, len(answer.service.events))
                 if self.ask.stream and self.headed is not None and self._first_ns < at_ns:
                     self._slices.append(self.agenda.at(self._first_ns, self.headed))
 

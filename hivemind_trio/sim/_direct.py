@@ -18,6 +18,7 @@ from ._attempt import Attempt, Bounds, End, How
 from ._books import Books
 from ._client import Reply
 from ._provider import Provider
+from ._road import Road
 
 UNSERVED = Reply(status=404, why="no provider serves it")
 
@@ -31,6 +32,7 @@ class Direct:
     agenda: Agenda
     providers: Mapping[tuple[str, str | None], Provider]
     books: Books
+    road: Road | None = None
 
     def send(self, asking: Asking) -> None:
         """A client sends a request now."""
@@ -46,6 +48,7 @@ class Direct:
             asking.turn.ask,
             Bounds(leaves_ns=asking.sent_ns + silence_ns, silence_ns=silence_ns),
             partial(self._over, asking, treatment),
+            road=self.road,
         ).begin()
 
     def _over(self, asking: Asking, treatment: Treatment, end: End) -> None:

@@ -44,6 +44,7 @@ from ._audit import Audit
 from ._books import Books
 from ._client import Reply
 from ._provider import Provider
+from ._road import Road
 from ._traits import SECOND_NS
 
 STATUS: Final = {
@@ -149,6 +150,7 @@ class Proxied:
     books: Books
     audited: bool = False
     parts: Parts = ALL_PARTS
+    road: Road | None = None
     scheduler: Scheduler = attrs.field(init=False)
     audit: Audit | None = attrs.field(init=False, default=None)
     _talks: dict[CallId, _Talk] = attrs.field(init=False, factory=dict)
@@ -232,6 +234,7 @@ class Proxied:
             Bounds.of(timeouts, talk.leaves_ns(now_ns), asking.client.silence_ns),
             partial(self._ended, grant.call_id),
             partial(self._hear, grant.call_id, True) if provider.tells else None,
+            self.road,
         )
         talk.attempt.begin()
 

@@ -21,6 +21,7 @@ from ._figures import Figures, Way
 from ._population import Key, Living, bound_of, populate, providers
 from ._provider import Provider
 from ._proxied import Proxied
+from ._road import Efforts, Road
 from ._scenario import Scenario
 from ._tally import tally
 
@@ -46,10 +47,13 @@ class World:
     told: Told | None = None
     parts: Parts = ALL_PARTS
     """For experiments: what the scheduler is made of."""
+    efforts: Efforts | None = None
+    """What code, bytes and kernels take; None: nothing."""
     _agenda: Agenda = attrs.field(init=False, factory=Agenda)
     _providers: dict[Key, Provider] = attrs.field(init=False)
     _books: Books = attrs.field(init=False)
     _route: Route = attrs.field(init=False)
+    _road: Road | None = attrs.field(init=False, default=None)
     _proxied: Proxied | None = attrs.field(init=False, default=None)
     _living: list[Living] = attrs.field(init=False)
     _ended: int = attrs.field(init=False, default=0)
@@ -58,11 +62,20 @@ class World:
     def __attrs_post_init__(self) -> None:
         self._books = Books(self.program)
         self._providers = providers(self.program, self.scenario, self.seed)
+        if self.efforts is not None:
+            self._road = Road(self._agenda, self.efforts, self.way is Way.PROXY)
         if self.way is Way.DIRECT:
-            self._route = Direct(self.program, self._agenda, self._providers, self._books)
+            self._route = Direct(self.program, self._agenda, self._providers, self._books, self._road)
         else:
             self._route = self._proxied = Proxied(
-                self.program, self.seed, self._agenda, self._providers, self._books, self.audit, self.parts
+                self.program,
+                self.seed,
+                self._agenda,
+                self._providers,
+                self._books,
+                self.audit,
+                self.parts,
+                self._road,
             )
         self._living = list(populate(self.program, self.scenario, self.seed))
         for living in self._living:
@@ -110,18 +123,30 @@ class World:
         books.asked[load] += 1
         if now_ns >= books.series.next_ns and self._proxied is None:
             books.series.add_direct(now_ns, self._providers)
-        self._route.send(
-            Asking(
-                request=request,
-                caller=living.caller,
-                turn=turn,
-                load=load,
-                client=living.fleet.client,
-                sent_ns=now_ns,
-                retried=living.retried,
-                replied=lambda _asking, reply: self._replied(living, reply),
-            )
+        asking = Asking(
+            request=request,
+            caller=living.caller,
+            turn=turn,
+            load=load,
+            client=living.fleet.client,
+            sent_ns=now_ns,
+            retried=living.retried,
+            replied=lambda _asking, reply: self._answered(living, reply),
         )
+        if self._road is None:
+            self._route.send(asking)
+        else:
+            self._road.out(turn.number == 1 and living.retried == 0, self._sent, asking)
+
+    def _sent(self, asking: Asking) -> None:
+        asking.sent_ns = self._agenda.now_ns
+        self._route.send(asking)
+
+    def _answered(self, living: Living, reply: Reply) -> None:
+        if self._road is None:
+            self._replied(living, reply)
+        else:
+            self._road.home(self._replied, living, reply)
 
     def _replied(self, living: Living, reply: Reply) -> None:
         now_ns = self._agenda.now_ns

@@ -95,11 +95,40 @@ def test_both_worlds_do_the_same_work(tmp_path: Path) -> None:
 
     assert fidelity.main(["--smoke", "--json", str(data)]) == 0
 
-    rows = json.loads(data.read_text())["tables"][0]["rows"]
-    assert [row["way"] for row in rows] == [str(way) for way in Way]
-    for row in rows:
-        assert row["simulated"]["turns_done"] == row["real"]["turns_done"] == 9
-        assert row["simulated"]["tokens"] == row["real"]["tokens"]
+    _, times, _, took = json.loads(data.read_text())["tables"]
+    assert [row["way"] for row in times["rows"]] == [str(way) for way in Way]
+    for row in times["rows"]:
+        (real,) = row["real"]
+        assert row["simulated"]["turns_done"] == row["simulated_untold"]["turns_done"] == real["turns_done"] == 9
+        assert row["simulated"]["tokens"] == real["tokens"]
+        assert row["simulated"]["cost_microusd"] == real["cost_microusd"] > 0
+        assert row["simulated"]["seconds"] > row["simulated_untold"]["seconds"]
+    direct, proxied = took["rows"]
+    assert direct["proxy"] == {"call_ns": 0, "first_ns": 0, "event_ns": 0}
+    assert min(proxied["proxy"]["call_ns"], proxied["others"]["call_ns"], direct["others"]["call_ns"]) > 0
+
+
+SECONDS = fidelity.Quantity("wait, s", lambda one: one.seconds, 1)
+COUNT = fidelity.Quantity("dead", lambda one: one.dead, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "simulated", "real", "near", "steady", "cell"),
+    [
+        (SECONDS, 10.5, [9.0, 10.0, 10.4], True, True, "10.5 / 10.0 (9.0 to 10.4) +5.0 %"),
+        (SECONDS, 12.0, [9.0, 10.0, 10.4], False, True, "12.0 / 10.0 (9.0 to 10.4) +20.0 %"),
+        (SECONDS, 13.0, [9.0, 10.0, 14.0], True, False, "13.0 / 10.0 (9.0 to 14.0) +30.0 %"),
+        (SECONDS, 0.001, [0.015, 0.01], True, True, "0.0 / 0.0"),
+        (COUNT, 1, [0, 0, 0], False, True, "1 / 0"),
+        (COUNT, 8, [10, 10, 8], True, False, "8 / 10 (8 to 10) -20.0 %"),
+    ],
+)
+def test_near_is_a_tenth_or_as_near_as_sockets_are_to_themselves(
+    quantity: fidelity.Quantity, simulated: float, real: list[float], near: bool, steady: bool, cell: str
+) -> None:
+    assert quantity.near(simulated, real) is near
+    assert quantity.steady(real) is steady
+    assert quantity.cell(simulated, real) == cell
 
 
 def test_scenarios_run_over_sockets_by_themselves(capsys: pytest.CaptureFixture[str]) -> None:

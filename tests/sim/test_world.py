@@ -17,6 +17,8 @@ from hivemind_trio.sim import (
     Amount,
     Arrivals,
     Counting,
+    Effort,
+    Efforts,
     Fleet,
     Neighbour,
     Quota,
@@ -147,14 +149,27 @@ POLICIES = st.sampled_from(
 )
 
 
-@given(policy=POLICIES, one=FLEETS, other=FLEETS, traits=TRAITS, seed=st.integers(0, 99), way=st.sampled_from(Way))
+EFFORTS = st.none() | st.just(
+    Efforts(proxy=Effort(call_ns=3 * MS, first_ns=MS, event_ns=MS), others=Effort(call_ns=40 * MS), wire_ns=MS)
+)
+
+
+@given(
+    policy=POLICIES,
+    one=FLEETS,
+    other=FLEETS,
+    traits=TRAITS,
+    efforts=EFFORTS,
+    seed=st.integers(0, 99),
+    way=st.sampled_from(Way),
+)
 @settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_the_invariants_hold_and_no_run_beats_its_bound_whatever_the_world(
-    policy: Program, one: Fleet, other: Fleet, traits: Traits, seed: int, way: Way
+    policy: Program, one: Fleet, other: Fleet, traits: Traits, efforts: Efforts | None, seed: int, way: Way
 ) -> None:
     world = scenario(one, attrs.evolve(other, name="other"), traits=traits)
 
-    figures = run(policy, world, way=way, seed=seed)
+    figures = run(policy, world, way=way, seed=seed, efforts=efforts)
 
     assert figures.undone == 0, "every agent comes to an end"
     assert sum(figures.died_of.values()) == figures.dead

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hivemind_trio.policy import MemoryFiles, Program, check
-from hivemind_trio.sim import Amount, Figures, Fleet, Quota, Scenario, Traits, Upstream, Way, World
+from hivemind_trio.sim import Amount, Efforts, Figures, Fleet, Quota, Scenario, Traits, Upstream, Way, World
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -43,8 +43,16 @@ def scenario(*fleets: Fleet, traits: Traits | None = None, **more: Any) -> Scena
     return Scenario(**{"fleets": fleets or (fleet(),), "upstreams": upstreams, "until_ns": 3_600 * SECOND, **more})
 
 
-def run(program: Program, of: Scenario, *, seed: int = 7, way: Way = Way.PROXY, audit: bool = True) -> Figures:
-    return World(program, of, seed=seed, way=way, audit=audit).run()
+def run(
+    program: Program,
+    of: Scenario,
+    *,
+    seed: int = 7,
+    way: Way = Way.PROXY,
+    audit: bool = True,
+    efforts: Efforts | None = None,
+) -> Figures:
+    return World(program, of, seed=seed, way=way, audit=audit, efforts=efforts).run()
 
 
 def per_minute(limit: int, **more: Any) -> Quota:
