@@ -147,6 +147,8 @@ def obstacles(program: Program, scenario: Scenario) -> Iterator[str]:
 
 def _in_the_way(program: Program, scenario: Scenario, living: Living) -> Iterator[str]:
     whose = f"agents `{living.fleet.name}`"
+    if living.fleet.recorded:
+        yield f"{whose} are recorded, and what they asked was not written down: there is nothing to send"
     if living.path not in DIALECTS:
         yield f"{whose} call `{living.path}`; over sockets there is {', '.join(f'`{path}`' for path in DIALECTS)}"
     if _PREFIX.fullmatch(living.agent.job.agent) is None:
