@@ -44,6 +44,9 @@ AGENTS = {"ci": "build", "bot": "build", "solo": "none"}
 CALLERS = ("x", "y", "ci")
 MINUTE_NS = 60 * SECOND_NS
 
+UNIT = {Dimension.REQUESTS: 2, Dimension.INPUT: 70, Dimension.OUTPUT: 25, Dimension.TOKENS: 90}
+"""What two calls or so take."""
+
 providers = scattered(
     declared=[True] * 9 + [False],
     api=[Api.ANTHROPIC, Api.OPENAI],
@@ -60,9 +63,9 @@ providers = scattered(
     worthless=[False, False, False, True],
 )
 quotas = scattered(
-    declared=[True, False],
+    declared=[True, True, False],
     dimension=list(Dimension),
-    amount=[200, 3, 12, 100, 400],
+    amount=[1, 2, 3, 6],
     window_ns=[MINUTE_NS, 10 * SECOND_NS],
     headroom=[0.02, 0.0],
     window=list(Window),
@@ -164,6 +167,7 @@ def _provider(name: str, names: list[str], drawn: dict[str, Any], draw: st.DrawF
     groups = []
     for group in made.groups:
         wanted = [draw(quotas) for _ in range(2)]
+        wanted = [each | {"amount": each["amount"] * UNIT[each["dimension"]]} for each in wanted]
         kept = {(each["dimension"], each["window_ns"]): Quota(**each) for each in wanted if each.pop("declared")}
         groups.append(attrs.evolve(group, quotas=tuple(kept.values())))
     return attrs.evolve(made, groups=tuple(groups), learns=learns, degraded=degraded)

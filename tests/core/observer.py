@@ -195,6 +195,9 @@ class Observer:
         life.state, life.permit, life.granted_ns, life.waited_ns = "running", permit, self.now_ns, grant.waited_ns
         life.retry = grant.treatment.retry
         life.model = grant.treatment.model or life.call.request.model
+        assert not watched.trouble.shut(life.model, self.now_ns) or not watched.known, (
+            "nothing is left there to pay with"
+        )
         if grant.attempt == 1:
             watched.earn(self.now_ns, self.class_of(life).ratio)
 
