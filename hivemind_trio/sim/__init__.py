@@ -48,6 +48,7 @@ from ._fleet import Arrivals as Arrivals
 from ._fleet import Fleet as Fleet
 from ._plot import plot as plot
 from ._population import Living as Living
+from ._population import Work as Work
 from ._population import bound_of as bound_of
 from ._population import populate as populate
 from ._population import providers as providers

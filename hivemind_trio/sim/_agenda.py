@@ -18,7 +18,7 @@ class Agenda:
     """A heap of what is due. What is due at one instant happens in the order in which it was put in."""
 
     now_ns: int = attrs.field(init=False, default=0)
-    happened: int = attrs.field(init=False, default=0)
+    _over: bool = attrs.field(init=False, default=False)
     _heap: list[Due] = attrs.field(init=False, factory=list)
     _entries: int = attrs.field(init=False, default=0)
 
@@ -35,16 +35,19 @@ class Agenda:
         """Let it not happen; of what has happened already, nothing."""
         entry[2] = None
 
-    def step(self, until_ns: int) -> bool:
-        """Let the next thing happen; False if there is none until then."""
-        heap = self._heap
-        while heap:
-            if heap[0][0] > until_ns:
-                return False
+    def run(self, until_ns: int, most: int) -> bool:
+        """Let so many things happen; False once there are none until then, or nobody wants more."""
+        heap, left = self._heap, most
+        while heap and not self._over and heap[0][0] <= until_ns:
             at_ns, _, do, args = heappop(heap)
             if do is not None:
                 self.now_ns = at_ns
-                self.happened += 1
                 do(*args)
-                return True
+                left -= 1
+                if not left:
+                    return True
         return False
+
+    def close(self) -> None:
+        """Nothing more is to happen after what happens now."""
+        self._over = True

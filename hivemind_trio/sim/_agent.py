@@ -42,18 +42,19 @@ class Turn:
     """What it took when it was made before; None: it never was, or nothing is known of that."""
     recorded: RecordedCall | None = None
     """The call that it is made after."""
+    ask: Ask = attrs.field(init=False, eq=False, repr=False)
+    """What the provider will make of it."""
 
     @property
     def tokens(self) -> int:
         """Of input."""
-        return tokens_of(self.prompt) if self.tokens_in is None else self.tokens_in
+        return self.ask.tokens_in
 
-    @property
-    def ask(self) -> Ask:
-        """What the provider will make of it."""
+    @ask.default
+    def _make_ask(self) -> Ask:
         return Ask(
             key=self.prompt,
-            tokens_in=self.tokens,
+            tokens_in=tokens_of(self.prompt) if self.tokens_in is None else self.tokens_in,
             tokens_max_out=self.tokens_max_out,
             tokens_out=self.tokens_out,
             stream=self.stream,
@@ -138,7 +139,7 @@ class Agent:
 
     def succeeded(self, tokens: int) -> None:
         """The turn under way came to a clean end."""
-        assert not self.dead, "a dead agent takes no turns"
+        assert self.died_of is None, "a dead agent takes no turns"
         self.turns_done += 1
         self.tokens += tokens
 

@@ -16,7 +16,7 @@ from ._client import Client, Reply
 @final
 @attrs.define(eq=False)
 class Asking:
-    """A request on its way. `replied` is called once, in virtual time, with what the client has had."""
+    """A request on its way."""
 
     request: Request
     caller: str
@@ -26,7 +26,8 @@ class Asking:
     sent_ns: int
     retried: int
     """Requests for the same turn before this one."""
-    replied: Callable[[Asking, Reply], None]
+    replied: Callable[[Reply], None]
+    """Called once, in virtual time, with what the client has had."""
 
 
 class Route(Protocol):

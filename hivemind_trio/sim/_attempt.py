@@ -12,7 +12,7 @@ import attrs
 from hivemind_trio.model import Usage
 from hivemind_trio.policy import Timeouts
 
-from ._agenda import Agenda, Due
+from ._agenda import Agenda
 from ._provider import Accepted, Dropped, Provider, Refused, Trouble
 from ._road import Road
 from ._service import Ask
@@ -54,53 +54,30 @@ class End:
     """The longest between two pieces of a stream, or what was waited for the next; None: it was none."""
     refused: Refused | None = None
     usage: Usage | None = None
-
-    @property
-    def tokens(self) -> int:
-        """Spent on it."""
-        return 0 if self.usage is None else self.usage.total
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Bounds:
-    """How long whoever asks waits."""
-
-    first_byte_ns: int | None = None
-    idle_ns: int | None = None
-    total_ns: int | None = None
-    leaves_ns: int | None = None
-    """When the client will have had no byte for too long: a time, not a span."""
-    silence_ns: int | None = None
-    """How long it bears silence once it has had one."""
-
-    @classmethod
-    def of(cls, timeouts: Timeouts, leaves_ns: int, silence_ns: int) -> Bounds:
-        """The proxy's and the client's."""
-        return cls(
-            first_byte_ns=timeouts.first_byte_ns,
-            idle_ns=timeouts.idle_ns,
-            total_ns=timeouts.total_ns,
-            leaves_ns=leaves_ns,
-            silence_ns=silence_ns,
-        )
+    tokens: int = 0
+    """Spent on it."""
 
 
 @final
 @attrs.define(eq=False)
 class Attempt:
-    """`over` is called once, in virtual time, with what became of it; not at all after `abandon`.
+    """`over` is called once, in virtual time, with what became of it.
 
     `headed` is called when the head of an answer is there that is no error.
 
     All of it is known when the request arrives, so it takes one entry in the agenda, and one more for each slice where
-    it matters when tokens are generated.
+    it matters when tokens are generated. None of these is later than its end.
     """
 
     agenda: Agenda
     provider: Provider
     ask: Ask
-    bounds: Bounds
+    timeouts: Timeouts | None
+    """The proxy's; None: there is none in between."""
+    leaves_ns: int
+    """When the client will have had no byte for too long: a time, not a span."""
+    silence_ns: int
+    """How long it bears silence once it has had one."""
     over: Callable[[End], None]
     headed: Callable[[], None] | None = None
     """None: nobody listens."""
@@ -108,11 +85,6 @@ class Attempt:
     """To its provider and back; None: it is no way at all."""
     _began_ns: int = attrs.field(init=False, default=0)
     _first_ns: int = attrs.field(init=False, default=0)
-    _accepted: Accepted | None = attrs.field(init=False, default=None)
-    _due: Due = attrs.field(init=False)
-    _slices: list[Due] = attrs.field(init=False, factory=list)
-    _generated: int = attrs.field(init=False, default=0)
-    """Tokens of output, or none of a plain answer that is not whole."""
 
     def begin(self) -> None:
         """Send the request now."""
@@ -124,77 +96,74 @@ class Attempt:
         self.road.there(self._arrive)
 
     def _arrive(self) -> None:
-        now_ns = self.agenda.now_ns
-        answer = self.provider.arrive(self.ask, now_ns)
+        ask, now_ns = self.ask, self.agenda.now_ns
+        answer = self.provider.arrive(ask, now_ns)
         match answer:
+            case Accepted():
+                at_ns, how = self._foresee(answer, now_ns)
+                self.agenda.at(at_ns, self._end, answer, how)
+                if ask.stream:
+                    self._stream(answer, at_ns)
             case Refused():
-                self._end_at(now_ns + ROUND_TRIP_NS, End(how=How.REFUSED, refused=answer))
+                self.agenda.at(now_ns + ROUND_TRIP_NS, self.over, End(how=How.REFUSED, refused=answer))
             case Dropped(trouble=trouble):
                 how = How.UNREACHABLE if trouble is Trouble.UNREACHABLE else How.RESET
-                self._end_at(now_ns + ROUND_TRIP_NS, End(how=how))
-            case Accepted():
-                self._accepted = answer
-                at_ns, how = self._foresee(answer, now_ns)
-                self._due = self.agenda.at(at_ns, self._end, how)
-                if self.ask.stream and self.provider.counts_output:
-                    self._slice(answer, at_ns)
-                if self.ask.stream and self.road is not None and self._first_ns < at_ns:
-                    self.road.streamed(self._first_ns, at_ns, len(answer.service.events))
-                if self.ask.stream and self.headed is not None and self._first_ns < at_ns:
-                    self._slices.append(self.agenda.at(self._first_ns, self.headed))
-
-    def abandon(self) -> End:
-        """The client has gone; the provider stops generating."""
-        self.agenda.forget(self._due)
-        return self._finish(How.LEFT)
-
-    def _end_at(self, at_ns: int, end: End) -> None:
-        self._due = self.agenda.at(at_ns, self.over, end)
+                self.agenda.at(now_ns + ROUND_TRIP_NS, self.over, End(how=how))
 
     def _foresee(self, accepted: Accepted, now_ns: int) -> tuple[int, How]:
         """When it will end, and how: whatever comes first."""
-        served, bounds = accepted.service, self.bounds
+        served, timeouts = accepted.service, self.timeouts
         first_ns = self._first_ns = now_ns + (served.first_byte_ns if self.ask.stream else served.latency_ns)
         at_ns, how = now_ns + served.latency_ns, How.WHOLE
         if accepted.breaks_after is not None:
             at_ns, how = first_ns + served.gap_ns * accepted.breaks_after, How.RESET
         elif accepted.stalls_after is not None:
-            silent_ns = first_ns + served.gap_ns * accepted.stalls_after
-            patient_ns = min(_or_ever(bounds.idle_ns), _or_ever(bounds.silence_ns))
-            at_ns, how = silent_ns + patient_ns, How.IDLE if patient_ns == bounds.idle_ns else How.LEFT
-        for bound_ns, end in (
-            (None if bounds.first_byte_ns is None else now_ns + bounds.first_byte_ns, How.FIRST_BYTE),
-            (bounds.leaves_ns, How.LEFT),
-        ):
-            if bound_ns is not None and bound_ns < min(first_ns, at_ns):
-                at_ns, how = max(now_ns, bound_ns), end
-        if bounds.total_ns is not None and now_ns + bounds.total_ns < at_ns:
-            at_ns, how = now_ns + bounds.total_ns, How.TOTAL
+            idle = timeouts is not None and timeouts.idle_ns <= self.silence_ns
+            patient_ns = timeouts.idle_ns if timeouts is not None and idle else self.silence_ns
+            at_ns = first_ns + served.gap_ns * accepted.stalls_after + patient_ns
+            how = How.IDLE if idle else How.LEFT
+        first_ns = min(first_ns, at_ns)
+        if timeouts is not None and now_ns + timeouts.first_byte_ns < first_ns:
+            first_ns = at_ns = now_ns + timeouts.first_byte_ns
+            how = How.FIRST_BYTE
+        if self.leaves_ns < first_ns:
+            at_ns, how = max(now_ns, self.leaves_ns), How.LEFT
+        if timeouts is not None and now_ns + timeouts.total_ns < at_ns:
+            at_ns, how = now_ns + timeouts.total_ns, How.TOTAL
         return at_ns, how
 
-    def _slice(self, accepted: Accepted, end_ns: int) -> None:
-        span_ns = accepted.service.latency_ns - accepted.service.first_byte_ns
-        for number in range(1, SLICES):
-            at_ns = self._first_ns + span_ns * number // SLICES
-            if at_ns < end_ns:
-                self._slices.append(self.agenda.at(at_ns, self._generate, accepted))
+    def _stream(self, accepted: Accepted, end_ns: int) -> None:
+        """Be there when the head is, and in the middle of it, if that matters to anybody."""
+        at = self.agenda.at
+        begins = self._first_ns < end_ns
+        if self.provider.counts_output:
+            span_ns = accepted.service.latency_ns - accepted.service.first_byte_ns
+            for number in range(1, SLICES):
+                at_ns = self._first_ns + span_ns * number // SLICES
+                if at_ns < end_ns:
+                    at(at_ns, self._generate, accepted)
+        if begins and self.road is not None:
+            self.road.streamed(self._first_ns, end_ns, accepted.service.events_count)
+        if begins and self.headed is not None:
+            at(self._first_ns, self.headed)
 
     def _generate(self, accepted: Accepted) -> None:
         """Account for what is there by now."""
         served, now_ns = accepted.service, self.agenda.now_ns
-        events = len(served.events)
-        if now_ns < self._began_ns + served.latency_ns:
-            gap_ns = max(1, served.gap_ns)
-            events = min(events, (now_ns - self._first_ns) // gap_ns) if now_ns >= self._first_ns else 0
+        events = served.events_count
+        if now_ns < self._first_ns:
+            events = 0
+        elif now_ns < self._began_ns + served.latency_ns:
+            events = min(events, (now_ns - self._first_ns) // max(1, served.gap_ns))
         for silent in (accepted.breaks_after, accepted.stalls_after):
-            events = events if silent is None else min(events, silent)
-        tokens = sum(served.events[:events]) - self._generated
+            if silent is not None and silent < events:
+                events = silent
+        tokens = min(events * served.tokens_per_event, served.tokens_out) - accepted.tokens_out
         if tokens:
             self.provider.generate(accepted, tokens, now_ns)
-            self._generated += tokens
 
-    def _end(self, how: How) -> None:
-        end = self._finish(how)
+    def _end(self, accepted: Accepted, how: How) -> None:
+        end = self._finish(accepted, how)
         if (
             how is How.WHOLE
             and self.headed is not None
@@ -203,33 +172,28 @@ class Attempt:
             self.headed()
         self.over(end)
 
-    def _finish(self, how: How) -> End:
-        accepted, now_ns = self._accepted, self.agenda.now_ns
-        if accepted is None:
-            return End(how=how)
-        for entry in self._slices:
-            self.agenda.forget(entry)
-        if how is How.WHOLE:
-            self.provider.generate(accepted, accepted.service.tokens_out - self._generated, now_ns)
-            self._generated = accepted.service.tokens_out
-        elif self.ask.stream:
+    def _finish(self, accepted: Accepted, how: How) -> End:
+        ask, provider, now_ns = self.ask, self.provider, self.agenda.now_ns
+        whole = how is How.WHOLE
+        if whole:
+            provider.generate(accepted, accepted.service.tokens_out - accepted.tokens_out, now_ns)
+        elif ask.stream:
             self._generate(accepted)
         if how is How.RESET:
-            self.provider.break_off(accepted, now_ns)
+            provider.break_off(accepted, now_ns)
         else:
-            self.provider.leave(accepted, now_ns, whole=how is How.WHOLE)
-        begun = how is How.WHOLE or (self.ask.stream and now_ns >= self._first_ns)
+            provider.leave(accepted, now_ns, whole=whole)
+        begun = whole or (ask.stream and now_ns >= self._first_ns)
         cached = accepted.tokens_cached
-        usage = Usage(
-            input=self.ask.tokens_in - cached, cache_read=cached, output=self._generated, exact=how is How.WHOLE
+        silence_ns = accepted.service.gap_ns if ask.stream and begun else None
+        if how is How.IDLE:
+            assert self.timeouts is not None
+            silence_ns = self.timeouts.idle_ns
+        return End(
+            how=how,
+            begun=begun,
+            waited_ns=(now_ns if how is How.FIRST_BYTE else self._first_ns) - self._began_ns,
+            silence_ns=silence_ns,
+            usage=Usage(input=ask.tokens_in - cached, cache_read=cached, output=accepted.tokens_out, exact=whole),
+            tokens=ask.tokens_in + accepted.tokens_out,
         )
-        waited_ns = (now_ns if how is How.FIRST_BYTE else self._first_ns) - self._began_ns
-        silence_ns = None
-        if self.ask.stream and begun:
-            silence_ns = self.bounds.idle_ns if how is How.IDLE else accepted.service.gap_ns
-        return End(how=how, begun=begun, waited_ns=waited_ns, silence_ns=silence_ns, usage=usage)
-
-
-def _or_ever(span_ns: int | None) -> int:
-    """A time-out that is none, in comparison: ten days."""
-    return 864_000 * 1_000 * MS if span_ns is None else span_ns

@@ -13,6 +13,9 @@ from hivemind_trio.policy import Program
 
 from ._series import Series
 
+Whose = tuple[str, str | None, str | None]
+"""A load, a lane and a team; of a call that was given up before anybody said which, only the load."""
+
 
 @final
 @attrs.define(eq=False)
@@ -20,8 +23,8 @@ class Books:
     """One run's. Times in ns, money in micro-dollars."""
 
     program: Program
-    waits_ns: defaultdict[tuple[str, str], list[int]] = attrs.field(init=False, factory=lambda: defaultdict(list))
-    """(`lane`, `team` or `load`, its name) -> how long each call waited."""
+    waits_ns: defaultdict[Whose, list[int]] = attrs.field(init=False, factory=lambda: defaultdict(list))
+    """Whose calls -> how long each of them waited."""
     turns_ns: defaultdict[str, list[int]] = attrs.field(init=False, factory=lambda: defaultdict(list))
     """Load -> how long each turn took that came to a good end, from the first request, retries of clients included."""
     calls: int = attrs.field(init=False, default=0)
@@ -48,16 +51,13 @@ class Books:
 
     def call_over(self, load: str, treatment: Treatment | None, waited_ns: int) -> None:
         """A call was answered, refused or given up."""
-        waits = self.waits_ns
-        waits["load", load].append(waited_ns)
-        if treatment is not None:
-            waits["lane", treatment.lane].append(waited_ns)
-            waits["team", treatment.team].append(waited_ns)
+        whose = (load, None, None) if treatment is None else (load, treatment.lane, treatment.team)
+        self.waits_ns[whose].append(waited_ns)
 
-    def spend(self, treatment: Treatment, model: str, usage: Usage | None) -> None:
+    def spend(self, treatment: Treatment, model: str, usage: Usage) -> None:
         """An attempt has cost something, or nothing."""
         price = self.program.price(model)
-        if price is None or usage is None:
+        if price is None:
             return
         cost = price.cost_of(usage)
         self.spent["", ""] += cost

@@ -17,7 +17,7 @@ import attrs
 
 from ._agent import Job, Turn
 from ._bucket import Counting, Dimension, Quota
-from ._service import Service, service
+from ._service import Service, service_once
 from ._supply import Asked, Slots, Span, Supply, opened_ns, ramped_ns
 from ._traits import Acceleration, Traits
 
@@ -140,7 +140,7 @@ def _chained(
         step = _Step(
             job=number,
             turn=turn,
-            served=service(traits[name], seed, turn.ask),
+            served=service_once(traits[name], seed, turn.ask),
             head_ns=opened_ns(end_ns, away[name]),
             tokens_new=max(0, tokens - cached),
         )

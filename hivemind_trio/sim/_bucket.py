@@ -8,7 +8,7 @@ Anthropic: "continuously replenished up to your maximum limit, rather than being
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Final, final
 
 import attrs
@@ -17,7 +17,7 @@ MINUTE_NS: Final = 60_000_000_000
 
 
 @final
-class Dimension(Enum):
+class Dimension(StrEnum):
     """What is counted. The value is what people call it."""
 
     REQUESTS = "requests"
@@ -88,23 +88,27 @@ class Bucket:
     """One bucket, full at first. Whole numbers throughout, so that what it lets pass can be checked to the unit."""
 
     quota: Quota
+    _full: int = attrs.field(init=False)
     _level: int = attrs.field(init=False)
     """Units times `window_ns`: in these terms a nanosecond refills exactly `limit`."""
     _at_ns: int = attrs.field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
-        self._level = self._full
+        self._level = self._full = self.quota.capacity * self.quota.window_ns
 
     def wait_ns(self, amount: int, now_ns: int) -> int | None:
         """How long until `amount` is there: 0 if it is now, None if it never will be."""
-        if amount > self.quota.capacity:
+        level = amount * self.quota.window_ns
+        if level > self._full:
             return None
-        self._refill(now_ns)
-        return self._until(amount * self.quota.window_ns)
+        if now_ns != self._at_ns:
+            self._refill(now_ns)
+        return self._until(level) if level > self._level else 0
 
     def take(self, amount: int, now_ns: int) -> None:
         """Take what is there, or more: tokens that have been generated cannot be refused any more."""
-        self._refill(now_ns)
+        if now_ns != self._at_ns:
+            self._refill(now_ns)
         self._level -= amount * self.quota.window_ns
 
     def penalise(self, amount: int, now_ns: int) -> None:
@@ -117,17 +121,15 @@ class Bucket:
         self._refill(now_ns)
         return Reading(
             limit=self.quota.limit,
-            remaining=max(0, self._level // self.quota.window_ns),
+            remaining=self._level // self.quota.window_ns if self._level > 0 else 0,
             full_ns=self._until(self._full),
         )
 
-    @property
-    def _full(self) -> int:
-        return self.quota.capacity * self.quota.window_ns
-
     def _until(self, level: int) -> int:
-        return max(0, -((self._level - level) // self.quota.limit))
+        """How long until it stands at `level`, which is no lower than it stands at."""
+        return -((self._level - level) // self.quota.limit)
 
     def _refill(self, now_ns: int) -> None:
-        self._level = min(self._full, self._level + (now_ns - self._at_ns) * self.quota.limit)
+        level = self._level + (now_ns - self._at_ns) * self.quota.limit
+        self._level = level if level < self._full else self._full
         self._at_ns = now_ns

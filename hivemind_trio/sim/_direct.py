@@ -14,7 +14,7 @@ from hivemind_trio.policy import Program
 from . import _wire
 from ._agenda import Agenda
 from ._asking import Asking
-from ._attempt import Attempt, Bounds, End, How
+from ._attempt import Attempt, End, How
 from ._books import Books
 from ._client import Reply
 from ._provider import Provider
@@ -39,22 +39,24 @@ class Direct:
         treatment = self.program.decide(asking.request)
         self.books.call_over(asking.load, treatment, 0)
         if treatment.provider is None:
-            asking.replied(asking, UNSERVED)
+            asking.replied(UNSERVED)
             return
-        silence_ns = asking.client.silence_ns
         Attempt(
             self.agenda,
             self.providers[treatment.provider, treatment.group],
             asking.turn.ask,
-            Bounds(leaves_ns=asking.sent_ns + silence_ns, silence_ns=silence_ns),
-            partial(self._over, asking, treatment),
+            timeouts=None,
+            leaves_ns=asking.sent_ns + asking.client.silence_ns,
+            silence_ns=asking.client.silence_ns,
+            over=partial(self._over, asking, treatment),
             road=self.road,
         ).begin()
 
     def _over(self, asking: Asking, treatment: Treatment, end: End) -> None:
-        self.books.spend(treatment, asking.request.model, end.usage)
+        if end.usage is not None:
+            self.books.spend(treatment, asking.request.model, end.usage)
         assert treatment.provider is not None
-        asking.replied(asking, _reply(end, self.program, treatment.provider))
+        asking.replied(_reply(end, self.program, treatment.provider))
 
 
 def _reply(end: End, program: Program, provider: str) -> Reply:

@@ -12,11 +12,12 @@ from hivemind_trio.core import REMAINING
 from hivemind_trio.model import Api, Request, Verdict
 from hivemind_trio.policy import Program
 
-from ._agent import Agent, Job, Turn
+from ._agent import Agent, Turn
 from ._bound import Bound, lower_bound_of_several
 from ._fleet import Fleet
 from ._provider import Provider
 from ._scenario import HOUR_NS, Scenario
+from ._service import service_once
 
 PATHS: Final[Mapping[Api, str]] = {
     Api.ANTHROPIC: "/v1/messages",
@@ -56,22 +57,46 @@ class Living:
     """Who to be fair to where the policy knows it by no name."""
     misjudges: float | None = None
     """What it multiplies the truth with when it says how many calls remain; None: it does not say."""
-    chance: Random | None = None
+    requests: dict[int, tuple[int, Request]] = attrs.field(factory=dict, repr=False)
+    """Turn -> the hour in which it was last asked for, and what was."""
+    chance: Random | None = attrs.field(init=False, default=None)
     """Of its client's pauses; drawn from only where something fails."""
-    began_ns: int = 0
+    began_ns: int = attrs.field(init=False, default=0)
     """Its turn under way."""
-    retried: int = 0
-    broken: int = 0
-    tokens_good: int = 0
+    retried: int = attrs.field(init=False, default=0)
+    broken: int = attrs.field(init=False, default=0)
+    tokens_good: int = attrs.field(init=False, default=0)
     """Of turns that came to a good end."""
 
+    def anew(self) -> Living:
+        """The same one, before it has done anything."""
+        return Living(
+            agent=Agent(self.agent.job),
+            fleet=self.fleet,
+            identity=self.identity,
+            model=self.model,
+            apis=self.apis,
+            path=self.path,
+            caller=self.caller,
+            misjudges=self.misjudges,
+            requests=self.requests,
+        )
+
     def request(self, program: Program, scenario: Scenario, turn: Turn, now_ns: int) -> Request:
-        """The facts of one request."""
+        """The facts of one request: the same ones whenever it is made, but for the hour."""
+        hours = scenario.hour + now_ns // HOUR_NS
+        made = self.requests.get(turn.number)
+        if made is not None and made[0] == hours:
+            return made[1]
+        request = self._made(program, scenario, turn, hours)
+        self.requests[turn.number] = hours, request
+        return request
+
+    def _made(self, program: Program, scenario: Scenario, turn: Turn, hours: int) -> Request:
         if turn.recorded is not None:
             return _made_again(turn.recorded.request, program)
-        tokens_in = turn.tokens
+        tokens_in = turn.ask.tokens_in
         price = program.price(self.model)
-        hours = scenario.hour + now_ns // HOUR_NS
         headers = self.fleet.headers
         if self.misjudges is not None:
             left = len(self.agent.job.turns) - turn.number + 1
@@ -100,14 +125,14 @@ def populate(program: Program, scenario: Scenario, seed: int) -> Iterator[Living
         if fleet.recorded:
             yield from _returning(fleet)
             continue
+        apis = [_api(program, model) for model in models]
         for number, job in enumerate(fleet.jobs(seed)):
-            model = models[number % len(models)]
-            api = _api(program, model)
+            api = apis[number % len(apis)]
             yield Living(
                 agent=Agent(job),
                 fleet=fleet,
                 identity=identities[number % len(identities)] if identities else None,
-                model=model,
+                model=models[number % len(models)],
                 apis=(api,),
                 path=fleet.path or PATHS[api],
                 caller=job.agent,
@@ -146,28 +171,57 @@ def providers(program: Program, scenario: Scenario, seed: int) -> dict[Key, Prov
     """One for each of the policy's; where the policy's words are the truth, one for each of its limits groups."""
     found: dict[Key, Provider] = {}
     for name, declared in program.providers.items():
-        shared = Provider(traits=scenario.traits(program, name, None, seed), seed=seed)
+        traits = scenario.traits(program, name, None, seed)
+        shared = Provider(traits=traits, seed=seed, service=service_once)
         for group in dict.fromkeys([None, *(group.glob for group in declared.groups)]):
             own = group is not None and scenario.upstream(name).as_declared
             traits = scenario.traits(program, name, group, seed)
-            found[name, group] = Provider(traits=traits, seed=seed) if own else shared
+            found[name, group] = Provider(traits=traits, seed=seed, service=service_once) if own else shared
     return found
 
 
+@final
+@attrs.define(eq=False)
+class Work:
+    """What a seed makes of a scenario under a policy: the same both ways, so worlds may share it."""
+
+    program: Program
+    scenario: Scenario
+    seed: int
+    _population: list[Living] = attrs.field(init=False)
+    _bound: Bound | None = attrs.field(init=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        self._population = list(populate(self.program, self.scenario, self.seed))
+
+    def living(self) -> list[Living]:
+        """All agents, before they have done anything."""
+        return [one.anew() for one in self._population]
+
+    @property
+    def bound(self) -> Bound:
+        """The least time that any scheduler could need, if every call goes where the rules send it first."""
+        if self._bound is None:
+            self._bound = self._bounded()
+        return self._bound
+
+    def _bounded(self) -> Bound:
+        there = providers(self.program, self.scenario, self.seed)
+        names = {id(provider): f"{name}/{group}" for (name, group), provider in there.items()}
+        places: dict[str, str] = {}
+        for living in self._population:
+            for turn in living.agent.job.turns:
+                treatment = self.program.decide(living.request(self.program, self.scenario, turn, 0))
+                if treatment.provider is not None and treatment.verdict is Verdict.ALLOW:
+                    places[turn.prompt] = names[id(there[treatment.provider, treatment.group])]
+        jobs = [living.agent.job for living in self._population]
+        traits = {names[id(provider)]: provider.traits for provider in there.values()}
+        return lower_bound_of_several(jobs, traits, lambda _job, turn: places.get(turn.prompt, ""), self.seed)
+
+
 def bound_of(program: Program, scenario: Scenario, seed: int) -> Bound:
-    """The least time that any scheduler could need, if every call goes where the rules send it first."""
-    there = providers(program, scenario, seed)
-    names = {id(provider): f"{name}/{group}" for (name, group), provider in there.items()}
-    places: dict[str, str] = {}
-    jobs: list[Job] = []
-    for living in populate(program, scenario, seed):
-        jobs.append(living.agent.job)
-        for turn in living.agent.job.turns:
-            treatment = program.decide(living.request(program, scenario, turn, 0))
-            if treatment.provider is not None and treatment.verdict is Verdict.ALLOW:
-                places[turn.prompt] = names[id(there[treatment.provider, treatment.group])]
-    traits = {names[id(provider)]: provider.traits for provider in there.values()}
-    return lower_bound_of_several(jobs, traits, lambda _job, turn: places.get(turn.prompt, ""), seed)
+    """The same of work that is not run."""
+    return Work(program, scenario, seed).bound
 
 
 def usual_model(program: Program) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from enum import Enum
+from collections.abc import Callable
+from enum import StrEnum
 from typing import Final, TypeAlias, final
 
 import attrs
@@ -16,7 +17,7 @@ from ._window import Meter, meter
 
 
 @final
-class Trouble(Enum):
+class Trouble(StrEnum):
     """What a request may meet instead of a whole answer."""
 
     OUTAGE = "503"
@@ -55,19 +56,23 @@ _NOT_TOLD: Final = (Trouble.RESET, Trouble.BREAK, Trouble.UNREACHABLE, Trouble.S
 
 
 @final
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class Accepted:
     """The request holds a slot until `Provider.leave`."""
 
     number: int
     """Of the attempt, from 1."""
     service: Service
+    since_ns: int
+    tokens_in: int
     breaks_after: int | None = None
     """The connection is reset after so many streamed events; None: it is not."""
     stalls_after: int | None = None
     """After so many streamed events nothing more is sent, and the connection stays; None: all of them are sent."""
     tokens_cached: int = 0
     """Of the input, what was read from the cache."""
+    tokens_out: int = attrs.field(init=False, default=0)
+    """What has been generated so far."""
 
 
 @final
@@ -98,13 +103,6 @@ class Dropped:
 Answer: TypeAlias = Accepted | Refused | Dropped
 
 
-@attrs.define
-class _Generating:
-    since_ns: int
-    tokens_in: int
-    tokens_out: int = 0
-
-
 @attrs.define(eq=False, kw_only=True)
 class Provider:
     """One provider with its counters.
@@ -115,6 +113,8 @@ class Provider:
 
     traits: Traits
     seed: int = 0
+    service: Callable[[Traits, int, Ask], Service] = service
+    """Draws what an answer takes."""
 
     attempts: int = attrs.field(init=False, default=0)
     met: Counter[Trouble] = attrs.field(init=False, factory=Counter)
@@ -129,39 +129,45 @@ class Provider:
     """Slot time used so far: the sum over answers of the time from `arrive` to `leave`."""
     taken: Counter[Dimension] = attrs.field(init=False, factory=Counter)
     """Of what is limited."""
+    counts_output: bool = attrs.field(init=False)
+    """Whether it matters when tokens are generated."""
+    tells: bool = attrs.field(init=False)
+    """Whether its answers say how quotas stand."""
     _meters: dict[Dimension, Meter] = attrs.field(init=False)
+    _of_output: tuple[tuple[Dimension, Meter], ...] = attrs.field(init=False)
+    """Those that count tokens as they are generated."""
+    _fails: bool = attrs.field(init=False)
+    """Whether anything goes wrong at random before there is an answer, and next, from then on."""
+    _falters: bool = attrs.field(init=False)
     _neighbours: Neighbours = attrs.field(init=False)
     _guard: Guard | None = attrs.field(init=False)
     _conversations: dict[str, tuple[int, int]] = attrs.field(init=False, factory=dict)
     """Conversation -> how much of its prompt is cached, and until when."""
     _prefixes: dict[str, tuple[int, int]] = attrs.field(init=False, factory=dict)
     """What prompts of several begin with -> from when on it is cached, and until when."""
-    _generating: dict[int, _Generating] = attrs.field(init=False, factory=dict)
-    """Attempt number -> what it has taken so far; the ones in flight."""
-    _tried: Counter[str] = attrs.field(init=False, factory=Counter)
-    """Key -> how often it was asked for and got as far as what fails at random."""
-    _answered: Counter[str] = attrs.field(init=False, factory=Counter)
-    """Key -> how often it was accepted."""
+    _generating: dict[int, Accepted] = attrs.field(init=False, factory=dict)
+    """Attempt number -> the ones in flight."""
+    _tried: dict[str, int] = attrs.field(init=False, factory=dict)
+    """Key -> how often it was asked for and got as far as what fails at random; counted where anything does."""
+    _answered: dict[str, int] = attrs.field(init=False, factory=dict)
+    """Key -> how often it was accepted; counted where an answer may come to grief."""
 
     def __attrs_post_init__(self) -> None:
-        self._meters = {dimension: meter(quota) for dimension, quota in self.traits.quotas.items()}
-        self._neighbours = Neighbours(self.traits.neighbours, tuple(self._meters.values()))
-        self._guard = Guard(self.traits.acceleration) if self.traits.acceleration is not None else None
+        traits = self.traits
+        self._meters = {dimension: meter(quota) for dimension, quota in traits.quotas.items()}
+        own = (Dimension.OUTPUT, Dimension.TOKENS) if not traits.charges_most else ()
+        self._of_output = tuple((dimension, self._meters[dimension]) for dimension in own if dimension in self._meters)
+        self.counts_output = bool(self._of_output)
+        self.tells = traits.tells and bool(self._meters)
+        self._fails = traits.bad_gateways > 0 or traits.resets > 0
+        self._falters = traits.hang_wave is not None or max(traits.hangs, traits.stalls, traits.breaks) > 0
+        self._neighbours = Neighbours(traits.neighbours, tuple(self._meters.values()))
+        self._guard = Guard(traits.acceleration) if traits.acceleration is not None else None
 
     @property
     def refused(self) -> int:
         """Requests that were told so."""
         return self.met.total() - sum(self.met[trouble] for trouble in _NOT_TOLD)
-
-    @property
-    def counts_output(self) -> bool:
-        """Whether it matters when tokens are generated."""
-        return not self.traits.charges_most and (Dimension.OUTPUT in self._meters or Dimension.TOKENS in self._meters)
-
-    @property
-    def tells(self) -> bool:
-        """Whether its answers say how quotas stand."""
-        return self.traits.tells and bool(self._meters)
 
     def arrive(self, ask: Ask, now_ns: int) -> Answer:
         """Take a request, or refuse or drop it.
@@ -170,7 +176,8 @@ class Provider:
             now_ns: Since the provider was first asked; never less than before.
         """
         self.attempts += 1
-        self.inflight_max = max(self.inflight_max, self.inflight + 1)
+        if self.inflight >= self.inflight_max:
+            self.inflight_max = self.inflight + 1
         answer = self._answer(ask, now_ns)
         match answer:
             case Refused():
@@ -182,18 +189,16 @@ class Provider:
                 cap = self.traits.concurrency
                 assert cap is None or self.inflight <= cap, f"{self.inflight} in flight, and {cap} are allowed"
                 self.tokens_in += ask.tokens_in
-                self._generating[answer.number] = _Generating(now_ns, ask.tokens_in)
+                self._generating[answer.number] = answer
         return answer
 
     def generate(self, accepted: Accepted, tokens: int, now_ns: int) -> None:
         """So many tokens more of an answer are there, hence billed, whether or not the client still wants them."""
-        self._generating[accepted.number].tokens_out += tokens
+        accepted.tokens_out += tokens
         self.tokens_out += tokens
-        if self.counts_output:
-            for dimension in (Dimension.OUTPUT, Dimension.TOKENS):
-                if dimension in self._meters:
-                    self._meters[dimension].take(tokens, now_ns)
-                    self.taken[dimension] += tokens
+        for dimension, counted in self._of_output:
+            counted.take(tokens, now_ns)
+            self.taken[dimension] += tokens
 
     def leave(self, accepted: Accepted, now_ns: int, *, whole: bool = True) -> None:
         """The answer has ended; its slot is free.
@@ -201,11 +206,11 @@ class Provider:
         Args:
             whole: False: the client went away before the last of it.
         """
-        generated = self._generating.pop(accepted.number)
-        self.busy_ns += now_ns - generated.since_ns
+        del self._generating[accepted.number]  # a second time, this fails
+        self.busy_ns += now_ns - accepted.since_ns
         self.inflight -= 1
         if not whole:
-            self.tokens_lost += generated.tokens_in + generated.tokens_out
+            self.tokens_lost += accepted.tokens_in + accepted.tokens_out
 
     def break_off(self, accepted: Accepted, now_ns: int) -> None:
         """The connection breaks where `accepted` says; its slot is free."""
@@ -236,56 +241,60 @@ class Provider:
 
     def _answer(self, ask: Ask, now_ns: int) -> Answer:
         traits = self.traits
-        if any(from_ns <= now_ns < to_ns for from_ns, to_ns in traits.outages):
-            return _refused(Weather.OUTAGE)
+        for from_ns, to_ns in traits.outages:
+            if from_ns <= now_ns < to_ns:
+                return _refused(Weather.OUTAGE)
         for storm in traits.storms:
             hit = storm.from_ns <= now_ns < storm.to_ns
             if hit and struck(traits, self.seed, ask, self.attempts, storm.share):
                 return _refused(storm.weather)
         if traits.concurrency is not None and self.inflight >= traits.concurrency:
             return _refused(Weather.OVERLOAD)
-        self._tried[ask.key] += 1
-        failing = fault(traits, self.seed, ask, self._tried[ask.key])
-        if failing is Fault.RESET:
-            return Dropped()
-        if failing is Fault.BAD_GATEWAY:
-            return _refused(Weather.BAD_GATEWAY)
-        cached = self._cached(ask, now_ns)
-        refused = self._over(ask, cached, now_ns)
-        if refused is not None:
-            return refused
+        if self._fails:
+            time = self._tried[ask.key] = self._tried.get(ask.key, 0) + 1
+            failing = fault(traits, self.seed, ask, time)
+            if failing is Fault.RESET:
+                return Dropped()
+            if failing is Fault.BAD_GATEWAY:
+                return _refused(Weather.BAD_GATEWAY)
+        cached = self._cached(ask, now_ns) if traits.cache_ns else 0
+        if self._meters or self._guard is not None:
+            refused = self._over(ask, cached, now_ns)
+            if refused is not None:
+                return refused
         return self._accept(ask, cached, now_ns)
 
     def _accept(self, ask: Ask, cached: int, now_ns: int) -> Accepted:
         traits, seed = self.traits, self.seed
-        self._answered[ask.key] += 1
-        time = self._answered[ask.key]
         if traits.cache_ns and ask.conversation:
             self._conversations[ask.conversation] = ask.tokens_in, now_ns + traits.cache_ns
-        served = service(traits, seed, ask)
+        served = self.service(traits, seed, ask)
         if traits.cache_ns and ask.prefix:
             # Read once its answer begins, and remembered from then on.
             read_ns = now_ns + served.first_byte_ns
             warm_ns, until_ns = self._prefixes.get(ask.prefix, (read_ns, 0))
             self._prefixes[ask.prefix] = warm_ns if now_ns < until_ns else read_ns, read_ns + traits.cache_ns
-        late_ns = hang_ns(traits, seed, ask, time, now_ns) if traits.hangs or traits.hang_wave is not None else 0
-        if late_ns:
-            self.met[Trouble.HANG] += 1
+        late_ns = more_ns = 0
+        stalls = breaks = None
+        if self._falters:
+            time = self._answered[ask.key] = self._answered.get(ask.key, 0) + 1
+            late_ns = hang_ns(traits, seed, ask, time, now_ns) if traits.hangs or traits.hang_wave is not None else 0
+            if late_ns:
+                self.met[Trouble.HANG] += 1
+            stalls = stall_after(traits, seed, ask, time, served.events_count)
+            if stalls is not None:
+                self.met[Trouble.STALL] += 1
+            else:
+                breaks = break_after(traits, seed, ask, time, served.events_count)
         if traits.slowdown:
             late_ns += int(served.first_byte_ns * traits.slowdown * self.inflight)
             more_ns = int((served.latency_ns - served.first_byte_ns) * traits.slowdown * self.inflight)
-            served = attrs.evolve(served, latency_ns=served.latency_ns + more_ns)
-        if late_ns:
-            served = attrs.evolve(
-                served, latency_ns=served.latency_ns + late_ns, first_byte_ns=served.first_byte_ns + late_ns
-            )
-        stalls = stall_after(traits, seed, ask, time, len(served.events))
-        if stalls is not None:
-            self.met[Trouble.STALL] += 1
         return Accepted(
             number=self.attempts,
-            service=served,
-            breaks_after=break_after(traits, seed, ask, time, len(served.events)) if stalls is None else None,
+            service=served.delayed(late_ns, more_ns) if late_ns or more_ns else served,
+            since_ns=now_ns,
+            tokens_in=ask.tokens_in,
+            breaks_after=breaks,
             stalls_after=stalls,
             tokens_cached=cached,
         )
@@ -304,9 +313,8 @@ class Provider:
 
     def _over(self, ask: Ask, cached: int, now_ns: int) -> Refused | None:
         """Take from all quotas, or say which of them has too little; then none is charged."""
-        if not self._meters and self._guard is None:
-            return None
-        self._neighbours.take(now_ns)
+        if self._neighbours.neighbours:
+            self._neighbours.take(now_ns)
         costs = self._costs(ask, cached)
         short: tuple[int, Dimension] | None = None
         for dimension, counted in self._meters.items():

@@ -22,7 +22,6 @@ from hivemind_trio.core import (
     CallCancelled,
     CallId,
     Circuit,
-    Command,
     Ended,
     Event,
     Grant,
@@ -39,7 +38,7 @@ from hivemind_trio.providers import keep_alive
 from . import _wire
 from ._agenda import Agenda, Due
 from ._asking import Asking
-from ._attempt import Attempt, Bounds, End, How
+from ._attempt import Attempt, End, How
 from ._audit import Audit
 from ._books import Books
 from ._client import Reply
@@ -113,8 +112,10 @@ class _Talk:
     def call(self, call_id: CallId) -> Call:
         """What the scheduler is told of it."""
         asking, client = self.asking, self.asking.client
-        held_ns = self.gives_up_ns - asking.sent_ns
-        tries = max(0, client.known_tries - asking.retried)
+        patience_ns = None
+        if not client.limits_are_fatal:
+            held_ns = self.gives_up_ns - asking.sent_ns
+            patience_ns = held_ns * (1 + client.known_tries - min(asking.retried, client.known_tries))
         turn, recorded = asking.turn, asking.turn.recorded
         job = turn.conversation if client.says_job else ""
         return Call(
@@ -125,7 +126,7 @@ class _Talk:
             job=job if recorded is None else recorded.job,
             credential="" if recorded is None else recorded.credential,
             again=f"{asking.caller} {turn.prompt}",
-            patience_ns=None if client.limits_are_fatal else held_ns * (1 + tries),
+            patience_ns=patience_ns,
         )
 
     def committed(self, now_ns: int) -> bool:
@@ -134,8 +135,9 @@ class _Talk:
 
     def leaves_ns(self, now_ns: int) -> int:
         """When the client will have had no byte for longer than it bears."""
-        heard_ns = now_ns if self.committed(now_ns) else self.asking.sent_ns
-        return heard_ns + self.asking.client.silence_ns
+        asking = self.asking
+        heard_ns = now_ns if self.alive and self.committed(now_ns) else asking.sent_ns
+        return heard_ns + asking.client.silence_ns
 
 
 @final
@@ -170,7 +172,8 @@ class Proxied:
         call_id = CallId(self._ids)
         talk = self._talks[call_id] = _Talk.of(asking, self.program.server)
         self._post(CallArrived(talk.call(call_id)))
-        self._watch(call_id, talk)
+        if talk.attempt is None and not talk.over:
+            self._watch(call_id, talk)
 
     # ---- the scheduler's side ----
 
@@ -180,48 +183,49 @@ class Proxied:
         if self.audit is not None:
             self.audit.handled(event, commands, now_ns)
         for command in commands:
-            self._obey(command, now_ns)
-        self._arm(now_ns)
+            match command:
+                case Grant():
+                    self._begin(command, now_ns)
+                case Settle():
+                    self._settle(command.call_id)
+                case Refuse():
+                    self._refuse(command, now_ns)
+                case Adapted():
+                    self._adapted(command)
+                case _:
+                    assert_never(command)
+        wakeup_ns = self.scheduler.wakeup_ns()
+        if wakeup_ns is not None and (self._alarm_ns is None or wakeup_ns < self._alarm_ns):
+            self._arm(wakeup_ns, now_ns)
         if now_ns >= self.books.series.next_ns:
             self.books.series.add(self.scheduler.snapshot(), self.providers)
 
-    def _obey(self, command: Command, now_ns: int) -> None:
-        match command:
-            case Grant():
-                self._begin(command, now_ns)
-            case Settle():
-                self._settle(command.call_id)
-            case Refuse():
-                self._refuse(command, now_ns)
-            case Adapted():
-                if command.circuit is Circuit.OPEN and self._circuits.get(command.provider) is not Circuit.OPEN:
-                    self.books.trips[command.provider] += 1
-                self._circuits[command.provider] = command.circuit
-            case _:
-                assert_never(command)
+    def _adapted(self, command: Adapted) -> None:
+        if command.circuit is Circuit.OPEN and self._circuits.get(command.provider) is not Circuit.OPEN:
+            self.books.trips[command.provider] += 1
+        self._circuits[command.provider] = command.circuit
 
-    def _arm(self, now_ns: int) -> None:
-        wakeup_ns = self.scheduler.wakeup_ns()
-        if wakeup_ns is not None and (self._alarm_ns is None or wakeup_ns < self._alarm_ns):
-            self._alarm_ns = max(wakeup_ns, now_ns)
-            self.agenda.at(self._alarm_ns, self._ring, self._alarm_ns)
+    def _arm(self, wakeup_ns: int, now_ns: int) -> None:
+        self._alarm_ns = max(wakeup_ns, now_ns)
+        self.agenda.at(self._alarm_ns, self._ring, self._alarm_ns)
 
     def _ring(self, alarm_ns: int) -> None:
         if alarm_ns != self._alarm_ns:
             return  # an earlier one was asked for since, and has rung
         self._alarm_ns = None
         wakeup_ns = self.scheduler.wakeup_ns()
-        if wakeup_ns is not None and wakeup_ns <= self.agenda.now_ns:
+        if wakeup_ns is not None and wakeup_ns <= alarm_ns:
             self._post(TimePassed())
-        else:
-            self._arm(self.agenda.now_ns)
+        elif wakeup_ns is not None:
+            self._arm(wakeup_ns, alarm_ns)
 
     # ---- attempts ----
 
     def _begin(self, grant: Grant, now_ns: int) -> None:
         talk, treatment = self._talks[grant.call_id], grant.treatment
         assert treatment.provider is not None
-        self._hush(talk)
+        if talk.alarm is not None:
+            self._hush(talk)
         talk.treatment, talk.waited_ns = treatment, grant.waited_ns
         self.books.decided(now_ns, grant.call_id, treatment.provider)
         asking = talk.asking
@@ -231,10 +235,12 @@ class Proxied:
             self.agenda,
             provider,
             asking.turn.ask,
-            Bounds.of(timeouts, talk.leaves_ns(now_ns), asking.client.silence_ns),
-            partial(self._ended, grant.call_id),
-            partial(self._hear, grant.call_id, True) if provider.tells else None,
-            self.road,
+            timeouts=timeouts,
+            leaves_ns=talk.leaves_ns(now_ns),
+            silence_ns=asking.client.silence_ns,
+            over=partial(self._ended, grant.call_id),
+            headed=partial(self._hear, grant.call_id, True) if provider.tells else None,
+            road=self.road,
         )
         talk.attempt.begin()
 
@@ -260,12 +266,13 @@ class Proxied:
         if end.refused is not None and end.refused.dimension is not None and self._provider(talk).tells:
             self._hear(call_id, False)
         talk.attempt, talk.end = None, end
-        self.books.spend(treatment, treatment.model or talk.asking.request.model, end.usage)
+        if end.usage is not None:
+            self.books.spend(treatment, treatment.model or talk.asking.request.model, end.usage)
         ended = self._said(end, treatment)
         self._post(AttemptEnded(call_id, ended))
         if ended.committed:
             self._deliver(call_id, end)
-        elif call_id in self._talks:
+        elif talk.attempt is None and not talk.over:
             self._watch(call_id, talk)
 
     def _said(self, end: End, treatment: Treatment) -> Ended:
@@ -308,7 +315,7 @@ class Proxied:
 
     def _watch(self, call_id: CallId, talk: _Talk) -> None:
         """While it waits: it is sent away after a time, or goes by itself."""
-        if talk.over or talk.attempt is not None or talk.alarm is not None:
+        if talk.alarm is not None:
             return
         now_ns = self.agenda.now_ns
         patient_ns = talk.gives_up_ns
@@ -317,6 +324,7 @@ class Proxied:
         talk.alarm = self.agenda.at(max(now_ns, patient_ns), self._tired, call_id, patient_ns < talk.gives_up_ns)
 
     def _hush(self, talk: _Talk) -> None:
+        """Nobody waits any more, or not for now."""
         if talk.alarm is not None:
             self.agenda.forget(talk.alarm)
             talk.alarm = None
@@ -385,11 +393,11 @@ class Proxied:
 
     def _reply(self, call_id: CallId, reply: Reply) -> None:
         talk = self._talks.pop(call_id)
-        self._hush(talk)
+        if talk.alarm is not None:
+            self._hush(talk)
         talk.over = True
-        now_ns = self.agenda.now_ns
-        if not reply.whole and not reply.timed_out and talk.committed(now_ns) and not reply.broken:
+        if not (reply.whole or reply.timed_out or reply.broken) and talk.committed(self.agenda.now_ns):
             # The status is gone: what it is told is an error event within its stream.
             reply = attrs.evolve(reply, status=200, broken=True)
         self.books.call_over(talk.asking.load, talk.treatment, talk.waited_ns)
-        talk.asking.replied(talk.asking, reply)
+        talk.asking.replied(reply)

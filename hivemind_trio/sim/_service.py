@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
+from functools import lru_cache
 from random import Random
 from typing import Final, assert_never, final
 
@@ -62,13 +63,33 @@ class Service:
     first_byte_ns: int
     """From the request to the first byte of a streamed answer."""
     tokens_out: int
-    events: tuple[int, ...]
-    """Tokens per streamed event; they add up to `tokens_out` and are spread evenly over the rest of the latency."""
+    tokens_per_event: int
+    """Of a streamed answer, as far as they go."""
+
+    @property
+    def events(self) -> tuple[int, ...]:
+        """Tokens per streamed event; they add up to `tokens_out` and are spread evenly over the rest of the latency."""
+        whole, rest = divmod(self.tokens_out, self.tokens_per_event)
+        return (self.tokens_per_event,) * whole + ((rest,) if rest else ())
+
+    @property
+    def events_count(self) -> int:
+        """How many there are: one at least."""
+        return -(-self.tokens_out // self.tokens_per_event)
 
     @property
     def gap_ns(self) -> int:
         """Between two streamed events."""
-        return (self.latency_ns - self.first_byte_ns) // len(self.events)
+        return (self.latency_ns - self.first_byte_ns) // -(-self.tokens_out // self.tokens_per_event)
+
+    def delayed(self, first_ns: int, rest_ns: int) -> Service:
+        """The same, but so much more until the first byte, and so much more from there on."""
+        return Service(
+            latency_ns=self.latency_ns + first_ns + rest_ns,
+            first_byte_ns=self.first_byte_ns + first_ns,
+            tokens_out=self.tokens_out,
+            tokens_per_event=self.tokens_per_event,
+        )
 
 
 @final
@@ -95,13 +116,11 @@ def service(traits: Traits, seed: int, ask: Ask) -> Service:
         latency_ns = round(latency_ns * traits.spike_factor)
     reading_ns = traits.in_token_ns * ask.tokens_in
     first_byte_ns = int(latency_ns * traits.first_byte) + reading_ns
-    whole, rest = divmod(tokens_out, traits.tokens_per_event)
-    events = (traits.tokens_per_event,) * whole + ((rest,) if rest else ())
     return Service(
         latency_ns=latency_ns + reading_ns + traits.out_token_ns * tokens_out,
         first_byte_ns=first_byte_ns,
         tokens_out=tokens_out,
-        events=events,
+        tokens_per_event=traits.tokens_per_event,
     )
 
 
@@ -117,13 +136,17 @@ def _as_taken(traits: Traits, seed: int, ask: Ask, taken: Taken) -> Service:
         first_byte_ns = int(latency_ns * traits.first_byte) if taken.first_byte_ns is None else taken.first_byte_ns
     elif tokens_out != drawn.tokens_out:
         latency_ns = max(first_byte_ns, latency_ns + traits.out_token_ns * (tokens_out - drawn.tokens_out))
-    whole, rest = divmod(tokens_out, traits.tokens_per_event)
     return Service(
         latency_ns=latency_ns,
         first_byte_ns=min(first_byte_ns, latency_ns),
         tokens_out=tokens_out,
-        events=(traits.tokens_per_event,) * whole + ((rest,) if rest else ()),
+        tokens_per_event=traits.tokens_per_event,
     )
+
+
+service_once = lru_cache(maxsize=1 << 15)(service)
+"""`service`, remembered: a lower bound and both ways of a run ask for the same answers. For keys that are names; a
+provider whose keys are whole prompts draws anew."""
 
 
 def draw(shape: Shape, mean: float, spread: float, chance: Random) -> float:

@@ -11,7 +11,7 @@ import attrs
 from hivemind_trio.policy import Program
 
 from ._figures import Figures, Way
-from ._population import bound_of
+from ._population import Work
 from ._scenario import Scenario
 from ._world import Told, World
 
@@ -75,12 +75,12 @@ def study(
 ) -> Iterator[Pair]:
     """Run each seed both ways, one after another; who has had enough takes no more."""
     for seed in seeds:
-        bound = bound_of(program, scenario, seed)
-        direct = World(program, scenario, seed, Way.DIRECT, bound=bound, told=told).run()
+        work = Work(program, scenario, seed)
+        direct = World(program, scenario, seed, Way.DIRECT, work=work, told=told).run()
         yield Pair(
             seed=seed,
             direct=direct,
-            proxy=World(program, scenario, seed, Way.PROXY, audit=audit, bound=bound, told=told).run(),
+            proxy=World(program, scenario, seed, Way.PROXY, audit=audit, work=work, told=told).run(),
         )
 
 

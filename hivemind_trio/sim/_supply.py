@@ -6,7 +6,7 @@ All functions here may say a time that is too early, and never one that is too l
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import final
@@ -162,7 +162,7 @@ class Slots:
         spans: list[tuple[int, int, int]] = []
         for from_ns, to_ns in zip(marks, [*marks[1:], 1 << 62], strict=True):
             gone = any(begin_ns <= from_ns < end_ns for begin_ns, end_ns in away)
-            busy = 0 if gone else sum(start_ns <= from_ns for start_ns in ramp_ns)
+            busy = 0 if gone else bisect_right(ramp_ns, from_ns)
             spans.append((from_ns, to_ns, busy))
         longest = sorted(latencies_ns, reverse=True)[:slots]
         lumps = [

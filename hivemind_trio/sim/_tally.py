@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hivemind_trio.policy import Program
 
-from ._books import Books
+from ._books import Books, Whose
 from ._bound import Bound
 from ._figures import Figures, Load, Spread, Upstream, Way
 from ._fleet import Fleet
@@ -36,6 +36,7 @@ def tally(
     tokens = sum(provider.tokens_in + provider.tokens_out for provider in own)
     good = sum(one.tokens_good for one in living if not one.agent.dead)
     unfinished = sum(provider.tokens_unfinished for provider in own)
+    loads = _waits(books, lambda whose: whose[0])
     refused: Counter[str] = Counter()
     for (_, reason), count in books.refused.items():
         refused[str(reason)] += count
@@ -62,12 +63,12 @@ def tally(
         binding_used=books.series.used.get(bound.binds),
         died_of=dict(Counter(agent.died_of for agent in agents if agent.died_of is not None)),
         refused=dict(refused),
-        lanes=_waits(books, "lane"),
-        teams=_waits(books, "team"),
-        loads={fleet.name: _load(fleet, books, living) for fleet in scenario.fleets},
+        lanes=_waits(books, lambda whose: whose[1]),
+        teams=_waits(books, lambda whose: whose[2]),
+        loads={fleet.name: _load(fleet, books, loads, living) for fleet in scenario.fleets},
         upstreams={name: _upstream(name, books, providers, now_ns) for name in program.providers},
         turn=Spread.of(time_ns for times_ns in books.turns_ns.values() for time_ns in times_ns),
-        wait=Spread.of(wait_ns for (kind, _), times in books.waits_ns.items() if kind == "load" for wait_ns in times),
+        wait=Spread.of(wait_ns for times_ns in books.waits_ns.values() for wait_ns in times_ns),
         samples=tuple(books.series.samples),
         digest=books.digest,
     )
@@ -84,11 +85,16 @@ def _met(providers: Iterable[Provider]) -> Counter[str]:
     return met
 
 
-def _waits(books: Books, kind: str) -> dict[str, Spread]:
-    return {name: Spread.of(times) for (of, name), times in sorted(books.waits_ns.items()) if of == kind}
+def _waits(books: Books, of: Callable[[Whose], str | None]) -> dict[str, Spread]:
+    waits_ns: dict[str, list[int]] = {}
+    for whose, times_ns in books.waits_ns.items():
+        name = of(whose)
+        if name is not None:
+            waits_ns.setdefault(name, []).extend(times_ns)
+    return {name: Spread.of(waits_ns[name]) for name in sorted(waits_ns)}
 
 
-def _load(fleet: Fleet, books: Books, living: Sequence[Living]) -> Load:
+def _load(fleet: Fleet, books: Books, waits: Mapping[str, Spread], living: Sequence[Living]) -> Load:
     agents = [one.agent for one in living if one.fleet is fleet]
     return Load(
         agents=len(agents),
@@ -97,7 +103,7 @@ def _load(fleet: Fleet, books: Books, living: Sequence[Living]) -> Load:
         turns_done=sum(agent.turns_done for agent in agents),
         calls=books.asked[fleet.name],
         denied=sum(count for (load, _), count in books.refused.items() if load == fleet.name),
-        wait=Spread.of(books.waits_ns.get(("load", fleet.name), ())),
+        wait=waits.get(fleet.name, Spread()),
         turn=Spread.of(books.turns_ns.get(fleet.name, ())),
     )
 

@@ -81,7 +81,7 @@ class Wave:
 
 
 @final
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, cache_hash=True)
 class Traits:
     """What kind of provider it is. The defaults are replay-11's of the HiveMind paper: 120 ± 60 ms, 150 ± 50 tokens.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final, final
 
@@ -18,7 +19,7 @@ from ._bound import Bound
 from ._client import Reply
 from ._direct import Direct
 from ._figures import Figures, Way
-from ._population import Key, Living, bound_of, populate, providers
+from ._population import Key, Living, Work, providers
 from ._provider import Provider
 from ._proxied import Proxied
 from ._road import Efforts, Road
@@ -43,12 +44,14 @@ class World:
     audit: bool = False
     """Check the invariants after every event."""
     bound: Bound | None = None
-    """Of this policy, scenario and seed, where it is known already."""
+    """Of this policy, scenario and seed, where it is known already or does not matter."""
     told: Told | None = None
     parts: Parts = ALL_PARTS
     """For experiments: what the scheduler is made of."""
     efforts: Efforts | None = None
     """What code, bytes and kernels take; None: nothing."""
+    work: Work = attrs.field()
+    """Of this policy, scenario and seed, where another world has had it already."""
     _agenda: Agenda = attrs.field(init=False, factory=Agenda)
     _providers: dict[Key, Provider] = attrs.field(init=False)
     _books: Books = attrs.field(init=False)
@@ -58,6 +61,10 @@ class World:
     _living: list[Living] = attrs.field(init=False)
     _ended: int = attrs.field(init=False, default=0)
     _end_ns: int = attrs.field(init=False, default=0)
+
+    @work.default
+    def _draw_work(self) -> Work:
+        return Work(self.program, self.scenario, self.seed)
 
     def __attrs_post_init__(self) -> None:
         self._books = Books(self.program)
@@ -77,7 +84,7 @@ class World:
                 self.parts,
                 self._road,
             )
-        self._living = list(populate(self.program, self.scenario, self.seed))
+        self._living = self.work.living()
         for living in self._living:
             self._agenda.at(living.agent.job.turns[0].think_ns, self._ask, living)
 
@@ -85,8 +92,8 @@ class World:
         """Let it happen; what came of it."""
         agenda, until_ns = self._agenda, self.scenario.until_ns
         everybody = len(self._living)
-        while self._ended < everybody and agenda.step(until_ns):
-            if self.told is not None and agenda.happened % _TOLD_EVERY == 0:
+        while agenda.run(until_ns, _TOLD_EVERY):
+            if self.told is not None:
                 self.told(agenda.now_ns, self._ended, everybody)
         if self._proxied is not None and self._proxied.audit is not None and self._ended == everybody:
             self._proxied.audit.done()
@@ -103,7 +110,7 @@ class World:
             books=self._books,
             living=self._living,
             providers=self._providers,
-            bound=self.bound or bound_of(self.program, self.scenario, self.seed),
+            bound=self.bound or self.work.bound,
             now_ns=self._end_ns if everybody_done else self._agenda.now_ns,
             ended=self._ended,
         )
@@ -131,7 +138,7 @@ class World:
             client=living.fleet.client,
             sent_ns=now_ns,
             retried=living.retried,
-            replied=lambda _asking, reply: self._answered(living, reply),
+            replied=partial(self._replied if self._road is None else self._answered, living),
         )
         if self._road is None:
             self._route.send(asking)
@@ -143,10 +150,8 @@ class World:
         self._route.send(asking)
 
     def _answered(self, living: Living, reply: Reply) -> None:
-        if self._road is None:
-            self._replied(living, reply)
-        else:
-            self._road.home(self._replied, living, reply)
+        assert self._road is not None
+        self._road.home(self._replied, living, reply)
 
     def _replied(self, living: Living, reply: Reply) -> None:
         now_ns = self._agenda.now_ns
@@ -175,3 +180,5 @@ class World:
     def _over(self, now_ns: int) -> None:
         self._ended += 1
         self._end_ns = now_ns
+        if self._ended == len(self._living):
+            self._agenda.close()
