@@ -1,8 +1,9 @@
 """Adaptive concurrency: a little more while all is well, a good deal less at the first sign that it is not.
 
-After TCP (Chiu and Jain, 1989), with three things that a provider of tokens needs: one cut for each epoch, because ten
-calls that were in flight together tell one piece of news; growth only while the limit is what binds; and a cut whose
-size depends on what was said.
+After TCP (Chiu and Jain, 1989), with four things that a provider of tokens needs: one cut for each epoch, because ten
+calls that were in flight together tell one piece of news; growth only while the limit is what binds; a cut whose size
+depends on what was said; and a memory of where it came to one. Up to near there it climbs faster (as CUBIC does: Ha,
+Rhee and Xu, 2008), and what was too much twice is not tried again at once.
 """
 
 from __future__ import annotations
@@ -32,6 +33,16 @@ HOLD_GROWTH: Final = 1.5
 BINDING: Final = 0.75
 """Of the limit in flight. Under less a success is no evidence that more would do as well."""
 
+REFUSING: Final = frozenset({Outcome.OVERLOADED, Outcome.CONCURRENCY})
+"""What says that there were too many at the same time."""
+
+RECOVERY: Final = 4.0
+"""What a round is worth, in `increase`, up to `NEAR` of where there were too many."""
+NEAR: Final = 7 / 8
+
+TOO_MANY_NS: Final = 60 * 1_000_000_000
+"""What was too many twice is not tried again for so long."""
+
 
 @final
 @attrs.define(eq=False)
@@ -44,6 +55,10 @@ class Aimd:
     _slow_start: bool = attrs.field(default=True, init=False)
     """Until the first cut a round doubles the limit."""
     _cut_ns: int | None = attrs.field(default=None, init=False)
+    _too_many: int = attrs.field(default=0, init=False)
+    """In flight when the provider refused one of them, as of the last cut for that."""
+    _again_ns: int | None = attrs.field(default=None, init=False)
+    """Until then no more than one less is tried: it was as many the time before. None: it was not."""
     _usual: float = attrs.field(default=0.0, init=False)
     """Attempts in flight, a mean over about the last quarter of an hour."""
     _usual_ns: int = attrs.field(default=0, init=False)
@@ -82,6 +97,10 @@ class Aimd:
         elif outcome in SEVERITY and self._news(granted_ns, now_ns):
             self._cut_ns = now_ns
             self._slow_start = False
+            if outcome in REFUSING:
+                many = min(self.limit, inflight)
+                self._again_ns = now_ns + TOO_MANY_NS if abs(many - self._too_many) <= 1 else None
+                self._too_many = many
             self._limit *= 1 - self.settings.decrease * SEVERITY[outcome]
             if outcome is Outcome.TOO_FAST:
                 # What it began with was no growth, however quiet it had been before.
@@ -107,16 +126,21 @@ class Aimd:
         # As many successes as the limit are one round; in slow start each of them is worth a slot.
         if inflight >= BINDING * self.limit:
             step = 1.0 if self._slow_start else self.settings.increase / self._limit
+            if self._limit < self._too_many * NEAR and not self._slow_start:
+                step = min(step * RECOVERY, float(self.settings.increase))
             self._limit = max(self._limit, min(float(self.high), self._limit + step, self._ceiling(now_ns)))
 
     def _ceiling(self, now_ns: int) -> float:
         """What it may grow to by now."""
-        if self._held is None:
-            return float(self.high)
-        limit, since_ns = self._held
-        ceiling = limit * HOLD_GROWTH ** min(64, (now_ns - since_ns) // HOLD_NS)
-        if ceiling >= self.high:
-            self._held = None
+        ceiling = float(self.high)
+        if self._again_ns is not None and now_ns < self._again_ns:
+            ceiling = min(ceiling, self._too_many - 1.0)
+        if self._held is not None:
+            limit, since_ns = self._held
+            held = limit * HOLD_GROWTH ** min(64, (now_ns - since_ns) // HOLD_NS)
+            if held >= self.high:
+                self._held = None
+            ceiling = min(ceiling, held)
         return ceiling
 
     def _news(self, granted_ns: int, now_ns: int) -> bool:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.core import Adapted, AttemptEnded, CallId, Circuit, Command, Ended
+from hivemind_trio.core._aimd import TOO_MANY_NS
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import Aimd, Breaker, Program
 from tests.support.ends import SUCCEEDED
@@ -150,20 +151,62 @@ def test_until_the_first_cut_every_success_is_worth_a_slot() -> None:
     assert (crowd.limit, crowd.inflight) == (10, 10)
 
 
+def climbed(crowd: Crowd, to: int) -> int:
+    """How many successes it takes."""
+    successes = 0
+    while crowd.limit < to:
+        crowd.end()
+        successes += 1
+    return successes
+
+
 @pytest.mark.parametrize(("increase", "rounds"), [(1, 6), (3, 2)])
 def test_after_it_a_round_of_successes_is_worth_what_the_policy_says(increase: int, rounds: int) -> None:
-    crowd = Crowd(adaptive(increase=increase))
+    crowd = Crowd(adaptive(increase=increase), calls=4_000)
     crowd.cut()
     assert crowd.limit == 20
     crowd.renew()  # what drains is more than the limit
+    climbed(crowd, 35)
 
-    successes = 0
-    while crowd.limit < 26:
-        crowd.end()
-        successes += 1
+    # A round is as many successes as the limit, which has grown from 35 to 41 meanwhile.
+    assert rounds * 35 <= climbed(crowd, 41) <= rounds * 41 + 1
 
-    # A round is as many successes as the limit, which has grown from 20 to 26 meanwhile.
-    assert rounds * 20 <= successes <= rounds * 26 + 1
+
+def test_up_to_near_where_there_were_too_many_it_is_worth_four_times_as_much() -> None:
+    crowd = Crowd(adaptive())
+    crowd.cut()
+    crowd.renew()
+
+    assert 12 / 4 * 20 <= climbed(crowd, 32) <= 12 / 4 * 32 + 1
+
+
+def test_what_was_too_many_twice_is_not_tried_again_for_a_minute() -> None:
+    crowd = Crowd(adaptive(), calls=10_000)
+    crowd.cut()
+    crowd.renew()
+    climbed(crowd, 40)
+    crowd.cut()
+    cut_ns = crowd.driver.now_ns
+    crowd.renew()
+
+    climbed(crowd, 39)
+    crowd.driver.now_ns = cut_ns + TOO_MANY_NS - 1
+    crowd.end(200)
+    assert crowd.limit == 39
+
+    crowd.driver.now_ns = cut_ns + TOO_MANY_NS
+    climbed(crowd, 42)
+
+
+def test_what_was_too_many_once_is_tried_again_at_once() -> None:
+    crowd = Crowd(adaptive(), calls=10_000)
+    crowd.cut()
+    crowd.renew()
+    climbed(crowd, 30)
+    crowd.cut()  # fewer than before: it was no cap
+    crowd.renew()
+
+    climbed(crowd, 32)
 
 
 @pytest.mark.parametrize(("inflight", "grows"), [(29, False), (30, True)])
