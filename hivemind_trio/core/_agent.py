@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Self, final
 
 import attrs
 
@@ -40,11 +40,11 @@ class AgentSlots:
     """
 
     key: AgentKey
-    slots: Slots = attrs.field(factory=Slots, init=False)
-    queue: int | None = attrs.field(default=None, init=False)
+    queue: int | None
     """The bound of `waiting`."""
-    weight: int = attrs.field(default=1, init=False)
+    weight: int
     """Its share within its team, or among the teams where it has none."""
+    slots: Slots = attrs.field(factory=Slots, init=False)
     waiting: int = attrs.field(default=0, init=False)
     lines: dict[Line, None] = attrs.field(factory=dict, init=False)
     """Those with calls in them, in the order in which they began."""
@@ -59,26 +59,30 @@ class AgentSlots:
     def name(self) -> str:
         return self.key[1]
 
-    @property
-    def idle(self) -> bool:
-        return not self.waiting and not self.slots.held
+    @classmethod
+    def of(cls, key: AgentKey, program: Program) -> Self:
+        """One that has asked for nothing yet."""
+        declared, name = key
+        settings = program.agent(name) if declared else program.unknown
+        agent = cls(key, settings.queue, settings.weight)
+        if settings.concurrency is not None:
+            agent.slots.resize(settings.concurrency)
+        return agent
 
     def load(self, program: Program) -> None:
         """Take the settings of a new policy and start with no lines. What is held stays held."""
         declared, name = self.key
         settings = program.agent(name) if declared else program.unknown
-        if settings.concurrency != self.slots.limit:
-            self.slots.resize(settings.concurrency)
+        self.slots.resize(settings.concurrency)
         self.queue = settings.queue
         self.weight = settings.weight
         self.waiting = 0
         self.lines = {}
 
-    def take(self) -> None:
-        self.slots.take()
-        if not self.slots.has_room:
-            for line in self.lines:
-                line.park()
+    def park(self) -> None:
+        """It has come to its cap."""
+        for line in self.lines:
+            line.park()
 
     def retire(self) -> None:
         """It asks for nothing any more."""
@@ -86,12 +90,8 @@ class AgentSlots:
             share.retire()
         self.shares = {}
 
-    def give_back(self) -> list[Line]:
-        """Return the lines that can move again."""
-        parked = not self.slots.has_room
-        self.slots.give_back()
-        if not parked or not self.slots.has_room:
-            return []
+    def unpark(self) -> list[Line]:
+        """It has come down from its cap. Return the lines that can move again."""
         lines = list(self.lines)
         for line in lines:
             line.unpark()

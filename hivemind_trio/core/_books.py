@@ -50,6 +50,8 @@ class Books:
     pools: dict[str, Pool] = attrs.field(factory=dict, init=False)
     """In file order, then providers that are gone and were still in use when the policy was loaded."""
     jobs: Jobs = attrs.field(factory=Jobs, init=False)
+    detours: bool = attrs.field(default=False, init=False)
+    """Budgets, or providers that are down, may send calls elsewhere than the rules do."""
     loosened: dict[Account, None] = attrs.field(factory=dict, init=False)
     """Where calls are held by a budget that may have room again."""
     _agents: dict[AgentKey, AgentSlots] = attrs.field(factory=dict, init=False)
@@ -66,6 +68,9 @@ class Books:
         if renames:
             self._rename(renames)
         self.program = program
+        self.detours = bool(program.budgets) or any(
+            provider.while_open is WhileOpen.FALLBACK for provider in program.providers.values()
+        )
         self._budgets.load(program)
         gone = [pool for name, pool in self.pools.items() if name not in program.providers and pool.slots.held]
         self.pools = {
@@ -105,8 +110,7 @@ class Books:
         key = (declared, treatment.agent if declared else call.caller)
         agent = self._agents.get(key)
         if agent is None:
-            agent = self._agents[key] = AgentSlots(key)
-            agent.load(self.program)
+            agent = self._agents[key] = AgentSlots.of(key, self.program)
         request = call.request if treatment.model is None else sent(call.request, treatment)
         route = pool.route(treatment, request.model)
         lane, quotas = route.lane, route.quotas
@@ -216,7 +220,8 @@ class Books:
             fair=objective is Objective.FAIR,
             blocked=blocked,
             since_ns=arrived_ns,
-            thread=place.lane.thread(call, place.agent),
+            thread=place.lane.thread(call, place.agent) if place.lane.sticky else "",
+            claim=None if treatment.budgets else NO_CLAIM,
             warm_until_ns=prefixes.warm_until_ns(call.prefix, self.now_ns) if prefixes is not None else None,
         )
 
@@ -240,7 +245,7 @@ class Books:
             treatment=waiter.treatment,
             place=place,
             granted_ns=self.now_ns,
-            waited_ns=self.waited_ns(waiter),
+            waited_ns=waiter.waited_ns + self.now_ns - waiter.since_ns,
             claim=waiter.claim,
             share_ns=place.pool.share_ns(place.quotas, place.cost, place.pool.usual_ns),
             attempt=waiter.attempts + 1,
@@ -250,8 +255,7 @@ class Books:
     def claim(self, waiter: Waiter) -> Shortage | None:
         """Put aside what the call may take; or have it held, and say by what."""
         treatment, pool = waiter.treatment, waiter.place.pool
-        if not treatment.budgets:
-            waiter.claim = NO_CLAIM
+        if waiter.claim is NO_CLAIM:
             return None
         request = waiter.place.request
         most = amounts_of(pool.estimates.most(request), self.program.price(request.model))
@@ -319,7 +323,9 @@ class Books:
 
     def forget(self, agent: AgentSlots) -> None:
         """Callers come and go, and not all of them are declared."""
-        if agent.idle and self._agents.get(agent.key) is agent:  # not another of its name, after a reload
+        if (
+            not agent.waiting and not agent.slots.held and self._agents.get(agent.key) is agent
+        ):  # not another of its name, after a reload
             del self._agents[agent.key]
             agent.retire()
 

@@ -71,10 +71,11 @@ class Breaker:
             return False
         self._sample(now_ns, outcome in BROKEN)
         self._unreachable = self._unreachable + 1 if outcome is Outcome.UNREACHABLE else 0
+        if outcome in HEALTHY:
+            return False  # a success is no moment to give up, whatever share of its elders failed
         enough = len(self._samples) >= self.settings.of
         tripped = enough and self._failures >= self.settings.trip * len(self._samples)
-        # A success is no moment to give up, whatever share of its elders failed.
-        if outcome in BROKEN and (tripped or self._unreachable >= UNREACHABLE_IN_A_ROW):
+        if tripped or self._unreachable >= UNREACHABLE_IN_A_ROW:
             self._open(now_ns, retry_after_ns)
             return True
         return False

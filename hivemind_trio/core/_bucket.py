@@ -57,6 +57,8 @@ class Bucket:
     declared: bool = True
     pacing: bool = True
     """Of an unknown kind no more than a burst goes at once."""
+    most: int = attrs.field(default=1, init=False)
+    """The most that one call may take, whatever has been learned since."""
     capacity: int = attrs.field(default=1, init=False)
     """The most that all calls of one window may take. It and the next three are reckoned anew whenever something
     changes that they depend on: they are looked at far more often."""
@@ -160,16 +162,12 @@ class Bucket:
 
     def _measure(self) -> None:
         headroom = self.headroom
+        self.most = max(1, int(self.quota.amount * (1 - self.quota.headroom)))
         self.capacity = max(1, int(self.limit * (1 - headroom)))
         self._depth = max(1, int(self._room * (1 - headroom)))
         self.kind = self._kept
         spread = self.kind is Window.LEARN and self.pacing
         self._burst = max(1, min(self.capacity // BURST, self._depth)) if spread else self._depth
-
-    @property
-    def most(self) -> int:
-        """The most that one call may take, whatever has been learned since."""
-        return max(1, int(self.quota.amount * (1 - self.quota.headroom)))
 
     @property
     def _kept(self) -> Window:
@@ -202,17 +200,19 @@ class Bucket:
         """When so much may be taken: `now_ns`, or later. More than the capacity goes when all of it is there."""
         if not amount:
             return now_ns
-        amount = min(amount, self.capacity)
+        if amount > self.capacity:
+            amount = self.capacity
         match self.kind:
             case Window.BUCKET:
-                at_ns = self._earned_ns(amount, self._burst, now_ns)
+                at_ns = self._earned_ns(amount, now_ns)
             case Window.FIXED:
                 at_ns = self._turned_ns(amount, now_ns)
             case Window.SLIDING:
                 at_ns = self._slid_ns(amount, now_ns)
             case Window.LEARN:
-                at_ns = max(self._earned_ns(amount, self._burst, now_ns), self._slid_ns(amount, now_ns))
-        return max(at_ns, self._frozen_until_ns)
+                earned_ns, slid_ns = self._earned_ns(amount, now_ns), self._slid_ns(amount, now_ns)
+                at_ns = earned_ns if earned_ns > slid_ns else slid_ns
+        return at_ns if at_ns > self._frozen_until_ns else self._frozen_until_ns
 
     def take(self, amount: int, now_ns: int) -> None:
         """Charge it."""
@@ -221,7 +221,7 @@ class Bucket:
             self._measure()
         if now_ns >= self._tat_ns:
             self._owes_ns = now_ns
-        self._tat_ns = max(self._tat_ns, now_ns) + self.time_ns(amount)
+        self._tat_ns = (now_ns if now_ns > self._tat_ns else self._tat_ns) + self.time_ns(amount)
         self._taken.add(amount, now_ns)
         if self._ends_ns is not None:
             if now_ns >= self._ends_ns:
@@ -344,13 +344,15 @@ class Bucket:
 
     # ---- by kind ----
 
-    def _earned_ns(self, amount: int, burst: int, now_ns: int) -> int:
+    def _earned_ns(self, amount: int, now_ns: int) -> int:
+        if self._tat_ns <= now_ns:
+            return now_ns  # nothing is owed
         # A call larger than the burst goes when nothing is owed, and owes for longer.
-        slack_ns = self.time_ns(burst - min(amount, burst))
+        slack_ns = self.time_ns(self._burst - amount) if amount < self._burst else 0
         return max(now_ns, self._tat_ns - slack_ns)
 
     def _slid_ns(self, amount: int, now_ns: int) -> int:
-        others = self._others(now_ns)
+        others = self._foreign if now_ns < self._foreign_until_ns else 0
         alone_ns = self._taken.at_most_ns(self.capacity - amount, now_ns)
         if not others:
             return alone_ns

@@ -94,7 +94,7 @@ class Claim:
             account.claimed -= amount
             if spent is not None:
                 account.spend(spent[account.allowance.measure], now_ns)
-        return [account for account, _ in self._parts if account.held]
+        return [account for account, _ in self._parts if account.held.first is not None]
 
 
 NO_CLAIM: Final = Claim(())

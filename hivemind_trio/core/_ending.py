@@ -20,22 +20,28 @@ from ._waiter import Waiter
 
 def settle(books: Books, flight: Flight, ended: Ended) -> None:
     """Charge its agent and the quotas what the attempt has really taken, as far as that is known."""
-    place, pool = flight.place, flight.place.pool
-    place.quotas.end(flight.call.id)
+    place, pool, usage = flight.place, flight.place.pool, ended.usage
+    quotas = place.quotas
+    quotas.end(flight.call.id)
     lasted_ns = books.now_ns - flight.granted_ns
-    actual = _taken(flight, ended)
-    # An agent is charged what it has had. What failed is charged to the quotas, for the provider may have counted it;
-    # its agent has had a slot, and nothing else: were it more, whom a bad gateway has hit would wait a round longer.
-    had = actual if ended.committed or ended.usage is not None else NOTHING
-    place.share.settle(pool.share_ns(place.quotas, had, lasted_ns) - flight.share_ns)
+    had = actual = NOTHING
+    if quotas.counted:
+        actual = _taken(flight, ended)
+        # An agent is charged what it has had. What failed is charged to the quotas, for the provider may have counted
+        # it; its agent has had a slot, and nothing else: were it more, whom a bad gateway has hit would wait a round
+        # longer.
+        had = actual if ended.committed or usage is not None else NOTHING
+    elif usage is not None:
+        pool.estimates.learn(place.request, pool.api, usage)
+    place.share.settle(pool.share_ns(quotas, had, lasted_ns) - flight.share_ns)
     pool.on_lasted(lasted_ns)
-    if ended.usage is not None:
-        tokens = (ended.usage.input or 0) + ended.usage.cache_write + ended.usage.output
+    if usage is not None:
+        tokens = (usage.input or 0) + usage.cache_write + usage.output
         books.jobs.on_ended(place.agent.key, flight.call.job, tokens, books.now_ns)
-    if place.quotas.counted and place.cost is not NOTHING:
-        place.quotas.settle(place.cost, actual, flight.granted_ns, books.now_ns)
+    if quotas.counted and place.cost is not NOTHING:
+        quotas.settle(place.cost, actual, flight.granted_ns, books.now_ns)
         if broke_down(ended):
-            place.quotas.fail(flight.granted_ns)
+            quotas.fail(flight.granted_ns)
 
 
 def broke_down(ended: Ended) -> bool:

@@ -76,27 +76,32 @@ class Estimates:
 
     def settled(self, request: Request, api: Api, cost: Cost, usage: Usage) -> Cost:
         """What the call has really taken, as far as `usage` says. What the provider counted itself is learned from."""
-        tokens_in = counted(usage, api)
-        if usage.exact and tokens_in is not None:
-            self._learn(request, tokens_in, usage.output)
+        tokens_in = self.learn(request, api, usage)
         actual = cost_of(cost[Dimension.INPUT] if tokens_in is None else tokens_in, usage.output)
         if api in AT_ONCE:
             actual[Dimension.TOKENS] = cost[Dimension.TOKENS]
         return actual
 
-    def _learn(self, request: Request, tokens_in: int, tokens_out: int) -> None:
+    def learn(self, request: Request, api: Api, usage: Usage) -> int | None:
+        """Believe what the provider has counted itself. Return the input tokens that count, if it has said so."""
+        tokens_in, tokens_out = counted(usage, api), usage.output
+        if not usage.exact or tokens_in is None:
+            return tokens_in
         learned = self._models.get(request.model)
         if learned is None:
             if len(self._models) >= MODELS_MAX:
                 self._models.clear()
             learned = self._models[request.model] = _Learned()
         if request.tokens_in:
-            # One odd call, all cached or full of pictures, must not turn the estimate over.
-            sample = min(4.0, max(0.05, tokens_in / request.tokens_in))
+            sample = tokens_in / request.tokens_in
+            if not 0.05 <= sample <= 4.0:
+                # One odd call, all cached or full of pictures, must not turn the estimate over.
+                sample = min(4.0, max(0.05, sample))
             learned.scale += WEIGHT * (sample - learned.scale)
         before = float(tokens_out) if learned.output is None else learned.output
         learned.output = before + WEIGHT * (tokens_out - before)
         learned.expected = int(learned.output * OUTPUT_MARGIN) + 1
+        return tokens_in
 
 
 def counted(usage: Usage, api: Api) -> int | None:

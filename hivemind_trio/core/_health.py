@@ -88,12 +88,10 @@ class Health:
             self._aimd.load(provider.aimd, provider.limit)
         self._look()
 
-    def on_granted(self, call_id: CallId, now_ns: int) -> None:
-        """An attempt begins."""
-        self.ramp.on_granted(now_ns)
-        if self.breaker.circuit is Circuit.HALF_OPEN:
-            self._probe = call_id
-            self._look()
+    def on_probe(self, call_id: CallId) -> None:
+        """An attempt begins while the circuit is half open."""
+        self._probe = call_id
+        self._look()
 
     def judged(self, ended: Ended, request: Request) -> Ended:
         """What the end is taken for, once the policy has been asked: a good answer may be worth nothing.

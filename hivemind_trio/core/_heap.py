@@ -96,7 +96,7 @@ class Heap(Generic[T]):
             heappop(entries)
             self.dead -= 1
         self.first = entries[0][2] if entries else None
-        if self.dead > SWEEP_MIN + len(live):
+        if self.dead > SWEEP_MIN and self.dead > SWEEP_MIN + len(live):
             self._entries = [entry for entry in entries if entry[2] is not _DEAD]
             heapify(self._entries)
             self.dead = 0

@@ -11,9 +11,10 @@ from hivemind_trio.policy import NO_TEAM, Lane, Objective, Renames, Sticky
 
 from ._agent import AgentSlots, agent_word, renamed_word
 from ._call import Call
+from ._heap import Rank
 from ._pace import Turns
 from ._parts import ALL_PARTS, Parts
-from ._queue import Candidate, Queue
+from ._queue import Queue
 from ._quota import Quotas
 from ._share import Peers, Share
 from ._slots import Slots
@@ -43,6 +44,10 @@ class PoolLane:
     turns: Turns = attrs.field(factory=Turns, init=False)
     opens_ns: int | None = attrs.field(default=None, init=False)
     """When a quota will let somebody go who could go otherwise, as of the last look."""
+    early: bool = attrs.field(default=False, init=False)
+    """The call that was found then goes before its time."""
+    sticky: bool = attrs.field(default=False, init=False)
+    """Calls that belong together go one after the other."""
     sheds: bool = attrs.field(default=False, init=False)
     """When it is full, who has waited longest makes room."""
     _lane: Lane | None = attrs.field(default=None, init=False)
@@ -75,7 +80,9 @@ class PoolLane:
 
     def load(self, lane: Lane | None) -> None:
         """Take the settings of a new policy (None: the lane is gone) and start with empty queues."""
-        self._lane, self.sheds = lane, lane is not None and lane.shed_oldest
+        self._lane = lane
+        self.sheds = lane is not None and lane.shed_oldest
+        self.sticky = lane is not None and lane.sticky is not None
         self._stride = STRIDE // lane.weight if lane else STRIDE
         self._queues = {}
         self.waiting = 0
@@ -96,8 +103,9 @@ class PoolLane:
         agent.shares[share] = None
         return share
 
-    def first(self, now_ns: int, models: Container[str] | None) -> Candidate | None:
-        """The best call whose group and agent have room, if the lane has. `opens_ns` says when a quota lets one go.
+    def first(self, now_ns: int, models: Container[str] | None) -> Waiter | None:
+        """The best call whose group and agent have room, if the lane has. `early` says more of it; or else `opens_ns`,
+        when a quota lets one go.
 
         Args:
             models: Those that matter now; None: all.
@@ -105,7 +113,8 @@ class PoolLane:
         self.opens_ns = None
         if not self.slots.has_room:
             return None
-        best: Candidate | None = None
+        best: Waiter | None = None
+        best_rank: Rank = ()
         overdue = self._in_order >= OVERDUE_ONE_IN - 1 and self.parts.overdue
         thread = self.thread_served if now_ns < self._thread_until_ns else ""
         steal_above = self._lane.steal_above if self._lane is not None else 0
@@ -116,13 +125,13 @@ class PoolLane:
             if found is None:
                 if queue.opens_ns is not None and (self.opens_ns is None or queue.opens_ns < self.opens_ns):
                     self.opens_ns = queue.opens_ns
-            elif best is None or found.rank < best.rank:
-                best = found
+            elif best is None or queue.rank < best_rank:
+                best, best_rank, self.early = found, queue.rank, queue.early
         return best
 
-    def charge(self, *, overdue: bool) -> None:
-        """One of its calls goes."""
-        self.tag += self._stride
+    def charge(self, virtual: int, *, overdue: bool) -> None:
+        """One of its calls goes. `virtual` is where the lanes are that could have gone; it is lifted there."""
+        self.tag = (self.tag if self.tag > virtual else virtual) + self._stride
         self._in_order = 0 if overdue else self._in_order + 1
 
     def on_granted(self, thread: str, now_ns: int) -> None:

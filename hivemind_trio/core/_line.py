@@ -32,18 +32,12 @@ class Line:
     calls: int = attrs.field(default=0, init=False)
     rank: Rank = attrs.field(init=False)
     """Its order where it stands, while it is ready."""
-    _team: Share | None = attrs.field(init=False)
-    """That it is alone in; None: there may be others."""
     _party: Party | None = attrs.field(default=None, init=False)
     """Where it stands among others; None: it is not ready, or alone."""
     _number: int | None = attrs.field(default=None, init=False)
     """Its class of priority, where it stands alone; None: it is not ready, or among others."""
     _several: tuple[Heap[Waiter], Heap[Waiter]] | None = attrs.field(default=None, init=False)
     """Its calls by rank, and by age; None: there has been one at a time, as most agents have."""
-
-    def __attrs_post_init__(self) -> None:
-        team = self.share.peers.team
-        self._team = team if team is not None and team.sole is self.share else None
 
     def __contains__(self, waiter: Waiter) -> bool:
         return waiter in self._several[0] if self._several is not None else self.calls == 1 and self.first is waiter
@@ -90,9 +84,8 @@ class Line:
         if self._party is not None:
             self._party.remove(self)
             self._party = None
-        elif self._number is not None and self._team is not None:
+        elif self._number is not None:
             queue.parties.discard(self)
-            self._team.leave(self)
             self._number = None
         else:
             return
@@ -104,16 +97,18 @@ class Line:
     def unpark(self) -> None:
         """Take the place among the others that its first call deserves."""
         queue, first = self._queue, self.first
-        if self._team is None:
+        team = self.share.alone_in
+        if team is None:
             party = queue.party(self.share, first)
             if self._party is not None and self._party is not party:
                 self._party.remove(self)
             self._party = party
         elif self._number != first.rank[0]:
             if self._number is not None:
-                self._team.leave(self)
+                # That is another place: a team that goes from its only one to another is lifted.
+                team.leave(self)
+                team.enter(self)
             self._number = first.rank[0]
-            self._team.enter(self)
         self.share.enter(self)
         queue.aged.put(self, (self.oldest.seq,))
         if queue.quotas.counted:
@@ -122,12 +117,12 @@ class Line:
 
     def move(self) -> None:
         """Its share has had more, or less, or its first call is another."""
-        tag = self.share.tag if self.first.fair else 0
+        tag, team = self.share.tag if self.first.fair else 0, self.share.alone_in
         if self._party is not None:
             self.rank = (tag, *self.first.rank)
             self._party.put(self)
-        elif self._number is not None and self._team is not None:
-            self.rank = (self._number, self._team.tag, tag, *self.first.rank)
+        elif self._number is not None and team is not None:
+            self.rank = (self._number, team.tag, tag, *self.first.rank)
             self._queue.parties.put(self, self.rank)
 
     def _look(self) -> None:

@@ -13,6 +13,7 @@ from ._agent import AgentSlots
 from ._call import CallId
 from ._group import Group
 from ._quota import Cost, Quotas
+from ._slots import give_back, take
 
 if TYPE_CHECKING:
     from ._lane import PoolLane
@@ -85,21 +86,19 @@ class Place:
 
     def take(self, call_id: CallId, now_ns: int) -> None:
         """Take of everything; each slot asserts that it is there."""
-        pool = self.pool
-        pool.slots.take()
+        pool, agent = self.pool, self.agent
+        take(pool.slots, self.group.slots, self.lane.slots, agent.slots)
         if pool.residents.matter:
             pool.residents.take(self.model, now_ns)
-        self.group.slots.take()
         self.quotas.take(call_id, self.cost, now_ns)
-        self.lane.slots.take()
-        self.agent.take()
+        if not agent.slots.has_room:
+            agent.park()
 
     def give_back(self, now_ns: int) -> list[Line]:
         """Return the lines of its agent, at any provider, that can move again."""
-        pool = self.pool
-        pool.slots.give_back()
+        pool, agent = self.pool, self.agent
+        capped = not agent.slots.has_room
+        give_back(pool.slots, self.group.slots, self.lane.slots, agent.slots)
         if pool.residents.matter:
             pool.residents.give_back(self.model, now_ns)
-        self.group.slots.give_back()
-        self.lane.slots.give_back()
-        return self.agent.give_back()
+        return agent.unpark() if capped and agent.slots.has_room else []

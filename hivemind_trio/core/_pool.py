@@ -27,7 +27,6 @@ from ._lane import PoolLane
 from ._pace import Pace
 from ._parts import ALL_PARTS, Parts
 from ._prefixes import Prefixes
-from ._queue import Candidate
 from ._quota import Cost, Quotas
 from ._residents import Residents
 from ._slots import Slots
@@ -268,8 +267,8 @@ class Pool:
     def _next_of(self, models: Container[str] | None, now_ns: int) -> Turn | None:
         """Whose turn it is, among calls of these models; None: of all."""
         spare = self._spare() if self._reserving else 1  # there is room, or nobody would ask
-        best: Candidate | None = None
-        best_order = (False, 0)
+        best: Waiter | None = None
+        best_order, early = (False, 0), False
         virtual: int | None = None
         for lane in self._lanes.values():
             due = lane.slots.held < lane.reserve
@@ -285,19 +284,20 @@ class Pool:
                 virtual = tag
             order = (not due, tag)
             if best is None or order < best_order:
-                best, best_order = found, order
-        if best is None:
-            return None
-        assert virtual is not None
-        return Turn(best.waiter, best.overdue, virtual)
+                best, best_order, early = found, order, lane.early
+        return Turn(best, early, virtual) if best is not None and virtual is not None else None
 
     def take_turn(self, turn: Turn) -> None:
-        """Charge the lane of a call that leaves the queue."""
-        self._charge(turn.waiter.place.lane, turn.virtual, turn.waiter.seq, overdue=turn.overdue)
+        """Charge the lane of a call that goes."""
+        waiter, lane = turn.waiter, turn.waiter.place.lane
+        lane.charge(self._virtual, overdue=turn.overdue)
+        self._virtual = turn.virtual
+        if waiter.seq > self.granted_seq:
+            self.granted_seq = waiter.seq
 
-    def take_at_once(self, lane: PoolLane, seq: int) -> None:
+    def take_at_once(self, waiter: Waiter) -> None:
         """Charge the lane of a call that did not wait. Nobody else could go, or they would have gone."""
-        self._charge(lane, max(lane.tag, self._virtual), seq, overdue=False)
+        self.take_turn(Turn(waiter, False, max(waiter.place.lane.tag, self._virtual)))
 
     def share_ns(self, quotas: Quotas, cost: Cost, lasting_ns: int) -> int:
         """The dominant share of a call: the longest time for which it takes all of what there is of one thing."""
@@ -327,14 +327,6 @@ class Pool:
         for name, lane in self._lanes.items():
             lane.resize(limit, kept.get(name, 0))
         self._reserving = [lane for lane in self._lanes.values() if lane.reserve]
-
-    def _charge(self, lane: PoolLane, virtual: int, seq: int, *, overdue: bool) -> None:
-        if lane.tag < self._virtual:
-            lane.tag = self._virtual
-        lane.charge(overdue=overdue)
-        self._virtual = virtual
-        if seq > self.granted_seq:
-            self.granted_seq = seq
 
     def _spare(self) -> int:
         """Free slots that no reserve is waiting for. Negative while what is in flight eats into the reserves, which

@@ -24,18 +24,6 @@ OVERDUE: Final[Rank] = (-1 << 62,)
 
 @final
 @attrs.define(eq=False)
-class Candidate:
-    """A call that could go. Nothing has changed yet."""
-
-    rank: Rank
-    """Among the candidates of its lane, lowest first."""
-    waiter: Waiter
-    overdue: bool = False
-    """It goes before its time."""
-
-
-@final
-@attrs.define(eq=False)
 class Queue:
     """By priority, then by what teams and their agents have had, then by what the lane is for."""
 
@@ -51,6 +39,10 @@ class Queue:
     """Nobody waits here."""
     opens_ns: int | None = attrs.field(default=None, init=False)
     """When a quota will let somebody go who could go otherwise, as of the last look."""
+    rank: Rank = attrs.field(default=(), init=False)
+    """Among the queues of its lane, lowest first, as of the last look."""
+    early: bool = attrs.field(default=False, init=False)
+    """The call that was found then goes before its time."""
     _threads: Threads = attrs.field(factory=Threads, init=False)
     _parties: dict[tuple[Share, int], Party] = attrs.field(factory=dict, init=False)
     _lines: dict[AgentKey, Line] = attrs.field(factory=dict, init=False)
@@ -70,8 +62,10 @@ class Queue:
         self.parties.discard(party)
         del self._parties[party.team, party.number]
 
-    def first(self, now_ns: int, *, overdue: bool, thread: str, steal_above: int) -> Candidate | None:
-        """The best call whose agent has room, if the group has room and its quotas too. `opens_ns` says when they will.
+    def first(self, now_ns: int, *, overdue: bool, thread: str, steal_above: int) -> Waiter | None:
+        """The best call whose agent has room, if the group has room and its quotas too. Nothing has changed yet.
+
+        `rank` and `early` say more of it; or `opens_ns`, when they will have room.
 
         Args:
             overdue: One that has waited for too long may go before the others.
@@ -81,32 +75,33 @@ class Queue:
         best = self.parties.first
         if best is None or not self.group.slots.has_room:
             return None
-        found = Candidate(best.rank, best.first)
+        found, self.rank, self.early = best.first, best.rank, False
         counted = self.quotas.counted
         due = self.quotas.due(now_ns) if counted else None
         if due is not None and due.place.agent.slots.has_room and due in self._lines.get(due.place.agent.key, ()):
-            found.waiter = due
+            found = due
         elif overdue and (line := self.aged.first) is not None and line.oldest.arrived_ns <= now_ns - OVERDUE_NS:
-            found = Candidate((*OVERDUE, line.oldest.seq), line.oldest, overdue=True)
+            found, self.rank, self.early = line.oldest, (*OVERDUE, line.oldest.seq), True
         else:
-            instead = self._threads.mate(thread, found.waiter, steal_above) if thread else None
+            instead = self._threads.mate(thread, found, steal_above) if thread else None
             if instead is None and self._threads.fading.first is not None:
-                instead = self._threads.hurried(found.waiter, now_ns)
+                instead = self._threads.hurried(found, now_ns)
             if instead is not None:
-                found.waiter = instead
+                found = instead
         return self._within_quotas(found, now_ns) if counted else found
 
-    def _within_quotas(self, found: Candidate, now_ns: int) -> Candidate | None:
-        opens_ns = self.quotas.opens_ns(found.waiter.place.cost, now_ns, found.waiter)
+    def _within_quotas(self, found: Waiter, now_ns: int) -> Waiter | None:
+        opens_ns = self.quotas.opens_ns(found.place.cost, now_ns, found)
         if opens_ns <= now_ns:
             return found
         # What does not fit is passed by what does, until it has been passed for too long.
         line = self.sized.first
-        small = line.first if line is not None else found.waiter
-        if small is not found.waiter:
+        small = line.first if line is not None else found
+        if small is not found:
             fits_ns = self.quotas.opens_ns(small.place.cost, now_ns, small)
             if fits_ns <= now_ns:
-                return Candidate(found.rank, small)
+                self.early = False
+                return small
             opens_ns = min(opens_ns, fits_ns)
         self.opens_ns = opens_ns
         return None

@@ -115,7 +115,9 @@ class Quotas:
         """When a call of this cost fits all dimensions, as things stand: `now_ns`, or later."""
         at_ns = now_ns
         for bucket in self._buckets.values():
-            at_ns = max(at_ns, bucket.fits_ns(cost[bucket.quota.dimension], now_ns))
+            fits_ns = bucket.fits_ns(cost[bucket.quota.dimension], now_ns)
+            if fits_ns > at_ns:
+                at_ns = fits_ns
         return at_ns
 
     def opens_ns(self, cost: Cost, now_ns: int, waiter: Waiter | None = None) -> int:
@@ -127,7 +129,7 @@ class Quotas:
         if not self._buckets:
             return now_ns
         at_ns = self._fits_ns(cost, now_ns)
-        due = self.due(now_ns)
+        due = self.due(now_ns) if self._claim is not None else None
         if due is not None and due is not waiter:
             first_ns = self._fits_ns(due.place.cost, now_ns)
             if first_ns > now_ns:
@@ -156,7 +158,10 @@ class Quotas:
         """For how long a call of this cost takes all of the scarcest dimension."""
         share_ns = 0
         for bucket in self._buckets.values():
-            share_ns = max(share_ns, bucket.time_ns(cost[bucket.quota.dimension]))
+            quota = bucket.quota
+            one_ns = cost[quota.dimension] * quota.window_ns // bucket.capacity
+            if one_ns > share_ns:
+                share_ns = one_ns
         return share_ns
 
     def take(self, call_id: CallId, cost: Cost, now_ns: int) -> None:
@@ -170,8 +175,9 @@ class Quotas:
         }
         self._inflight[call_id] = _Taken(self._grants, now_ns, cost, self._granted)
         self._grants += 1
-        for bucket in self._buckets.values():
-            bucket.take(cost[bucket.quota.dimension], now_ns)
+        if self.counted:
+            for bucket in self._buckets.values():
+                bucket.take(cost[bucket.quota.dimension], now_ns)
 
     def settle(self, estimated: Cost, actual: Cost, taken_ns: int, now_ns: int) -> None:
         """Charge what it was instead of what it was thought to be."""

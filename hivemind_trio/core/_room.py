@@ -21,7 +21,7 @@ from ._waiter import Waiter
 class WaitingRoom:
     """Keeps the counts of who waits and the queues of the pools in step. Entering and leaving cost O(log n)."""
 
-    _waiters: dict[CallId, Waiter] = attrs.field(factory=dict, init=False)
+    waiters: dict[CallId, Waiter] = attrs.field(factory=dict, init=False)
     _in_lane: defaultdict[str, int] = attrs.field(factory=lambda: defaultdict(int), init=False)
     """Lane -> how many of its calls wait, at all providers."""
     _by_age: dict[str, Heap[Waiter]] = attrs.field(factory=dict, init=False)
@@ -31,17 +31,17 @@ class WaitingRoom:
     """Those whose next attempt is not due yet."""
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return len(self.waiters)
 
     def __iter__(self) -> Iterator[Waiter]:
         """In order of arrival."""
-        return iter(sorted(self._waiters.values(), key=lambda waiter: waiter.seq))
+        return iter(sorted(self.waiters.values(), key=lambda waiter: waiter.seq))
 
     def __contains__(self, call_id: CallId) -> bool:
-        return call_id in self._waiters
+        return call_id in self.waiters
 
     def get(self, call_id: CallId) -> Waiter | None:
-        return self._waiters.get(call_id)
+        return self.waiters.get(call_id)
 
     def in_lane(self, name: str) -> int:
         return self._in_lane.get(name, 0)
@@ -49,7 +49,7 @@ class WaitingRoom:
     def enter(self, waiter: Waiter) -> None:
         """Stand in line, or rest first."""
         place, name = waiter.place, waiter.treatment.lane
-        self._waiters[waiter.call.id] = waiter
+        self.waiters[waiter.call.id] = waiter
         self._in_lane[name] += 1
         if place.lane.sheds:
             if name not in self._by_age:
@@ -86,7 +86,7 @@ class WaitingRoom:
 
     def leave(self, waiter: Waiter) -> None:
         place, name = waiter.place, waiter.treatment.lane
-        del self._waiters[waiter.call.id]
+        del self.waiters[waiter.call.id]
         self._in_lane[name] -= 1
         if not self._in_lane[name]:
             del self._in_lane[name]
@@ -140,6 +140,6 @@ class WaitingRoom:
         """The same for the bounds that dropping a call of the lane would loosen: the lane's own, and the room's."""
         if lane.queue is not None and (waiting := self.in_lane(lane.name)) >= lane.queue:
             return f"{waiting} calls wait in lane `{lane.name}`; the policy allows {lane.queue}"
-        if len(self._waiters) >= waiting_max:
+        if len(self.waiters) >= waiting_max:
             return f"{len(self)} calls wait in all; the policy allows {waiting_max}"
         return None

@@ -32,6 +32,7 @@ from . import _ending, _refusal
 from ._account import Turns
 from ._agent import AgentSlots
 from ._books import Books
+from ._breaker import Circuit
 from ._budget import NO_CLAIM
 from ._call import Call, CallId
 from ._flight import Flight
@@ -131,12 +132,13 @@ class Scheduler:
     # ---- events: each checks first, then advances the clock, then acts ----
 
     def _on_arrived(self, call: Call, now_ns: int, commands: list[Command]) -> None:
-        if call.id in self._books.inflight or call.id in self._books.room:
+        if call.id in self._books.inflight or call.id in self._books.room.waiters:
             raise ValueError(f"call {call.id} arrived twice")
         treatment = self._books.program.decide(call.request)
         self._advance(now_ns, commands)
 
-        treatment = self._books.treat(call, treatment)
+        if self._books.detours:
+            treatment = self._books.treat(call, treatment)
         refuse = _refusal.outright(call, treatment, self._books.program, draining=self._books.draining, waited_ns=0)
         if refuse is not None:
             commands.append(refuse)
@@ -165,7 +167,7 @@ class Scheduler:
             return
         call, seq = self._books.numbered(call)
         waiter = self._books.waiter(call, treatment, place, now_ns, seq, blocked)
-        short = self._books.claim(waiter)
+        short = self._books.claim(waiter) if treatment.budgets else None
         if short is not None and short.denies(now_ns):
             commands.append(self._refuse(waiter, Reason.BUDGET, *_refusal.spent(short, now_ns)))
             self._books.keep_place(waiter)
@@ -173,7 +175,7 @@ class Scheduler:
         elif short is None and place.prompts is not None and self._follows(waiter):
             self._put_in_line(waiter, commands)
         elif short is None and blocked is Reason.NONE:
-            place.pool.take_at_once(place.lane, seq)
+            place.pool.take_at_once(waiter)
             commands.append(self._grant(waiter, Reason.NONE))
         elif short is None and (wait_ns := self._books.too_long_ns(waiter)) is not None:
             message = _refusal.impatient(wait_ns)
@@ -554,6 +556,7 @@ class Scheduler:
         now_ns, flight = self._books.now_ns, self._books.flight(waiter)
         call, place, treatment = flight.call, flight.place, flight.treatment
         lane, health = place.lane, place.pool.health
+        declared, name = place.agent.key
         place.take(call.id, now_ns)
         place.share.begin(flight.share_ns)
         if waiter.thread or lane.thread_served:
@@ -563,8 +566,9 @@ class Scheduler:
         self._books.inflight[call.id] = flight
         if flight.attempt == 1 and not health.retries.full:
             health.retries.deposit(self._books.retry(treatment, place.pool).ratio, now_ns)
-        health.on_granted(call.id, now_ns)
-        if health.closed is not place.pool.slots.closed:
+        health.ramp.on_granted(now_ns)
+        if health.breaker.circuit is Circuit.HALF_OPEN:
+            health.on_probe(call.id)
             place.pool.apply()
         return Grant(
             call_id=call.id,
@@ -574,8 +578,8 @@ class Scheduler:
                 provider=place.pool.name,
                 group=treatment.group,
                 lane=place.lane.name,
-                agent=place.agent.name,
-                declared=place.agent.declared,
+                agent=name,
+                declared=declared,
             ),
             waited_ns=flight.waited_ns,
             reason=reason,

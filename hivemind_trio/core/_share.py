@@ -46,56 +46,58 @@ class Share:
     """Of a team: its agents."""
     sole: Share | None = attrs.field(default=None, init=False)
     """Of an agent that is its own team: itself, as the one member."""
+    alone_in: Share | None = attrs.field(default=None, init=False)
+    """Of such an agent: its team, which stands where it stands."""
     tag: int = attrs.field(default=0, init=False)
     """Virtual time: what it has had, per weight."""
     ready: dict[Line | Party, None] = attrs.field(factory=dict, init=False)
     """Where it stands in queues and could go; to be moved when its tag moves."""
-
-    @property
-    def alone(self) -> bool:
-        """It is the one member of its team."""
-        return self.peers.team is not None and self.peers.team.sole is self
 
     def enter(self, place: Line | Party) -> None:
         """It could go from here. Lifts it to its peers, if it could go from nowhere else."""
         if not self.ready and self.tag < self.peers.virtual:
             self.tag = self.peers.virtual
         self.ready[place] = None
+        if (team := self.alone_in) is not None:
+            if not team.ready and team.tag < team.peers.virtual:
+                team.tag = team.peers.virtual
+            team.ready[place] = None
 
     def leave(self, place: Line | Party) -> None:
         """It could not, any more."""
         self.ready.pop(place, None)
+        if self.alone_in is not None:
+            self.alone_in.ready.pop(place, None)
 
     def begin(self, cost_ns: int) -> None:
-        """One of its calls goes, which is thought to take so much."""
-        peers = self.peers
-        if not self.ready and self.tag < peers.virtual:
-            self.tag = peers.virtual
-        if self.tag > peers.virtual:
-            peers.virtual = self.tag
-        if peers.gone.first is not None:
-            peers.forget_who_was_passed()
-        if peers.team is not None:
-            peers.team.begin(cost_ns)
-        self.tag += cost_ns * SCALE // self.weight
-        for place in self.ready:
-            place.move()
+        """One of its calls goes, which is thought to take so much; its team's, too."""
+        share: Share | None = self
+        while share is not None:
+            peers = share.peers
+            if not share.ready and share.tag < peers.virtual:
+                share.tag = peers.virtual
+            if share.tag > peers.virtual:
+                peers.virtual = share.tag
+            if peers.gone.first is not None:
+                peers.forget_who_was_passed()
+            share.tag += cost_ns * SCALE // share.weight
+            for place in share.ready:
+                place.move()
+            share = peers.team
 
     def settle(self, more_ns: int) -> None:
         """One of its calls has taken more than was thought, or less."""
-        if self.peers.team is not None:
-            self.peers.team.settle(more_ns)
-        self.tag += more_ns * SCALE // self.weight
-        for place in self.ready:
-            place.move()
+        share: Share | None = self
+        while share is not None:
+            share.tag += more_ns * SCALE // share.weight
+            for place in share.ready:
+                place.move()
+            share = share.peers.team
 
     def retire(self) -> None:
         """It has no call left, waiting or in flight."""
-        team = self.peers.team
-        if team is not None and team.sole is self:
-            team.peers.retire(team)
-        else:
-            self.peers.retire(self)
+        gone = self.alone_in or self
+        gone.peers.retire(gone)
 
 
 @final
@@ -152,13 +154,14 @@ class Peers:
         if team.sole is None:
             team.members = Peers(team)
             team.sole = team.members.share(key, weight)
+            team.sole.alone_in = team
         team.sole.weight = weight
         return team.sole
 
     def retire(self, share: Share) -> None:
         """It is remembered for as long as it is ahead of the others, and not too many others have gone too."""
         self.gone.put(share, (share.tag,))
-        if len(self.gone) > GONE_MAX:
+        if len(self._shares) > GONE_MAX and len(self.gone) > GONE_MAX:
             self._forget()
 
     def forget_who_was_passed(self) -> None:

@@ -26,8 +26,13 @@ class Sliding:
     """The sum over one window that slides."""
 
     window_ns: int
+    _length_ns: int = attrs.field(init=False)
+    """Of a slice."""
     _slices: deque[_Slice] = attrs.field(factory=deque, init=False)
     _sum: int = attrs.field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._length_ns = max(1, self.window_ns // SLICES)
 
     def sum(self, now_ns: int) -> int:
         """What counts now."""
@@ -47,20 +52,24 @@ class Sliding:
         """What was taken at `taken_ns` was more, or less. What the window has forgotten, or never knew, is over."""
         self.sum(now_ns)
         until_ns = self._until_ns(taken_ns)
-        for piece in self._slices:
+        for piece in reversed(self._slices):
+            if piece.until_ns > until_ns:
+                continue
             # No other: to give back of a later one would be to forget what others have taken since.
             if piece.until_ns == until_ns and piece.taken >= -more:
                 piece.taken += more
                 self._sum += more
+            return
 
     def _until_ns(self, now_ns: int) -> int:
         """Where the slice of that moment ends."""
-        length_ns = max(1, self.window_ns // SLICES)
-        return now_ns - now_ns % length_ns + length_ns
+        return now_ns - now_ns % self._length_ns + self._length_ns
 
     def at_most_ns(self, amount: int, now_ns: int) -> int:
         """When no more than `amount` will count, if nothing is added: `now_ns`, or later."""
         over = self.sum(now_ns) - amount
+        if over <= 0:
+            return now_ns
         at_ns = now_ns
         for piece in self._slices:
             if over <= 0:

@@ -31,15 +31,21 @@ class Slots:
         self.closed = closed
         self._look()
 
-    def take(self) -> None:
-        assert self.has_room
-        self.held += 1
-        self.has_room = self.limit is None or self.held < self.limit
-
-    def give_back(self) -> None:
-        assert self.held > 0
-        self.held -= 1
-        self.has_room = self.closed is None and (self.limit is None or self.held < self.limit)
-
     def _look(self) -> None:
         self.has_room = self.closed is None and (self.limit is None or self.held < self.limit)
+
+
+def take(*each: Slots) -> None:
+    """One of each; every one is there."""
+    for slots in each:
+        assert slots.has_room
+        slots.held += 1
+        slots.has_room = slots.limit is None or slots.held < slots.limit
+
+
+def give_back(*each: Slots) -> None:
+    """One of each."""
+    for slots in each:
+        assert slots.held > 0
+        slots.held -= 1
+        slots.has_room = slots.closed is None and (slots.limit is None or slots.held < slots.limit)

@@ -89,11 +89,9 @@ class Budget:
     thresholds: tuple[Threshold, ...]
     """By their share; at least one. Without one at the whole, the whole denies."""
     at: str
+    stop: Threshold | None = attrs.field(init=False, eq=False, repr=False)
+    """The first that nothing goes beyond; None: it only watches."""
 
-    @property
-    def stop(self) -> Threshold | None:
-        """The first that nothing goes beyond; None: it only watches."""
-        for step in self.thresholds:
-            if step.stops:
-                return step
-        return None
+    @stop.default
+    def _stop(self) -> Threshold | None:
+        return next((step for step in self.thresholds if step.stops), None)

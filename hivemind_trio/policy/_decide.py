@@ -23,6 +23,7 @@ from ._program import DEFAULT_LANE, NO_TEAM, UNKNOWN_AGENT, Agent, Provider
 
 BUILT_IN: Final = Decider("built-in", "", "")
 _UNSET: Final = (None, BUILT_IN)
+_ALLOWED: Final = ((Verdict.ALLOW, ""), BUILT_IN)
 
 SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "verdict", "affinity")
 """What a rule can decide, each on its own: the first rule that matches and names it."""
@@ -158,7 +159,11 @@ def compile_decide(
     router = Router.of(providers)
     by_name = {identity.agent.name: identity for identity in identities}
     known: dict[_Alike, Treatment] = {}
-    treat = _Treat(router, by_name, unknown, lanes, rules, [identity.agent for identity in identities], known)
+    said: list[dict[str, tuple[Any, Decider]]] = [{}]
+    for rule in rules:
+        by = Decider("rule", rule.name, rule.at)
+        said.append({setting: (value, by) for setting, value in rule.effects.items()})
+    treat = _Treat(router, by_name, unknown, lanes, said, [identity.agent for identity in identities], known)
     telling = [
         (number, identity, writer.expression(identity.condition))
         for number, identity in enumerate(identities)
@@ -236,7 +241,8 @@ class _Treat:
     _identities: Mapping[str, Identity]
     _unknown: Identity
     _lanes: Mapping[str, LaneDefaults]
-    _rules: Sequence[Rule]
+    _said: Sequence[Mapping[str, tuple[Any, Decider]]]
+    """Of each rule, from 1 on: what it says of which setting, and itself."""
     _agents: Sequence[Agent]
     _known: dict[_Alike, Treatment]
 
@@ -264,19 +270,20 @@ class _Treat:
         warnings: tuple[str, ...],
         budgets: tuple[str, ...],
     ) -> Treatment:
-        identity = self._identities.get(agent, self._unknown)
-        lane, set_by = self._set("lane", by_lane, identity.lane or (DEFAULT_LANE, BUILT_IN))
-        decided = {"agent": self._who(agent, how), "lane": set_by}
+        identity, said = self._identities.get(agent, self._unknown), self._said
+        decided = {"agent": self._who(agent, how)}
+        default: tuple[Any, Decider] = identity.lane or (DEFAULT_LANE, BUILT_IN)
+        lane, decided["lane"] = said[by_lane]["lane"] if by_lane else default
         in_lane = self._lanes[lane]
-        priority, decided["priority"] = self._set(
-            "priority", by_priority, identity.priority or in_lane.priority or (0, BUILT_IN)
-        )
-        deadline_ns, decided["deadline"] = self._set("deadline", by_deadline, in_lane.deadline_ns or _UNSET)
-        provider, decided["provider"] = self._set("provider", by_provider, _UNSET)
-        model, decided["model"] = self._set("model", by_model, _UNSET)
-        retry, decided["retry"] = self._set("retry", by_retry, _UNSET)
-        (verdict, words), decided["verdict"] = self._set("verdict", by_verdict, ((Verdict.ALLOW, ""), BUILT_IN))
-        affinity_ns, decided["affinity"] = self._set("affinity", by_affinity, _UNSET)
+        default = identity.priority or in_lane.priority or (0, BUILT_IN)
+        priority, decided["priority"] = said[by_priority]["priority"] if by_priority else default
+        default = in_lane.deadline_ns or _UNSET
+        deadline_ns, decided["deadline"] = said[by_deadline]["deadline"] if by_deadline else default
+        provider, decided["provider"] = said[by_provider]["provider"] if by_provider else _UNSET
+        model, decided["model"] = said[by_model]["model"] if by_model else _UNSET
+        retry, decided["retry"] = said[by_retry]["retry"] if by_retry else _UNSET
+        (verdict, words), decided["verdict"] = said[by_verdict]["verdict"] if by_verdict else _ALLOWED
+        affinity_ns, decided["affinity"] = said[by_affinity]["affinity"] if by_affinity else _UNSET
         if model == asked:
             model = None
         if provider is None:
@@ -299,13 +306,6 @@ class _Treat:
             budgets=budgets,
             decided=decided,
         )
-
-    def _set(self, setting: str, by: int, default: tuple[Any, Decider]) -> tuple[Any, Decider]:
-        """The value, and who has set it."""
-        if not by:
-            return default
-        rule = self._rules[by - 1]
-        return rule.effects[setting], Decider("rule", rule.name, rule.at)
 
     def _who(self, agent: str, how: int) -> Decider:
         if how == 0:
