@@ -170,8 +170,8 @@ def _free_port() -> int:
 
 
 def _wait_for(port: int, child: subprocess.Popen[str]) -> None:
-    """Until something listens there; at most two minutes, for LiteLLM takes one on a busy machine."""
-    for _ in range(1200):
+    """Until something listens there; at most five minutes, for LiteLLM takes two on a busy machine."""
+    for _ in range(3000):
         if child.poll() is not None:
             raise OSError(f"{child.args!r} ended with status {child.returncode}")
         with socket.socket() as sock:

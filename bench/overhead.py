@@ -114,6 +114,17 @@ async def python_calls(subject: Subject, asked: bytes, calls: int) -> tuple[floa
     return python / calls, c / calls
 
 
+def memory(kind: Kind, held: Held) -> dict[str, float]:
+    """What calls under way take of it, each in a new process."""
+    with kind.open_queueing() as subject:
+        waiting = trio.run(waiting_kb, subject, held.waiting, held.warm)
+    with kind.open() as subject:
+        stream, share = trio.run(open_streams, subject, held.streams, held.streams_s, held.warm)
+    with kind.open() as subject:
+        unread = trio.run(unread_mb, subject, held.unread_s, held.warm)
+    return {"waiting_kb": waiting, "open_stream_kb": stream, "open_streams_cpu": share, "unread_mb": unread}
+
+
 def measure(
     there: Sequence[Kind], upstream: int, size: Size, held: Held, seed: int
 ) -> tuple[Figures, Mapping[str, str]]:
@@ -136,15 +147,10 @@ def measure(
     for kind in there:
         if kind.name not in figures:
             continue
-        found = figures[kind.name]
-        with kind.open_queueing() as subject:
-            found["waiting_kb"] = trio.run(waiting_kb, subject, held.waiting, held.warm)
-        with kind.open() as subject:
-            found["open_stream_kb"], found["open_streams_cpu"] = trio.run(
-                open_streams, subject, held.streams, held.streams_s, held.warm
-            )
-        with kind.open() as subject:
-            found["unread_mb"] = trio.run(unread_mb, subject, held.unread_s, held.warm)
+        try:
+            figures[kind.name] |= memory(kind, held)
+        except OSError as error:
+            wrong[kind.name] = f"memory was not measured: {error}"
         print(f"memory of {kind.name}", file=sys.stderr)
     with own.open_queueing() as subject:
         figures[own.name]["many_waiting_kb"] = trio.run(waiting_kb, subject, held.many, held.warm)

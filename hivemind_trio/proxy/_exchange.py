@@ -141,7 +141,7 @@ class Exchange:
         try:
             with self._ticket(request, body, speaks=keep_alive is not None) as ticket:
                 self.number = ticket.id
-                grant: Grant | None = await patience.during(ticket.granted)
+                grant: Grant | None = await patience.during(ticket.granted, settled=ticket.answered)
                 while grant is not None:
                     outgoing = self._prepare(grant, body, by_token=token_agent is not None)
                     outbox = Outbox()
@@ -151,7 +151,7 @@ class Exchange:
                     if await outbox.begun():
                         await self._deliver(outbox)
                         return
-                    grant = await patience.during(ticket.again)
+                    grant = await patience.during(ticket.again, settled=ticket.answered)
         # Below nothing is held any more: an agent may take its time over a refusal.
         except Rejected as rejected:
             await self._reject(rejected)

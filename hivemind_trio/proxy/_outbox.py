@@ -28,7 +28,7 @@ class AgentStalled(Exception):  # noqa: N818 - nobody's error: the agent stopped
 @final
 @attrs.define(eq=False)
 class Outbox:
-    """An answer on its way. One task puts, one takes; a deque and events, for a channel costs four times as much."""
+    """An answer on its way. One task puts, one takes, without a channel, which would cost four times as much."""
 
     head: tuple[int, Headers] | None = attrs.field(init=False, default=None)
     held: tuple[int, Headers] | None = attrs.field(init=False, default=None)
@@ -43,7 +43,8 @@ class Outbox:
     _bytes: int = attrs.field(init=False, default=0)
     _over: bool = attrs.field(init=False, default=False)
     _whole: bool = attrs.field(init=False, default=False)
-    _stirred: trio.Event | None = attrs.field(init=False, default=None)
+    _parked: trio.lowlevel.Task | None = attrs.field(init=False, default=None)
+    """Who waits for something to come."""
     _room: trio.Event | None = attrs.field(init=False, default=None)
 
     # ---- the fetching side ----
@@ -128,10 +129,16 @@ class Outbox:
         return self._whole
 
     async def _wait(self) -> None:
-        self._stirred = trio.Event()
-        await self._stirred.wait()
+        # As an event for one would do, at half its price; it is paid for every piece.
+        assert self._parked is None, "two tasks take"
+        self._parked = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._unpark)
+
+    def _unpark(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+        self._parked = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
     def _stir(self) -> None:
-        if self._stirred is not None:
-            self._stirred.set()
-            self._stirred = None
+        if self._parked is not None:
+            trio.lowlevel.reschedule(self._parked)
+            self._parked = None

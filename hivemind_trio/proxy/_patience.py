@@ -79,12 +79,17 @@ class Patience:
         speaks_s = now_s + min(server.silent_ns * SECONDS, often_s)
         return cls(keep_alive, commit, ping, speaks_s, now_s + held_s, min(PING_S, often_s))
 
-    async def during(self, wait: Callable[[], Awaitable[T]]) -> T:
+    async def during(self, wait: Callable[[], Awaitable[T]], *, settled: bool = False) -> T:
         """Wait for something that may be waited for anew after having been interrupted.
+
+        Args:
+            settled: It is there already, and there is nothing to interrupt.
 
         Raises:
             HeldTooLong: It did not come.
         """
+        if settled:
+            return await wait()
         while True:
             # What is sent here is a few bytes to a client that has had nothing for seconds: its buffers are empty, so
             # no reader, however slow, makes this task wait while it is granted a permit.

@@ -30,8 +30,9 @@ class Stopwatch:
 
     def headed(self) -> None:
         """The head has come."""
-        self.first_byte_ns = self.waited_ns
-        self._last_s = trio.current_time()
+        now_s = trio.current_time()
+        self.first_byte_ns = round((now_s - self._last_s) * 1e9)
+        self._last_s = now_s
 
     def came(self) -> None:
         """A piece has come, or the end."""

@@ -7,7 +7,7 @@ raises, and that is a bug. The first keeper's counts and these are asserted to a
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import TypeVar, final
 
 import attrs
@@ -28,6 +28,11 @@ class _ProviderCaps:
     pool: trio.CapacityLimiter
     lanes: dict[str, trio.CapacityLimiter] = attrs.field(init=False, factory=dict)
     groups: dict[str | None, trio.CapacityLimiter] = attrs.field(init=False, factory=dict)
+
+
+def _held(limiters: Mapping[K, trio.CapacityLimiter]) -> dict[K, trio.CapacityLimiter]:
+    """Those of which anything is held."""
+    return {name: limiter for name, limiter in limiters.items() if limiter.borrowed_tokens}
 
 
 @final
@@ -60,10 +65,12 @@ class Caps:
                     del self._providers[name]
                 continue  # else it keeps its last limits until it is empty
             caps.pool.total_tokens = provider.limit
+            caps.lanes, caps.groups = _held(caps.lanes), _held(caps.groups)
             for lane, limiter in caps.lanes.items():
                 limiter.total_tokens = self._lane_cap(name, lane)
             for group, limiter in caps.groups.items():
                 limiter.total_tokens = self._group_cap(name, group)
+        self._agents = _held(self._agents)
         for agent, limiter in self._agents.items():
             limiter.total_tokens = self._agent_cap(agent)
 
@@ -113,14 +120,17 @@ class Caps:
         return self._permits[permit.call_id].provider
 
     def give_back(self, permit: Permit, borrower: object) -> None:
-        """Give back what `take` took, and forget limiters that nobody declares or holds."""
+        """Give back what `take` took.
+
+        Limiters of names that a policy declares stay until it is replaced; there are a handful of them, and a limiter
+        costs more to make than to keep. Those of other names, of which there is no end, go with their last permit.
+        """
         permit = self._permits.pop(permit.call_id)
         for limiter in self._limiters(permit):
             limiter.release_on_behalf_of(borrower)
-        self._prune(self._agents, (permit.declared, permit.agent))
+        if not permit.declared:
+            self._prune(self._agents, (permit.declared, permit.agent))
         caps = self._providers[permit.provider]
-        self._prune(caps.lanes, permit.lane)
-        self._prune(caps.groups, permit.group)
         if not caps.pool.borrowed_tokens and permit.provider not in self._program.providers:
             del self._providers[permit.provider]
 

@@ -86,7 +86,8 @@ class Engine:
         self._branches: dict[str, Branch] = {name: Branch(name) for name in program.providers}
         self._nursery: trio.Nursery | None = None
         self._next_id = 0
-        self._origin_s = trio.current_time()
+        self._time_s = trio.lowlevel.current_clock().current_time
+        self._origin_s = self._time_s()
         self._now_ns = 0
         self._timer = trio.CancelScope()
         self._open_branches: dict[Branch, None] = {}
@@ -102,7 +103,7 @@ class Engine:
 
     def now_ns(self) -> int:
         """Nanoseconds since the engine began; never less than before."""
-        self._now_ns = max(self._now_ns, round((trio.current_time() - self._origin_s) * SECOND_NS))
+        self._now_ns = max(self._now_ns, round((self._time_s() - self._origin_s) * SECOND_NS))
         return self._now_ns
 
     def snapshot(self) -> Snapshot:

@@ -78,6 +78,11 @@ class Ticket:
         # Awaits nothing, so that it cannot be interrupted, and runs however the block was left.
         self._close()
 
+    @property
+    def answered(self) -> bool:
+        """What `granted` or `again` waits for is there."""
+        return self._answer is not None
+
     async def granted(self) -> Grant:
         """Wait until the call may go upstream. Returns at once, with a checkpoint, where nothing is in its way.
 

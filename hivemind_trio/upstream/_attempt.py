@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, final
 
 import attrs
@@ -33,12 +34,17 @@ class Attempt:
     stage: Stage = attrs.field(default=Stage.CONNECTING, init=False)
     _running: UpstreamErrorKind = attrs.field(default=UpstreamErrorKind.CONNECT, init=False)
     _total_at: float = attrs.field(init=False)
+    # Asked for every piece of a stream; `trio.current_time` would look for the clock each time.
+    _time_s: Callable[[], float] = attrs.field(factory=lambda: trio.lowlevel.current_clock().current_time, init=False)
 
     def __attrs_post_init__(self) -> None:
         """The attempt begins: it is connecting."""
-        self._total_at = trio.current_time() + self._timeouts.total_ns * _S_PER_NS
-        self.scope = trio.CancelScope(deadline=self._total_at)
-        self._run(UpstreamErrorKind.CONNECT, self._timeouts.connect_ns)
+        now_s = self._time_s()
+        self._total_at = now_s + self._timeouts.total_ns * _S_PER_NS
+        connect_at = now_s + self._timeouts.connect_ns * _S_PER_NS
+        if connect_at >= self._total_at:
+            self._running = UpstreamErrorKind.TOTAL
+        self.scope = trio.CancelScope(deadline=min(connect_at, self._total_at))
 
     def sending(self) -> None:
         """A connection is there; from here on the request may have been executed."""
@@ -53,7 +59,7 @@ class Attempt:
     def reading(self) -> None:
         """Waiting for the next piece."""
         idle_s = self._timeouts.idle_ns * _S_PER_NS
-        if self._running is UpstreamErrorKind.IDLE and self.scope.deadline >= trio.current_time() + idle_s:
+        if self._running is UpstreamErrorKind.IDLE and self.scope.deadline >= self._time_s() + idle_s:
             return
         self._run(UpstreamErrorKind.IDLE, self._timeouts.idle_ns + self._timeouts.idle_ns // 8)
 
@@ -74,7 +80,7 @@ class Attempt:
         return UpstreamError(self._running, message, sent=self.stage is not Stage.CONNECTING)
 
     def _run(self, kind: UpstreamErrorKind, timeout_ns: int) -> None:
-        at = trio.current_time() + timeout_ns * _S_PER_NS
+        at = self._time_s() + timeout_ns * _S_PER_NS
         if at < self._total_at:
             self._running = kind
             self.scope.deadline = at

@@ -23,10 +23,10 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 # What RFC 9110 lets a sender say: names are tokens, values hold no CR, LF or NUL; h11 minds VT and FF as well. The
 # framing is ours alone: a second Content-Length or a Transfer-Encoding from outside is how requests are smuggled.
-_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _NOT_OURS: Final = rb"(?!(?i:host|content-length|transfer-encoding|connection|upgrade):)"
-_LEGAL_BLOCK: Final = re.compile(rb"(?:" + _NOT_OURS + _TOKEN + rb": [^\x00\r\n\v\f]*\r\n)*")
-_LEGAL_METHOD: Final = re.compile(_TOKEN)
+_LEGAL_BLOCK: Final = re.compile(rb"(?:" + _NOT_OURS + TOKEN + rb": [^\x00\r\n\v\f]*\r\n)*")
+_LEGAL_METHOD: Final = re.compile(TOKEN)
 _LEGAL_TARGET: Final = re.compile(rb"/[\x21-\x7e]*")
 
 _BODY_EXPECTED: Final = frozenset({b"POST", b"PUT", b"PATCH", b"QUERY"})

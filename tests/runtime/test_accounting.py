@@ -139,13 +139,13 @@ class World:
         assert (snapshot.inflight, snapshot.waiting, snapshot.agents) == (0, 0, 0)
         assert not any(pool.inflight or pool.waiting for pool in snapshot.pools.values())
         assert not any(snapshot.lanes_waiting.values())
-        # Limiters of lanes, groups and agents are forgotten with their last token; a provider's stays while declared.
-        assert not self.engine._caps._agents
+        # The limiter of an agent that no policy declares goes with its last token; the others stay, and are empty.
+        assert all(declared for declared, _ in self.engine._caps._agents)
+        assert not any(limiter.borrowed_tokens for limiter in self.engine._caps._agents.values())
         for name, limiters in self.engine._caps._providers.items():
             assert name in self.engine.program.providers
             assert not limiters.pool.borrowed_tokens
-            assert not limiters.lanes
-            assert not limiters.groups
+            assert not any(limiter.borrowed_tokens for limiter in (*limiters.lanes.values(), *limiters.groups.values()))
         assert not self.engine._tickets
         assert not +self.running
         assert self.granted == self.ended
