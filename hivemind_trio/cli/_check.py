@@ -10,7 +10,7 @@ import click
 
 from ._console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
 from ._policies import checked_policy, policies
-from ._tests import CHOICES, ran_tests, with_what_they_found
+from ._tests import CHOICES, outcome, ran_tests, with_what_they_found
 
 if TYPE_CHECKING:
     from hivemind_trio.policy import Diagnostic
@@ -91,6 +91,8 @@ def check(
     else:
         colored = wants_color(color, sys.stdout)
         click.echo(render(checked, format_, color=colored), nl=False, color=colored)  # or click would strip what we add
+        if format_ == "text" and (said := outcome(list(zip(checked, ran, strict=True)))):
+            click.echo(said)
     if any(one.unreadable for one in checked):
         sys.exit(EXIT_USAGE)
     found = any(fails(diagnostic) for one in checked for diagnostic in one.diagnostics)

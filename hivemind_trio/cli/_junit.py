@@ -1,7 +1,8 @@
 """What came of policies and their tests as JUnit XML, which CI services show as tests.
 
-After the schema that Jenkins' xUnit plugin checks against, as far as services read it: `testsuites`, `testsuite`,
-`testcase` with `failure`, `error` or `skipped`.
+What services read of it has no one schema; this is what they have in common (https://github.com/testmoapp/junitxml):
+`testsuites`, `testsuite`, `testcase` with `failure`, `error` or `skipped`, each with its `file`, `line` and `time`. The
+schema of Jenkins' xUnit plugin does not know a case's `file` and `line`; Jenkins' own `junit` step does not mind them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def junit(ran: Ran, fails: Callable[[Diagnostic], bool]) -> str:
     """
     root = ET.Element("testsuites", name="hivemind-trio")
     for checked, tests in ran:
-        suite = ET.SubElement(root, "testsuite", name=_name(checked))
+        suite = ET.SubElement(root, "testsuite", name=_name(checked), file=_name(checked))
         own = {one for test in tests for one in test.diagnostics}
         _case(suite, checked, "the policy itself", [one for one in checked.diagnostics if one not in own], fails)
         done = {test.test.span: test for test in tests}  # names may be alike
@@ -43,12 +44,22 @@ def _of_test(
     suite: ET.Element, checked: Checked, test: PolicyTest, ran: RanTest | None, fails: Callable[[Diagnostic], bool]
 ) -> None:
     if ran is None:
-        ET.SubElement(_case(suite, checked, test.name, [], fails), "skipped", message="left out")
+        case = _case(suite, checked, test.name, [], fails)
+        why = "left out" if checked.program is not None else "the policy has errors"
+        ET.SubElement(case, "skipped", message=why)
+        _place(case, checked, test)
         return
     found = [one for one in ran.diagnostics if one in checked.diagnostics]  # what is allowed is not there
     case = _case(suite, checked, test.name, found, fails)
+    _place(case, checked, test)
     if ran.seconds is not None:
         case.set("time", f"{ran.seconds:.3f}")
+
+
+def _place(case: ET.Element, checked: Checked, test: PolicyTest) -> None:
+    source = checked.sources[test.span.source]
+    case.set("file", _readable(source.name))
+    case.set("line", str(source.text.count("\n", 0, test.span.start) + 1))
 
 
 def _case(
@@ -60,24 +71,33 @@ def _case(
 ) -> ET.Element:
     from hivemind_trio.policy import render, visible
 
-    case = ET.SubElement(suite, "testcase", classname=_name(checked), name=visible(name))
+    case = ET.SubElement(suite, "testcase", classname=_name(checked), name=visible(name), file=_name(checked))
+    case.set("time", "0.000")
     failing = [one for one in found if fails(one)]
     if failing:
         # One that could not be run to its end has not failed: nobody knows.
         kind = "error" if failing[0].code == "HM504" else "failure"
-        one = ET.SubElement(case, kind, type=failing[0].code, message=visible(failing[0].message))
-        one.text = render([attrs.evolve(checked, diagnostics=tuple(failing))], "text")
+        first = failing[0]
+        said = visible(f"{first.message}: {first.note}" if first.note else first.message)
+        one = ET.SubElement(case, kind, type=first.code, message=said)
+        shown = render([attrs.evolve(checked, diagnostics=tuple(failing))], "text")
+        one.text = shown.rpartition("\n\n")[0] + "\n"  # the last line counts them
     return case
 
 
 def _name(checked: Checked) -> str:
+    return _readable(checked.sources[0].name)
+
+
+def _readable(name: str) -> str:
     from hivemind_trio.policy import visible
 
-    name = checked.sources[0].name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return visible(name)
+    return visible(name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
 
 
 def _count(element: ET.Element) -> None:
-    element.set("tests", str(len(element.findall(".//testcase"))))
+    cases = element.findall(".//testcase")
+    element.set("tests", str(len(cases)))
+    element.set("time", f"{sum(float(case.get('time', '0')) for case in cases):.3f}")
     for kind, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         element.set(attribute, str(len(element.findall(f".//{kind}"))))

@@ -16,7 +16,7 @@ from ._console import EXIT_USAGE, fail
 
 if TYPE_CHECKING:
     from hivemind_trio.model import RecordedCall
-    from hivemind_trio.policy import Program
+    from hivemind_trio.policy import Checked, Program
     from hivemind_trio.sim import Scenario
 
 USUAL: Final = "fleet"
@@ -104,6 +104,25 @@ def _read(path: str, shipped: list[str]) -> str:
         hint = f"did you mean `{near[0]}`? " if near else ""
         why = error.strerror if isinstance(error, OSError) else "not UTF-8"
         fail(f"--scenario {path}: {why}", hint=f"{hint}`--scenario list` names those that ship; a file ends in .toml")
+
+
+def scenario_of_test(checked: Checked, named: str) -> tuple[Scenario, int]:
+    """What a policy's simulated test stages, and the seed that it runs with; ends with status 2 if there is none."""
+    import difflib
+
+    import attrs
+
+    from hivemind_trio.policy import Run
+    from hivemind_trio.trial import stage
+
+    runs = {test.name: (test, test.asks) for test in checked.tests if isinstance(test.asks, Run)}
+    if named not in runs:
+        near = difflib.get_close_matches(named, runs, n=1)
+        there = f"there are {', '.join(f'`{name}`' for name in runs)}" if runs else "there is none: none has a `load`"
+        hint = f"did you mean `{near[0]}`?" if near else there
+        fail(f"--test {named}: {checked.sources[0].name} has no simulated test of this name", hint=hint)
+    test, run = runs[named]
+    return attrs.evolve(stage(run), name=test.name, about=f"a test, {test.at}"), run.seed
 
 
 def list_scenarios() -> None:

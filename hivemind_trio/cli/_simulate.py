@@ -13,7 +13,7 @@ from ._console import EXIT_CLEAN, EXIT_INTERRUPTED, EXIT_PROBLEMS, EXIT_USAGE, c
 from ._pictures import stop_unless_drawable, write_drawing
 from ._policies import checked_policy, providing
 from ._progress import Progress
-from ._scenarios import SEEDS, USUAL, list_scenarios, scenario_named, stop_at_misfits
+from ._scenarios import SEEDS, USUAL, list_scenarios, scenario_named, scenario_of_test, stop_at_misfits
 
 if TYPE_CHECKING:
     from hivemind_trio.policy import Checked, Program
@@ -27,6 +27,7 @@ Examples:
   hivemind-trio simulate team.hmp --scenario flood --compare new.hmp
   hivemind-trio simulate team.hmp --scenario mine.toml --seeds 20 --plot out.svg
   hivemind-trio simulate new.hmp --trace team.journal      what it would have made of the calls of yesterday
+  hivemind-trio simulate team.hmp --test "a storm passes"  one of its simulated tests, at length
   hivemind-trio simulate --scenario replay-11              with the scenario's own policy
   hivemind-trio simulate --scenario list                   what there is
 
@@ -42,11 +43,12 @@ Exit status: 0 it has run, 1 the policy has errors, 2 wrong usage or an unreadab
     help="Agents that `serve --journal` has recorded, instead of the scenario's; without --scenario, limits are as the "
     "policy has them.",
 )
+@click.option("--test", "tested", metavar="TEST", help="A simulated test of the policy, instead of a scenario.")
 @click.option("--list", "listing", is_flag=True, help="The scenarios that ship.")
 @click.option(
     "--seeds", default=SEEDS, show_default=True, type=click.IntRange(1, 10_000), help="Runs; each another day."
 )
-@click.option("--seed", default=1, show_default=True, help="The first of them.")
+@click.option("--seed", type=int, help="The first of them; unsaid, a test's own, else 1.")
 @click.option("--compare", "other", metavar="OTHER", help="Another policy on the same days: what it changes.")
 @click.option(
     "--plot", "picture", metavar="FILE.svg|png", help="Draw limit, queue and what is in flight in the first run."
@@ -58,9 +60,10 @@ def simulate(
     policy: str | None,
     named: str | None,
     trace: str | None,
+    tested: str | None,
     listing: bool,
     seeds: int,
-    seed: int,
+    seed: int | None,
     other: str | None,
     picture: str | None,
     audit: bool,
@@ -77,15 +80,27 @@ def simulate(
         sys.exit(EXIT_CLEAN)
     if picture is not None:
         stop_unless_drawable(picture)
-    scenario = scenario_named(named, trace)
-    if policy is None and trace is not None and scenario.policy is None:
-        fail("which policy are these calls to be put to", hint=f"`hivemind-trio simulate team.hmp --trace {trace}`")
-    name, program = _program(policy, scenario)
+    if tested is not None:
+        if policy is None:
+            fail("which policy is it that has this test", hint=f'`hivemind-trio simulate team.hmp --test "{tested}"`')
+        if named is not None or trace is not None:
+            fail("--test brings its own scenario", hint="leave out --test, or --scenario and --trace")
+        checked = checked_policy(policy)
+        name, program = policy, _compiled(checked)
+        scenario, own = scenario_of_test(checked, tested)
+        seed = own if seed is None else seed
+    else:
+        scenario = scenario_named(named, trace)
+        if policy is None and trace is not None and scenario.policy is None:
+            fail("which policy are these calls to be put to", hint=f"`hivemind-trio simulate team.hmp --trace {trace}`")
+        name, program = _program(policy, scenario)
+    first = 1 if seed is None else seed
     compared = None if other is None else (other, _compiled(checked_policy(other)))
     programs = [program, compared[1]] if compared else [program]
     stop_at_misfits(scenario, programs)
-    pairs, others, whole = _run(programs, scenario, range(seed, seed + seeds), audit)
+    pairs, others, whole = _run(programs, scenario, range(first, first + seeds), audit)
     if not pairs:
+        click.echo("interrupted before the first seed was through", err=True)
         sys.exit(EXIT_INTERRUPTED)
     against = (compared[0], others[: len(pairs)]) if compared else None
     if as_json:

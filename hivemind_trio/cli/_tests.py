@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Final, final
 
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hivemind_trio.policy import Checked, RanTest
     from hivemind_trio.trial import Heard
 
@@ -26,7 +29,7 @@ def ran_tests(checked: Checked, which: str, *, coverage: bool) -> tuple[RanTest,
 
     if checked.program is None or which == "none":
         return ()
-    ran = {id(one.test): one for one in run_tests(checked, coverage=coverage)}
+    ran = {id(one.test): one for one in run_tests(checked, coverage=coverage, clock=time.process_time)}
     simulated = [test for test in checked.tests if isinstance(test.asks, Run)] if which == "all" else []
     with _Progress() as progress:
         for number, test in enumerate(simulated, 1):
@@ -41,6 +44,22 @@ def with_what_they_found(checked: Checked, ran: tuple[RanTest, ...], *, coverage
 
     checked = with_tests(checked, ran)
     return with_findings(checked, unexercised(checked, ran)) if coverage and checked.program is not None else checked
+
+
+def outcome(tests: Sequence[tuple[Checked, Sequence[RanTest]]]) -> str:
+    """How many passed and how many did not, in a line; nothing where there are none."""
+    every = [one for _, ran in tests for one in ran]
+    failed = sum(one.failed for one in every)
+    mistaken = sum(len(checked.tests) for checked, _ in tests if checked.program is None)
+    left_out = sum(len(checked.tests) for checked, _ in tests) - len(every) - mistaken
+    counts = {
+        "passed": len(every) - failed,
+        "failed": failed,
+        "left out": left_out,
+        "not run, for the policy has errors": mistaken,
+    }
+    said = [f"{count} {what}" for what, count in counts.items() if count]
+    return f"tests: {', '.join(said)}" if said else ""
 
 
 @final

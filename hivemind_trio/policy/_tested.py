@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import final
 
 import attrs
@@ -39,18 +39,26 @@ class RanTest:
         return any(one.severity is Severity.ERROR for one in self.diagnostics)
 
 
-def run_tests(checked: Checked, *, coverage: bool = False) -> tuple[RanTest, ...]:
+def run_tests(
+    checked: Checked, *, coverage: bool = False, clock: Callable[[], float] | None = None
+) -> tuple[RanTest, ...]:
     """Run the tests about calls of a policy without errors; nothing for one with any.
 
     Args:
         coverage: Find out which rules they exercise, which takes as long again.
+        clock: Seconds, since whenever; None: it does not matter what they take.
     """
     if checked.program is None:
         return ()
     tests = [test for test in checked.tests if not isinstance(test.asks, Run)]
     about_all = any(isinstance(ask, GivenAny) for test in tests for ask in asks_of(test))
     universe = Universe.of(checked) if about_all else None
-    return tuple(_Testing(checked, checked.program, universe, test, coverage).tested() for test in tests)
+    ran: list[RanTest] = []
+    for test in tests:
+        began_s = clock() if clock is not None else 0.0
+        one = _Testing(checked, checked.program, universe, test, coverage).tested()
+        ran.append(one if clock is None else attrs.evolve(one, seconds=clock() - began_s))
+    return tuple(ran)
 
 
 def with_tests(checked: Checked, tested: Iterable[RanTest]) -> Checked:

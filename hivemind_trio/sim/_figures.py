@@ -64,6 +64,9 @@ class Load:
     """Requests of its clients."""
     denied: int
     """Of these, what the policy or the scheduler turned away."""
+    refused: Mapping[str, int]
+    """Why it did: reason -> calls."""
+    died_of: Mapping[str, int]
     wait: Spread
     """Of its calls, before the attempt that was the last."""
     turn: Spread

@@ -96,13 +96,16 @@ def _waits(books: Books, of: Callable[[Whose], str | None]) -> dict[str, Spread]
 
 def _load(fleet: Fleet, books: Books, waits: Mapping[str, Spread], living: Sequence[Living]) -> Load:
     agents = [one.agent for one in living if one.fleet is fleet]
+    refused = {str(reason): count for (load, reason), count in books.refused.items() if load == fleet.name}
     return Load(
         agents=len(agents),
         dead=sum(agent.dead for agent in agents),
         turns=sum(len(agent.job.turns) for agent in agents),
         turns_done=sum(agent.turns_done for agent in agents),
         calls=books.asked[fleet.name],
-        denied=sum(count for (load, _), count in books.refused.items() if load == fleet.name),
+        denied=sum(refused.values()),
+        refused=refused,
+        died_of=dict(Counter(agent.died_of for agent in agents if agent.died_of is not None)),
         wait=waits.get(fleet.name, Spread()),
         turn=Spread.of(books.turns_ns.get(fleet.name, ())),
     )

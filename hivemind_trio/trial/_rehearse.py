@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -30,6 +31,9 @@ from ._stage import HOUR, most_out, stage
 
 BUDGET_S: Final = 30.0
 """Of the processor, for one test."""
+
+REASONS_MAX: Final = 3
+"""That are told of one load."""
 
 Heard = Callable[[float], None]
 """Now and then: the part of the run that is over."""
@@ -91,26 +95,39 @@ def _failures(test: PolicyTest, run: Run, figures: Figures) -> Iterator[Diagnost
     values = measured(figures)
     for expected in test.expects:
         if not meets(expected.condition, values):  # type: ignore[arg-type]  # a ratio is a float, here alone
+            path = test.at.rpartition(":")[0]
             yield Diagnostic(
                 code="HM503",
                 severity=Severity.ERROR,
                 message=f"test `{test.name}` fails in a run with seed {run.seed}",
                 span=expected.span,
-                note=f"got {_got(expected.condition, values)}",
-                help="the same seed is the same run; `hivemind-trio simulate` shows more of one",
+                note=f"got {_got(expected.condition, values, figures)}",
+                help=f"`hivemind-trio simulate {shlex.quote(path)} --test {shlex.quote(test.name)}` shows the run",
             )
 
 
-def _got(condition: Condition, values: Values) -> str:
-    """What is not so; where a bound is compared with, that too."""
+def _got(condition: Condition, values: Values, figures: Figures) -> str:
+    """What is not so, and what it comes from; where a bound is compared with, that too."""
     parts: tuple[Condition, ...] = condition.items if isinstance(condition, AllOf) else (condition,)
     said: dict[str, None] = {}
     for part in parts:
         if not meets(part, values):  # type: ignore[arg-type]  # as above
             bound = f", not {part.op} {shown(part.field, part.value)}" if isinstance(part, Relation) else ""
             for field in dict.fromkeys(leaf.field for leaf in leaves(part)):
-                said[f"{field} {shown(field, values.get(field))}{bound}"] = None
+                said[f"{field} {shown(field, values.get(field))}{bound}{_because(field, figures)}"] = None
     return "; ".join(said)
+
+
+def _because(field: str, figures: Figures) -> str:
+    """Why calls of a load were turned away or failed: what happened most, and how often."""
+    name, _, what = field.partition(".")
+    load = figures.loads.get(name)
+    if load is None or what not in ("failed", "denied", "completed"):
+        return ""
+    reasons = load.refused if what == "denied" else load.died_of
+    most = sorted(reasons.items(), key=lambda each: -each[1])[:REASONS_MAX]
+    of = f" of {load.calls:,} calls" if what == "denied" else f" of {load.turns:,} calls"
+    return f" ({', '.join(f'{count:,} x {reason}' for reason, count in most)}{of})" if most else ""
 
 
 def measured(figures: Figures) -> Values:

@@ -14,7 +14,7 @@ def shown(field: str, value: str | float | None) -> str:
         case None:
             return "is of no call"
         case int() | float() if what.startswith("wait."):
-            return f"{value / 1e9:.3g}s"
+            return f"{value / 1e9:.3g}s" if value < 1e12 else f"{value / 1e9:.0f}s"
         case int() | float() if what == "spent":
             return f"${value / 1e6:,.2f}"
         case float():

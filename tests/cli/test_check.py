@@ -317,10 +317,72 @@ def test_junit_has_a_case_for_each_policy_and_for_each_of_its_tests(run: Run, fo
         ("the policy itself", ["HM308"]),
         ('␛[31m<&"', []),
     ]
-    assert [case.get("time") is not None for case in root.iter("testcase")][:4] == [False, False, False, True]
     failure = root.find(".//failure")
     assert failure is not None
     assert "counterexample" in (failure.text or "")
+    assert "error" not in (failure.text or "").splitlines()[-1], "how many there are is not one test's"
+    assert ": got " in failure.get("message", "")
+
+
+JUNIT: dict[str, tuple[set[str], set[str]]] = {
+    "testsuites": ({"name", "tests", "failures", "errors", "skipped", "time"}, {"testsuite"}),
+    "testsuite": ({"name", "tests", "failures", "errors", "skipped", "time", "file"}, {"testcase"}),
+    "testcase": ({"name", "classname", "time", "file", "line"}, {"failure", "error", "skipped"}),
+    "failure": ({"message", "type"}, set()),
+    "error": ({"message", "type"}, set()),
+    "skipped": ({"message"}, set()),
+}
+"""Element -> the attributes and elements that services know of it."""
+
+
+def test_junit_has_what_services_know_and_nothing_else_and_its_sums_are_right(run: Run, folder: Path) -> None:
+    (folder / "a.hmp").write_text(TESTED.replace('"by day"', '"at night"'))
+    (folder / "b.hmp").write_text(ERROR + TESTED)
+    (folder / "c.hmp").write_text(CLEAN)
+
+    for choice in ("all", "calls"):
+        root = ElementTree.fromstring(run("check", "--format", "junit", "--tests", choice).stdout)
+        for element in root.iter():
+            attributes, inside = JUNIT[element.tag]
+            assert set(element.keys()) - {"line"} == attributes - {"line"}, element.tag
+            assert {inner.tag for inner in element} <= inside
+            assert re.fullmatch(r"\d+\.\d{3}", element.get("time", "0.000"))
+        for suite in (root, *root.iter("testsuite")):
+            cases = list(suite.iter("testcase"))
+            assert int(suite.get("tests", "")) == len(cases)
+            assert float(suite.get("time", "")) == pytest.approx(sum(float(case.get("time", "")) for case in cases))
+            for tag, many in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+                assert int(suite.get(many, "")) == len(list(suite.iter(tag)))
+
+
+def test_junit_says_where_each_test_stands(run: Run, folder: Path) -> None:
+    (folder / "a.hmp").write_text(TESTED)
+
+    root = ElementTree.fromstring(run("check", "--format", "junit").stdout)
+    lines = TESTED.splitlines()
+    for case in list(root.iter("testcase"))[1:]:
+        assert case.get("file") == "a.hmp"
+        assert f'test "{case.get("name")}"' in lines[int(case.get("line", "")) - 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "said"),
+    [
+        (TESTED, (), "tests: 2 passed, 1 failed"),
+        (TESTED, ("--tests", "calls"), "tests: 1 passed, 1 failed, 1 left out"),
+        (TESTED, ("--tests", "none"), "tests: 3 left out"),
+        (ERROR + TESTED, (), "tests: 3 not run, for the policy has errors"),
+        (CLEAN, (), "team.hmp: no problems"),
+    ],
+    ids=["all", "calls", "none", "of a policy with errors", "there are none"],
+)
+def test_what_came_of_the_tests_is_counted_last(
+    run: Run, folder: Path, text: str, args: tuple[str, ...], said: str
+) -> None:
+    (folder / "team.hmp").write_text(text)
+
+    assert run("check", "team.hmp", *args).stdout.splitlines()[-1] == said
+    assert "tests: " not in run("check", "team.hmp", "--format", "short", *args).stdout
 
 
 def test_junit_says_what_was_left_out(run: Run, folder: Path) -> None:
@@ -340,5 +402,5 @@ def test_what_a_test_finds_can_be_allowed_unless_it_is_an_error(run: Run, folder
     (folder / "b.hmp").write_text(CLEAN + nothing.format(allow="# hmp: allow HM502 it is kept for later"))
 
     assert "HM502" in run("check", "a.hmp").stdout
-    assert run("check", "b.hmp").stdout == "b.hmp: no problems\n"
+    assert run("check", "b.hmp").stdout == "b.hmp: no problems\ntests: 1 passed\n"
     assert "HM502" not in run("check", "b.hmp", "--format", "junit", "--deny", "warnings").stdout

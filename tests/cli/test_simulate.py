@@ -164,6 +164,47 @@ def test_on_a_narrow_terminal_nothing_is_wider_than_it(run: Run, files: Path) ->
         assert max(map(len, text.splitlines())) <= 100, text
 
 
+TESTS = """
+test "a run" {
+  load w { agent ci; arrive 30/min }
+  run 1m seed 4
+  expect w.failed == 0%
+}
+test "a call" { given { agent ci }; expect admitted }
+"""
+
+
+def test_a_policy_s_simulated_test_is_run_at_length_with_its_own_seed(run: Run, files: Path) -> None:
+    (files / "tested.hmp").write_text(POLICY + TESTS)
+    result = run("simulate", "tested.hmp", "--test", "a run", "--seeds", "2", "--json")
+    shown = run("simulate", "tested.hmp", "--test", "a run", "--seeds", "1")
+
+    said = json.loads(result.stdout)
+    assert (said["scenario"], said["seeds"]) == ("a run", [4, 5])
+    assert said["proxy"][0]["loads"]["w"]["calls"] >= 15
+    assert shown.stdout.startswith("a run: a test, tested.hmp:")
+    assert json.loads(run("simulate", "tested.hmp", "--test", "a run", "--seed", "9", "--json").stdout)["seeds"][0] == 9
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("tested.hmp", "--test", "a rum"), "did you mean `a run`?"),
+        (("tested.hmp", "--test", "a call"), "no simulated test of this name"),
+        (("tested.hmp", "--test", "a run", "--scenario", "storm"), "leave out --test"),
+        (("--test", "a run"), "which policy"),
+        (("team.hmp", "--test", "a run"), "none has a `load`"),
+    ],
+    ids=str,
+)
+def test_a_test_that_cannot_be_simulated_is_told_of(run: Run, files: Path, args: tuple[str, ...], said: str) -> None:
+    (files / "tested.hmp").write_text(POLICY + TESTS)
+    result = run("simulate", *args)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
 def test_a_comparison_in_json_has_the_differences_with_their_intervals(run: Run, files: Path) -> None:
     result = run("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "3", "--compare", "wide.hmp", "--json")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import count
 from typing import Final
 
@@ -115,6 +116,18 @@ def test_a_failure_has_the_value_the_bound_and_the_seed() -> None:
     assert "seed 11" in found.message
     assert found.note.startswith("got w.denied 100%, not <= 2.5%")
     assert "completed" not in found.note
+    assert found.help.startswith("`hivemind-trio simulate team.hmp --test ")
+
+
+def test_a_failure_says_what_turned_calls_away_and_of_how_many() -> None:
+    (found,) = came_of(
+        'load w { model "claude-opus-4-1"; arrive 30/min }\nload x { arrive 1/min }\nrun 1m seed 11\n'
+        "expect w.denied == 0% or w.failed == 0%"
+    ).diagnostics
+
+    denied = r"w.denied 100% \((\d+) x denied of \1 calls\)"
+    failed = r"w.failed 100% \(\1 x refused: denied of \1 calls\)"
+    assert re.fullmatch(f"got {denied}; {failed}", found.note)
 
 
 def test_nothing_is_said_of_calls_that_never_came() -> None:
@@ -124,7 +137,7 @@ def test_nothing_is_said_of_calls_that_never_came() -> None:
 
     assert [one.note for one in found] == [
         "got w.failed is of no call, not == 0%",
-        "got w.wait.max is of no call, not <= 3.6e+03s",
+        "got w.wait.max is of no call, not <= 3600s",
     ]
 
 
