@@ -257,7 +257,7 @@ class Provider:
                 return Dropped()
             if failing is Fault.BAD_GATEWAY:
                 return _refused(Weather.BAD_GATEWAY)
-        cached = self._cached(ask, now_ns) if traits.cache_ns else 0
+        cached = self._cached(ask, now_ns) if traits.cache_ns or ask.taken is not None else 0
         if self._meters or self._guard is not None:
             refused = self._over(ask, cached, now_ns)
             if refused is not None:
