@@ -37,6 +37,9 @@ class Case:
     """Whose lower bound it is, if several cases have the same work before them; None: its own."""
     drawn: bool = False
     """The first seed's samples are wanted."""
+    unlimited: Key | None = None
+    """Another before it, of the same work, that differs from it in nothing as long as it meets no 429: then their runs
+    are the same."""
 
     @property
     def calls(self) -> float:
@@ -101,6 +104,7 @@ def simulate(
         keep: Is given what there is now and then.
     """
     found = Found(seeds)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     groups: dict[int, list[Case]] = defaultdict(list)
     for case in cases:
         groups[id(case.work or case.scenario)].append(case)
@@ -140,8 +144,9 @@ def _performed(tasks: Sequence[Task], jobs: int) -> Iterator[list[tuple[Key, Run
 
 
 def _leave_interrupts() -> None:
-    """They are the parent's."""
+    """They are the parent's, which then ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _perform(place: int) -> list[tuple[Key, Run]]:
@@ -150,6 +155,10 @@ def _perform(place: int) -> list[tuple[Key, Run]]:
     bound = bound_of(cases[0].program, work, seed)
     done: list[tuple[Key, Run]] = []
     for case in cases:
+        alike = next((run for key, run in done if key == case.unlimited), None)
+        if alike is not None and not alike.figures.limited:
+            done.append((case.key, alike))
+            continue
         before_s = process_time()
         figures = World(case.program, case.scenario, seed, case.way, bound=bound, parts=case.parts).run()
         cpu_ns = int((process_time() - before_s) * 1e9)

@@ -365,7 +365,8 @@ def _grid_cases(study: Study) -> list[Case]:
         scenario, program = grid(each)
         scenario = study.sized(scenario)
         work = works.setdefault((each.binds, each.truth), scenario)
-        cases.append(Case(key=(each.name,), scenario=scenario, program=program, work=work))
+        free = (each._replace(charged=False).name,) if each.charged else None
+        cases.append(Case(key=(each.name,), scenario=scenario, program=program, work=work, unlimited=free))
     return cases
 
 

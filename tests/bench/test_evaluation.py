@@ -11,7 +11,8 @@ import pytest
 from bench import _simulated, evaluation, fidelity
 from bench._ablation import Switches, ablated, of_regimes
 from bench._grid import cells, grid
-from bench._worlds import REGIMES, compiled, hinted, paper, shipped
+from bench._simulated import Case, simulate
+from bench._worlds import REGIMES, compiled, hinted, paper, shipped, smaller
 from hivemind_trio.core import ALL_PARTS
 from hivemind_trio.policy import Objective, Program
 from hivemind_trio.sim import Bound, Scenario, Way
@@ -200,3 +201,21 @@ def test_the_variants_stream_and_reset() -> None:
     assert len(named) == 7 + 2 + 7
     assert named["stress, real resets"].upstreams[0].traits.resets == 0.05
     assert all(fleet.stream == 1.0 for fleet in named["replay-11, real resets, streaming"].fleets)
+
+
+def test_what_meets_no_limit_is_not_run_again_for_how_refusals_are_charged() -> None:
+    """And it would have come to the same."""
+    for binds, declared, limited in [("mixed", "right", False), ("requests", "wrong", True)]:
+        pair = [cell for cell in cells() if cell[:3] == (binds, "gcra", declared)]
+        worlds = [(cell.name, smaller(grid(cell)[0], 40, 2), grid(cell)[1]) for cell in pair]
+        work = worlds[0][1]
+        anyway = [Case(key=(name,), scenario=each, program=program, work=work) for name, each, program in worlds]
+        cases = [anyway[0], attrs.evolve(anyway[1], unlimited=anyway[0].key)]
+
+        found, _ = simulate(cases, [1], jobs=1, what="", keep=lambda _: None)
+        twice, _ = simulate(anyway, [1], jobs=1, what="", keep=lambda _: None)
+
+        runs = [found.of(case.key[0])[0] for case in cases]
+        assert (runs[0] is runs[1]) != limited
+        assert runs == [twice.of(case.key[0])[0] for case in cases]
+        assert bool(runs[0].limited) is limited
