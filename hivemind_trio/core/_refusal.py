@@ -5,9 +5,12 @@ from __future__ import annotations
 from hivemind_trio.model import Reason, Request, Treatment, Verdict
 from hivemind_trio.policy import UNKNOWN_AGENT, Program, Quota
 
+from ._books import Books
 from ._budget import Shortage
 from ._call import Call
 from ._messages import Refuse
+from ._pace import RETRY_MAX_NS, RETRY_MIN_NS
+from ._pool import Pool
 from ._quota import Cost
 from ._waiter import Waiter
 
@@ -56,6 +59,18 @@ def _unserved(request: Request, program: Program) -> str:
     return f"no provider in the policy serves {what}"
 
 
+def of(books: Books, waiter: Waiter, reason: Reason, message: str, retry_after_ns: int) -> Refuse:
+    """Of a call that has a place."""
+    return Refuse(
+        call_id=waiter.call.id,
+        treatment=waiter.treatment,
+        reason=reason,
+        waited_ns=books.waited_ns(waiter),
+        message=message,
+        retry_after_ns=retry_after_ns,
+    )
+
+
 def too_large(call: Call, treatment: Treatment, quota: Quota, cost: Cost, waited_ns: int = 0) -> Refuse:
     return Refuse(
         call_id=call.id,
@@ -67,6 +82,33 @@ def too_large(call: Call, treatment: Treatment, quota: Quota, cost: Cost, waited
     )
 
 
+def left_alone_there(books: Books, call: Call, treatment: Treatment, pool: Pool, waited_ns: int) -> Refuse:
+    """Of one whose provider has failed too often."""
+    opens_ns = pool.health.breaker.opens_ns
+    wait_ns = max(opens_ns - books.now_ns, 0) if opens_ns is not None else 0
+    return Refuse(
+        call_id=call.id,
+        treatment=treatment,
+        reason=Reason.BREAKER_OPEN,
+        waited_ns=waited_ns,
+        message=f"provider `{pool.name}` has failed too often and is left alone for a while",
+        retry_after_ns=min(max(wait_ns, RETRY_MIN_NS), RETRY_MAX_NS),
+    )
+
+
+def spent_there(books: Books, call: Call, treatment: Treatment, pool: Pool, waited_ns: int) -> Refuse:
+    """Of one whose provider says that nothing is left to pay with."""
+    renewed_ns = pool.health.spent.renewed_ns(books.pays_with(call, treatment), books.now_ns)
+    return Refuse(
+        call_id=call.id,
+        treatment=treatment,
+        reason=Reason.SPENT,
+        waited_ns=waited_ns,
+        message=_nothing_left(pool.name, renewed_ns),
+        retry_after_ns=renewed_ns,
+    )
+
+
 def spent(short: Shortage, now_ns: int) -> tuple[str, int]:
     """Of a budget that is used up: the words, and when there is room again."""
     wait_ns = max(0, short.account.opens_ns(short.step.share, now_ns) - now_ns)
@@ -74,7 +116,7 @@ def spent(short: Shortage, now_ns: int) -> tuple[str, int]:
     return f"{short.step.deny} ({allowance.shown()}); there is room again in {duration(wait_ns)}", wait_ns
 
 
-def nothing_left(provider: str, renewed_ns: int | None) -> str:
+def _nothing_left(provider: str, renewed_ns: int | None) -> str:
     """Of a provider whose money or plan is used up."""
     when = f", and that there is more in {duration(renewed_ns)}" if renewed_ns is not None else ""
     return f"provider `{provider}` says that the account's money or plan is used up{when}"
@@ -86,10 +128,6 @@ def duration(time_ns: int) -> str:
     parts = [(seconds // 86_400, "d"), (seconds // 3_600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
     named = [f"{number} {unit}" for number, unit in parts if number]
     return " ".join(named[:2]) or "a moment"
-
-
-def left_alone(provider: str) -> str:
-    return f"provider `{provider}` has failed too often and is left alone for a while"
 
 
 def impatient(wait_ns: int) -> str:

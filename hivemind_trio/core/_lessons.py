@@ -1,0 +1,65 @@
+"""What the end of an attempt teaches about its provider, and who is to wait elsewhere because of it."""
+
+from __future__ import annotations
+
+import attrs
+
+from hivemind_trio.model import Outcome
+
+from ._books import Books
+from ._flight import Flight
+from ._messages import Adapted, Command
+from ._outcome import Ended
+from ._pool import Pool
+from ._standing import move, send_home, turn_away
+
+
+def learn(books: Books, flight: Flight, ended: Ended, commands: list[Command]) -> dict[str, Pool]:
+    """Take note of it. Return the providers that calls have moved to."""
+    pool, health = flight.place.pool, flight.place.pool.health
+    circuit, limit = health.breaker.circuit, health.limit
+    known = ended.outcome is Outcome.QUOTA and flight.place.quotas.refuse(
+        flight.call.id, ended.used_up, ended.retry_after_ns, books.now_ns
+    )
+    request = flight.place.request
+    if flight.swap_ns:
+        ended = _warm(ended)
+    health.progress.on_ended(request, ended)
+    if health.degraded is not None:
+        ended = health.judged(ended, request)
+    news = health.on_ended(
+        flight.call.id,
+        ended,
+        flight.treatment.group,
+        granted_ns=flight.granted_ns,
+        now_ns=books.now_ns,
+        inflight=pool.slots.held,
+        holds_group=not known,
+    )
+    if news:
+        pool.apply()
+    if health.limit != limit or health.breaker.circuit is not circuit:
+        commands.append(adapted(pool, ended.outcome))
+        if books.given_up(pool):
+            turn_away(books, pool, commands)
+    if (health.spent.known or ended.outcome is Outcome.TERMINAL) and health.spent.on_ended(
+        pays_with := books.pays_with(flight.call, flight.treatment),
+        ended.outcome,
+        granted_ns=flight.granted_ns,
+        now_ns=books.now_ns,
+        retry_after_ns=ended.retry_after_ns,
+    ):
+        return send_home(books, pool, pays_with, commands)
+    return move(books, books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
+
+
+def adapted(pool: Pool, because: Outcome | None) -> Adapted:
+    """What the provider is trusted with from now on."""
+    circuit = pool.health.breaker.circuit
+    return Adapted(provider=pool.name, limit=pool.health.limit, circuit=circuit, because=because)
+
+
+def _warm(ended: Ended) -> Ended:
+    """What an attempt says whose model had to be loaded first: how soon its answer began is not what is usual."""
+    outcome = Outcome.SUCCEEDED if ended.outcome is Outcome.SLOW else ended.outcome
+    return attrs.evolve(ended, outcome=outcome, first_byte_ns=None)
