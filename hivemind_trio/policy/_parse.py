@@ -278,7 +278,10 @@ class _Driver:
         note = ""
         if 0 < len(expected) <= 6:
             note = f"expected {_listed(expected)}"
-        self._report("HM003", f"unexpected {_shown(lexeme)}", lexeme.span, note=note)
+        help_ = ""
+        if lexeme.type not in ("RBRACE", "RSQB", "RPAR") and set(expected) == {"`}`", "the end of the line"}:
+            help_ = "between two statements stands `;`, or a new line"
+        self._report("HM003", f"unexpected {_shown(lexeme)}", lexeme.span, note=note, help=help_)
 
     def _equals(self, previous: Lexeme, lexeme: Lexeme, following: Lexeme, *, asked: bool) -> None:
         """`=` in a condition, or either sign in a setting."""

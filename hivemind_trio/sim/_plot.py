@@ -1,8 +1,8 @@
 """Limit, queue, what is in flight and what went wrong over time, as a drawing.
 
-Below each other, so that what happens at one time stands in one column: all on one axis of time, and what goes through
-the proxy on one scale, so that two policies can be compared. What waits has a scale of its own, for it may be a hundred
-times what is in flight.
+Below each other, so that what happens at one time stands in one column: all on one axis of time, and a provider's
+panels together, those through the proxy on one scale, so that two policies can be compared. What waits has a scale of
+its own, for it may be a hundred times what is in flight.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ INFLIGHT_HIGH: Final = 110
 WAITING_HIGH: Final = 60
 STRIP_HIGH: Final = 10
 """Where marks say when attempts failed."""
+GAP: Final = 20
+"""Between that and what waits, if anything does."""
 AXIS_HIGH: Final = 40
 """Below each panel: the marks of time."""
 
@@ -50,16 +52,21 @@ def plot(runs: Sequence[tuple[str, Figures]], *, title: str) -> Drawing:
     Args:
         runs: What to call a run, and the run.
     """
+    providers = dict.fromkeys(provider for _, figures in runs for provider in figures.upstreams)
     panels = [
-        panel for name, figures in runs for provider in figures.upstreams if (panel := _panel(name, figures, provider))
+        panel
+        for provider in providers
+        for name, figures in runs
+        if provider in figures.upstreams and (panel := _panel(name, figures, provider)) is not None
     ]
     end_s = max([figures.makespan_ns / 1e9 for _, figures in runs] + [panel.points[-1][0] for panel in panels])
     shapes: list[Shape] = [Text(LEFT, 26, title, size=16, bold=True), *_legend()]
     top = HEAD
     for panel in panels:
         like = [each for each in panels if each.proxied is panel.proxied and each.provider == panel.provider]
-        shapes += panel.drawn(top, _Scale.of(end_s), max(each.most for each in like), max(each.line for each in like))
-        top += panel.high
+        line = max(each.line for each in like)
+        shapes += panel.drawn(top, _Scale.of(end_s), max(each.most for each in like), line)
+        top += _high(line)
     if not panels:
         shapes.append(Text(LEFT, top + 20, "no provider was asked anything", Ink.FAINT))
         top += TITLE
@@ -127,10 +134,6 @@ class _Panel:
         """The longest."""
         return max(level.waiting for _, level in self.points)
 
-    @property
-    def high(self) -> int:
-        return TITLE + INFLIGHT_HIGH + STRIP_HIGH + (WAITING_HIGH + 10 if self.proxied else 0) + AXIS_HIGH
-
     def drawn(self, top: int, scale: _Scale, most: int, line: int) -> Iterator[Shape]:
         yield Text(LEFT, top + 24, self.title, size=13, bold=True)
         yield Text(WIDTH - RIGHT, top + 24, self.said, Ink.FAINT, anchor="end")
@@ -142,9 +145,9 @@ class _Panel:
             yield Line(_corners(self.points, lambda level: level.limit, scale, inflight), Ink.LIMIT, 1.8)
         yield from self._troubles(scale, bottom + 3)
         bottom += STRIP_HIGH
-        if self.proxied:
-            bottom += 10 + WAITING_HIGH
-            waiting = _Height(bottom, WAITING_HIGH, max(line, 1))
+        if line:
+            bottom += GAP + WAITING_HIGH
+            waiting = _Height(bottom, WAITING_HIGH, line)
             yield from waiting.grid("waiting")
             yield from _filled(self.points, lambda level: level.waiting, scale, waiting, Ink.WAITING)
         for x, words in scale.marks():
@@ -168,6 +171,10 @@ class _Panel:
                     Ink.TROUBLE,
                     round(0.35 + 0.6 * count / worst, 2),
                 )
+
+
+def _high(line: int) -> int:
+    return TITLE + INFLIGHT_HIGH + STRIP_HIGH + (GAP + WAITING_HIGH if line else 0) + AXIS_HIGH
 
 
 def _panel(name: str, figures: Figures, provider: str) -> _Panel | None:

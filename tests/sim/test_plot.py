@@ -140,6 +140,18 @@ def test_two_policies_stand_on_the_same_scales(figures: Figures) -> None:
     assert lengths[0] == pytest.approx(lengths[1] / 10, abs=0.2)
 
 
+def test_where_nothing_waits_there_is_no_queue_and_a_provider_s_panels_stand_together(figures: Figures) -> None:
+    levels = {"a": Level(4, 2, 0), "b": Level(4, 2, 5)}
+    samples = tuple(Sample(place * SECOND, levels) for place in range(3))
+    seen = dict.fromkeys(levels, figures.upstreams["anthropic"])
+    both = attrs.evolve(figures, samples=samples, upstreams=seen)
+    drawing = plot([("old", both), ("new", both)], title="t")
+
+    assert [word for word in words(drawing) if ": " in word] == ["old: a", "new: a", "old: b", "new: b"]
+    assert len(lines(drawing, Ink.WAITING)) == 2
+    assert words(drawing).count("waiting") == 2 + 1  # in the legend too
+
+
 def test_failed_attempts_are_marked_where_they_failed_and_more_of_them_darker(figures: Figures) -> None:
     levels = [Level(4, 1, 0, troubles) for troubles in (0, 0, 1, 1, 11)]
     few, many = marks(plot([("p", sampled(figures, *levels))], title="t"))
