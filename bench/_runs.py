@@ -83,8 +83,8 @@ class Run:
     def load(self) -> float:
         """Cores that it will take on average, about."""
         streamed = max((fleet.stream for fleet in self.case.scenario.fleets), default=0.0)
-        per_event = self.case.scenario.upstreams[0].traits.tokens_per_event if self.case.scenario.upstreams else 10
-        events = streamed * self.simulated.tokens / per_event / 2
+        answers = [one.traits.tokens_out_mean / one.traits.tokens_per_event for one in self.case.scenario.upstreams]
+        events = streamed * self.simulated.attempts * max(answers, default=0.0)
         return (self.simulated.attempts * CALL_S + events * EVENT_S) / max(BUSY_S, self.seconds)
 
 

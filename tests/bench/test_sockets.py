@@ -13,7 +13,7 @@ from bench._cases import CannotRun, cases
 from bench._runs import Case, Run, Together
 from bench._sockets import Measured, obstacles, staged
 from bench._worlds import compiled
-from hivemind_trio.sim import CLIENTS, Scenario, Way, parse_scenario
+from hivemind_trio.sim import CLIENTS, Fleet, Scenario, Traits, Upstream, Way, parse_scenario
 
 POLICY = """
 provider first {
@@ -208,3 +208,31 @@ async def test_what_is_over_when_it_is_interrupted_has_been_found(capsys: pytest
     assert together.interrupted
     assert list(together.found) == runs[:1]
     assert "[1/2] quick, direct: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("traits", "calls"),
+    [
+        (
+            Traits(latency_mean_ns=10**7, bad_gateways=1.0),
+            {"none": 1, "anthropic-sdk": 3, "claude-code": 11, "codex": 5},
+        ),
+        (Traits(latency_mean_ns=10**7, breaks=1.0), {"none": 1, "anthropic-sdk": 1, "claude-code": 2, "codex": 6}),
+    ],
+    ids=["502", "broken streams"],
+)
+def test_a_client_asks_as_often_as_its_kind_does_and_no_more(traits: Traits, calls: dict[str, int]) -> None:
+    for kind, often in calls.items():
+        hasty = attrs.evolve(CLIENTS[kind], first_ns=1_000_000, last_ns=1_000_000)
+        fleet = Fleet(name="agent", count=2, stream=1.0, client=hasty, models=("claude-sonnet-4-5",))
+        scenario = Scenario(name=kind, fleets=(fleet,), upstreams=(Upstream(traits=traits),))
+
+        measured = trio.run(direct, Case(scenario=scenario, program=compiled(PLAIN.format(api="anthropic"))))
+
+        assert (measured.calls, measured.dead) == (2 * often, 2)
+
+
+async def direct(case: Case) -> Measured:
+    with trio.fail_after(120):  # who never gives up fails
+        async with staged(case.program, case.scenario, 1, Way.DIRECT) as stage:
+            return await stage.run()

@@ -196,12 +196,13 @@ async def test_who_has_vanished_cannot_be_reached_until_it_is_back(nursery: trio
 
         provider.vanish()
 
-        assert await idle.receive_some() == b""
-        with pytest.raises(OSError, match="127"):
-            await connect(provider)
-        answer = b""
-        while piece := await busy.receive_some():
-            answer += piece
+        with trio.fail_after(10):
+            assert await idle.receive_some() == b""
+            with pytest.raises(OSError, match="127"):
+                await connect(provider)
+            answer = b""
+            while piece := await busy.receive_some():
+                answer += piece
         assert answer.startswith(b"HTTP/1.1 200")
         assert answer.endswith(b"}")
 
