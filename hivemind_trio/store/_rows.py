@@ -151,7 +151,9 @@ class Scribe:
         ended, usage = over.ended, over.ended.usage
         taken: tuple[Any, ...] = (None,) * 5
         if usage is not None:
-            taken = (usage.input, usage.cache_read, usage.cache_write, usage.output, int(usage.exact))
+            read = None if usage.input is None else min(usage.input, INT_MAX)
+            cached = min(usage.cache_read, INT_MAX), min(usage.cache_write, INT_MAX)
+            taken = (read, *cached, min(usage.output, INT_MAX), int(usage.exact))
         return (
             *(self.session, over.call_id, self._attempts.pop(over.call_id, 1), at_ns, str(ended.outcome)),
             *(ended.status, str(ended.failure) if ended.failure is not None else None, int(ended.committed)),

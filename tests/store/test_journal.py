@@ -18,10 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hivemind_trio.core import Adapted, Circuit, TimePassed
 from hivemind_trio.model import RecordedCall, Request
 from hivemind_trio.store import Journal, JournalError, _journal, _read, open_journal, read_journal
+from hivemind_trio.store._file import JournalFile
 from hivemind_trio.store._rows import Entry
 
 from .drawn import calls
-from .written import CALL, MS, answered, moved, tell
+from .written import CALL, MS, TWICE, answered, moved, tell
 
 PATIENCE_S = 20
 """For a disk; only a test that would otherwise hang for ever meets it."""
@@ -130,7 +131,7 @@ async def test_a_full_disk_is_said_once_and_what_it_kept_out_is_written_when_the
 ) -> None:
     monkeypatch.setattr(_journal, "AGAIN_S", 0.001)
     path, said = at(tmp_path), list[str]()
-    told = [moved(CALL, number * MS) for number in range(400)]
+    told = [moved(TWICE if number % 2 else CALL, number * MS) for number in range(400)]
 
     async with open_journal(path, on_trouble=said.append) as journal:
         journal.began("0", "hash", 0)
@@ -141,12 +142,28 @@ async def test_a_full_disk_is_said_once_and_what_it_kept_out_is_written_when_the
         database.execute(f"PRAGMA max_page_count = {pages}")
         for number, call in enumerate(told, start=1):
             tell(journal, call, number)
+            if number == 50:
+                await until(lambda: bool(said))
         await until(lambda: tried.count >= 4)
         assert said == ["database or disk is full"]
         database.execute("PRAGMA max_page_count = 1000000")
 
     assert said == ["database or disk is full", ""]
     assert list(read_journal(path)) == told
+    with closing(sqlite3.connect(path)) as read:
+        lost = read.execute("SELECT count(*) FROM grants WHERE decided NOT IN (SELECT decided FROM deciders)")
+        assert lost.fetchone() == (0,)
+
+
+def test_rows_are_written_all_or_none(tmp_path: Path) -> None:
+    file = JournalFile.open(at(tmp_path))
+    with pytest.raises(sqlite3.OperationalError):
+        file.write({"policies": [(1, 0, "hash")], "departures": [(1,)]})
+    file.write({"policies": [(1, 5, "hash")]})
+    file.close(None)
+
+    with closing(sqlite3.connect(at(tmp_path))) as database:
+        assert database.execute("SELECT at_ns FROM policies").fetchall() == [(5,)]
 
 
 async def test_what_is_lost_in_the_end_is_said(tmp_path: Path) -> None:

@@ -38,14 +38,32 @@ CALL = RecordedCall(
 )
 
 
+TWICE = attrs.evolve(
+    CALL,
+    attempts=(
+        RecordedAttempt(
+            granted_ns=MS,
+            waited_ns=MS,
+            provider="anthropic",
+            model="claude-x",
+            ended_ns=3 * MS,
+            outcome=Outcome.OVERLOADED,
+            status=529,
+        ),
+        *CALL.attempts,
+    ),
+)
+
+
 def moved(call: RecordedCall, by_ns: int) -> RecordedCall:
-    (attempt,) = call.attempts
-    assert attempt.ended_ns is not None
     assert call.ended_ns is not None
     return attrs.evolve(
         call,
         arrived_ns=call.arrived_ns + by_ns,
-        attempts=(attrs.evolve(attempt, granted_ns=attempt.granted_ns + by_ns, ended_ns=attempt.ended_ns + by_ns),),
+        attempts=tuple(
+            attrs.evolve(each, granted_ns=each.granted_ns + by_ns, ended_ns=(each.ended_ns or 0) + by_ns)
+            for each in call.attempts
+        ),
         ended_ns=call.ended_ns + by_ns,
     )
 
