@@ -190,7 +190,7 @@ def _spread(spreads: Sequence[Spread]) -> list[str]:
 
 
 def _providers(runs: Sequence[Figures]) -> list[list[str]]:
-    rows = [["provider", "attempts", "limit", "most in flight", "longest line", "cap in use", "circuit opened", "met"]]
+    rows = [["provider", "attempts", "limit", "at once", "longest line", "cap used", "circuit opened", "met"]]
     for name in runs[0].upstreams:
         own = [run.upstreams[name] for run in runs]
         met: Counter[str] = Counter()
@@ -276,7 +276,10 @@ def _reasons(columns: Mapping[str, Sequence[Figures]]) -> list[str]:
 
 
 def _mean(metric: Metric, runs: Sequence[Figures]) -> str:
-    return _said(estimate([metric.of(run) for run in runs]), metric, of=len(runs))
+    found = estimate([metric.of(run) for run in runs])
+    if found is None and all(run.turns_done == run.turns for run in runs):
+        return "-"
+    return _said(found, metric, of=len(runs))
 
 
 def _said(found: Estimate | None, metric: Metric, *, of: int) -> str:
@@ -301,7 +304,7 @@ def table(rows: Sequence[Sequence[str]], *, color: bool, columns: int | None = N
     words = head[-1] in ("met", WITHIN)  # these are no numbers
     if words and columns is not None:
         before = sum(max(map(len, column)) + 2 for column in list(zip(*rows, strict=True))[:-1])
-        rows = [line for row in rows for line in _folded(row, max(16, columns - before))]
+        rows = [line for row in rows for line in _folded(row, max(12, columns - before))]
     lines = ["  ".join(cells).rstrip() for cells in aligned(rows, right=range(1, len(head) - words))]
     if color:
         lines[0] = click.style(lines[0], bold=True)

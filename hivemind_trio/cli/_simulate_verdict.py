@@ -55,6 +55,8 @@ def verdict(pairs: Sequence[Pair]) -> list[str]:
 def fate(runs: Sequence[Figures]) -> str:
     """Whether everybody gets through, and if not, what they die of."""
     agents, dead, undone = (sum(counts) for counts in zip(*((r.agents, r.dead, r.undone) for r in runs), strict=True))
+    if not agents:
+        return "Nobody comes, so there is nothing to say."
     everywhere = f" on each of {len(runs)} seeds" if len(runs) > 1 else ""
     if not dead and not undone:
         return f"Yes: {_all(runs)} through{everywhere}{_pace(runs)}."

@@ -67,6 +67,13 @@ def test_who_dies_is_said_and_of_what(whole: Pair, deaths: list[dict[str, int]],
     assert fate([died(whole.proxy, **each) for each in deaths]).startswith(said)
 
 
+def test_of_nobody_nothing_is_said(whole: Pair) -> None:
+    assert (
+        fate([attrs.evolve(whole.proxy, agents=0, turns=0, turns_done=0)])
+        == "Nobody comes, so there is nothing to say."
+    )
+
+
 def test_429s_are_set_against_those_that_would_have_been_met(whole: Pair) -> None:
     pair = attrs.evolve(whole, direct=attrs.evolve(whole.direct, limited=40), proxy=whole.proxy)
 
