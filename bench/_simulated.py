@@ -62,6 +62,8 @@ class Found:
     """What has come of the cases so far."""
 
     seeds: Sequence[int]
+    keys: Sequence[Key]
+    """Of all cases, in the order of the tables."""
     _runs: dict[Key, dict[int, Run]] = attrs.field(factory=lambda: defaultdict(dict), init=False)
 
     def add(self, key: Key, run: Run) -> None:
@@ -80,10 +82,18 @@ class Found:
         runs = self._runs.get(key, {}).values()
         return sum(run.cpu_ns for run in runs) / 1e3 / max(1, sum(run.figures.calls for run in runs))
 
+    def titles(self, first: str) -> list[str]:
+        """What comes second in the keys of those that begin so, and of which anything is there."""
+        return [key[1] for key in self.keys if key[0] == first and key in self]
+
     @property
-    def whole(self) -> bool:
-        """Each case has all of its seeds."""
-        return all(len(runs) == len(self.seeds) for runs in self._runs.values())
+    def missing(self) -> str:
+        """What is not there, for people; empty: nothing."""
+        counts = [len(self._runs.get(key, ())) for key in self.keys]
+        least, most = min(counts), max(counts)
+        if least == len(self.seeds):
+            return ""
+        return f"stopped early: {least} to {most} seeds of {len(self.seeds)}" if least else "stopped early"
 
     @property
     def beaten(self) -> Iterator[str]:
@@ -95,21 +105,28 @@ class Found:
 
 
 def simulate(
-    cases: Sequence[Case], seeds: Sequence[int], *, jobs: int, what: str, keep: Callable[[Found], None]
+    cases: Sequence[Case],
+    seeds: Sequence[int],
+    *,
+    jobs: int,
+    what: str,
+    keep: Callable[[Found], object],
+    until_s: float | None = None,
 ) -> tuple[Found, bool]:
-    """Run all cases with all seeds; what came of them, and whether that is all.
+    """Run all cases with all seeds, seed by seed; what came of them, and whether nobody has interrupted it.
 
     Args:
+        until_s: When time is up, of `perf_counter`.
         what: To call it in the progress, which goes to stderr.
         keep: Is given what there is now and then.
     """
-    found = Found(seeds)
+    found = Found(seeds, [case.key for case in cases])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     groups: dict[int, list[Case]] = defaultdict(list)
     for case in cases:
         groups[id(case.work or case.scenario)].append(case)
     # Cases of the same work are simulated by the same process, which works its bound out once.
-    tasks = [(group, seed, seed == seeds[0]) for group in groups.values() for seed in seeds]
+    tasks = [(group, seed, seed == seeds[0]) for seed in seeds for group in groups.values()]
     told = _Told(what, sum(case.calls for case in cases) * len(seeds))
     kept_s = perf_counter()
     try:
@@ -117,13 +134,15 @@ def simulate(
             for case, run in done:
                 found.add(case, run)
             told.on_done(sum(run.figures.calls for _, run in done), len(done))
+            if until_s is not None and perf_counter() > until_s:
+                break
             if perf_counter() - kept_s > KEPT_EVERY_S:
                 keep(found)
                 kept_s = perf_counter()
     except KeyboardInterrupt:
         told.end("interrupted")
         return found, False
-    told.end("done")
+    told.end(found.missing or "done")
     return found, True
 
 

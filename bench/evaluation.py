@@ -4,7 +4,7 @@ Budget: the targets of the tables' notes. Everything is simulated by the schedul
 seed is one story, digest included; `--real` runs scenarios over loopback sockets and in real time instead.
 Nothing is asserted about time, but that no run takes less than the lower bound.
 
-    python -m bench.evaluation [--only paper,ablation] [--seeds 20] [--jobs 2] [--out DIR] [--plots DIR]
+    python -m bench.evaluation [--only paper,ablation] [--seeds 20] [--jobs 2] [--minutes 25] [--out DIR]
     python -m bench.evaluation --real [--only 'micro-10;replay-11, real resets;storm'] [--md F] [--json F]
     python -m bench.evaluation --smoke [...]       seconds; for the tests
 
@@ -18,6 +18,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Final, final
 
 import attrs
@@ -240,10 +241,8 @@ def _agentrm_tables(_study: Study, found: Found) -> list[Table]:
     rows, told = [], []
     for name in AGENTRM:
         each = shipped(f"agentrm-{name}")
-        for ordering in agentrm(each):
+        for ordering in found.titles(name):
             runs = found.of(name, ordering)
-            if not runs:
-                continue
             by_class = [
                 cell(estimate([run.loads[fleet.name].turn.p95 / 1e9 for run in runs]), 0).split(" ")[0]
                 for fleet in each.fleets
@@ -303,9 +302,7 @@ def _regime_cases(study: Study) -> list[Case]:
 def _regime_tables(study: Study, found: Found) -> list[Table]:
     rows, told = [], []
     for name in study.regimes:
-        each = shipped(name)
-        titles = [DIRECT, *referred(each), *hinted(each)]
-        there = [title for title in titles if (name, title) in found]
+        there = found.titles(name)
         if there:
             runs = found.of(name, there[0])
             rows.append([name, "lower bound", "", "", said(runs, BOUND, 0), "1", runs[0].bound_binds, "", "", "", ""])
@@ -425,6 +422,7 @@ def _draw(folder: Path, found: Found, cases: Sequence[Case]) -> None:
 def _simulated(options: argparse.Namespace, named: Sequence[str], study: Study) -> int:
     seeds = range(options.seed, options.seed + (1 if options.smoke else options.seeds))
     made = provenance(seeds=f"{seeds[0]} to {seeds[-1]}", way="simulated")
+    until_s = None if options.minutes is None else perf_counter() + 60 * options.minutes
     all_tables: list[Table] = []
     beaten: list[str] = []
     whole = True
@@ -433,21 +431,21 @@ def _simulated(options: argparse.Namespace, named: Sequence[str], study: Study) 
             continue
         cases = part.cases(study)
 
-        def keep(found: Found, name: str = name, part: Part = part, *, done: bool = False) -> list[Table]:
+        def keep(found: Found, name: str = name, part: Part = part) -> list[Table]:
             tables = part.tables(study, found)
             if options.out is not None:
-                state: dict[str, Any] = {} if done else {"state": "not all of it is there"}
+                state: dict[str, Any] = {"state": found.missing} if found.missing else {}
                 files = {"md": options.out / f"{name}.md", "data": options.out / f"{name}.json"}
                 write(tables, made | state, title="Evaluation", **files)
             return tables
 
-        found, whole = simulate(cases, seeds, jobs=options.jobs, what=name, keep=lambda one: keep(one) and None)
-        all_tables += keep(found, done=whole)
+        found, whole = simulate(cases, seeds, jobs=options.jobs, what=name, keep=keep, until_s=until_s)
+        all_tables += keep(found)
         beaten += found.beaten
+        if found.missing:
+            made["state"] = found.missing
         if options.plots is not None:
             _draw(options.plots, found, cases)
-    if not whole:
-        made["state"] = "not all of it is there"
     print(write(all_tables, made, title="Evaluation", md=options.md, data=options.json))
     for each in beaten:
         print(f"the bound is wrong: {each}", file=sys.stderr)
@@ -462,6 +460,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1, help="the first of them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; as many as there are cores")
+    parser.add_argument("--minutes", type=float, help="then no more is run, and tables have the seeds that are done")
     parser.add_argument("--out", type=Path, metavar="DIR", help="PART.md and PART.json, while it runs")
     parser.add_argument("--md", type=Path, help="all tables in one file, at the end")
     parser.add_argument("--json", type=Path)

@@ -64,9 +64,19 @@ def test_what_is_interrupted_leaves_what_it_has(tmp_path: Path, monkeypatch: pyt
     assert evaluation.main(["--smoke", "--jobs", "1", "--only", "agentrm,grid", "--out", str(tmp_path)]) == 130
 
     said = json.loads((tmp_path / "agentrm.json").read_text())
-    assert said["made"]["state"] == "not all of it is there"
+    assert said["made"]["state"] == "stopped early"
     assert {row["scenario"] for row in said["tables"][0]["rows"]} == {"normal", "high-load"}
     assert not (tmp_path / "grid.json").exists()
+
+
+def test_when_time_is_up_there_are_as_many_seeds_of_everything(tmp_path: Path) -> None:
+    arguments = ["--only", "regimes", "--regimes", "oversized", "--seeds", "50", "--jobs", "1", "--out", str(tmp_path)]
+
+    assert evaluation.main([*arguments, "--minutes", "0"]) == 0
+
+    said = json.loads((tmp_path / "regimes.json").read_text())
+    assert said["made"]["state"] == "stopped early: 1 to 1 seeds of 50"
+    assert [row["seeds"] for row in said["tables"][0]["rows"]] == [[1]] * 6
 
 
 def test_a_run_that_beats_its_bound_is_told(

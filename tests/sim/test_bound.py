@@ -198,6 +198,9 @@ def test_a_fleet_that_a_quota_holds_up_comes_close_to_the_bound() -> None:
         (Traits(requests=Quota(limit=100, counting=Counting.SLIDING)), "requests", 0.98),
         (Traits(input=Quota(limit=3_000, burst=500)), "input tokens", 0.97),
         (Traits(output=Quota(limit=9_000, burst=1_500)), "output tokens", 0.9),
+        # All at once begin while anything is left, and then take more than there is.
+        (Traits(output=Quota(limit=600, counting=Counting.FIXED)), "output tokens", 0.3),
+        (Traits(output=Quota(limit=600, counting=Counting.SLIDING)), "output tokens", 0.3),
         (Traits(concurrency=3, latency_mean_ns=4 * SECOND, latency_sigma_ns=2 * SECOND), "concurrency", 0.95),
         (Traits(outages=((SECOND, 200 * SECOND),)), "chain", 0.99),
         (Traits(acceleration=Acceleration(floor=1)), "growth", 0.9),
@@ -209,7 +212,19 @@ def test_a_fleet_that_a_quota_holds_up_comes_close_to_the_bound() -> None:
             0.98,
         ),
     ],
-    ids=["bucket", "fixed", "sliding", "input", "output", "slots", "outage", "growth", "neighbour"],
+    ids=[
+        "bucket",
+        "fixed",
+        "sliding",
+        "input",
+        "output",
+        "output fixed",
+        "output sliding",
+        "slots",
+        "outage",
+        "growth",
+        "neighbour",
+    ],
 )
 def test_whoever_goes_first_that_has_most_to_do_comes_close_to_the_bound(
     traits: Traits, binds: str, least: float
