@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,6 +18,9 @@ from ._scenarios import SEEDS, USUAL, list_scenarios, scenario_named, scenario_o
 if TYPE_CHECKING:
     from hivemind_trio.policy import Checked, Program
     from hivemind_trio.sim import Pair, Scenario
+
+
+UNKNOWN: Final = "Recorded calls with the token of {} are unknown callers' where the policy has no such agent."
 
 
 @click.command(
@@ -109,11 +112,12 @@ def simulate(
         json.dump(as_object(scenario, name, pairs, against), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
-        from hivemind_trio.sim import same_truth
+        from hivemind_trio.sim import same_truth, strangers
 
         from ._effect import AS_SAID
         from ._simulate_show import as_text
 
+        gone = strangers(scenario, programs)
         text = as_text(
             scenario,
             name,
@@ -122,7 +126,10 @@ def simulate(
             color=wants_color(color, sys.stdout),
             columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
             blocks=_can_show("▁█"),
-            notes=[AS_SAID] if len(programs) > 1 and not same_truth(programs[0], programs[1], scenario) else [],
+            notes=[
+                *([AS_SAID] if len(programs) > 1 and not same_truth(programs[0], programs[1], scenario) else []),
+                *([UNKNOWN.format(", ".join(f"`{name}`" for name in gone))] if gone else []),
+            ],
         )
         click.echo(text, nl=False, color=True)
     if picture is not None:

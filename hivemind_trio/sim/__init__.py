@@ -43,6 +43,7 @@ from ._figures import Spread as Spread
 from ._figures import Way as Way
 from ._fit import misfits as misfits
 from ._fit import settled as settled
+from ._fit import strangers as strangers
 from ._fleet import Amount as Amount
 from ._fleet import Arrivals as Arrivals
 from ._fleet import Fleet as Fleet

@@ -38,6 +38,13 @@ def misfits(scenario: Scenario, programs: Sequence[Program]) -> Iterator[str]:
             yield f"agents[{number}].model: no provider serves `{model}`; {_there('served is', serves)}"
 
 
+def strangers(scenario: Scenario, programs: Sequence[Program]) -> tuple[str, ...]:
+    """Agents whose tokens recorded calls carried, and whom not all of the policies have."""
+    turns = (turn for fleet in scenario.fleets for job in fleet.recorded for turn in job.turns)
+    named = dict.fromkeys(turn.recorded.request.token_agent for turn in turns if turn.recorded is not None)
+    return tuple(name for name in named if name is not None and not all(name in one.agents for one in programs))
+
+
 def settled(scenario: Scenario, programs: Sequence[Program]) -> Scenario:
     """The scenario with what it leaves to the policy said, so that the work is the same under all of them.
 

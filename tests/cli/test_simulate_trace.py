@@ -57,8 +57,23 @@ def test_recorded_agents_are_put_to_another_policy(run: Run, files: Path) -> Non
     head, *_ = result.stdout.splitlines()
     assert head == ("team.journal: 4 recorded calls, 3 chains of them, over 0:01:00; 1 that need no slot are left out")
     said = {line.split("  ")[0]: line.split() for line in result.stdout.splitlines()}
-    assert said["agents ci"][2:5] == ["4", "0", "s"]
+    assert said["lane default"][2:5] == ["4", "0", "s"]
+    assert "no agent" not in result.stdout
     assert "0.2 s" in result.stdout, "the third waited for the two before it"
+
+
+def test_agents_that_a_policy_does_not_have_are_said_to_be_unknown_there(run: Run, files: Path) -> None:
+    told = [attrs.evolve(each, request=attrs.evolve(each.request, token_agent="ci")) for each in calls("a", "b")]
+    write(files / "ci.journal", told)
+    (files / "ci.hmp").write_text(POLICY + "agent ci { token env(T) }\n")
+
+    result = run("simulate", "team.hmp", "--trace", "ci.journal", "--seeds", "1", "--compare", "ci.hmp")
+    known = run("simulate", "ci.hmp", "--trace", "ci.journal", "--seeds", "1")
+
+    assert "Recorded calls with the token of `ci` are unknown callers' where the policy has no such agent." in (
+        " ".join(result.stdout.split())
+    )
+    assert "unknown callers" not in known.stdout
 
 
 def test_a_plot_and_json_are_made_of_them(run: Run, files: Path) -> None:
