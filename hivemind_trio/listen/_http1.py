@@ -1,4 +1,4 @@
-"""HTTP/1.1, lean: h11 reads the requests, the answers are framed here.
+"""HTTP/1.1, lean: requests as almost all are are read here, all others by h11; the answers are framed here.
 
 Hypercorn's H11Protocol makes three shielded writes, a memory channel and a timer task of every exchange. This one makes
 a task for the app and nothing else: the body waits in a list, one task at most is parked in `receive()`, every deadline
@@ -20,6 +20,7 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError, H11Protocol
 
 from ._asgi import App, Message
 from ._bounds import Bounds
+from ._request import Head, read_head
 from ._wire import Wire
 
 _REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
@@ -287,6 +288,7 @@ class Http1(H11Protocol):
         self._exchange: Exchange | None = None
         self._first = True
         self._in_head = False
+        self._left: int | None = None  # of the request's body; None: h11 reads this request
         self._ahead = 0  # bytes of the next request that came before their time
         self._switching = False
         self._websocket = False
@@ -315,15 +317,40 @@ class Http1(H11Protocol):
         Raises:
             H2ProtocolAssumedError: It speaks HTTP/2.
         """
+        exchange = self._exchange
+        if exchange is None and not self._in_head and not self._switching and (head := read_head(data)) is not None:
+            self._left = head.length
+            if self._begin(head, expects=False):
+                self._fed(data[head.end :])
+            return
+        if exchange is not None and not exchange.whole and self._left is not None:
+            self._fed(data)
+            return
         self.connection.receive_data(data)
         if self._switching:
             return
-        if self._exchange is None or not self._exchange.whole:
+        if exchange is None or not exchange.whole:
             self._advance()
         else:
             self._ahead += len(data)
             if self._ahead >= self._link.bounds.body_buffer_bytes:
                 self._link.pause()
+
+    def _fed(self, data: bytes) -> None:
+        """Body of a request that we read ourselves, and maybe what follows it, which is kept where h11 will find it."""
+        exchange = self._exchange
+        assert exchange is not None
+        assert self._left is not None
+        piece = data[: self._left]
+        self._left -= len(piece)
+        if piece:
+            exchange.feed(piece)
+        if not self._left:
+            exchange.end_of_body()
+            if len(data) > len(piece):
+                self.connection.receive_data(data[len(piece) :])
+                self._ahead = len(data) - len(piece)
+        self._await(exchange)
 
     def timed_out(self) -> None:
         """The client took too long over a head or a body."""
@@ -347,7 +374,9 @@ class Http1(H11Protocol):
             return
         ahead = self.connection.trailing_data[0] if self._ahead else b""
         self._ahead = 0
-        self.connection = self._parser()
+        if ahead or self._left is None:
+            self.connection = self._parser()
+        self._left = None
         self._link.rest()
         self._link.resume()
         if ahead:
@@ -386,7 +415,7 @@ class Http1(H11Protocol):
                 self.refuse(error.error_status_hint)
                 return
             if isinstance(event, h11.Request):
-                if not self._begin(event):
+                if not self._begin_with_h11(event):
                     return
             elif isinstance(event, h11.Data) and self._exchange is not None:
                 self._exchange.feed(bytes(event.data))
@@ -398,34 +427,38 @@ class Http1(H11Protocol):
             if not self._in_head and self.connection.trailing_data[0]:
                 self._in_head = True
                 self._link.within(self._link.bounds.header_ns)
-        elif isinstance(event, h11.EndOfMessage):
-            exchange.end_of_body()
+        else:
+            if isinstance(event, h11.EndOfMessage):
+                exchange.end_of_body()
+                self._ahead = len(self.connection.trailing_data[0])
+            self._await(exchange)
+
+    def _await(self, exchange: Exchange) -> None:
+        """Whose turn it is, and for how long."""
+        if exchange.whole or exchange.expects:
             self._link.within(None)
-            self._ahead = len(self.connection.trailing_data[0])
-        elif exchange.expects:
-            self._link.within(None)  # it is our turn
         elif exchange.buffered >= self._link.bounds.body_buffer_bytes:
             self._link.within(None)
             self._link.pause()
         else:
             self._link.within(self._link.bounds.body_idle_ns)
 
-    def _begin(self, request: h11.Request) -> bool:
-        """Whether there is more to read for us."""
-        first, self._first = self._first, False
-        self._in_head = False
+    def _begin_with_h11(self, request: h11.Request) -> bool:
         version = request.http_version
-        if version == b"2.0" and first and request.method == b"PRI" and request.target == b"*":
+        if version == b"2.0" and self._first and request.method == b"PRI" and request.target == b"*":
             raise H2ProtocolAssumedError(b"PRI * HTTP/2.0\r\n\r\n" + self.connection.trailing_data[0])
         if version not in (b"1.1", b"1.0"):
             self.refuse(505)
             return False
+        headers = [(name.lower(), value) for name, value in request.headers.raw_items()]
+        head = Head(request.method, request.target, version, headers, 0, 0)
+        return self._begin(head, expects=self.connection.they_are_waiting_for_100_continue, request=request)
 
-        connection, upgrade, framings, size = b"", b"", set(), len(request.target)
-        headers = []
-        for raw, value in request.headers.raw_items():
-            name = raw.lower()
-            headers.append((name, value))
+    def _begin(self, head: Head, *, expects: bool, request: h11.Request | None = None) -> bool:
+        """Whether there is more to read for us."""
+        self._first = self._in_head = False
+        connection, upgrade, framings, size = b"", b"", set(), len(head.target)
+        for name, value in head.headers:
             size += len(name) + len(value)
             if name in _READ_BY_US:
                 if name == b"connection":
@@ -442,33 +475,33 @@ class Http1(H11Protocol):
             self.refuse(400)
             return False
         tokens = [token.strip() for token in connection.split(b",")] if connection else []
-        if upgrade == b"websocket" and b"upgrade" in tokens and request.method == b"GET":
+        if request is not None and upgrade == b"websocket" and b"upgrade" in tokens and head.method == b"GET":
             self._switching = True
             self._link.within(None)
             self._link.start(self._switch, request)
             return False
 
-        path, _, query = request.target.partition(b"?")
+        path, _, query = head.target.partition(b"?")
         exchange = self._exchange = Exchange(
             self,
             self._link,
             {
                 "type": "http",
                 "asgi": {"spec_version": "2.1", "version": "3.0"},
-                "http_version": version.decode("ascii"),
-                "method": request.method.decode("ascii").upper(),
+                "http_version": head.version.decode("ascii"),
+                "method": head.method.decode("ascii").upper(),
                 "scheme": "http",
                 "path": unquote(path.decode("ascii")),
                 "raw_path": path,
                 "query_string": query,
                 "root_path": "",
-                "headers": headers,
+                "headers": head.headers,
                 "client": self.client,
                 "server": self.server,
                 "state": {},
             },
-            expects=self.connection.they_are_waiting_for_100_continue,
-            keep=version == b"1.1" and b"close" not in tokens,
+            expects=expects,
+            keep=head.version == b"1.1" and b"close" not in tokens,
         )
         self._link.start(exchange.run)
         return True

@@ -50,7 +50,11 @@ def read_head(data: bytes, method: bytes) -> Head | None:
     if status is None or status[1] in _BODYLESS or method in (b"HEAD", b"CONNECT"):
         return None
     block = _FIELDS.match(data, status.end())
-    if block is None or data.find(b" \r\n", block.start(), block.end()) >= 0 or b"\t\r\n" in block[0]:
+    if (
+        block is None
+        or data.find(b" \r\n", block.start(), block.end()) >= 0
+        or data.find(b"\t\r\n", block.start(), block.end()) >= 0
+    ):
         return None
     headers = _FIELD.findall(data, block.start(), block.end())
     said: dict[bytes, bytes] = {}
