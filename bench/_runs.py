@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Final, final
@@ -163,10 +164,16 @@ class Together:
 
 
 def performed(runs: Sequence[Run], apart_s: float) -> tuple[dict[Run, Measured], bool]:
-    """What came of each run, and whether that was all."""
+    """What came of each run, and whether that was all: neither an interrupt nor a crash loses the hour before it."""
     _raise_file_limit()
     together = Together(runs, apart_s)
-    trio.run(together.perform)
+    try:
+        trio.run(together.perform)
+    except Exception:
+        if not together.found:
+            raise
+        together.interrupted = True
+        traceback.print_exc()
     return together.found, not together.interrupted
 
 

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from bench._cases import CannotRun, cases
-from bench._runs import Case, Run, Together
-from bench._sockets import Measured, obstacles, staged
+from bench._runs import Case, Run, Together, performed
+from bench._sockets import Measured, Stage, obstacles, staged
 from bench._worlds import compiled
 from hivemind_trio.sim import CLIENTS, Fleet, Scenario, Traits, Upstream, Way, parse_scenario
 
@@ -236,3 +236,26 @@ async def direct(case: Case) -> Measured:
     with trio.fail_after(120):  # who never gives up fails
         async with staged(case.program, case.scenario, 1, Way.DIRECT) as stage:
             return await stage.run()
+
+
+def test_what_is_over_when_another_run_crashes_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    well = Stage.run
+
+    async def crashes(stage: Stage) -> Measured:
+        measured = await well(stage)
+        assert stage.scenario.name != "bad", "the sky has fallen"
+        return measured
+
+    monkeypatch.setattr(Stage, "run", crashes)
+    program = compiled(PLAIN.format(api="anthropic"))
+    bad = parse_scenario('[[agents]]\nturns = 2\n[[upstream]]\nlatency = "300ms"', name="bad")
+    good = parse_scenario('[[agents]]\n[[upstream]]\nlatency = "10ms"', name="good")
+    runs = [Run.of(Case(scenario=each, program=program), Way.DIRECT, 1) for each in (bad, good)]
+
+    found, whole = performed(runs, 0.0)
+
+    assert not whole
+    assert list(found) == runs[1:]
+    assert "the sky has fallen" in capsys.readouterr().err
