@@ -15,11 +15,12 @@ import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 
-from hivemind_trio.core import Adapted, Circuit, TimePassed
+from hivemind_trio.core import Adapted, Circuit, PolicyLoaded, TimePassed
 from hivemind_trio.model import RecordedCall, Request
 from hivemind_trio.store import Journal, JournalError, _journal, _read, open_journal, read_journal
 from hivemind_trio.store._file import JournalFile
 from hivemind_trio.store._rows import Entry
+from tests.support.policies import compiled
 
 from .drawn import calls
 from .written import CALL, MS, TWICE, answered, moved, tell
@@ -381,6 +382,17 @@ async def test_who_was_turned_away_before_it_was_a_call_is_in_the_journal(tmp_pa
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("SELECT call, status, at_ns FROM answers").fetchall() == [(None, 413, 7)]
     assert read_journal(path) == ()
+
+
+async def test_it_says_which_policy_was_in_force_when(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    program = compiled("provider anthropic { concurrency 2 }")
+    async with open_journal(path, on_trouble=quiet) as journal:
+        journal.began("0", "hash", 3)
+        journal.record(7, PolicyLoaded(program), ())
+
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT * FROM policies").fetchall() == [(1, 3, "hash"), (1, 7, program.hash)]
 
 
 async def test_the_history_has_a_line_for_each_call(tmp_path: Path) -> None:
