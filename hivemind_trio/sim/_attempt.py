@@ -150,17 +150,14 @@ class Attempt:
     def _generate(self, accepted: Accepted) -> None:
         """Account for what is there by now."""
         served, now_ns = accepted.service, self.agenda.now_ns
-        events = served.events_count
-        if now_ns < self._first_ns:
-            events = 0
-        elif now_ns < self._began_ns + served.latency_ns:
-            events = min(events, (now_ns - self._first_ns) // max(1, served.gap_ns))
+        tokens = served.tokens_out
+        if now_ns < self._began_ns + served.latency_ns:
+            tokens = served.tokens_by(now_ns - self._first_ns)
         for silent in (accepted.breaks_after, accepted.stalls_after):
-            if silent is not None and silent < events:
-                events = silent
-        tokens = min(events * served.tokens_per_event, served.tokens_out) - accepted.tokens_out
-        if tokens:
-            self.provider.generate(accepted, tokens, now_ns)
+            if silent is not None:
+                tokens = min(tokens, silent * served.tokens_per_event)
+        if tokens != accepted.tokens_out:
+            self.provider.generate(accepted, tokens - accepted.tokens_out, now_ns)
 
     def _end(self, accepted: Accepted, how: How) -> None:
         end = self._finish(accepted, how)

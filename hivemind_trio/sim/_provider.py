@@ -145,6 +145,8 @@ class Provider:
     """Conversation -> how much of its prompt is cached, and until when."""
     _prefixes: dict[str, tuple[int, int]] = attrs.field(init=False, factory=dict)
     """What prompts of several begin with -> from when on it is cached, and until when."""
+    _since_ns: int = attrs.field(init=False, default=0)
+    """The sum of when those in flight were accepted."""
     _generating: dict[int, Accepted] = attrs.field(init=False, factory=dict)
     """Attempt number -> the ones in flight."""
     _tried: dict[str, int] = attrs.field(init=False, factory=dict)
@@ -190,6 +192,7 @@ class Provider:
                 assert cap is None or self.inflight <= cap, f"{self.inflight} in flight, and {cap} are allowed"
                 self.tokens_in += ask.tokens_in
                 self._generating[answer.number] = answer
+                self._since_ns += now_ns
         return answer
 
     def generate(self, accepted: Accepted, tokens: int, now_ns: int) -> None:
@@ -208,6 +211,7 @@ class Provider:
         """
         del self._generating[accepted.number]  # a second time, this fails
         self.busy_ns += now_ns - accepted.since_ns
+        self._since_ns -= accepted.since_ns
         self.inflight -= 1
         if not whole:
             self.tokens_lost += accepted.tokens_in + accepted.tokens_out
@@ -229,13 +233,12 @@ class Provider:
 
     def used(self, now_ns: int) -> dict[str, float]:
         """What part was used of all that there has been of slots, `concurrency`, and of each limited dimension."""
-        used = {
-            dimension.value: self.taken[dimension] / quota.allowed(now_ns)
-            for dimension, quota in self.traits.quotas.items()
-        }
+        used: dict[str, float] = {}
+        for dimension, counted in self._meters.items():
+            used[dimension] = self.taken[dimension] / counted.quota.allowed(now_ns)
         cap = self.traits.concurrency
         if cap is not None and now_ns:
-            under_way_ns = sum(now_ns - each.since_ns for each in self._generating.values())
+            under_way_ns = self.inflight * now_ns - self._since_ns
             used["concurrency"] = (self.busy_ns + under_way_ns) / (cap * now_ns)
         return used
 

@@ -55,21 +55,22 @@ class Series:
 
     def add(self, snapshot: Snapshot, providers: Providers) -> None:
         """Take one."""
-        met = _met(providers)
+        pools, met = snapshot.pools, dict.fromkeys(snapshot.pools, 0)
         for (name, _), provider in _distinct(providers):
-            if name in snapshot.pools and snapshot.pools[name].waiting:
-                self.used |= provider.used(snapshot.now_ns)
-        pools = {
-            name: Level(pool.limit, pool.inflight, pool.waiting, met[name]) for name, pool in snapshot.pools.items()
-        }
-        self._append(snapshot.now_ns, pools)
+            if name in pools:
+                met[name] += sum(provider.met.values())
+                if pools[name].waiting:
+                    self.used |= provider.used(snapshot.now_ns)
+        levels = {name: Level(pool.limit, pool.inflight, pool.waiting, met[name]) for name, pool in pools.items()}
+        self._append(snapshot.now_ns, levels)
 
     def add_direct(self, now_ns: int, providers: Providers) -> None:
         """Take one where nobody limits or queues anything."""
-        met = _met(providers)
         inflight: Counter[str] = Counter()
+        met: Counter[str] = Counter()
         for (name, _), provider in _distinct(providers):
             inflight[name] += provider.inflight
+            met[name] += sum(provider.met.values())
         self._append(now_ns, {name: Level(0, inflight[name], 0, met[name]) for name, _ in providers})
 
     def _append(self, now_ns: int, pools: Mapping[str, Level]) -> None:
@@ -78,13 +79,6 @@ class Series:
             del self.samples[1::2]
             self._step_ns *= 2
         self.next_ns = now_ns + self._step_ns
-
-
-def _met(providers: Providers) -> Counter[str]:
-    met: Counter[str] = Counter()
-    for (name, _), provider in _distinct(providers):
-        met[name] += provider.met.total()
-    return met
 
 
 def _distinct(providers: Providers) -> list[tuple[Key, Provider]]:

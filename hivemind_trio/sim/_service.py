@@ -82,6 +82,13 @@ class Service:
         """Between two streamed events."""
         return (self.latency_ns - self.first_byte_ns) // -(-self.tokens_out // self.tokens_per_event)
 
+    def tokens_by(self, streamed_ns: int) -> int:
+        """So much of it is there so long after the first byte, if it is streamed."""
+        if streamed_ns < 0:
+            return 0
+        tokens = streamed_ns // max(1, self.gap_ns) * self.tokens_per_event
+        return tokens if tokens < self.tokens_out else self.tokens_out
+
     def delayed(self, first_ns: int, rest_ns: int) -> Service:
         """The same, but so much more until the first byte, and so much more from there on."""
         return Service(

@@ -153,6 +153,18 @@ class Slots:
     """From, to, and how many slots can be in use; the last of them does not end."""
     lumps: list[tuple[int, int]]
     """When the provider goes away, and what slot time those that are in flight then may still use."""
+    _begun_ns: list[int] = attrs.field(init=False, factory=list)
+    """Slot time that can have been used when each span begins, and next, when it ends."""
+    _done_ns: list[int] = attrs.field(init=False, factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        lumps = dict(self.lumps)
+        done_ns = 0
+        for from_ns, to_ns, busy in self.spans:
+            done_ns += lumps.get(from_ns, 0)
+            self._begun_ns.append(done_ns)
+            done_ns += busy * (to_ns - from_ns)
+            self._done_ns.append(done_ns)
 
     @classmethod
     def of(cls, starts_ns: Sequence[int], slots: int, away: Sequence[Span], latencies_ns: Sequence[int]) -> Slots:
@@ -174,15 +186,11 @@ class Slots:
 
     def done_ns(self, work_ns: int) -> int:
         """When so much slot time can have been used."""
-        lumps = dict(self.lumps)
-        for from_ns, to_ns, busy in self.spans:
-            work_ns -= lumps.get(from_ns, 0)
-            if work_ns <= 0:
-                return from_ns
-            if busy and work_ns <= busy * (to_ns - from_ns):
-                return from_ns + work_ns // busy
-            work_ns -= busy * (to_ns - from_ns)
-        raise AssertionError("the last span has no end")
+        place = bisect_left(self._done_ns, work_ns)
+        assert place < len(self.spans), "the last span has no end"
+        from_ns, _, busy = self.spans[place]
+        left_ns = work_ns - self._begun_ns[place]
+        return from_ns if left_ns <= 0 else from_ns + left_ns // busy
 
 
 def ramped_ns(acceleration: Acceleration, amount: int, first_ns: int) -> list[int]:
