@@ -67,17 +67,28 @@ async def _warm(subject: Subject, calls: int) -> None:
 
 @asynccontextmanager
 async def _crowd(subject: Subject, asked: bytes, clients: int) -> AsyncIterator[None]:
-    """So many clients that ask, not all at once, and read what comes."""
+    """So many clients that ask, not all at once, and read what comes. OSError if one of them got no good answer."""
     crowd: Sequence[Client] = [Client(subject.port) for _ in range(clients)]
+    failures: list[OSError] = []
+
+    async def ask(client: Client) -> None:
+        try:
+            await client.call(asked)
+        except OSError as error:
+            failures.append(error)
+
     async with trio.open_nursery() as nursery:
         for number, client in enumerate(crowd):
-            nursery.start_soon(client.call, asked)
+            nursery.start_soon(ask, client)
             if number % 20 == 19:
                 await trio.sleep(0.02)
         yield
         nursery.cancel_scope.cancel()
     for client in crowd:
         client.close()
+    if failures:
+        said = str(failures[0]).partition("\r\n")[0]
+        raise OSError(f"{len(failures)} of {clients} calls failed ({said})")
 
 
 async def _settled(subject: Subject) -> int:

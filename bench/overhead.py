@@ -114,15 +114,32 @@ async def python_calls(subject: Subject, asked: bytes, calls: int) -> tuple[floa
     return python / calls, c / calls
 
 
-def memory(kind: Kind, held: Held) -> dict[str, float]:
-    """What calls under way take of it, each in a new process."""
-    with kind.open_queueing() as subject:
-        waiting = trio.run(waiting_kb, subject, held.waiting, held.warm)
-    with kind.open() as subject:
-        stream, share = trio.run(open_streams, subject, held.streams, held.streams_s, held.warm)
-    with kind.open() as subject:
-        unread = trio.run(unread_mb, subject, held.unread_s, held.warm)
-    return {"waiting_kb": waiting, "open_stream_kb": stream, "open_streams_cpu": share, "unread_mb": unread}
+def memory(kind: Kind, held: Held) -> tuple[dict[str, float], list[str]]:
+    """What calls under way take of it, each case in a new process; and what went wrong."""
+
+    def waiting(subject: Subject) -> dict[str, float]:
+        return {"waiting_kb": trio.run(waiting_kb, subject, held.waiting, held.warm)}
+
+    def streaming(subject: Subject) -> dict[str, float]:
+        stream_kb, share = trio.run(open_streams, subject, held.streams, held.streams_s, held.warm)
+        return {"open_stream_kb": stream_kb, "open_streams_cpu": share}
+
+    def unread(subject: Subject) -> dict[str, float]:
+        return {"unread_mb": trio.run(unread_mb, subject, held.unread_s, held.warm)}
+
+    found: dict[str, float] = {}
+    wrong = []
+    for name, opened, case in (
+        ("waiting calls", kind.open_queueing, waiting),
+        ("open streams", kind.open, streaming),
+        ("what is not read", kind.open, unread),
+    ):
+        try:
+            with opened() as subject:
+                found |= case(subject)
+        except OSError as error:
+            wrong.append(f"{name}: {error}")
+    return found, wrong
 
 
 def measure(
@@ -147,10 +164,10 @@ def measure(
     for kind in there:
         if kind.name not in figures:
             continue
-        try:
-            figures[kind.name] |= memory(kind, held)
-        except OSError as error:
-            wrong[kind.name] = f"memory was not measured: {error}"
+        found, failures = memory(kind, held)
+        figures[kind.name] |= found
+        if failures:
+            wrong[kind.name] = "; ".join(failures)
         print(f"memory of {kind.name}", file=sys.stderr)
     with own.open_queueing() as subject:
         figures[own.name]["many_waiting_kb"] = trio.run(waiting_kb, subject, held.many, held.warm)

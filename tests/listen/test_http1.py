@@ -33,6 +33,38 @@ async def test_pipelined_requests_are_answered_in_their_order() -> None:
         assert [(await client.answer())[2] for _ in range(20)] == [b"%d" % n for n in range(20)]
 
 
+async def test_a_plain_request_may_be_followed_by_one_in_chunks_that_comes_slowly() -> None:
+    async with serving(echoes) as house:
+        client = await house.client()
+        await client.ask(post(b"plain"))
+        for part in (
+            b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n",
+            b"3\r\nabc\r\n",
+            b"0\r\n\r\n",
+        ):
+            await client.say(part)
+            await trio.testing.wait_all_tasks_blocked()
+
+        assert (await client.answer())[2] == b"abc"
+        assert await client.ask(post(b"plain again")) == (200, b"plain again")
+
+
+async def test_the_second_half_of_a_head_is_no_request_however_much_it_looks_like_one() -> None:
+    seen: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope["path"])
+        await respond(send)
+
+    async with serving(app) as house:
+        client = await house.client()
+        await client.say(b"GET /a HTTP/1.1\r\nx: ")
+        await trio.testing.wait_all_tasks_blocked()
+        await client.ask(b"GET /b HTTP/1.1\r\nhost: x\r\n\r\n")
+
+    assert seen == ["/a"]
+
+
 async def test_a_client_that_sends_a_thousand_requests_ahead_is_answered_in_full(clock: trio.abc.Clock) -> None:
     async with serving(echoes, Bounds(body_buffer_bytes=1000)) as house:
         client = await house.client()
