@@ -32,6 +32,9 @@ from ._stage import HOUR, most_out, stage
 BUDGET_S: Final = 30.0
 """Of the processor, for one test."""
 
+CALLS_MAX: Final = 300_000
+"""Of one test: more than can be simulated in that time, however plain they are."""
+
 REASONS_MAX: Final = 3
 """That are told of one load."""
 
@@ -70,8 +73,11 @@ def rehearse(
         if heard is not None:
             heard(min(1.0, now_ns / run.length_ns))
 
-    world = World(program, stage(run), run.seed, bound=Bound(chain_ns=0, concurrency_ns=0), told=told)
+    calls = round(sum(load.per_second for load in run.loads) * run.length_ns / 1e9)
     try:
+        if calls > CALLS_MAX:  # all of them are drawn before the first, and nothing could stop that
+            raise _OverTime
+        world = World(program, stage(run), run.seed, bound=Bound(chain_ns=0, concurrency_ns=0), told=told)
         found = tuple(_failures(test, run, world.run()))
     except _OverTime:
         found = (
@@ -80,6 +86,7 @@ def rehearse(
                 severity=Severity.ERROR,
                 message=f"test `{test.name}` takes more than {budget_s:g} s of the processor",
                 span=test.span,
+                note=f"it has about {calls:,} calls",
                 help="a shorter `run`, or calls that `arrive` less often",
             ),
         )

@@ -10,7 +10,7 @@ import pytest
 
 from hivemind_trio.policy import Checked, MemoryFiles, PolicyTest, RanTest, Run, Severity, check
 from hivemind_trio.sim import World
-from hivemind_trio.trial import rehearse, stage
+from hivemind_trio.trial import _rehearse, rehearse, stage
 
 HEAD: Final = """
 provider anthropic { concurrency 2; limits { requests 600/min }; breaker trip 50% of 5 over 30s open 5s }
@@ -161,6 +161,17 @@ def test_a_run_that_takes_too_long_is_given_up_and_is_an_error() -> None:
     (found,) = ran.diagnostics
     assert (found.code, found.severity) == ("HM504", Severity.ERROR)
     assert ran.failed
+
+
+def test_a_run_of_more_calls_than_there_is_time_for_is_given_up_before_they_are_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked, test = compiled("load w { arrive 6k/min }\nload x { arrive 1/min }\nrun 24h\nexpect w.failed <= 100%")
+    monkeypatch.setattr(_rehearse, "World", None)
+
+    (found,) = rehearse(checked, test).diagnostics
+
+    assert (found.code, found.note) == ("HM504", "it has about 8,641,440 calls")
 
 
 def test_how_far_it_is_is_told_from_the_beginning_to_the_end() -> None:
