@@ -18,6 +18,7 @@ from ._worlds import (
     REGIMES,
     agentrm,
     compiled,
+    hinted,
     own_policy,
     paper,
     referred,
@@ -99,6 +100,8 @@ def _compared(names: Sequence[str]) -> Iterator[Case]:
         for policy, program in referred(each).items():
             if policy != PROXY:
                 yield Case(scenario=each, program=program, policy=policy)
+        for policy, (saying, program) in hinted(each).items():
+            yield Case(scenario=saying, program=program, policy=policy)
 
 
 def _cells() -> list[Case]:

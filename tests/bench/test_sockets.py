@@ -12,7 +12,7 @@ import trio
 from bench._cases import CannotRun, cases
 from bench._runs import Case, Run, Together, performed
 from bench._sockets import Measured, Stage, obstacles, staged
-from bench._worlds import compiled
+from bench._worlds import REGIMES, compiled
 from hivemind_trio.sim import CLIENTS, Fleet, Scenario, Traits, Upstream, Way, parse_scenario
 
 POLICY = """
@@ -186,7 +186,13 @@ def test_a_name_that_cannot_be_run_says_why(name: str, why: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("paper", 16), ("ablation", 32), ("agentrm", 30), ("requests bind, gcra, declared right, refusals free", 1)],
+    [
+        ("paper", 16),
+        ("ablation", 32),
+        ("agentrm", 30),
+        ("regimes", 5 * len(REGIMES)),
+        ("requests bind, gcra, declared right, refusals free", 1),
+    ],
 )
 def test_the_evaluation_s_tables_can_be_run_over_sockets(name: str, count: int) -> None:
     assert len(cases([name])) == count
