@@ -42,6 +42,8 @@ NEAR: Final = 7 / 8
 
 TOO_MANY_NS: Final = 60 * 1_000_000_000
 """What was too many twice is not tried again for so long."""
+CLIMBED: Final = 2
+"""Slots that it has to have climbed in between."""
 
 
 @final
@@ -57,6 +59,8 @@ class Aimd:
     _cut_ns: int | None = attrs.field(default=None, init=False)
     _too_many: int = attrs.field(default=0, init=False)
     """In flight when the provider refused one of them, as of the last cut for that."""
+    _left: int = attrs.field(default=0, init=False)
+    """What the last cut has left."""
     _again_ns: int | None = attrs.field(default=None, init=False)
     """Until then no more than one less is tried: it was as many the time before. None: it was not."""
     _usual: float = attrs.field(default=0.0, init=False)
@@ -99,7 +103,9 @@ class Aimd:
             self._slow_start = False
             if outcome in REFUSING:
                 many = min(self.limit, inflight)
-                self._again_ns = now_ns + TOO_MANY_NS if abs(many - self._too_many) <= 1 else None
+                # A storm refuses at any number, and again before it has climbed.
+                cap = abs(many - self._too_many) <= 1 and many >= self._left + CLIMBED
+                self._again_ns = now_ns + TOO_MANY_NS if cap else None
                 self._too_many = many
             self._limit *= 1 - self.settings.decrease * SEVERITY[outcome]
             if outcome is Outcome.TOO_FAST:
@@ -107,6 +113,7 @@ class Aimd:
                 self._limit = min(self._limit, max(self._usual, float(self.settings.start)))
                 self._held = self._limit, now_ns
             self._limit = max(float(self.settings.low), self._limit)
+            self._left = self.limit
         return self.limit != before
 
     def _weigh(self, granted_ns: int, now_ns: int, inflight: int) -> None:

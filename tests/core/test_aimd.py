@@ -198,6 +198,15 @@ def test_what_was_too_many_twice_is_not_tried_again_for_a_minute() -> None:
     climbed(crowd, 42)
 
 
+def test_a_storm_that_refuses_at_any_number_shows_no_cap() -> None:
+    crowd = Crowd(adaptive(low=4, start=4))
+    for _ in range(3):
+        crowd.cut()
+    crowd.renew()
+
+    climbed(crowd, 6)
+
+
 def test_what_was_too_many_once_is_tried_again_at_once() -> None:
     crowd = Crowd(adaptive(), calls=10_000)
     crowd.cut()
