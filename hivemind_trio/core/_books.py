@@ -49,6 +49,8 @@ class Books:
     inflight: dict[CallId, Flight] = attrs.field(factory=dict, init=False)
     pools: dict[str, Pool] = attrs.field(factory=dict, init=False)
     """In file order, then providers that are gone and were still in use when the policy was loaded."""
+    _each: tuple[Pool, ...] = attrs.field(default=(), init=False)
+    """Of `pools`: every event looks at them."""
     jobs: Jobs = attrs.field(factory=Jobs, init=False)
     detours: bool = attrs.field(default=False, init=False)
     """Budgets, or providers that are down, may send calls elsewhere than the rules do."""
@@ -78,6 +80,7 @@ class Books:
             for name in program.providers
         }
         self.pools |= {pool.name: pool for pool in gone}
+        self._each = tuple(self.pools.values())
         for name, pool in self.pools.items():
             pool.load(program.providers.get(name), program.lanes, self.now_ns)
         for flight in self.inflight.values():
@@ -392,7 +395,7 @@ class Books:
     def wakeup_ns(self) -> int | None:
         """When time alone will next matter: for a deadline, a retry that is due, a circuit, a quota or a budget."""
         earliest_ns = self.room.wakeup_ns()
-        for pool in self.pools.values():
+        for pool in self._each:
             time_ns = pool.health.wakes_ns
             if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
                 earliest_ns = time_ns

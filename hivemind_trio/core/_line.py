@@ -30,6 +30,8 @@ class Line:
     first: Waiter = attrs.field(init=False)
     oldest: Waiter = attrs.field(init=False)
     calls: int = attrs.field(default=0, init=False)
+    earliest_ns: int = attrs.field(default=0, init=False)
+    """None of them has arrived before."""
     rank: Rank = attrs.field(init=False)
     """Its order where it stands, while it is ready."""
     _party: Party | None = attrs.field(default=None, init=False)
@@ -42,10 +44,15 @@ class Line:
     def __contains__(self, waiter: Waiter) -> bool:
         return waiter in self._several[0] if self._several is not None else self.calls == 1 and self.first is waiter
 
+    @property
+    def ready(self) -> bool:
+        return self._party is not None or self._number is not None
+
     def put(self, waiter: Waiter) -> None:
         self.calls += 1
         if self.calls == 1:
             self.first = self.oldest = waiter
+            self.earliest_ns = waiter.arrived_ns
             self.agent.lines[self] = None
         else:
             self._put_behind(waiter)
@@ -59,6 +66,7 @@ class Line:
             by_rank, by_age = self._several
             by_rank.put(self.first, self.first.rank)
             by_age.put(self.first, (self.first.seq,))
+        self.earliest_ns = min(self.earliest_ns, waiter.arrived_ns)
         by_rank, by_age = self._several
         by_rank.put(waiter, waiter.rank)
         by_age.put(waiter, (waiter.seq,))
@@ -89,7 +97,8 @@ class Line:
             self._number = None
         else:
             return
-        queue.aged.discard(self)
+        if queue.aged is not None:
+            queue.aged.discard(self)
         if queue.sized.first is not None:
             queue.sized.discard(self)
         self.share.leave(self)
@@ -110,7 +119,8 @@ class Line:
                 team.enter(self)
             self._number = first.rank[0]
         self.share.enter(self)
-        queue.aged.put(self, (self.oldest.seq,))
+        if queue.aged is not None:
+            queue.aged.put(self, (self.oldest.seq,))
         if queue.quotas.counted:
             queue.sized.put(self, (queue.quotas.share_ns(first.place.cost), first.seq))
         self.move()

@@ -19,6 +19,8 @@ OVERDUE_NS: Final = 120 * 1_000_000_000
 """A call that has waited for so long may go before those of higher priority and of a larger claim."""
 
 
+NEVER_NS: Final = 1 << 62
+
 OVERDUE: Final[Rank] = (-1 << 62,)
 
 
@@ -31,8 +33,9 @@ class Queue:
     quotas: Quotas
     parties: Heap[Party | Line] = attrs.field(factory=Heap, init=False)
     """Who stands here: teams, and agents that are their own."""
-    aged: Heap[Line] = attrs.field(factory=Heap, init=False)
-    """The lines that can move, by their oldest call."""
+    aged: Heap[Line] | None = attrs.field(default=None, init=False)
+    """The lines that can move, by their oldest call. None: nobody has been here for half as long as would make it
+    matter, as is usual."""
     sized: Heap[Line] = attrs.field(factory=Heap, init=False)
     """The same, where there are quotas, by what their first call takes of them."""
     empty: bool = attrs.field(default=True, init=False)
@@ -43,6 +46,8 @@ class Queue:
     """Among the queues of its lane, lowest first, as of the last look."""
     early: bool = attrs.field(default=False, init=False)
     """The call that was found then goes before its time."""
+    _earliest_ns: int = attrs.field(default=NEVER_NS, init=False)
+    """Nobody who stands here has arrived before."""
     _threads: Threads = attrs.field(factory=Threads, init=False)
     _parties: dict[tuple[Share, int], Party] = attrs.field(factory=dict, init=False)
     _lines: dict[AgentKey, Line] = attrs.field(factory=dict, init=False)
@@ -80,8 +85,8 @@ class Queue:
         due = self.quotas.due(now_ns) if counted else None
         if due is not None and due.place.agent.slots.has_room and due in self._lines.get(due.place.agent.key, ()):
             found = due
-        elif overdue and (line := self.aged.first) is not None and line.oldest.arrived_ns <= now_ns - OVERDUE_NS:
-            found, self.rank, self.early = line.oldest, (*OVERDUE, line.oldest.seq), True
+        elif overdue and self._earliest_ns <= now_ns - OVERDUE_NS and (oldest := self._overdue(now_ns)) is not None:
+            found, self.rank, self.early = oldest, (*OVERDUE, oldest.seq), True
         else:
             instead = self._threads.mate(thread, found, steal_above) if thread else None
             if instead is None and self._threads.fading.first is not None:
@@ -89,6 +94,20 @@ class Queue:
             if instead is not None:
                 found = instead
         return self._within_quotas(found, now_ns) if counted else found
+
+    def _overdue(self, now_ns: int) -> Waiter | None:
+        """The oldest call that can move, if it has waited for too long. O(lines), once a minute at most, until somebody
+        has waited for a minute; from then on O(1)."""
+        if self.aged is None:
+            self._earliest_ns = min(line.earliest_ns for line in self._lines.values())
+            if self._earliest_ns > now_ns - OVERDUE_NS // 2:
+                return None
+            self.aged = Heap()
+            for line in self._lines.values():
+                if line.ready:
+                    self.aged.put(line, (line.oldest.seq,))
+        first = self.aged.first
+        return first.oldest if first is not None and first.oldest.arrived_ns <= now_ns - OVERDUE_NS else None
 
     def _within_quotas(self, found: Waiter, now_ns: int) -> Waiter | None:
         opens_ns = self.quotas.opens_ns(found.place.cost, now_ns, found)
@@ -112,6 +131,8 @@ class Queue:
         if line is None:
             line = self._lines[agent.key] = Line(agent, waiter.place.share, self)
             self.empty = False
+        if waiter.arrived_ns < self._earliest_ns:
+            self._earliest_ns = waiter.arrived_ns
         line.put(waiter)
         if waiter.thread or waiter.warm_until_ns is not None:
             self._threads.put(waiter)
