@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import Distribution
 from json import loads
 from pathlib import Path
@@ -22,7 +22,10 @@ PYTHON: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Folder -> what pip is asked for, and the name of the distribution."""
 
-NODE: Final[Mapping[str, tuple[str, str]]] = {"portkey": ("@portkey-ai/gateway@1.15.2", "@portkey-ai/gateway")}
+NODE: Final[Mapping[str, tuple[Sequence[str], str]]] = {
+    # With the newest of Hono's servers (1.19) every stream through the gateway ends in a 500: "immutable".
+    "portkey": (("@portkey-ai/gateway@1.15.2", "@hono/node-server@1.11.1"), "@portkey-ai/gateway")
+}
 """Folder -> what npm is asked for, and the name of the package."""
 
 
@@ -57,9 +60,10 @@ def _with_npm(folder: Path, name: str) -> None:
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         raise OSError("node and npm are not on PATH")
-    # Portkey's only script patches a package that the gateway itself does not ship.
-    quietly = ["--no-audit", "--no-fund", "--ignore-scripts"]
-    _run([npm, "install", *quietly, "--prefix", str(folder / name), NODE[name][0]])
+    # Portkey's only script patches a package that the gateway itself does not ship. Peers' wishes would bring a second
+    # server along, which would be the one that is used.
+    quietly = ["--no-audit", "--no-fund", "--ignore-scripts", "--legacy-peer-deps"]
+    _run([npm, "install", *quietly, "--prefix", str(folder / name), *NODE[name][0]])
 
 
 def _run(command: list[str]) -> None:
