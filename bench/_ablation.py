@@ -88,7 +88,7 @@ def ablated(scenario: Scenario, on: Switches) -> str:
 
 RESETS: Final = ("replay-11", "stress")
 
-TURNS: Final = 5
+TURNS: Final = 8
 """Of each agent, where a scenario has more: every variant is run."""
 
 SECOND_NS: Final = 1_000_000_000

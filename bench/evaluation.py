@@ -385,7 +385,8 @@ def _grid_tables(study: Study, found: Found) -> list[Table]:
                 "hints. Declared right: caps, limits and, where the language has a word for it, how they are counted;"
                 " wrong: half as much again as there is; nothing: what answers tell is all that is known. Refused "
                 "requests are `free`, or `charged`. Azure has no limit on output alone, one on tokens counts what a "
-                "call may put out at most, and its 429s say to come back in a second.",
+                "call may put out at most, and its 429s say to come back in a second. Where output is counted in "
+                "windows the bound is loose: what answers under way take beyond one is forgiven.",
             ],
             head=["", *(f"{declared}, {'charged' if charged else 'free'}" for declared, charged in columns)],
             rows=rows,
