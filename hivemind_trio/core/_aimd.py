@@ -31,7 +31,7 @@ HOLD_GROWTH: Final = 1.5
 """By so much at most for each further quarter of an hour: their advice for large traffic."""
 
 BINDING: Final = 0.75
-"""Of the limit in flight. Under less a success is no evidence that more would do as well."""
+"""Of the limit in flight. With less, and nobody who seeks more, the limit is not what binds."""
 
 REFUSING: Final = frozenset({Outcome.OVERLOADED, Outcome.CONCURRENCY})
 """What says that there were too many at the same time."""
@@ -84,12 +84,13 @@ class Aimd:
         self.settings, self.high = settings, high
         self._limit = min(float(high), max(float(settings.low), self._limit))
 
-    def on_ended(self, outcome: Outcome, *, granted_ns: int, now_ns: int, inflight: int) -> bool:
+    def on_ended(self, outcome: Outcome, *, granted_ns: int, now_ns: int, inflight: int, sought: bool = False) -> bool:
         """Learn from one attempt.
 
         Args:
             granted_ns: When it began. What began before the last cut says nothing new.
             inflight: Attempts in flight when it ended, itself included.
+            sought: Somebody waits whom only a higher limit will let go, however few are in flight.
 
         Returns:
             Whether the limit, in whole slots, has changed.
@@ -97,7 +98,8 @@ class Aimd:
         before = self.limit
         self._weigh(granted_ns, now_ns, inflight)
         if outcome is Outcome.SUCCEEDED:
-            self._grow(inflight, now_ns)
+            if sought or inflight >= BINDING * self.limit:
+                self._grow(now_ns)
         elif outcome in SEVERITY and self._news(granted_ns, now_ns):
             self._cut_ns = now_ns
             self._slow_start = False
@@ -129,13 +131,12 @@ class Aimd:
         self._slow_start = False
         self._limit = max(float(self.settings.low), self._limit * share)
 
-    def _grow(self, inflight: int, now_ns: int) -> None:
+    def _grow(self, now_ns: int) -> None:
         # As many successes as the limit are one round; in slow start each of them is worth a slot.
-        if inflight >= BINDING * self.limit:
-            step = 1.0 if self._slow_start else self.settings.increase / self._limit
-            if self._limit < self._too_many * NEAR and not self._slow_start:
-                step = min(step * RECOVERY, float(self.settings.increase))
-            self._limit = max(self._limit, min(float(self.high), self._limit + step, self._ceiling(now_ns)))
+        step = 1.0 if self._slow_start else self.settings.increase / self._limit
+        if self._limit < self._too_many * NEAR and not self._slow_start:
+            step = min(step * RECOVERY, float(self.settings.increase))
+        self._limit = max(self._limit, min(float(self.high), self._limit + step, self._ceiling(now_ns)))
 
     def _ceiling(self, now_ns: int) -> float:
         """What it may grow to by now."""

@@ -113,6 +113,7 @@ class Health:
         granted_ns: int,
         now_ns: int,
         inflight: int,
+        sought: bool,
         holds_group: bool = True,
     ) -> bool:
         """Learn from one attempt; whether there may be other slots now than there were.
@@ -121,6 +122,7 @@ class Health:
             group: The limits group that it ran in, whose quota it may have found used up.
             granted_ns: When it began.
             inflight: Attempts in flight when it ended, itself included.
+            sought: See `Pool.sought`.
             holds_group: Whether a quota that is used up is one that only the group as a whole can wait for. Those that
                 are mirrored hold up whoever takes of them.
         """
@@ -130,7 +132,9 @@ class Health:
         before = self.breaker.circuit
         news = self.breaker.on_ended(ended.outcome, probe=probe, now_ns=now_ns, retry_after_ns=ended.retry_after_ns)
         if self._aimd is not None:
-            news |= self._aimd.on_ended(ended.outcome, granted_ns=granted_ns, now_ns=now_ns, inflight=inflight)
+            news |= self._aimd.on_ended(
+                ended.outcome, granted_ns=granted_ns, now_ns=now_ns, inflight=inflight, sought=sought
+            )
             if before is Circuit.HALF_OPEN and self.breaker.circuit is Circuit.CLOSED:
                 self._aimd.restart(AFTER_OUTAGE)
         if ended.outcome is Outcome.BURST and self._parts.growth:

@@ -71,6 +71,12 @@ class PoolLane:
     def reserve_unused(self) -> int:
         return max(0, self.reserve - self.slots.held)
 
+    @property
+    def has_its_part(self) -> bool:
+        """It holds all that it may of the provider's slots; of more it could have more."""
+        cap = self._lane.max if self._lane is not None else None
+        return cap is not None and cap.ratio is not None and not self.slots.has_room
+
     def rename(self, renames: Renames) -> None:
         """It, and those who share it, are called otherwise from now on."""
         self.name = renames.swapped("lane", self.name)

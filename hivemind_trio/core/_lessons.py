@@ -34,6 +34,7 @@ def learn(books: Books, flight: Flight, ended: Ended, commands: list[Command]) -
         granted_ns=flight.granted_ns,
         now_ns=books.now_ns,
         inflight=pool.slots.held,
+        sought=pool.sought,
         holds_group=not known,
     )
     if news:

@@ -219,6 +219,15 @@ class Pool:
         """Whether a free slot is free for this lane, or kept for the reserve of another."""
         return not self._reserving or lane.slots.held < lane.reserve or self._spare() > 0
 
+    @property
+    def sought(self) -> bool:
+        """Somebody waits whom only more slots will let go, whether or not all are taken: free ones are kept for the
+        reserve of another lane, or are beyond the part of them that the lane may have."""
+        return bool(self.waiting) and any(
+            lane.waiting and (lane.has_its_part or (lane.slots.has_room and not self.may_take(lane)))
+            for lane in self._lanes.values()
+        )
+
     def next(self, now_ns: int) -> Turn | None:
         """Who goes next, if somebody can. O(lanes × groups + log waiting); `opens_ns` is set anew.
 

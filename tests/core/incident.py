@@ -214,6 +214,7 @@ class Incident:
             granted_ns=entry.granted_ns,
             now_ns=self.now_ns,
             inflight=sum(other.provider == entry.provider for other in self.running.values()),
+            waits=any(other.provider == entry.provider for other in self.waiting.values()),
         )
         trouble.pay(entry.call.request.model, ended, entry.granted_ns, self.now_ns)
         del self.running[call_id]

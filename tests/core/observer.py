@@ -255,6 +255,7 @@ class Observer:
         watched = self.at[provider]
         settled = commands.count(Settle(call_id))
         before = self.held(lambda other: other.provider == provider)
+        waits = bool(self.of("waiting"))
         began = sum(
             isinstance(each, Grant) and each.permit is not None and each.permit.provider == provider
             for each in commands
@@ -271,7 +272,7 @@ class Observer:
                 case _:
                     self.heard([command])
         if watched.known and provider in self.program.providers:
-            self.aimd(was, judged, before + began)
+            self.aimd(was, judged, before + began, waits=waits)
 
     def loaded(self, program: Program, snapshot: Snapshot, commands: list[Command]) -> None:
         """Also (12): what was held is held on, what was taken is taken, and all else goes on being watched."""
@@ -389,7 +390,7 @@ class Observer:
             if id(waiter.place.quotas) not in short:
                 assert waiter.place.blocked(self.now_ns) is not Reason.NONE, f"call {waiter.call.id} could go"
 
-    def aimd(self, life: Life, ended: Ended, inflight: int) -> None:
+    def aimd(self, life: Life, ended: Ended, inflight: int, *, waits: bool) -> None:
         """9, 10: what the attempt has taught is what `trouble.py` makes of it: one cut for each epoch, no growth while
         the limit does not bind, none for a quota; the circuit opens and closes when it should."""
         provider = life.permit.provider
@@ -402,6 +403,7 @@ class Observer:
             granted_ns=life.granted_ns,
             now_ns=self.now_ns,
             inflight=inflight,
+            waits=waits,
         )
         low, high = trouble.moves_to
         assert low <= watched.limit <= high, f"{watched.limit} slots, not {low} to {high}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hivemind_trio.core import Adapted, AttemptEnded, CallId, Circuit, Command, Ended
 from hivemind_trio.core._aimd import TOO_MANY_NS
 from hivemind_trio.model import Outcome
-from hivemind_trio.policy import Aimd, Breaker, Program
+from hivemind_trio.policy import Aimd, Breaker, Lane, Program
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import NEVER_TRIPS, SECOND_NS, lane, program, provider
 
@@ -226,6 +226,29 @@ def test_it_grows_only_while_three_quarters_of_it_are_in_flight(inflight: int, g
     driver.end(call)
 
     assert driver.rest.pools["p"].limit == 40 + grows
+
+
+@pytest.mark.parametrize(
+    ("kept", "waits", "grows"),
+    [
+        (lane("b", reserve="75%"), "default", True),
+        (lane("b", max="25%"), "b", True),
+        (lane("b", max=2), "b", False),
+        (lane("b", reserve="75%"), None, False),
+    ],
+    ids=["a reserve keeps them", "a part of them is all it may have", "a cap of its own", "nobody waits"],
+)
+def test_it_grows_too_where_slots_that_are_free_are_not_for_those_who_wait(
+    kept: Lane, waits: str | None, grows: bool
+) -> None:
+    driver = Driver(program(providers=[provider("p", limit=64, aimd=Aimd(low=1, start=8))], lanes=[kept]))
+    call, *_ = driver.calls(2, lane=waits or "default")
+    if waits is not None:
+        driver.calls(3, lane=waits)
+
+    driver.end(call)
+
+    assert driver.rest.pools["p"].limit == 8 + grows
 
 
 def test_it_climbs_to_the_upper_bound_and_no_further() -> None:

@@ -93,11 +93,11 @@ class Trouble:
     # ---- what an attempt teaches ----
 
     def learn(
-        self, ended: Ended, group: str | None, *, probe: bool, granted_ns: int, now_ns: int, inflight: int
+        self, ended: Ended, group: str | None, *, probe: bool, granted_ns: int, now_ns: int, inflight: int, waits: bool
     ) -> None:
-        """`inflight`: with the one that has ended."""
+        """`inflight`: with the one that has ended; `waits`: somebody does, and more slots may be what it lacks."""
         closed = self._judge(ended, now_ns, probe=probe)
-        self.moves_to = self._next_limit(ended.outcome, granted_ns, now_ns, inflight, closed=closed)
+        self.moves_to = self._next_limit(ended.outcome, granted_ns, now_ns, inflight, waits=waits, closed=closed)
         if ended.outcome is Outcome.QUOTA and ended.retry_after_ns:
             self.frozen[group] = max(self.frozen.get(group, 0), now_ns + ended.retry_after_ns)
 
@@ -133,7 +133,9 @@ class Trouble:
         assert self.to_open_ns[0] <= opens_ns <= self.to_open_ns[1]
         self.opens_ns = opens_ns
 
-    def _next_limit(self, outcome: Outcome, granted_ns: int, now_ns: int, inflight: int, *, closed: bool) -> Range:
+    def _next_limit(
+        self, outcome: Outcome, granted_ns: int, now_ns: int, inflight: int, *, waits: bool, closed: bool
+    ) -> Range:
         """In which direction it moves, and once for each epoch."""
         here, aimd = self.limit, self.aimd
         if aimd is None:
@@ -147,7 +149,7 @@ class Trouble:
         if cut:
             # With half or more of it gone, an overload is seen in whole slots.
             return aimd.low, max(aimd.low, here - 1) if outcome is Outcome.OVERLOADED else here
-        if outcome is Outcome.SUCCEEDED and inflight >= 0.75 * here:
+        if outcome is Outcome.SUCCEEDED and (waits or inflight >= 0.75 * here):
             return here, min(self.high, here + max(1, aimd.increase))
         return here, here
 
