@@ -79,11 +79,11 @@ class Subject:
     """Which it needs to be told where to send a call."""
 
     def cpu_ns(self) -> int:
-        """CPU time of all its threads since it began."""
+        """CPU time of all its threads since it began, of those that have ended too."""
         if self.process is None:
             return 0
-        tasks = Path(f"/proc/{self.process.pid}/task")
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
+        # As clock_getcpuclockid makes it of a process's number, which Python does not offer.
+        return time.clock_gettime_ns((~self.process.pid << 3) | 2)
 
     def resident_bytes(self) -> int:
         """Resident memory."""
