@@ -6,7 +6,7 @@ body, and no collapse: at the highest load offered, 95 % of the most calls that 
 
 Everything is up at once and measured by turns, in rounds and a drawn order; the median of the rounds is shown. The
 proxy has a core to itself; the provider and the load share another, and bound what a quick proxy can show in calls/s.
-CPU is the proxy process's own, by the clock that Linux has for each process. Nothing is asserted about time. Python calls per request hardly
+CPU is the proxy process's own, Linux's. Nothing is asserted about time. Python calls per request hardly
 depend on the machine. Memory is measured in processes that have just been started.
 
     python -m bench.overhead [--peers FOLDER] [--rounds 3] [--md F.md] [--json F.json] [--svg F.svg]

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="CPU is read from Linux's /proc")
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the clock of a process is Linux's")
 def test_the_overhead_bench_runs_small(tmp_path: Path) -> None:
     md, data, svg = (tmp_path / f"overhead.{kind}" for kind in ("md", "json", "svg"))
     command = [sys.executable, "-m", "bench.overhead", "--smoke", "--md", md, "--json", data, "--svg", svg]
