@@ -24,6 +24,9 @@ from ._spent import Spent
 AFTER_OUTAGE: Final = 0.25
 """Of the former limit, once a circuit has closed: the provider comes back with cold caches and a crowd at its door."""
 
+LONGEST_NS: Final = 60 * 1_000_000_000
+"""For no longer is a quota left alone than its provider says, however often that was in vain."""
+
 
 @final
 @attrs.define(eq=False)
@@ -45,6 +48,8 @@ class Health:
     """When time alone will open something."""
     quotas: dict[str | None, int] = attrs.field(factory=dict, init=False)
     """Limits group -> until when its quota is used up, as the provider said."""
+    _obeyed: dict[str | None, tuple[int, int]] = attrs.field(factory=dict, init=False)
+    """Limits group -> until when its calls were held up last, and for how long, if none has succeeded since."""
     _fixed: int = attrs.field(default=0, init=False)
     _aimd: Aimd | None = attrs.field(default=None, init=False)
     progress: Progress = attrs.field(factory=Progress, init=False)
@@ -140,11 +145,24 @@ class Health:
         if ended.outcome is Outcome.BURST and self._parts.growth:
             self.ramp.on_complaint(granted_ns, now_ns)
         if holds_group and ended.outcome is Outcome.QUOTA and ended.retry_after_ns:
-            self.quotas[group] = max(self.quotas.get(group, 0), now_ns + ended.retry_after_ns)
+            self._hold(group, ended.retry_after_ns, granted_ns, now_ns)
             news = True
+        elif self._obeyed and ended.outcome in HEALTHY and granted_ns >= self._obeyed.get(group, (0, 0))[0]:
+            self._obeyed.pop(group, None)
         if news or probe:
             self._look()
         return news or probe
+
+    def _hold(self, group: str | None, said_ns: int, granted_ns: int, now_ns: int) -> None:
+        """Stay away for as long as the provider says; or, if that was in vain before, for twice as long as then.
+
+        Azure says to come back in a second while a minute's quota is used up.
+        """
+        until_ns, waited_ns = self._obeyed.get(group, (0, 0))
+        # What went before that was over is no news of it.
+        wait_ns = said_ns if granted_ns < until_ns else max(said_ns, min(2 * waited_ns, LONGEST_NS))
+        self.quotas[group] = max(self.quotas.get(group, 0), now_ns + wait_ns)
+        self._obeyed[group] = self.quotas[group], max(wait_ns, waited_ns)
 
     def on_time(self, now_ns: int) -> bool:
         """Whether time has opened something."""

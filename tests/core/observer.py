@@ -113,6 +113,8 @@ class Watched:
     """As was told last, both."""
     held_up_ns: dict[str | None, int] = attrs.field(factory=dict)
     """Limits group -> until when the provider has asked for patience."""
+    obeyed: dict[str | None, tuple[int, int]] = attrs.field(factory=dict)
+    """The same, and how long it was; forgotten with the first success after it."""
     complained: bool = False
     """Of a load that grew too fast."""
     answers: int = 0
@@ -468,8 +470,13 @@ class Observer:
         if ended.outcome is Outcome.BURST:
             watched.complained = True
         if ended.outcome is Outcome.QUOTA and ended.retry_after_ns:
-            until_ns = self.now_ns + ended.retry_after_ns
-            watched.held_up_ns[group] = max(watched.held_up_ns.get(group, 0), until_ns)
+            until_ns, waited_ns = watched.obeyed.get(group, (0, 0))
+            in_vain_ns = 0 if life.granted_ns < until_ns else min(2 * waited_ns, 60 * 10**9)
+            waits_ns = max(ended.retry_after_ns, in_vain_ns)
+            watched.held_up_ns[group] = max(watched.held_up_ns.get(group, 0), self.now_ns + waits_ns)
+            watched.obeyed[group] = watched.held_up_ns[group], max(waits_ns, waited_ns)
+        elif self._judged(life, ended).outcome in HEALTHY and life.granted_ns >= watched.obeyed.get(group, (0, 0))[0]:
+            watched.obeyed.pop(group, None)
         watched.trouble.pay(life.model, self._judged(life, ended), life.granted_ns, self.now_ns)
         life.state, life.since_ns = "over", self.now_ns
         if ended.committed:

@@ -69,6 +69,48 @@ def test_it_is_known_through_a_reload() -> None:
     assert driver.grant(waiting)
 
 
+def refuse(driver: Driver, seconds: int = 1) -> int:
+    """A call goes and is refused; when the next may go, in seconds from then."""
+    driver.end(driver.call(model="opus-1"), used_up(seconds))
+    waiting = driver.call(model="opus-1")
+    driver.cancel(waiting)
+    since_ns = driver.now_ns
+    while waiting not in driver.answers:
+        waiting = driver.call(model="opus-1")
+        if waiting in driver.answers:
+            break
+        driver.cancel(waiting)
+        driver.now_ns += SECOND_NS
+    driver.end(waiting, Ended(outcome=Outcome.IGNORED, committed=True))
+    return (driver.now_ns - since_ns) // SECOND_NS
+
+
+def test_a_word_that_was_waited_for_in_vain_is_doubled_up_to_a_minute() -> None:
+    driver = Driver(two_groups())
+
+    assert [refuse(driver) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert refuse(driver, 90) == 90
+
+
+def test_the_first_success_makes_it_good_again() -> None:
+    driver = Driver(two_groups())
+    assert [refuse(driver) for _ in range(3)] == [1, 2, 4]
+
+    driver.end(driver.call(model="opus-1"))
+
+    assert refuse(driver) == 1
+
+
+def test_what_was_refused_together_is_one_word() -> None:
+    driver = Driver(two_groups())
+    for call in driver.calls(5, model="opus-1"):
+        driver.end(call, used_up(3))
+
+    driver.call(model="opus-1")
+
+    assert driver.scheduler.wakeup_ns() == 3 * SECOND_NS
+
+
 def test_a_provider_that_does_not_say_how_long_holds_nobody_up() -> None:
     driver = Driver(two_groups())
 
