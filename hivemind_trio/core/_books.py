@@ -284,6 +284,7 @@ class Books:
     def leave(self, waiter: Waiter) -> None:
         """It is not to be served."""
         self.room.leave(waiter)
+        self.forgive(waiter)
         self.keep_place(waiter)
         self.unclaim(waiter)
         self.forget(waiter.place.agent)
@@ -336,15 +337,19 @@ class Books:
         """Those whose retry is due now. Who was held by a budget is to be let in instead: see `loosened`."""
         woken = []
         while (waiter := self.room.wake(self.now_ns)) is not None:
-            if waiter.failed is not None:
-                quotas, granted_ns = waiter.failed
-                quotas.forgive(granted_ns, self.now_ns)
-                waiter.failed = None
+            self.forgive(waiter)
             if waiter.held_in is not None:
                 self.loosen([waiter.held_in])
             else:
                 woken.append(waiter)
         return woken
+
+    def forgive(self, waiter: Waiter) -> None:
+        """It is in line again, or gone: what was kept for it because its last attempt had failed is anybody's."""
+        if waiter.failed is not None:
+            quotas, granted_ns = waiter.failed
+            quotas.forgive(granted_ns, self.now_ns)
+            waiter.failed = None
 
     def waited_ns(self, waiter: Waiter) -> int:
         """In all, its earlier attempts not included."""

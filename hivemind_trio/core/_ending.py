@@ -106,7 +106,7 @@ def again(books: Books, flight: Flight, ended: Ended) -> Waiter | None:
     if due_ns is None:
         books.forget(place.agent)
         return None
-    waiter.rests_until_ns = due_ns
+    waiter.due_ns = waiter.rests_until_ns = due_ns
     return waiter
 
 

@@ -40,10 +40,12 @@ def stand_anew(books: Books, waiter: Waiter, treatment: Treatment, commands: lis
         blocked = waiter.blocked
     anew = books.waiter(waiter.call, treatment, place, waiter.arrived_ns, waiter.seq, blocked)
     anew.since_ns, anew.waited_ns, anew.attempts = waiter.since_ns, waiter.waited_ns, waiter.attempts
-    anew.asked = waiter.asked
+    anew.asked, anew.failed, anew.due_ns = waiter.asked, waiter.failed, waiter.due_ns
     short = books.claim(anew)
     if short is None:
-        anew.rests_until_ns = None if waiter.held_in is not None else waiter.rests_until_ns
+        anew.rests_until_ns = waiter.rests_until_ns
+        if waiter.held_in is not None:  # it rested for its budget's sake
+            anew.rests_until_ns = waiter.due_ns if (waiter.due_ns or 0) > books.now_ns else None
         if (stays_away_ns := waiter.stays_away_ns(place.pool)) > books.now_ns:
             anew.rests_until_ns = max(anew.rests_until_ns or 0, stays_away_ns)
     elif short.denies(books.now_ns):

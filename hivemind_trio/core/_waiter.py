@@ -44,6 +44,8 @@ class Waiter:
     """Before that, for earlier attempts."""
     attempts: int = 0
     """That have ended."""
+    due_ns: int | None = None
+    """When its next attempt may begin; None: it has had none."""
     rests_until_ns: int | None = None
     """Until then it is in no line: its next attempt is not due, or a budget is used up. None: there is no such time."""
     thread: str = ""

@@ -339,6 +339,23 @@ def test_more_room_lets_in_who_is_held() -> None:
     assert nothing_claimed(driver)
 
 
+def test_a_retry_that_was_held_in_between_is_not_due_before_its_time() -> None:
+    retry = "retry slow { on [500]; attempts 3; backoff 60s..60s jitter none }\nrule r { retry slow }\n"
+    small = compiled(ANTHROPIC + retry + "budget b { output 10/hour; at 100% { hold } }")
+    driver = driver_of(retry + "budget b { output 100/hour; at 100% { hold } }")
+    failed, other = ask(driver, 50), ask(driver, 50)
+    driver.end(failed, Ended(outcome=Outcome.FAILED, status=500))
+
+    driver.load(small)
+    driver.load(compiled(ANTHROPIC + retry))
+
+    assert driver.granted == [failed, other]
+    driver.at(60 * S - 1)
+    assert driver.granted == [failed, other]
+    driver.at(60 * S)
+    assert driver.granted == [failed, other, failed]
+
+
 # ---- whatever happens ----
 
 amounts = st.integers(0, 60)
