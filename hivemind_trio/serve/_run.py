@@ -151,7 +151,7 @@ async def _serve(options: Options) -> int:
                 nursery.start_soon(notices.run)
                 nursery.start_soon(reloader.run, loaded)
                 await _until_told(signals, reloader, log)
-                nursery.start_soon(_at_once, signals, log)
+                nursery.start_soon(_at_once, signals, log, journal)
                 await _drain(house, notices, log)
                 nursery.cancel_scope.cancel()
     return EXIT_OK
@@ -181,11 +181,14 @@ async def _drain(house: House, notices: Notices, log: structlog.typing.Filtering
         log.info("stopped")
 
 
-async def _at_once(signals: AsyncIterator[int], log: structlog.typing.FilteringBoundLogger) -> None:
+async def _at_once(
+    signals: AsyncIterator[int], log: structlog.typing.FilteringBoundLogger, journal: Journal | None
+) -> None:
     """A second signal to stop ends the process, whatever is still going on."""
     async for number in signals:
         if number != signal.SIGHUP:
-            log.warning("stopped at once")
+            unwritten = journal.unwritten if journal is not None else 0
+            log.warning("stopped at once", **({"not_in_journal": unwritten} if unwritten else {}))
             os._exit(128 + number)
 
 

@@ -16,6 +16,11 @@ from ._schema import APPLICATION_ID, TABLES, VERSION
 BUSY_S: Final = 5.0
 """How long it is waited for somebody who reads in a way that locks. What cannot be written then is tried again."""
 
+# They are numbered from 1 in each session; to count them would be to read the whole file.
+_CALLS: Final = (
+    "SELECT coalesce(sum((SELECT max(call) FROM calls WHERE calls.session = sessions.session)), 0) FROM sessions"
+)
+
 Rows = Mapping[str, Sequence[tuple[Any, ...]]]
 """Table -> its new rows."""
 
@@ -60,7 +65,7 @@ class JournalFile:
             try:
                 _prepare(path, database)
                 (session,) = database.execute("SELECT coalesce(max(session), 0) + 1 FROM sessions").fetchone()
-                (calls,) = database.execute("SELECT count(*) FROM calls").fetchone()
+                (calls,) = database.execute(_CALLS).fetchone()
                 (decided,) = database.execute("SELECT coalesce(max(decided), 0) FROM deciders").fetchone()
             except BaseException:
                 database.close()
@@ -144,7 +149,8 @@ def _prepare(path: str, database: sqlite3.Connection) -> None:
 
 
 def _lock_path(path: str) -> str:
-    return f"{path}.lock"
+    # Of the file itself, by whichever of its names it is called: two writers would not know of each other.
+    return f"{os.path.realpath(path)}.lock"
 
 
 def _locked(path: str) -> int:

@@ -42,7 +42,8 @@ class Journal:
     """Of one session.
 
     Args:
-        on_trouble: Told once why it cannot be written, and with "" when it can be again; at the end, what is lost.
+        on_trouble: Told once why it cannot be written, and with "" when it can be again; and what is not in it, if
+            anything is not.
         wall_ns: The clock on the wall, ns since 1970.
         behind: Entries that may wait for the disk before calls do.
     """
@@ -70,6 +71,8 @@ class Journal:
         self._room = trio.Event()
         self._thread = trio.CapacityLimiter(1)
         self._troubled = False
+        self._unnoted = 0
+        """Calls that were turned away while it was behind, and are only counted."""
         self._latest_ns = 0
 
     @property
@@ -100,7 +103,11 @@ class Journal:
 
     def over(self, now_ns: int, answered: Answered) -> None:
         """A call's agent has had its answer, or has gone."""
-        self._note((now_ns, 0, Over(answered), ()))
+        if answered.number is None and self.behind:
+            # Whoever is turned away comes again and again, for as long as the disk is full: that has to fit in memory.
+            self._unnoted += 1
+        else:
+            self._note((now_ns, 0, Over(answered), ()))
 
     def _note(self, entry: Entry) -> None:
         pending = self._pending
@@ -111,6 +118,11 @@ class Journal:
             self._many.set()
 
     # ---- who has to wait for it ----
+
+    @property
+    def unwritten(self) -> int:
+        """Entries that are not on the disk yet."""
+        return len(self._pending)
 
     @property
     def behind(self) -> bool:
@@ -135,17 +147,19 @@ class Journal:
                 await trio.sleep(AGAIN_S)
 
     async def finish(self) -> None:
-        """Write what is left and close the file. Says what is lost, if anything is."""
-        whole = True
-        while whole and self._pending:
-            whole = await self._write()
-        if not whole:
-            self._on_trouble(f"{len(self._pending)} entries are lost: the end came before they could be written")
-        ended_ns = self._latest_ns if whole else None
-        try:
-            await trio.to_thread.run_sync(self._file.close, ended_ns, limiter=self._thread)
-        except sqlite3.Error as error:
-            self._on_trouble(str(error))
+        """Write what is left, as far as `CLOSE_S` allows, and close the file. Says what is lost, if anything is."""
+        with trio.CancelScope(shield=True):
+            with trio.move_on_after(CLOSE_S):
+                while self._pending and await self._write():
+                    pass
+            lost = len(self._pending) + self._unnoted
+            if lost:
+                self._on_trouble(f"{lost} entries are lost: the end came before they could be written")
+            try:
+                ended_ns = None if lost else self._latest_ns
+                await trio.to_thread.run_sync(self._file.close, ended_ns, limiter=self._thread)
+            except sqlite3.Error as error:
+                self._on_trouble(str(error))
 
     async def _write(self) -> bool:
         """One commit; False: it cannot be done now."""
@@ -158,9 +172,6 @@ class Journal:
                 self._troubled = True
                 self._on_trouble(str(error))
             return False
-        if self._troubled:
-            self._troubled = False
-            self._on_trouble("")
         self._latest_ns = self._pending[self._taken - 1][0]
         del self._pending[: self._taken]
         self._rows = None
@@ -171,6 +182,12 @@ class Journal:
         if not self.behind:
             self._room.set()
             self._room = trio.Event()
+            if self._unnoted:
+                self._on_trouble(f"{self._unnoted} calls were turned away meanwhile, and are not in it")
+                self._unnoted, self._troubled = 0, True
+            if self._troubled:
+                self._troubled = False
+                self._on_trouble("")
         return True
 
     def _commit(self, entries: Sequence[Entry]) -> None:
@@ -201,5 +218,4 @@ async def open_journal(
             yield journal
             nursery.cancel_scope.cancel()
     finally:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
-            await journal.finish()
+        await journal.finish()

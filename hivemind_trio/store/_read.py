@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -47,7 +48,7 @@ def read_journal(path: str) -> tuple[RecordedCall, ...]:
 
 
 def _has_log(path: str) -> bool:
-    return Path(f"{path}-wal").exists()
+    return Path(f"{os.path.realpath(path)}-wal").exists()
 
 
 def _read(path: str, *, still: bool) -> tuple[RecordedCall, ...]:

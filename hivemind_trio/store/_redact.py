@@ -1,26 +1,34 @@
-"""What a journal may hold of a request: nothing that somebody could pay, or pass for somebody, with."""
+"""What a journal may hold of a request: nothing to pay, or to pass for somebody, with, and nothing of any length."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from hashlib import blake2b
+from itertools import islice
 from typing import Final
 
 SECRET_NAME: Final = re.compile(r"auth|key|token|secret|cookie|passw|credential|signature|jwt", re.IGNORECASE)
 """Headers and metadata that are called so are left out, whatever they hold."""
 
 SECRET_VALUE: Final = re.compile(
-    r"^(?:bearer|basic|digest|negotiate|token)\s|\bsk-|\bAIza|\beyJ|\bgh[opsu]_|\bxox[abp]-", re.IGNORECASE
+    r"(?i:^(?:basic|digest|negotiate|token)\s|\bbearer\s)"
+    r"|\b(?:sk-|AIza|eyJ|gh[oprsu]_|github_pat_|glpat-|xox[abp]-|gsk_|hf_|xai-|pplx-|nvapi-|ya29\.)"
 )
 """And those that look so, whatever they are called: schemes, and how well-known keys begin."""
 
+LONGEST: Final = 2_048
+"""Characters of a value. A body says of itself what its sender likes, and what is longer is no word about a call."""
+
+WORDS_MAX: Final = 128
+"""Headers, or words of metadata, of one call."""
+
 
 def told(words: Mapping[str, str]) -> dict[str, str]:
-    """Headers or metadata without what is, or looks like, a credential."""
-    return {
-        name: value for name, value in words.items() if not SECRET_NAME.search(name) and not SECRET_VALUE.search(value)
-    }
+    """Headers or metadata without what is, or looks like, a credential; as much as is worth keeping."""
+    cut = ((name[:LONGEST], value[:LONGEST]) for name, value in words.items())
+    harmless = ((name, value) for name, value in cut if not SECRET_NAME.search(name) and not SECRET_VALUE.search(value))
+    return dict(islice(harmless, WORDS_MAX))
 
 
 def alias(credential: str, salt: bytes) -> str:

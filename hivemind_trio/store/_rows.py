@@ -22,13 +22,13 @@ from hivemind_trio.core import (
 )
 from hivemind_trio.model import Decider, Reason, Treatment
 
-from ._redact import alias, told
+from ._redact import LONGEST, alias, told
 
 DECIDERS_MAX: Final = 1_024
 """Kept in memory; the same is written once more if there are others in between."""
 
 INT_MAX: Final = (1 << 63) - 1
-"""Of SQLite. A request may ask for as many tokens as it likes."""
+"""Of SQLite. A request may ask for as many tokens as it likes, and a policy may let it wait for as many years."""
 
 _json: Final = msgspec.json.Encoder().encode
 
@@ -126,13 +126,13 @@ class Scribe:
         request = call.request
         return (
             *(self.session, call.id, at_ns, wall_ns),
-            *(" ".join(request.apis), request.method, request.path, request.model),
+            *(" ".join(request.apis), request.method, request.path, request.model[:LONGEST]),
             *(int(request.stream), int(request.tools), int(request.images)),
-            *(min(request.tokens_in, INT_MAX), min(request.tokens_max_out, INT_MAX)),
-            *(min(request.cost_microusd, INT_MAX), request.hour, request.weekday),
+            *(_fit(request.tokens_in), _fit(request.tokens_max_out)),
+            *(_fit(request.cost_microusd), request.hour, request.weekday),
             *(request.token_agent, request.claimed, _object(told(request.headers)), _object(told(request.meta))),
             *(call.caller, call.job, call.prefix, alias(call.credential, self._salt), call.again),
-            *(call.patience_ns, int(call.needs_slot)),
+            *(_fit(call.patience_ns), int(call.needs_slot)),
         )
 
     def _grant(self, grant: Grant, at_ns: int, rows: dict[str, list[tuple[Any, ...]]]) -> tuple[Any, ...]:
@@ -151,9 +151,7 @@ class Scribe:
         ended, usage = over.ended, over.ended.usage
         taken: tuple[Any, ...] = (None,) * 5
         if usage is not None:
-            read = None if usage.input is None else min(usage.input, INT_MAX)
-            cached = min(usage.cache_read, INT_MAX), min(usage.cache_write, INT_MAX)
-            taken = (read, *cached, min(usage.output, INT_MAX), int(usage.exact))
+            taken = *map(_fit, (usage.input, usage.cache_read, usage.cache_write, usage.output)), int(usage.exact)
         return (
             *(self.session, over.call_id, self._attempts.pop(over.call_id, 1), at_ns, str(ended.outcome)),
             *(ended.status, str(ended.failure) if ended.failure is not None else None, int(ended.committed)),
@@ -168,7 +166,7 @@ class Scribe:
             who = (treatment.agent, treatment.team, treatment.lane, self._by(treatment, rows))
         return (
             *(self.session, refuse.call_id, at_ns, refuse.waited_ns, str(refuse.reason), refuse.message),
-            *(refuse.retry_after_ns, *who),
+            *(_fit(refuse.retry_after_ns), *who),
         )
 
     def _answer(self, answered: Answered, at_ns: int) -> tuple[Any, ...]:
@@ -189,6 +187,10 @@ class Scribe:
             known = self._deciders[id(decided)] = decided, self.decided
             rows["deciders"].append((self.decided, _object({name: str(by) for name, by in decided.items()})))
         return known[1]
+
+
+def _fit(number: int | None) -> int | None:
+    return None if number is None else min(number, INT_MAX)
 
 
 def _object(words: Mapping[str, str]) -> str:

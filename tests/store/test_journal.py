@@ -15,8 +15,8 @@ import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 
-from hivemind_trio.core import Adapted, Circuit, PolicyLoaded, TimePassed
-from hivemind_trio.model import RecordedCall, Request
+from hivemind_trio.core import Adapted, Call, CallArrived, CallId, Circuit, PolicyLoaded, Refuse, TimePassed
+from hivemind_trio.model import Reason, RecordedCall, Request
 from hivemind_trio.store import Journal, JournalError, _journal, _read, open_journal, read_journal
 from hivemind_trio.store._file import JournalFile
 from hivemind_trio.store._rows import Entry
@@ -184,6 +184,49 @@ async def test_what_is_lost_in_the_end_is_said(tmp_path: Path) -> None:
         assert database.execute("SELECT ended_ns FROM sessions").fetchall() == [(None,)]
 
 
+async def test_an_end_that_takes_too_long_says_what_is_lost_and_lets_go_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_journal, "CLOSE_S", 0)
+    path, said = at(tmp_path), list[str]()
+
+    async with open_journal(path, on_trouble=said.append) as journal:
+        journal.began("0", "hash", 0)
+        tell(journal, CALL, 1)
+        noted = journal.unwritten
+
+    assert said == [f"{noted} entries are lost: the end came before they could be written"]
+    assert os.listdir(tmp_path) == ["team.journal"], "neither a lock nor a log is left"
+
+
+async def test_who_is_turned_away_while_it_is_behind_is_counted_and_fills_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_journal, "AGAIN_S", 0.001)
+    path, said = at(tmp_path), list[str]()
+    refused = answered(attrs.evolve(CALL, status=503, attempts=()), None)
+
+    async with open_journal(path, on_trouble=said.append, behind=5) as journal:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            journal._file._database.execute("PRAGMA busy_timeout = 0")
+            other.execute("BEGIN IMMEDIATE")
+            journal.began("0", "hash", 0)
+            tell(journal, CALL, 1)
+            noted = journal.unwritten
+            for _ in range(3):
+                journal.over(7, refused)
+            assert journal.unwritten == noted
+            await until(lambda: bool(said))
+            other.execute("ROLLBACK")
+        with trio.fail_after(PATIENCE_S):
+            await journal.caught_up()
+        journal.over(8, refused)
+
+    assert said == ["database is locked", "3 calls were turned away meanwhile, and are not in it", ""]
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT call, status FROM answers ORDER BY rowid").fetchall() == [(1, 200), (None, 503)]
+
+
 async def test_who_is_too_many_waits_until_the_writer_has_caught_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +316,19 @@ async def test_two_do_not_write_one_journal(tmp_path: Path) -> None:
             await opened(path)
     assert (await opened(path)).session == 1, "nobody has said anything yet"
     assert os.listdir(tmp_path) == ["team.journal"]
+
+
+async def test_a_journal_by_another_name_is_the_same_journal(tmp_path: Path) -> None:
+    path, link = at(tmp_path), str(tmp_path / "link")
+    os.symlink(path, link)
+
+    async with open_journal(path, on_trouble=quiet) as journal:
+        journal.began("0", "hash", 0)
+        tell(journal, CALL, 1)
+        with pytest.raises(JournalError, match="another hivemind-trio is writing it"):
+            await opened(link)
+        await until(lambda: read_journal(path) == (CALL,))
+        assert read_journal(link) == (CALL,)
 
 
 def text_file(path: Path) -> None:
@@ -367,10 +423,19 @@ async def test_a_number_that_is_too_large_for_a_column_is_as_large_as_can_be(tmp
     path = at(tmp_path)
     request = Request(tokens_max_out=10**30, tokens_in=10**20, cost_microusd=10**40)
 
-    await written(path, [attrs.evolve(CALL, request=request)])
+    most = (1 << 63) - 1
+    refuse = Refuse(
+        call_id=CallId(1), treatment=None, reason=Reason.SPENT, waited_ns=0, message="no", retry_after_ns=10**30
+    )
+    async with open_journal(path, on_trouble=quiet) as journal:
+        journal.began("0", "hash", 0)
+        journal.record(0, CallArrived(Call(id=CallId(1), request=request, caller="me", patience_ns=10**30)), (refuse,))
 
     (call,) = read_journal(path)
-    assert call.request.tokens_max_out == (1 << 63) - 1
+    assert call.request.tokens_max_out == most
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT patience_ns FROM calls").fetchall() == [(most,)]
+        assert database.execute("SELECT retry_after_ns FROM refusals").fetchall() == [(most,)]
 
 
 async def test_who_was_turned_away_before_it_was_a_call_is_in_the_journal(tmp_path: Path) -> None:

@@ -28,7 +28,11 @@ def test_what_is_called_like_a_credential_is_left_out(name: str) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["Bearer abc", "bearer abc", "Basic Zm9v", "sk-ant-api03-x", "x sk-proj-1", "AIzaSyA", "eyJhbGciOi", "ghp_a1"],
+    [
+        *("Bearer abc", "bearer abc", "Authorization: Bearer abc", "Basic Zm9v", "eyJhbGciOi", "ya29.a0"),
+        *("sk-ant-api03-x", "x sk-proj-1", "AIzaSyA", "gsk_1", "hf_1", "xai-1", "pplx-1", "nvapi-1"),
+        *("ghp_a1", "github_pat_1", "glpat-1"),
+    ],
 )
 def test_what_looks_like_a_credential_is_left_out(value: str) -> None:
     assert told({"x-harmless": value}) == {}
@@ -44,6 +48,12 @@ def test_what_rules_are_written_about_is_kept() -> None:
         "x-stainless-read-timeout": "600",
     }
     assert told(words) == words
+
+
+def test_of_what_is_long_no_more_is_kept_than_says_something_of_a_call() -> None:
+    assert told({"prompt": "x" * 100_000}) == {"prompt": "x" * 2_048}
+    assert len(told({f"x-{number}": "y" for number in range(1_000)})) == 128
+    assert told({"x-note": "x" * 2_040 + " sk-ant-api03"}) == {}, "nor the beginning of a key"
 
 
 def test_a_credential_has_a_name_that_is_good_for_one_session() -> None:
