@@ -1,4 +1,4 @@
-"""HTTP/1.1, lean: requests as almost all are are read here, all others by h11; the answers are framed here.
+"""HTTP/1.1, lean: requests are read here if they are like almost all, else by h11; the answers are framed here.
 
 Hypercorn's H11Protocol makes three shielded writes, a memory channel and a timer task of every exchange. This one makes
 a task for the app and nothing else: the body waits in a list, one task at most is parked in `receive()`, every deadline

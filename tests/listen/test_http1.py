@@ -65,6 +65,23 @@ async def test_the_second_half_of_a_head_is_no_request_however_much_it_looks_lik
     assert seen == ["/a"]
 
 
+async def test_the_rest_of_a_body_that_was_refused_is_no_request_however_much_it_looks_like_one() -> None:
+    seen: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope["path"])
+        await refuses(scope, receive, send)
+
+    async with serving(app) as house:
+        client = await house.client()
+        assert await client.ask(b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n") == (429, b"later")
+        await client.say(b"GET /b HTTP/1.1\r\nhost: x\r\n\r\n")
+        await client.stream.send_eof()
+
+        assert await client.rest() == b""
+    assert seen == ["/a"]
+
+
 async def test_a_client_that_sends_a_thousand_requests_ahead_is_answered_in_full(clock: trio.abc.Clock) -> None:
     async with serving(echoes, Bounds(body_buffer_bytes=1000)) as house:
         client = await house.client()

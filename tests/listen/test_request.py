@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import attrs
 import h11
 import pytest
+from hypercorn.protocol.h11 import H2ProtocolAssumedError
+from hypercorn.trio.worker_context import WorkerContext
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+from hivemind_trio.listen import App, Bounds, _http1
+from hivemind_trio.listen._http1 import Exchange, Http1
+from hivemind_trio.listen._hypercorn import config_for
 from hivemind_trio.listen._request import Head, read_head
+
+from .house import echoes
 
 LINES = (
     *(b"POST /v1/messages HTTP/1.1", b"GET /a?b=%20 HTTP/1.1", b"post / HTTP/1.1", b"OPTIONS * HTTP/1.1"),
@@ -76,3 +90,118 @@ def test_a_head_that_has_not_come_whole_is_left_to_h11(cut: int) -> None:
 def test_a_head_that_is_almost_right_does_not_take_long(rest: bytes) -> None:
     # A regular expression with two ways to read a line would never return from some of these.
     assert read_head(b"GET / HTTP/1.1\r\n" + rest) is None
+
+
+# ---- a whole connection, with our reader and without it ----
+
+
+@attrs.define(eq=False)
+class Line:
+    """A connection without a socket, and an app that answers as soon as a request is whole."""
+
+    app: App = attrs.field(default=echoes)
+    bounds: Bounds = attrs.field(default=Bounds(header_bytes=400))
+    closing: bool = False
+    over: bool = False
+    """Whatever else the client sends is read and forgotten."""
+    told: list[object] = attrs.field(factory=list)
+    exchange: Exchange | None = None
+
+    @property
+    def wire(self) -> Any:
+        return self
+
+    def write_now(self, data: bytes) -> None:
+        self.told.append(data)
+
+    def close(self) -> None:
+        self.over = True
+
+    def within(self, limit_ns: int | None) -> None: ...
+
+    def rest(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def finish(self) -> None:
+        self.over = True
+
+    def report(self, error: BaseException) -> None:
+        raise AssertionError(error)
+
+    def start(self, run: Callable[..., Any], *args: object) -> None:
+        if args:
+            self.told.append("websocket")
+            self.over = True
+        else:
+            self.exchange = run.__self__  # type: ignore[attr-defined]  # it is a method of the exchange that begins
+
+    def answer(self, http: Http1) -> None:
+        while (exchange := self.exchange) is not None and exchange.whole and not self.over:
+            self.exchange = None
+            self.tell(exchange)
+            exchange.end()
+            http.answered(exchange)
+
+    def tell(self, exchange: Exchange) -> None:
+        scope = {name: value for name, value in exchange.scope.items() if name not in ("extensions", "asgi", "state")}
+        self.told.append((scope, b"".join(exchange._body), exchange.whole, exchange.keep, exchange.expects))
+
+
+def served(pieces: list[bytes], *, by_us: bool) -> list[object]:
+    """What is made of what a client sends: requests, refusals, and what had begun and not ended."""
+    line = Line()
+    arguments = (line.app, config_for(line.bounds), WorkerContext(None), None, None, False, None, None, None)
+    http = Http1(line, *arguments)
+    with pytest.MonkeyPatch.context() as patch:
+        if not by_us:
+            patch.setattr(_http1, "read_head", lambda data: None)
+        for piece in pieces:
+            if line.over:
+                break
+            try:
+                http.feed(piece)
+            except H2ProtocolAssumedError:
+                line.told.append("HTTP/2")
+                break
+            line.answer(http)
+    if line.exchange is not None and not line.over:
+        line.tell(line.exchange)
+    return [*line.told, line.over]
+
+
+@st.composite
+def pipelined(draw: st.DrawFn) -> list[bytes]:
+    """Requests one behind the other, something odd here and there, in pieces, of which some begin with a request."""
+    whole, begins = b"", []
+    for _ in range(draw(st.integers(1, 3))):
+        begins.append(len(whole))
+        body = draw(st.sampled_from((b"", BODY, b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n")))
+        length = b"content-length: %d" % len(body)
+        framing = draw(st.sampled_from((length, length, length, b"y: z", b"Transfer-Encoding: chunked", b"expect: x")))
+        odd = draw(st.lists(st.sampled_from(FIELDS[:3]) | st.sampled_from(FIELDS), max_size=2))
+        line = draw(st.sampled_from(LINES[:2]) | st.sampled_from(LINES))
+        end_of_line = draw(st.sampled_from((b"\r\n", b"\r\n", b"\r\n", b"\n")))
+        lines = (line, *draw(st.permutations([b"host: a", framing, *odd])), b"", b"")
+        whole += end_of_line.join(lines)
+        whole += b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if framing.endswith(b"chunked") and body else body
+    if not draw(st.integers(0, 2)):
+        at = draw(st.integers(0, len(whole) - 1))
+        put = draw(st.sampled_from((b"", b"\r", b"\n", b"\r\n", b"\x00", b" ", b":", b"9", b"\r\n\r\n", b"\xff")))
+        whole = whole[:at] + put + whole[at + draw(st.integers(0, 1)) :]
+    at_random = draw(st.lists(st.integers(0, len(whole)), max_size=3))
+    cuts = sorted({0, *draw(st.sets(st.sampled_from(begins))), *at_random, len(whole)})
+    return [piece for begin, end in pairwise(cuts) if (piece := whole[begin:end])]
+
+
+@settings(max_examples=400)
+@given(pipelined())
+@example([b"GET / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nabcdGET", b" /b HTTP/1.1\r\nhost: a\r\n\r\n"])
+@example([b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 40\r\n\r\n", b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n"])
+@example([b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n"])
+@example([b"GET / HTTP/1.1\r\nhost : a\r\n\r\n", b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n"])
+@example([b"GET / HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 500 + b"\r\n\r\n", b"GET /b HTTP/1.1\r\nhost: x\r\n\r\n"])
+def test_a_connection_comes_to_the_same_as_if_h11_had_read_all_of_it(pieces: list[bytes]) -> None:
+    assert served(pieces, by_us=True) == served(pieces, by_us=False)
