@@ -52,10 +52,6 @@ class AgentSlots:
     """What it has had, in every lane of every provider that it asks of."""
 
     @property
-    def declared(self) -> bool:
-        return self.key[0]
-
-    @property
     def name(self) -> str:
         return self.key[1]
 

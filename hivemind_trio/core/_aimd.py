@@ -90,7 +90,7 @@ class Aimd:
         Args:
             granted_ns: When it began. What began before the last cut says nothing new.
             inflight: Attempts in flight when it ended, itself included.
-            sought: Somebody waits whom only a higher limit will let go, however few are in flight.
+            sought: Somebody waits for a higher limit, however few are in flight: see `Pool.sought`.
 
         Returns:
             Whether the limit, in whole slots, has changed.

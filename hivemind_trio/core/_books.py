@@ -327,9 +327,9 @@ class Books:
 
     def forget(self, agent: AgentSlots) -> None:
         """Callers come and go, and not all of them are declared."""
-        if (
-            not agent.waiting and not agent.slots.held and self._agents.get(agent.key) is agent
-        ):  # not another of its name, after a reload
+        if agent.waiting or agent.slots.held:
+            return
+        if self._agents.get(agent.key) is agent:  # not another of its name, after a reload
             del self._agents[agent.key]
             agent.retire()
 

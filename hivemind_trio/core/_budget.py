@@ -149,9 +149,6 @@ class Budgets:
                     account.allowance = allowance
                     self._accounts[key] = account
 
-    def __bool__(self) -> bool:
-        return bool(self._program.budgets)
-
     def treat(self, treatment: Treatment, whose: Partition, now_ns: int) -> Treatment:
         """How what has been spent changes a call's treatment: of each setting, the first budget that says so."""
         said: dict[str, Any] = {}

@@ -25,7 +25,7 @@ AFTER_OUTAGE: Final = 0.25
 """Of the former limit, once a circuit has closed: the provider comes back with cold caches and a crowd at its door."""
 
 LONGEST_NS: Final = 60 * 1_000_000_000
-"""For no longer is a quota left alone than its provider says, however often that was in vain."""
+"""However often a provider's word was waited for in vain: it is left alone no longer, unless it says so itself."""
 
 
 @final
@@ -40,14 +40,14 @@ class Health:
     spent: Spent = attrs.field(factory=Spent, init=False)
     ramp: Ramp = attrs.field(factory=Ramp, init=False)
     limit: int = attrs.field(default=0, init=False)
-    """Slots: what the policy says, or within its bounds what AIMD has come to. It and the next are kept, not reckoned:
-    every event asks."""
+    """Slots: what the policy says, or within its bounds what AIMD has come to. It and the next two are kept, not
+    reckoned: every event asks."""
     closed: Reason | None = attrs.field(default=None, init=False)
     """Why no slot is to be had, however few are held."""
     wakes_ns: int | None = attrs.field(default=None, init=False)
     """When time alone will open something."""
     quotas: dict[str | None, int] = attrs.field(factory=dict, init=False)
-    """Limits group -> until when its quota is used up, as the provider said."""
+    """Limits group -> until when it is left alone, because the provider has said that its quota is used up."""
     _obeyed: dict[str | None, tuple[int, int]] = attrs.field(factory=dict, init=False)
     """Limits group -> until when its calls were held up last, and for how long, if none has succeeded since."""
     _fixed: int = attrs.field(default=0, init=False)

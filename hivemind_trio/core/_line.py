@@ -55,12 +55,12 @@ class Line:
             self.earliest_ns = waiter.arrived_ns
             self.agent.lines[self] = None
         else:
-            self._put_behind(waiter)
+            self._put_beside(waiter)
         if (self.first is waiter or self.oldest is waiter) and self.agent.slots.has_room:
             self.unpark()
 
-    def _put_behind(self, waiter: Waiter) -> None:
-        """Or before: there is another."""
+    def _put_beside(self, waiter: Waiter) -> None:
+        """There are others: behind them, before them or between."""
         if self._several is None:
             self._several = Heap[Waiter](), Heap[Waiter]()
             by_rank, by_age = self._several

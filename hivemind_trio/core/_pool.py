@@ -37,6 +37,7 @@ USUAL_NS: Final = 10 * 1_000_000_000
 """How long an attempt is thought to take before one has ended."""
 
 ROUTES_MAX: Final = 1_024
+"""Remembered for one provider: models are the callers' words."""
 
 USUAL_OVER: Final = 8
 """Attempts after which what was before weighs about a third."""
@@ -106,8 +107,7 @@ class Pool:
     _reserving: list[PoolLane] = attrs.field(factory=list, init=False)
     """Lanes that something is reserved for."""
     _routes: dict[tuple[str | None, str, str], Route] = attrs.field(factory=dict, init=False)
-    """Limits group, lane, model -> the way of such calls: models are the callers' words, so no more than
-    `ROUTES_MAX`."""
+    """Limits group, lane, model -> what such calls are held against."""
     _virtual: int = attrs.field(default=0, init=False)
 
     @property
@@ -221,8 +221,8 @@ class Pool:
 
     @property
     def sought(self) -> bool:
-        """Somebody waits whom only more slots will let go, whether or not all are taken: free ones are kept for the
-        reserve of another lane, or are beyond the part of them that the lane may have."""
+        """Somebody waits in a lane that only more slots will let go on, whether or not all are taken: free ones are
+        kept for the reserve of another, or are beyond the part that it may have. What else he lacks is not asked."""
         return bool(self.waiting) and any(
             lane.waiting and (lane.has_its_part or (lane.slots.has_room and not self.may_take(lane)))
             for lane in self._lanes.values()

@@ -18,10 +18,10 @@ from ._waiter import Waiter
 OVERDUE_NS: Final = 120 * 1_000_000_000
 """A call that has waited for so long may go before those of higher priority and of a larger claim."""
 
+_OVERDUE: Final[Rank] = (-1 << 62,)
+"""Such a call goes before all that go by their rank."""
 
-NEVER_NS: Final = 1 << 62
-
-OVERDUE: Final[Rank] = (-1 << 62,)
+_NEVER_NS: Final = 1 << 62
 
 
 @final
@@ -46,7 +46,7 @@ class Queue:
     """Among the queues of its lane, lowest first, as of the last look."""
     early: bool = attrs.field(default=False, init=False)
     """The call that was found then goes before its time."""
-    _earliest_ns: int = attrs.field(default=NEVER_NS, init=False)
+    _earliest_ns: int = attrs.field(default=_NEVER_NS, init=False)
     """Nobody who stands here has arrived before."""
     _threads: Threads = attrs.field(factory=Threads, init=False)
     _parties: dict[tuple[Share, int], Party] = attrs.field(factory=dict, init=False)
@@ -86,7 +86,7 @@ class Queue:
         if due is not None and due.place.agent.slots.has_room and due in self._lines.get(due.place.agent.key, ()):
             found = due
         elif overdue and self._earliest_ns <= now_ns - OVERDUE_NS and (oldest := self._overdue(now_ns)) is not None:
-            found, self.rank, self.early = oldest, (*OVERDUE, oldest.seq), True
+            found, self.rank, self.early = oldest, (*_OVERDUE, oldest.seq), True
         else:
             instead = self._threads.mate(thread, found, steal_above) if thread else None
             if instead is None and self._threads.fading.first is not None:

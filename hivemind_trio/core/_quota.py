@@ -74,9 +74,6 @@ class Quotas:
     """All that was ever granted, at what it was thought to take."""
     _grants: int = attrs.field(default=0, init=False)
 
-    def __bool__(self) -> bool:
-        return self.counted
-
     def load(self, quotas: tuple[Quota, ...], now_ns: int, *, learns: bool = True) -> None:
         """Take the settings of a new policy. What was taken of a window that stays is kept: a reload mints nothing.
 

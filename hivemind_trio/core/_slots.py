@@ -20,7 +20,7 @@ class Slots:
     closed: Reason | None = attrs.field(default=None, init=False)
     """Why none is to be had for now, however few are held."""
     has_room: bool = attrs.field(default=True, init=False)
-    """Kept, not reckoned: every call is held against five of these, and asks each of them several times."""
+    """Kept, not reckoned: every call is held against four of these, and asks each of them several times."""
 
     def resize(self, limit: int | None) -> None:
         self.limit = limit
