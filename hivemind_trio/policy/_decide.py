@@ -2,7 +2,8 @@
 
 `decide(request)` identifies the agent, routes, and applies the rules; it is total and takes time in proportion to the
 policy. The rules and the agents' conditions are compiled together into one generated function, which is some forty
-times faster than walking their trees (`tests/policy` holds the two against each other).
+times faster than walking their trees (`tests/policy` holds the two against each other). What it finds decides the
+treatment, which is made once for all calls of which it finds the same.
 
 The generated source is built from the typed tree alone. Whatever a policy's author wrote reaches it as an entry of a
 constants table, never as source text, so nothing in a policy can become code.
@@ -148,7 +149,6 @@ def compile_decide(
     *,
     rules: Sequence[Rule],
     identities: Sequence[Identity],
-    teams: frozenset[str],
     lanes: Mapping[str, LaneDefaults],
     providers: Mapping[str, Provider],
     unknown: Identity,

@@ -120,7 +120,6 @@ def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pen
         decide=compile_decide(
             rules=rules,
             identities=identities,
-            teams=frozenset(teams),
             lanes=speaking,
             providers=providers,
             unknown=unknown,
