@@ -278,7 +278,10 @@ PROVIDER: Final[Mapping[str, Setting]] = {
             "slow": FLAG,
             "first-byte": DURATION,
         },
-        doc="How concurrency moves between its bounds: up by so much a round, down by such a share.",
+        doc=(
+            "How concurrency moves between its bounds: up by so much a round, faster again to near where it was cut, "
+            "and down by up to such a share."
+        ),
         default="increase 1 decrease 50% cooldown 5s",
     ),
     "limits": Setting(
