@@ -38,7 +38,7 @@ def _held(limiters: Mapping[K, trio.CapacityLimiter]) -> dict[K, trio.CapacityLi
 @final
 @attrs.define(eq=False)
 class Caps:
-    """Limiters for what is declared, and for what no longer is until it has been given back.
+    """Limiters for what is declared, and for what no longer is and was held when the policy was loaded.
 
     What has no cap has a limiter without bound: it counts, so that a cap which a reload introduces knows what is held.
     """
@@ -122,14 +122,16 @@ class Caps:
     def give_back(self, permit: Permit, borrower: object) -> None:
         """Give back what `take` took.
 
-        Limiters of names that a policy declares stay until it is replaced; there are a handful of them, and a limiter
-        costs more to make than to keep. Those of other names, of which there is no end, go with their last permit.
+        Limiters of names that a policy has declared stay until the next one; there are a handful of them, and a limiter
+        costs more to make than to keep. Those of callers that nobody declares, of which there is no end, go with their
+        last permit.
         """
         permit = self._permits.pop(permit.call_id)
         for limiter in self._limiters(permit):
             limiter.release_on_behalf_of(borrower)
-        if not permit.declared:
-            self._prune(self._agents, (permit.declared, permit.agent))
+        agent = permit.declared, permit.agent
+        if not permit.declared and not self._agents[agent].borrowed_tokens:
+            del self._agents[agent]
         caps = self._providers[permit.provider]
         if not caps.pool.borrowed_tokens and permit.provider not in self._program.providers:
             del self._providers[permit.provider]
@@ -161,10 +163,6 @@ class Caps:
         if agent not in self._agents:
             self._agents[agent] = trio.CapacityLimiter(self._agent_cap(agent))
         return caps.pool, caps.lanes[lane], caps.groups[group], self._agents[agent]
-
-    def _prune(self, limiters: dict[K, trio.CapacityLimiter], key: K) -> None:
-        if not limiters[key].borrowed_tokens:
-            del limiters[key]
 
     def _lane_cap(self, provider: str, lane: str) -> float:
         declared = self._program.lanes.get(lane)
