@@ -21,13 +21,11 @@ BROKEN = Ended(outcome=Outcome.FAILED, status=502)
 
 
 class Window5:
-    """A provider that allows five requests a minute, in windows that are over at `ENDS_NS`; one slot."""
+    """A provider that allows five requests a minute, in windows the first of which is over at `ENDS_NS`; one slot."""
 
-    def __init__(self, *, counts_failures: bool, slots: int = 1) -> None:
+    def __init__(self, *, counts_failures: bool) -> None:
         five = Quota(dimension=Dimension.REQUESTS, amount=5, window_ns=MINUTE, headroom=0.0, window=Window.FIXED)
-        declared = attrs.evolve(
-            provider("p", limit=slots), groups=(Group(glob=None, concurrency=None, quotas=(five,)),)
-        )
+        declared = attrs.evolve(provider("p", limit=1), groups=(Group(glob=None, concurrency=None, quotas=(five,)),))
         retry = Retry(attempts=9, first_ns=SECOND_NS, last_ns=SECOND_NS, jitter=Jitter.NONE, ratio=1.0)
         self.driver = Driver(program(providers=[declared], retries=[retry]))
         self.counts_failures = counts_failures

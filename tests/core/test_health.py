@@ -72,13 +72,8 @@ def test_it_is_known_through_a_reload() -> None:
 def refuse(driver: Driver, seconds: int = 1) -> int:
     """A call goes and is refused; when the next may go, in seconds from then."""
     driver.end(driver.call(model="opus-1"), used_up(seconds))
-    waiting = driver.call(model="opus-1")
-    driver.cancel(waiting)
     since_ns = driver.now_ns
-    while waiting not in driver.answers:
-        waiting = driver.call(model="opus-1")
-        if waiting in driver.answers:
-            break
+    while (waiting := driver.call(model="opus-1")) not in driver.answers:
         driver.cancel(waiting)
         driver.now_ns += SECOND_NS
     driver.end(waiting, Ended(outcome=Outcome.IGNORED, committed=True))
