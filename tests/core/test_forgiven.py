@@ -91,7 +91,7 @@ def test_what_was_shown_not_to_be_counted_costs_nothing_of_the_window() -> None:
     assert window.used == 5
 
 
-def test_what_is_not_counted_is_kept_for_the_call_that_failed() -> None:
+def test_what_is_not_counted_is_kept_for_the_call_that_failed_until_it_is_gone() -> None:
     window = shown(counts_failures=False)
     window.serve(window.call())
     last, behind = window.call(), window.call()
@@ -100,6 +100,7 @@ def test_what_is_not_counted_is_kept_for_the_call_that_failed() -> None:
 
     assert not window.granted(behind), "the slot is free, and the last of the window is not"
     window.driver.cancel(last)
+    assert window.granted(behind) == 1, "nobody comes back for it"
 
 
 def test_what_is_counted_stays_taken() -> None:
