@@ -10,7 +10,7 @@ slots. With q = 0 it is the fluid bound, with the largest q the chain of the lon
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Final, final
 
 import attrs
@@ -36,8 +36,8 @@ class Bound:
     chain_ns: int
     """The longest job by itself: its turns and what the agent does between them, and the provider there."""
     concurrency_ns: int
-    """All service time through the slots, of which an agent that has not started can use none and any other one; 0
-    where the provider has no cap."""
+    """When all service time can have gone through the slots, of which an agent that has not started uses none and any
+    other one, and what follows be done; 0 where the provider has no cap."""
     quotas_ns: dict[Dimension, int] = attrs.field(factory=dict)
     """Limited dimension -> when its last calls can have been let in, and what follows them be done."""
     growth_ns: int = 0
@@ -72,9 +72,10 @@ def lower_bound_of_several(jobs: Sequence[Job], traits: Mapping[str, Traits], wh
     """
     away = {name: _away(each) for name, each in traits.items()}
     steps: dict[str, list[_Step]] = {name: [] for name in traits}
+    shared = _shared(jobs)
     chain_ns = 0
     for number, job in enumerate(jobs):
-        own, end_ns = _chained(number, job, traits, where, seed, away)
+        own, end_ns = _chained(number, job, traits, where, seed, away, shared)
         chain_ns = max(chain_ns, end_ns)
         for name, step in own:
             steps[name].append(step)
@@ -115,8 +116,25 @@ class _Step:
         return self.tail_ns - self.served.latency_ns
 
 
+def _shared(jobs: Sequence[Job]) -> frozenset[str]:
+    """Conversations of several jobs, as recorded ones may be: what is remembered of those is anybody's prompt."""
+    whose: dict[str, int] = {}
+    return frozenset(
+        turn.conversation
+        for number, job in enumerate(jobs)
+        for turn in job.turns
+        if turn.conversation and whose.setdefault(turn.conversation, number) != number
+    )
+
+
 def _chained(
-    number: int, job: Job, traits: Mapping[str, Traits], where: Where, seed: int, away: Mapping[str, Sequence[Span]]
+    number: int,
+    job: Job,
+    traits: Mapping[str, Traits],
+    where: Where,
+    seed: int,
+    away: Mapping[str, Sequence[Span]],
+    shared: Container[str],
 ) -> tuple[list[tuple[str, _Step]], int]:
     """The calls of one job that go to a known provider, and when it is done if it never waits."""
     own: list[tuple[str, _Step]] = []
@@ -134,7 +152,8 @@ def _chained(
         tokens = turn.tokens
         cached = turn.taken.tokens_cached if turn.taken is not None else 0
         if traits[name].cache_ns:
-            cached = max(known.get((name, turn.conversation), 0), turn.prefix_tokens)
+            before = tokens if turn.conversation in shared else known.get((name, turn.conversation), 0)
+            cached = max(before, turn.prefix_tokens)
             if turn.conversation:
                 known[name, turn.conversation] = tokens
         step = _Step(
@@ -198,15 +217,16 @@ def _let_in(steps: Sequence[_Step], traits: Traits, dimension: Dimension, quota:
     """Until a quota has let all of them in, and what follows."""
     amounts = {id(step): _amount(step, traits, dimension) for step in steps}
     asked = [(step.head_ns, amounts[id(step)]) for step in steps]
-    # Of what several share the beginning, one has it read, and before any of them is let in.
-    shared = {step.turn.prefix: step.turn.prefix_tokens for step in steps if step.turn.prefix and traits.cache_ns}
-    once = sum(shared.values()) if dimension in (Dimension.INPUT, Dimension.TOKENS) else 0
+    # Of what several share the beginning, one has it read, and before any other of them is let in.
+    reads = traits.cache_ns > 0 and dimension in (Dimension.INPUT, Dimension.TOKENS)
+    unread = {step.turn.prefix: step.turn.prefix_tokens for step in steps if step.turn.prefix} if reads else {}
+    once = sum(unread.values())
     supply = Supply(quota, Asked.of([(min(asked)[0], once), *asked]), traits.neighbours)
     overshoots = dimension in (Dimension.OUTPUT, Dimension.TOKENS) and not traits.charges_most
     late = _Late(len({step.job for step in steps}) if traits.concurrency is None else traits.concurrency)
-    needed, bound_ns = once, 0
+    needed = bound_ns = 0
     for tail_ns, new in _cuts(steps, lambda step: step.tail_ns):
-        needed += sum(amounts[id(step)] for step in new)
+        needed += sum(amounts[id(step)] + unread.pop(step.turn.prefix, 0) for step in new)
         if overshoots:
             for step in new:
                 late.add(step.job, step.served.tokens_out)

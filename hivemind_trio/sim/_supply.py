@@ -123,8 +123,8 @@ class Supply:
         begins_ns, let_in = 0, 0
         ends_ns = window_ns - self.quota.phase_ns
         for number in range(needed // limit + 2):
-            if number and not more:
-                # What nobody could ask for in a window is lost with it.
+            if number and not more and not self.quota.lazy:
+                # What nobody could ask for in a window is lost with it; a lazy one waits for who asks.
                 let_in = min(let_in, self.asked.by(begins_ns))
             if let_in + limit >= needed:
                 break

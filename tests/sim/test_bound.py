@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from random import Random
+from typing import Any
 
 import attrs
 import pytest
@@ -23,6 +24,7 @@ from hivemind_trio.sim import (
     Refused,
     Traits,
     Trouble,
+    Turn,
     lower_bound,
 )
 
@@ -158,6 +160,40 @@ def test_nor_does_one_that_waits_and_goes_in_any_order(
     assert makespan_ns(fleet, traits, seed) >= bound.ns
     for order in range(3):
         assert makespan_ns(fleet, traits, seed, Random(orders + order)) >= bound.ns
+
+
+def once(agent: str, at_s: int, **more: Any) -> Job:
+    """One call at that time."""
+    turn = Turn(number=1, think_ns=at_s * SECOND, stream=False, prompt=agent, tokens_max_out=300, **more)
+    return Job(agent=agent, turns=(turn,))
+
+
+CACHE = Traits(latency_sigma_ns=0, input=Quota(limit=60, burst=600), cache_ns=10_000 * SECOND)
+LAZY = Quota(limit=2, window_ns=10 * SECOND, counting=Counting.FIXED, lazy=True)
+
+
+@pytest.mark.parametrize(
+    ("fleet", "traits"),
+    [
+        # The second window begins at 19 s and the third at 29 s, each with a request.
+        (
+            [once(f"{number}", at_s) for number, at_s in enumerate((9, 19, 20, 20, 20))],
+            Traits(latency_sigma_ns=0, requests=LAZY),
+        ),
+        # What the short job has in common with others is read after the long one has begun, which does not need it.
+        (
+            [
+                *Fleet(name="long", turns=Amount(2), think_ns=Amount(600 * SECOND), prefix=500).jobs(0),
+                *Fleet(name="short", prefix=500).jobs(0),
+            ],
+            CACHE,
+        ),
+        ([once(f"{number}", 10 * number, tokens_in=500, conversation="c") for number in range(4)], CACHE),
+    ],
+    ids=["windows that begin with a request", "two prompts that are shared", "a conversation of several jobs"],
+)
+def test_nor_does_one_that_needs_less_than_it_seems(fleet: list[Job], traits: Traits) -> None:
+    assert makespan_ns(fleet, traits, 0) >= lower_bound(fleet, traits, 0).ns
 
 
 @pytest.mark.parametrize(
