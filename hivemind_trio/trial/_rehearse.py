@@ -78,7 +78,7 @@ def rehearse(
         if calls > CALLS_MAX:  # all of them are drawn before the first, and nothing could stop that
             raise _OverTime
         world = World(program, stage(run), run.seed, bound=Bound(chain_ns=0, concurrency_ns=0), told=told)
-        found = tuple(_failures(test, run, world.run()))
+        found = tuple(_failures(checked.sources[0].name, test, run, world.run()))
     except _OverTime:
         found = (
             Diagnostic(
@@ -98,18 +98,17 @@ def rehearse(
     )
 
 
-def _failures(test: PolicyTest, run: Run, figures: Figures) -> Iterator[Diagnostic]:
+def _failures(policy: str, test: PolicyTest, run: Run, figures: Figures) -> Iterator[Diagnostic]:
     values = measured(figures)
     for expected in test.expects:
         if not meets(expected.condition, values):  # type: ignore[arg-type]  # a ratio is a float, here alone
-            path = test.at.rpartition(":")[0]
             yield Diagnostic(
                 code="HM503",
                 severity=Severity.ERROR,
                 message=f"test `{test.name}` fails in a run with seed {run.seed}",
                 span=expected.span,
                 note=f"got {_got(expected.condition, values, figures)}",
-                help=f"`hivemind-trio simulate {shlex.quote(path)} --test {shlex.quote(test.name)}` shows the run",
+                help=f"`hivemind-trio simulate {shlex.quote(policy)} --test {shlex.quote(test.name)}` shows the run",
             )
 
 

@@ -119,6 +119,15 @@ def test_a_failure_has_the_value_the_bound_and_the_seed() -> None:
     assert found.help.startswith("`hivemind-trio simulate team.hmp --test ")
 
 
+def test_a_test_of_an_included_file_is_run_with_what_includes_it() -> None:
+    test = 'test "t" { load w { agent human; arrive 30/min }; run 1m; expect w.failed == 100% }\n'
+    checked = check("team.hmp", MemoryFiles({"team.hmp": f'{HEAD}include "t.hmp"\n'.encode(), "t.hmp": test.encode()}))
+
+    (found,) = rehearse(checked, checked.tests[0]).diagnostics
+
+    assert found.help.startswith("`hivemind-trio simulate team.hmp --test ")
+
+
 def test_a_failure_says_what_turned_calls_away_and_of_how_many() -> None:
     (found,) = came_of(
         'load w { model "claude-opus-4-1"; arrive 30/min }\nload x { arrive 1/min }\nrun 1m seed 11\n'
