@@ -80,6 +80,7 @@ class SimulatedProvider:
     _generating: dict[Exchange, None] = attrs.field(init=False, factory=dict)
     """Who is being answered, in the order of arrival."""
     _conversations: dict[Exchange, None] = attrs.field(init=False, factory=dict)
+    """Open connections."""
     _listening: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     _wanted: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set when it is to be reached again."""

@@ -49,8 +49,6 @@ from ._fleet import Arrivals as Arrivals
 from ._fleet import Fleet as Fleet
 from ._plot import plot as plot
 from ._population import Living as Living
-from ._population import Work as Work
-from ._population import bound_of as bound_of
 from ._population import populate as populate
 from ._population import providers as providers
 from ._provider import Accepted as Accepted
@@ -91,5 +89,7 @@ from ._traits import Storm as Storm
 from ._traits import Traits as Traits
 from ._traits import Wave as Wave
 from ._traits import Weather as Weather
+from ._work import Work as Work
+from ._work import bound_of as bound_of
 from ._world import Told as Told
 from ._world import World as World

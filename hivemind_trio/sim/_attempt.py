@@ -61,7 +61,7 @@ class End:
 @final
 @attrs.define(eq=False)
 class Attempt:
-    """`over` is called once, in virtual time, with what became of it.
+    """An exchange under way. `over` is called once, in virtual time, with what became of it.
 
     `headed` is called when the head of an answer is there that is no error.
 

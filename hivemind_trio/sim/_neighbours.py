@@ -25,8 +25,6 @@ class Neighbours:
 
     def take(self, now_ns: int) -> None:
         """Take what is due by now."""
-        if not self.neighbours:
-            return
         for place, counted in enumerate(self._meters):
             quota = counted.quota
             due = sum(

@@ -9,11 +9,10 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.core import REMAINING
-from hivemind_trio.model import Api, Request, Verdict
+from hivemind_trio.model import Api, Request
 from hivemind_trio.policy import Program
 
 from ._agent import Agent, Turn
-from ._bound import Bound, lower_bound_of_several
 from ._fleet import Fleet
 from ._provider import Provider
 from ._scenario import HOUR_NS, Scenario
@@ -58,7 +57,7 @@ class Living:
     misjudges: float | None = None
     """What it multiplies the truth with when it says how many calls remain; None: it does not say."""
     requests: dict[int, tuple[int, Request]] = attrs.field(factory=dict, repr=False)
-    """Turn -> the hour in which it was last asked for, and what was."""
+    """Turn -> the hour in which it was last asked for, and what was; of one policy."""
     chance: Random | None = attrs.field(init=False, default=None)
     """Of its client's pauses; drawn from only where something fails."""
     began_ns: int = attrs.field(init=False, default=0)
@@ -178,50 +177,6 @@ def providers(program: Program, scenario: Scenario, seed: int) -> dict[Key, Prov
             traits = scenario.traits(program, name, group, seed)
             found[name, group] = Provider(traits=traits, seed=seed, service=service_once) if own else shared
     return found
-
-
-@final
-@attrs.define(eq=False)
-class Work:
-    """What a seed makes of a scenario under a policy: the same both ways, so worlds may share it."""
-
-    program: Program
-    scenario: Scenario
-    seed: int
-    _population: list[Living] = attrs.field(init=False)
-    _bound: Bound | None = attrs.field(init=False, default=None)
-
-    def __attrs_post_init__(self) -> None:
-        self._population = list(populate(self.program, self.scenario, self.seed))
-
-    def living(self) -> list[Living]:
-        """All agents, before they have done anything."""
-        return [one.anew() for one in self._population]
-
-    @property
-    def bound(self) -> Bound:
-        """The least time that any scheduler could need, if every call goes where the rules send it first."""
-        if self._bound is None:
-            self._bound = self._bounded()
-        return self._bound
-
-    def _bounded(self) -> Bound:
-        there = providers(self.program, self.scenario, self.seed)
-        names = {id(provider): f"{name}/{group}" for (name, group), provider in there.items()}
-        places: dict[str, str] = {}
-        for living in self._population:
-            for turn in living.agent.job.turns:
-                treatment = self.program.decide(living.request(self.program, self.scenario, turn, 0))
-                if treatment.provider is not None and treatment.verdict is Verdict.ALLOW:
-                    places[turn.prompt] = names[id(there[treatment.provider, treatment.group])]
-        jobs = [living.agent.job for living in self._population]
-        traits = {names[id(provider)]: provider.traits for provider in there.values()}
-        return lower_bound_of_several(jobs, traits, lambda _job, turn: places.get(turn.prompt, ""), self.seed)
-
-
-def bound_of(program: Program, scenario: Scenario, seed: int) -> Bound:
-    """The same of work that is not run."""
-    return Work(program, scenario, seed).bound
 
 
 def usual_model(program: Program) -> str:

@@ -1,7 +1,7 @@
 """The way through us: the scheduler of the proxy, and around it what the door and the engine do, in virtual time.
 
 `proxy/_exchange.py`, `proxy/_fetch.py`, `proxy/_patience.py` and `runtime/_ticket.py` do the same over sockets; what a
-client is told, and when, is theirs. No byte takes time on its way, and no client reads slowly.
+client is told, and when, is theirs. No byte takes time on its way but on a `Road`, and no client reads slowly.
 """
 
 from __future__ import annotations
@@ -224,8 +224,7 @@ class Proxied:
     def _begin(self, grant: Grant, now_ns: int) -> None:
         talk, treatment = self._talks[grant.call_id], grant.treatment
         assert treatment.provider is not None
-        if talk.alarm is not None:
-            self._hush(talk)
+        self._hush(talk)
         talk.treatment, talk.waited_ns = treatment, grant.waited_ns
         self.books.decided(now_ns, grant.call_id, treatment.provider)
         asking = talk.asking
@@ -393,8 +392,7 @@ class Proxied:
 
     def _reply(self, call_id: CallId, reply: Reply) -> None:
         talk = self._talks.pop(call_id)
-        if talk.alarm is not None:
-            self._hush(talk)
+        self._hush(talk)
         talk.over = True
         if not (reply.whole or reply.timed_out or reply.broken) and talk.committed(self.agenda.now_ns):
             # The status is gone: what it is told is an error event within its stream.

@@ -11,8 +11,8 @@ import attrs
 from hivemind_trio.policy import Program
 
 from ._figures import Figures, Way
-from ._population import Work
 from ._scenario import Scenario
+from ._work import Work
 from ._world import Told, World
 
 

@@ -19,12 +19,13 @@ from ._bound import Bound
 from ._client import Reply
 from ._direct import Direct
 from ._figures import Figures, Way
-from ._population import Key, Living, Work, providers
+from ._population import Key, Living, providers
 from ._provider import Provider
 from ._proxied import Proxied
 from ._road import Efforts, Road
 from ._scenario import Scenario
 from ._tally import tally
+from ._work import Work
 
 Told = Callable[[int, int, int], None]
 """Of a run that takes long, now and then: virtual time, agents that have ended, all agents."""
