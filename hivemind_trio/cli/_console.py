@@ -36,8 +36,10 @@ def wants_color(choice: str, stream: TextIO) -> bool:
 
 
 def fail(message: str, *, hint: str = "") -> NoReturn:
-    """Say what is wrong with the invocation and end with status 2."""
-    click.echo(f"hivemind-trio: {message}", err=True)
+    """Say what is wrong with the invocation and end with status 2; what it names may be anybody's words."""
+    from hivemind_trio.policy import visible
+
+    click.echo(f"hivemind-trio: {visible(message)}", err=True)
     if hint:
-        click.echo(f"  {hint}", err=True)
+        click.echo(f"  {visible(hint)}", err=True)
     sys.exit(EXIT_USAGE)

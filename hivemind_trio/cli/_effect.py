@@ -12,7 +12,7 @@ from hivemind_trio.policy import Program, markdown_words, visible
 from hivemind_trio.sim import Figures, Scenario, same_truth, settled, shifts, side_by_side
 
 from ._console import EXIT_INTERRUPTED
-from ._progress import Progress
+from ._progress import Line, Progress
 from ._simulate_json import interval
 from ._simulate_show import changes, table
 
@@ -89,7 +89,8 @@ def effect(programs: tuple[Program, Program], names: tuple[str, str], scenario: 
     work = settled(scenario, programs)
     before: list[Figures] = []
     after: list[Figures] = []
-    with Progress(seeds) as progress:
+    with Line() as line:
+        progress = Progress(line, seeds)
         try:
             for seed in seeds:
                 ((old, new),) = side_by_side(*programs, work, [seed], told=progress.of(seed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import click
 
@@ -16,30 +16,43 @@ def on_terminal() -> bool:
     return sys.stderr.isatty()
 
 
-class Progress:
+@final
+class Line:
     """One line that is written over, on a terminal alone, once a run takes long enough to be told of."""
 
-    def __init__(self, seeds: range) -> None:
-        self._seeds = seeds
-        self._shown = on_terminal()
+    def __init__(self) -> None:
+        self.shown = on_terminal()
         self._written = False
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Line:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._written:
             click.echo("\r\x1b[K", nl=False, err=True, color=True)
 
+    def write(self, words: str) -> None:
+        """Instead of what stands there."""
+        from hivemind_trio.policy import visible
+
+        click.echo(f"\r\x1b[K{visible(words)}", nl=False, err=True, color=True)
+        self._written = True
+
+
+class Progress:
+    """How far the runs of some seeds are."""
+
+    def __init__(self, line: Line, seeds: range) -> None:
+        self._line = line
+        self._seeds = seeds
+
     def of(self, seed: int) -> Told | None:
         """Whom to tell of that seed's runs."""
-        if not self._shown:
+        if not self._line.shown:
             return None
 
         def told(now_ns: int, ended: int, agents: int) -> None:
             place = self._seeds.index(seed) + 1
-            line = f"seed {place} of {len(self._seeds)}: {ended} of {agents} agents, {now_ns / 1e9:,.0f} s"
-            click.echo(f"\r\x1b[K{line}", nl=False, err=True, color=True)
-            self._written = True
+            self._line.write(f"seed {place} of {len(self._seeds)}: {ended} of {agents} agents, {now_ns / 1e9:,.0f} s")
 
         return told

@@ -41,6 +41,7 @@ def scenario_named(named: str | None, trace: str | None = None) -> Scenario:
         named: None: the usual one; of a trace, one that leaves the providers to the policy.
         trace: A journal, whose agents there are instead of the scenario's.
     """
+    from hivemind_trio.policy import visible
     from hivemind_trio.sim import ScenarioError, parse_scenario
 
     calls = _recorded(trace) if trace is not None else None
@@ -52,7 +53,7 @@ def scenario_named(named: str | None, trace: str | None = None) -> Scenario:
     try:
         scenario = parse_scenario(text, name=named, journals=_beside(named), trace=calls)
     except ScenarioError as error:
-        click.echo(error.text(), err=True)
+        click.echo("\n".join(map(visible, error.text().splitlines())), err=True)
         sys.exit(EXIT_USAGE)
     return scenario if calls is None else attrs.evolve(scenario, about=_about(calls, scenario))
 
@@ -110,8 +111,6 @@ def scenario_of_test(checked: Checked, named: str) -> tuple[Scenario, int]:
     """What a policy's simulated test stages, and the seed that it runs with; ends with status 2 if there is none."""
     import difflib
 
-    import attrs
-
     from hivemind_trio.policy import Run
     from hivemind_trio.trial import stage
 
@@ -137,11 +136,12 @@ def list_scenarios() -> None:
 
 def stop_at_misfits(scenario: Scenario, programs: Sequence[Program]) -> None:
     """End with status 2 if the scenario speaks of what none of the policies has."""
+    from hivemind_trio.policy import visible
     from hivemind_trio.sim import misfits
 
     found = list(misfits(scenario, programs))
     if found:
         for line in found:
-            click.echo(f"scenario {scenario.name}: {line}", err=True)
+            click.echo(visible(f"scenario {scenario.name}: {line}"), err=True)
         both = "either policy" if len(programs) > 1 else "the policy"
         fail(f"the scenario does not fit {both}", hint="name what a policy has, or another scenario")

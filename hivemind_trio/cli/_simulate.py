@@ -12,7 +12,7 @@ import click
 from ._console import EXIT_CLEAN, EXIT_INTERRUPTED, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
 from ._pictures import stop_unless_drawable, write_drawing
 from ._policies import checked_policy, providing
-from ._progress import Progress
+from ._progress import Line, Progress
 from ._scenarios import SEEDS, USUAL, list_scenarios, scenario_named, scenario_of_test, stop_at_misfits
 
 if TYPE_CHECKING:
@@ -54,7 +54,10 @@ Exit status: 0 it has run, 1 the policy has errors, 2 wrong usage or an unreadab
 @click.option("--seed", type=int, help="The first of them; unsaid, a test's own, else 1.")
 @click.option("--compare", "other", metavar="OTHER", help="Another policy on the same days: what it changes.")
 @click.option(
-    "--plot", "picture", metavar="FILE.svg|png", help="Draw limit, queue and what is in flight in the first run."
+    "--plot",
+    "picture",
+    metavar="FILE.svg|png",
+    help="Draw limit, queue and what is in flight in the first run; a PNG needs Pillow.",
 )
 @click.option("--audit", is_flag=True, help="Check the scheduler's invariants after every event; slower.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
@@ -150,7 +153,8 @@ def _run(programs: list[Program], scenario: Scenario, seeds: range, audit: bool)
     first, *more = programs
     pairs: list[Pair] = []
     others: list[Pair] = []
-    with Progress(seeds) as progress:
+    with Line() as line:
+        progress = Progress(line, seeds)
         try:
             for seed in seeds:
                 one = next(study(first, scenario, [seed], audit=audit, told=progress.of(seed)))
@@ -195,9 +199,10 @@ def _can_show(text: str) -> bool:
 
 
 def _plot(path: str, scenario: Scenario, name: str, pairs: list[Pair], against: tuple[str, list[Pair]] | None) -> None:
+    from hivemind_trio.policy import visible
     from hivemind_trio.sim import plot
 
-    runs = [("direct", pairs[0].direct), (name, pairs[0].proxy)]
+    runs = [("direct", pairs[0].direct), (visible(name), pairs[0].proxy)]
     if against is not None:
-        runs = [(name, pairs[0].proxy), (against[0], against[1][0].proxy)]
-    write_drawing(path, plot(runs, title=f"{scenario.name}, seed {pairs[0].seed}"))
+        runs = [(visible(name), pairs[0].proxy), (visible(against[0]), against[1][0].proxy)]
+    write_drawing(path, plot(runs, title=visible(f"{scenario.name}, seed {pairs[0].seed}")))

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import click
 
+from hivemind_trio.policy import visible
 from hivemind_trio.sim import (
     METRICS,
     Estimate,
     Figures,
-    Level,
     Metric,
     Pair,
     Scenario,
@@ -24,26 +24,19 @@ from hivemind_trio.sim import (
 )
 
 from ._simulate_json import Against
+from ._simulate_over_time import over_time
 from ._simulate_verdict import difference_said, verdict
-from ._simulate_words import number, sparks
+from ._simulate_words import number
 from ._table import aligned
 
 WITHIN: Final = "19 of 20 times within"
 
 WIDTH: Final = 100
 """Of sentences, at most."""
-SPARKS: Final = 60
-"""Columns of what went over time."""
 
 _ALWAYS: Final = frozenset(metric.name for metric in METRICS) | {""}
 """Rows of a comparison that stand there even where they say nothing; a lane that one policy has and the other has not
 is among the waits of each."""
-
-_LEVELS: Final[Mapping[str, Callable[[Level], int]]] = {
-    "limit": lambda level: level.limit,
-    "in flight": lambda level: level.inflight,
-    "waiting": lambda level: level.waiting,
-}
 
 _WAITING: Final[Mapping[str, Callable[[Figures], Mapping[str, Spread]]]] = {
     "lane": lambda run: run.lanes,
@@ -76,10 +69,12 @@ def as_text(
     seeds = f"seed {pairs[0].seed}" if len(pairs) == 1 else f"seeds {pairs[0].seed} to {pairs[-1].seed}"
     ran = policy if against is None else f"{policy} and {against[0]}"
     means = "; means, ± holds the true one 19 times in 20" if len(pairs) > 1 else ""
-    head = [f"{scenario.name}: {scenario.about}" if scenario.about else scenario.name, f"{ran}, {seeds}{means}"]
+    about = " ".join(scenario.about.split())
+    title = f"{scenario.name}: {about}" if about else scenario.name
+    head = [visible(title), visible(f"{ran}, {seeds}{means}")]
     said = [" ".join(verdict(pairs))] if against is None else difference_said(policy, pairs, *against)
     wide = min(columns or WIDTH, WIDTH)
-    wrapped = "\n".join(line for each in (*said, *notes) for line in textwrap.wrap(each, wide))
+    wrapped = "\n".join(line for each in (*said, *notes) for line in textwrap.wrap(visible(each), wide))
     if columns is not None:
         head = [line for each in head for line in textwrap.wrap(each, columns)]
     parts = ["\n".join(head), click.style(wrapped, bold=True) if color else wrapped]
@@ -96,10 +91,10 @@ def as_text(
     for name, runs in ways.items():
         if name == "direct":
             continue
-        title = f"{name}:\n" if against is not None else ""
-        parts.append(title + table(_waits(runs), color=color))
+        whose = f"{visible(name)}:\n" if against is not None else ""
+        parts.append(whose + table(_waits(runs), color=color))
         parts.append(table(_providers(runs), color=color, columns=columns))
-        parts += [_over_time(runs[0], columns)] if blocks else []
+        parts += [over_time(runs[0], columns)] if blocks else []
     parts += _reasons(ways)
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -220,42 +215,6 @@ def _line(run: Figures, provider: str) -> int:
     )
 
 
-def _over_time(run: Figures, columns: int | None) -> str:
-    """How limit, queue and what is in flight went in one run, as rows of blocks."""
-    if len(run.samples) < 2:
-        return ""
-    wide = max(20, min(SPARKS, (columns or WIDTH) - 40))
-    rows = []
-    for name, seen in run.upstreams.items():
-        levels = [(sample.at_ns, sample.providers[name]) for sample in run.samples if name in sample.providers]
-        if not seen.attempts or not levels:
-            continue
-        who = name
-        for what, of in _LEVELS.items():
-            series = _spread_out([(at_ns, of(level)) for at_ns, level in levels], wide, run.makespan_ns)
-            most = max(of(level) for _, level in levels)
-            rows.append([who, what, sparks(series, most), f"at most {most:,}"])
-            who = ""
-    if not rows:
-        return ""
-    head = f"over time, seed {run.seed}, from 0 s to {number(run.makespan_ns / 1e9, 's')}"
-    return "\n".join([head, *("  ".join(cells).rstrip() for cells in aligned(rows))])
-
-
-def _spread_out(points: Sequence[tuple[int, int]], wide: int, end_ns: int) -> list[float]:
-    """So many values in equal steps of time, each the most in its step; where none was taken, the last one stays."""
-    most: list[int | None] = [None] * wide
-    for at_ns, value in points:
-        place = min(wide - 1, at_ns * wide // max(end_ns, 1))
-        before = most[place]
-        most[place] = value if before is None else max(before, value)
-    last, spread = 0, []
-    for each in most:
-        last = last if each is None else each
-        spread.append(float(last))
-    return spread
-
-
 def _reasons(columns: Mapping[str, Sequence[Figures]]) -> list[str]:
     parts = []
     for title, of in _REASONS.items():
@@ -266,7 +225,7 @@ def _reasons(columns: Mapping[str, Sequence[Figures]]) -> list[str]:
                 met.update(of(run))
             if met:
                 listed = ", ".join(f"{number(count / len(runs), '')} x {what}" for what, count in met.most_common(6))
-                rows.append(f"  {name}: {listed}")
+                rows.append(visible(f"  {name}: {listed}"))
         if rows:
             parts.append("\n".join([f"{title}, on average:", *rows]))
     return parts

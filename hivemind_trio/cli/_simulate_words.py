@@ -1,12 +1,6 @@
-"""Numbers of a simulation in words, and series of them as a row of blocks."""
+"""Numbers of a simulation in words."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Final
-
-BLOCKS: Final = " ▁▂▃▄▅▆▇█"
-"""From nothing to the most."""
 
 
 def number(value: float, unit: str, *, signed: bool = False) -> str:
@@ -26,14 +20,4 @@ def number(value: float, unit: str, *, signed: bool = False) -> str:
         return f"{sign}${size:,.2f}"
     return sign + (
         f"{size:,.0f}" if size == int(size) or size >= 100 else f"{size:,.2f}" if size < 10 else f"{size:,.1f}"
-    )
-
-
-def sparks(values: Sequence[float], most: float) -> str:
-    """One block each, as high as its part of `most`; what is more than nothing can be seen."""
-    if most <= 0:
-        return " " * len(values)
-    steps = len(BLOCKS) - 1
-    return "".join(
-        BLOCKS[max(1, min(steps, round(value / most * steps)))] if value > 0 else BLOCKS[0] for value in values
     )

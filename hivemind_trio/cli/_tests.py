@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
-import click
+from ._progress import Line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,10 +30,10 @@ def ran_tests(checked: Checked, which: str, *, coverage: bool) -> tuple[RanTest,
         return ()
     ran = {id(one.test): one for one in run_tests(checked, coverage=coverage, clock=time.process_time)}
     simulated = [test for test in checked.tests if isinstance(test.asks, Run)] if which == "all" else []
-    with _Progress() as progress:
+    with Line() as line:
         for number, test in enumerate(simulated, 1):
             what = f"{checked.sources[0].name}: simulated test {number} of {len(simulated)}"
-            ran[id(test)] = rehearse(checked, test, heard=progress.of(what))
+            ran[id(test)] = rehearse(checked, test, heard=_heard(line, what))
     return tuple(ran[id(test)] for test in checked.tests if id(test) in ran)
 
 
@@ -62,30 +61,6 @@ def outcome(tests: Sequence[tuple[Checked, Sequence[RanTest]]]) -> str:
     return f"tests: {', '.join(said)}" if said else ""
 
 
-@final
-class _Progress:
-    """One line that is written over, on a terminal alone, once a run takes long enough to be told of."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-        self._written = False
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._written:
-            click.echo("\r\x1b[K", nl=False, err=True, color=True)
-
-    def of(self, what: str) -> Heard | None:
-        """Whom to tell of a run."""
-        if not self._shown:
-            return None
-
-        from hivemind_trio.policy import visible
-
-        def heard(share: float) -> None:
-            click.echo(f"\r\x1b[K{visible(what)}, {share:.0%}", nl=False, err=True, color=True)
-            self._written = True
-
-        return heard
+def _heard(line: Line, what: str) -> Heard | None:
+    """Whom to tell of a run."""
+    return (lambda share: line.write(f"{what}, {share:.0%}")) if line.shown else None

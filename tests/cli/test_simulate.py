@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
@@ -301,3 +302,13 @@ def test_who_has_had_enough_is_told_what_there_is(run: Run, files: Path, monkeyp
     assert result.exit_code == 130
     assert "seeds 1 to 2" in result.stdout
     assert "interrupted after 2 of 9 seeds" in result.stderr
+
+
+def test_a_scenario_s_words_neither_act_on_the_terminal_nor_break_a_drawing(run: Run, files: Path) -> None:
+    (files / "\x1b[2J.toml").write_text(SCENARIO.replace("a few", "two\\nlines \\u001b[2J"))
+
+    result = run("simulate", "team.hmp", "--scenario", "\x1b[2J.toml", "--seeds", "1", "--plot", "out.svg")
+
+    assert result.stdout.startswith("␛[2J.toml: two lines ␛[2J\n")
+    assert "\x1b" not in result.output
+    assert ElementTree.parse(files / "out.svg").getroot().findtext("{*}title") == "␛[2J.toml, seed 1"
