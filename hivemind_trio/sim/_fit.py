@@ -26,16 +26,13 @@ def misfits(scenario: Scenario, programs: Sequence[Program]) -> Iterator[str]:
     for number, upstream in enumerate(scenario.upstreams, start=1):
         if not any(fnmatchcase(name, upstream.provider) for name in providers):
             yield f"upstream[{number}].provider: no provider is `{upstream.provider}`; {_there('there is', providers)}"
-    for number, fleet in enumerate(scenario.fleets, start=1):
-        yield from _unserved(number, fleet, scenario, programs)
+    serves = _listed(one.serves for program in programs for one in program.providers.values())
+    for fleet in scenario.fleets:
         for identity in dict.fromkeys(fleet.identities or ()):
             if identity not in agents:
-                yield f"agents[{number}].as: no agent is `{identity}`; {_there('there is', agents)}"
-        wanted = dict.fromkeys(fleet.models)
-        unserved = [model for model in wanted if not any(_served(model, fleet, scenario, one) for one in programs)]
-        for model in unserved:
-            serves = _listed(one.serves for program in programs for one in program.providers.values())
-            yield f"agents[{number}].model: no provider serves `{model}`; {_there('served is', serves)}"
+                yield f"agents `{fleet.name}`: no agent is `{identity}`; {_there('there is', agents)}"
+        for model in _unserved(fleet, scenario, programs):
+            yield f"agents `{fleet.name}`: no provider serves `{model}`; {_there('served is', serves)}"
 
 
 def strangers(scenario: Scenario, programs: Sequence[Program]) -> tuple[str, ...]:
@@ -66,20 +63,22 @@ def settled(scenario: Scenario, programs: Sequence[Program]) -> Scenario:
     )
 
 
-def _unserved(number: int, fleet: Fleet, scenario: Scenario, programs: Sequence[Program]) -> Iterator[str]:
-    """Models of recorded calls that a provider took then and none takes now."""
+def _unserved(fleet: Fleet, scenario: Scenario, programs: Sequence[Program]) -> Iterator[str]:
+    """Models that it asks for and nobody serves; of recorded calls, those that a provider took then."""
+    if not fleet.recorded:
+        wanted = dict.fromkeys(fleet.models)
+        yield from (each for each in wanted if not any(_served(each, fleet, scenario, one) for one in programs))
+        return
     asked: dict[str, bool] = {}
-    for living in populate(programs[0], attrs.evolve(scenario, fleets=(fleet,)), 1) if fleet.recorded else ():
-        for turn in living.agent.job.turns:
-            recorded = turn.recorded
-            assert recorded is not None
-            model = recorded.request.model
-            if recorded.attempts and not asked.get(model):
-                decided = [one.decide(living.request(one, scenario, turn, 0)) for one in programs]
-                asked[model] = any(each.provider or each.verdict is not Verdict.ALLOW for each in decided)
-    for model in (model for model, served in asked.items() if not served):
-        serves = _listed(one.serves for program in programs for one in program.providers.values())
-        yield f"agents[{number}].journal: no provider serves `{model}`; {_there('served is', serves)}"
+    for program in programs:
+        for living in populate(program, attrs.evolve(scenario, fleets=(fleet,)), 1):
+            for turn in living.agent.job.turns:
+                assert turn.recorded is not None
+                model = turn.recorded.request.model
+                if turn.recorded.attempts and not asked.get(model):
+                    decided = program.decide(living.request(program, scenario, turn, 0))
+                    asked[model] = decided.provider is not None or decided.verdict is not Verdict.ALLOW
+    yield from (model for model, served in asked.items() if not served)
 
 
 def _served(model: str, fleet: Fleet, scenario: Scenario, program: Program) -> bool:

@@ -150,8 +150,8 @@ def test_an_agent_that_is_added_does_not_change_who_calls(run: Run, files: Path)
         (["--seeds", "3"], "hivemind-trio diff OLD NEW --simulate"),
         (["--simulate", "--scenario", "replay-12"], "did you mean `replay-11`"),
         (["--simulate", "--scenario", "provider.toml"], "upstream[1].provider: no provider is `opena*`; there is `ant"),
-        (["--simulate", "--scenario", "agent.toml"], "agents[1].as: no agent is `cii`; there is `ci`"),
-        (["--simulate", "--scenario", "model.toml"], "agents[1].model: no provider serves `gpt-4.1`; served is `clau"),
+        (["--simulate", "--scenario", "agent.toml"], "agents `agent`: no agent is `cii`; there is `ci`"),
+        (["--simulate", "--scenario", "model.toml"], "agents `agent`: no provider serves `gpt-4.1`; served is `claud"),
     ],
     ids=str,
 )

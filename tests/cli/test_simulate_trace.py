@@ -133,7 +133,7 @@ def test_a_journal_that_is_being_written_is_read(run: Run, files: Path) -> None:
         (("team.hmp", "--trace", "empty.journal"), "no call is in it"),
         (("team.hmp", "--trace", "counts.journal"), "only calls that need no slot are in it"),
         (("--trace", "team.journal"), "simulate team.hmp --trace team.journal"),
-        (("other.hmp", "--trace", "team.journal"), "agents[1].journal: no provider serves `claude-x`"),
+        (("other.hmp", "--trace", "team.journal"), "agents `ci`: no provider serves `claude-x`"),
         (("team.hmp", "--scenario", "bad.toml"), "bad.toml:2: agents[1].journal: `team.hmp`: not a journal"),
         (("team.hmp", "--trace", "team.journal", "--scenario", "bad2.toml"), "bad2.toml:2: upstream[1].latency"),
     ],
@@ -156,3 +156,14 @@ def test_what_cannot_be_replayed_is_told_with_what_to_do_instead(
     assert result.exit_code == 2, result.output
     assert said in result.output
     assert "Traceback" not in result.output
+
+
+def test_what_agents_once_asked_for_cannot_act_on_the_terminal(run: Run, files: Path) -> None:
+    strange = [attrs.evolve(each, request=attrs.evolve(each.request, model="\x1b[2J")) for each in calls("a")]
+    write(files / "strange.journal", strange)
+    (files / "other.hmp").write_text('provider anthropic { key env(K); serves ["gpt-*"] }\n')
+
+    result = run("simulate", "other.hmp", "--trace", "strange.journal")
+
+    assert "no provider serves `␛[2J`" in result.stderr
+    assert "\x1b" not in result.output

@@ -418,9 +418,18 @@ def test_models_that_were_served_and_would_not_be_are_said() -> None:
     narrow = compiled('provider anthropic { key env(K); serves ["claude-*"] }')
     scenario = Scenario(fleets=recorded_fleets(calls))
 
-    assert list(misfits(scenario, [narrow])) == ["agents[1].journal: no provider serves `gpt-5`; served is `claude-*`"]
+    assert list(misfits(scenario, [narrow])) == ["agents `unknown`: no provider serves `gpt-5`; served is `claude-*`"]
     assert list(misfits(scenario, [narrow, WIDE])) == []
     assert settled(scenario, [WIDE, narrow]).fleets == scenario.fleets
+
+
+def test_each_policy_is_asked_as_it_knows_the_caller() -> None:
+    text = 'provider anthropic { key env(K); serves ["claude-*"] }\n'
+    narrow, knows = compiled(text), compiled(text + 'agent ci { token env(T) }\nrule no when agent == ci { deny "no" }')
+    scenario = Scenario(fleets=recorded_fleets([call(0, request={"model": "gpt-5", "token_agent": "ci"})]))
+
+    assert list(misfits(scenario, [narrow]))
+    assert list(misfits(scenario, [narrow, knows])) == list(misfits(scenario, [knows, narrow])) == []
 
 
 def test_the_bound_is_one() -> None:
