@@ -13,7 +13,8 @@ import attrs
 
 from hivemind_trio.sim import Amount, Effort, Efforts, Fleet, Scenario, Traits, Upstream, Way
 
-from ._sockets import Measured, staged
+from ._measured import Measured
+from ._sockets import staged
 from ._worlds import compiled
 
 EVENTS: Final = 40

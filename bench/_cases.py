@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 
 from hivemind_trio.sim import Scenario
 
 from ._ablation import Switches, ablated, of_the_paper
 from ._grid import cells, grid
+from ._obstacles import obstacles
 from ._runs import Case
 from ._short import SHORT
-from ._sockets import obstacles
 from ._worlds import (
     AGENTRM,
     PROXY,
@@ -45,7 +45,7 @@ def _cases(name: str) -> list[Case]:
         case "paper":
             return [_own(each) for each in paper()]
         case "regimes":
-            return [*_compared(REGIMES)]
+            return list(_compared(REGIMES))
         case "agentrm":
             return [
                 Case(scenario=each, program=program, policy=ordering)
@@ -85,7 +85,7 @@ SHIPPED = tuple(
 )
 
 
-def _names(more: Iterator[str] | dict[str, Case]) -> list[str]:
+def _names(more: Iterable[str]) -> list[str]:
     with_policy = [name for name in SHIPPED if shipped(name).policy is not None]
     return ["paper", "regimes", "agentrm", "ablation", *dict.fromkeys([*with_policy, *more])]
 

@@ -21,7 +21,7 @@ from hivemind_trio.model import Api, SecretRef
 from hivemind_trio.policy import Program
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.serve import open_house
-from hivemind_trio.sim import CLIENTS, Job
+from hivemind_trio.sim import CLIENTS, Job, Living
 
 from ._clients import CREDENTIAL, Caller
 from ._worlds import compiled
@@ -47,6 +47,16 @@ def secrets(program: Program) -> dict[SecretRef, str]:
 def token_of(agent: str) -> str:
     """What a declared agent proves itself with."""
     return f"token-of-{agent}"
+
+
+def identity(program: Program, living: Living) -> tuple[str, str]:
+    """An agent's name in its URL, and its credential."""
+    declared = program.agents.get(living.identity or "")
+    if declared is None:
+        return living.agent.job.agent, CREDENTIAL
+    if declared.tokens:
+        return declared.name, token_of(declared.name)
+    return declared.name, CREDENTIAL
 
 
 async def main() -> None:

@@ -11,9 +11,9 @@ import attrs
 from hivemind_trio.sim import Way
 
 from ._cases import CannotRun, cases
+from ._measured import Measured
 from ._results import Table
 from ._runs import Case, Run, performed
-from ._sockets import Measured
 from ._worlds import smaller
 
 USUAL: Final = (

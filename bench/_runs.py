@@ -16,7 +16,8 @@ import trio
 from hivemind_trio.policy import Program
 from hivemind_trio.sim import Efforts, Figures, Scenario, Way, World, bound_of
 
-from ._sockets import Measured, Stage, house_process, staged
+from ._measured import Measured
+from ._sockets import Stage, house_process, staged
 
 CALL_S: Final = 8e-3
 EVENT_S: Final = 0.6e-3

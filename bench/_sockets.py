@@ -8,11 +8,10 @@ between them are real bytes and real time.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any, Final, final
@@ -20,18 +19,16 @@ from typing import Any, Final, final
 import attrs
 import trio
 
-from hivemind_trio.demo import DIALECTS, Asked, SimulatedProvider
+from hivemind_trio.demo import Asked, SimulatedProvider
 from hivemind_trio.model import Api, Usage
-from hivemind_trio.policy import Clue, MemoryFiles, Program, check, reads_time
+from hivemind_trio.policy import Program
 from hivemind_trio.sim import (
     Ask,
-    Figures,
     Living,
     Provider,
     Reply,
     Scenario,
     Spread,
-    Trouble,
     Turn,
     Way,
     Weather,
@@ -39,12 +36,10 @@ from hivemind_trio.sim import (
     providers,
 )
 
-from ._clients import CREDENTIAL, PAD, Caller, session
-from ._house import token_of
+from ._clients import PAD, Caller, session
+from ._house import identity
+from ._measured import Measured
 from ._worlds import text_of
-
-SPOKEN: Final = (Api.ANTHROPIC, Api.OPENAI, Api.AZURE, Api.VLLM, Api.GENERIC)
-"""What the simulated provider behind a socket speaks."""
 
 TELLING: Final = (Api.ANTHROPIC, Api.OPENAI, Api.AZURE)
 """APIs that have words for how quotas stand."""
@@ -53,123 +48,6 @@ LIMITED: Final = "429 "
 
 NOTICED_S: Final = 2.0
 """In which a provider has noticed that the last of its clients is gone."""
-
-_PREFIX: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Measured:
-    """What came of one run, in either world."""
-
-    agents: int
-    dead: int
-    undone: int
-    """Agents that were still at it when time was up."""
-    turns: int
-    turns_done: int
-    calls: int
-    """Requests of clients."""
-    attempts: int
-    """That a provider saw."""
-    limited: int
-    """429s, of all kinds, from providers."""
-    refused: Mapping[str, int]
-    """Reason -> calls that the proxy turned away."""
-    tokens: int
-    """As providers bill them."""
-    tokens_wasted: int
-    cost_microusd: int
-    seconds: float
-    wait: Spread
-    """Of calls, in the proxy; nothing without one."""
-    turn: Spread
-    lanes: Mapping[str, Spread]
-    met: Mapping[str, int]
-    died_of: Mapping[str, int]
-    proxy_cpu_ns: int = 0
-    """Over sockets only."""
-
-    @classmethod
-    def of(cls, run: Figures) -> Measured:
-        """Of a run in the virtual world."""
-        direct = run.way is Way.DIRECT
-        return cls(
-            agents=run.agents,
-            dead=run.dead,
-            undone=run.undone,
-            turns=run.turns,
-            turns_done=run.turns_done,
-            calls=run.calls,
-            attempts=run.attempts - run.met.get(Trouble.UNREACHABLE.value, 0),
-            limited=run.limited,
-            refused=dict(run.refused),
-            tokens=run.tokens,
-            tokens_wasted=run.tokens_wasted,
-            cost_microusd=run.cost_microusd,
-            seconds=run.makespan_ns / 1e9,
-            wait=Spread() if direct else run.wait,
-            turn=run.turn,
-            lanes={} if direct else dict(run.lanes),
-            met={name: count for name, count in run.met.items() if name != Trouble.UNREACHABLE.value},
-            died_of=dict(run.died_of),
-        )
-
-    @property
-    def wasted(self) -> float:
-        """Attempts that gave nobody a turn, per turn."""
-        return (self.attempts - self.turns_done) / max(1, self.turns_done)
-
-
-# ---- what cannot be had over sockets ----
-
-
-def obstacles(program: Program, scenario: Scenario) -> Iterator[str]:
-    """Why a scenario cannot be run over sockets as it stands, each in a line with what could be done about it."""
-    for name, provider in program.providers.items():
-        if provider.api not in SPOKEN:
-            spoken = ", ".join(f"`{api}`" for api in SPOKEN)
-            yield f"provider `{name}` speaks {provider.api}; over sockets there is {spoken}"
-        for storm in scenario.upstream(name).traits.storms:
-            if storm.weather is Weather.UNREACHABLE and storm.share < 1:
-                yield "a storm with `connect` shuts a port to everybody: `share` must be 100%, or take `reset`"
-    if Clue.URL not in program.server.identify:
-        yield "agents say who they are in the URL: `identify` must have `url`"
-    if reads_time(check("bench.hmp", MemoryFiles({"bench.hmp": text_of(program).encode()}))):
-        yield "the policy asks for the hour or the weekday, which over sockets are this machine's"
-    seen: set[tuple[str, str]] = set()
-    for living in populate(program, scenario, 1):
-        who = (living.fleet.name, living.identity or "")
-        if who not in seen:
-            seen.add(who)
-            yield from _in_the_way(program, scenario, living)
-
-
-def _in_the_way(program: Program, scenario: Scenario, living: Living) -> Iterator[str]:
-    whose = f"agents `{living.fleet.name}`"
-    if living.fleet.recorded:
-        yield f"{whose} are recorded, and what they asked was not written down: there is nothing to send"
-    if living.path not in DIALECTS:
-        yield f"{whose} call `{living.path}`; over sockets there is {', '.join(f'`{path}`' for path in DIALECTS)}"
-    if _PREFIX.fullmatch(living.agent.job.agent) is None:
-        yield f"{whose} have a name that no URL holds: take letters, digits, `.`, `_`, `-` and at most 60 of them"
-    _, token = _identity(program, living)
-    provider = program.decide(living.request(program, scenario, living.agent.job.turns[0], 0)).provider
-    if token != CREDENTIAL and provider is not None and not program.providers[provider].keys:
-        yield f"{whose} have a token, which is not sent upstream, and provider `{provider}` has no `key`"
-
-
-def _identity(program: Program, living: Living) -> tuple[str, str]:
-    """The name in its URL, and its credential."""
-    declared = program.agents.get(living.identity or "")
-    if declared is None:
-        return living.agent.job.agent, CREDENTIAL
-    if declared.tokens:
-        return declared.name, token_of(declared.name)
-    return declared.name, CREDENTIAL
-
-
-# ---- a run ----
 
 
 @final
@@ -227,7 +105,7 @@ class Stage:
     async def _live(self, living: Living, began_s: float) -> None:
         """What `sim`'s world does with an agent, with its own client."""
         agent, fleet = living.agent, living.fleet
-        name, credential = _identity(self.program, living)
+        name, credential = identity(self.program, living)
         caller = Caller(
             client=fleet.client,
             api=living.apis[0],

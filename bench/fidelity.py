@@ -29,10 +29,10 @@ from hivemind_trio.sim import Efforts, Way
 
 from ._calibration import calibrate
 from ._cases import CannotRun, cases
+from ._measured import Measured
 from ._results import Table, provenance, write
 from ._runs import Case, Run, performed
 from ._short import SHORT
-from ._sockets import Measured
 from ._worlds import smaller
 
 USUAL: Final = (

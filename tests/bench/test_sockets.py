@@ -10,8 +10,10 @@ import pytest
 import trio
 
 from bench._cases import CannotRun, cases
+from bench._measured import Measured
+from bench._obstacles import obstacles
 from bench._runs import Case, Run, Together, performed
-from bench._sockets import Measured, Stage, obstacles, staged
+from bench._sockets import Stage, staged
 from bench._worlds import REGIMES, compiled
 from hivemind_trio.sim import CLIENTS, Fleet, Scenario, Traits, Upstream, Way, parse_scenario
 
