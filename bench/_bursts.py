@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 from collections import defaultdict
@@ -14,7 +15,7 @@ import trio
 
 from ._load import Sample, closed_loop, open_loop
 from ._subjects import Subject
-from ._wire import Answer, request
+from ._wire import BODY_BYTES, Answer, request
 
 Figures: TypeAlias = dict[str, dict[str, float]]
 """Subject -> what -> figure."""
@@ -32,7 +33,7 @@ class Case:
     model: str
     clients: int
     calls: int
-    body_bytes: int = 10_000
+    body_bytes: int = BODY_BYTES
 
 
 @final
@@ -101,7 +102,7 @@ async def bursts(there: Sequence[Subject], size: Size, seed: int) -> Figures:
             per_call_ns = (subject.cpu_ns() - cpu_ns) / (sample.calls + sample.failed + case.clients)
             taken[subject.name, case.name].append((sample, per_call_ns))
         print(f"round {number + 1} of {size.rounds}", file=sys.stderr)
-    figures = {subject.name: _figures(subject, there[0], taken) for subject in there}
+    figures = {subject.name: figures_of(subject, there[0], taken) for subject in there}
     for offered in size.offered:
         for subject in there:
             figures[subject.name] |= await _offered(subject, offered, size.offered_s)
@@ -122,19 +123,22 @@ async def _offered(subject: Subject, offered: int, seconds: float) -> dict[str, 
         await trio.sleep(0.1)
         if subject.cpu_ns() - before_ns < CALM_NS:
             break
-    late_ms = percentile(sample.latency_ns, 0.99) / 1e6
-    return {f"open_{offered}": sample.per_second, f"open_{offered}_p99_ms": late_ms}
+    late = {f"open_{offered}_p99_ms": percentile(sample.latency_ns, 0.99) / 1e6} if sample.calls else {}
+    return {f"open_{offered}": sample.per_second, **late}
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """By rank; 0 of nothing."""
+    """By rank."""
     ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, int(len(ranked) * share))] if ranked else 0.0
+    return ranked[min(len(ranked) - 1, int(len(ranked) * share))]
 
 
-def _figures(subject: Subject, direct: Subject, taken: Taken) -> dict[str, float]:
+def figures_of(subject: Subject, direct: Subject, taken: Taken) -> dict[str, float]:
+    """The medians of the rounds. Of a case in which it answered no call there is no figure: nothing is not quick."""
+
     def over_rounds(name: str, case: str, figure: Callable[[Sample, float], float]) -> float:
-        return statistics.median(figure(sample, cpu_ns) for sample, cpu_ns in taken[name, case])
+        found = [figure(sample, cpu_ns) for sample, cpu_ns in taken[name, case] if sample.calls]
+        return statistics.median(found) if found else math.nan
 
     def at(share: float, unit_ns: float) -> Callable[[Sample, float], float]:
         return lambda sample, _cpu: percentile(sample.latency_ns, share) / unit_ns
@@ -166,4 +170,4 @@ def _figures(subject: Subject, direct: Subject, taken: Taken) -> dict[str, float
             "stream_cpu_us": cpu_us("stream"),
             "event_cpu_us": (cpu_us("streams") - cpu_us("short streams")) / (EVENTS - FEW_EVENTS),
         }
-    return figures
+    return {key: value for key, value in figures.items() if not math.isnan(value)}

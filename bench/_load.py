@@ -1,4 +1,4 @@
-"""The load of the overhead bench, on raw Trio sockets: closed loops, an open one, and a client that does not read."""
+"""The load of the overhead bench, on raw Trio sockets: connections, closed loops, and an open one."""
 
 from __future__ import annotations
 

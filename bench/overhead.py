@@ -4,10 +4,11 @@ Budget (one call is 10 KB up and 1 KB down, 17 and 22 headers): CPU at most 0.5 
 saturated, 0.6 ms added to the median, 50 µs of CPU for each streamed event, 40 KB for each waiting call beside its
 body, and no collapse: at the highest load offered, 95 % of the most calls that were ever answered.
 
-Everything is up at once and measured by turns, in rounds and a drawn order; the median of the rounds is shown. The
-proxy has a core to itself; the provider and the load share another, and bound what a quick proxy can show in calls/s.
-CPU is the proxy process's own, Linux's. Nothing is asserted about time. Python calls per request hardly
-depend on the machine. Memory is measured in processes that have just been started.
+Everything is up at once and measured by turns, in rounds and a drawn order; the median of the rounds is shown. Open
+loads come once, on one subject after another. The proxy has a core to itself; the provider and the load share
+another, and bound what a quick proxy can show in calls/s. CPU is the proxy process's own, Linux's. Python calls per
+request hardly depend on the machine. Memory is measured once, in processes that have just been started. Nothing is
+asserted about time.
 
     python -m bench.overhead [--peers FOLDER] [--rounds 3] [--md F.md] [--json F.json] [--svg F.svg]
     python -m bench.overhead --smoke      seconds; for the tests
@@ -22,7 +23,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
 import attrs
 import trio
@@ -114,11 +115,18 @@ async def python_calls(subject: Subject, asked: bytes, calls: int) -> tuple[floa
     return python / calls, c / calls
 
 
-def memory(kind: Kind, held: Held) -> tuple[dict[str, float], list[str]]:
-    """What calls under way take of it, each case in a new process; and what went wrong."""
+def memory(kind: Kind, held: Held, *, queues: bool) -> tuple[dict[str, float], list[str]]:
+    """What calls under way take of it, each case in a new process; and what went wrong.
+
+    Args:
+        queues: It has a queue for as many as one likes.
+    """
 
     def waiting(subject: Subject) -> dict[str, float]:
         return {"waiting_kb": trio.run(waiting_kb, subject, held.waiting, held.warm)}
+
+    def many(subject: Subject) -> dict[str, float]:
+        return {"many_waiting_kb": trio.run(waiting_kb, subject, held.many, held.warm)}
 
     def streaming(subject: Subject) -> dict[str, float]:
         stream_kb, share = trio.run(open_streams, subject, held.streams, held.streams_s, held.warm)
@@ -133,6 +141,7 @@ def memory(kind: Kind, held: Held) -> tuple[dict[str, float], list[str]]:
         ("waiting calls", kind.open_queueing, waiting),
         ("open streams", kind.open, streaming),
         ("what is not read", kind.open, unread),
+        *([(f"{held.many:,} waiting calls", kind.open_queueing, many)] if queues else []),
     ):
         try:
             with opened() as subject:
@@ -164,13 +173,11 @@ def measure(
     for kind in there:
         if kind.name not in figures:
             continue
-        found, failures = memory(kind, held)
+        found, failures = memory(kind, held, queues=kind is own)
         figures[kind.name] |= found
         if failures:
             wrong[kind.name] = "; ".join(failures)
         print(f"memory of {kind.name}", file=sys.stderr)
-    with own.open_queueing() as subject:
-        figures[own.name]["many_waiting_kb"] = trio.run(waiting_kb, subject, held.many, held.warm)
     return figures, wrong
 
 
@@ -248,14 +255,16 @@ def notes_of(absent: Mapping[str, str], *, pinned: bool) -> list[str]:
         "CPU is the subject's own process and the figure to trust first. `waiting`: behind ours the calls wait for the "
         "only slot; the others have no waiting room and hold the calls upstream. hivemind-scheduler runs with its "
         "limit of 60 calls a minute lifted and logs warnings only; LiteLLM has one worker, no database, no key, no "
-        "retries and logs errors only; nginx has one worker, buffers no answer and logs nothing.",
+        "retries, no cooldowns and logs errors only; Portkey's gateway has no console, and that server of Hono's which "
+        "it still streams with; nginx has one worker, buffers no answer and logs nothing. –: not measured, or no call "
+        "was answered.",
     ]
     if not pinned:
         said.append("Not pinned: there was one core, and everybody shared it.")
     return [*said, *(f"Absent: {name}: {why}." for name, why in absent.items())]
 
 
-def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.overhead", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -297,7 +306,6 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     if options.svg:
         options.svg.parent.mkdir(parents=True, exist_ok=True)
         options.svg.write_text(chart(figures, size, f"Overhead, {made['date']}"), "utf-8")
-    return {"figures": figures, "absent": {**absent, **wrong}}
 
 
 if __name__ == "__main__":

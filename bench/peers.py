@@ -7,6 +7,7 @@ used if it is on PATH (`apt-get install nginx-light`).
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -74,12 +75,13 @@ def _run(command: list[str]) -> None:
         raise OSError(said[-1].strip() if said else f"`{command[0]}` ended with {done.returncode}")
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Install, and say what there is and how to use it."""
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        print(__doc__, file=sys.stderr)
-        return 2
-    folder = Path(sys.argv[1]).absolute()
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    folder: Path = parser.parse_args(arguments).folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     missing = 0
     ways: list[tuple[str, Callable[[Path, str], None]]] = [
