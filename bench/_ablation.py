@@ -11,7 +11,7 @@ import attrs
 from hivemind_trio.core import Parts
 from hivemind_trio.sim import Scenario
 
-from ._worlds import shipped, with_resets
+from ._worlds import RESETS, shipped, with_resets
 
 
 @final
@@ -85,8 +85,6 @@ def ablated(scenario: Scenario, on: Switches) -> str:
         policy += "\nretry never { attempts 1 }\n"
     return policy
 
-
-RESETS: Final = ("replay-11", "stress")
 
 TURNS: Final = 8
 """Of each agent, where a scenario has more: every variant is run."""

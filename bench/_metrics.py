@@ -11,6 +11,7 @@ from ._results import cell, of_runs
 from ._simulated import Found
 
 DEAD: Final = Metric("dead", "%", lambda run: 100 * (run.dead + run.undone) / run.agents)
+"""Those that were still at it when time was up count as dead."""
 WASTED: Final = Metric("wasted attempts per turn", "", lambda run: run.attempts_wasted / max(1, run.turns_done))
 TOKENS: Final = Metric("wasted tokens", "%", lambda run: 100 * run.tokens_wasted / max(1, run.tokens))
 OVER: Final = Metric("makespan / bound", "", lambda run: run.over_bound)
@@ -24,10 +25,10 @@ USED: Final = Metric(
     "of the binding dimension used", "%", lambda run: None if run.binding_used is None else 100 * run.binding_used
 )
 PER_MINUTE: Final = Metric("turns per minute", "", lambda run: run.turns_done * 60e9 / max(1, run.makespan_ns))
-FAILED: Final = Metric("failed turns", "", lambda run: run.dead)
+DIED: Final = Metric("dead agents", "", lambda run: run.dead)
 REFUSED: Final = Metric("calls refused", "", lambda run: sum(run.refused.values()))
 METRICS: Final = (
-    *(DEAD, WASTED, TOKENS, MAKESPAN, BOUND, OVER, USED, P50, P95, P99, LIMITED, REFUSED, PER_MINUTE, FAILED),
+    *(DEAD, WASTED, TOKENS, MAKESPAN, BOUND, OVER, USED, P50, P95, P99, LIMITED, REFUSED, PER_MINUTE, DIED),
 )
 
 

@@ -1,6 +1,7 @@
-"""Figures that others have published, or that we have measured of theirs; `/design/benchmarks` says where from.
+"""Figures that others have published, or that we have measured of theirs.
 
-They were measured over sockets in real time. What they stand beside in our tables is simulated, unless it says so.
+HiveMind's (arXiv 2604.17111) and hivemind-scheduler's were measured over sockets in real time; AgentRM's (arXiv
+2603.13110) are simulated, as is what they stand beside in our tables, unless it says so.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ ABLATION: Final = {
 """The paper's, on replay-11: dead agents, %. What it calls rate limit is our quotas, backpressure our AIMD."""
 
 AGENTRM: Final = {
+    "normal": "70 → 4.5",
     "high-load": "640 → 323",
+    "burst": "50 → 47",
     "faulty": "563 → 77.5",
     "cascade": "90 → 43",
 }

@@ -93,7 +93,8 @@ class Found:
         least, most = min(counts), max(counts)
         if least == len(self.seeds):
             return ""
-        return f"stopped early: {least} to {most} seeds of {len(self.seeds)}" if least else "stopped early"
+        many = f"{least}" if least == most else f"{least} to {most}"
+        return f"stopped early: {many} of {len(self.seeds)} seeds" if least else "stopped early"
 
     @property
     def beaten(self) -> Iterator[str]:

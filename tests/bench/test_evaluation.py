@@ -12,7 +12,7 @@ from bench import _simulated, evaluation, fidelity
 from bench._ablation import Switches, ablated, of_regimes
 from bench._grid import cells, grid
 from bench._simulated import Case, simulate
-from bench._worlds import REGIMES, compiled, hinted, paper, shipped, smaller
+from bench._worlds import REGIMES, compiled, hinted, own_policy, paper, shipped, smaller
 from hivemind_trio.core import ALL_PARTS
 from hivemind_trio.policy import Objective, Program
 from hivemind_trio.sim import Bound, Scenario, Way
@@ -50,16 +50,20 @@ def test_several_processes_find_what_one_does(tmp_path: Path) -> None:
     assert told[0] == told[1]
 
 
-def test_what_is_interrupted_leaves_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupt_after(tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     perform, done = _simulated._perform, []
 
     def interrupted(place: int) -> object:
-        if len(done) == 2:
+        if len(done) == tasks:
             raise KeyboardInterrupt
         done.append(place)
         return perform(place)
 
     monkeypatch.setattr(_simulated, "_perform", interrupted)
+
+
+def test_what_is_interrupted_leaves_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_after(2, monkeypatch)
 
     assert evaluation.main(["--smoke", "--jobs", "1", "--only", "agentrm,grid", "--out", str(tmp_path)]) == 130
 
@@ -69,13 +73,24 @@ def test_what_is_interrupted_leaves_what_it_has(tmp_path: Path, monkeypatch: pyt
     assert not (tmp_path / "grid.json").exists()
 
 
-def test_when_time_is_up_there_are_as_many_seeds_of_everything(tmp_path: Path) -> None:
+def test_what_is_stopped_has_as_many_seeds_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_after(3, monkeypatch)
+    works = [smaller(each, 2, 2) for each in paper()[:3]]
+    cases = [Case(key=(each.name,), scenario=each, program=own_policy(each)) for each in works]
+
+    found, whole = simulate(cases, [1, 2, 3], jobs=1, what="", keep=lambda _: None)
+
+    assert not whole
+    assert [[run.seed for run in found.of(each.name)] for each in works] == [[1], [1], [1]]
+
+
+def test_when_time_is_up_it_stops_and_says_so(tmp_path: Path) -> None:
     arguments = ["--only", "regimes", "--regimes", "oversized", "--seeds", "50", "--jobs", "1", "--out", str(tmp_path)]
 
     assert evaluation.main([*arguments, "--minutes", "0"]) == 0
 
     said = json.loads((tmp_path / "regimes.json").read_text())
-    assert said["made"]["state"] == "stopped early: 1 to 1 seeds of 50"
+    assert said["made"]["state"] == "stopped early: 1 of 50 seeds"
     assert [row["seeds"] for row in said["tables"][0]["rows"]] == [[1]] * 6
 
 
