@@ -1,14 +1,16 @@
 """How much of the time over the bound is that nobody knows how long a job is?
 
-Budget: none; it says what can be reached at most. Nothing here is our scheduler: at every moment the first call in
-order is let in if the provider, of which all is known, has room for it, and else the provider is waited for. Once the
-order is by what jobs have still to do, as an oracle would tell, and once by what they have had: of jobs of which nobody
-says how long they are the one that has had least has most to do. What is between the two is the worth of a hint; what
-our own figures are above the second is ours.
+Budget: none; it says what a simple order comes to that knows all of the provider. Nothing here is our scheduler: at
+every moment the first call in order is let in if the provider has room for it, and else the provider is waited for.
+Once the order is by what jobs have still to do, as an oracle would tell, and once by what they have had: of jobs of
+which nobody says how long they are, the one that has had least is likely to have most to do. What is between the two is
+the worth of a hint; what our own figures are above the second is ours.
 
-    python -m bench.ideal [--seeds 5] [--md F] [--smoke] [SCENARIO ...]
+    python -m bench.ideal [--seeds 5] [--md F] [SCENARIO ...]
+    python -m bench.ideal --smoke      a second; for the tests
 
-What fails at random, storms and neighbours are left out, here as in the bound. No call is passed by smaller ones.
+No call is passed by smaller ones. What fails, neighbours and guards against growth are no part of it, so scenarios with
+these cannot be had.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ SCENARIOS: Final = (
     *("requests-bind", "input-binds", "concurrency-binds", "mixed"),
     *("fixed-window", "sliding-window", "gcra", "undeclared"),
 )
-"""Those in which what is left out does not matter."""
+"""Nothing fails in them, and the quota is nobody else's."""
 
 Order = Callable[[int, int], int]
 """Of the first call in line: calls that its job has had, and has still to make. The lowest goes first."""
@@ -52,10 +54,8 @@ def over_bound(scenario: Scenario, seed: int, order: Order) -> float:
     """Makespan over the bound."""
     program = own_policy(scenario)
     (truth,) = {id(provider): provider for provider in providers(program, scenario, seed).values()}.values()
-    traits = attrs.evolve(
-        truth.traits, neighbours=(), acceleration=None, refusals_count=False, says_retry_after_ns=None
-    )
-    provider = Provider(traits=traits, seed=seed)
+    # What is refused here is only how we ask whether there is room.
+    provider = Provider(traits=attrs.evolve(truth.traits, refusals_count=False), seed=seed)
     jobs = [living.agent.job for living in populate(program, scenario, seed)]
     had = [0] * len(jobs)
     line: list[tuple[int, int]] = []
@@ -113,6 +113,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--md", type=Path)
     parser.add_argument("--smoke", action="store_true", help="small, and one seed")
     given = parser.parse_args(arguments)
+    strange = [name for name in given.scenarios if name not in SCENARIOS]
+    if strange:
+        parser.error(f"`{strange[0]}` cannot be had; there is {', '.join(SCENARIOS)}")
     text = table(given.scenarios, range(1, 2 if given.smoke else given.seeds + 1), small=given.smoke)
     print(text, end="")
     if given.md is not None:

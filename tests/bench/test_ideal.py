@@ -1,4 +1,4 @@
-"""What could be reached at most is reckoned as it says."""
+"""What the bench of what can be reached prints and reckons is what it says."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ def test_it_writes_the_table_that_it_prints(tmp_path: Path, capsys: pytest.Captu
         "| requests-bind",
         "| fixed-window",
     ]
+
+
+def test_a_scenario_that_it_cannot_reckon_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        ideal.main(["storm"])
+
+    assert "`storm` cannot be had; there is requests-bind, " in capsys.readouterr().err
 
 
 def crowded(scenario: Scenario) -> Scenario:
