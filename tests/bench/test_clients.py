@@ -39,9 +39,11 @@ def turn(*, stream: bool) -> Turn:
     return Turn(number=1, think_ns=0, stream=stream, prompt="a, turn 1", tokens_max_out=900, tokens_in=80)
 
 
-async def asked(provider: SimulatedProvider, path: str, *, stream: bool, client: str = "none") -> Reply:
-    kind = attrs.evolve(CLIENTS[client], silence_ns=SHORT_NS)
-    caller = Caller(client=kind, api=DIALECTS[path], model="m", path=path)
+async def asked(provider: SimulatedProvider, path: str, *, stream: bool, hasty: bool = False) -> Reply:
+    client = CLIENTS["none"]
+    if hasty:
+        client = attrs.evolve(client, silence_ns=SHORT_NS)
+    caller = Caller(client=client, api=DIALECTS[path], model="m", path=path)
     try:
         with trio.fail_after(20):
             return await caller.ask(provider.url, turn(stream=stream))
@@ -94,7 +96,7 @@ async def test_what_is_no_answer_is_told_apart(
 ) -> None:
     provider.replies.append(script)
 
-    reply = await asked(provider, "/v1/messages", stream=stream)
+    reply = await asked(provider, "/v1/messages", stream=stream, hasty=expected.timed_out)
 
     assert attrs.evolve(reply, why="") == expected
     assert reply.why
