@@ -24,6 +24,8 @@ from hivemind_trio.serve._found import from_environment, policy_text
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENTS: Final = ("README.md", "grammar/README.md")
+GUIDES: Final = ("policies/README.md", "hivemind_trio/sim/scenarios/README.md")
+"""Have commands, but no policies."""
 REFERENCE: Final = "<!-- reference:begin"
 
 INCLUDED: Final = "hmp 1\n"
@@ -206,7 +208,7 @@ def test_a_message_is_what_check_says(example: Example) -> None:
 
 def commands() -> Iterator[tuple[str, str, bool]]:
     """Every command line of this program: the document, the words, and whether it is to be typed (or is mentioned)."""
-    for name in DOCUMENTS:
+    for name in (*DOCUMENTS, *GUIDES):
         text = (ROOT / name).read_text(encoding="utf-8")
         for before, written in re.findall(r"(^|`|&& (?:\S*/)?)hivemind-trio ([^`#\n>]+)", text, re.MULTILINE):
             yield name, written.strip(), before != "`"
