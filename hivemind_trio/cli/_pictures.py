@@ -23,6 +23,9 @@ SHARP: Final = 2
 _SMOOTH: Final = 2
 """It is painted so many times as large again, and made smaller: Pillow's lines have stairs."""
 
+PILLOW_LEAST: Final = 11
+"""As in the `png` extra: those before draw no stroke that is a part of a pixel wide."""
+
 _ANCHORS: Final = {"start": "ls", "middle": "ms", "end": "rs"}
 
 
@@ -31,9 +34,9 @@ def stop_unless_drawable(path: str) -> None:
     ending = Path(path).suffix.lower()
     if ending not in (".svg", ".png"):
         fail(f"--plot {path}: a plot is an SVG or a PNG", hint="`--plot out.svg`, or `--plot out.png`")
-    if ending == ".png" and util.find_spec("PIL") is None:
+    if ending == ".png" and _pillow() < PILLOW_LEAST:
         fail(
-            f"--plot {path}: a PNG needs Pillow, which is not installed",
+            f"--plot {path}: a PNG needs Pillow {PILLOW_LEAST} or later, which is not installed",
             hint="`pip install 'hivemind-trio[png]'`; an SVG needs nothing: `--plot out.svg`",
         )
     folder = Path(path).parent
@@ -41,6 +44,15 @@ def stop_unless_drawable(path: str) -> None:
         fail(f"--plot {path}: there is no folder {folder}")
     if Path(path).is_dir():
         fail(f"--plot {path}: this is a folder", hint=f"`--plot {Path(path) / 'out.svg'}`")
+
+
+def _pillow() -> int:
+    """Which one is installed; 0: none."""
+    if util.find_spec("PIL") is None:
+        return 0
+    import PIL
+
+    return int(PIL.__version__.partition(".")[0])
 
 
 def write_drawing(path: str, drawing: Drawing) -> None:

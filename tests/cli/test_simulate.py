@@ -237,10 +237,14 @@ def test_a_picture_may_be_a_png_with_everything_in_it(run: Run, files: Path) -> 
     assert painted | {shaded} <= seen
 
 
-def test_a_png_without_pillow_is_refused_before_anything_runs(
-    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("version", [None, "10.4.0"])
+def test_a_png_without_a_pillow_that_can_is_refused_before_anything_runs(
+    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch, version: str | None
 ) -> None:
-    monkeypatch.setattr(_pictures.util, "find_spec", lambda _name: None)
+    if version is None:
+        monkeypatch.setattr(_pictures.util, "find_spec", lambda _name: None)
+    else:
+        monkeypatch.setattr("PIL.__version__", version)
     result = run("simulate", "team.hmp", "--scenario", "mine.toml", "--plot", "out.png")
 
     assert result.exit_code == 2
