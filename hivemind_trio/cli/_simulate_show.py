@@ -128,9 +128,9 @@ def _overview(columns: Mapping[str, Sequence[Figures]]) -> list[list[str]]:
                     *(_said(bound, metric, of=len(runs)) for bound, runs in zip(bounds, columns.values(), strict=True)),
                 ]
             )
-    undone = [sum(run.undone for run in runs) for runs in columns.values()]
+    undone = [sum(run.undone for run in runs) / len(runs) for runs in columns.values()]
     if any(undone):
-        rows.append(["agents still at it when time was up", *(f"{count:,}" for count in undone)])
+        rows.append(["agents still at it when time was up", *(number(count, "") for count in undone)])
     return rows
 
 

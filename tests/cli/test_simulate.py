@@ -128,7 +128,10 @@ def test_the_verdict_says_whether_everybody_gets_through_and_what_sets_the_pace(
     (files / "mine.toml").write_text(SCENARIO.replace("count = 6", 'count = 6\nsilence = "1s"'))
     assert verdict("--seeds", "1").startswith("No: 6 of 6 agents die, all of ")
     (files / "mine.toml").write_text('until = "1s"\n' + SCENARIO)
-    assert "6 are still at it when time is up" in verdict("--seeds", "1")
+    assert "6 are still at it when time is up" in verdict("--seeds", "2")
+    shown = run("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "2").stdout
+    (row,) = [line for line in shown.splitlines() if line.startswith("agents still at it")]
+    assert row.split()[-1] == "6", "a mean, as everything beside it"
 
 
 def test_limit_queue_and_what_is_in_flight_go_over_time_where_blocks_can_be_shown(run: Run, files: Path) -> None:
