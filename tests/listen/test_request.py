@@ -201,6 +201,8 @@ def pipelined(draw: st.DrawFn) -> list[bytes]:
 @example([b"GET / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nabcdGET", b" /b HTTP/1.1\r\nhost: a\r\n\r\n"])
 @example([b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 40\r\n\r\n", b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n"])
 @example([b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n"])
+@example([b"GET /a HTTP/1.1\r\nx: ", b"GET /b HTTP/1.1\r\nhost: x\r\n\r\n"])
+@example([b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n"])
 @example([b"GET / HTTP/1.1\r\nhost : a\r\n\r\n", b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n"])
 @example([b"GET / HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 500 + b"\r\n\r\n", b"GET /b HTTP/1.1\r\nhost: x\r\n\r\n"])
 def test_a_connection_comes_to_the_same_as_if_h11_had_read_all_of_it(pieces: list[bytes]) -> None:
