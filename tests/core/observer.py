@@ -63,6 +63,8 @@ class Life:
     """Its next attempt is due no earlier than the one, where the last has failed, and no later than the other."""
     backs_off: bool = False
     """Because nobody has said how long."""
+    left: bool = False
+    """Its next attempt may have been sent elsewhere when the last had failed, by a rule or for its budgets' sake."""
 
     def request(self) -> Request:
         return attrs.evolve(self.call.request, attempt=self.attempts + 1)
@@ -422,7 +424,7 @@ class Observer:
         """11: never before the provider's word; the rest of it is looked at when the attempt ends."""
         # A back-off of one's own is only for who stays: it may have gone elsewhere, and come back.
         moves = any(provider.while_open is WhileOpen.FALLBACK for provider in self.program.providers.values())
-        if life.permit.provider == permit.provider and not (moves and life.backs_off):
+        if life.permit.provider == permit.provider and not ((moves or life.left) and life.backs_off):
             assert self.now_ns >= life.rests_ns[0], "its retry is not due"
 
     def timers(self, wakeup_ns: int | None) -> None:
@@ -498,6 +500,8 @@ class Observer:
             watched.retries -= 1
         low_ns, high_ns = pause(retry, ended, life.attempts)
         life.backs_off = ended.retry_after_ns is None
+        again = self.program.decide(life.request())
+        life.left = again.provider != provider or bool(again.budgets)
         life.rests_ns = self.now_ns + low_ns, self.now_ns + high_ns
         life.state = "waiting"
 
