@@ -46,7 +46,9 @@ def settle(books: Books, flight: Flight, ended: Ended) -> None:
 
 def broke_down(ended: Ended) -> bool:
     """Whether the provider may not have counted it."""
-    return ended.usage is None and ended.outcome in (Outcome.FAILED, Outcome.OVERLOADED)
+    if ended.usage is not None or 200 <= ended.status < 300:
+        return False  # it was answered, if not to the end
+    return ended.outcome in (Outcome.FAILED, Outcome.OVERLOADED)
 
 
 def _taken(flight: Flight, ended: Ended) -> Cost:

@@ -72,6 +72,11 @@ class PoolLane:
         return max(0, self.reserve - self.slots.held)
 
     @property
+    def stands(self) -> bool:
+        """Somebody is in line here: he neither rests nor is held by a budget."""
+        return bool(self._queues)
+
+    @property
     def has_its_part(self) -> bool:
         """It holds all that it may of the provider's slots; of more it could have more."""
         cap = self._lane.max if self._lane is not None else None

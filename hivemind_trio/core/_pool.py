@@ -224,7 +224,7 @@ class Pool:
         """Somebody waits in a lane that only more slots will let go on, whether or not all are taken: free ones are
         kept for the reserve of another, or are beyond the part that it may have. What else he lacks is not asked."""
         return bool(self.waiting) and any(
-            lane.waiting and (lane.has_its_part or (lane.slots.has_room and not self.may_take(lane)))
+            lane.stands and (lane.has_its_part or (lane.slots.has_room and not self.may_take(lane)))
             for lane in self._lanes.values()
         )
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hivemind_trio.core import Adapted, AttemptEnded, CallId, Circuit, Command, Ended
 from hivemind_trio.core._aimd import TOO_MANY_NS
 from hivemind_trio.model import Outcome
-from hivemind_trio.policy import Aimd, Breaker, Lane, Program
+from hivemind_trio.policy import Aimd, Breaker, Jitter, Lane, Program, Retry
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import NEVER_TRIPS, SECOND_NS, lane, program, provider
 
@@ -539,3 +539,16 @@ def test_it_stays_within_its_bounds_and_moves_as_it_was_told(
         # QUOTA without a time to come back closes nothing, so whoever fits goes; after BURST not so many at once.
         slowed = slowed or outcome is Outcome.BURST
         assert slowed or crowd.inflight >= crowd.limit
+
+
+def test_it_does_not_grow_for_a_call_that_rests() -> None:
+    adapting = provider("p", limit=64, aimd=Aimd(low=1, start=8))
+    retry = Retry(attempts=2, first_ns=60 * SECOND_NS, last_ns=60 * SECOND_NS, jitter=Jitter.NONE, ratio=1.0)
+    driver = Driver(program(providers=[adapting], lanes=[lane("b", reserve="75%")], retries=[retry]))
+    call, other = driver.calls(2, lane="default")
+    driver.end(other, Ended(outcome=Outcome.FAILED, status=502))
+    driver.call(lane="default")
+
+    driver.end(call)
+
+    assert driver.rest.pools["p"].limit == 8

@@ -157,3 +157,13 @@ def test_a_refusal_is_no_failure(outcome: Outcome) -> None:
     window.driver.at(10 * SECOND_NS)
 
     assert window.granted(last) == 1
+
+
+def test_an_answer_that_breaks_off_was_counted() -> None:
+    window = shown(counts_failures=False)
+    window.serve(window.call())
+    last = window.call()
+
+    window.driver.end(last, Ended(outcome=Outcome.FAILED, status=200, committed=True))
+
+    assert not window.granted(window.call())
