@@ -59,6 +59,8 @@ class Trouble:
     probes: int = 0
     frozen: dict[str | None, int] = attrs.field(factory=dict)
     """Limits group -> until when."""
+    obeyed: dict[str | None, tuple[int, int]] = attrs.field(factory=dict)
+    """Until when a group was held up, and for how long; as of the last word that no success has followed."""
     spent: dict[str, tuple[int, int, int]] = attrs.field(factory=dict)
     """Model -> when the provider said that nothing is left, its pause, and until when nobody may ask again."""
     budget: Fraction = Fraction(SAVED_UP)
@@ -98,8 +100,18 @@ class Trouble:
         """`inflight`: with the one that has ended; `waits`: somebody does, and more slots may be what it lacks."""
         closed = self._judge(ended, now_ns, probe=probe)
         self.moves_to = self._next_limit(ended.outcome, granted_ns, now_ns, inflight, waits=waits, closed=closed)
+        self._hold(ended, group, granted_ns, now_ns)
+
+    def _hold(self, ended: Ended, group: str | None, granted_ns: int, now_ns: int) -> None:
+        """A word to wait holds the group up; one that was waited for in vain twice as long, up to a minute."""
+        until_ns, waited_ns = self.obeyed.get(group, (0, 0))
         if ended.outcome is Outcome.QUOTA and ended.retry_after_ns:
-            self.frozen[group] = max(self.frozen.get(group, 0), now_ns + ended.retry_after_ns)
+            in_vain_ns = 0 if granted_ns < until_ns else min(2 * waited_ns, 60 * SECOND_NS)
+            waits_ns = max(ended.retry_after_ns, in_vain_ns)
+            self.frozen[group] = max(self.frozen.get(group, 0), now_ns + waits_ns)
+            self.obeyed[group] = self.frozen[group], max(waits_ns, waited_ns)
+        elif ended.outcome in HEALTHY and granted_ns >= until_ns:
+            self.obeyed.pop(group, None)
 
     def _judge(self, ended: Ended, now_ns: int, *, probe: bool) -> bool:
         """Whether the circuit closes. When one that opens lets a probe through is for the snapshot to say."""

@@ -285,7 +285,7 @@ def fields() -> list[tuple[str, str]]:
         (kind, field.name)
         for kind, noun in nouns.items()
         for field in attrs.fields(noun)
-        if field.name not in ("name", "at")
+        if field.init and field.name not in ("name", "at")
     ]
 
 

@@ -255,7 +255,8 @@ def test_a_request_is_what_it_was_at_the_prices_and_with_the_agents_of_the_polic
     assert world._proxied is not None
     scheduler = world._proxied.scheduler
     handle = scheduler.handle
-    world._proxied.scheduler = Spy(lambda event, now_ns: seen.append(event) or handle(event, now_ns), scheduler)  # type: ignore[assignment]
+    spy = Spy(lambda event, now_ns: seen.append(event) or handle(event, now_ns), scheduler)
+    world._proxied.scheduler = spy  # type: ignore[assignment]  # it answers to the same names
     world.run()
 
     (arrived,) = (event.call for event in seen if isinstance(event, CallArrived))
