@@ -13,7 +13,6 @@ from ._policies import checked_policy, providing
 from ._scenarios import SEEDS, USUAL, scenario_named, stop_at_misfits
 
 if TYPE_CHECKING:
-    from hivemind_trio.model import Api
     from hivemind_trio.policy import Checked, Diff
     from hivemind_trio.sim import Scenario
 
@@ -76,9 +75,10 @@ def diff(
     _stop_at_errors([one for one in (old, new) if one is not None], color)
 
     from hivemind_trio.policy import diff as compare
+    from hivemind_trio.providers import apis_of
 
     scenario = scenario_named(named or USUAL) if simulate else None
-    found = compare(old, new, apis_of=_apis_of)
+    found = compare(old, new, apis_of=apis_of)
     effect = None if scenario is None else _effect(old, new, found, scenario, range(1, (seeds or SEEDS) + 1))
     _print(found, effect, format_, color, simulated=simulate)
     if effect is not None and not effect.whole:
@@ -136,9 +136,3 @@ def _stop_at_errors(policies: list[Checked], color: str) -> None:
         colored = wants_color(color, sys.stderr)
         click.echo(render(broken, "text", color=colored), nl=False, err=True, color=colored)
         sys.exit(EXIT_USAGE)
-
-
-def _apis_of(path: str) -> tuple[Api, ...]:
-    from hivemind_trio.providers import endpoint
-
-    return endpoint(path, {}).apis

@@ -15,6 +15,7 @@ from ._policies import checked_policy
 from ._table import aligned
 
 if TYPE_CHECKING:
+    from hivemind_trio.model import Request
     from hivemind_trio.policy import Checked, Explanation
 
 CODE: Final = re.compile(r"hm[0-9]{0,3}", re.IGNORECASE)
@@ -35,7 +36,8 @@ Examples:
 \b
 Fields: agent model path method stream tools images tokens.in tokens.max-out cost attempt hour weekday
 header.NAME meta.NAME, api, token and claim (whose token a call has, and whom it says to be). What is not
-given has the language's default; the time is now."""
+given has the language's default; the time is now. Without `path` or `api` the call may be in the dialect of any
+provider of the policy."""
 )
 @click.argument("subject", metavar="FILE|CODE")
 @click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
@@ -112,55 +114,61 @@ def _explain_settings(checked: Checked, kind: str, name: str, *, as_json: bool) 
 
 def _explain_call(checked: Checked, fields: tuple[str, ...], *, as_json: bool, color: bool) -> None:
     from hivemind_trio.policy import RequestError, explain, parse_request
+    from hivemind_trio.providers import apis_of
 
     try:
-        request = parse_request(checked, fields, defaults=_from_here(checked, fields))
+        request = parse_request(checked, fields, defaults=_now(checked), apis_of=apis_of)
     except RequestError as error:
         fail(str(error), hint="`hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1 tokens.in=12k`")
     explanation = explain(checked, request)
     if as_json:
         click.echo(json.dumps(_as_object(explanation), indent=2))
     else:
-        click.echo(_as_text(checked, explanation, color=color), nl=False, color=color)
+        text = _as_text(checked, explanation, dialect=_dialect(checked, request, fields), color=color)
+        click.echo(text, nl=False, color=color)
 
 
-def _from_here(checked: Checked, fields: tuple[str, ...]) -> dict[str, str]:
-    """What a real call would bring without being asked: the time, and the dialect of its path."""
+def _now(checked: Checked) -> dict[str, str]:
+    """Return the hour and the weekday, if the policy reads them."""
     from datetime import datetime
     from zoneinfo import ZoneInfo
 
     from hivemind_trio.policy import reads_time
-    from hivemind_trio.providers import endpoint
 
     assert checked.program is not None
-    brought: dict[str, str] = {}
-    if reads_time(checked):
-        zone = checked.program.server.timezone
-        now = datetime.now(ZoneInfo(zone) if zone else None)
-        brought |= {"hour": str(now.hour), "weekday": str(now.isoweekday())}
-    given = dict(word.split("=", 1) for word in fields if "=" in word)
-    if "path" in given and "api" not in given:
-        spoken = {provider.api for provider in checked.program.providers.values()}
-        apis = [api for api in endpoint(given["path"], {}).apis if api in spoken]
-        if apis:
-            brought["api"] = apis[0].value
-    return brought
+    if not reads_time(checked):
+        return {}
+    zone = checked.program.server.timezone
+    now = datetime.now(ZoneInfo(zone) if zone else None)
+    return {"hour": str(now.hour), "weekday": str(now.isoweekday())}
 
 
-def _as_text(checked: Checked, explanation: Explanation, *, color: bool) -> str:
+def _dialect(checked: Checked, request: Request, fields: tuple[str, ...]) -> tuple[str, str]:
+    """Return the dialects that a provider of the policy speaks, of those that the call may have, and their origin."""
+    assert checked.program is not None
+    given = {word.partition("=")[0] for word in fields}
+    spoken = {provider.api for provider in checked.program.providers.values()}
+    known = [api.value for api in request.apis if api in spoken] or [api.value for api in request.apis]
+    origin = "given" if "api" in given else "by the path" if "path" in given else "assumed: `path=` or `api=` says it"
+    return " or ".join(known) or "none that is known", origin
+
+
+def _as_text(checked: Checked, explanation: Explanation, *, dialect: tuple[str, str], color: bool) -> str:
+    from hivemind_trio.policy import duration
+
     treatment = explanation.treatment
 
     def by(setting: str) -> str:
         return str(treatment.decided[setting])
 
-    denied = treatment.verdict.value == "deny"
-    verdict = f'denied: "{treatment.message}"' if denied else "admitted"
-    deadline = "none" if treatment.deadline_ns is None else f"{treatment.deadline_ns / NANOSECONDS:g}s"
+    verdict = f'denied: "{explanation.denied}"' if explanation.denied is not None else "admitted"
+    deadline = "none" if treatment.deadline_ns is None else duration(treatment.deadline_ns)
     rows = [
-        ("verdict", verdict, by("verdict")),
+        ("verdict", verdict, str(explanation.denied_by)),
+        ("dialect", *dialect),
         ("agent", treatment.agent, by("agent")),
         ("team", treatment.team, by("agent") if treatment.team != "none" else "built-in"),
-        ("provider", treatment.provider or "none: no provider serves this call", by("provider")),
+        ("provider", treatment.provider or "none", by("provider")),
         *([("model", treatment.model, by("model"))] if treatment.model is not None else []),
         ("lane", treatment.lane, by("lane")),
         ("priority", str(treatment.priority), by("priority")),
@@ -202,7 +210,9 @@ def _retry(checked: Checked, explanation: Explanation) -> tuple[str, str]:
 
 
 def _affinity(most_ns: int) -> str:
-    return f"model, for {most_ns / NANOSECONDS:g}s at most"
+    from hivemind_trio.policy import duration
+
+    return f"model, for {duration(most_ns)} at most"
 
 
 def _table(rows: Sequence[tuple[str, ...]], *, indent: str = "", color: bool = False) -> str:
@@ -219,8 +229,9 @@ def _as_object(explanation: Explanation) -> dict[str, Any]:
     treatment = explanation.treatment
     return {
         "format_version": 1,
-        "verdict": treatment.verdict.value,
-        "message": treatment.message,
+        "verdict": "allow" if explanation.denied is None else "deny",
+        "message": explanation.denied or "",
+        "apis": [api.value for api in explanation.request.apis],
         "agent": treatment.agent,
         "team": treatment.team,
         "provider": treatment.provider,
@@ -236,7 +247,7 @@ def _as_object(explanation: Explanation) -> dict[str, Any]:
         "budgets": list(treatment.budgets),
         "decided_by": {
             setting: {"kind": decider.kind, "name": decider.name, "at": decider.at}
-            for setting, decider in treatment.decided.items()
+            for setting, decider in {**treatment.decided, "verdict": explanation.denied_by}.items()
         },
         "rules": [
             {

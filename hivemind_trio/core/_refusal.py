@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hivemind_trio.model import Reason, Request, Treatment, Verdict
-from hivemind_trio.policy import UNKNOWN_AGENT, Program, Quota
+from hivemind_trio.policy import Program, Quota
 
 from ._books import Books
 from ._budget import Shortage
@@ -27,7 +27,7 @@ def outright(call: Call, treatment: Treatment, program: Program, *, draining: bo
     retry_after_ns = None
     if draining:
         reason, message, retry_after_ns = Reason.DRAINING, DRAINING, DRAINING_RETRY_NS
-    elif treatment.agent == UNKNOWN_AGENT and program.server.refuse_unknown:
+    elif program.rejects_as_unknown(treatment.agent):
         reason, message = Reason.UNKNOWN_AGENT, "the policy serves declared agents only, and this is none"
     elif treatment.verdict is Verdict.DENY:
         reason, message = Reason.DENIED, treatment.message or "the policy denies this call"

@@ -136,6 +136,7 @@ from ._secrets import masked as masked
 from ._settings import NotDeclared as NotDeclared
 from ._settings import SettingOrigin as SettingOrigin
 from ._settings import settings as settings
+from ._spelling import duration as duration
 from ._terminal import visible as visible
 from ._terminal import width as width
 from ._tested import RanTest as RanTest

@@ -7,7 +7,7 @@ from typing import final
 
 import attrs
 
-SHOWN_WINDOWS = {60 * 10**9: "minute", 3_600 * 10**9: "hour", 86_400 * 10**9: "day", 7 * 86_400 * 10**9: "week"}
+from ._spelling import window_name
 
 
 class Per(StrEnum):
@@ -53,8 +53,7 @@ class Allowance:
         text = f"${value / 10**6:,.6g}" if self.measure is Measure.COST else f"{value:,} {self.measure}"
         if amount is not None:
             return text
-        window = SHOWN_WINDOWS.get(self.window_ns)
-        return f"{text} per {window or f'{self.window_ns / 1e9:g} s'}"
+        return f"{text} per {window_name(self.window_ns)}"
 
 
 @final

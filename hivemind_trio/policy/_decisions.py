@@ -43,7 +43,7 @@ def treated(program: Program, treatment: Treatment) -> dict[str, str]:
     The group of a provider's limits is the provider's matter, and follows from it and the model.
     """
     shown = {"agent": treatment.agent}
-    if treatment.agent == UNKNOWN_AGENT and program.server.refuse_unknown:
+    if program.rejects_as_unknown(treatment.agent):
         return shown | {"verdict": REFUSED_UNKNOWN}
     if treatment.verdict is Verdict.DENY:
         return shown | {"verdict": _denied(treatment.message)}

@@ -7,13 +7,13 @@ from typing import Any, Final, final
 
 import attrs
 
-from hivemind_trio.model import Api, Request, Treatment, Verdict
+from hivemind_trio.model import Api, Decider, Request, Treatment, Verdict
 
 from ._budgets import Per
 from ._check import Checked
-from ._decide import Router
+from ._decide import BUILT_IN, Router
 from ._expr import Field, Kind, reads, request_fields
-from ._facts import NO_API
+from ._facts import NO_API, ApisOf
 from ._interpret import field_values, holds
 from ._program import UNKNOWN_AGENT
 from ._suggest import one_of, suggestion
@@ -59,19 +59,30 @@ class Explanation:
 
     request: Request
     treatment: Treatment
+    denied: str | None
+    """The words of the rejection; None: the call is admitted."""
+    denied_by: Decider
+    """The declaration that decides whether the call is admitted."""
     steps: tuple[Step, ...]
     """Every rule, in order."""
     bounds: tuple[tuple[str, str, str], ...]
     """What its attempts count against: of what, how much, where that is declared."""
 
 
-def parse_request(checked: Checked, words: Sequence[str], *, defaults: Mapping[str, str] | None = None) -> Request:
+def parse_request(
+    checked: Checked,
+    words: Sequence[str],
+    *,
+    defaults: Mapping[str, str] | None = None,
+    apis_of: ApisOf | None = None,
+) -> Request:
     """The call that `field=value ...` describes; what is not given has the language's default.
 
     Args:
         checked: A policy without errors.
         words: `agent=ci`, `model=claude-opus-4-1`, `tokens.in=12k`, `stream=true`, `header.x-job=7`, `api=openai`.
         defaults: Given so too, unless `words` say otherwise, and without a complaint where a field is not known.
+        apis_of: The dialects of a path that is given without an `api`; None: those of all providers of the policy.
 
     Raises:
         RequestError: A word is no assignment, or of an unknown field, or of the wrong type.
@@ -121,6 +132,8 @@ def parse_request(checked: Checked, words: Sequence[str], *, defaults: Mapping[s
             meant = suggestion(name, known)
             hint = f"did you mean `{meant}`?" if meant else f"there are {one_of(known, most=99)}"
             raise RequestError(f"no field `{name}`; {hint}")
+    if apis_of is not None and "path" in values and "api" not in given:
+        apis = apis_of(values["path"], headers)
     agent = values.pop("agent", UNKNOWN_AGENT)
     facts: dict[str, Any] = {_FACTS.get(name, name): value for name, value in values.items()}
     request = Request(apis=apis, token_agent=proven, claimed=claimed, headers=headers, meta=meta, **facts)
@@ -137,7 +150,24 @@ def explain(checked: Checked, request: Request) -> Explanation:
     """How a policy without errors treats a call."""
     assert checked.program is not None
     treatment = checked.program.decide(request)
-    return Explanation(request, treatment, _steps(checked, request, treatment), _bounds(checked, treatment))
+    denied, denied_by = _verdict(checked, treatment)
+    steps = _steps(checked, request, treatment)
+    return Explanation(
+        request, treatment, denied, denied_by, steps, _bounds(checked, treatment) if denied is None else ()
+    )
+
+
+def _verdict(checked: Checked, treatment: Treatment) -> tuple[str | None, Decider]:
+    """Return why the scheduler rejects the call on arrival, if it does, and who decides that."""
+    assert checked.program is not None
+    if checked.program.rejects_as_unknown(treatment.agent):
+        server = checked.declarations.of("server")[""]
+        return "unknown agent: this policy only accepts declared agents", Decider("server", "", server.at)
+    if treatment.verdict is Verdict.DENY:
+        return treatment.message, treatment.decided["verdict"]
+    if treatment.provider is None:
+        return "no provider serves this call", BUILT_IN
+    return None, treatment.decided["verdict"]
 
 
 def reads_time(checked: Checked) -> bool:
@@ -175,14 +205,18 @@ def _slot(setting: str) -> str:
 def _bounds(checked: Checked, treatment: Treatment) -> tuple[tuple[str, str, str], ...]:
     program = checked.program
     assert program is not None
-    if treatment.verdict is Verdict.DENY or treatment.provider is None:
-        return ()
+    assert treatment.provider is not None  # the call is admitted
     provider, lane, agent = program.providers[treatment.provider], program.lanes[treatment.lane], treatment.agent
     rows = [(f"provider {provider.name}", f"{provider.limit} in flight", provider.at)]
+    if provider.queue is not None:
+        rows.append((f"provider {provider.name}", f"{provider.queue} waiting", provider.at))
     for group in provider.groups:
-        if group.glob == treatment.group and group.concurrency is not None:
-            of = f'limits "{group.glob}"' if group.glob is not None else "limits"
-            rows.append((f"{of} of {provider.name}", f"{group.concurrency} in flight", provider.at))
+        if group.glob != treatment.group:
+            continue
+        of = f'limits "{group.glob}" of {provider.name}' if group.glob is not None else f"limits of {provider.name}"
+        if group.concurrency is not None:
+            rows.append((of, f"{group.concurrency} in flight", provider.at))
+        rows += [(of, str(quota), provider.at) for quota in group.quotas]
     cap = lane.cap(provider.limit)
     reserved = sum(other.reserve.of(provider.limit) for other in program.lanes.values() if other is not lane)
     if reserved:

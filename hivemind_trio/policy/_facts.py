@@ -21,8 +21,8 @@ Facts = Mapping[str, str | int | bool]
 `token` is the agent whose token the call has, `claim` whom it merely says to be; `api` may be `none`.
 """
 
-ApisOf = Callable[[str], tuple[Api, ...]]
-"""The dialects that a path may belong to; the doors know."""
+ApisOf = Callable[[str, Mapping[str, str]], tuple[Api, ...]]
+"""The dialects of a path, given the headers, likeliest first; `providers.endpoint` knows them."""
 
 NO_API: Final = "none"
 """Of a call of no known dialect."""
@@ -54,13 +54,14 @@ def request_of(program: Program, facts: Facts, apis_of: ApisOf | None = None) ->
     """
     values: dict[str, Any] = {FIELDS[field]: value for field, value in facts.items() if field in FIELDS}
     values.setdefault("weekday", 1)
+    headers = _under("header.", facts)
     price = program.price(str(values.get("model", "")))
     cost = price.cost_microusd(values.get("tokens_in", 0), values.get("tokens_max_out", 0)) if price is not None else 0
     return Request(
         token_agent=_token(program, facts),
         claimed=_claim(program, facts),
-        apis=_apis(program, facts, apis_of),
-        headers=_under("header.", facts),
+        apis=_apis(program, facts, headers, apis_of),
+        headers=headers,
         meta=_under("meta.", facts),
         cost_microusd=cost,
         **values,
@@ -100,9 +101,9 @@ def _claim(program: Program, facts: Facts) -> str | None:
     return str(facts["claim"]) if "claim" in facts and believed else None
 
 
-def _apis(program: Program, facts: Facts, apis_of: ApisOf | None) -> tuple[Api, ...]:
+def _apis(program: Program, facts: Facts, headers: Mapping[str, str], apis_of: ApisOf | None) -> tuple[Api, ...]:
     if apis_of is not None and "path" in facts:
-        return apis_of(str(facts["path"]))
+        return apis_of(str(facts["path"]), headers)
     if "api" in facts:
         return () if facts["api"] == NO_API else (Api(str(facts["api"])),)
     return tuple(dict.fromkeys(provider.api for provider in program.providers.values()))

@@ -20,7 +20,7 @@ from ._diagnostic import Label
 from ._expr import AllOf, Always, AnyOf, Condition, Flag, Like, Member, Negation, Relation
 from ._facts import Facts, request_of
 from ._interpret import field_values, holds
-from ._program import UNKNOWN_AGENT, Program
+from ._program import Program
 from ._spelling import duration, money
 from ._text import quote
 
@@ -93,7 +93,7 @@ class Decided:
 
 
 def _why_denied(program: Program, treatment: Treatment) -> str:
-    if treatment.agent == UNKNOWN_AGENT and program.server.refuse_unknown:
+    if program.rejects_as_unknown(treatment.agent):
         return "its caller is no declared agent"
     if treatment.verdict is Verdict.DENY:
         return quote(treatment.message)

@@ -328,6 +328,10 @@ class Program:
             lane.sticky is Sticky.PREFIX for lane in self.lanes.values()
         )
 
+    def rejects_as_unknown(self, agent: str) -> bool:
+        """True if `unknown-agent deny` rejects the calls of this agent."""
+        return agent == UNKNOWN_AGENT and self.server.refuse_unknown
+
     def agent(self, name: str) -> Agent:
         """The declared agent, or what holds for unknown ones."""
         return self.agents.get(name, self.unknown)

@@ -9,6 +9,8 @@ import attrs
 
 from hivemind_trio.model import Dimension as Dimension
 
+from ._spelling import window_name
+
 
 class Window(StrEnum):
     """How the provider counts. All but the bucket are kept alike: what is granted passes a window of any kind."""
@@ -32,4 +34,7 @@ class Quota:
     window: Window = Window.LEARN
 
     def __str__(self) -> str:
-        return f"{self.amount:,} {self.dimension} per {self.window_ns / 1e9:g} s"
+        counted = self.dimension.value
+        if self.dimension in (Dimension.INPUT, Dimension.OUTPUT):
+            counted = f"{counted} tokens"
+        return f"{self.amount:,} {counted} per {window_name(self.window_ns)}"

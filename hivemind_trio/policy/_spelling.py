@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from ._units import COUNTS, DURATIONS, SIZES, WINDOWS
+
+WINDOW_NAMES: Final = {
+    DURATIONS["s"]: "second",
+    DURATIONS["m"]: "minute",
+    DURATIONS["h"]: "hour",
+    DURATIONS["d"]: "day",
+    DURATIONS["w"]: "week",
+}
 
 
 def duration(value_ns: int) -> str:
@@ -50,6 +59,11 @@ def rate(amount: str, window_ns: int) -> str:
     """`50/min`, `$25/day`, `10/10m`."""
     name = next((name for name, known_ns in WINDOWS.items() if known_ns == window_ns), None)
     return f"{amount}/{name or duration(window_ns)}"
+
+
+def window_name(window_ns: int) -> str:
+    """`minute`, `day`, `10m`: behind `per`."""
+    return WINDOW_NAMES.get(window_ns) or duration(window_ns)
 
 
 def _scaled(value: int, units: Mapping[str, int]) -> str:

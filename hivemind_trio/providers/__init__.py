@@ -7,6 +7,7 @@ from ._errors import refusal_body as refusal_body
 from ._keepalive import KeepAlive as KeepAlive
 from ._keepalive import keep_alive as keep_alive
 from ._paths import Endpoint as Endpoint
+from ._paths import apis_of as apis_of
 from ._paths import endpoint as endpoint
 from ._prefix import prompt_prefix as prompt_prefix
 from ._ratelimits import read_ratelimits as read_ratelimits

@@ -86,6 +86,11 @@ def endpoint(path: str, headers: Mapping[str, str]) -> Endpoint:
     return Endpoint(_by_headers(path, headers), False if bare in ("", "/v1/models", "/v1/files") else None)
 
 
+def apis_of(path: str, headers: Mapping[str, str]) -> tuple[Api, ...]:
+    """Return the dialects of a path, likeliest first."""
+    return endpoint(path, headers).apis
+
+
 def _by_headers(path: str, headers: Mapping[str, str]) -> tuple[Api, ...]:
     if "anthropic-version" in headers or "anthropic-beta" in headers or "x-claude-code-session-id" in headers:
         return ANTHROPIC

@@ -7,17 +7,10 @@ from typing import Final
 
 import structlog
 
-from hivemind_trio.model import Api
 from hivemind_trio.policy import CallChange, Change, Turn, visible
-from hivemind_trio.providers import endpoint
 
 SAID_MAX: Final = 20
 """Lines for the settings, and as many for the calls; `hivemind-trio diff` shows the rest."""
-
-
-def apis_of(path: str) -> tuple[Api, ...]:
-    """The dialects that a path may belong to."""
-    return endpoint(path, {}).apis
 
 
 def say_changes(log: structlog.typing.FilteringBoundLogger, changes: Sequence[Change]) -> None:

@@ -30,6 +30,7 @@ from hivemind_trio.policy import (
     render,
     setting_changes,
 )
+from hivemind_trio.providers import apis_of
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.runtime import Reloader
 from hivemind_trio.store import Journal, JournalError, open_journal
@@ -39,7 +40,7 @@ from ._found import Found, from_environment, ollama, ollama_base, policy_text
 from ._house import House, open_house
 from ._load import Loaded, load
 from ._log import Form, Lossy, Notices, make_log
-from ._news import apis_of, say_calls, say_changes
+from ._news import say_calls, say_changes
 
 BUILT_IN: Final = "built-in.hmp"
 """The name that diagnostics give the policy made from what was found."""

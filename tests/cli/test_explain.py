@@ -34,14 +34,15 @@ def test_a_call_is_explained_as_a_table(run: Run, team: str) -> None:
 
     assert result.exit_code == 0
     assert result.stdout == (
-        "verdict   admitted   built-in\n"
-        "agent     ci         claim ci (team.hmp:5)\n"
-        "team      none       built-in\n"
-        "provider  anthropic  built-in\n"
-        "lane      people     rule urgent (team.hmp:7)\n"
-        "priority  9          rule urgent (team.hmp:7)\n"
-        "deadline  90s        lane people (team.hmp:4)\n"
-        "retry     default    built-in\n"
+        "verdict   admitted             built-in\n"
+        "dialect   anthropic or openai  assumed: `path=` or `api=` says it\n"
+        "agent     ci                   claim ci (team.hmp:5)\n"
+        "team      none                 built-in\n"
+        "provider  anthropic            built-in\n"
+        "lane      people               rule urgent (team.hmp:7)\n"
+        "priority  9                    rule urgent (team.hmp:7)\n"
+        "deadline  1m30s                lane people (team.hmp:4)\n"
+        "retry     default              built-in\n"
         "\n"
         "rules, top to bottom:\n"
         "  no      -                                      team.hmp:6\n"
@@ -50,6 +51,7 @@ def test_a_call_is_explained_as_a_table(run: Run, team: str) -> None:
         "\n"
         "counts against:\n"
         "  provider anthropic  12 in flight  team.hmp:2\n"
+        "  provider anthropic  50 waiting    team.hmp:2\n"
         "  agent ci            4 in flight   team.hmp:5\n"
     )
 
@@ -88,6 +90,93 @@ def test_a_path_says_which_dialect_is_spoken(run: Run, team: str) -> None:
     assert provider("path=/v1/messages") == "anthropic"
     assert provider("path=/v1/chat/completions") == "openai"
     assert provider("path=/v1/chat/completions", "api=anthropic") == "anthropic"
+
+
+def test_a_path_keeps_all_its_dialects_as_the_proxy_does(run: Run, folder: Path) -> None:
+    (folder / "two.hmp").write_text(
+        'provider ollama { serves ["llama*"] }\nprovider anthropic { serves ["claude-*"] }\n'
+    )
+
+    def said(*fields: str) -> dict[str, object]:
+        found: dict[str, object] = json.loads(run("explain", "two.hmp", "path=/v1/messages", *fields, "--json").stdout)
+        return found
+
+    assert said("model=llama3.1")["provider"] == "ollama"
+    assert said("model=claude-haiku-4-5")["provider"] == "anthropic"
+    assert said()["apis"] == ["anthropic", "vllm", "ollama", "generic"]
+    assert said("api=anthropic", "model=llama3.1")["verdict"] == "deny"
+
+
+def test_a_path_that_is_shared_is_told_apart_by_the_headers(run: Run, team: str) -> None:
+    def dialect(*fields: str) -> str:
+        line = run("explain", team, "path=/v1/models", *fields).stdout.splitlines()[1]
+        return " ".join(line.split()[1:])
+
+    assert dialect() == "openai or anthropic by the path"
+    assert dialect("header.anthropic-version=2023-06-01") == "anthropic by the path"
+    assert dialect("header.x-goog-api-key=k") == "gemini by the path"
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ([], "anthropic or openai assumed: `path=` or `api=` says it"),
+        (["api=openai"], "openai given"),
+        (["api=none"], "none that is known given"),
+        (["path=/v1/messages"], "anthropic by the path"),
+        (["path=/nowhere"], "none that is known by the path"),
+    ],
+)
+def test_the_dialect_is_shown_with_its_origin(run: Run, team: str, fields: list[str], shown: str) -> None:
+    line = run("explain", team, *fields).stdout.splitlines()[1]
+
+    assert " ".join(line.split()) == f"dialect {shown}"
+
+
+REJECTED = """\
+server { unknown-agent deny }
+provider anthropic { serves ["claude-*"] }
+agent ci { token env(CI_TOKEN) }
+rule all { allow }
+"""
+
+
+@pytest.mark.parametrize(
+    ("fields", "message", "by"),
+    [
+        (
+            [],
+            "unknown agent: this policy only accepts declared agents",
+            {"kind": "server", "name": "", "at": "t.hmp:1"},
+        ),
+        (
+            ["claim=ci"],
+            "unknown agent: this policy only accepts declared agents",
+            {"kind": "server", "name": "", "at": "t.hmp:1"},
+        ),
+        (["agent=ci", "model=gpt-5"], "no provider serves this call", {"kind": "built-in", "name": "", "at": ""}),
+    ],
+)
+def test_a_call_that_the_proxy_rejects_is_not_admitted(
+    run: Run, folder: Path, fields: list[str], message: str, by: dict[str, str]
+) -> None:
+    (folder / "t.hmp").write_text(REJECTED)
+
+    said = json.loads(run("explain", "t.hmp", *fields, "--json").stdout)
+    shown = run("explain", "t.hmp", *fields).stdout
+
+    assert (said["verdict"], said["message"], said["decided_by"]["verdict"]) == ("deny", message, by)
+    assert said["bounds"] == []
+    assert f'denied: "{message}"' in shown.splitlines()[0]
+    assert "counts against" not in shown
+
+
+def test_a_declared_agent_is_admitted_where_unknown_ones_are_not(run: Run, folder: Path) -> None:
+    (folder / "t.hmp").write_text(REJECTED)
+
+    said = json.loads(run("explain", "t.hmp", "agent=ci", "--json").stdout)
+
+    assert (said["verdict"], said["decided_by"]["verdict"]["name"]) == ("allow", "all")
 
 
 def test_where_the_time_matters_it_is_now_and_is_said(run: Run, folder: Path) -> None:

@@ -227,7 +227,7 @@ def test_a_call_that_no_window_holds_is_refused_at_once() -> None:
     refusal = driver.refusal(call)
     assert isinstance(refusal, Refuse)
     assert refusal.reason is Reason.OVER_QUOTA
-    assert "101 of provider `p`'s limit of 100 input per 60 s" in refusal.message
+    assert "101 of provider `p`'s limit of 100 input tokens per minute" in refusal.message
     assert driver.rest.agents == 0
 
 

@@ -26,10 +26,11 @@ from hivemind_trio.policy import (
     parse_request,
     render_diff,
 )
+from hivemind_trio.policy._decisions import NO, treated
 from hivemind_trio.policy._diff import turns_of
 from hivemind_trio.policy._facts import Facts, request_of
 from hivemind_trio.policy._parting import Parting, Triple
-from hivemind_trio.providers import endpoint
+from hivemind_trio.providers import apis_of
 
 from .drawn import policies
 from .strategies import AGENTS, FLAGS, NUMBERS, TEXTS
@@ -225,6 +226,43 @@ def holds_as_explain_has_it(pair: tuple[Checked, Checked], call: CallChange) -> 
                 assert differ(pair, (before, after)), turn
 
 
+@settings(max_examples=ATTEMPTS // 2)
+@given(texts=pairs())
+def test_explain_reproduces_every_example_at_the_real_door(texts: tuple[str, str]) -> None:
+    # Ollama shares paths with both Anthropic and OpenAI.
+    texts = (texts[0].replace("gemini", "ollama"), texts[1].replace("gemini", "ollama"))
+    pair = both_checked(texts)
+
+    found, _ = call_changes(*pair, apis_of=apis_of)
+
+    for call in found:
+        reproduced(pair, call)
+    event(f"on a path: {any(word.startswith('path=') for call in found for word in call.example)}")
+
+
+def reproduced(pair: tuple[Checked, Checked], call: CallChange) -> None:
+    """The words, read as `explain` reads them, are treated as the comparison says."""
+    words = [word for part in call.example for word in shlex.split(part)]
+    for one, side in zip(pair, ("before", "after"), strict=True):
+        assert one.program is not None
+        request = parse_request(one, words, defaults={"hour": "3", "weekday": "2"}, apis_of=apis_of)
+        shown = treated(one.program, one.program.decide(request))
+        for turn in call.turns:
+            assert shown.get(turn.setting, NO) == getattr(turn, side), (words, turn)
+
+
+def test_an_example_on_a_path_of_several_dialects_is_reproduced() -> None:
+    old = 'provider ollama { serves ["llama*"] }\nprovider anthropic { serves ["claude-*"] }\nlane a { }\n'
+    pair = checked(old), checked(old + 'rule r when path == "/v1/messages" and provider == ollama { lane a }\n')
+
+    found, complete = call_changes(*pair, apis_of=apis_of)
+
+    assert complete
+    assert [turn.setting for call in found for turn in call.turns] == ["lane"]
+    for call in found:
+        reproduced(pair, call)
+
+
 # ---- one by one ----
 
 
@@ -329,7 +367,7 @@ CASES = {
 def test_a_change_of_calls_is_shown_at_a_call(
     before: str, after: str, expected: set[tuple[str, str, str, str]]
 ) -> None:
-    found, complete = call_changes(checked(before), checked(after), apis_of=lambda path: endpoint(path, {}).apis)
+    found, complete = call_changes(checked(before), checked(after), apis_of=apis_of)
 
     shown = {(" ".join(call.example), turn.setting, turn.before, turn.after) for call in found for turn in call.turns}
     assert expected <= shown
@@ -340,7 +378,7 @@ def test_a_change_of_calls_is_shown_at_a_call(
 def test_who_speaks_several_dialects_on_one_path_is_asked_on_that_path() -> None:
     old, new = checked(LOCAL), checked(LOCAL + "provider anthropic { }\n")
 
-    found, _ = call_changes(old, new, apis_of=lambda path: endpoint(path, {}).apis)
+    found, _ = call_changes(old, new, apis_of=apis_of)
 
     turns = {(call.example, turn.before, turn.after) for call in found for turn in call.turns}
     assert (("path=/v1/messages",), "ollama", "anthropic") in turns

@@ -279,6 +279,7 @@ def bounds(*words: str) -> list[tuple[str, str]]:
 def test_the_bounds_are_those_of_provider_limits_lane_and_agent() -> None:
     assert bounds("agent=ci", "model=claude-haiku-4-5", "tokens.in=200k") == [
         ("provider anthropic", "12 in flight"),
+        ("provider anthropic", "50 waiting"),
         ("limits of anthropic", "10 in flight"),
         ("other lanes", "4 of the provider's slots reserved"),
         ("lane batch", "3 in flight at this provider"),
@@ -293,6 +294,32 @@ def test_a_model_with_limits_of_its_own_is_held_by_those_alone() -> None:
 
     assert ('limits "claude-opus-*" of anthropic', "4 in flight") in found
     assert "limits of anthropic" not in dict(found)
+
+
+def test_the_limits_per_window_and_the_budgets_are_named() -> None:
+    policy = checked(
+        "provider anthropic {\n"
+        "  limits { requests 50/min; input 450k/min; headroom 5% }\n"
+        '  limits "claude-opus-*" { output 8k/s; tokens 2M/90m }\n'
+        "}\n"
+        "budget month { cost $500/30d }\n"
+        "budget each per agent { input 2M/hour; window sliding }\n"
+    )
+
+    def said(*words: str) -> set[tuple[str, str]]:
+        return {(of, bound) for of, bound, _ in explain(policy, parse_request(policy, words)).bounds}
+
+    budgets = {("budget month", "$500 per 30d"), ("budget each of this agent", "2,000,000 input per hour")}
+    assert said("model=claude-haiku-4-5") == budgets | {
+        ("provider anthropic", "8 in flight"),
+        ("limits of anthropic", "50 requests per minute"),
+        ("limits of anthropic", "450,000 input tokens per minute"),
+    }
+    assert said("model=claude-opus-4-1") == budgets | {
+        ("provider anthropic", "8 in flight"),
+        ('limits "claude-opus-*" of anthropic', "8,000 output tokens per second"),
+        ('limits "claude-opus-*" of anthropic', "2,000,000 tokens per 1h30m"),
+    }
 
 
 def test_an_unknown_caller_is_bounded_as_each_of_its_kind() -> None:
