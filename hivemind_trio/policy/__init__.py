@@ -34,6 +34,7 @@ from ._check import Checked as Checked
 from ._check import SecretState as SecretState
 from ._check import check as check
 from ._check import check_bases as check_bases
+from ._check import check_exposure as check_exposure
 from ._check import check_secrets as check_secrets
 from ._closure import Closure as Closure
 from ._closure import read_closure as read_closure
@@ -77,6 +78,7 @@ from ._lexer import Lexeme as Lexeme
 from ._lexer import lexemes as lexemes
 from ._lexer import significant as significant
 from ._linked import World as World
+from ._lower import refuses_unknown as refuses_unknown
 from ._names import Occurrence as Occurrence
 from ._names import Symbol as Symbol
 from ._names import occurrence_at as occurrence_at

@@ -295,18 +295,54 @@ def _exposure(declarations: Declarations, report: Report) -> None:
     if server is None:
         return
     listen = declarations.one(server, "listen")
-    tokens = any(declarations.one(agent, "token") is not None for agent in declarations.of("agent").values())
-    if listen is not None and not is_loopback(listen.value[0]) and not tokens:
-        report.warn(
-            "HM601",
-            "whoever reaches this address can spend your keys",
-            listen.span,
-            help="give agents a `token env(NAME)`; `serve` does not start without",
-        )
+    if listen is not None and not is_loopback(listen.value[0]):
+        exposed_at(declarations, listen.span, report)
     admin = declarations.one(server, "admin")
     if admin is not None and not is_loopback(admin.value[0]):
         report.add(
             "HM602", "operators' commands must not be open to a network", admin.span, help='write `"127.0.0.1:8788"`'
+        )
+
+
+def exposed_at(declarations: Declarations, span: Span, report: Report) -> None:
+    """Report how callers without a token are served by a proxy that others than this machine reach.
+
+    Args:
+        span: Where it is said that they reach it.
+    """
+    tokens = {name: declarations.one(one, "token") for name, one in declarations.of("agent").items()}
+    if not any(tokens.values()):
+        report.warn(
+            "HM601",
+            "whoever reaches this address can spend your keys",
+            span,
+            help="give agents a `token env(NAME)`; `serve` does not start without",
+        )
+        return
+    server = declarations.of("server").get("")
+    unknown = declarations.one(server, "unknown-agent") if server is not None else None
+    if unknown is not None and unknown.value == "allow":
+        report.warn(
+            "HM601",
+            "callers without a token are served, and this address is open to a network",
+            unknown.span,
+            help="write `unknown-agent deny`, or delete this: it is the default beyond loopback",
+        )
+    for name, token in tokens.items():
+        if token is None:
+            report.warn(
+                "HM601",
+                f"anybody who reaches the proxy can say that they are `{name}`, and spend your keys",
+                declarations.of("agent")[name].name_span,
+                help=f"add `token env(NAME)` to agent `{name}`",
+            )
+    if server is None or "hosts" not in server.settings.keys() | server.unread:
+        report.add(
+            "HM606",
+            "no host name is declared: callers reach this address by its IP address or a local name only",
+            span,
+            severity=Severity.INFO,
+            help='add `hosts ["llm.example.com"]` with the name that callers use',
         )
 
 

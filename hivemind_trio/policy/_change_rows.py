@@ -86,6 +86,12 @@ _SERVER: Final[Mapping[str, Row]] = {
         ordered=False,
         lowered=Effect(State.KEPT, "waiting calls of unknown callers are refused too, if it denies"),
     ),
+    "hosts": Row(
+        setting="hosts",
+        show=lambda globs: _listed(list(map(quote, globs))) if globs else "none",
+        ordered=False,
+        lowered=NEXT_CALL,
+    ),
     "silent_ns": Row(setting="wait silent", show=duration, lowered=NEXT_CALL),
     "hold_ns": Row(setting="wait hold", show=duration, lowered=NEXT_CALL),
     "identify": Row(setting="identify", show=_listed, ordered=False, lowered=NEXT_CALL),

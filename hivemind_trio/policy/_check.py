@@ -14,7 +14,7 @@ from hivemind_trio.model import SecretRef
 from ._analysis import analyse
 from ._answers import answer_fields
 from ._ast import And, Compare, Contains, Expr, File, Not, Or, Span
-from ._capacity import check_together, in_the_open
+from ._capacity import check_together, exposed_at, in_the_open
 from ._closure import Allow, Closure, read_closure, suppressed
 from ._declare import Declarations, Given, declare
 from ._diagnostic import Diagnostic, Severity, Source
@@ -30,7 +30,7 @@ from ._schema import DECLARATIONS, DEFAULTED, Setting
 from ._sizes import check_sizes
 from ._testing import check_test
 from ._tests import PolicyTest
-from ._values import url_problem
+from ._values import is_loopback, url_problem
 
 
 @final
@@ -195,6 +195,15 @@ def check_bases(checked: Checked, values: Mapping[SecretRef, str]) -> tuple[Diag
         elif in_the_open(url) and checked.declarations.one(declared, "key") is not None:
             report.add("HM604", "the key would travel unencrypted", given.span, note=f"`{ref}` begins with `http://`")
     return tuple(report.found)
+
+
+def check_exposure(checked: Checked, host: str) -> tuple[Diagnostic, ...]:
+    """Return what `check` would say if the policy listened there: the command line has the last word."""
+    report = Report(checked.sources)
+    if not is_loopback(host):
+        exposed_at(checked.declarations, Span(0, 0, 0), report)
+    said = {(one.code, one.message) for one in checked.diagnostics}
+    return tuple(one for one in report.found if (one.code, one.message) not in said)
 
 
 def _conditions(

@@ -688,27 +688,16 @@ _PAGES: Final = (
         "A simulated test may take 30 s of the processor. A shorter `run`, or calls that `arrive` less often, say the "
         "same in less.",
     ),
-    Page(
-        "HM505",
-        "waits of a load that was mostly rejected",
-        "Waits are of calls that were served. Where more than 3% of a load's calls were rejected, or given up in the "
-        "queue, a short wait says little: with a short `queue` or `deadline` it is short because the others are sent "
-        "away. Say in the same test what part may be lost.",
-        wrong="provider anthropic { concurrency 1 }\nlane default { queue 1 }\n"
-        'test "short waits" {\n  load work { model "claude-haiku-4-5"; arrive 60/min }\n'
-        "  upstream anthropic { latency 2s..2s }\n  run 2m seed 1\n  expect work.wait.p95 <= 10s\n}",
-        right="provider anthropic { concurrency 1 }\nlane default { queue 1 }\n"
-        'test "short waits" {\n  load work { model "claude-haiku-4-5"; arrive 60/min }\n'
-        "  upstream anthropic { latency 2s..2s }\n  run 2m seed 1\n"
-        "  expect work.wait.p95 <= 10s and work.denied <= 60%\n}",
-    ),
     # ---- security ----
     Page(
         "HM601",
         "open to the network, without tokens",
-        "Whoever reaches the proxy spends its keys. `serve` does not listen there until an agent has a token.",
+        "Whoever reaches the proxy spends its keys. `serve` does not listen there until an agent has a token. From "
+        "then on callers that are no declared agent are rejected, unless `unknown-agent allow` says otherwise; an "
+        "agent without a token is anybody who says that they are it.",
         wrong='server { listen "0.0.0.0:8787" }\nprovider anthropic { }',
-        right='server { listen "0.0.0.0:8787" }\nagent ci { token env(CI_TOKEN) }\nprovider anthropic { }',
+        right='server { listen "0.0.0.0:8787"; hosts ["llm.example.com"] }\nagent ci { token env(CI_TOKEN) }\n'
+        "provider anthropic { key env(ANTHROPIC_API_KEY) }",
     ),
     Page(
         "HM602",
@@ -737,6 +726,17 @@ _PAGES: Final = (
         "HM605",
         "a secret file that everybody can read",
         "`chmod 600` it. Seen by `check --env` and by `serve`.",
+    ),
+    Page(
+        "HM606",
+        "no host name for callers",
+        "A web page can make DNS point its own name here, and so pass for this proxy. So the name in a request's "
+        "`Host` must be an IP address, a name without a dot, one under `.localhost` or `.internal`, or one in `hosts`; "
+        "any other is answered with 421.",
+        wrong='server { listen "0.0.0.0:8787" }\nagent ci { token env(CI_TOKEN) }\n'
+        "provider anthropic { key env(ANTHROPIC_API_KEY) }",
+        right='server { listen "0.0.0.0:8787"; hosts ["llm.example.com"] }\nagent ci { token env(CI_TOKEN) }\n'
+        "provider anthropic { key env(ANTHROPIC_API_KEY) }",
     ),
     # ---- reload ----
     Page(

@@ -38,6 +38,7 @@ from ._program import (
 from ._quotas import Dimension, Quota, Window
 from ._resilience import DEFAULT_RETRY, Aimd, Breaker, Failure, Jitter, Reaper, Retry, WhileOpen
 from ._units import DURATIONS
+from ._values import is_loopback
 
 KNOWN_BASES: Final = {
     Api.ANTHROPIC: "https://api.anthropic.com",
@@ -457,6 +458,13 @@ def _price(declared: Declared, option: str) -> int | None:
     return given[0].options.get(option) if given else None
 
 
+def refuses_unknown(declarations: Declarations, host: str) -> bool:
+    """Return whether callers that are no declared agent are rejected by a proxy that listens there."""
+    declared = declarations.of("server").get("")
+    said = declarations.one(declared, "unknown-agent") if declared is not None else None
+    return said.value == "deny" if said is not None else not is_loopback(host)
+
+
 def _server(declarations: Declarations) -> Server:
     declared = declarations.of("server").get("")
     if declared is None:
@@ -472,9 +480,10 @@ def _server(declarations: Declarations) -> Server:
         max_body=_one(declarations, declared, "max-body", DEFAULT_SERVER.max_body),
         max_header=_one(declarations, declared, "max-header", DEFAULT_SERVER.max_header),
         max_waiting=_one(declarations, declared, "max-waiting", DEFAULT_SERVER.max_waiting),
-        refuse_unknown=_one(declarations, declared, "unknown-agent", "allow") == "deny",
+        refuse_unknown=refuses_unknown(declarations, host),
         silent_ns=wait.get("silent", DEFAULT_SERVER.silent_ns),
         hold_ns=wait.get("hold", DEFAULT_SERVER.hold_ns),
         identify=tuple(Clue(word) for word in _one(declarations, declared, "identify", DEFAULT_SERVER.identify)),
         log_json=_one(declarations, declared, "log", "text") == "json",
+        hosts=_one(declarations, declared, "hosts", ()),
     )

@@ -276,6 +276,12 @@ class Server:
     """What may tell callers apart, in order; what is not here is not believed."""
     log_json: bool = False
     """The log is one JSON object a line, unless the command line says otherwise."""
+    hosts: tuple[str, ...] = ()
+    """Globs over the names that `Host` may have beside addresses and local names."""
+
+    def has_host(self, name: str) -> bool:
+        """Return whether `hosts` has a name, which is in lower case and without a port."""
+        return bool(self.hosts) and any_matcher(self.hosts)(name)
 
 
 @final

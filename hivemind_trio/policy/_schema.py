@@ -39,6 +39,7 @@ class Type(Enum):
     SECRETS = auto()
     URL = auto()
     ADDRESS = auto()
+    HOSTS = auto()
     TIMEZONE = auto()
     SIGNALS = auto()
     WORDS = auto()
@@ -69,6 +70,7 @@ SHOWN: Final[Mapping[Type, str]] = MappingProxyType(
         Type.SECRETS: '`env(NAME)` or `file("path")`, or a list of them',
         Type.URL: "a quoted URL, or `env(NAME)` that holds one",
         Type.ADDRESS: 'a quoted address, `"127.0.0.1:8787"`',
+        Type.HOSTS: 'a list of host names, `["llm.example.com"]`',
         Type.TIMEZONE: 'a quoted time zone, `"Europe/Paris"`',
         Type.SIGNALS: "a list of statuses and failures, `[429, 500..504, reset]`",
         Type.WORDS: "a list of words",
@@ -200,6 +202,11 @@ SERVER: Final[Mapping[str, Setting]] = {
         doc="Where agents reach the proxy. Anything but loopback needs agents with tokens.",
         default='"127.0.0.1:8787"',
     ),
+    "hosts": Setting(
+        args=(_slot(Type.HOSTS),),
+        doc="Names that callers may put into `Host`, globs allowed. IP addresses, names without a dot and names under "
+        "`.localhost` or `.internal` need no entry; any other name is 421.",
+    ),
     "admin": Setting(args=(_slot(Type.ADDRESS),), doc="Where operators reach it.", pending=True),
     "timezone": Setting(
         args=(_slot(Type.TIMEZONE),), doc="For `hour` and `weekday`. Default: the machine's.", default=""
@@ -211,8 +218,7 @@ SERVER: Final[Mapping[str, Setting]] = {
     "max-waiting": Setting(args=(POSITIVE,), doc="Calls waiting in all; more are refused.", default="10k"),
     "unknown-agent": Setting(
         args=(_slot(Type.WORD, "allow", "deny"),),
-        doc="Whether callers that are no declared agent are served.",
-        default="allow",
+        doc="Whether callers that are no declared agent are served. Default: `allow` on loopback, else `deny`.",
     ),
     "identify": Setting(
         args=(_slot(Type.WORDS, *CLUES),),

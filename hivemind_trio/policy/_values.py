@@ -261,6 +261,23 @@ class Reader:
             raise Unreadable
         return address
 
+    def _hosts(self, value: Value, slot: Slot) -> tuple[str, ...]:
+        names = []
+        for item in self._some_items(value, slot):
+            text = self._text(item, Slot(Type.GLOB))
+            name = host_name(text)
+            if name != text.lower():
+                self.report.add(
+                    "HM217",
+                    f"`{text}` is no host name",
+                    item.span,
+                    help=f'write `"{name}"`' if name else 'write one such as `"llm.example.com"`',
+                    replacement=f'"{name}"' if name else None,
+                )
+                raise Unreadable
+            names.append(name)
+        return tuple(names)
+
     def _timezone(self, value: Value, slot: Slot) -> str:
         text = self._text(value, slot)
         try:
@@ -392,6 +409,7 @@ _READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
     Type.SECRETS: Reader._secrets,
     Type.URL: Reader._url,
     Type.ADDRESS: Reader._address,
+    Type.HOSTS: Reader._hosts,
     Type.TIMEZONE: Reader._timezone,
     Type.SIGNALS: Reader._signals,
 }
@@ -416,6 +434,21 @@ def url_problem(text: str) -> str:
     if parts.username is not None:
         return "a credential has no place in it"
     return "its port is 0" if port == 0 else ""
+
+
+_HOST: Final = re.compile(r"[a-z0-9_*?-]+(?:\.[a-z0-9_*?-]+)*")
+
+
+def host_name(text: str) -> str:
+    """Return the host name that a text was meant to be, in the form that `Host` has it; empty: there is none."""
+    host = text.rpartition("://")[2].partition("/")[0].rpartition("@")[2]
+    host = re.sub(r":[0-9]*$", "", host).strip().removesuffix(".").lower()
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode("ascii")
+        except UnicodeError:
+            return ""
+    return host if _HOST.fullmatch(host) else ""
 
 
 def parse_address(text: str) -> tuple[str, int] | None:

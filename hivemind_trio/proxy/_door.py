@@ -15,6 +15,7 @@ from hivemind_trio.providers import endpoint
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream
 
+from . import _guard as guard
 from ._exchange import Exchange, Gate
 from ._head import Head
 from ._record import CallRecord
@@ -97,13 +98,11 @@ class Door:
             return
         head = Head.of({**scope, "method": "GET"})
         apis = endpoint(head.path_text, head.words).apis
-        answer = refusal(next(iter(apis), None), Reason.UPGRADE, NO_WEBSOCKETS)
-        # RFC 9110 wants a 426 to name what is spoken instead.
-        headers = [
-            *answer.headers,
-            (b"upgrade", b"HTTP/1.1"),
-            (b"connection", b"upgrade"),
-            (b"x-hivemind-reason", str(Reason.UPGRADE).encode()),
-        ]
+        why = guard.refused(head, self._current().program.server) or (Reason.UPGRADE, NO_WEBSOCKETS)
+        answer = refusal(next(iter(apis), None), *why)
+        headers = [*answer.headers, (b"x-hivemind-reason", str(why[0]).encode())]
+        if why[0] is Reason.UPGRADE:
+            # RFC 9110 wants a 426 to name what is spoken instead.
+            headers += [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
         await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "websocket.http.response.body", "body": answer.body})

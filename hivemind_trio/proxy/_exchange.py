@@ -28,6 +28,7 @@ from hivemind_trio.providers import (
 from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 
+from . import _guard as guard
 from ._client import Client, known_by
 from ._fetch import Outgoing, fetch, left, unsayable
 from ._head import Head
@@ -115,6 +116,10 @@ class Exchange:
     async def run(self, receive: Receive) -> None:
         """Serve the call. Returns when the agent has its answer; cancelled when it has gone."""
         self.started_ns = self.engine.now_ns()
+        if (why := guard.refused(self.head, self.rules.program.server)) is not None:
+            self.asked = Recognised(apis=endpoint(self.head.path_text, self.head.words).apis, generates=False)
+            await self._refuse(*why)
+            return
         try:
             body = await self._read(receive)
         except BodyTooLarge:

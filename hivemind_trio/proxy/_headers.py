@@ -22,6 +22,8 @@ HOP_BY_HOP: Final = frozenset(
 OURS: Final = b"x-hivemind-"
 FRAMING: Final = frozenset({b"host", b"content-length", b"expect"})
 """Of a request: said anew towards the provider. The body is here already, so nothing is to be expected."""
+BROWSERS: Final = frozenset({b"cookie", b"origin", b"referer"})
+"""Of a request: set by browsers, for the site that they think this is. A cookie of another local port is among them."""
 
 
 def for_upstream(headers: Iterable[tuple[bytes, bytes]], *, without: frozenset[bytes] = frozenset()) -> Headers:
@@ -31,7 +33,7 @@ def for_upstream(headers: Iterable[tuple[bytes, bytes]], *, without: frozenset[b
         without: More names to leave out: credentials that are not for the provider.
     """
     headers = list(headers)
-    dropped = HOP_BY_HOP | FRAMING | _named(headers) | without
+    dropped = HOP_BY_HOP | FRAMING | BROWSERS | _named(headers) | without
     return [
         (name, value)
         for name, value in headers

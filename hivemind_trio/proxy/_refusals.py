@@ -28,6 +28,8 @@ STATUS: Final = {
     Reason.BODY_TOO_LARGE: 413,
     Reason.BAD_REQUEST: 400,
     Reason.UPGRADE: 426,
+    Reason.FOREIGN_HOST: 421,
+    Reason.FOREIGN_ORIGIN: 403,
     Reason.DRAINING: 503,
     Reason.JOURNAL: 503,
     Reason.BREAKER_OPEN: 503,
@@ -40,7 +42,7 @@ STATUS: Final = {
 FINAL: Final = frozenset(
     {
         *(Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER, Reason.BODY_TOO_LARGE, Reason.OVER_QUOTA),
-        *(Reason.BUDGET, Reason.SPENT),
+        *(Reason.BUDGET, Reason.SPENT, Reason.FOREIGN_HOST, Reason.FOREIGN_ORIGIN),
     }
 )
 """Trying again changes nothing, and the SDKs are told so."""

@@ -19,7 +19,9 @@ from hivemind_trio.policy import (
     Source,
     check,
     check_bases,
+    check_exposure,
     check_secrets,
+    refuses_unknown,
 )
 
 
@@ -33,6 +35,7 @@ class Loaded:
     """What the check found, and what this machine lacks."""
     secrets: Secrets
     fingerprint: str
+    _program: Program | None
 
     @property
     def good(self) -> bool:
@@ -42,8 +45,8 @@ class Loaded:
     @property
     def program(self) -> Program:
         """What to run; only of a good one."""
-        assert self.checked.program is not None
-        return self.checked.program
+        assert self._program is not None
+        return self._program
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -58,13 +61,22 @@ class Loaded:
         return tuple(dict.fromkeys(posixpath.dirname(path) or "." for path in paths))
 
 
-def load(path: str, files: Files) -> Loaded:
-    """Read, check, and resolve. Blocking; raises nothing."""
+def load(path: str, files: Files, host: str | None = None) -> Loaded:
+    """Read, check, and resolve. Blocking; raises nothing.
+
+    Args:
+        host: Where the proxy listens, if the command line says so.
+    """
     checked = check(path, files)
     secrets = Secrets.resolve(checked.secret_spans)
     lacking = check_secrets(checked, probe, serving=True)
-    diagnostics = (*checked.diagnostics, *lacking, *check_bases(checked, secrets))
+    exposure = check_exposure(checked, host) if host is not None else ()
+    diagnostics = (*checked.diagnostics, *exposure, *lacking, *check_bases(checked, secrets))
+    program = checked.program
+    if program is not None and host is not None:
+        refuse = refuses_unknown(checked.declarations, host)
+        program = attrs.evolve(program, server=attrs.evolve(program.server, refuse_unknown=refuse))
     # A rotated key is a change, though no policy file was touched.
     values = "\0".join(f"{ref}\0{value}" for ref, value in secrets.items())
     fingerprint = hashlib.sha256(f"{checked.hash}\0{values}".encode()).hexdigest()
-    return Loaded(checked=checked, diagnostics=diagnostics, secrets=secrets, fingerprint=fingerprint)
+    return Loaded(checked=checked, diagnostics=diagnostics, secrets=secrets, fingerprint=fingerprint, program=program)

@@ -94,16 +94,17 @@ async def _serve(options: Options) -> int:
             return EXIT_OK
         path, files = BUILT_IN, MemoryFiles({BUILT_IN: policy_text(found)})
 
-    loaded = await trio.to_thread.run_sync(load, path, files)
-    if not loaded.good:
-        sys.stderr.write(render([loaded], "text", color=options.color))
-        return EXIT_CANNOT_START if loaded.checked.unreadable else EXIT_POLICY
-    address = (loaded.program.server.host, loaded.program.server.port)
+    given = None
     if options.listen is not None:
         given = parse_address(options.listen)
         if given is None:
             return _refuse(f"--listen {options.listen}: no address; write 127.0.0.1:8787 or [::1]:8787")
-        address = given
+    read = partial(load, path, files, given[0] if given is not None else None)
+    loaded = await trio.to_thread.run_sync(read)
+    if not loaded.good:
+        sys.stderr.write(render([loaded], "text", color=options.color))
+        return EXIT_CANNOT_START if loaded.checked.unreadable else EXIT_POLICY
+    address = given or (loaded.program.server.host, loaded.program.server.port)
     problem = exposed(address[0], loaded.program)
     if problem:
         return _refuse(problem)
@@ -145,7 +146,7 @@ async def _serve(options: Options) -> int:
             watcher.say_start(house, loaded, found)
             async with trio.open_nursery() as nursery:
                 reloader = Reloader(
-                    lambda: load(path, files),
+                    read,
                     lambda new: watcher.take(house, new, nursery),
                     watcher.keep,
                 )

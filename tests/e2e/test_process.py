@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anthropic
+import httpx2
 import openai
 import pytest
 import trio
@@ -43,6 +44,10 @@ def text(provider: SimulatedProvider, concurrency: int = 3, rest: str = "") -> s
     return f'hmp 1\nprovider sim {{ api generic; base "{provider.url}"; concurrency {concurrency} }}\n{rest}'
 
 
+def keyed(provider: SimulatedProvider, rest: str = "") -> str:
+    return text(provider, rest=rest).replace("concurrency", "key env(KEY); concurrency")
+
+
 def save(path: Path, content: str) -> None:
     path.write_text(content)
 
@@ -51,9 +56,9 @@ def client_of(url: str, key: str = "k") -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
 
 
-async def policy_hash(url: str) -> str:
+async def policy_hash(url: str, key: str = "k") -> str:
     """Which policy answers, as the answer itself says."""
-    async with client_of(url) as client:
+    async with client_of(url, key) as client:
         raw = await client.chat.completions.with_raw_response.create(model="gpt-x", messages=messages())
     return str(raw.headers["x-hivemind-policy"])
 
@@ -365,16 +370,31 @@ async def test_a_port_in_use_is_status_2_and_says_so(policy: Path) -> None:
 async def test_with_agent_tokens_it_listens_anywhere_and_a_reload_may_not_take_them_away(
     policy: Path, provider: SimulatedProvider
 ) -> None:
-    save(policy, text(provider, rest="agent ci { token env(CI_TOKEN) }\n"))
-    async with serving("--policy", policy, listen="0.0.0.0:0", env={"CI_TOKEN": "t"}) as proxy:
+    save(policy, keyed(provider, rest="agent ci { token env(CI_TOKEN) }\n"))
+    async with serving("--policy", policy, listen="0.0.0.0:0", env={"CI_TOKEN": "t", "KEY": "k"}) as proxy:
         running = proxy.of("serving")[0]["hash"]
         save(policy, text(provider))
         kept = await proxy.says("policy kept")
         port = urlsplit(proxy.url).port
-        answers = await policy_hash(f"http://127.0.0.1:{port}")
+        answers = await policy_hash(f"http://127.0.0.1:{port}", key="t")
 
     assert "0.0.0.0" in kept["why"]
     assert answers == running
+
+
+async def test_beyond_loopback_a_caller_without_a_token_is_rejected(policy: Path, provider: SimulatedProvider) -> None:
+    save(policy, keyed(provider, rest="agent ci { token env(CI_TOKEN) }\nagent laptop { }\n"))
+    async with serving("--policy", policy, listen="0.0.0.0:0", env={"CI_TOKEN": "t", "KEY": "k"}) as proxy:
+        url = f"http://127.0.0.1:{urlsplit(proxy.url).port}/v1/chat/completions"
+        async with httpx2.AsyncClient() as client:
+            body = {"model": "m", "messages": []}
+            nobody = await client.post(url, json=body)
+            ci = await client.post(url, json=body, headers={"authorization": "Bearer t"})
+            page = await client.post(url, json=body, headers={"x-api-key": "t", "origin": "https://evil.example"})
+            rebound = await client.post(url, json=body, headers={"x-api-key": "t", "host": "evil.example"})
+
+    assert [one.status_code for one in (nobody, ci, page, rebound)] == [401, 200, 403, 421]
+    assert any("`laptop`" in line["event"] for line in proxy.events if line.get("code") == "HM601")
 
 
 # ---- without a policy ----

@@ -179,6 +179,7 @@ ROWS = {
     "a bound of the listener": (
         SERVER, "", "max-header 32KiB", "max-header", "lowered", "64KiB", "32KiB", "restart", "",
     ),
+    "names": (SERVER, "", 'hosts ["a.example"]', "hosts", "changed", "none", '["a.example"]', "kept", ""),
     "unknown agents": (SERVER, "", "unknown-agent deny", "unknown-agent", "changed", "allow", "deny", "kept", ""),
 }  # fmt: skip
 
@@ -266,6 +267,7 @@ def test_a_policy_changes_nothing_of_itself(drawn: Drawn) -> None:
 
 
 UNGUESSED: dict[str, Any] = {
+    "hosts": ("a.example",),
     "api": Api.OPENAI,
     "serves": ("x",),
     "queue": 5,
@@ -316,7 +318,8 @@ def test_every_field_of_a_program_is_compared(kind: str, field: str) -> None:
     old = compiled(REST + "lane default { }\nbudget b { requests 5/s }\n")
     table = {"provider": "providers", "lane": "lanes", "retry": "retries", "budget": "budgets"}
     if kind == "server":
-        new = attrs.evolve(old, server=attrs.evolve(old.server, **{field: other(getattr(old.server, field))}))
+        value = UNGUESSED[field] if field in UNGUESSED else other(getattr(old.server, field))
+        new = attrs.evolve(old, server=attrs.evolve(old.server, **{field: value}))
     else:
         ((name, one),) = getattr(old, table[kind]).items()
         value = UNGUESSED[field] if field in UNGUESSED else other(getattr(one, field))

@@ -337,7 +337,9 @@ def test_every_reason_but_those_for_waiting_can_be_answered() -> None:
 # ---- what is not HTTP ----
 
 
-async def websocket(extensions: dict[str, Any]) -> list[dict[str, Any]]:
+async def websocket(
+    extensions: dict[str, Any], headers: list[tuple[bytes, bytes]] | None = None
+) -> list[dict[str, Any]]:
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -346,8 +348,10 @@ async def websocket(extensions: dict[str, Any]) -> list[dict[str, Any]]:
     async def send(said: dict[str, Any]) -> None:
         sent.append(said)
 
-    door = Door(Engine(program()), Upstream(FakeProvider()))
-    scope = {"type": "websocket", "raw_path": b"/v1/responses", "query_string": b"", "headers": []}
+    policy = program()
+    door = Door(Engine(policy), Upstream(FakeProvider()))
+    door.use(policy, {})
+    scope = {"type": "websocket", "raw_path": b"/v1/responses", "query_string": b"", "headers": headers or []}
     await door(scope | {"extensions": extensions}, receive, send)
     return sent
 
@@ -358,6 +362,13 @@ async def test_a_websocket_is_refused_with_a_status_that_codex_understands(autoj
     assert (start["type"], start["status"]) == ("websocket.http.response.start", 426)
     assert (b"x-hivemind-reason", b"upgrade-refused") in start["headers"]
     assert b"use HTTP" in body["body"]
+
+
+async def test_a_websocket_of_a_web_page_is_refused_as_one(autojump_clock: object) -> None:
+    start, _ = await websocket({"websocket.http.response": {}}, [(b"origin", b"https://evil.example")])
+
+    assert start["status"] == 403
+    assert (b"x-hivemind-reason", b"foreign-origin") in start["headers"]
 
 
 async def test_a_websocket_that_can_be_told_no_status_is_closed(autojump_clock: object) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.serve import Options, main
+from hivemind_trio.serve._load import load
 from hivemind_trio.serve._run import exposed
 
 OPEN = "hmp 1\nprovider anthropic { key env(A_KEY) }\n"
@@ -30,6 +31,45 @@ def test_this_machine_alone_may_be_listened_on_without_tokens(host: str) -> None
 def test_anything_else_takes_tokens(host: str) -> None:
     assert "token env(NAME)" in exposed(host, program(OPEN))
     assert exposed(host, program(GUARDED)) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "refuses"),
+    [
+        (GUARDED, None, False),
+        (GUARDED, "0.0.0.0", True),
+        (GUARDED + EVERYWHERE, None, True),
+        (GUARDED + EVERYWHERE, "127.0.0.1", False),
+        (GUARDED + "server { unknown-agent allow }\n", "::", False),
+        (GUARDED + "server { unknown-agent deny }\n", "127.0.0.1", True),
+    ],
+)
+def test_unknown_callers_are_rejected_where_a_network_reaches_the_proxy(
+    text: str, host: str | None, refuses: bool
+) -> None:
+    loaded = load("p.hmp", MemoryFiles({"p.hmp": text}), host)
+
+    assert loaded.program.server.refuse_unknown is refuses
+
+
+@pytest.mark.parametrize(
+    ("more", "codes"),
+    [
+        ("", {"HM606"}),
+        ("server { unknown-agent allow }\n", {"HM601", "HM606"}),
+        ("agent laptop { }\n", {"HM601", "HM606"}),
+        (EVERYWHERE, {"HM606"}),
+    ],
+)
+def test_an_address_of_the_command_line_is_judged_as_one_of_the_policy(more: str, codes: set[str]) -> None:
+    text = GUARDED + more
+
+    here = load("p.hmp", MemoryFiles({"p.hmp": text}), "127.0.0.1")
+    everywhere = load("p.hmp", MemoryFiles({"p.hmp": text}), "0.0.0.0")
+
+    assert {one.code for one in here.checked.diagnostics} == {one.code for one in here.diagnostics} - {"HM209"}
+    assert {one.code for one in everywhere.diagnostics} - {"HM209"} == codes
+    assert len({(one.code, one.message) for one in everywhere.diagnostics}) == len(everywhere.diagnostics)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""Checks on a request's head, before its body is read: DNS rebinding and cross-site requests.
+
+A browser sends `Host` with the name that its user's page was loaded from, `Origin` with most requests of a page, and
+`Sec-Fetch-Site` with all of them. No agent sends the last two, so a request of a web page is recognised by them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+from hivemind_trio.model import Reason
+from hivemind_trio.policy import Server
+
+from ._head import Head
+
+LOCAL_DOMAINS: Final = (".localhost", ".internal")
+"""Names that public DNS never resolves: RFC 6761, and ICANN's resolution of July 2024."""
+
+FROM_A_PAGE: Final = frozenset({b"cross-site", b"same-site"})
+"""Values of `Sec-Fetch-Site` that a page of another origin gives; `none` is an address that a person typed."""
+
+Refused = tuple[Reason, str]
+
+
+def refused(head: Head, server: Server) -> Refused | None:
+    """Return why a request is refused because of its head; None: it is not."""
+    host = head.first.get(b"host", b"").decode("latin-1").lower()
+    # HTTP/1.0 needs no `Host`, and no browser leaves it out.
+    if host and not _is_ours(host, server):
+        name = _name(host)
+        return Reason.FOREIGN_HOST, (
+            f"`Host: {name}` is no name of this proxy; "
+            f'call it by its IP address, or add the name to the policy: `server {{ hosts ["{name}"] }}`'
+        )
+    origin = head.first.get(b"origin", b"").decode("latin-1").lower()
+    if origin and origin.partition("://")[2] != host:
+        return Reason.FOREIGN_ORIGIN, f"requests of web pages are not served (`Origin: {origin}`)"
+    site = head.first.get(b"sec-fetch-site", b"").strip().lower()
+    if site in FROM_A_PAGE:
+        return Reason.FOREIGN_ORIGIN, f"requests of web pages are not served (`Sec-Fetch-Site: {site.decode()}`)"
+    return None
+
+
+def _name(host: str) -> str:
+    """Return a `Host` without its port and without the final dot of DNS."""
+    name, colon, port = host.rpartition(":")
+    if not colon or not port.isdigit() or (":" in name and not name.endswith("]")):
+        name = host
+    return name.removesuffix(".")
+
+
+def _is_ours(host: str, server: Server) -> bool:
+    name = _name(host)
+    if "." not in name and ":" not in name:
+        return True
+    if name.endswith(LOCAL_DOMAINS) or server.has_host(name):
+        return True
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
