@@ -3,6 +3,7 @@
 from ._breaker import Circuit as Circuit
 from ._call import Call as Call
 from ._call import CallId as CallId
+from ._grant import Waiting as Waiting
 from ._jobs import REMAINING as REMAINING
 from ._messages import Adapted as Adapted
 from ._messages import AnswerBegan as AnswerBegan

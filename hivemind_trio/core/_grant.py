@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from hivemind_trio.model import Reason
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import Reason, Treatment
 
 from ._agent import AgentSlots
 from ._books import Books
@@ -46,6 +50,23 @@ def grant(books: Books, waiter: Waiter, reason: Reason) -> Grant:
         attempt=flight.attempt,
         timeouts=place.pool.bounds(place.request, flight.attempt, flight.swap_ns),
     )
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Waiting:
+    """A call in the queue, as it stands at a moment."""
+
+    treatment: Treatment
+    reason: Reason
+    """The limit that it lacks, as far as that is known without following every waiter."""
+    waited_ns: int
+
+
+def waiting(waiter: Waiter, now_ns: int) -> Waiting:
+    """Return how a queued call stands."""
+    waited_ns = waiter.waited_ns + now_ns - waiter.since_ns
+    return Waiting(treatment=waiter.treatment, reason=waited_for(waiter, None), waited_ns=waited_ns)
 
 
 def waited_for(waiter: Waiter, freed: AgentSlots | None) -> Reason:

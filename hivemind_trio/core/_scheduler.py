@@ -36,7 +36,7 @@ from ._agent import AgentSlots
 from ._books import Books
 from ._budget import NO_CLAIM
 from ._call import Call, CallId
-from ._grant import grant, waited_for
+from ._grant import Waiting, grant, waited_for, waiting
 from ._lessons import adapted, learn
 from ._messages import (
     AnswerBegan,
@@ -122,6 +122,11 @@ class Scheduler:
     def wakeup_ns(self) -> int | None:
         """When time alone will next matter: for a deadline, a retry that is due, a circuit, a quota or a budget."""
         return self._due_ns
+
+    def waiting(self, call_id: CallId, now_ns: int) -> Waiting | None:
+        """Return how a queued call stands; None: it is not in the queue."""
+        waiter = self._books.room.get(call_id)
+        return waiting(waiter, now_ns) if waiter is not None else None
 
     def snapshot(self) -> Snapshot:
         """How things stand."""

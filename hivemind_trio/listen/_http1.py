@@ -55,6 +55,9 @@ class Link(Protocol):
 
     def report(self, error: BaseException) -> None: ...
 
+    def refused(self, status: int) -> None:
+        """A request was answered in the app's place."""
+
     def start(self, run: Callable[..., Any], *args: object) -> None:
         """In the connection's nursery."""
 
@@ -401,6 +404,8 @@ class Http1(H11Protocol):
         if exchange is not None:
             exchange.hang_up()
             exchange.end()
+        else:
+            self._link.refused(status)
         self._link.resume()
         self._link.finish()
 

@@ -61,6 +61,8 @@ class House(Protocol):
 
     def report(self, line: str, error: BaseException) -> None: ...
 
+    def refused(self, status: int, peer: str) -> None: ...
+
     def rested(self) -> None:
         """A connection has come to rest, and could make room for another."""
 
@@ -153,6 +155,9 @@ class Connection(TCPServer):
         while isinstance(root, BaseExceptionGroup):
             root = root.exceptions[0]
         self._house.report(f"connection from {self._peer}: {type(root).__name__}: {root}", error)
+
+    def refused(self, status: int) -> None:
+        self._house.refused(status, self._peer)
 
     def start(self, run: Callable[..., Any], *args: object) -> None:
         self._nursery.start_soon(run, *args)

@@ -24,6 +24,10 @@ def log(line: str, error: BaseException) -> None:
     logging.getLogger(__name__).error(line, exc_info=error)
 
 
+def _ignore(status: int, peer: str) -> None:
+    pass
+
+
 @final
 class Listener:
     """Serves a raw ASGI 3 app; scopes are `http` and `websocket`, never `lifespan`.
@@ -40,15 +44,21 @@ class Listener:
         app: The ASGI app.
         bounds: What one client may take.
         report: Given one line and the exception, when a connection or the app on it failed. It must not raise.
+        refused: Given the status and the peer of a request that the app never saw. It must not raise.
     """
 
     def __init__(
-        self, app: App, bounds: Bounds | None = None, report: Callable[[str, BaseException], None] = log
+        self,
+        app: App,
+        bounds: Bounds | None = None,
+        report: Callable[[str, BaseException], None] = log,
+        refused: Callable[[int, str], None] = _ignore,
     ) -> None:
         self.app = app
         self.bounds = bounds or Bounds()
         self.closing = False
         self.report = report
+        self.refused = refused
         self.config = config_for(self.bounds)
         self.context = WorkerContext(None)
         self.flusher: Flusher

@@ -55,6 +55,7 @@ class Reason(StrEnum):
     NO_PROVIDER = "no-provider"
     BODY_TOO_LARGE = "body-too-large"
     BAD_REQUEST = "bad-request"
+    HEADER_TOO_LARGE = "header-too-large"
     UPGRADE = "upgrade-refused"
     FOREIGN_HOST = "foreign-host"
     """Its `Host` is no name of the proxy: a web page may have made DNS point here."""

@@ -74,9 +74,7 @@ def endpoint(path: str, headers: Mapping[str, str]) -> Endpoint:
         path: Without query, and without a prefix of ours.
         headers: Lower-case names.
     """
-    # As a provider may read it: no spelling may make a generation look like something cheap.
-    bare = unquote(path) if "%" in path else path
-    bare = (posixpath.normpath(bare) if "/." in bare or "//" in bare else bare).rstrip("/")
+    bare = _bare(path)
     for pattern, apis, generates in _PATHS:
         match = pattern.fullmatch(bare)
         if match is not None:
@@ -89,6 +87,17 @@ def endpoint(path: str, headers: Mapping[str, str]) -> Endpoint:
 def apis_of(path: str, headers: Mapping[str, str]) -> tuple[Api, ...]:
     """Return the dialects of a path, likeliest first."""
     return endpoint(path, headers).apis
+
+
+def is_root(path: str) -> bool:
+    """Return whether a path is `/`, however it is written."""
+    return _bare(path) == ""
+
+
+def _bare(path: str) -> str:
+    """Return a path as a provider may read it: no spelling may make a generation look like something cheap."""
+    bare = unquote(path) if "%" in path else path
+    return (posixpath.normpath(bare) if "/." in bare or "//" in bare else bare).rstrip("/")
 
 
 def _by_headers(path: str, headers: Mapping[str, str]) -> tuple[Api, ...]:

@@ -22,6 +22,10 @@ from ._record import CallRecord
 from ._refusals import refusal
 from ._rules import InForce
 
+READY: Final = "/readyz"
+HEALTH: Final = ("/healthz", READY)
+"""Probes of orchestrators: answered here and not recorded."""
+
 NO_WEBSOCKETS: Final = "WebSockets are not scheduled yet; use HTTP (Codex falls back by itself)"
 
 
@@ -67,15 +71,30 @@ class Door:
             case other:
                 raise NotImplementedError(f"no ASGI scope of type {other} is served here")
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def turned_away(self, status: int, peer: str) -> None:
+        """Record a request that the listener refused before it was one: its head was too large or malformed."""
+        reason = Reason.HEADER_TOO_LARGE if status == 431 else Reason.BAD_REQUEST
+        self._refused(CallRecord(id=self._next_id(), caller=peer, status=status, refused=True, reason=reason))
+
+    def _refused(self, record: CallRecord) -> None:
+        if self._on_call is not None:
+            self._on_call(record)
+
+    def _next_id(self) -> str:
         self._calls += 1
+        return f"{self._boot}-{self._calls}"
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in HEALTH and scope["method"] in ("GET", "HEAD"):
+            await self._say_health(scope, send)
+            return
         extensions = scope["extensions"]
         exchange = Exchange(
             engine=self._engine,
             upstream=self._upstream,
             current=self._current,
             rules=self._current(),
-            call_id=f"{self._boot}-{self._calls}",
+            call_id=self._next_id(),
             head=Head.of(scope),
             send=send,
             abort=extensions["hivemind.abort"],
@@ -91,6 +110,22 @@ class Door:
             if self._on_call is not None:
                 self._on_call(exchange.record())
 
+    async def _say_health(self, scope: Scope, send: Send) -> None:
+        """Answer an orchestrator's probe: whether the process serves, or whether it takes new calls."""
+        why = guard.refused(Head.of(scope), self._current().program.server)
+        behind = self._gate is not None and self._gate.behind
+        if why is not None:
+            answer = refusal(None, *why)
+            status, body = answer.status, answer.body
+        elif scope["path"] == READY and (self._engine.draining or behind):
+            status, body = 503, b'{"status":"draining"}' if self._engine.draining else b'{"status":"journal-behind"}'
+        else:
+            status, body = 200, b'{"status":"ok"}'
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        headers.append((b"cache-control", b"no-store"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body if scope["method"] == "GET" else b""})
+
     async def _refuse_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
         if "websocket.http.response" not in scope.get("extensions", {}):
@@ -104,5 +139,12 @@ class Door:
         if why[0] is Reason.UPGRADE:
             # RFC 9110 wants a 426 to name what is spoken instead.
             headers += [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
+        peer = ":".join(map(str, head.peer)) if head.peer is not None else ""
+        self._refused(
+            CallRecord(
+                id=self._next_id(), caller=peer, path=head.path_text, status=answer.status, refused=True, reason=why[0],
+                method="GET", bytes_out=len(answer.body),
+            )
+        )  # fmt: skip
         await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "websocket.http.response.body", "body": answer.body})

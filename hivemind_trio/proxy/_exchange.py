@@ -9,7 +9,7 @@ from typing import Final, Protocol, final
 import attrs
 import trio
 
-from hivemind_trio.core import CallId, Grant
+from hivemind_trio.core import Grant
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import Api, Reason, Request, Treatment, Usage
 from hivemind_trio.policy import Provider
@@ -20,6 +20,7 @@ from hivemind_trio.providers import (
     credential_header,
     endpoint,
     error_event,
+    is_root,
     keep_alive,
     prompt_prefix,
     recognise,
@@ -106,7 +107,7 @@ class Exchange:
     treatment: Treatment | None = attrs.field(init=False, default=None)
     """As it was granted last, or refused."""
     patience: Patience | None = attrs.field(init=False, default=None)
-    number: CallId | None = attrs.field(init=False, default=None)
+    ticket: Ticket | None = attrs.field(init=False, default=None)
     attempts: int = attrs.field(init=False, default=0)
     bytes_out: int = attrs.field(init=False, default=0)
     started_ns: int = attrs.field(init=False, default=0)
@@ -145,7 +146,7 @@ class Exchange:
         )
         try:
             with self._ticket(request, body, speaks=keep_alive is not None) as ticket:
-                self.number = ticket.id
+                self.ticket = ticket
                 grant: Grant | None = await patience.during(ticket.granted, settled=ticket.answered)
                 while grant is not None:
                     outgoing = self._prepare(grant, body, by_token=token_agent is not None)
@@ -253,7 +254,8 @@ class Exchange:
         else:
             headers = [
                 *for_upstream(self.head.headers, without=frozenset(CREDENTIAL_HEADERS)),
-                credential_header(provider.api, key),
+                # A connectivity probe is anybody's: it needs no key, and gets none.
+                *([] if is_root(self.head.path_text) else [credential_header(provider.api, key)]),
             ]
             query = without_key(query)
         if self._committed:
@@ -410,7 +412,9 @@ class Exchange:
 
     async def _commit(self, alive: KeepAlive) -> None:
         self.status, self.waited_ns = 200, self.engine.now_ns() - self.started_ns
-        headers = [(b"content-type", alive.content_type), (b"cache-control", b"no-cache"), *self._own_headers()]
+        # How long the call waits and how often it is tried is not known yet.
+        ours = [one for one in self._own_headers() if one[0] not in (b"x-hivemind-wait-ms", b"x-hivemind-attempts")]
+        headers = [(b"content-type", alive.content_type), (b"cache-control", b"no-cache"), *ours]
         await self.send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._say_nothing(alive)
 
@@ -449,8 +453,18 @@ class Exchange:
             (b"x-hivemind-attempts", str(self.attempts).encode()),
             (b"x-hivemind-reason", str(self.reason).encode()),
             (b"x-hivemind-policy", self.rules.program.hash[:8].encode()),
+            *self._swapped(),
             *self._warnings(),
         ]
+
+    def _swapped(self) -> Headers:
+        """Name who serves the call, where that is not as it was asked for."""
+        treatment = self.treatment
+        if treatment is None or (treatment.instead_of is None and treatment.model is None):
+            return []
+        model = treatment.model if treatment.model is not None else self.asked.model
+        named = [(b"x-hivemind-provider", treatment.provider), (b"x-hivemind-model", model)]
+        return [(name, _header_text(text)) for name, text in named if text]
 
     def _warnings(self) -> Headers:
         if self.treatment is None:
@@ -463,9 +477,15 @@ class Exchange:
 
     def record(self) -> CallRecord:
         """What is kept of it."""
+        gave_up = self.ticket.gave_up if self.ticket is not None else None
+        if gave_up is not None:
+            self.treatment, self.waited_ns = gave_up.treatment, gave_up.waited_ns
+            self.agent, self.lane = gave_up.treatment.agent, gave_up.treatment.lane
+            if not self.refused:
+                self.reason = gave_up.reason
         return CallRecord(
             id=self.call_id,
-            number=self.number,
+            number=self.ticket.id if self.ticket is not None else None,
             agent=self.agent,
             caller=self.caller,
             provider=self.provider.name if self.provider is not None else None,

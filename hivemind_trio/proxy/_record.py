@@ -8,6 +8,7 @@ import attrs
 
 from hivemind_trio.core import CallId
 from hivemind_trio.model import Reason, Usage
+from hivemind_trio.policy import UNKNOWN_AGENT
 
 
 @final
@@ -17,36 +18,36 @@ class CallRecord:
 
     id: str
     """As in `x-hivemind-call`."""
-    number: CallId | None
+    number: CallId | None = None
     """As the scheduler knows it; None: it was turned away before that."""
-    agent: str
-    caller: str
-    provider: str | None
-    instead_of: str | None
+    agent: str = UNKNOWN_AGENT
+    caller: str = ""
+    provider: str | None = None
+    instead_of: str | None = None
     """The provider that it should have gone to, which is down; None: it went where it should."""
-    lane: str | None
-    model: str
+    lane: str | None = None
+    model: str = ""
     """As asked for."""
-    sent_model: str | None
+    sent_model: str | None = None
     """The one that the policy sent it with instead; None: none."""
-    tags: tuple[str, ...]
+    tags: tuple[str, ...] = ()
     """Words of the rules that matched."""
-    method: str
-    path: str
+    method: str = ""
+    path: str = ""
     status: int
     """What the agent was answered; 0: it hung up before an answer."""
     refused: bool
     """The answer is ours, not the provider's."""
     reason: Reason
     """What it waited for, or why it was refused."""
-    upstream_error: str | None
+    upstream_error: str | None = None
     """What went wrong on the way to the provider."""
-    upstream_detail: str | None
+    upstream_detail: str | None = None
     """The same at length, for the operator alone."""
-    waited_ms: int
-    duration_ms: int
-    attempts: int
+    waited_ms: int = 0
+    duration_ms: int = 0
+    attempts: int = 0
     """Upstream; 0: none was begun."""
-    bytes_out: int
-    usage: Usage | None
+    bytes_out: int = 0
+    usage: Usage | None = None
     """What the answer has taken; None: it did not say."""

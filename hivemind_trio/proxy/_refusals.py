@@ -27,6 +27,7 @@ STATUS: Final = {
     Reason.NO_PROVIDER: 404,
     Reason.BODY_TOO_LARGE: 413,
     Reason.BAD_REQUEST: 400,
+    Reason.HEADER_TOO_LARGE: 431,
     Reason.UPGRADE: 426,
     Reason.FOREIGN_HOST: 421,
     Reason.FOREIGN_ORIGIN: 403,

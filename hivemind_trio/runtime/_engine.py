@@ -27,6 +27,7 @@ from hivemind_trio.core import (
     Settle,
     Snapshot,
     TimePassed,
+    Waiting,
 )
 from hivemind_trio.model import Outcome, Reading, Request
 from hivemind_trio.policy import Program, Renames
@@ -94,6 +95,8 @@ class Engine:
         self._granted = 0
         """Calls that run, or were granted and may begin at any moment."""
         self._idle = trio.Event()
+        self.draining = False
+        """New calls are refused, for good."""
         self._sync()
 
     @property
@@ -203,6 +206,7 @@ class Engine:
 
     def drain(self) -> None:
         """No new work: what waits is refused, and so is what arrives; attempts in flight go on."""
+        self.draining = True
         self.post(Draining())
 
     async def idle(self) -> None:
@@ -261,9 +265,11 @@ class Engine:
         """A granted call went away before it began."""
         self._released(ticket, permit, UNUSED)
 
-    def withdrawn(self, ticket: Ticket) -> None:
-        """A waiting call went away."""
+    def withdrawn(self, ticket: Ticket) -> Waiting | None:
+        """Take a call out of the queue; return how it stood there."""
+        waiting = self._scheduler.waiting(ticket.id, self.now_ns())
         self.post(CallCancelled(ticket.id))
+        return waiting
 
     def crashed(self, error: Exception) -> None:
         """An attempt let an exception escape."""

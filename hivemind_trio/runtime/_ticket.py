@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Self, final
 import attrs
 import trio
 
-from hivemind_trio.core import Call, CallId, Ended, Grant, Permit, Refuse, Settle
+from hivemind_trio.core import Call, CallId, Ended, Grant, Permit, Refuse, Settle, Waiting
 from hivemind_trio.model import Outcome, Reading
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class Ticket:
 
     _call: Call
     _engine: Engine
+    gave_up: Waiting | None = attrs.field(init=False, default=None)
+    """How the call stood in the queue when its client left it there; None: it did not."""
     _state: _State = attrs.field(init=False, default=_State.WAITING)
     _answer: Grant | Refuse | Settle | None = attrs.field(init=False, default=None)
     _answered: trio.Event | None = attrs.field(init=False, default=None)
@@ -165,7 +167,7 @@ class Ticket:
         match self._state:
             case _State.WAITING:
                 self._state = _State.OVER
-                self._engine.withdrawn(self)
+                self.gave_up = self._engine.withdrawn(self)
             case _State.GRANTED:
                 self._state = _State.OVER
                 assert isinstance(self._answer, Grant)

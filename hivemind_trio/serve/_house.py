@@ -137,7 +137,11 @@ async def open_house(
     bounds = Bounds(
         header_bytes=program.server.max_header, connections=max(Bounds().connections, 2 * program.server.max_waiting)
     )
-    listener = Listener(door, bounds) if report is None else Listener(door, bounds, report)
+    listener = (
+        Listener(door, bounds, refused=door.turned_away)
+        if report is None
+        else Listener(door, bounds, report, door.turned_away)
+    )
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(engine.run)

@@ -11,7 +11,7 @@ from typing import Any, Final, Self, final
 
 import attrs
 
-from ._schema import APPLICATION_ID, TABLES, VERSION
+from ._schema import APPLICATION_ID, HISTORY, TABLES, UPGRADES, VERSION
 
 BUSY_S: Final = 5.0
 """How long it is waited for somebody who reads in a way that locks. What cannot be written then is tried again."""
@@ -139,13 +139,16 @@ def _prepare(path: str, database: sqlite3.Connection) -> None:
     database.execute("PRAGMA synchronous = FULL")
     if not entries:
         database.executescript(
-            f"BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; "
+            f"BEGIN IMMEDIATE; {TABLES} {HISTORY} PRAGMA application_id = {APPLICATION_ID}; "
             f"PRAGMA user_version = {VERSION}; COMMIT;"
         )
     else:
         # What cannot be written is to be noticed now, not at the first call.
         database.execute("BEGIN IMMEDIATE")
         database.execute("ROLLBACK")
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        for older in range(version, VERSION):
+            database.executescript(f"BEGIN IMMEDIATE; {UPGRADES[older]} PRAGMA user_version = {older + 1}; COMMIT;")
 
 
 def _lock_path(path: str) -> str:

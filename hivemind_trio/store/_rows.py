@@ -27,6 +27,8 @@ from ._redact import LONGEST, alias, told
 DECIDERS_MAX: Final = 1_024
 """Kept in memory; the same is written once more if there are others in between."""
 
+MILLISECOND_NS: Final = 1_000_000
+
 INT_MAX: Final = (1 << 63) - 1
 """Of SQLite. A request may ask for as many tokens as it likes, and a policy may let it wait for as many years."""
 
@@ -58,6 +60,10 @@ class Answered(Protocol):
     def attempts(self) -> int: ...
     @property
     def bytes_out(self) -> int: ...
+    @property
+    def lane(self) -> str | None: ...
+    @property
+    def waited_ms(self) -> int: ...
 
 
 @final
@@ -173,7 +179,7 @@ class Scribe:
         return (
             *(self.session, answered.number, answered.id, at_ns, answered.method, answered.path, answered.agent),
             *(answered.status, int(answered.refused), str(answered.reason), answered.upstream_error),
-            *(answered.attempts, answered.bytes_out),
+            *(answered.attempts, answered.bytes_out, answered.lane, answered.waited_ms * MILLISECOND_NS),
         )
 
     def _by(self, treatment: Treatment, rows: dict[str, list[tuple[Any, ...]]]) -> int:

@@ -10,7 +10,7 @@ from typing import Final
 APPLICATION_ID: Final = 0x686D706A
 """`hmpj`: what SQLite keeps in the head of the file, so that nobody else's database is taken for a journal."""
 
-VERSION: Final = 1
+VERSION: Final = 2
 """`PRAGMA user_version`."""
 
 TABLES: Final = """
@@ -132,15 +132,21 @@ CREATE TABLE answers (           -- what the agent had in the end
     reason TEXT NOT NULL,
     upstream_error TEXT,
     attempts INTEGER NOT NULL,
-    bytes_out INTEGER NOT NULL
+    bytes_out INTEGER NOT NULL,
+    lane TEXT,                   -- since version 2; NULL: none was decided
+    waited_ns INTEGER            -- since version 2
 );
 CREATE INDEX answers_of ON answers (session, call);
+"""
+
+HISTORY: Final = """
 CREATE VIEW history AS           -- a line for each call, for people
     SELECT strftime('%Y-%m-%d %H:%M:%S', calls.wall_ns / 1000000000, 'unixepoch') AS utc,
         answers.name AS name, coalesce(grants.agent, refusals.agent, answers.agent) AS agent, calls.caller AS caller,
-        coalesce(grants.lane, refusals.lane) AS lane, grants.provider AS provider,
+        coalesce(grants.lane, refusals.lane, answers.lane) AS lane, grants.provider AS provider,
         coalesce(grants.model, calls.model) AS model,
-        coalesce(grants.waited_ns, refusals.waited_ns) / 1000000 AS waited_ms, answers.attempts AS attempts,
+        coalesce(grants.waited_ns, refusals.waited_ns, answers.waited_ns) / 1000000 AS waited_ms,
+        answers.attempts AS attempts,
         (ends.at_ns - grants.at_ns) / 1000000 AS took_ms, answers.status AS status,
         coalesce(answers.reason, refusals.reason, grants.reason) AS reason,
         coalesce(ends.tokens_in + ends.tokens_cache_read + ends.tokens_cache_write, calls.tokens_in) AS tokens_in,
@@ -154,3 +160,9 @@ CREATE VIEW history AS           -- a line for each call, for people
     LEFT JOIN answers ON answers.session = calls.session AND answers.call = calls.call
     ORDER BY calls.session, calls.call;
 """
+
+UPGRADES: Final = {
+    1: f"ALTER TABLE answers ADD COLUMN lane TEXT; ALTER TABLE answers ADD COLUMN waited_ns INTEGER; "
+    f"DROP VIEW history; {HISTORY}"
+}
+"""Version -> the statements that make the next version of it."""

@@ -14,7 +14,7 @@ import trio
 
 from hivemind_trio.demo import SimulatedProvider
 from hivemind_trio.store import read_journal
-from tests.e2e.house import PATIENCE_S, in_thread, messages
+from tests.e2e.house import PATIENCE_S, in_thread, messages, standing, until
 from tests.e2e.process import serving
 
 SECRETS = ("sk-ant-in-the-header", "in-the-api-key", "in-the-bearer", "in-the-cookie", "in-the-query", "in-the-token")
@@ -103,3 +103,26 @@ async def test_no_credential_and_no_body_is_in_the_file(policy: Path, tmp_path: 
     assert last.request.headers["x-ci-job"] == "17"
     assert [call.request.token_agent for call in read_journal(str(journal))] == [None, "ci", None]
     assert os.stat(journal).st_mode & 0o777 == 0o600
+
+
+KEY = b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+
+
+async def test_what_the_listener_and_the_door_refuse_is_recorded() -> None:
+    async with standing("provider sim { api generic; base env(UPSTREAM) }") as place:
+        for head in (
+            b"host: x\r\na: " + b"a" * 70_000,
+            b"host: x\r\nupgrade: websocket\r\nconnection: upgrade",
+            b"no header",
+        ):
+            async with await trio.open_tcp_stream(*place.house.address) as stream:
+                await stream.send_all(b"GET /v1/x HTTP/1.1\r\nsec-websocket-version: 13\r\n" + KEY + head + b"\r\n\r\n")
+                await stream.receive_some()
+        await until(lambda: len(place.records) == 3)
+
+    assert [(one.status, str(one.reason)) for one in place.records] == [
+        (431, "header-too-large"),
+        (426, "upgrade-refused"),
+        (400, "bad-request"),
+    ]
+    assert all(one.refused and one.caller.startswith("127.0.0.1:") for one in place.records)

@@ -36,4 +36,23 @@ async def test_an_agent_has_its_answer_from_the_other(upstream: object, autojump
     # Two failures open the circuit; from then on nobody is sent to the first.
     assert asked == ["first.example", "second.example"] * 2 + ["second.example"] * 2
     assert [agent.header(b"x-hivemind-attempts") for agent in agents] == [b"2", b"2", b"1", b"1"]
+    assert {agent.header(b"x-hivemind-provider") for agent in agents} == {b"second"}
+    assert {agent.header(b"x-hivemind-model") for agent in agents} == {b"claude-x"}
     assert {(record.provider, record.instead_of) for record in opened.records} == {("second", "anthropic")}
+
+
+async def test_a_model_that_the_policy_replaced_is_named(autojump_clock: MockClock) -> None:
+    policy = compiled("""
+provider anthropic { base "http://first.example" }
+rule cheap when stream { model "claude-haiku-4-5" }
+""")
+    async with house(policy, FakeProvider(lambda _: ANSWER)) as opened:
+        swapped = await opened.ask(body=body_of(stream=True))
+        plain = await opened.ask(body=body_of())
+
+    assert (swapped.header(b"x-hivemind-provider"), swapped.header(b"x-hivemind-model")) == (
+        b"anthropic",
+        b"claude-haiku-4-5",
+    )
+    assert plain.header(b"x-hivemind-provider") is None
+    assert plain.header(b"x-hivemind-model") is None

@@ -10,7 +10,7 @@ import trio
 
 from hivemind_trio.model import Api, Reason
 from hivemind_trio.providers import read_signal
-from hivemind_trio.proxy import Door
+from hivemind_trio.proxy import CallRecord, Door
 from hivemind_trio.proxy._client import Client
 from hivemind_trio.proxy._refusals import FINAL, STATUS, refusal
 from hivemind_trio.runtime import Engine
@@ -337,6 +337,10 @@ def test_every_reason_but_those_for_waiting_can_be_answered() -> None:
 # ---- what is not HTTP ----
 
 
+RECORDS: list[CallRecord] = []
+"""Of the last WebSocket."""
+
+
 async def websocket(
     extensions: dict[str, Any], headers: list[tuple[bytes, bytes]] | None = None
 ) -> list[dict[str, Any]]:
@@ -349,7 +353,8 @@ async def websocket(
         sent.append(said)
 
     policy = program()
-    door = Door(Engine(policy), Upstream(FakeProvider()))
+    door = Door(Engine(policy), Upstream(FakeProvider()), on_call=RECORDS.append)
+    RECORDS.clear()
     door.use(policy, {})
     scope = {"type": "websocket", "raw_path": b"/v1/responses", "query_string": b"", "headers": headers or []}
     await door(scope | {"extensions": extensions}, receive, send)
@@ -362,6 +367,9 @@ async def test_a_websocket_is_refused_with_a_status_that_codex_understands(autoj
     assert (start["type"], start["status"]) == ("websocket.http.response.start", 426)
     assert (b"x-hivemind-reason", b"upgrade-refused") in start["headers"]
     assert b"use HTTP" in body["body"]
+    (record,) = RECORDS
+    assert (record.status, record.reason, record.path) == (426, Reason.UPGRADE, "/v1/responses")
+    assert record.refused
 
 
 async def test_a_websocket_of_a_web_page_is_refused_as_one(autojump_clock: object) -> None:

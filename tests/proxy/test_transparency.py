@@ -31,9 +31,18 @@ HOP_BY_HOP = [
 TOKEN_CHARACTERS = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 KNOWN = [
     *(b"anthropic-version", b"anthropic-beta", b"x-codex-turn-state", b"OpenAI-Beta", b"User-Agent", b"Accept"),
-    *(b"Accept-Encoding", b"Cookie", b"Set-Cookie", b"x-request-id", b"Content-Type", b"X-Stainless-Retry-Count"),
+    *(
+        b"Accept-Encoding",
+        b"Cookie",
+        b"Referer",
+        b"Set-Cookie",
+        b"x-request-id",
+        b"Content-Type",
+        b"X-Stainless-Retry-Count",
+    ),
     *(b"traceparent", b"Via", b"Location", b"Trailer", b"ETag", b"Retry-After", b"x-claude-code-session-id"),
 ]
+OF_BROWSERS = (b"cookie", b"origin", b"referer")
 OURS = [b"x-hivemind-agent", b"X-Hivemind-Call", b"x-hivemind-reason", b"X-HIVEMIND-x"]
 
 values = st.binary(max_size=20).map(lambda raw: bytes(byte for byte in raw if byte > 0x1F and byte != 0x7F).strip())
@@ -109,6 +118,7 @@ def test_a_request_passes_byte_for_byte(
     method: str, path: bytes, query: bytes | None, prefix: bytes, headers: Any, body: list[bytes]
 ) -> None:
     whole, kept = headers
+    kept = [(name, value) for name, value in kept if name.lower() not in OF_BROWSERS]
     # Behind a prefix of ours the next `/@` is the provider's.
     path = b"/v1/" + path
     target = path + (b"?" + query if query else b"")
@@ -137,7 +147,7 @@ def test_a_policy_s_key_goes_in_the_place_of_any_credential_and_nothing_else_cha
     credentials: Any, headers: Any, query: bytes, api: Api
 ) -> None:
     whole, kept = headers
-    kept = [(name, value) for name, value in kept if name.lower() not in CREDENTIAL_HEADERS]
+    kept = [(name, value) for name, value in kept if name.lower() not in (*CREDENTIAL_HEADERS, *OF_BROWSERS)]
     target = b"/v1/models" + (b"?" + query if query else b"")
     agent = Agent("GET", target, [*credentials, *whole])
     rest = b"&".join(part for part in query.split(b"&") if part != b"key" and not part.startswith(b"key="))
@@ -260,7 +270,7 @@ async def test_a_piece_passes_as_soon_as_it_has_come(autojump_clock: object) -> 
 
 
 async def test_what_an_agent_names_never_decides_where_a_call_goes(autojump_clock: object) -> None:
-    headers = [(b"host", b"evil.example"), (b"x-forwarded-host", b"evil.example"), (b"x-hivemind-upstream", b"evil")]
+    headers = [(b"host", b"evil"), (b"x-forwarded-host", b"evil.example"), (b"x-hivemind-upstream", b"evil")]
 
     seen = await exchange(Agent(target=b"/v1/messages?base=http://evil.example", headers=headers), Reply())
 

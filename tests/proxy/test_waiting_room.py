@@ -12,7 +12,7 @@ from hivemind_trio.proxy._patience import PING_S
 from tests.support.agent import Agent
 from tests.support.upstream import FakeProvider, Reply, Request
 
-from .house import House, body_of, compiled, house
+from .house import House, body_of, compiled, env, house
 
 ONE_SLOT = compiled("""
 server { wait silent 15s hold 240s }
@@ -56,7 +56,9 @@ async def test_a_stream_that_waits_is_silent_and_then_kept_alive(autojump_clock:
     assert agent.answer == PING * 3 + EVENTS
     assert agent.whole
     assert agent.header(b"content-type") == b"text/event-stream; charset=utf-8"
-    assert agent.header(b"x-hivemind-wait-ms") == b"15000"
+    # What they would say is of the moment of the 200, and what follows it is not known yet.
+    assert agent.header(b"x-hivemind-wait-ms") is None
+    assert agent.header(b"x-hivemind-attempts") is None
     assert [record.status for record in opened.records] == [200, 200]
 
 
@@ -206,3 +208,98 @@ async def test_codex_is_sent_events_because_it_counts_nothing_else(autojump_cloc
         await agent.done.wait()
 
     assert agent.answer == b'event: keepalive\ndata: {"type":"keepalive"}\n\n' + EVENTS
+
+
+# ---- who gives up in line ----
+
+
+async def test_a_caller_that_gives_up_in_line_is_recorded_with_its_wait(autojump_clock: object) -> None:
+    policy = compiled("""
+provider p { api generic; base "http://there"; concurrency 1 }
+agent ci { lane batch }
+lane batch { }
+""")
+    async with house(policy, busy_for(100)) as opened:
+        await opened.begin()
+        agent = await opened.begin(target=b"/@ci/v1/messages")
+        await trio.sleep(7)
+        agent.hang_up()
+        await agent.done.wait()
+
+        record = opened.records[0]
+    assert (record.status, record.refused, record.attempts) == (0, False, 0)
+    assert (record.agent, record.lane, record.waited_ms) == ("ci", "batch", 7_000)
+    assert record.reason is Reason.PROVIDER_FULL
+
+
+async def test_a_caller_that_gives_up_between_attempts_is_recorded_with_all_its_waits(autojump_clock: object) -> None:
+    policy = compiled("""
+provider p { api generic; base "http://there"; concurrency 1; retry slow }
+retry slow { on [529]; backoff 20s..40s jitter none }
+""")
+    async with house(policy, FakeProvider(lambda _: Reply(status=529))) as opened:
+        agent = await opened.begin()
+        await trio.sleep(5)
+        agent.hang_up()
+        await agent.done.wait()
+
+        (record,) = opened.records
+    assert (record.status, record.attempts, record.reason) == (0, 1, Reason.RETRY)
+    assert (record.lane, record.waited_ms) == ("default", 5_000)
+
+
+async def test_a_caller_held_for_too_long_is_recorded_with_its_lane(autojump_clock: object) -> None:
+    async with house(ONE_SLOT, busy_for(2_000)) as opened:
+        await opened.begin()
+        agent = await opened.begin()
+        await agent.done.wait()
+
+        record = opened.records[0]
+    assert (record.reason, record.refused, record.lane) == (Reason.HELD_TOO_LONG, True, "default")
+    assert record.waited_ms == 255_000
+
+
+# ---- probes ----
+
+
+@pytest.mark.parametrize("path", [b"/healthz", b"/readyz"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_probe_is_answered_here(path: bytes, method: str, autojump_clock: object) -> None:
+    async with house(ONE_SLOT) as opened:
+        agent = await opened.ask(method=method, target=path, headers=[(b"host", b"10.0.0.7:8787")])
+
+        assert opened.provider.requests == []
+        assert opened.records == []
+    assert agent.status == 200
+    assert agent.answer == (b'{"status":"ok"}' if method == "GET" else b"")
+
+
+async def test_a_proxy_that_drains_is_alive_and_not_ready(autojump_clock: object) -> None:
+    async with house(ONE_SLOT) as opened:
+        opened.engine.drain()
+        alive = await opened.ask(method="GET", target=b"/healthz")
+        ready = await opened.ask(method="GET", target=b"/readyz")
+
+    assert (alive.status, ready.status) == (200, 503)
+    assert ready.error == {"status": "draining"}
+
+
+async def test_a_probe_of_a_web_page_is_refused(autojump_clock: object) -> None:
+    async with house(ONE_SLOT) as opened:
+        agent = await opened.ask(method="GET", target=b"/healthz", headers=[(b"host", b"evil.example")])
+
+    assert agent.status == 421
+
+
+@pytest.mark.parametrize("target", [b"/", b"//", b"/.", b"/%2e/", b"/?key=mine", b"/@ci"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+async def test_a_connectivity_probe_goes_upstream_without_the_key(
+    target: bytes, method: str, autojump_clock: object
+) -> None:
+    policy = compiled('provider p { api anthropic; base "http://127.0.0.1:9"; key env(KEY) }')
+    async with house(policy, secrets={env("KEY"): "the-providers-key"}) as opened:
+        await opened.ask(method=method, target=target, headers=[(b"x-api-key", b"the-agents-key")])
+
+        (request,) = opened.provider.requests
+    assert b"-key" not in b"".join(value for _, value in request.headers)
+    assert b"mine" not in request.target

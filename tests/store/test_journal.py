@@ -15,8 +15,19 @@ import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 
-from hivemind_trio.core import Adapted, Call, CallArrived, CallId, Circuit, PolicyLoaded, Refuse, TimePassed
+from hivemind_trio.core import (
+    Adapted,
+    Call,
+    CallArrived,
+    CallCancelled,
+    CallId,
+    Circuit,
+    PolicyLoaded,
+    Refuse,
+    TimePassed,
+)
 from hivemind_trio.model import Reason, RecordedCall, Request
+from hivemind_trio.proxy import CallRecord
 from hivemind_trio.store import Journal, JournalError, _journal, _read, open_journal, read_journal
 from hivemind_trio.store._file import JournalFile
 from hivemind_trio.store._rows import Entry
@@ -343,7 +354,7 @@ def other_database(path: Path) -> None:
 def newer(path: Path) -> None:
     trio.run(written, str(path), [CALL])
     with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 2")
+        database.execute("PRAGMA user_version = 3")
 
 
 def empty(path: Path) -> None:
@@ -355,7 +366,7 @@ def empty(path: Path) -> None:
     [
         (text_file, "not a journal", False),
         (other_database, "not a journal", False),
-        (newer, "version 2, and this hivemind-trio knows up to 1", False),
+        (newer, "version 3, and this hivemind-trio knows up to 2", False),
         (Path.mkdir, "it is a folder|directory", False),
         (empty, "not a journal", True),
         (lambda _: None, "no such file", True),
@@ -481,3 +492,38 @@ async def test_the_history_has_a_line_for_each_call(tmp_path: Path) -> None:
         "status": 200,
         "tokens_out": 70,
     }
+
+
+async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    await written(path, [CALL])
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(
+            "DROP VIEW history; ALTER TABLE answers DROP COLUMN lane; ALTER TABLE answers DROP COLUMN waited_ns; "
+            "CREATE VIEW history AS SELECT 1; PRAGMA user_version = 1"
+        )
+    before = read_journal(path)
+
+    await written(path, [CALL])
+
+    assert before == (CALL,)
+    assert len(read_journal(path)) == 2
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (2,)
+        assert len(database.execute("SELECT lane, waited_ms FROM history").fetchall()) == 2
+
+
+async def test_the_history_shows_the_lane_and_the_wait_of_a_caller_that_gave_up(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    record = CallRecord(
+        id="b-1", number=CallId(1), lane="batch", waited_ms=7_000, status=0, refused=False, reason=Reason.PROVIDER_FULL
+    )
+    async with open_journal(path, on_trouble=quiet) as journal:
+        journal.began("0", "hash", 0)
+        journal.record(1, CallArrived(Call(id=CallId(1), request=CALL.request, caller="")), ())
+        journal.record(2, CallCancelled(CallId(1)), ())
+        journal.over(3, record)
+
+    with closing(sqlite3.connect(path)) as database:
+        found = database.execute("SELECT lane, waited_ms, reason FROM history").fetchall()
+    assert found == [("batch", 7_000, "provider-concurrency")]
