@@ -31,6 +31,8 @@ MINUTE_NS: Final = 60 * SECOND_NS
 EPOCH_S: Final = 1_790_000_000
 """Unix time at which the virtual clock is 0."""
 OTHERS_STEP_NS: Final = SECOND_NS // 4
+OTHERS_CALL_NS: Final = 2 * SECOND_NS
+"""Time between two calls of other users, as far as tokens are concerned."""
 """Interval at which other users of the key take their part."""
 
 
@@ -559,6 +561,8 @@ class Provider:
     _tries: dict[str, int] = attrs.field(init=False, factory=dict)
     _served: dict[str, int] = attrs.field(init=False, factory=dict)
     _others_ns: int = attrs.field(init=False, default=0)
+    _owed: dict[int, float] = attrs.field(init=False, factory=dict)
+    """Use by others that has not been taken yet, for each meter."""
     _grown: deque[int] = attrs.field(init=False, factory=deque)
     _shown: dict[int, tuple[int, dict[str, str]]] = attrs.field(init=False, factory=dict)
     _answers: int = attrs.field(init=False, default=0)
@@ -574,7 +578,7 @@ class Provider:
 
     def arrive(self, ask: Ask, now_ns: int) -> Exchange:
         """Admit a request, or refuse it."""
-        self._pass(now_ns)
+        self.advance(now_ns)
         self.arrivals += 1
         exchange = Exchange(ask, now_ns)
         tried = self._tries[ask.key] = self._tries.get(ask.key, -1) + 1
@@ -599,7 +603,7 @@ class Provider:
 
         What fails at random is no part of it.
         """
-        self._pass(now_ns)
+        self.advance(now_ns)
         storm = self.traits.storm(now_ns)
         if storm is not None and storm.share >= 1:
             return storm.to_ns
@@ -627,7 +631,7 @@ class Provider:
 
     def due(self, now_ns: int) -> list[tuple[Exchange, Stage]]:
         """Milestones that have come."""
-        self._pass(now_ns)
+        self.advance(now_ns)
         found = []
         while self._due and (self._due[0].exchange.over or self._due[0].at <= self._work_ns + 0.5):
             _, _, exchange, stage = heappop(self._due)
@@ -642,7 +646,7 @@ class Provider:
 
     def leave(self, exchange: Exchange, now_ns: int) -> None:
         """The client has gone."""
-        self._pass(now_ns)
+        self.advance(now_ns)
         if not exchange.over:
             self._finish(exchange, now_ns)
 
@@ -768,7 +772,8 @@ class Provider:
         done_ns = self._work_ns - exchange.started - self.traits.first_ns
         return max(0, min(exchange.ask.tokens_out, round(done_ns / self.traits.token_ns)))
 
-    def _pass(self, now_ns: int) -> None:
+    def advance(self, now_ns: int) -> None:
+        """Do the work of the time that has passed, and take what others use in it."""
         if now_ns > self._at_ns:
             self._work_ns += (now_ns - self._at_ns) / self.traits.slowdown(self._working)
             self._at_ns = now_ns
@@ -779,11 +784,16 @@ class Provider:
             self._others_ns += OTHERS_STEP_NS
             if not others.active(self._others_ns):
                 continue
-            for meters in self.meters:
-                for meter in meters:
-                    amount = others.share * meter.quota.rate * OTHERS_STEP_NS
-                    if meter.room(self._others_ns) >= amount:
-                        meter.take(amount, self._others_ns)
+            for place, meter in enumerate(meter for meters in self.meters for meter in meters):
+                quota = meter.quota
+                owed = self._owed.get(place, 0.0) + others.share * quota.rate * OTHERS_STEP_NS
+                # They send calls, too: a shallow bucket fills between two of them.
+                each = 1.0 if quota.counted is Counted.REQUESTS else others.share * quota.rate * OTHERS_CALL_NS
+                each = min(each, float(quota.size))
+                if owed >= each and meter.room(self._others_ns) >= each:
+                    meter.take(each, self._others_ns)
+                    owed -= each
+                self._owed[place] = min(owed, each)
 
     # ---- words ----
 

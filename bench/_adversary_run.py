@@ -844,10 +844,12 @@ class Ours:
         timeouts = grant.timeouts or world.program.providers["p"].timeouts
         agent = talk.agent
         world.begun()
-        world.say(
-            f"  grant {grant.call_id} ({agent.turn.ask.key}) attempt {grant.attempt}, waited "
-            f"{grant.waited_ns / 1e9:.2f} for {grant.reason}; {self._state()}"
-        )
+        if world.told is not None:
+            world.provider.advance(world.loop.now_ns)
+            world.say(
+                f"  grant {grant.call_id} ({agent.turn.ask.key}) attempt {grant.attempt}, waited "
+                f"{grant.waited_ns / 1e9:.2f} for {grant.reason}; {self._state()}"
+            )
         talk.granted_ns = world.loop.now_ns
         talk.attempt = Attempt(
             world.loop,
