@@ -188,8 +188,10 @@ class Books:
     def _whose(self, call: Call, treatment: Treatment) -> Partition:
         declared = treatment.agent != UNKNOWN_AGENT
         provider = self.program.providers[treatment.provider or ""]
+        # A name, a session or a connection costs nothing, and neither does a credential that is not sent upstream.
+        unproven = (call.address if provider.keys else call.credential or call.address) or call.caller
         return Partition(
-            agent=agent_word((declared, treatment.agent if declared else call.caller)),
+            agent=agent_word((declared, treatment.agent if declared else unproven)),
             team=treatment.team,
             model=treatment.model or call.request.model,
             provider=provider.name,

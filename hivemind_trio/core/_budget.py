@@ -21,7 +21,13 @@ from ._agent import renamed_word
 from ._heap import Rank
 
 ACCOUNTS_MAX: Final = 10_000
-"""Remembered before those that hold nothing are forgotten: callers come and go."""
+"""Accounts in all. Those that hold nothing are forgotten then; if none does, whoever comes next shares one account."""
+
+SWEEP_EVERY: Final = ACCOUNTS_MAX // 8
+"""Look-ups of new partitions between two searches for accounts that hold nothing, so that each pays for a few."""
+
+OTHERS: Final = "(others)"
+"""The partition of whoever has none of its own."""
 
 Amounts = Mapping[Measure, int]
 
@@ -129,6 +135,8 @@ class Budgets:
     _accounts: dict[_Key, Account] = attrs.field(factory=dict, init=False)
     _found: dict[tuple[str, str], tuple[Account, ...]] = attrs.field(factory=dict, init=False)
     """Of those, by budget and by whose they are: the accounts of its allowances, in their order."""
+    _new: int = attrs.field(default=0, init=False)
+    """Partitions that were looked for and not found, since accounts were last forgotten."""
 
     def rename(self, renames: Renames) -> None:
         """Budgets, and those who have one of their own, are called otherwise from now on."""
@@ -211,12 +219,20 @@ class Budgets:
         whose = partition.of(budget.per)
         found = self._found.get((budget.name, whose))
         if found is None:
-            if len(self._accounts) >= ACCOUNTS_MAX:
-                self._accounts = {key: one for key, one in self._accounts.items() if not one.idle(now_ns)}
-                self._found.clear()
+            if _Key.of(budget, budget.allowances[0], whose) not in self._accounts and not self._room(now_ns):
+                whose = OTHERS
             found = tuple(self._account(budget, allowance, whose) for allowance in budget.allowances)
             self._found[budget.name, whose] = found
         return found
+
+    def _room(self, now_ns: int) -> bool:
+        """Return whether there may be another account; forget those that hold nothing. O(1), amortised."""
+        self._new += 1
+        if len(self._accounts) >= ACCOUNTS_MAX and self._new >= SWEEP_EVERY:
+            self._new = 0
+            self._accounts = {key: one for key, one in self._accounts.items() if not one.idle(now_ns)}
+            self._found.clear()
+        return len(self._accounts) < ACCOUNTS_MAX
 
     def _account(self, budget: Budget, allowance: Allowance, whose: str) -> Account:
         key = _Key.of(budget, allowance, whose)

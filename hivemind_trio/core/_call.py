@@ -24,6 +24,8 @@ class Call:
     """Who to be fair to, and whose concurrency counts, where the policy says only `unknown`."""
     credential: str = ""
     """A name for what the agent brought to prove itself with, where that is what goes upstream."""
+    address: str = ""
+    """The network that it came from, by which unproven callers are counted; empty in a simulation."""
     prefix: str = ""
     """What stands for the beginning of its prompt, as far as a provider's cache goes by it; empty: it has none."""
     job: str = ""

@@ -34,7 +34,7 @@ from ._client import Client, known_by
 from ._fetch import Outgoing, fetch, left, unsayable
 from ._head import Head
 from ._headers import Headers, for_upstream
-from ._identity import caller, job, without_key
+from ._identity import caller, job, network, without_key
 from ._outbox import Outbox
 from ._patience import HeldTooLong, Patience, held_at_most_s
 from ._record import CallRecord
@@ -195,6 +195,7 @@ class Exchange:
             request,
             self.caller,
             job=job(self.head.words, self.asked.user),
+            address=network(self.head.peer),
             again=again,
             # Whoever dies of being sent away is kept as long as can be.
             patience_ns=None if client.dies_of_429 else round(held_s * (1 + client.tries_left) * SECOND_NS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, final
@@ -109,6 +110,18 @@ def _session(headers: Mapping[str, str]) -> str | None:
         if name in headers:
             return f"{headers[name][:64]}/{headers.get(part, '')[:64]}"
     return None
+
+
+def network(peer: tuple[str, int] | None) -> str:
+    """Return what a caller is counted by: an IPv4 address, or the first 64 bits of an IPv6 one."""
+    if peer is None:
+        return "local"
+    host = peer[0].partition("%")[0]
+    if ":" not in host:
+        return host
+    address = ipaddress.IPv6Address(host)
+    mapped = address.ipv4_mapped
+    return str(mapped) if mapped is not None else str(ipaddress.IPv6Network((address, 64), strict=False))
 
 
 def caller(

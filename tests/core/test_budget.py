@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.core import Ended
+from hivemind_trio.core import Ended, _budget
+from hivemind_trio.core._account import Account
 from hivemind_trio.model import Api, Outcome, Reason, Request, Usage
 from hivemind_trio.policy import Measure
 from tests.support.ends import SUCCEEDED
@@ -26,9 +28,11 @@ def driver_of(text: str) -> Driver:
     return Driver(compiled(ANTHROPIC + text))
 
 
-def ask(driver: Driver, tokens_out: int = 10, *, caller: str = "x", **facts: Any) -> int:
+def ask(
+    driver: Driver, tokens_out: int = 10, *, caller: str = "x", credential: str = "", address: str = "", **facts: Any
+) -> int:
     request = Request(apis=(Api.ANTHROPIC,), model="claude-haiku-4-5", tokens_max_out=tokens_out)
-    return driver.ask(attrs.evolve(request, **facts), caller=caller)
+    return driver.ask(attrs.evolve(request, **facts), caller=caller, credential=credential, address=address)
 
 
 def took(tokens_out: int, tokens_in: int = 0) -> Ended:
@@ -189,6 +193,87 @@ def test_each_agent_has_its_own() -> None:
     assert driver.refusal(ask(driver, claimed="ci")).reason is Reason.BUDGET
     assert ask(driver, claimed="bot") in driver.granted
     assert ask(driver, caller="ci") in driver.granted, "a caller of that name is another"
+
+
+EACH = "budget each per agent { output 100/hour }"
+KEYED = ANTHROPIC.replace("100;", "100; key env(KEY);")
+
+
+@pytest.mark.parametrize("claimed", [None, "a-new-name"])
+@pytest.mark.parametrize("agents", ["", "agent ci { }\n"])
+def test_an_unproven_caller_has_no_more_under_another_name(claimed: str | None, agents: str) -> None:
+    driver = driver_of(agents + EACH)
+    spend(driver, 100, caller="first", credential="c", address="10.0.0.1")
+
+    again = ask(driver, caller="second", credential="c", address="10.0.0.2", claimed=claimed)
+    other = ask(driver, caller="first", credential="d", address="10.0.0.1")
+
+    assert driver.refusal(again).reason is Reason.BUDGET
+    assert other in driver.granted, "what goes upstream pays"
+
+
+def test_without_a_credential_an_unproven_caller_is_known_by_its_address() -> None:
+    driver = driver_of(EACH)
+    spend(driver, 100, caller="first", address="10.0.0.1")
+
+    assert driver.refusal(ask(driver, caller="second", address="10.0.0.1")).reason is Reason.BUDGET
+    assert ask(driver, caller="first", address="10.0.0.2") in driver.granted
+
+
+def test_a_credential_that_is_not_sent_upstream_is_a_name_like_any_other() -> None:
+    driver = Driver(compiled(KEYED + EACH))
+    spend(driver, 100, caller="first", credential="c", address="10.0.0.1")
+
+    again = ask(driver, caller="second", credential="d", address="10.0.0.1")
+
+    assert driver.refusal(again).reason is Reason.BUDGET
+    assert ask(driver, caller="first", credential="c", address="10.0.0.2") in driver.granted
+
+
+def test_partitions_are_bounded_and_nobody_slips_through_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_budget, "ACCOUNTS_MAX", 100)
+    monkeypatch.setattr(_budget, "SWEEP_EVERY", 10)
+    driver = driver_of("budget each per model { output 100/hour }")
+    accounts = driver.scheduler._books._budgets
+    for number in range(100):
+        spend(driver, 99, model=f"m-{number}")
+
+    for number in range(100, 110):
+        spend(driver, 10, model=f"m-{number}")
+    refused = ask(driver, model="m-200")
+    kept = ask(driver, model="m-0")
+
+    assert len(accounts._accounts) <= 101
+    assert driver.refusal(refused).reason is Reason.BUDGET, "those beyond the bound share one"
+    assert kept in driver.granted, "who has a share keeps it"
+    driver.end(kept, took(1))
+    assert driver.refusal(ask(driver, model="m-0")).reason is Reason.BUDGET
+
+    driver.at(2 * HOUR)
+    assert all(ask(driver, model=f"n-{number}") in driver.granted for number in range(11))
+    for number in range(200):
+        ask(driver, 50, model=f"o-{number}")
+    assert len(accounts._accounts) <= 101
+
+
+def test_a_new_partition_costs_no_search_through_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_budget, "ACCOUNTS_MAX", 1_000)
+    monkeypatch.setattr(_budget, "SWEEP_EVERY", 125)
+    looked_at = 0
+    idle = Account.idle
+
+    def counted(account: Account, now_ns: int) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return idle(account, now_ns)
+
+    monkeypatch.setattr(Account, "idle", counted)
+    driver = driver_of("budget each per model { output 1M/hour }")
+    for number in range(3_000):
+        spend(driver, 10, model=f"m-{number}")
+
+    # Each call looks twice, and each look pays for eight accounts.
+    assert 0 < looked_at <= 2 * 8 * 2_000 + 1_000
 
 
 def test_each_model_and_provider_has_its_own() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from trio.testing import MockClock
 
+from hivemind_trio.proxy._identity import network
 from tests.support.agent import Agent
 from tests.support.upstream import FakeProvider, Reply
 
-from .house import body_of, compiled, house
+from .house import body_of, compiled, env, house
 
 PROVIDER = 'provider anthropic { base "http://127.0.0.1:9" }\n'
 
@@ -86,3 +88,44 @@ async def test_a_rule_s_warnings_reach_the_agent_on_every_answer(autojump_clock:
     assert agent.status == 403
     values = [value for name, value in agent.answer_headers if name == b"x-hivemind-warning"]
     assert values == [b"gr\\xf6\\xdfer wie m\\xf6glich", b"rule `b`"]
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["with a key", "without"])
+async def test_neither_a_connection_nor_a_name_nor_a_session_is_a_new_budget(
+    keyed: bool, autojump_clock: MockClock
+) -> None:
+    provider = PROVIDER.replace("{", "{ key env(KEY);") if keyed else PROVIDER
+    policy = compiled(provider + "budget each per agent { output 100/hour }")
+    async with house(policy, takes(60), {env("KEY"): "k"}) as opened:
+        callers = [
+            Agent(peer=("10.0.0.1", 1), headers=[(b"x-api-key", b"a")]),
+            Agent(peer=("10.0.0.1", 2), headers=[(b"x-api-key", b"a")]),
+            Agent(peer=("10.0.0.1", 3), headers=[(b"x-api-key", b"a")], target=b"/@me/v1/messages"),
+            Agent(peer=("10.0.0.1", 4), headers=[(b"x-api-key", b"a"), (b"x-claude-code-session-id", b"new")]),
+            Agent(peer=("10.0.0.1", 5), headers=[(b"x-api-key", b"a")], body=body_of(metadata={"user_id": "u"})),
+        ]
+        statuses = [(await opened.ask(agent)).status for agent in callers]
+        elsewhere = await opened.ask(peer=("10.0.0.2", 1), headers=[(b"x-api-key", b"b")])
+
+    assert statuses == [200, 200, 429, 429, 429]
+    assert elsewhere.status == 200
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (("10.0.0.1", 1), ("10.0.0.1", 2), True),
+        (("10.0.0.1", 1), ("10.0.0.2", 1), False),
+        (("::ffff:10.0.0.1", 1), ("10.0.0.1", 2), True),
+        (("::ffff:10.0.0.1", 1), ("::ffff:10.0.0.2", 1), False),
+        (("2001:db8:0:1::1", 1), ("2001:db8:0:1:ffff::9", 1), True),
+        (("2001:db8:0:1::1", 1), ("2001:db8:0:2::1", 1), False),
+        (("fe80::1%eth0", 1), ("fe80::2%eth0", 1), True),
+        (None, None, True),
+    ],
+)
+def test_a_caller_is_counted_by_what_one_host_has_of_addresses(
+    one: tuple[str, int] | None, other: tuple[str, int] | None, same: bool
+) -> None:
+    assert (network(one) == network(other)) is same
+    assert network(one)
