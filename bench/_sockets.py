@@ -248,7 +248,7 @@ def _face(
         return worlds[name, declared.group_of(asked.model)], asks[asked.ask.key.rstrip(PAD)]
 
     def bill(asked: Asked, usage: Usage) -> None:
-        price = program.price(asked.model)
+        price = program.price(asked.model, name)
         billed[""] += price.cost_of(usage) if price is not None else 0
 
     return SimulatedProvider(reads=reads, billed=bill)

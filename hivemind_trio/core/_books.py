@@ -263,7 +263,7 @@ class Books:
         if waiter.claim is NO_CLAIM:
             return None
         request = waiter.place.request
-        most = amounts_of(pool.estimates.most(request), self.program.price(request.model))
+        most = amounts_of(pool.estimates.most(request), self.program.price(request.model, pool.name))
         claim = self._budgets.claim(treatment, self._whose(waiter.call, treatment), most, waiter.rank, self.now_ns)
         if isinstance(claim, Claim):
             waiter.claim = claim

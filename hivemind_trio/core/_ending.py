@@ -76,7 +76,7 @@ def spent(books: Books, flight: Flight, ended: Ended) -> Amounts | None:
             usage = Usage(input=0)  # it was asked, and answered with an error
     elif usage.input is None:
         usage = attrs.evolve(usage, input=likely.input)
-    return amounts_of(usage, books.program.price(request.model))
+    return amounts_of(usage, books.program.price(request.model, flight.place.pool.name))
 
 
 def again(books: Books, flight: Flight, ended: Ended) -> Waiter | None:

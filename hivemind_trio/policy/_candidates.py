@@ -175,7 +175,7 @@ class _Search:
         costs = self.pools.get("cost", ())
         tried = 0
         for model in self.pools["model"]:
-            price = next((price for one in self.programs if (price := one.price(str(model))) is not None), None)
+            price = next((price for one in self.programs if (price := one.price(str(model), None)) is not None), None)
             bought = (
                 [] if price is None or not price.input else [-(-int(cost) * 10**6 // price.input) for cost in costs]
             )

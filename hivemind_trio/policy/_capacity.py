@@ -141,8 +141,10 @@ def _orphan(declared: Declared) -> bool:
 
 def _ambiguous_globs(declarations: Declarations, report: Report) -> None:
     """Two globs over models that fit the same name equally well: which one holds would be chance."""
+    models = declarations.of("model").values()
     scopes: list[list[tuple[str, Span]]] = [
-        [(name, one.name_span) for name, one in declarations.of("model").items() if not one.options]
+        [(one.name, one.name_span) for one in models if one.options.get("on") == provider]
+        for provider in dict.fromkeys(one.options.get("on") for one in models)
     ]
     for declared in declarations.of("provider").values():
         groups = declared.settings.get("limits", [])
@@ -231,16 +233,17 @@ def _same_keys(declarations: Declarations, report: Report) -> None:
     first: dict[SecretRef, tuple[Declared, Span]] = {}
     for declared in declarations.of("provider").values():
         given = declarations.one(declared, "key")
-        for ref, span in _items(declarations, given):
-            other, place = first.setdefault(ref, (declared, span))
-            if other is not declared:
-                report.warn(
-                    "HM418",
-                    f"`{other.name}` and `{declared.name}` share the key {ref}",
-                    span,
-                    labels=(Label(place, "first here"),),
-                    help="a provider counts by key: one pool of slots would see both",
-                )
+        if given is None:
+            continue
+        other, place = first.setdefault(given.value, (declared, given.span))
+        if other is not declared:
+            report.warn(
+                "HM418",
+                f"`{other.name}` and `{declared.name}` share the key {given.value}",
+                given.span,
+                labels=(Label(place, "first here"),),
+                help="a provider counts by key: one pool of slots would see both",
+            )
 
 
 def _items(declarations: Declarations, given: Given | None) -> Iterator[tuple[Any, Span]]:
@@ -277,11 +280,12 @@ def _unpriced(declarations: Declarations, report: Report) -> None:
     if not budgets:
         return
     priced = [price.glob for price in BUILT_IN_PRICES]
-    priced += [name for name, one in declarations.of("model").items() if "price" in one.settings]
+    declared = [one for one in declarations.of("model").values() if "price" in one.settings]
     for provider in declarations.of("provider").values():
+        here = priced + [one.name for one in declared if one.options.get("on") in (None, provider.name)]
         serves = declarations.one(provider, "serves")
         for glob, span in _items(declarations, serves):
-            if not any(overlap(glob, known) for known in priced):
+            if not any(overlap(glob, known) for known in here):
                 report.warn(
                     "HM407",
                     f"budget `{budgets[0].name}` counts money, and no model like `{glob}` has a price",

@@ -101,7 +101,7 @@ _SERVER: Final[Mapping[str, Row]] = {
 _PROVIDER: Final[Mapping[str, Row]] = {
     "api": Row(setting="api", ordered=False, lowered=LEARNED),
     "base": Row(setting="base", ordered=False, lowered=LEARNED),
-    "keys": Row(setting="key", show=_listed, ordered=False, lowered=NEXT_ATTEMPT),
+    "keys": Row(setting="key", show=lambda keys: str(keys[0]) if keys else "none", ordered=False, lowered=NEXT_ATTEMPT),
     "serves": Row(
         setting="serves",
         show=lambda globs: _listed(list(map(quote, globs))) if globs else "every model of its API",

@@ -28,7 +28,7 @@ from ._change import (
 from ._change_counts import allowances, groups, thresholds
 from ._change_rows import ROWS, Row, plain, verb_of
 from ._likeness import likenesses
-from ._program import Program, Provider, Server
+from ._program import ModelPrice, Program, Provider, Server
 from ._renames import Renames
 from ._resilience import Aimd
 from ._text import quote
@@ -100,7 +100,7 @@ def _tables(old: Program | None, new: Program) -> Iterator[tuple[str, Mapping[st
             "agent": program.agents,
             "budget": program.budgets,
             "retry": program.retries,
-            "model": {quote(price.glob): price for price in program.models},
+            "model": _models(program),
         }
 
     before = tables(old) if old is not None else {}
@@ -108,6 +108,19 @@ def _tables(old: Program | None, new: Program) -> Iterator[tuple[str, Mapping[st
         # What is there without being declared is not news of a first policy.
         mine = after if old is not None else {name: one for name, one in after.items() if getattr(one, "at", "")}
         yield kind, before.get(kind, {}), mine
+
+
+def _models(program: Program) -> dict[str, ModelPrice]:
+    """Return the prices by glob and provider; what a declaration leaves open is from the list price of its glob."""
+    table: dict[str, ModelPrice] = {}
+    for row in program.models:
+        name = quote(row.glob) + (f" on {row.provider}" if row.provider is not None else "")
+        declared = table.setdefault(name, row)
+        if declared is not row:
+            price = declared if declared.has_price else row
+            context = row.context if declared.context is None else declared.context
+            table[name] = attrs.evolve(price, context=context, max_output=declared.max_output, at=declared.at)
+    return table
 
 
 def _whole(kind: str, name: str, verb: Verb, effect: Effect, one: object, former: str = "") -> Change:

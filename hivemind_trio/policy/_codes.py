@@ -601,9 +601,10 @@ _PAGES: Final = (
         "HM415",
         "several nodes that share nothing",
         "Proxies share limits and budgets through a store that all of them see; `memory` and `sqlite` are one node's "
-        "own. And a lease that is renewed no earlier than half of its time lapses if one renewal comes late.",
+        "own, and `store redis` is not yet in force. And a lease that is renewed no earlier than half of its time "
+        "lapses if one renewal comes late.",
         wrong="server { nodes 2 }\nprovider anthropic { }",
-        right="server { nodes 2 }\nstore redis { url env(REDIS_URL) }\nprovider anthropic { }",
+        right="server { nodes 1 }\nprovider anthropic { }",
     ),
     Page(
         "HM416",

@@ -218,15 +218,16 @@ class _Declarer:
             self.report.add("HM111", f"`{name}` is no name for {_an(kind)} {kind}: it has a meaning", span)
             return
         names = self.all.reader.names.setdefault(kind, [])
-        first = self.first.get((kind, "" if declaration.singular else name))
+        identity = "" if declaration.singular else _identity(item, name)
+        first = self.first.get((kind, identity))
         if first is not None and kind != "test":
-            what = f"{kind} `{name}`" if name and not declaration.singular else f"`{kind}`"
+            what = f"{kind} `{identity}`" if name and not declaration.singular else f"`{kind}`"
             code = "HM113" if kind == "model" else "HM104"
             self.report.add(code, f"{what} is declared twice", span, labels=(Label(first, "first here"),))
             return
         names.append(name)
         self.items.append((item, declaration, name, span))
-        self.first.setdefault((kind, "" if declaration.singular else name), span)
+        self.first.setdefault((kind, identity), span)
 
     def _name(self, item: Item, kind: str, declaration: Declaration) -> tuple[str, Span] | None:
         """What the declaration is called, and where; reports a missing or unfit name."""
@@ -320,7 +321,7 @@ class _Declarer:
             declared.kind = name
             self.all.defaults[name] = declared
         else:
-            self.all.by_kind.setdefault(kind, {})[name] = declared
+            self.all.by_kind.setdefault(kind, {})[_identity(item, name)] = declared
 
     def _take_links(self, declared: Declared, declaration: Declaration, rest: tuple[Value, ...]) -> tuple[Value, ...]:
         """`extends PARENT` and `was OLD`, in either order."""
@@ -519,6 +520,14 @@ def _plain(lets: Mapping[str, Expr]) -> dict[str, Value]:
     """Those that stand for a value; the others stand for conditions."""
     kinds = (Name, String, Quantity, Rate, ListValue, RangeValue)
     return {name: value for name, value in lets.items() if isinstance(value, kinds)}
+
+
+def _identity(item: Item, name: str) -> str:
+    """Return what tells a declaration apart from others of its kind: of a model, the provider too."""
+    match item.head.text, item.args[1:]:
+        case "model", (Name(text="on"), Name(text=provider), *_):
+            return f"{name} on {provider}"
+    return name
 
 
 def _an(kind: str) -> str:

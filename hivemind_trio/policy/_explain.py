@@ -140,9 +140,9 @@ def parse_request(
     if agent != UNKNOWN_AGENT:
         has_token = bool(checked.program.agents[str(agent)].tokens)
         request = attrs.evolve(request, **{"token_agent" if has_token else "claimed": agent})
-    price = checked.program.price(request.model)
-    if "cost" not in given and price is not None:
-        request = attrs.evolve(request, cost_microusd=price.cost_microusd(request.tokens_in, request.tokens_max_out))
+    if "cost" not in given:
+        cost = checked.program.estimated_cost(apis, request.model, request.tokens_in, request.tokens_max_out)
+        request = attrs.evolve(request, cost_microusd=cost)
     return request
 
 

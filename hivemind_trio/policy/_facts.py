@@ -55,15 +55,15 @@ def request_of(program: Program, facts: Facts, apis_of: ApisOf | None = None) ->
     values: dict[str, Any] = {FIELDS[field]: value for field, value in facts.items() if field in FIELDS}
     values.setdefault("weekday", 1)
     headers = _under("header.", facts)
-    price = program.price(str(values.get("model", "")))
-    cost = price.cost_microusd(values.get("tokens_in", 0), values.get("tokens_max_out", 0)) if price is not None else 0
+    apis = _apis(program, facts, headers, apis_of)
+    tokens = values.get("tokens_in", 0), values.get("tokens_max_out", 0)
     return Request(
         token_agent=_token(program, facts),
         claimed=_claim(program, facts),
-        apis=_apis(program, facts, headers, apis_of),
+        apis=apis,
         headers=headers,
         meta=_under("meta.", facts),
-        cost_microusd=cost,
+        cost_microusd=program.estimated_cost(apis, str(values.get("model", "")), *tokens),
         **values,
     )
 

@@ -183,7 +183,8 @@ def billing(
         if not counts:
             cells.append((where, facts))
             continue
-        prices = tuple(_prices(world, facts.get("model", "")) for world in worlds)
+        sent = providers or [None] * len(worlds)
+        prices = tuple(_prices(world, facts.get("model", ""), to) for world, to in zip(worlds, sent, strict=True))
         if prices not in taken:
             taken[prices] = list(_amounts(spans, costs, prices, classes))
         for amount, more in taken[prices]:
@@ -208,8 +209,8 @@ def _product(spans: Sequence[Sequence[Span]]) -> int:
     return found
 
 
-def _prices(world: World, model: str) -> tuple[int, int]:
-    price = world.program.price(model)
+def _prices(world: World, model: str, provider: str | None) -> tuple[int, int]:
+    price = world.program.price(model, provider)
     return (0, 0) if price is None else (price.input or 0, price.output or 0)
 
 

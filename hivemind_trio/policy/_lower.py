@@ -11,7 +11,7 @@ from hivemind_trio.model import Api, Decider, SecretRef, Verdict
 
 from ._answers import Degraded
 from ._budgets import Allowance, Budget, Measure, Per, Threshold
-from ._decide import Identity, LaneDefaults, Rule, compile_decide
+from ._decide import Identity, LaneDefaults, Router, Rule, compile_decide
 from ._declare import Declarations, Declared, Given
 from ._expr import Condition
 from ._prices import BUILT_IN_PRICES
@@ -118,6 +118,7 @@ def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pen
         agents={identity.agent.name: identity.agent for identity in identities},
         unknown=unknown.agent,
         models=_models(declarations),
+        route=Router.of(providers).route,
         decide=compile_decide(
             rules=rules,
             identities=identities,
@@ -224,7 +225,7 @@ def _provider(declarations: Declarations, declared: Declared, conditions: Condit
     base = provider_base(declarations, declared)
     assert api is not None
     assert base is not None
-    timeout = declarations.one(declared, "timeout")
+    timeout, key = declarations.one(declared, "timeout"), declarations.one(declared, "key")
     groups, _ = declarations.effective(declared, "limits")
     degraded = conditions.degraded.get(declared.name)
     fallback = _one(declarations, declared, "fallback", None)
@@ -232,7 +233,7 @@ def _provider(declarations: Declarations, declared: Declared, conditions: Condit
         name=declared.name,
         api=api,
         base=base,
-        keys=_one(declarations, declared, "key", ()),
+        keys=(key.value,) if key is not None else (),
         serves=_one(declarations, declared, "serves", ()),
         limit=provider_limit(declarations, declared),
         groups=tuple(_group(given) for given in groups),
@@ -439,18 +440,19 @@ def _threshold(declared: Declared, given: Given) -> Threshold:
 def _models(declarations: Declarations) -> tuple[ModelPrice, ...]:
     own = [
         ModelPrice(
-            glob=name,
+            glob=one.name,
+            provider=one.options.get("on"),
             input=_price(one, "input"),
             output=_price(one, "output"),
             cache_read=_price(one, "cache-read"),
             cache_write=_price(one, "cache-write"),
             context=_one(declarations, one, "context", None),
             max_output=_one(declarations, one, "max-output", None),
+            at=one.at,
         )
-        for name, one in declarations.of("model").items()
+        for one in declarations.of("model").values()
     ]
-    declared = {price.glob for price in own}
-    return (*own, *(price for price in BUILT_IN_PRICES if price.glob not in declared))
+    return (*own, *BUILT_IN_PRICES)
 
 
 def _price(declared: Declared, option: str) -> int | None:

@@ -184,7 +184,8 @@ def _stable_fields(old: Checked, new: Checked) -> frozenset[str]:
     places = [[(it.name, it.api, it.serves) for it in program.providers.values()] for program in (one, other)]
     if places[0] == places[1]:
         stable.add("provider")
-    if one.models == other.models:
+    by_provider = one.prices_by_provider or other.prices_by_provider
+    if one.models == other.models and (not by_provider or "provider" in stable):
         stable.add("cost")
     return frozenset(stable)
 

@@ -17,7 +17,7 @@ from hivemind_trio.model import Api, Dimension, Request, SecretRef, Treatment, U
 
 from ._answers import Degraded
 from ._budgets import Budget
-from ._globs import any_matcher, most_specific
+from ._globs import any_matcher, matcher, most_specific, specificity
 from ._quotas import Quota
 from ._resilience import DEFAULT_RETRY, SECOND_NS, Aimd, Breaker, Reaper, Retry, WhileOpen
 
@@ -214,15 +214,24 @@ class Agent:
 @final
 @attrs.frozen(kw_only=True)
 class ModelPrice:
-    """`model "glob"`: micro-dollars per million tokens, and the window."""
+    """`model "glob" [on PROVIDER]`: micro-dollars per million tokens, and the window."""
 
     glob: str
+    provider: str | None = None
+    """`on PROVIDER`; None: every provider."""
     input: int | None
     output: int | None
     cache_read: int | None
     cache_write: int | None
     context: int | None
     max_output: int | None
+    at: str = attrs.field(default="", eq=False)
+    """Place of the declaration; empty for list prices."""
+
+    @property
+    def has_price(self) -> bool:
+        """True if it sets `price`."""
+        return any(one is not None for one in (self.input, self.output, self.cache_read, self.cache_write))
 
     def cost_of(self, usage: Usage) -> int:
         """Micro-dollars. Cached tokens at their own price, or at that of the input where none is declared."""
@@ -312,6 +321,9 @@ class Program:
     unknown: Agent
     """What holds for every caller that is no declared agent, each caller on its own."""
     models: tuple[ModelPrice, ...]
+    """Declared ones, then list prices."""
+    route: Callable[[tuple[Api, ...], str], str | None]
+    """The provider of a call of these dialects and this model before any rule; None: none serves it."""
     decide: Callable[[Request], Treatment]
     """The generated function: identifies the agent, routes, applies the rules. Total; O(size of the policy)."""
     pending: tuple[Pending, ...]
@@ -324,8 +336,16 @@ class Program:
     """Kind -> name -> what it was called before (`was OLD`)."""
     heeds_prompts: bool = attrs.field(init=False, eq=False, repr=False)
     """The beginnings of prompts matter: to a lane, or where input is scarce."""
-    _prices: dict[str, ModelPrice | None] = attrs.field(factory=dict, init=False, eq=False, repr=False)
-    """Of models that were asked for: they are the callers' words, so no more than `PRICES_MAX`."""
+    prices_by_provider: bool = attrs.field(init=False, eq=False, repr=False)
+    """True if some price depends on the provider."""
+    _prices: dict[tuple[str, str | None], ModelPrice | None] = attrs.field(
+        factory=dict, init=False, eq=False, repr=False
+    )
+    """Of models that were asked for, by provider: they are the callers' words, so no more than `PRICES_MAX`."""
+
+    @prices_by_provider.default
+    def _prices_by_provider(self) -> bool:
+        return any(row.provider is not None for row in self.models)
 
     @heeds_prompts.default
     def _heeds_prompts(self) -> bool:
@@ -349,11 +369,32 @@ class Program:
             yield self.providers[name]
             name = self.providers[name].fallback
 
-    def price(self, model: str) -> ModelPrice | None:
-        """The most specific `model` declaration, or list price, that covers the model."""
-        if model not in self._prices:
+    def price(self, model: str, provider: str | None) -> ModelPrice | None:
+        """Return what holds for a model at a provider; None if no declaration and no list price covers it.
+
+        Each setting is that of the first row that has it: declared `on` this provider, declared for every provider,
+        list prices; among these the most specific glob.
+        """
+        key = (model, provider)
+        if key not in self._prices:
             if len(self._prices) >= PRICES_MAX:
                 self._prices.clear()
-            glob = most_specific([price.glob for price in self.models], model)
-            self._prices[model] = next((price for price in self.models if price.glob == glob), None)
-        return self._prices[model]
+            self._prices[key] = self._price(model, provider)
+        return self._prices[key]
+
+    def _price(self, model: str, provider: str | None) -> ModelPrice | None:
+        rows = [row for row in self.models if row.provider in (None, provider) and matcher(row.glob)(model)]
+        rows.sort(key=lambda row: (row.provider is not None, bool(row.at), specificity(row.glob)), reverse=True)
+        if not rows:
+            return None
+        price = next((row for row in rows if row.has_price), rows[0])
+        context = next((row.context for row in rows if row.context is not None), None)
+        max_output = next((row.max_output for row in rows if row.max_output is not None), None)
+        if (price.context, price.max_output) == (context, max_output):
+            return price
+        return attrs.evolve(price, context=context, max_output=max_output)
+
+    def estimated_cost(self, apis: tuple[Api, ...], model: str, tokens_in: int, tokens_max_out: int) -> int:
+        """Return the `cost` of conditions in micro-dollars: at the provider before any rule; 0 without a price."""
+        price = self.price(model, self.route(apis, model) if self.prices_by_provider else None)
+        return price.cost_microusd(tokens_in, tokens_max_out) if price is not None else 0

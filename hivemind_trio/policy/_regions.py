@@ -77,12 +77,8 @@ class Witness:
         if "apis" not in facts:
             facts["apis"] = tuple(dict.fromkeys(one.api for one in here.program.providers.values()))
         request = Request(**facts)
-        price = here.program.price(request.model)
-        if price is not None:
-            request = attrs.evolve(
-                request, cost_microusd=price.cost_microusd(request.tokens_in, request.tokens_max_out)
-            )
-        return request
+        cost = here.program.estimated_cost(request.apis, request.model, request.tokens_in, request.tokens_max_out)
+        return attrs.evolve(request, cost_microusd=cost)
 
     def values(self, world: int = 0) -> dict[str, str | int | bool]:
         """What its fields are in one of the policies."""
@@ -382,7 +378,7 @@ class _Maker:
         if "cost" in asked:
             globs = [price.glob for world in self.worlds for price in world.program.models]
             names = [("model", 0), *((name, 0) for name in tokens), *(("cost", k) for k in every)]
-            if "provider" in asked:
+            if "provider" in asked or any(world.program.prices_by_provider for world in self.worlds):
                 names += [("provider", k) for k in every]
                 globs += self._served()
             self._add_combined(names, globs)

@@ -267,7 +267,8 @@ PROVIDER: Final[Mapping[str, Setting]] = {
     ),
     "base": Setting(args=(_slot(Type.URL),), doc="Where it is. Known for the same names."),
     "key": Setting(
-        args=(SECRETS,), doc="Put in the place of the agent's own credential, which passes through without it."
+        args=(_slot(Type.SECRET),),
+        doc="Put in the place of the agent's own credential, which passes through without it.",
     ),
     "serves": Setting(args=(_slot(Type.GLOBS),), doc="The models it is for; without it, every model of its API."),
     "concurrency": Setting(
@@ -493,7 +494,11 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
         naming=Naming.NAME, extends=True, was=True, settings=PROVIDER, doc="An upstream, and our slots there."
     ),
     "model": Declaration(
-        naming=Naming.GLOB, options={"on": _ref("provider")}, settings=MODEL, doc="Prices and sizes of models."
+        naming=Naming.GLOB,
+        options={"on": _ref("provider")},
+        settings=MODEL,
+        doc="Prices and sizes of models, at every provider or at one. Each setting is that of the first that has it: "
+        "declared `on` the provider, declared for every provider, list prices; among these the most specific glob.",
     ),
     "retry": Declaration(
         naming=Naming.NAME,

@@ -44,7 +44,8 @@ def check_nodes(declarations: Declarations) -> None:
             "so many nodes have nowhere to share limits and budgets",
             nodes.span,
             labels=labels,
-            help="add `store redis { url env(REDIS_URL) }`, or run one node",
+            help="write `1`: this version runs one node, and `store redis` is not yet in force",
+            replacement="1",
         )
     for store in stores.values():
         lease = declarations.one(store, "lease")
@@ -60,14 +61,17 @@ def check_nodes(declarations: Declarations) -> None:
 
 def _prompts(declarations: Declarations, program: Program) -> None:
     """A prompt that the model could read, and that no window of a limit has room for: such a call is refused."""
-    for glob, declared in declarations.of("model").items():
+    for declared in declarations.of("model").values():
+        glob, on = declared.name, declared.options.get("on")
         given = declarations.one(declared, "context")
         # A name that the glob stands for. What holds for it holds for some calls at least.
         model = glob.replace("*", "").replace("?", "x")
-        price = program.price(model)
-        if given is None or price is None or price.glob != glob:
+        if given is None:
             continue
         for name, provider in program.providers.items():
+            price = program.price(model, name)
+            if on not in (None, name) or price is None or price.context != given.value:
+                continue
             group = next((one for one in provider.groups if one.glob == provider.group_of(model)), None)
             # A block for all models is no statement about the largest of them: most limits are below its context.
             if group is None or group.glob is None or (provider.serves and not any_matcher(provider.serves)(model)):

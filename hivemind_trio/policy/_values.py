@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, final
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -206,6 +207,24 @@ class Reader:
     def _globs(self, value: Value, slot: Slot) -> tuple[str, ...]:
         return tuple(self._text(item, Slot(Type.GLOB)) for item in self._some_items(value, slot))
 
+    def _one_secret(self, value: Value, slot: Slot) -> SecretRef:
+        if not isinstance(value, ListValue):
+            return self._secret(value, slot)
+        for item in value.items:
+            if isinstance(item, String):
+                with suppress(Unreadable):  # a secret that is written down has a report of its own
+                    self._secret(item, slot)
+        source = self.report.sources[value.span.source].text
+        calls = [source[item.span.start : item.span.end] for item in value.items if isinstance(item, CallValue)]
+        self.report.add(
+            "HM201",
+            "expected one secret, found a list",
+            value.span,
+            help=f"write `{calls[0] if calls else 'env(NAME)'}`; a further key needs a provider of its own",
+            replacement=calls[0] if calls else None,
+        )
+        raise Unreadable
+
     def _secret(self, value: Value, slot: Slot) -> SecretRef:
         match value:
             case String(value=text):
@@ -405,7 +424,7 @@ _READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
     Type.TEXT: Reader._text,
     Type.GLOB: Reader._text,
     Type.GLOBS: Reader._globs,
-    Type.SECRET: Reader._secret,
+    Type.SECRET: Reader._one_secret,
     Type.SECRETS: Reader._secrets,
     Type.URL: Reader._url,
     Type.ADDRESS: Reader._address,

@@ -46,8 +46,7 @@ class InForce:
     def request(self, head: Head, asked: Recognised, token_agent: str | None) -> Request:
         """The facts that rules are matched against. The one place where a wall clock is read."""
         now = datetime.now(self._zone)
-        price = self.program.price(asked.model)
-        cost = price.cost_microusd(asked.tokens_in, asked.tokens_max_out) if price is not None else 0
+        cost = self.program.estimated_cost(asked.apis, asked.model, asked.tokens_in, asked.tokens_max_out)
         return Request(
             apis=asked.apis,
             token_agent=token_agent,

@@ -56,7 +56,7 @@ class Books:
 
     def spend(self, treatment: Treatment, model: str, usage: Usage) -> None:
         """An attempt has cost something, or nothing."""
-        price = self.program.price(model)
+        price = self.program.price(model, treatment.provider)
         if price is None:
             return
         cost = price.cost_of(usage)

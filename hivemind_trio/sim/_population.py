@@ -95,7 +95,6 @@ class Living:
         if turn.recorded is not None:
             return _made_again(turn.recorded.request, program)
         tokens_in = turn.ask.tokens_in
-        price = program.price(self.model)
         headers = self.fleet.headers
         if self.misjudges is not None:
             left = len(self.agent.job.turns) - turn.number + 1
@@ -109,7 +108,7 @@ class Living:
             stream=turn.stream,
             tokens_in=tokens_in,
             tokens_max_out=turn.tokens_max_out,
-            cost_microusd=price.cost_microusd(tokens_in, turn.tokens_max_out) if price is not None else 0,
+            cost_microusd=program.estimated_cost(self.apis, self.model, tokens_in, turn.tokens_max_out),
             hour=hours % 24,
             weekday=(scenario.weekday - 1 + hours // 24) % 7 + 1,
             headers=headers,
@@ -158,11 +157,11 @@ def _returning(fleet: Fleet) -> Iterator[Living]:
 
 def _made_again(request: Request, program: Program) -> Request:
     """A recorded request before another policy: at its prices, and proven to be only whom it has."""
-    price = program.price(request.model)
+    tokens = request.tokens_in, request.tokens_max_out
     return attrs.evolve(
         request,
         token_agent=request.token_agent if request.token_agent in program.agents else None,
-        cost_microusd=price.cost_microusd(request.tokens_in, request.tokens_max_out) if price is not None else 0,
+        cost_microusd=program.estimated_cost(request.apis, request.model, *tokens),
     )
 
 

@@ -165,7 +165,7 @@ def test_on_github_the_findings_are_annotations_unless_another_format_is_asked_f
 
 
 def test_secrets_are_looked_for_only_if_asked(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "team.hmp").write_text('provider anthropic { key [env(TEST_KEY), file("key")] }\n')
+    (folder / "team.hmp").write_text('provider anthropic { key env(TEST_KEY) }\nprovider openai { key file("key") }\n')
     (folder / "key").write_text("x")
     (folder / "key").chmod(0o644)
     monkeypatch.delenv("TEST_KEY", raising=False)

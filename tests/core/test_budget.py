@@ -78,6 +78,36 @@ def test_what_is_used_up_is_refused_with_the_time_of_its_turn() -> None:
     assert driver.rest.agents == 1
 
 
+def test_money_is_counted_at_the_price_of_the_provider_that_served_the_call() -> None:
+    driver = driver_of(
+        'provider second { api anthropic; base "http://127.0.0.1:9" }\n'
+        'rule there when stream { provider second }\nrule as when tools { provider second; model "claude-opus-4-1" }\n'
+        'model "claude-*" { price output $1/Mtok }\nmodel "claude-*" on second { price output $10/Mtok }\n'
+        'model "claude-opus-*" on second { price output $20/Mtok }\n'
+        "budget b { cost $100/hour; at 10% { warn } }"
+    )
+
+    def spent(**facts: bool) -> str:
+        spend(driver, 10**6, **facts)
+        return driver.grant(ask(driver, 0)).treatment.budget_warnings[0]
+
+    spend(driver, 10**6)
+    assert spent(stream=True) == "budget b: 11%, $11 of $100 per hour"
+    assert spent(tools=True) == "budget b: 31%, $31 of $100 per hour"
+
+
+def test_a_claim_is_at_the_price_of_the_provider_that_the_call_goes_to() -> None:
+    driver = driver_of(
+        'provider second { api anthropic; base "http://127.0.0.1:9" }\nrule there when stream { provider second }\n'
+        'model "claude-*" { price output $1/Mtok }\nmodel "claude-*" on second { price output $10/Mtok }\n'
+        "budget b { cost $12/hour; at 100% { hold } }"
+    )
+
+    calls = [ask(driver, 10**6, stream=True), ask(driver, 10**6), ask(driver, 10**6), ask(driver, 10**6)]
+
+    assert driver.granted == calls[:3]
+
+
 def test_a_budget_without_a_stop_stops_at_the_whole() -> None:
     driver = driver_of("budget b { output 100/hour; at 50% { warn } }")
     spend(driver, 100)

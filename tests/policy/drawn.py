@@ -219,6 +219,18 @@ def _budgets(draw: st.DrawFn, scope: Scope) -> tuple[list[str], list[DrawnBudget
 
 
 @st.composite
+def _prices(draw: st.DrawFn, providers: Iterable[str]) -> list[str]:
+    """Prices of some models, at some provider or at all; whole micro-dollars a token."""
+    places = st.sampled_from(["", *(f" on {name}" for name in providers)])
+    scopes = draw(st.lists(st.tuples(st.sampled_from(["claude-*", "gpt-*", "*"]), places), unique=True, max_size=2))
+    dollars = st.sampled_from([0, 1, 20])
+    return [
+        f"model {quoted(glob)}{place} {{ price input ${draw(dollars)}/Mtok output ${draw(dollars)}/Mtok }}"
+        for glob, place in scopes
+    ]
+
+
+@st.composite
 def policies(draw: st.DrawFn) -> Drawn:
     """A policy without an error; the order of its declarations is drawn too, where it has no meaning."""
     counts = draw(st.sampled_from([{}, {"much": ("1k", 1_000)}, {"much": ("1M", 1_000_000)}]))
@@ -252,6 +264,7 @@ def policies(draw: st.DrawFn) -> Drawn:
         agent_lines,
         rule_lines,
         budget_lines,
+        draw(_prices(names["provider"])),
         [f"lane {name} {_written(settings)}" for name, settings in lanes.items()],
         [f"defaults {kind} {_written(settings)}" for kind, settings in defaults.items()],
         [f"team {name} {{ }}" for name in TEAMS],

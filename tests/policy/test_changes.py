@@ -99,7 +99,8 @@ ROWS = {
         P, "", 'base "http://127.0.0.1:1"', "base", "changed", "https://api.anthropic.com", "http://127.0.0.1:1",
         "kept", "",
     ),
-    "its key": (P, "key env(A)", "key [env(A), env(B)]", "key", "changed", "[env(A)]", "[env(A), env(B)]", "kept", ""),
+    "its key": (P, "key env(A)", "key env(B)", "key", "changed", "env(A)", "env(B)", "kept", ""),
+    "no key any more": (P, "key env(A)", "", "key", "changed", "env(A)", "none", "kept", ""),
     "what it serves": (
         P, "", 'serves ["claude-*"]', "serves", "changed", "every model of its API", '["claude-*"]', "kept", "",
     ),
@@ -217,7 +218,7 @@ def test_a_declaration_comes_and_goes(
     assert [comes.subject, comes.setting, comes.verb, goes.verb] == [subject, "", "added", "removed"]
     assert (comes.effect.state, comes.effect.code) == added
     assert (goes.effect.state, goes.effect.code) == removed
-    assert comes.at == goes.at == ("" if subject.startswith("model") else "test.hmp:3")
+    assert comes.at == goes.at == "test.hmp:3"
 
 
 def test_a_limit_under_another_glob_is_another_count() -> None:

@@ -68,7 +68,7 @@ PROVIDERS: dict[str, tuple[str, dict[str, Any]]] = {
     "a base that is a secret": ("base env(GATEWAY)", {"base": env("GATEWAY")}),
     "a key": ("key env(K)", {"keys": (env("K"),)}),
     "a pool of keys": (
-        'key [env(K), file("/run/k")]', {"keys": (env("K"), SecretRef(SecretSource.FILE, "/run/k"))},
+        'key file("/run/k")', {"keys": (SecretRef(SecretSource.FILE, "/run/k"),)},
     ),
     "what it serves": ('serves ["a*", "b"]', {"serves": ("a*", "b")}),
     "what it serves, one": ('serves "a*"', {"serves": ("a*",)}),
@@ -345,25 +345,72 @@ def test_a_model_replaces_the_list_price_of_its_glob_and_the_most_specific_holds
         'model "mine-7" { }\n'
     )
 
-    prices = {price.glob: price for price in policy.models}
-    assert len(prices) == len(policy.models) == len(BUILT_IN_PRICES) + 1
-    own = prices["gpt-*"]
+    own, mine, *listed = policy.models
+    assert (own.glob, mine.glob, tuple(listed)) == ("gpt-*", "mine-7", BUILT_IN_PRICES)
     assert (own.input, own.output, own.cache_read, own.cache_write) == (10**6, 10**7, 500_000, None)
     assert (own.context, own.max_output) == (8_000, 1_000)
     assert own.cost_microusd(1_000, 100) == 1_000 + 1_000
-    assert prices["mine-7"].cost_microusd(10**9, 10**9) == 0
-    assert policy.price("gpt-5") is own
-    assert policy.price("gpt-4.1-mini") is prices["gpt-4.1-mini*"]
-    assert policy.price("unheard-of") is None
+    assert mine.cost_microusd(10**9, 10**9) == 0
+    assert policy.price("gpt-5", None) is own
+    assert policy.price("unheard-of", None) is None
+
+
+PRICED = """\
+provider anthropic { }
+provider second { api anthropic; base "https://second.example" }
+model "claude-*" { price input $1/Mtok; max-output 9k }
+model "claude-opus-*" on second { price input $100/Mtok }
+model "claude-*" on second { price input $50/Mtok; context 5k }
+model "claude-opus-4-1" { context 7k }
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "expected"),
+    [
+        ("claude-opus-4-1", "second", (100, 5_000, 9_000)),
+        ("claude-opus-4-1", "anthropic", (1, 7_000, 9_000)),  # the list price of `claude-opus-4-*` is more specific
+        ("claude-opus-4-1", None, (1, 7_000, 9_000)),
+        ("claude-haiku-4-5", "second", (50, 5_000, 9_000)),
+        ("claude-haiku-4-5", "anthropic", (1, 200_000, 9_000)),
+        ("gpt-4.1-mini", "second", (0.4, 1_000_000, None)),
+    ],
+)
+def test_a_setting_of_a_model_is_of_the_first_declaration_that_has_it(
+    model: str, provider: str | None, expected: tuple[float, int, int | None]
+) -> None:
+    price = program(PRICED).price(model, provider)
+
+    assert price is not None
+    assert ((price.input or 0) / 10**6, price.context, price.max_output) == expected
+
+
+def test_a_price_that_is_declared_holds_for_more_specific_list_prices_too() -> None:
+    policy = program('provider anthropic { }\nmodel "claude-opus-*" { price input $100/Mtok }\n')
+
+    price = policy.price("claude-opus-4-1", "anthropic")
+    assert price is not None
+    assert (price.input, price.context) == (100 * 10**6, 200_000)
+
+
+def test_the_estimated_cost_is_at_the_provider_before_any_rule() -> None:
+    policy = program(
+        "provider anthropic { }\n"
+        'provider second { api anthropic; base "https://second.example"; serves ["claude-opus-*"] }\n'
+        'model "claude-*" on second { price input $50/Mtok }\nmodel "claude-*" { price input $1/Mtok }\n'
+    )
+
+    assert policy.estimated_cost((Api.ANTHROPIC,), "claude-opus-4-1", 1_000, 0) == 50_000
+    assert policy.estimated_cost((Api.ANTHROPIC,), "claude-haiku-4-5", 1_000, 0) == 1_000
 
 
 def test_serving_needs_each_secret_once() -> None:
     policy = program(
-        "provider anthropic { key [env(A), env(B)]; base env(URL) }\nprovider openai { key env(A) }\n"
+        "provider anthropic { key env(A); base env(URL) }\nprovider openai { key env(A) }\n"
         "agent ci { token env(T) }\nagent cd { token [env(T), env(B)] }\n"
     )
 
-    assert [str(secret) for secret in policy.secrets] == ["env(A)", "env(B)", "env(URL)", "env(T)"]
+    assert [str(secret) for secret in policy.secrets] == ["env(A)", "env(URL)", "env(T)", "env(B)"]
 
 
 def test_tables_keep_the_order_of_the_file_and_the_hash_is_of_the_text() -> None:

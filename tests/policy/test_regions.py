@@ -205,8 +205,7 @@ def some_calls(checked: Checked, random: Random, number: int) -> list[Request]:
             headers={"x-job": sent["header.x-job"], "x-kind": sent["header.X-Kind"]},
             meta={name[5:]: text for name, text in sent.items() if name.startswith("meta.")},
         )
-        price = checked.program.price(request.model)
-        cost = price.cost_microusd(request.tokens_in, request.tokens_max_out) if price is not None else 0
+        cost = checked.program.estimated_cost(request.apis, request.model, request.tokens_in, request.tokens_max_out)
         made.append(attrs.evolve(request, cost_microusd=cost))
     return made
 
@@ -264,6 +263,33 @@ NOTHING = {
     "beyond the week": "weekday < 1 or weekday > 7",
     "no member": "hour in []",
 }  # fmt: skip
+
+PRICES = """
+model "*" on anthropic { price input $1/Mtok output $1/Mtok }
+model "gpt-*" on openai { price input $100/Mtok output $100/Mtok }
+"""
+
+AT_PRICES = {
+    # condition -> whether some call meets it
+    "provider == anthropic and cost > $1 and tokens.total <= 1M": False,
+    "provider == anthropic and cost > $1 and tokens.total <= 2M": True,
+    'provider == openai and model != "" and cost < $1 and tokens.total >= 10k': False,
+    "provider == openai and cost == $1 and tokens.total == 10k": True,
+    "cost > $1 and tokens.total <= 10k": False,
+    "cost == $1 and tokens.total == 10k": True,
+}
+
+
+@pytest.mark.parametrize(("condition", "is_met"), AT_PRICES.items())
+def test_a_cost_is_at_the_price_of_the_provider_before_any_rule(condition: str, is_met: bool) -> None:
+    checked = policy(f"{HEAD}{PRICES}rule r when {condition} {{ priority 1 }}\n")
+    asked = checked.conditions["rule"]["r"]
+    assert asked is not None
+
+    found = Space.of([world(checked)], [asked]).find([asked])
+
+    assert isinstance(found, Witness if is_met else Nothing)
+
 
 SOMETHING = {
     "nothing asked": "tokens.in >= 0",

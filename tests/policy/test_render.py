@@ -163,7 +163,7 @@ def test_a_text_in_the_place_of_a_secret_is_not_shown_whatever_it_looks_like(for
     found = checked('agent ci { token "hunter2" }\nprovider anthropic { key [env(A), "hunter3"]; queue "x" }\n')
 
     assert "hunter" not in shown(found, format_)
-    assert shown(found).count('"*******"') == 3  # once for each, and on the line of the third finding
+    assert shown(found).count('"*******"') == 4  # once for each, and on the line of the other two findings
 
 
 @given(before=st.text(max_size=20), after=st.text(max_size=20))

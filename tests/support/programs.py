@@ -38,6 +38,7 @@ from hivemind_trio.policy import (
     Timeouts,
     WhileOpen,
 )
+from hivemind_trio.policy._decide import Router
 
 SECOND_NS = 1_000_000_000
 
@@ -195,6 +196,7 @@ def program(
         agents=agent_table,
         unknown=unknown or agent(UNKNOWN_AGENT),
         models=(),
+        route=Router.of(provider_table).route,
         decide=decide or _granting_wishes(provider_table, lane_table, agent_table),
         pending=(),
         retries={each.name: each for each in retries},
