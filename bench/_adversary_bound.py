@@ -4,8 +4,9 @@ The bound is Jackson's for one machine with delivery times, per resource (Carlie
 1982), as in `hivemind_trio/sim/_bound.py`, over the supply curves of this provider. It leaves out failures, other users
 and refused requests, which only take time.
 
-The order knows the provider and not the jobs: it asks as soon as the first call in line would be admitted. It meets the
-same failures as everybody. It is run first come first served and least attained service first; the better one counts.
+The order knows the provider's limits and not the jobs: it asks as soon as the first call in line would be admitted. It
+meets the same failures as everybody, and pauses for a second after each. It is run first come first served and least
+attained service first; the better one counts.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ from ._adversary_provider import SECOND_NS, Ask, Charge, Kind, Provider, Quota, 
 from ._adversary_run import BROKEN_RETRIES, Attempt, Drawing, End, How, Job, Loop, Turn
 
 CUTS: Final = 64
-LOST_AFTER_NS: Final = 10 * SECOND_NS
-"""The order gives a silent answer up after this, and after four times its usual time."""
+LOST_MIN_NS: Final = 30 * SECOND_NS
+LOST_MAX_NS: Final = 300 * SECOND_NS
+SAMPLES_MIN: Final = 20
+"""Nobody knows what is usual before so many answers: until then silence is borne for `LOST_MAX_NS`, and later for four
+times what was needed so far, `LOST_MIN_NS` at least."""
+PAUSE_NS: Final = SECOND_NS
+"""Before a call is sent again that failed: no order hammers."""
 
 
 # ---- the bound ----
@@ -210,7 +216,8 @@ class _Ordering:
     _waited_ns: int = attrs.field(init=False, default=0)
     _alarm_ns: int | None = attrs.field(init=False, default=None)
     _ended_ns: int = attrs.field(init=False, default=0)
-    _looking: bool = attrs.field(init=False, default=False)
+    _samples: int = attrs.field(init=False, default=0)
+    _slowest_ns: int = attrs.field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
         traits = self.drawing.traits
@@ -262,21 +269,28 @@ class _Ordering:
             self._wake(min(wakes))
 
     def _begin(self, going: _Going) -> None:
-        traits = self.drawing.traits
-        usual_ns = traits.first_ns * traits.slowdown(self._most)
+        began_ns = self.loop.now_ns
+        lost_ns = (
+            min(LOST_MAX_NS, self.drawing.patience_ns)
+            if self._samples < SAMPLES_MIN
+            else max(LOST_MIN_NS, 4 * self._slowest_ns)
+        )
         self._inflight += 1
         Attempt(
             self.loop,
             going.ask,
             lambda end: self._over(going, end),
-            first_byte_ns=LOST_AFTER_NS + int(4 * usual_ns),
-            idle_ns=LOST_AFTER_NS,
+            first_byte_ns=lost_ns,
+            idle_ns=lost_ns,
             total_ns=1 << 62,
-            contented=lambda: self._contented(going),
+            contented=lambda: self._contented(going, began_ns),
         ).begin()
 
-    def _contented(self, going: _Going) -> None:
-        self._waited_ns = max(self._waited_ns, self.loop.now_ns - going.asked_ns)
+    def _contented(self, going: _Going, began_ns: int) -> None:
+        now_ns = self.loop.now_ns
+        self._waited_ns = max(self._waited_ns, now_ns - going.asked_ns)
+        self._slowest_ns = max(self._slowest_ns, now_ns - began_ns)
+        self._samples += 1
 
     def _over(self, going: _Going, end: End) -> None:
         now_ns = self.loop.now_ns
@@ -295,5 +309,5 @@ class _Ordering:
                 going.asked_ns = now_ns
                 going.broken += 1
             if going.broken <= BROKEN_RETRIES:
-                self._enter(going)  # else its agent dies, whatever the order, and the run never finishes
+                self.loop.at(now_ns + PAUSE_NS, self._enter, going)  # else its agent dies, whatever the order
         self._wake(now_ns)

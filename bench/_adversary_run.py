@@ -47,6 +47,8 @@ FIXED: Final = 8
 """Concurrency of the way `fixed`."""
 IN_TIME: Final = 0.9
 """Share of its client's patience after which the proxy sends a waiting call away."""
+EVENT_TOKENS: Final = 10
+"""Tokens of one event of a stream."""
 EVENTS_MAX: Final = 400_000
 """Of one run: more is a livelock."""
 
@@ -226,7 +228,10 @@ class End:
     how: How
     content: bool = False
     answer: Answer | None = None
+    lasted_ns: int = 0
     first_ns: int | None = None
+    silence_ns: int | None = None
+    """Usual time between two events of the stream."""
     tokens_out: int = 0
 
 
@@ -318,7 +323,11 @@ class Attempt:
                 how=how,
                 content=content_ns is not None,
                 answer=answer,
+                lasted_ns=self.loop.now_ns - self._began_ns,
                 first_ns=None if content_ns is None else content_ns - self._began_ns,
+                silence_ns=None
+                if content_ns is None
+                else (self.loop.now_ns - content_ns) // max(1, out // EVENT_TOKENS),
                 tokens_out=out,
             )
         )
@@ -721,12 +730,15 @@ def ended_as(end: End, ask: Ask) -> Ended:
             return Ended(outcome=Outcome.IGNORED, committed=True, usage=usage if end.content else None)
         case _:
             outcome, failure = _BROKE[end.how]
+            hung = end.how in (How.FIRST_BYTE, How.IDLE)
             return Ended(
                 outcome=outcome,
                 status=200 if end.content or end.how is How.NO_END else 0,
                 failure=failure,
                 committed=end.content,
                 usage=usage if end.content else None,
+                first_byte_ns=(end.first_ns or end.lasted_ns) if hung else None,
+                silence_ns=end.lasted_ns - (end.first_ns or 0) if end.how is How.IDLE else None,
             )
 
 
