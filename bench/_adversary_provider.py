@@ -31,9 +31,9 @@ MINUTE_NS: Final = 60 * SECOND_NS
 EPOCH_S: Final = 1_790_000_000
 """Unix time at which the virtual clock is 0."""
 OTHERS_STEP_NS: Final = SECOND_NS // 4
+"""Interval at which other users of the key take their part."""
 OTHERS_CALL_NS: Final = 2 * SECOND_NS
 """Time between two calls of other users, as far as tokens are concerned."""
-"""Interval at which other users of the key take their part."""
 
 
 # ---- traits ----
@@ -288,8 +288,9 @@ class Traits:
         return self.first_ns + tokens_out * self.token_ns
 
     def storm(self, now_ns: int) -> Storm | None:
-        """The storm at this time."""
-        return next((storm for storm in self.storms if storm.from_ns <= now_ns < storm.to_ns), None)
+        """The strongest storm at this time."""
+        there = [storm for storm in self.storms if storm.from_ns <= now_ns < storm.to_ns]
+        return max(there, key=lambda storm: storm.share, default=None)
 
 
 # ---- requests and answers ----
@@ -790,10 +791,10 @@ class Provider:
                 # They send calls, too: a shallow bucket fills between two of them.
                 each = 1.0 if quota.counted is Counted.REQUESTS else others.share * quota.rate * OTHERS_CALL_NS
                 each = min(each, float(quota.size))
-                if owed >= each and meter.room(self._others_ns) >= each:
+                while owed >= each and meter.room(self._others_ns) >= each:
                     meter.take(each, self._others_ns)
                     owed -= each
-                self._owed[place] = min(owed, each)
+                self._owed[place] = min(owed, each)  # what was refused is not made up for
 
     # ---- words ----
 

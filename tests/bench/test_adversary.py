@@ -26,7 +26,7 @@ def test_a_parameter_drawn_anew_makes_another_drawing() -> None:
     assert found[0] != found[1]
 
 
-@pytest.mark.parametrize("name", ["rpm-50", "rolling-60", "bucket-4", "cap-10"])
+@pytest.mark.parametrize("name", ["rpm-50", "rolling-60", "bucket-4", "cap-10", "1201"])
 def test_nothing_beats_the_bound(name: str) -> None:
     one = adversary.outcome(name, list(Way))
 
