@@ -8,8 +8,9 @@ import pytest
 
 from bench import _adversary_provider as provider
 from bench import adversary
-from bench._adversary_draw import NAMED
-from bench._adversary_run import Way
+from bench._adversary_draw import NAMED, held_out, values_of
+from bench._adversary_run import SECOND_NS, Way
+from hivemind_trio.core import Command, Event, Scheduler
 
 
 def test_equal_seeds_make_equal_decisions() -> None:
@@ -42,6 +43,48 @@ def test_a_window_that_gives_twice_beats_the_bound(monkeypatch: pytest.MonkeyPat
     one = adversary.outcome("rpm-50", [Way.FIXED])
 
     assert one.impossible == ["fixed", "order"]
+
+
+@pytest.mark.parametrize("name", ["2", "3", "6", "8", "9", "19", "24", "44", "59", "72"])
+def test_no_agent_dies_and_nothing_stands_still(name: str) -> None:
+    one = adversary.outcome(name, adversary.OWN)
+
+    assert not one.infeasible
+    for result in one.results.values():
+        assert (result.dead, result.died_of, result.crashed) == (0, {}, "")
+        assert result.standstill_ns <= 20 * SECOND_NS
+
+
+def test_an_exception_of_the_scheduler_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Scheduler.handle
+
+    def crashes(scheduler: Scheduler, event: Event, now_ns: int) -> list[Command]:
+        assert now_ns < 2 * SECOND_NS, "the sky has fallen"
+        return honest(scheduler, event, now_ns)
+
+    monkeypatch.setattr(Scheduler, "handle", crashes)
+
+    one = adversary.outcome("bucket-4", [Way.OURS])
+
+    result = one.results[Way.OURS]
+    assert "the sky has fallen" in result.crashed
+    assert result.died_of == {"crash": 30}
+    assert [each.met for each in adversary.targets([one], Way.OURS)[:2]] == [False, False]
+
+
+def test_the_hold_out_is_about_a_tenth_and_both_halves_are_drawn_alike() -> None:
+    held = [name for name in map(str, range(1_000)) if held_out(int(name), values_of(name))]
+
+    assert 100 <= len(held) <= 200
+    assert {int(name) % 10 for name in held} == set(range(10))
+
+
+def test_a_call_that_hangs_is_a_standstill_of_nobody_and_a_hold_is_one() -> None:
+    """Standstills are counted while calls wait and nothing is in flight, not while something is."""
+    hold, none = (adversary.outcome(name, [Way.FIXED]).results[Way.FIXED] for name in ("lie-60", "gpu"))
+
+    assert hold.standstill_ns > 50 * SECOND_NS
+    assert none.standstill_ns == 0
 
 
 def test_an_event_log_tells_why_the_provider_refused(capsys: pytest.CaptureFixture[str]) -> None:
