@@ -81,7 +81,7 @@ def _formatted(name: str, text: bytes) -> bytes | None:
     from hivemind_trio.policy import FormatError, format_text, masked, visible
 
     try:
-        return format_text(text.decode("utf-8")).encode("utf-8")
+        return format_text(text.decode("utf-8-sig")).encode("utf-8")
     except UnicodeDecodeError:
         reason = "not UTF-8"
     except FormatError as error:

@@ -14,7 +14,9 @@ from hivemind_trio.policy import DECLARATIONS, Checked, Diagnostic, Files, Item,
 from ._edits import Edit, amended, made_worse
 
 _QUOTED: Final = re.compile(r"`([^`\n]+)`")
-_DECLARE: Final = re.compile(r"declare it: `([a-z]+ \S+) \{ \.\.\. \}`")
+_DECLARE: Final = re.compile(r"declare it: `([^`\n]+)`")
+_BEFORE_LINE: Final = re.compile(r"before line (\d+)")
+_END_OF_LINE: Final = re.compile(r"add `(.)` at the end of line (\d+)")
 _ADD: Final = re.compile(r"(?:add|or) `([^`\n]+)`")
 _SIGN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\s*(?:==|!=|~|not\s+in|in)\s*\Z")
 _STATEMENT_END: Final = re.compile(r"[^;}\n#]*")
@@ -56,14 +58,16 @@ def _candidates(checked: Checked, found: Diagnostic) -> Iterator[tuple[str, Edit
         yield title, Edit(span if found.replacement else _with_blank(text, span), found.replacement)
         yield title, Edit(span, found.replacement)
     match found.code:
-        case "HM002":
-            for end in re.finditer(r"(?=\s*(?:[\],;})]|\Z))", text[span.start + 1 : span.end]):
-                offset = span.start + 1 + end.start()
-                yield 'add `"`', Edit(Span(span.source, offset, offset), '"')
+        case "HM004" if before := _BEFORE_LINE.search(help_):
+            start = len("".join(text.splitlines(keepends=True)[: int(before[1]) - 1]))
+            yield "add `}` there", Edit(Span(span.source, start, start), "}\n")
+        case "HM004" if line := _END_OF_LINE.search(help_):
+            offset = _end_of_line(text, int(line[2]))
+            yield f"add `{line[1]}` there", Edit(Span(span.source, offset, offset), line[1])
         case "HM004" if help_.startswith("add"):
             yield "add `}` at the end", _at_end(text, span, "}\n")
-        case "HM107" if declare := _DECLARE.search(help_):
-            yield f"declare `{declare[1]}`", _at_end(text, span, f"\n{declare[1]} {{ }}\n")
+        case "HM107" | "HM212" if declare := _DECLARE.search(help_):
+            yield f"declare `{declare[1]}`", _at_end(text, span, f"\n{declare[1]}\n")
         case "HM208":
             quoted = Span(span.source, span.start - 1, span.end + 1)
             around = quoted if text[span.start - 1 : span.start] == '"' else span
@@ -96,6 +100,13 @@ def _title(replacement: str) -> str:
 def _at_end(text: str, span: Span, put: str) -> Edit:
     gap = "" if text.endswith("\n") else "\n"
     return Edit(Span(span.source, len(text), len(text)), gap + put)
+
+
+def _end_of_line(text: str, number: int) -> int:
+    """Behind the last word of a line, before a comment."""
+    lines = text.split("\n")
+    line = lines[number - 1].partition("#")[0].rstrip()
+    return sum(len(one) + 1 for one in lines[: number - 1]) + len(line)
 
 
 def _compared(text: str, found: Diagnostic) -> Iterator[tuple[str, Edit]]:

@@ -205,3 +205,5 @@ class File:
 
     source: int
     statements: tuple[Statement, ...]
+    damaged: tuple[Span, ...] = ()
+    """The parts that could not be read."""

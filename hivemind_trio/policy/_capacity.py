@@ -110,8 +110,10 @@ def _steps(declarations: Declarations, report: Report) -> None:
         written = given.item.block.statements if given.item.block is not None else ()
         if not written:
             what = report.text(given.span)
-            help_ = f"write `at {what} {{ warn }}`, or `lane`, `priority`, `model`, `hold`, `deny`"
-            report.add("HM112", f"`at {what}` wants what happens then", given.span, help=help_)
+            help_ = f"write `at {what} {{ warn }}`, or in the block `lane`, `priority`, `model`, `hold`, `deny`"
+            whole = given.span if given.item.block is None else given.span.to(given.item.block.span)
+            put = f"{what} {{ warn }}"
+            report.add("HM112", f"`at {what}` wants what happens then", whole, help=help_, replacement=put)
         if {"hold", "deny"} <= given.block.keys():
             second = given.block["deny"][0].item.head.span
             report.add("HM105", "`hold` and `deny` are one setting", second, help="keep one of them")
@@ -419,6 +421,13 @@ def _no_provider(declarations: Declarations, report: Report) -> None:
     if set(declarations.by_kind) == {"model"}:
         return  # a price list, to be included
     if declarations.of("provider") or any(one.severity is Severity.ERROR for one in report.found):
+        return
+    is_empty = not any(declarations.by_kind.values()) and not declarations.let_spans and not declarations.tests
+    if is_empty and not declarations.defaults:
+        put = "provider anthropic { }"
+        message = "this policy is empty: every call would be refused"
+        help_ = f"write `{put}`, or `provider openai {{ }}`"
+        report.add("HM307", message, Span(0, 0, 0), help=help_, replacement=f"{put}\n")
         return
     report.warn(
         "HM307",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
-from itertools import pairwise
 from typing import final
 
 import attrs
@@ -16,16 +15,16 @@ from ._answers import answer_fields
 from ._ast import And, Compare, Contains, Expr, File, Not, Or, Span
 from ._capacity import check_together, exposed_at, in_the_open
 from ._closure import Allow, Closure, read_closure, suppressed
+from ._damage import ABOUT_A_WORD, Damage
 from ._declare import Declarations, Given, declare
 from ._diagnostic import Diagnostic, Severity, Source
 from ._expr import Always, Condition, Typer, reads, request_fields
 from ._files import Files
-from ._lexer import lexemes, significant
 from ._lower import Conditions, lower
 from ._money import check_amounts
 from ._overrides import check_overrides
 from ._program import Pending, Program
-from ._report import FOLLOW_UPS, Report
+from ._report import Report
 from ._schema import DECLARATIONS, DEFAULTED, Setting
 from ._sizes import check_sizes
 from ._testing import check_test
@@ -93,7 +92,7 @@ def check(path: str, files: Files) -> Checked:
         check_amounts(declarations, conditions, program)
         check_sizes(declarations, program)
         check_overrides(declarations)
-    diagnostics = suppressed(_found(closure, declarations), closure)
+    diagnostics = suppressed(_found(closure, declarations), closure, analysed=program is not None)
     return Checked(
         sources=closure.sources,
         paths=closure.paths,
@@ -113,33 +112,17 @@ def check(path: str, files: Files) -> Checked:
 def _found(closure: Closure, declarations: Declarations) -> tuple[Diagnostic, ...]:
     """All findings so far, without those that only follow from others."""
     report = declarations.report
-    broken = bool(closure.diagnostics)
+    damage = Damage.of(closure)
     unread = declarations.let_spans.keys() - declarations.lets.keys()
-    if broken:
-        unread |= _lets_begun(closure) - declarations.lets.keys()
     return (
         *closure.diagnostics,
         *(
             one
             for one in report.found
-            if not (broken and _follows(one))
-            and not (one.code in ("HM201", "HM211", "HM212", "HM213") and report.text(one.span) in unread)
+            if not damage.explains(one, report.text(one.span))
+            and not (one.code in ABOUT_A_WORD and report.text(one.span) in unread)
         ),
     )
-
-
-def _follows(one: Diagnostic) -> bool:
-    """Whether it may be about what could not be read: a test expects nothing if its `expect` was not."""
-    return one.code in FOLLOW_UPS or (one.code == "HM502" and one.message.startswith("this test "))
-
-
-def _lets_begun(closure: Closure) -> set[str]:
-    """The names behind every `let`, also of those that could not be read."""
-    names = set()
-    for number, source in enumerate(closure.sources):
-        pieces = list(significant(lexemes(source.text, number)))
-        names |= {name.text for let, name in pairwise(pieces) if let.type == "LET" and name.type == "NAME"}
-    return names
 
 
 def check_secrets(

@@ -193,18 +193,24 @@ def _decoded(content: bytes) -> tuple[str, str]:
     """The text, and a complaint where it is not one."""
     if len(content) > FILE_BYTES_MAX:
         return "", f"is larger than {FILE_BYTES_MAX >> 20} MiB"
-    if content.startswith(b"\xef\xbb\xbf"):
-        return "", "begins with a byte order mark; save it as UTF-8 without one"
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "", "is UTF-16; save it as UTF-8"
     if b"\0" in content:
         return "", "holds a NUL byte; is it a policy?"
     try:
-        return content.decode("utf-8"), ""
+        return content.decode("utf-8-sig"), ""  # a byte order mark is no part of the text
     except UnicodeDecodeError as error:
         return "", f"is not UTF-8 (byte {error.start})"
 
 
-def suppressed(diagnostics: tuple[Diagnostic, ...], closure: Closure) -> tuple[Diagnostic, ...]:
-    """Without what an `allow` expects; an allow that nothing came of is HM904. Errors cannot be allowed away."""
+def suppressed(
+    diagnostics: tuple[Diagnostic, ...], closure: Closure, *, analysed: bool = True
+) -> tuple[Diagnostic, ...]:
+    """Without what an `allow` expects; an allow that nothing came of is HM904. Errors cannot be allowed away.
+
+    Args:
+        analysed: False for a policy with errors, in which most of what can be allowed is not looked for.
+    """
     used: set[int] = set()
     refused: set[int] = set()
     kept: list[Diagnostic] = []
@@ -222,7 +228,8 @@ def suppressed(diagnostics: tuple[Diagnostic, ...], closure: Closure) -> tuple[D
             refused.update(hits)
             kept.append(diagnostic)
     for number, allow in enumerate(closure.allows):
-        if number not in used and not (allow.code in SOUGHT_LATER and number not in refused):
+        sought = analysed and allow.code not in SOUGHT_LATER
+        if number not in used and (sought or number in refused):
             kept.append(
                 Diagnostic(
                     code="HM904",

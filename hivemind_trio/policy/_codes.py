@@ -39,21 +39,23 @@ _PAGES: Final = (
         "HM001",
         "a character that is not in the language",
         "Operators are the words `and`, `or`, `not`; text stands in double quotes; settings take no `:` and no "
-        "`=`. Nothing else of the line is judged until the character is gone.",
+        "`=`; a comment begins with `#`. A spelling of another language is read as what it stands for, so it hides no "
+        "other problem.",
         wrong="provider anthropic { concurrency: 4 }",
         right="provider anthropic { concurrency 4 }",
     ),
     Page(
         "HM002",
         "a text that does not end",
-        "A quoted text ends on the line it begins on.",
+        "A quoted text ends on the line it begins on. The help closes it before the brackets that are open.",
         wrong='provider openai { serves ["gpt-*] }',
         right='provider openai { serves ["gpt-*"] }',
     ),
     Page(
         "HM003",
         "something else was expected here",
-        "The parser says what could have stood here. It goes on at the next line, so one run shows every such place.",
+        "The parser says what could have stood here. It leaves out the statement and goes on with the next: one run "
+        "shows every such place, and every other problem that the left-out text cannot explain.",
         wrong="provider anthropic { concurrency = 4 }",
         right="provider anthropic { concurrency 4 }",
     ),
@@ -83,7 +85,7 @@ _PAGES: Final = (
     Page(
         "HM007",
         "a file that cannot be read",
-        "It is not there, not UTF-8, begins with a byte order mark, holds NUL, is larger than 4 MiB, or nests "
+        "It is not there, not UTF-8, holds NUL, is larger than 4 MiB, or nests "
         "deeper than 64, its includes and `let`s counted; a `let` stands for 10 000 words at most. Where there is no "
         "text at all, `check` ends with status 2.",
     ),
@@ -429,7 +431,8 @@ _PAGES: Final = (
     Page(
         "HM307",
         "a model that no provider serves",
-        "A call that no provider takes is refused with 404. A policy without any provider refuses every call; one that "
+        "A call that no provider takes is refused with 404. An empty policy is an error. A policy without any provider "
+        "refuses every call; one that "
         "is only there to be included may say so, `# hmp: allow HM307 reason` on its first line. A file of nothing but "
         "`model`s is taken for that.",
         wrong="lane batch { }\nrule all { lane batch }",

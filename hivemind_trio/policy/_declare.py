@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, final
 
 import attrs
@@ -30,7 +30,8 @@ from ._expr import NUMBERS
 from ._lets import circles, too_large
 from ._report import Report
 from ._schema import DECLARATIONS, DEFAULTED, LINKS, TEST_STATEMENTS, Declaration, Naming, Setting, Slot, Type, links
-from ._suggest import one_of
+from ._suggest import one_of, suggestion
+from ._synonyms import instead_of
 from ._values import Reader, Unreadable
 
 RESERVED: Final = {"agent": ("unknown",), "team": ("none",)}
@@ -411,7 +412,7 @@ class _Declarer:
                 continue
             setting = settings.get(statement.head.text)
             if setting is None:
-                self._unknown_setting(statement.head, settings, owner)
+                self._unknown_setting(statement, block, settings, owner)
                 continue
             given = self._setting(statement, setting)
             if given is None:
@@ -428,11 +429,23 @@ class _Declarer:
             same.append(given)
         return read
 
-    def _unknown_setting(self, head: Name, settings: Mapping[str, Setting], owner: str) -> None:
+    def _unknown_setting(self, item: Item, block: Block | None, settings: Mapping[str, Setting], owner: str) -> None:
+        head = item.head
+        self._mention(item.args)
+        if (known := instead_of(item, block, settings, owner, self.report.text)) is not None:
+            self.report.add(
+                "HM102",
+                f"`{owner}` has no setting `{head.text}`",
+                known.span,
+                help=known.help,
+                replacement=known.replacement,
+            )
+            return
         homes = [
             kind for kind, declaration in DECLARATIONS.items() if head.text in declaration.settings and kind != owner
         ]
-        if homes:
+        near = suggestion(head.text, settings)
+        if homes and near not in (f"{head.text}s", head.text.removesuffix("s")):
             self.report.add(
                 "HM102", f"`{owner}` has no setting `{head.text}`", head.span, help=f"it belongs in {one_of(homes)}"
             )
@@ -459,6 +472,8 @@ class _Declarer:
                 args.append(self.all.reader.read(rest.pop(0), slot))
             except Unreadable:
                 ok = False
+        if self._lacks_braces(item, rest, setting):
+            return None
         options = self._options(name, item, tuple(rest), setting.options)
         if item.when is not None and not setting.when:
             self.report.add(
@@ -470,6 +485,31 @@ class _Declarer:
             self.report.add("HM103", f"`{name}` takes no block", item.block.span)
         block = self._block(item.block, setting.block, name) if setting.block is not None else {}
         return Given(name, tuple(args), options, block, item.when, item) if ok else None
+
+    def _mention(self, values: Iterable[Value]) -> None:
+        """Count the names in a setting that could not be read as used."""
+        names = [value.text for value in values if isinstance(value, Name)]
+        self.all.reader.used.update((kind, name) for kind in ("let", *DECLARATIONS) for name in names)
+
+    def _lacks_braces(self, item: Item, rest: list[Value], setting: Setting) -> bool:
+        """Report settings of a block that stand there without its braces: `at 80% warn`."""
+        if not rest or setting.block is None or item.block is not None or item.when is not None:
+            return False
+        if not isinstance(rest[0], Name) or rest[0].text not in setting.block:
+            return False
+        written: list[str] = []
+        left = 0  # values that the last one still takes
+        for value in rest:
+            begins = isinstance(value, Name) and value.text in setting.block and not left
+            text = self.report.text(value.span)
+            written.append(f"; {text}" if begins and written else text)
+            left = len(setting.block[text].args) if begins else max(0, left - 1)
+        put = f"{{ {' '.join(written).replace(' ;', ';')} }}"
+        self._mention(rest)
+        span = rest[0].span.to(rest[-1].span)
+        message = f"`{item.head.text}` takes `{rest[0].text}` in a block"
+        self.report.add("HM112", message, span, help=f"write `{put}`", replacement=put)
+        return True
 
     def _options(self, owner: str, item: Item, rest: tuple[Value, ...], slots: Mapping[str, Slot]) -> dict[str, Any]:
         """`option value` pairs."""

@@ -257,9 +257,7 @@ class Typer:
         globs = []
         for item in self._items(right):
             if not isinstance(item, String):
-                self.report.add(
-                    "HM212", "`~` takes a quoted glob, or a list of them", item.span, help=self._meant(item)
-                )
+                self._unquoted("`~` takes a quoted glob, or a list of them", field, item, glob=True)
                 raise _Wrong
             globs.append(item.value)
         if globs and not any(is_glob(glob) for glob in globs):
@@ -297,16 +295,23 @@ class Typer:
             raise _Wrong
         values: list[str | int | float] = []
         ranges: list[tuple[int, int]] = []
+        is_wrong = False
         for item in self._items(right):
-            if isinstance(item, RangeValue):
-                ranges.append(self._range(field, item))
+            try:
+                if isinstance(item, RangeValue):
+                    ranges.append(self._range(field, item))
+                    continue
+                value = self._literal(field, item)
+            except _Wrong:  # which does not hide what is wrong with the others
+                is_wrong = True
                 continue
-            value = self._literal(field, item)
             if field.kind is Kind.TEXT and is_glob(str(value)):
                 self.report.warn(
                     "HM215", "`in` compares letter for letter", item.span, help=f"for a glob write `{field.name} ~ ...`"
                 )
             values.append(value)
+        if is_wrong:
+            raise _Wrong
         return Member(field.name, tuple(values), tuple(ranges))
 
     def _range(self, field: Field, item: RangeValue) -> tuple[int, int]:
@@ -346,8 +351,8 @@ class Typer:
         match field.kind, expr:
             case Kind.TEXT, String(value=value):
                 return value
-            case Kind.TEXT, Name(text=text, span=span):
-                self.report.add("HM212", f"`{field.name}` is text", span, help=self._meant(expr))
+            case Kind.TEXT, Name():
+                self._unquoted(f"`{field.name}` is text", field, expr, glob=False)
                 raise _Wrong
             case Kind.ENUM, Name(text=text, span=span):
                 if text not in field.choices:
@@ -428,12 +433,21 @@ class Typer:
             return Field(f"header.{rest.lower()}" if family == "header" else name, Kind.TEXT)
         return None
 
-    def _meant(self, expr: Expr) -> str:
-        """What a word was meant to be where a text is wanted."""
-        if not isinstance(expr, Name):
-            return ""
-        meant = suggestion(expr.text, self.lets)
-        return f"did you mean `{meant}`?" if meant is not None else f'write `"{expr.text}"`'
+    def _unquoted(self, message: str, field: Field, expr: Expr, *, glob: bool) -> None:
+        """Report a word where a text is wanted: a `let` that was misspelt or is missing, or a text without quotes."""
+        help_, put = "", None
+        if isinstance(expr, Name):
+            put = suggestion(expr.text, self.lets)
+            quoted = f'"{expr.text}*"' if glob else f'"{expr.text}"'
+            if put is not None:
+                help_ = f"did you mean `{put}`?"
+            elif field.name == "model" and not (glob and _begins_a_model(expr.text)) and not _has_digit(expr.text):
+                # A model's name has its version in it; this is the name of a list of models.
+                message = f"no `let` is called `{expr.text}`"
+                help_ = f'declare it: `let {expr.text} = ["claude-haiku-*"]`'
+            else:
+                put, help_ = quoted, f"write `{quoted}`"
+        self.report.add("HM212", message, expr.span, help=help_, replacement=put)
 
     def _text(self, expr: Expr) -> str:
         return self.report.sources[expr.span.source].text[expr.span.start : expr.span.end]
@@ -480,6 +494,16 @@ def _a(field: Field) -> str:
     return str(names[field.kind])
 
 
+def _has_digit(word: str) -> bool:
+    return any(letter.isdigit() for letter in word)
+
+
+def _begins_a_model(word: str) -> bool:
+    from ._prices import BUILT_IN_PRICES  # which are of the compiled program, above this module
+
+    return any(price.glob.startswith(word) for price in BUILT_IN_PRICES)
+
+
 def _comparison(word: str, value: Expr) -> str:
     """How a `let` that is no condition is asked for."""
     items = value.items if isinstance(value, ListValue) else (value,)
@@ -493,6 +517,8 @@ def _comparison(word: str, value: Expr) -> str:
 
 def _example(field: Field) -> str:
     literal = {Kind.TEXT: '!= ""', Kind.NUMBER: "> 0", Kind.MONEY: "> $0.10", Kind.DURATION: "> 1s", Kind.RATIO: "> 1%"}
+    if not field.choices and field.kind is Kind.ENUM:
+        return f"declare one first: `{field.name} anthropic {{ }}`"
     if field.kind is Kind.ENUM:
         return f"compare it: `{field.name} == {field.choices[0]}`"
     return f"compare it: `{field.name} {literal[field.kind]}`"

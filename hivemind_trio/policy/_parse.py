@@ -16,6 +16,7 @@ import attrs
 from ._ast import File, Item, Span, Statement
 from ._diagnostic import Diagnostic, Label, Severity
 from ._lexer import ENDS_BRACKETS, Lexeme, significant, words
+from ._slips import CONDITIONALS, respelled
 from ._text import ESCAPES, bad_escapes
 
 if TYPE_CHECKING:
@@ -49,40 +50,22 @@ _WORDS: Final = {
     "SLASH": "`/`",
 }
 
-_FOREIGN: Final = {
-    "&": "and",
-    "&&": "and",
-    "|": "or",
-    "||": "or",
-    "!": "not",
-    "=>": ">=",
-    "=<": "<=",
-    "'": '"',
-    "`": '"',
-    "“": '"',
-    "”": '"',
-    "„": '"',
-    "‘": '"',
-    "’": '"',
-    "«": '"',
-    "»": '"',
-    "–": "-",
-    "—": "-",
-    "…": "..",
-    "≤": "<=",
-    "≥": ">=",
-    "≠": "!=",
-    "€": "$",
-}
-"""What people write from other languages, and what this one has instead."""
-
-_QUOTES: Final = {"'": "'", "`": "`", "“": '”“"', "”": "”", "„": "“”", "‘": "’", "’": "’", "«": "»", "»": "«"}
-"""Other quotes -> what may close a text that they open."""
-
 
 def parse(text: str, source: int) -> tuple[File, list[Diagnostic]]:
     """The statements that could be read, and what is wrong with the rest. Never raises, whatever the text."""
     pieces = words(text, source)
+    file, found = _driven(text, source, pieces)
+    if not found and not any(isinstance(one, Item) and one.head.text in CONDITIONALS for one in file.statements):
+        return file, found
+    pieces, slips, doubtful = respelled(text, pieces)
+    if not slips:
+        return file, found
+    file, found = _driven(text, source, pieces)
+    file = attrs.evolve(file, damaged=tuple(sorted((*file.damaged, *doubtful))))
+    return file, sorted([*slips, *found], key=lambda one: one.span.start)
+
+
+def _driven(text: str, source: int, pieces: Sequence[Lexeme]) -> tuple[File, list[Diagnostic]]:
     driver = _Driver(source, text)
     return driver.run(list(significant(pieces)), Span(source, len(text), len(text)))
 
@@ -97,6 +80,9 @@ class _Driver:
     """Brackets and braces not yet closed, outermost first."""
     _marks: list[int] = attrs.field(init=False, factory=list)
     """Depth of the machine's stack where the current statement began, for each open brace; the file's own first."""
+    _starts: list[int] = attrs.field(init=False, factory=list)
+    """Beside `_marks`, where in the text that statement begins."""
+    _damaged: list[Span] = attrs.field(init=False, factory=list)
     _lets: set[int] = attrs.field(init=False, factory=set)
     """Where a `let` without a value has been reported."""
 
@@ -107,21 +93,22 @@ class _Driver:
 
         if (deep := _too_deep(sequence)) is not None:
             message = f"nested more than {NESTING_MAX} deep"
-            return File(self.source, ()), [
+            everything = Span(self.source, 0, end.end)
+            return File(self.source, (), (everything,)), [
                 Diagnostic(code="HM007", severity=Severity.ERROR, message=message, span=deep.span)
             ]
         machine = grammar().parse_interactive(start="start")
         self._marks = [len(machine.parser_state.state_stack)]
+        self._starts = [0]
         index = 0
         while index < len(sequence):
             index = self._step(machine, sequence, index, UnexpectedToken)
-        # A text that does not end has been reported, and took the rest of its line with it.
-        swallowed = sum(lexeme.text.count("}") for lexeme in sequence if lexeme.type == "BADSTRING")
-        for number, opener in enumerate(reversed([lexeme for lexeme in self._open if lexeme.type == "LBRACE"])):
-            if number >= swallowed:
-                self._report("HM004", "this `{` is never closed", opener.span, help="add `}` where the block ends")
+        for opener in reversed([lexeme for lexeme in self._open if lexeme.type == "LBRACE"]):
+            self._report("HM004", "this `{` is never closed", opener.span, help="add `}` where the block ends")
+            self._damaged.append(Span(self.source, self._starts[-2], end.end))
             self._close(machine, sequence, end)
-        return File(self.source, _without_broken(self._finish(machine, sequence))), self.diagnostics
+        statements = self._without_broken(self._finish(machine, sequence))
+        return File(self.source, statements, tuple(sorted(self._damaged))), self.diagnostics
 
     def _step(
         self, machine: InteractiveParser, sequence: Sequence[Lexeme], index: int, unexpected: type[Exception]
@@ -141,8 +128,10 @@ class _Driver:
             self._feed(machine, lexeme)
         except unexpected:
             if (after := self._let_of_nothing(sequence, index)) is not None:
-                self._forget(machine)
+                self._forget(machine, sequence[after - 1].span.start)
                 return after
+            if self._begins_anew(machine, sequence, index):
+                return index
             # Of a bracket that ends with its line, the word that cannot be in it says more than the line's end.
             ends = lexeme.type == "_NL" and lexeme.text != ";" and self._inside_brackets()
             self._explain(machine, sequence, index + 1 if ends else index)
@@ -171,37 +160,48 @@ class _Driver:
         depth = len(machine.parser_state.state_stack)
         if lexeme.type == "LBRACE":
             self._marks.append(depth)
+            self._starts.append(lexeme.span.end)
         elif lexeme.type == "RBRACE":
             self._marks.pop()
+            self._starts.pop()
         elif lexeme.type == "_NL":
             self._marks[-1] = depth
+            self._starts[-1] = lexeme.span.end
+
+    def _begins_anew(self, machine: InteractiveParser, sequence: Sequence[Lexeme], index: int) -> bool:
+        """Report a statement that stands behind a complete one without a separator, and put one between them."""
+        lexeme = sequence[index]
+        if lexeme.type not in ("NAME", "LET", "EXPECT") or self._inside_brackets():
+            return False
+        accepted: set[str] = machine.accepts()  # type: ignore[no-untyped-call]  # Lark's
+        if "_NL" not in accepted or "NAME" in accepted:
+            return False
+        help_ = f"put a `;` before it, or a new line: write `; {lexeme.text}`"
+        self._report("HM003", f"unexpected {_shown(lexeme)}", lexeme.span, help=help_, replacement=f"; {lexeme.text}")
+        self._feed(machine, Lexeme("_NL", ";", Span(self.source, lexeme.span.start, lexeme.span.start)))
+        return True
 
     def _recover(self, machine: InteractiveParser, sequence: Sequence[Lexeme], index: int) -> int:
         """Forget the current statement; go on after it, or inside its block if it has one."""
-        self._forget(machine)
-        while index < len(sequence):
-            lexeme = sequence[index]
+        stop = index
+        while stop < len(sequence) and sequence[stop].type not in ("_NL", "LBRACE", "RBRACE"):
+            stop += 1
+        self._forget(machine, sequence[stop].span.start if stop < len(sequence) else len(self.text))
+        for lexeme in sequence[index:stop]:
             if lexeme.type == "STRING":
                 self._check_escapes(lexeme)
-            if lexeme.type == "_NL":
-                return index + 1  # the machine stands behind a separator, or a brace, already
-            if lexeme.type == "BADSTRING" and lexeme.text.rstrip().endswith("{"):
-                # The text took the block's beginning with it; what is in the block is not to blame.
-                last = Span(lexeme.span.source, lexeme.span.end - 1, lexeme.span.end)
-                self._feed(machine, Lexeme("NAME", BROKEN, last))
-                self._feed(machine, Lexeme("LBRACE", "{", last))
-                index += 1
-                return index + 1 if index < len(sequence) and sequence[index].type == "_NL" else index
-            if lexeme.type == "RBRACE":
-                return index
-            if lexeme.type == "LBRACE":
-                self._feed(machine, Lexeme("NAME", BROKEN, lexeme.span))
-                return index
-            index += 1
-        return index
+        if stop == len(sequence):
+            return stop
+        if sequence[stop].type == "_NL":
+            self._starts[-1] = sequence[stop].span.end
+            return stop + 1  # the machine stands behind a separator, or a brace, already
+        if sequence[stop].type == "LBRACE":
+            self._feed(machine, Lexeme("NAME", BROKEN, sequence[stop].span))
+        return stop
 
-    def _forget(self, machine: InteractiveParser) -> None:
-        """Put the machine back to where the current statement began."""
+    def _forget(self, machine: InteractiveParser, end: int) -> None:
+        """Put the machine back to where the current statement began; what is forgotten goes on to `end`."""
+        self._damaged.append(Span(self.source, self._starts[-1], max(self._starts[-1], end)))
         state = machine.parser_state
         mark = self._marks[-1]
         del state.state_stack[mark:]
@@ -222,6 +222,20 @@ class _Driver:
             self._recover(machine, [], 0)
             statements = machine.feed_eof()  # type: ignore[no-untyped-call]  # Lark's
         return statements
+
+    def _without_broken(self, statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        """Leave out what stood in for an unreadable head; its block was read only for its errors."""
+        kept: list[Statement] = []
+        for statement in statements:
+            if isinstance(statement, Item):
+                if statement.head.text == BROKEN:
+                    self._damaged.append(statement.span)
+                    continue
+                if statement.block is not None:
+                    inner = self._without_broken(statement.block.statements)
+                    statement = attrs.evolve(statement, block=attrs.evolve(statement.block, statements=inner))
+            kept.append(statement)
+        return tuple(kept)
 
     # ---- what to say ----
 
@@ -248,29 +262,42 @@ class _Driver:
 
     def _explain(self, machine: InteractiveParser, sequence: Sequence[Lexeme], index: int) -> None:
         lexeme = sequence[index]
-        previous = sequence[index - 1] if index else None
-        following = sequence[index + 1] if index + 1 < len(sequence) else None
-        if lexeme.type == "BADSTRING":
-            message = "this text is never closed"
-            self._report("HM002", message, lexeme.span, help='add `"` before the end of the line')
-        elif lexeme.type == "ERROR" or _joined(lexeme, following) in _FOREIGN:
-            self._foreign(previous, lexeme, following)
+        if lexeme.type == "ERROR":
+            self._report("HM001", f"`{lexeme.text}` is not in the language", lexeme.span, help="delete it")
         elif lexeme.type in ("RSQB", "RPAR") and not self._inside_brackets():
             opener_ = "[" if lexeme.type == "RSQB" else "("
             message = f"`{lexeme.text}` without a `{opener_}` before it"
             self._report("HM005", message, lexeme.span, help="delete it", replacement="")
         elif (opener := self._unclosed(lexeme)) is not None:
-            label = Label(opener.span, f"this `{opener.text}` is still open")
-            closer = f"`{_CLOSER[opener.type]}`"
-            note = f"expected `,` or {closer}" if opener.type == "LSQB" else f"expected {closer}"
-            self._report("HM004", f"unexpected {_shown(lexeme)}", lexeme.span, note=note, labels=(label,))
-        elif (lexeme.type == "EQUAL" or lexeme.text == "==") and previous is not None and following is not None:
-            self._equals(previous, lexeme, following, asked=_asked(sequence, index))
+            self._open_still(opener, sequence, index)
         elif lexeme.type == "CMP" and _comparing(sequence, index):
-            text = f"join two comparisons with `and`: `a {lexeme.text} b and b {lexeme.text} c`"
-            self._report("HM003", "a comparison cannot be chained", lexeme.span, help=text)
+            self._report("HM003", "a comparison cannot be chained", lexeme.span, help="join two with `and`")
         else:
             self._unexpected(machine, lexeme)
+
+    def _open_still(self, opener: Lexeme, sequence: Sequence[Lexeme], index: int) -> None:
+        """Report a bracket that is open where something stands that cannot be in it."""
+        lexeme, closer, label = (
+            sequence[index],
+            _CLOSER[opener.type],
+            Label(opener.span, f"this `{opener.text}` is still open"),
+        )
+        note = f"expected `,` or `{closer}`" if opener.type == "LSQB" else f"expected `{closer}`"
+        put: str | None = f"{closer} {lexeme.text}"
+        after = sequence[index + 1] if index + 1 < len(sequence) else None
+        if lexeme.type in ("RSQB", "RPAR"):
+            put = closer
+        elif opener.type == "LSQB" and lexeme.type == "NAME" and after is not None and after.type in ("RSQB", "COMMA"):
+            put = f", {lexeme.text}"
+        before = [one for one in sequence[:index] if one.type != "_NL" and one.span.start >= opener.span.start]
+        begin = self.text.rfind("\n", 0, lexeme.span.start) + 1
+        previous = next((one for one in reversed(before) if one.span.start < begin), before[-1])
+        if lexeme.type in ("_NL", "$END") or previous is not before[-1] or previous.span.end <= begin:
+            put = None
+        line = self.text.count("\n", 0, previous.span.end) + 1
+        help_ = f"add `{closer}` at the end of line {line}" if put is None else f"write `{put}`"
+        message = f"unexpected {_shown(lexeme)}"
+        self._report("HM004", message, lexeme.span, note=note, labels=(label,), help=help_, replacement=put)
 
     def _unexpected(self, machine: InteractiveParser, lexeme: Lexeme) -> None:
         accepted: set[str] = machine.accepts()  # type: ignore[no-untyped-call]  # Lark's
@@ -278,48 +305,10 @@ class _Driver:
         note = ""
         if 0 < len(expected) <= 6:
             note = f"expected {_listed(expected)}"
-        help_ = ""
-        if lexeme.type not in ("RBRACE", "RSQB", "RPAR") and set(expected) == {"`}`", "the end of the line"}:
-            help_ = "between two statements stands `;`, or a new line"
-        self._report("HM003", f"unexpected {_shown(lexeme)}", lexeme.span, note=note, help=help_)
-
-    def _equals(self, previous: Lexeme, lexeme: Lexeme, following: Lexeme, *, asked: bool) -> None:
-        """`=` in a condition, or either sign in a setting."""
-        instead = f"{previous.text} == {following.text}" if asked else f"{previous.text} {following.text}"
-        note = "`=` is for `let`" if lexeme.type == "EQUAL" else ""
-        help_, put = f"write `{instead}`", "==" if asked else ""
-        self._report("HM003", f"unexpected `{lexeme.text}`", lexeme.span, note=note, help=help_, replacement=put)
+        self._report("HM003", f"unexpected {_shown(lexeme)}", lexeme.span, note=note)
 
     def _inside_brackets(self) -> bool:
         return bool(self._open) and self._open[-1].type != "LBRACE"
-
-    def _foreign(self, previous: Lexeme | None, lexeme: Lexeme, following: Lexeme | None) -> None:
-        span, text = lexeme.span, lexeme.text
-        if following is not None and _joined(lexeme, following) in _FOREIGN:
-            span, text = span.to(following.span), text + following.text
-        instead = _FOREIGN.get(text)
-        if text in _QUOTES and (quoted := self._quoted(lexeme)) is not None:
-            span, instead = quoted
-        message = f"`{text}` is not in the language"
-        if instead is not None:
-            self._report("HM001", message, span, help=f"write `{instead}`", replacement=instead)
-        elif text == ":" and previous is not None and previous.type == "NAME":
-            value = following.text if following is not None and following.type in ("NAME", "QTY", "STRING") else "..."
-            self._report("HM001", message, span, help=f"write `{previous.text} {value}`", replacement="")
-        elif text == "*":
-            glob = _joined(previous, lexeme) if previous is not None and previous.type == "NAME" else ""
-            self._report("HM001", message, span, help=f'a glob is a quoted text: `"{glob or "claude-*"}"`')
-        else:
-            self._report("HM001", message, span)
-
-    def _quoted(self, lexeme: Lexeme) -> tuple[Span, str] | None:
-        """A text in other quotes, and the same in this language's; None: it does not end on its line."""
-        start = lexeme.span.end
-        line = self.text[start:].partition("\n")[0]
-        ends = [at for at, letter in enumerate(line) if letter in _QUOTES[lexeme.text]]
-        if not ends or '"' in line[: ends[0]]:
-            return None
-        return Span(self.source, lexeme.span.start, start + ends[0] + 1), f'"{line[: ends[0]]}"'
 
     def _unclosed(self, lexeme: Lexeme) -> Lexeme | None:
         """The bracket that this lexeme cannot be inside of."""
@@ -383,37 +372,6 @@ def _too_deep(sequence: Sequence[Lexeme]) -> Lexeme | None:
         if depth + negations > NESTING_MAX:
             return lexeme
     return None
-
-
-def _without_broken(statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """Leave out what stood in for an unreadable head; its block was read only for its errors."""
-    kept: list[Statement] = []
-    for statement in statements:
-        if isinstance(statement, Item):
-            if statement.head.text == BROKEN:
-                continue
-            if statement.block is not None:
-                inner = _without_broken(statement.block.statements)
-                statement = attrs.evolve(statement, block=attrs.evolve(statement.block, statements=inner))
-        kept.append(statement)
-    return tuple(kept)
-
-
-def _joined(lexeme: Lexeme, following: Lexeme | None) -> str:
-    """Two lexemes that were written as one word, such as `&&` and `=>`; empty otherwise."""
-    if following is None or following.span.start != lexeme.span.end:
-        return ""
-    return lexeme.text + following.text
-
-
-def _asked(sequence: Sequence[Lexeme], index: int) -> bool:
-    """Whether the statement has come to its condition."""
-    for lexeme in reversed(sequence[:index]):
-        if lexeme.type in ("WHEN", "EXPECT"):
-            return True
-        if lexeme.type in ("LBRACE", "RBRACE", "_NL"):
-            return False
-    return False
 
 
 def _comparing(sequence: Sequence[Lexeme], index: int) -> bool:

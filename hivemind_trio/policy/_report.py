@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 import attrs
 
 from ._ast import Span
 from ._diagnostic import Diagnostic, Label, Severity, Source
 from ._suggest import one_of, suggestion
-
-FOLLOW_UPS: Final = frozenset({"HM106", "HM107", "HM112", "HM307", "HM308"})
-"""What a statement that could not be read leaves behind; beside a syntax error these would be a second diagnostic of
-one cause."""
 
 
 @final

@@ -35,8 +35,24 @@ PRIORITY_MAX: Final = 100
 BUILT_IN: Final = frozenset({("lane", "default"), ("retry", "default")})
 """(kind, name) of what is there without being declared, and used without being named."""
 
+_VARIABLE: Final = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+"""A variable as a shell has it."""
+
 HOPELESS: Final = frozenset({400, 401, 403, 404, 413, 422})
 """Statuses that say of the request what no repetition changes."""
+
+
+_BODIES: Final = {
+    "provider": 'api anthropic; base "https://llm.internal.example"',
+    "budget": "cost $10/day",
+}
+"""What a declaration of a kind cannot be without."""
+
+
+def declared_as(kind: str, name: str) -> str:
+    """The shortest declaration of that name."""
+    body = _BODIES.get(kind, "")
+    return f"{kind} {name} {{ {body} }}" if body else f"{kind} {name} {{ }}"
 
 
 class Unreadable(Exception):  # noqa: N818 - it never leaves this module
@@ -188,7 +204,9 @@ class Reader:
         self.used.add((kind, name.text))
         if name.text in known or (kind, name.text) in BUILT_IN:
             return name.text
-        hint = "" if known else f"declare it: `{kind} {name.text} {{ ... }}`"
+        hint = f"declare it: `{declared_as(kind, name.text)}`"
+        if known:
+            hint = f"write {one_of(known)}, or {hint}"
         meant = self.report.unknown("HM107", f"no {kind}", name.text, name.span, known, hint=hint)
         if meant is not None:
             self.used.add((kind, meant))
@@ -229,12 +247,20 @@ class Reader:
         match value:
             case String(value=text):
                 if not any(find_keys(text)):  # which is reported wherever it stands
+                    named = _VARIABLE.fullmatch(text)
+                    put = f"env({named[1] or named[2]})" if named is not None else None
                     self.report.add(
                         "HM208",
                         "a secret is not written into a policy",
                         value.span,
-                        help='write `env(NAME)` or `file("path")`',
+                        help='write `env(NAME)` or `file("path")`' if put is None else f"write `{put}`",
+                        replacement=put,
                     )
+                raise Unreadable
+            case Name(text=name, span=span) if "." not in name:
+                put = f"env({name})"
+                message = f"expected {slot.shown()}, found `{name}`"
+                self.report.add("HM201", message, span, help=f"write `{put}`", replacement=put)
                 raise Unreadable
             case CallValue(name=Name(text="env"), args=(Name(text=name),)) if "." not in name:
                 ref = SecretRef(SecretSource.ENV, name)

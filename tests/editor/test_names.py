@@ -96,7 +96,7 @@ PLACES: Final = {
     ),
     "what is wrong around it": (
         "lane a { wieght 2 }\nrule r when agent = 5 { lane a; lane a }\nrule s { lane a",
-        "+lane a|+rule s|lane a",
+        "+lane a|+rule r|lane a|lane a|+rule s|lane a",
     ),
 }
 

@@ -35,7 +35,7 @@ FOLDER = Path(__file__).parent / "diagnostics"
 
 BYTES: Mapping[str, bytes | None] = {
     "HM007_missing": None,
-    "HM007_byte_order_mark": b"\xef\xbb\xbfprovider anthropic { }\n",
+    "HM007_utf16": b"\xff\xfep\0r\0o\0v\0i\0d\0e\0r\0",
     "HM007_nul": b"provider anthropic {\0}\n",
     "HM007_not_utf8": b'rule no { deny "\xe9cole" }\nprovider anthropic { }\n',
     "HM007_too_large": b"# " + b"-" * (4 << 20) + b"\n",

@@ -319,7 +319,7 @@ def test_every_include_that_matches_nothing_is_reported_and_the_rest_is_read() -
 
 
 UNREADABLE = {
-    "a byte order mark": b"\xef\xbb\xbfx\n",
+    "UTF-16": b"\xff\xfex\0",
     "a NUL": b"x\0\n",
     "not UTF-8": b"x \xff\n",
     "too large": b"#" * ((4 << 20) + 1),

@@ -354,7 +354,7 @@ def test_a_hundred_broken_statements_are_a_hundred_errors() -> None:
     text = "".join(f"x{number} = 1\ng{number} 1\n" for number in range(100))
 
     assert codes(text) == ["HM003"] * 100
-    assert len(survived(text).split()) == 100
+    assert survived(text) == " ".join(f"x{number} g{number}" for number in range(100))
 
 
 def test_a_hundred_lists_that_are_not_closed_are_a_hundred_errors_and_not_too_deep() -> None:
@@ -405,8 +405,8 @@ BRACES = {
     "only one": ("}", ["HM005"], ""),
     "only an opening one": ("{", ["HM003", "HM004"], ""),
     "what is in a block without a head is read": ("{ b = 1\nc = 2 }\nd", ["HM003", "HM003", "HM003"], "d"),
-    "a text takes the brace with it": ('a { b "x }\nc 2\n', ["HM002"], "a{c}"),
-    "a text takes a block's beginning with it": ('a "x {\n b = 1\n}\nc', ["HM002", "HM003"], "c"),
+    "a text takes the brace with it": ('a { b "x }\nc 2\n', ["HM002"], "a{b} c"),
+    "a text takes a block's beginning with it": ('a "x {\n b = 1\n}\nc', ["HM002", "HM003"], "a{b} c"),
 }
 
 
@@ -439,9 +439,9 @@ def only(text: str) -> Diagnostic:
         ("x when a || b", "||", "write `or`"),
         ("x when a => 4", "=>", "write `>=`"),
         ("x: 4", ":", "write `x 4`"),
-        ("x gpt-*", "*", 'a glob is a quoted text: `"gpt-*"`'),
-        ("x when a < b < c", "<", "join two comparisons with `and`: `a < b and b < c`"),
-        ('x "abc', '"abc', 'add `"` before the end of the line'),
+        ("x gpt-*", "gpt-*", 'write `"gpt-*"`: a glob is a quoted text'),
+        ("x when a < b < c", "a < b < c", "write `a < b and b < c`"),
+        ('x "abc', '"abc', 'write `"abc"`'),
         ('x "a\\qb"', "\\q", "for a backslash write `\\\\q`"),
         ("x }", "}", "delete it"),
         ("x ]", "]", "delete it"),
@@ -462,7 +462,7 @@ def test_an_edit_that_is_offered_mends_the_text(text: str) -> None:
 
     assert found.replacement is not None
     mended = text[: found.span.start] + found.replacement + text[found.span.end :]
-    assert codes(mended.replace("and", " and ").replace("not", "not ")) == []
+    assert codes(mended) == []
 
 
 def test_an_open_bracket_is_pointed_at() -> None:
