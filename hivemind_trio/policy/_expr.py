@@ -466,6 +466,19 @@ def reads(condition: Condition, field: str) -> bool:
             return condition.field == field
 
 
+def fields_read(condition: Condition) -> frozenset[str]:
+    """Return the fields that the condition depends on."""
+    match condition:
+        case AllOf(items=items) | AnyOf(items=items):
+            return frozenset[str]().union(*map(fields_read, items))
+        case Negation(item=item):
+            return fields_read(item)
+        case Always():
+            return frozenset()
+        case _:
+            return frozenset({condition.field})
+
+
 def compared(condition: Condition, field: str) -> frozenset[str | int | float]:
     """The values that the condition compares a field with."""
     match condition:

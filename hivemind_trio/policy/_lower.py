@@ -13,7 +13,7 @@ from ._answers import Degraded
 from ._budgets import Allowance, Budget, Measure, Per, Threshold
 from ._decide import Identity, LaneDefaults, Router, Rule, compile_decide
 from ._declare import Declarations, Declared, Given
-from ._expr import Condition
+from ._expr import Condition, fields_read
 from ._prices import BUILT_IN_PRICES
 from ._program import (
     DEFAULT_LANE,
@@ -131,6 +131,14 @@ def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pen
         retries=retries,
         budgets={name: _budget(declarations, one) for name, one in declarations.of("budget").items()},
         secrets=tuple(secrets),
+        reads=frozenset[str]().union(
+            *(
+                fields_read(condition)
+                for table in (conditions.agents, conditions.rules, conditions.budgets)
+                for condition in table.values()
+                if condition is not None
+            )
+        ),
         was=_former_names(declarations),
     )
 

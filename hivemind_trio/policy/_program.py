@@ -332,6 +332,8 @@ class Program:
     budgets: Mapping[str, Budget] = MappingProxyType({})
     secrets: tuple[SecretRef, ...]
     """Every secret that serving needs."""
+    reads: frozenset[str] = frozenset()
+    """The fields of requests that its conditions depend on: `model`, `header.x-team`."""
     was: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     """Kind -> name -> what it was called before (`was OLD`)."""
     heeds_prompts: bool = attrs.field(init=False, eq=False, repr=False)

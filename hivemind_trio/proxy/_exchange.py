@@ -54,6 +54,9 @@ HELD_TOO_LONG: Final = "its turn did not come in the time that a client waits; c
 SHOWN_BYTES_MAX: Final = 2_048
 """Of an error's body, where it is told inside a stream."""
 
+HEADER_TEXT_MAX: Final = 1_024
+"""Characters of a header's value of ours: some are the caller's words."""
+
 TIMEOUTS: Final = frozenset({UpstreamErrorKind.FIRST_BYTE, UpstreamErrorKind.TOTAL, UpstreamErrorKind.IDLE})
 
 
@@ -512,4 +515,5 @@ class Exchange:
 
 def _header_text(text: str) -> bytes:
     """A policy's words as a header's value: what a header cannot hold is left out or escaped."""
-    return " ".join(text.split()).encode("ascii", "backslashreplace")
+    shown = "".join(char if char.isprintable() else " " for char in text[:HEADER_TEXT_MAX])
+    return " ".join(shown.split()).encode("ascii", "backslashreplace")

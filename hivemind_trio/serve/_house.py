@@ -131,7 +131,7 @@ async def open_house(
 
     door = Door(engine, upstream, on_call=over if journal is not None else on_call, gate=journal)
     if journal is not None:
-        journal.began(__version__, program.hash, engine.now_ns())
+        journal.began(__version__, program.hash, engine.now_ns(), program.reads)
     door.use(program, secrets)
     # A waiting call holds its connection, so there must be room for more connections than may wait.
     bounds = Bounds(

@@ -11,6 +11,11 @@ import attrs
 import structlog
 import trio
 
+from hivemind_trio.policy import visible
+
+SHOWN_MAX: Final = 2_048
+"""Characters of a value: a caller may call itself, or its model, anything."""
+
 QUIET_S: Final = 60.0
 """The same notice is not repeated within this time; how often it happened again is said once at its end."""
 
@@ -62,7 +67,7 @@ def make_log(stream: Lossy, *, form: Form, color: bool) -> structlog.typing.Filt
     def render(logger: Any, method: str, fields: structlog.typing.EventDict) -> Any:
         if form.json:
             return as_object(logger, method, _event_first(logger, method, fields))
-        return for_people(logger, method, fields)
+        return for_people(logger, method, _escaped(fields))
 
     log: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(stream),  # type: ignore[arg-type]  # it asks of a file to write and flush
@@ -74,6 +79,21 @@ def make_log(stream: Lossy, *, form: Form, color: bool) -> structlog.typing.Filt
         ],
     )
     return log
+
+
+def _escaped(fields: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escape what callers and providers say of themselves, so that a terminal shows it and does not obey it."""
+    return {name: _safe(value) for name, value in fields.items()}
+
+
+def _safe(value: Any) -> Any:
+    match value:
+        case str():
+            return visible(value[:SHOWN_MAX]) + ("…" if len(value) > SHOWN_MAX else "")
+        case list() | tuple():
+            return [_safe(one) for one in value]
+        case _:
+            return value
 
 
 def _event_first(_logger: Any, _method: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:

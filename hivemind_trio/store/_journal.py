@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, final
 
@@ -92,9 +92,13 @@ class Journal:
 
     # ---- what happens: on the decision path, so nothing is done but noted ----
 
-    def began(self, version: str, policy_hash: str, now_ns: int) -> None:
-        """The proxy runs, on this policy."""
-        self._note((now_ns, self._wall_ns(), Began(version, policy_hash), ()))
+    def began(self, version: str, policy_hash: str, now_ns: int, reads: Collection[str] = ()) -> None:
+        """Note that the proxy runs, on this policy.
+
+        Args:
+            reads: Fields that the policy depends on: its headers and metadata are kept beside the well-known ones.
+        """
+        self._note((now_ns, self._wall_ns(), Began(version, policy_hash, frozenset(reads)), ()))
 
     def record(self, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
         """`runtime.Engine`'s journal."""

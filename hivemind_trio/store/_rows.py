@@ -22,7 +22,7 @@ from hivemind_trio.core import (
 )
 from hivemind_trio.model import Decider, Reason, Treatment
 
-from ._redact import LONGEST, alias, told
+from ._redact import HEADERS, LONGEST, METADATA, alias, told
 
 DECIDERS_MAX: Final = 1_024
 """Kept in memory; the same is written once more if there are others in between."""
@@ -73,6 +73,7 @@ class Began:
 
     version: str
     policy_hash: str
+    reads: frozenset[str]
 
 
 @final
@@ -100,6 +101,8 @@ class Scribe:
     """Identity -> what is kept alive for it, and its number."""
     _attempts: dict[CallId, int] = attrs.field(init=False, factory=dict)
     """Of calls in flight."""
+    _reads: frozenset[str] = attrs.field(init=False, default=frozenset())
+    """Fields that the policy of that moment depends on."""
 
     def rows(self, entries: Sequence[Entry]) -> dict[str, list[tuple[Any, ...]]]:
         """Table -> its new rows, in order."""
@@ -116,8 +119,10 @@ class Scribe:
                 case CallCancelled(call_id=call_id):
                     rows["departures"].append((session, call_id, at_ns))
                 case PolicyLoaded(program=program):
+                    self._reads = program.reads
                     rows["policies"].append((session, at_ns, program.hash))
                 case Began():
+                    self._reads = what.reads
                     rows["sessions"].append((session, wall_ns - at_ns, what.version, None))
                     rows["policies"].append((session, at_ns, what.policy_hash))
             for command in commands:
@@ -136,10 +141,15 @@ class Scribe:
             *(int(request.stream), int(request.tools), int(request.images)),
             *(_fit(request.tokens_in), _fit(request.tokens_max_out)),
             *(_fit(request.cost_microusd), request.hour, request.weekday),
-            *(request.token_agent, request.claimed, _object(told(request.headers)), _object(told(request.meta))),
+            *(request.token_agent, request.claimed),
+            _object(told(request.headers, HEADERS | self._named("header."))),
+            _object(told(request.meta, METADATA | self._named("meta."))),
             *(call.caller, call.job, call.prefix, alias(call.credential, self._salt), call.again),
             *(_fit(call.patience_ns), int(call.needs_slot)),
         )
+
+    def _named(self, prefix: str) -> frozenset[str]:
+        return frozenset(field.removeprefix(prefix) for field in self._reads if field.startswith(prefix))
 
     def _grant(self, grant: Grant, at_ns: int, rows: dict[str, list[tuple[Any, ...]]]) -> tuple[Any, ...]:
         if grant.permit is not None:

@@ -33,7 +33,7 @@ def policy(tmp_path: Path, provider: SimulatedProvider) -> Path:
     path = tmp_path / "team.hmp"
     path.write_text(
         f'hmp 1\nprovider sim {{ api generic; base "{provider.url}"; concurrency 2; key env(K) }}\n'
-        "agent ci { token env(T) }\nrule all { lane default }\n"
+        'agent ci { token env(T) }\nrule job when header.x-ci-job == "17" { tag job }\nrule all { lane default }\n'
     )
     return path
 

@@ -56,3 +56,13 @@ rule cheap when stream { model "claude-haiku-4-5" }
     )
     assert plain.header(b"x-hivemind-provider") is None
     assert plain.header(b"x-hivemind-model") is None
+
+
+async def test_the_name_of_a_model_cannot_break_a_header(autojump_clock: MockClock) -> None:
+    async with house(compiled(POLICY), broken()) as opened:
+        agent = await opened.ask(body=body_of(stream=True, model="\x1b[2J\r\nx: y\x00é" + "m" * 100_000))
+
+    model = agent.header(b"x-hivemind-model")
+    assert model is not None
+    assert model.startswith(b"[2J x: y \\xe9")
+    assert len(model) < 2_000

@@ -124,3 +124,26 @@ def test_a_line_for_people_is_one_line_and_coloured_only_if_asked(color: bool) -
     assert ("\x1b[" in written) is color
     plain = re.sub(r"\x1b\[\d+m", "", written)
     assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z \[warning *\] policy kept why='it has errors'\n", plain)
+
+
+def test_what_a_caller_calls_itself_does_not_move_the_operators_cursor() -> None:
+    stream = io.StringIO()
+    log = make_log(Lossy(stream), form=Form(json=False), color=False)
+
+    log.info("call", caller="\x1b[2J\x9bmoved\u202egnp", model="m" * 100_000, tags=("\x1b]0;title\x07",))
+
+    line = stream.getvalue()
+    assert line.count("\n") == 1
+    assert all(char.isprintable() for char in line.rstrip("\n"))
+    assert "[2J" in line
+    assert len(line) < 5_000
+
+
+def test_an_object_a_line_keeps_the_words_as_they_came() -> None:
+    stream = io.StringIO()
+    log = make_log(Lossy(stream), form=Form(json=True), color=False)
+
+    log.info("call", caller="\x1b[2J")
+
+    assert "\x1b" not in stream.getvalue()
+    assert json.loads(stream.getvalue())["caller"] == "\x1b[2J"

@@ -68,7 +68,8 @@ def quiet(why: str) -> None:
 
 async def written(path: str, told: list[RecordedCall]) -> None:
     async with open_journal(path, on_trouble=quiet) as journal:
-        journal.began("0", "hash", 0)
+        reads = {f"header.{name}" for call in told for name in call.request.headers}
+        journal.began("0", "hash", 0, reads | {f"meta.{name}" for call in told for name in call.request.meta})
         for number, call in enumerate(told, start=1):
             tell(journal, call, number)
 
@@ -527,3 +528,23 @@ async def test_the_history_shows_the_lane_and_the_wait_of_a_caller_that_gave_up(
     with closing(sqlite3.connect(path)) as database:
         found = database.execute("SELECT lane, waited_ms, reason FROM history").fetchall()
     assert found == [("batch", 7_000, "provider-concurrency")]
+
+
+async def test_of_headers_and_metadata_those_are_kept_that_the_policy_of_the_moment_reads(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    words = {"user-agent": "claude-cli/2", "x-team": "a", "x-odd": "b", "x-other": "c"}
+    call = attrs.evolve(CALL, request=attrs.evolve(CALL.request, headers=words, meta={"job": "1", "x-odd": "2"}))
+    program = compiled(
+        'provider anthropic { }\nrule r when header.x-team == "a" or not meta.job == "1" { priority 2 }\n'
+        'agent ci when header.x-odd ~ "b*" { }\n'
+    )
+    async with open_journal(path, on_trouble=quiet) as journal:
+        journal.began("0", "hash", 0, {"header.x-other", "model"})
+        tell(journal, call, 1)
+        journal.record(10**12, PolicyLoaded(program), ())
+        tell(journal, moved(call, 10**12), 2)
+
+    first, second = read_journal(path)
+    assert (first.request.headers, first.request.meta) == ({"user-agent": "claude-cli/2", "x-other": "c"}, {})
+    assert second.request.headers == {"user-agent": "claude-cli/2", "x-team": "a", "x-odd": "b"}
+    assert second.request.meta == {"job": "1"}

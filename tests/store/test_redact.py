@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hivemind_trio.providers import CREDENTIAL_HEADERS
-from hivemind_trio.store._redact import alias, told
+from hivemind_trio.store._redact import HEADERS, METADATA, alias, told
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from hivemind_trio.store._redact import alias, told
     ],
 )
 def test_what_is_called_like_a_credential_is_left_out(name: str) -> None:
-    assert told({name: "anything"}) == {}
+    assert told({name: "anything"}, frozenset({name})) == {}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_what_is_called_like_a_credential_is_left_out(name: str) -> None:
     ],
 )
 def test_what_looks_like_a_credential_is_left_out(value: str) -> None:
-    assert told({"x-harmless": value}) == {}
+    assert told({"user-agent": value}, HEADERS) == {}
 
 
 def test_what_rules_are_written_about_is_kept() -> None:
@@ -47,13 +47,19 @@ def test_what_rules_are_written_about_is_kept() -> None:
         "x-ci-job": "17",
         "x-stainless-read-timeout": "600",
     }
-    assert told(words) == words
+    assert told(words, HEADERS | {"x-priority", "x-ci-job"}) == words
+
+
+@pytest.mark.parametrize("name", ["x-db", "x-customer", "x-vault-path", "prompt", "x-priority", "HOST"])
+def test_what_nobody_has_asked_for_is_left_out(name: str) -> None:
+    assert told({name: "postgres://me:hunter2@db"}, HEADERS) == {}
+    assert told({name: "postgres://me:hunter2@db"}, METADATA) == {}
 
 
 def test_of_what_is_long_no_more_is_kept_than_says_something_of_a_call() -> None:
-    assert told({"prompt": "x" * 100_000}) == {"prompt": "x" * 2_048}
-    assert len(told({f"x-{number}": "y" for number in range(1_000)})) == 128
-    assert told({"x-note": "x" * 2_040 + " sk-ant-api03"}) == {}, "nor the beginning of a key"
+    assert told({"prompt": "x" * 100_000}, frozenset({"prompt"})) == {"prompt": "x" * 2_048}
+    assert len(told({f"x-stainless-{number}": "y" for number in range(1_000)}, HEADERS)) == 128
+    assert told({"user-agent": "x" * 2_040 + " sk-ant-api03"}, HEADERS) == {}, "nor the beginning of a key"
 
 
 def test_a_credential_has_a_name_that_is_good_for_one_session() -> None:
