@@ -299,7 +299,10 @@ PROVIDER: Final[Mapping[str, Setting]] = {
     ),
     "timeout": Setting(
         options={"connect": SOME_TIME, "first-byte": SOME_TIME, "idle": SOME_TIME, "total": SOME_TIME},
-        doc="Bounds of one attempt. Those left out keep their default.",
+        doc=(
+            "Bounds of one attempt. Those left out keep their default. "
+            "`first-byte` ends with the first content event of a stream, or with the head of a plain answer."
+        ),
         default="connect 5s first-byte 5m idle 5m total 30m",
     ),
     "retry": Setting(args=(_ref("retry"),), doc="The retry class of its calls, where no rule says.", default="default"),

@@ -18,4 +18,5 @@ from ._recognise import recognise as recognise
 from ._rewrite import with_model as with_model
 from ._signals import Signal as Signal
 from ._signals import read_signal as read_signal
+from ._stream_errors import StreamError as StreamError
 from ._usage import Meter as Meter

@@ -10,8 +10,9 @@ OpenRouter ("Errors and Debugging"), as they stood in November 2026. Total: any 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, final
 
+import attrs
 import msgspec
 
 from ._signals import Signal, read_signal
@@ -67,8 +68,37 @@ UNNAMED: Final = 500
 BEGINNINGS_MAX: Final = 4
 """Tried in the tail of a body: an error object may hold another."""
 
+_WRAPPING: Final = (("type", "error"), ("object", "error"))
 _NULL: Final = re.compile(rb'"error"\s*:\s*null')
 _LAST: Final = re.compile(rb'\{\s*"error"\s*:')
+
+
+@final
+@attrs.frozen
+class StreamError:
+    """An error that an event carries."""
+
+    status: int
+    """Status of a plain answer with this error."""
+    body: bytes
+    """JSON body of that answer, in the dialect of the event."""
+
+    @property
+    def signal(self) -> Signal:
+        """Meaning for its provider."""
+        return read_signal(self.status, {}, self.body)
+
+
+def event_error(event: dict[str, Any]) -> StreamError | None:
+    """Return the error that a decoded event is; None: it is none."""
+    error = _error_in(event)
+    if error is None:
+        return None
+    if error is event:  # OpenAI's `error` event and vLLM's error object are the error themselves
+        error = {name: value for name, value in event.items() if (name, value) not in _WRAPPING}
+        error.pop("sequence_number", None)
+    around = {name: event[name] for name in ("type", "request_id") if name in event and "error" in event}
+    return StreamError(_status(error), msgspec.json.encode({**around, "error": error}))
 
 
 def line_error(line: bytes) -> Signal | None:
@@ -78,10 +108,11 @@ def line_error(line: bytes) -> Signal | None:
     line = line.strip()
     if line.startswith(b"data:"):
         line = line[5:]
-    return _read(line)
+    error = _read(line)
+    return None if error is None else error.signal
 
 
-def body_error(text: bytes) -> Signal | None:
+def body_error(text: bytes) -> StreamError | None:
     """The same of a whole body, or the tail of one: an error object, or an array that ends with one."""
     if MARK not in text:
         return None
@@ -97,16 +128,13 @@ def body_error(text: bytes) -> Signal | None:
     return None
 
 
-def _read(text: bytes) -> Signal | None:
+def _read(text: bytes) -> StreamError | None:
     if text.count(MARK) == len(_NULL.findall(text)):
         return None  # so says every event of OpenAI's Responses that holds the whole answer
     try:
-        error = _error_in(msgspec.json.decode(text))
+        return event_error(msgspec.json.decode(text))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if error is None:
-        return None
-    return read_signal(_status(error), {}, msgspec.json.encode({"error": error}))
 
 
 def _error_in(whole: Any) -> dict[str, Any] | str | None:

@@ -18,13 +18,17 @@ from hivemind_trio.model import Usage
 
 from ._codings import Inflate, Undecodable, inflater
 from ._signals import Signal
-from ._stream_errors import MARK, body_error, line_error
+from ._stream_errors import MARK, StreamError, body_error, line_error
+from ._streams import Stream
 
 LINE_MAX: Final = 256 * 1024
 """Of a stream's line as much is kept; what holds a whole answer, as OpenAI's last event does, says its usage last."""
 
 TAIL_MAX: Final = 64 * 1024
 """Of a plain body."""
+
+TYPE_MAX: Final = 4 * 1024
+"""Of a line that is too long to keep: its type stands there."""
 
 OBJECT_MAX: Final = 4 * 1024
 """Of the object that says usage."""
@@ -69,10 +73,14 @@ class Meter:
     content_encoding: str = ""
     _inflate: Inflate | None = attrs.field(init=False)
     _streams: bool = attrs.field(init=False)
+    _stream: Stream | None = attrs.field(init=False)
+    """Progress of an event stream or NDJSON; None: a plain answer, or its coding is unknown."""
     _events: bool = attrs.field(init=False)
     """It is an event stream, and no NDJSON."""
     _rest: bytes = attrs.field(default=b"", init=False)
     """The line that has not ended, or the tail of a plain body."""
+    _cut: bool = attrs.field(default=False, init=False)
+    """The beginning of the line has been dropped."""
     _deltas: int = attrs.field(default=0, init=False)
     _said: _Said = attrs.field(factory=_Said, init=False)
     _error: Signal | None = attrs.field(default=None, init=False)
@@ -86,6 +94,36 @@ class Meter:
         self._inflate = inflater(self.content_encoding)
         content_type = self.content_type.strip().lower()
         self._streams, self._events = content_type.startswith(_STREAMS), content_type.startswith(_STREAMS[0])
+        self._stream = Stream(self._events) if self._streams and self._inflate is not None else None
+
+    @property
+    def begun(self) -> bool:
+        """True once a content event or the closing event has come; always true for plain answers."""
+        return self._stream is None or self._stream.begun
+
+    def begin(self) -> None:
+        """Take the preamble for over, whatever has come."""
+        if self._stream is not None:
+            self._stream.begin()
+
+    @property
+    def refusal(self) -> StreamError | None:
+        """Error before the first content event, as far as whole lines have come; None: there is none."""
+        return None if self._stream is None else self._stream.error
+
+    @property
+    def unfinished(self) -> bool:
+        """True if a stream of a known form, read to its end, has no closing event and no error."""
+        if self.error() is not None or self._stream is None:
+            return False
+        return not self._stream.closed and (self._stream.form is not None or not self._stream.begun)
+
+    def last_refusal(self) -> StreamError | None:
+        """The same as `refusal` at the end of the stream, where an error may stand in a line that does not end."""
+        self._flush()
+        if self._stream is None or self._stream.begun:
+            return None
+        return self._stream.error or (body_error(self._stray) if self._stray else None)
 
     def feed(self, piece: bytes) -> None:
         """Take the next piece into account."""
@@ -94,7 +132,7 @@ class Meter:
         try:
             text = self._inflate(piece)
         except Undecodable:
-            self._inflate, self._rest = None, b""
+            self._inflate, self._rest, self._stream = None, b"", None
             return
         self._objects = self._objects or b"{" in text
         if not self._streams:
@@ -106,14 +144,17 @@ class Meter:
             self._rest = rest
         else:
             self._rest += rest
+        if self._stream is not None and not self._stream.begun and b"\r" in self._rest[:-1]:
+            self._stream.begin()  # lines that end with a bare CR are not read here
         if len(self._rest) > LINE_MAX:
-            self._rest = self._rest[-LINE_MAX:]
+            self._shorten()
 
     def error(self) -> Signal | None:
         """What the error in it says of its provider; None: there is none, so far."""
         self._flush()
         if self._error is None and self._stray:
-            self._error = body_error(self._stray)
+            found = body_error(self._stray)
+            self._error = None if found is None else found.signal
         return self._error
 
     def usage(self, *, whole: bool = False) -> Usage | None:
@@ -141,16 +182,32 @@ class Meter:
         self._take(self._rest)
         self._rest = b""
 
+    def _shorten(self) -> None:
+        """Keep the end of a line that is too long; its beginning may name the closing event."""
+        if not self._cut and self._stream is not None:
+            self._stream.look(self._rest[:TYPE_MAX])
+        self._cut = True
+        self._rest = self._rest[-LINE_MAX:]
+
     def _take(self, lines: bytes) -> None:
+        self._cut = False
+        if self._stream is not None:
+            self._stream.take(lines)
         self._deltas += sum(map(lines.count, _DELTAS))
         if any(mark in lines for mark in _MARKS):
             for line in lines.split(b"\n") if self._streams else (lines,):
                 self._said.take(_read(line))
         if MARK in lines and self._error is None:
-            errors = map(line_error, lines.split(b"\n")) if self._streams else iter((body_error(lines),))
-            self._error = next((error for error in errors if error is not None), None)
+            self._error = self._find(lines)
         if self._events and len(self._stray) < TAIL_MAX:
             self._keep_stray(lines)
+
+    def _find(self, lines: bytes) -> Signal | None:
+        if not self._streams:
+            found = body_error(lines)
+            return None if found is None else found.signal
+        errors = map(line_error, lines.split(b"\n"))
+        return next((error for error in errors if error is not None), None)
 
     def _keep_stray(self, lines: bytes) -> None:
         if not self._stray and not lines.startswith(b"{"):

@@ -157,7 +157,7 @@ class Exchange:
                     self.attempts = grant.attempt
                     self.usage = outbox.usage
                     ticket.start(partial(fetch, self.upstream, outgoing, outbox, ticket.heard), partial(left, outbox))
-                    if await outbox.begun():
+                    if await self._begun(outbox, patience):
                         await self._deliver(outbox)
                         return
                     grant = await patience.during(ticket.again, settled=ticket.answered)
@@ -292,11 +292,28 @@ class Exchange:
 
     # ---- the answer ----
 
+    async def _begun(self, outbox: Outbox, patience: Patience) -> bool:
+        """Wait until there is something to deliver, and keep the agent's connection alive while a stream is held.
+
+        Nothing is sent before the provider's head: keep-alive events must not hide a dead provider.
+        """
+        await outbox.headed()
+        if outbox.head is not None or outbox.pending is None:
+            return outbox.head is not None
+        if patience.keep_alive is None:
+            return await outbox.begun()
+        if self._can_follow(*outbox.pending):
+            return await patience.over_a_held_head(outbox.begun)
+        if (begun := await patience.silence(outbox.begun)) is not None:
+            return begun
+        outbox.release()  # compressed, or of another kind: no event of ours can come before it
+        return True
+
     async def _settle(self, outbox: Outbox) -> None:
         """No attempt did better: the agent is given what the last one came to."""
         if outbox.held is None:
             self.error = outbox.error
-            await self._fail(outbox.error)
+            await self._fail(outbox.error, headed=outbox.pending is not None)
             return
         status, headers = outbox.held
         if self._committed:
@@ -330,7 +347,9 @@ class Exchange:
         if not outbox.whole:
             self.error = outbox.error
             await self._break_off(headers, tail)
-        elif trailers:
+            return
+        self.error = outbox.error
+        if trailers:
             await self.send({"type": "http.response.trailers", "headers": outbox.trailers})
 
     async def _begin(self, status: int, headers: Headers, *, trailers: bool = False) -> None:
@@ -359,14 +378,22 @@ class Exchange:
             await self.send({"type": "http.response.body", "body": event, "more_body": True})
         self.abort()
 
-    async def _fail(self, error: UpstreamError | None) -> None:
-        """Nothing has come from the provider: a status can still be given."""
+    async def _fail(self, error: UpstreamError | None, *, headed: bool) -> None:
+        """The agent has had nothing from the provider: a status can still be given.
+
+        Args:
+            headed: The head of a stream had come.
+        """
         name = self.provider.name if self.provider is not None else ""
         if error is not None and unsayable(error):
             await self._refuse(Reason.BAD_REQUEST, f"this request cannot be forwarded: {error.message}")
             return
         if error is not None and error.kind in TIMEOUTS:
             await self._refuse(Reason.UPSTREAM_TIMEOUT, f"provider `{name}` did not answer in time ({error.kind})")
+            return
+        if error is not None and headed:
+            message = f"provider `{name}` broke off its answer before any content ({error.kind})"
+            await self._refuse(Reason.UPSTREAM_BROKE, message)
             return
         # Where the provider is, and what the system says of it, is the operator's to know.
         why = f" ({error.kind})" if error is not None else ""
@@ -415,7 +442,9 @@ class Exchange:
         return keep_alive(self._api(), head.path_text, query, self.asked.model, head.words)
 
     async def _commit(self, alive: KeepAlive) -> None:
-        self.status, self.waited_ns = 200, self.engine.now_ns() - self.started_ns
+        self.status = 200
+        if not self.attempts:
+            self.waited_ns = self.engine.now_ns() - self.started_ns
         # How long the call waits and how often it is tried is not known yet.
         ours = [one for one in self._own_headers() if one[0] not in (b"x-hivemind-wait-ms", b"x-hivemind-attempts")]
         headers = [(b"content-type", alive.content_type), (b"cache-control", b"no-cache"), *ours]

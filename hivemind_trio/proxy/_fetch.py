@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, final
 
 import attrs
@@ -10,7 +10,7 @@ import attrs
 from hivemind_trio.core import Ended
 from hivemind_trio.model import Outcome, Reading
 from hivemind_trio.policy import Failure, Timeouts
-from hivemind_trio.providers import Meter, read_ratelimits, read_signal, used_up
+from hivemind_trio.providers import Meter, StreamError, read_ratelimits, read_signal, used_up
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind, UpstreamResponse
 
 from ._headers import Headers, for_agent
@@ -18,7 +18,13 @@ from ._outbox import AgentStalled, Outbox
 from ._stopwatch import Stopwatch
 
 HELD_BYTES_MAX: Final = 64 * 1024
-"""Of an error's body: as much is kept back until it is known whether there will be another attempt."""
+"""Of an error's body, or before a stream's first content event: as much is held while another attempt is possible."""
+
+OF_A_STREAM: Final = frozenset({b"content-type", b"content-length", b"content-encoding", b"trailer"})
+"""Headers of an event stream that do not hold for the error found in it."""
+
+NO_CONTENT: Final = "truncated: the stream ended before any content"
+NO_END: Final = "truncated: the stream ended without its closing event"
 
 FAILURES: Final = {
     UpstreamErrorKind.CONNECT: (Outcome.UNREACHABLE, Failure.CONNECT),
@@ -60,7 +66,8 @@ async def fetch(
 ) -> Ended:
     """Send the request and put the answer into the outbox, piece by piece.
 
-    An error's answer is held back whole, if it is short: the agent shall not see it if another attempt does better.
+    An error's answer is held whole, if it is short, and so is a stream until its first content event: the agent shall
+    not see it if another attempt does better.
 
     Args:
         heard: Told at once what the head of the answer says of the provider's quotas, and whether it is a good one.
@@ -77,15 +84,22 @@ async def fetch(
             timeouts=outgoing.timeouts,
         ) as response:
             status = response.status
-            watch.headed()
             words = _words(response.headers)
+            meter = _meter(words) if outgoing.metered and status < 400 else None
+            is_held = meter is not None and not meter.begun
             readings = read_ratelimits(words)
-            if readings or outgoing.heeds_prompts:
-                heard(readings, status < 400)
+            if readings or (outgoing.heeds_prompts and not is_held):
+                heard(readings, status < 400 and not is_held)
             if status >= 400 and await _held(response, outbox):
                 return _of_error(status, outbox)
-            if outgoing.metered and status < 400:
-                outbox.meter = Meter(words.get("content-type", ""), words.get("content-encoding", ""))
+            outbox.meter = meter
+            if meter is not None and is_held:
+                refused = await _opened(response, outbox, meter)
+                if refused is not None:
+                    return refused
+                if outgoing.heeds_prompts:
+                    heard((), True)
+            watch.headed()
             if outbox.head is None:
                 outbox.begin(status, for_agent(response.headers))
             async for piece in response:
@@ -95,22 +109,81 @@ async def fetch(
                     await outbox.room()
                     watch.resumed()
             watch.came()
-        outbox.end(response.trailers)
         if status >= 400:
+            outbox.end(response.trailers)
             return attrs.evolve(_of_error(status, outbox), committed=True)
-        return _whole(status, outgoing, outbox, watch)
+        return _over(response, outgoing, outbox, watch)
     except UpstreamError as error:
-        committed = outbox.head is not None
-        outbox.fail(error)
-        if unsayable(error):
-            return Ended(outcome=Outcome.IGNORED)
-        outcome, failure = FAILURES[error.kind]
-        ended = Ended(outcome=outcome, status=status, failure=failure, committed=committed, usage=outbox.usage())
-        return _as_said(_given_up(ended, watch), outbox)
+        return _failed(error, status, outbox, watch)
     except AgentStalled:
         return left(outbox)
     finally:
         outbox.close()
+
+
+async def _opened(response: UpstreamResponse, outbox: Outbox, meter: Meter) -> Ended | None:
+    """Hold a stream until its first content event; None: it is on its way to the agent.
+
+    Return the end of the attempt if an error came first.
+
+    Raises:
+        UpstreamError: It ended without content, or without its first content in time.
+    """
+    outbox.expect(response.status, for_agent(response.headers))
+    response.opening()
+    refused = None
+    async for piece in response:
+        outbox.put(piece)
+        refused = meter.refusal
+        if meter.begun or refused is not None or outbox.head is not None or outbox.size > HELD_BYTES_MAX:
+            break
+    else:
+        refused = meter.last_refusal()
+        if refused is None and outbox.head is None and meter.unfinished:
+            raise UpstreamError(UpstreamErrorKind.TRUNCATED, NO_CONTENT, sent=True)
+    if refused is not None and outbox.head is None:
+        return _refused(refused, response, outbox)
+    meter.begin()
+    response.opened()
+    outbox.release()
+    return None
+
+
+def _refused(refused: StreamError, response: UpstreamResponse, outbox: Outbox) -> Ended:
+    """Treat an error that came before any content as the plain answer with its status."""
+    headers = [each for each in for_agent(response.headers) if each[0].lower() not in OF_A_STREAM]
+    outbox.hold(refused.status, [*headers, (b"content-type", b"application/json")], refused.body)
+    signal = refused.signal
+    return Ended(
+        outcome=signal.outcome,
+        status=refused.status,
+        retry_after_ns=signal.retry_after_ns,
+        final=signal.final,
+    )
+
+
+def _failed(error: UpstreamError, status: int, outbox: Outbox, watch: Stopwatch) -> Ended:
+    """End the attempt after a failure of the provider."""
+    committed = outbox.head is not None
+    outbox.fail(error)
+    if unsayable(error):
+        return Ended(outcome=Outcome.IGNORED)
+    outcome, failure = FAILURES[error.kind]
+    # The agent is not charged for an attempt of which it has had nothing.
+    usage = outbox.usage() if committed else None
+    ended = Ended(outcome=outcome, status=status, failure=failure, committed=committed, usage=usage)
+    return _as_said(_given_up(ended, watch), outbox)
+
+
+def _over(response: UpstreamResponse, outgoing: Outgoing, outbox: Outbox, watch: Stopwatch) -> Ended:
+    """End the attempt after an answer that came to its end, if not to its closing event."""
+    if outbox.meter is None or not outbox.meter.unfinished:
+        outbox.end(response.trailers)
+        return _whole(response.status, outgoing, outbox, watch)
+    error = UpstreamError(UpstreamErrorKind.TRUNCATED, NO_END, sent=True)
+    outbox.end(response.trailers, error)
+    outcome, failure = FAILURES[error.kind]
+    return Ended(outcome=outcome, status=response.status, failure=failure, committed=True, usage=outbox.usage())
 
 
 def _whole(status: int, outgoing: Outgoing, outbox: Outbox, watch: Stopwatch) -> Ended:
@@ -144,7 +217,8 @@ def left(outbox: Outbox) -> Ended:
 
     An SDK that reads an error event hangs up on it, so this is how most such streams end.
     """
-    status = outbox.head[0] if outbox.head is not None else 0
+    head = outbox.head or outbox.pending
+    status = head[0] if head is not None else 0
     ended = Ended(outcome=Outcome.IGNORED, status=status, committed=True, usage=outbox.usage())
     return _as_said(ended, outbox)
 
@@ -182,6 +256,10 @@ async def _held(response: UpstreamResponse, outbox: Outbox) -> bool:
             return False
     outbox.hold(response.status, for_agent(response.headers), b"".join(pieces))
     return True
+
+
+def _meter(words: Mapping[str, str]) -> Meter:
+    return Meter(words.get("content-type", ""), words.get("content-encoding", ""))
 
 
 def _words(headers: Headers) -> dict[str, str]:

@@ -31,12 +31,14 @@ class Outbox:
     """An answer on its way. One task puts, one takes, without a channel, which would cost four times as much."""
 
     head: tuple[int, Headers] | None = attrs.field(init=False, default=None)
+    pending: tuple[int, Headers] | None = attrs.field(init=False, default=None)
+    """Head of a stream that is held until its first content event; kept afterwards. None: there is no such head."""
     held: tuple[int, Headers] | None = attrs.field(init=False, default=None)
     """Head of an answer that is kept back, because another attempt may do better."""
     held_body: bytes = attrs.field(init=False, default=b"")
     trailers: Headers = attrs.field(init=False, factory=list)
     error: UpstreamError | None = attrs.field(init=False, default=None)
-    """Why it ended before its end."""
+    """Why it ended before its end, or without its closing event."""
     meter: Meter | None = attrs.field(init=False, default=None)
     """Reads what the answer says it has taken, and its error; None: there is none yet, or nobody wants to know."""
     _pieces: deque[bytes] = attrs.field(init=False, factory=deque)
@@ -53,6 +55,21 @@ class Outbox:
         """The head has come."""
         self.head = status, headers
         self._stir()
+
+    def expect(self, status: int, headers: Headers) -> None:
+        """The head of a stream has come, and is held with what follows until `release`."""
+        self.pending = status, headers
+        self._stir()
+
+    def release(self) -> None:
+        """Send what is held. May be called again."""
+        self.head = self.pending
+        self._stir()
+
+    @property
+    def size(self) -> int:
+        """Bytes that nobody has taken."""
+        return self._bytes
 
     def hold(self, status: int, headers: Headers, body: bytes) -> None:
         """A whole answer, which is kept back."""
@@ -80,10 +97,14 @@ class Outbox:
             if patience.cancelled_caught:
                 raise AgentStalled
 
-    def end(self, trailers: Headers) -> None:
-        """The body is whole; what came behind it."""
+    def end(self, trailers: Headers, error: UpstreamError | None = None) -> None:
+        """The body is whole as HTTP has it; `trailers` came behind it.
+
+        Args:
+            error: Why the stream in it is not whole. It passes as it came all the same.
+        """
         self._whole = True
-        self.trailers = trailers
+        self.trailers, self.error = trailers, error
         self.close()
 
     def fail(self, error: UpstreamError) -> None:
@@ -105,6 +126,11 @@ class Outbox:
         return None if self.meter is None else self.meter.error()
 
     # ---- the delivering side ----
+
+    async def headed(self) -> None:
+        """Wait until a head has come, be it held, or until there will be none."""
+        while self.head is None and self.pending is None and not self._over:
+            await self._wait()
 
     async def begun(self) -> bool:
         """Wait for the head; False: there will be none."""

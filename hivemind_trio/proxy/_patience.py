@@ -24,8 +24,10 @@ T = TypeVar("T")
 PING_S: Final = 15.0
 """Between two keep-alive events; half of what the shortest idle timeouts of balancers and SDKs are."""
 
-SECONDS: Final = 1e-9
+HEADED_S: Final = 5.0
+"""Silence goes on for at least as long after the head of a provider's stream has come."""
 
+SECONDS: Final = 1e-9
 
 IN_TIME: Final = 0.9
 """Of what a client waits: it is sent away before it gives up, so that it hears when to come back."""
@@ -90,12 +92,28 @@ class Patience:
         """
         if settled:
             return await wait()
+        return await self._speaking(wait, self._gives_up_s)
+
+    async def over_a_held_head(self, wait: Callable[[], Awaitable[T]]) -> T:
+        """Wait for a stream's first content event, which the attempt's own timeouts bound."""
+        if not self.committed:
+            # Most content follows its head at once, and then the agent is given the provider's own headers.
+            self._speaks_s = max(self._speaks_s, trio.current_time() + HEADED_S)
+        return await self._speaking(wait, math.inf)
+
+    async def silence(self, wait: Callable[[], Awaitable[T]]) -> T | None:
+        """Wait as `over_a_held_head` does, but say nothing; None: the client should hear something now."""
+        with trio.move_on_at(max(self._speaks_s, trio.current_time() + HEADED_S)):
+            return await wait()
+        return None
+
+    async def _speaking(self, wait: Callable[[], Awaitable[T]], gives_up_s: float) -> T:
         while True:
             # What is sent here is a few bytes to a client that has had nothing for seconds: its buffers are empty, so
             # no reader, however slow, makes this task wait while it is granted a permit.
-            with trio.move_on_at(min(self._speaks_s, self._gives_up_s)):
+            with trio.move_on_at(min(self._speaks_s, gives_up_s)):
                 return await wait()
-            if trio.current_time() >= self._gives_up_s:
+            if trio.current_time() >= gives_up_s:
                 raise HeldTooLong
             assert self.keep_alive is not None
             if self.committed:

@@ -34,6 +34,9 @@ class Attempt:
     stage: Stage = attrs.field(default=Stage.CONNECTING, init=False)
     _running: UpstreamErrorKind = attrs.field(default=UpstreamErrorKind.CONNECT, init=False)
     _total_at: float = attrs.field(init=False)
+    _first_byte_at: float = attrs.field(default=0.0, init=False)
+    _opening: bool = attrs.field(default=False, init=False)
+    """The head has come, and `first-byte` runs on until the caller says `opened`."""
     # Asked for every piece of a stream; `trio.current_time` would look for the clock each time.
     _time_s: Callable[[], float] = attrs.field(factory=lambda: trio.lowlevel.current_clock().current_time, init=False)
 
@@ -49,15 +52,28 @@ class Attempt:
     def sending(self) -> None:
         """A connection is there; from here on the request may have been executed."""
         self.stage = Stage.SENT
-        self._run(UpstreamErrorKind.FIRST_BYTE, self._timeouts.first_byte_ns)
+        self._first_byte_at = self._time_s() + self._timeouts.first_byte_ns * _S_PER_NS
+        self._run_until(UpstreamErrorKind.FIRST_BYTE, self._first_byte_at)
 
     def headed(self) -> None:
         """The response's head is there."""
         self.stage = Stage.HEADED
         self.handling()
 
+    def opening(self) -> None:
+        """The head alone says nothing: let `first-byte` run on, and not `idle`."""
+        self._opening = True
+        self._run_until(UpstreamErrorKind.FIRST_BYTE, self._first_byte_at)
+
+    def opened(self) -> None:
+        """The answer has begun."""
+        self._opening = False
+        self.handling()
+
     def reading(self) -> None:
         """Waiting for the next piece."""
+        if self._opening:
+            return
         idle_s = self._timeouts.idle_ns * _S_PER_NS
         if self._running is UpstreamErrorKind.IDLE and self.scope.deadline >= self._time_s() + idle_s:
             return
@@ -76,11 +92,15 @@ class Attempt:
             UpstreamErrorKind.IDLE: "the body stopped coming",
             UpstreamErrorKind.TOTAL: "the attempt took too long",
         }
+        if self._opening:
+            words[UpstreamErrorKind.FIRST_BYTE] = "no content in time"
         message = f"{self._running}: {words[self._running]}"
         return UpstreamError(self._running, message, sent=self.stage is not Stage.CONNECTING)
 
     def _run(self, kind: UpstreamErrorKind, timeout_ns: int) -> None:
-        at = self._time_s() + timeout_ns * _S_PER_NS
+        self._run_until(kind, self._time_s() + timeout_ns * _S_PER_NS)
+
+    def _run_until(self, kind: UpstreamErrorKind, at: float) -> None:
         if at < self._total_at:
             self._running = kind
             self.scope.deadline = at

@@ -42,6 +42,14 @@ class UpstreamResponse:
         """
         self._attempt.handling()
 
+    def opening(self) -> None:
+        """Let `first-byte` run on in place of `idle`, until `opened`: the head alone says nothing."""
+        self._attempt.opening()
+
+    def opened(self) -> None:
+        """The answer has begun; from here on `idle` holds."""
+        self._attempt.opened()
+
     def __aiter__(self) -> Self:
         return self
 
@@ -82,9 +90,9 @@ class Upstream:
             base: An absolute URL; its path is put before the target as it stands.
             target: Path and query as the provider shall see them, not a byte changed.
             headers: End-to-end headers only. `Host` and `Content-Length` are set here.
-            timeouts: `connect` until there is a connection, `first-byte` from then until the response's head,
-                `idle` from one piece to the next unless the caller says `pause`, `total` for all of it and what the
-                caller does within the context.
+            timeouts: `connect` until there is a connection, `first-byte` from then until the response's head, or until
+                the caller says `opened` if it has said `opening`, `idle` from one piece to the next unless the caller
+                says `pause`, `total` for all of it and what the caller does within the context.
                 Without them the caller sees to it that it ends.
 
         Raises:

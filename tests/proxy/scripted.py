@@ -55,6 +55,9 @@ def from_provider(agent: Agent) -> Headers:
     return [(name, value) for name, value in agent.answer_headers if not name.startswith(b"x-hivemind-")]
 
 
-EVENTS: Final = (b'event: message_start\ndata: {"type":"message_start"}\n\n', 1.0, b"event: message_stop\ndata: {}\n\n")
+START: Final = b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":9}}}\n\n'
+DELTA: Final = b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"text":"So"}}\n\n'
+STOP: Final = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+EVENTS: Final = (START, 1.0, DELTA, STOP)
 STREAMED: Final = Reply(headers=[EVENT_STREAM, (b"x-of", b"the success")], steps=EVENTS)
 PLAIN: Final = Reply(headers=[JSON, (b"x-of", b"the success")], steps=(b'{"ok":', b" true}"))

@@ -111,7 +111,6 @@ async def test_a_call_that_would_be_too_late_has_its_error_at_once(autojump_cloc
 
 
 BEGUN: Final = {
-    "a reset after the head": (RESET,),
     "a reset after a piece": (b"data: 1\n\n", RESET),
     "an early end": (b"data: 1\n\n", 1.0, EARLY_END),
     "silence": (b"data: 1\n\n", STALL),

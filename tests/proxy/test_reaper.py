@@ -128,7 +128,7 @@ HONEST: Final[dict[str, tuple[Reply, Reply]]] = {
         reply(START, *[0.01, DELTA] * 500, 25.0, STOP),
         reply(START, DELTA, 200.0, STOP),
     ),
-    "which thinks before it says the first word": (reply(25.0, GOOD), reply(200.0, GOOD)),
+    "which thinks before it says the first word": (reply(25.0, GOOD), reply(90.0, GOOD)),
     "which thinks before it ends": (reply(GOOD, 25.0), reply(GOOD, 200.0)),
 }
 
@@ -181,9 +181,9 @@ async def hung_up(opened: House) -> None:
 
 NO_SAMPLES: Final[dict[str, tuple[Reply, Callable[[House], object]]]] = {
     "errors": (Reply(status=529), refused),
-    "break-offs": (reply(START, RESET), broken),
+    "break-offs": (reply(START, DELTA, RESET), broken),
     "hang-ups": (reply(START, STALL), hung_up),
-    "errors in a stream": (reply(START, b'data: {"error": {"code": 400}}\n\n'), learn),
+    "errors in a stream": (reply(START, DELTA, b'data: {"error": {"code": 400}}\n\n'), learn),
 }
 
 
@@ -212,7 +212,7 @@ async def test_an_agent_that_reads_slowly_makes_no_silence(autojump_clock: MockC
             agent.reading.set()
             await agent.done.wait()
             assert agent.whole
-        script.replies = [reply(START, STALL)]
+        script.replies = [reply(START, DELTA, STALL)]
         began_s = trio.current_time()
 
         await opened.ask(asked())
@@ -221,10 +221,10 @@ async def test_an_agent_that_reads_slowly_makes_no_silence(autojump_clock: MockC
 
 
 async def test_what_the_policy_allows_is_never_exceeded_and_its_multiples_count(autojump_clock: MockClock) -> None:
-    script = Script(reply(START, 8.0, STOP, before=(16.0,)))
+    script = Script(reply(START, DELTA, 8.0, STOP, before=(16.0,)))
     async with house(policy("reaper first-byte 3x idle 3x", "timeout idle 10s"), script.provider) as opened:
         await learn(opened)
-        script.replies = [reply(before=(STALL,)), reply(START, STALL)]
+        script.replies = [reply(before=(STALL,)), reply(START, DELTA, STALL)]
         began_s = trio.current_time()
 
         await opened.ask(asked())

@@ -14,9 +14,8 @@ from tests.support.policies import compiled
 from tests.support.upstream import EVENT_STREAM, RESET, STALL, FakeProvider, Reply, Step
 
 from .house import House, body_of, house
+from .scripted import DELTA, START, STOP
 
-START: Final = b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":9}}}\n\n'
-DELTA: Final = b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"text":"So"}}\n\n'
 PATIENT: Final = "retry patient {{ on [529, reset]; attempts 5 }}\nprovider anthropic {{ retry patient; {} }}"
 
 
@@ -53,7 +52,8 @@ async def test_the_limit_gives_way_as_it_would_for_a_status(
 
 
 async def test_the_agent_gets_every_byte_of_it_and_none_beside(autojump_clock: MockClock) -> None:
-    steps = START, error("overloaded_error")[:20], error("overloaded_error")[20:], b": and a word after it\n\n"
+    whole = error("overloaded_error")
+    steps = START, DELTA, whole[:20], whole[20:], b": and a word after it\n\n"
     async with house(compiled("provider anthropic { }"), streaming(*steps)) as opened:
         agent = await opened.ask(body=body_of(stream=True))
 
@@ -63,7 +63,7 @@ async def test_the_agent_gets_every_byte_of_it_and_none_beside(autojump_clock: M
 
 async def test_an_agent_that_hangs_up_on_the_error_takes_nothing_of_it_away(autojump_clock: MockClock) -> None:
     policy = compiled(PATIENT.format("concurrency 1..8 start 8"))
-    async with house(policy, streaming(START, error("overloaded_error"), STALL)) as opened:
+    async with house(policy, streaming(START, DELTA, error("overloaded_error"), STALL)) as opened:
         agent = await opened.begin(Agent(body=body_of(stream=True)))
         assert limit(opened) == 8
 
@@ -76,7 +76,7 @@ async def test_an_agent_that_hangs_up_on_the_error_takes_nothing_of_it_away(auto
 @pytest.mark.parametrize("kind", ["overloaded_error", "api_error"])
 async def test_the_circuit_opens_for_what_breaks_after_its_200(kind: str, autojump_clock: MockClock) -> None:
     policy = compiled(PATIENT.format("breaker trip 50% of 4 over 5m open 10s probes 1"))
-    replies = [[START, error(kind)]] * 4 + [[START, DELTA]]
+    replies = [[START, DELTA, error(kind)]] * 4 + [[START, DELTA, STOP]]
     async with house(policy, FakeProvider(lambda _: Reply(headers=[EVENT_STREAM], steps=replies.pop(0)))) as opened:
         for _ in range(4):
             await opened.ask(body=body_of(stream=True))
@@ -84,7 +84,7 @@ async def test_the_circuit_opens_for_what_breaks_after_its_200(kind: str, autoju
 
         late = await opened.ask(body=body_of(stream=True))
 
-        assert late.answer == START + DELTA
+        assert late.answer == START + DELTA + STOP
         assert opened.engine.snapshot().pools["anthropic"].circuit is Circuit.CLOSED
 
 
@@ -99,11 +99,7 @@ async def test_what_is_counted_for_nobody_says_nothing_of_the_provider(autojump_
 
 # ---- answers that are worth nothing ----
 
-STOP: Final = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 WORTHLESS: Final = {
-    "not a byte": (),
-    "pings alone": (b": ping\n\n", b": ping\n\n"),
-    "no end": (START,),
     "no word": (START, STOP),
     "a count of none": (START, b'data: {"type":"message_delta","usage":{"output_tokens":0}}\n\n', STOP),
 }

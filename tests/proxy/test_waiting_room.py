@@ -13,6 +13,7 @@ from tests.support.agent import Agent
 from tests.support.upstream import FakeProvider, Reply, Request
 
 from .house import House, body_of, compiled, env, house
+from .scripted import DELTA, START, STOP
 
 ONE_SLOT = compiled("""
 server { wait silent 15s hold 240s }
@@ -20,7 +21,7 @@ provider p { api generic; base "http://there"; concurrency 1 }
 retry default { attempts 1 }
 """)
 
-EVENTS = b'event: message_start\ndata: {"type":"message_start"}\n\n'
+EVENTS = START + DELTA + STOP
 SSE = [(b"content-type", b"text/event-stream; charset=utf-8")]
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 

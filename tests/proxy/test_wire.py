@@ -144,7 +144,7 @@ async def test_a_hang_up_while_streaming_reaches_the_provider(clock: object) -> 
 
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.stream.send_all(CHUNKED + b"5\r\ndata:\r\n")
+        await peer.stream.send_all(CHUNKED + b"8\r\ndata: 1\n\r\n")
         assert await peer.request() == b""
         gone.set()
 
@@ -199,7 +199,7 @@ async def test_a_hang_up_while_waiting_never_reaches_the_provider(clock: object)
     ids=["events", "chunks", "a length"],
 )
 async def test_an_answer_that_broke_off_does_not_end_cleanly(head: bytes, ending: str, clock: object) -> None:
-    piece = b"5\r\ndata:\r\n" if b"chunked" in head else b"data:"
+    piece = b"8\r\ndata: 1\n\r\n" if b"chunked" in head else b"data: 1\n"
 
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -217,7 +217,7 @@ async def test_to_an_old_client_a_broken_answer_is_a_reset(clock: object) -> Non
     # HTTP/1.0 has no chunks: there the end of the connection is the end of the answer.
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.stream.send_all(CHUNKED + b"5\r\ndata:\r\n")
+        await peer.stream.send_all(CHUNKED + b"8\r\ndata: 1\n\r\n")
         await trio.sleep(1)
         await peer.reset()
 

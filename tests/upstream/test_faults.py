@@ -235,6 +235,38 @@ async def test_a_slow_caller_is_not_an_idle_provider(upstream: Upstream, autojum
             await trio.sleep(100)
 
 
+async def held(upstream: Upstream, base: str, pieces: list[bytes], *, begins: bool) -> None:
+    async with upstream.send(base=base, method="GET", target=b"/", headers=[], body=b"", timeouts=PATIENT) as response:
+        response.opening()
+        async for piece in response:
+            pieces.append(piece)
+            if begins:
+                response.opened()
+
+
+async def test_a_head_that_says_nothing_leaves_the_first_byte_s_time_running(
+    upstream: Upstream, autojump_clock: MockClock
+) -> None:
+    async with raw_server(drip(7)) as server:
+        pieces: list[bytes] = []
+        with pytest.raises(UpstreamError, match="no content in time") as caught:
+            await held(upstream, server.base, pieces, begins=False)
+
+        assert (caught.value.kind, caught.value.sent, len(pieces)) == (K.FIRST_BYTE, True, 2)
+        assert 20 <= trio.current_time() < 21
+
+
+async def test_an_answer_that_has_begun_has_the_time_between_pieces(
+    upstream: Upstream, autojump_clock: MockClock
+) -> None:
+    async with raw_server(says(CHUNKED + b"1\r\nx\r\n", then="freeze")) as server:
+        pieces: list[bytes] = []
+        with pytest.raises(UpstreamError) as caught:
+            await held(upstream, server.base, pieces, begins=True)
+
+        assert (caught.value.kind, caught.value.message) == (K.IDLE, "idle: the body stopped coming")
+
+
 async def test_the_total_also_ends_a_caller_that_is_stuck(upstream: Upstream, autojump_clock: MockClock) -> None:
     async with raw_server(drip(1)) as server:
         with pytest.raises(UpstreamError) as caught:
