@@ -15,9 +15,12 @@ VALUE_MAX: Final = 64 << 10
 
 
 def probe(ref: SecretRef) -> SecretState:
-    """Whether a secret can be had here: `Secrets.resolve` has it if it is OK or EXPOSED, and only then."""
+    """Whether a secret can be had here: `Secrets.resolve` has it if it is OK, MALFORMED or EXPOSED, and only then."""
     if ref.source is SecretSource.ENV:
-        return SecretState.OK if os.environ.get(ref.name) else SecretState.UNSET
+        value = os.environ.get(ref.name, "")
+        if not value:
+            return SecretState.UNSET
+        return SecretState.OK if _is_line(value) else SecretState.MALFORMED
     try:
         mode = os.stat(ref.name).st_mode
         value = _text(ref.name)
@@ -27,7 +30,14 @@ def probe(ref: SecretRef) -> SecretState:
         return SecretState.UNREADABLE
     if not value:
         return SecretState.UNSET
+    if not _is_line(value):
+        return SecretState.MALFORMED
     return SecretState.EXPOSED if mode & stat.S_IROTH else SecretState.OK
+
+
+def _is_line(value: str) -> bool:
+    """True if a header can carry the value as it is."""
+    return value == value.strip() and not any(char < " " or char == "\x7f" for char in value)
 
 
 @final

@@ -56,6 +56,8 @@ class Reason(StrEnum):
     BODY_TOO_LARGE = "body-too-large"
     BAD_REQUEST = "bad-request"
     HEADER_TOO_LARGE = "header-too-large"
+    METHOD = "method-refused"
+    """TRACE, which shows headers to whoever asks, or CONNECT, which wants a tunnel."""
     UPGRADE = "upgrade-refused"
     FOREIGN_HOST = "foreign-host"
     """Its `Host` is no name of the proxy: a web page may have made DNS point here."""

@@ -44,6 +44,7 @@ def check_together(declarations: Declarations, conditions: Mapping[str, Mapping[
     check_nodes(declarations)
     _unpriced(declarations, report)
     _exposure(declarations, report)
+    _keyless(declarations, report)
     _fallbacks(declarations, report)
     _plain_http(declarations, report)
     _spoofable(declarations, conditions, report)
@@ -350,6 +351,23 @@ def exposed_at(declarations: Declarations, span: Span, report: Report) -> None:
             severity=Severity.INFO,
             help='add `hosts ["llm.example.com"]` with the name that callers use',
         )
+
+
+def _keyless(declarations: Declarations, report: Report) -> None:
+    """Providers that no agent with a token can call."""
+    agents = declarations.of("agent").values()
+    first = next((token for one in agents if (token := declarations.one(one, "token")) is not None), None)
+    if first is None:
+        return
+    for name, provider in declarations.of("provider").items():
+        if declarations.one(provider, "key") is None and "key" not in provider.unread:
+            report.warn(
+                "HM610",
+                f"agents with a token cannot call provider `{name}`: it has no `key`, and tokens are not sent upstream",
+                provider.name_span,
+                labels=(Label(first.span, "a token"),),
+                help=f"add `key env({name.upper().replace('-', '_')}_API_KEY)` to it",
+            )
 
 
 def in_the_open(base: str) -> bool:

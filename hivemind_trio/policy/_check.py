@@ -66,6 +66,8 @@ class SecretState(Enum):
     UNSET = auto()
     """No such variable or file, or an empty one."""
     UNREADABLE = auto()
+    MALFORMED = auto()
+    """It holds more than one line, or spaces around a value: no header can carry it."""
     EXPOSED = auto()
     """A file that every user of the machine can read."""
 
@@ -147,6 +149,13 @@ def check_secrets(
             case SecretState.UNREADABLE:
                 report.add(
                     "HM209", f"`{ref.name}` cannot be read", span, severity=severity, help="check its owner and mode"
+                )
+            case SecretState.MALFORMED:
+                report.add(
+                    "HM209",
+                    f"`{ref.name}` is no single line: no header can carry it",
+                    span,
+                    help="keep the secret alone in it: one line without spaces around it, and no other text",
                 )
             case SecretState.EXPOSED:
                 report.warn(

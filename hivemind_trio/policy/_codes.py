@@ -289,7 +289,8 @@ _PAGES: Final = (
     Page(
         "HM209",
         "a secret that is not there",
-        "`check --env` warns; `serve` will not start, or keeps the running policy. The value itself is never shown.",
+        "`check --env` warns; `serve` will not start, or keeps the running policy. A value of more than one line is an "
+        "error for both, since no header can carry it. The value itself is never shown.",
     ),
     Page(
         "HM210",
@@ -717,7 +718,8 @@ _PAGES: Final = (
         "itself: by a header, or by its name in the base URL. So any caller can step round it. Give the agent a "
         "`token`, or allow the warning with the reason why that does not matter.",
         wrong='agent ci when header.x-ci != "" { }\nrule no when agent == ci { deny }\nprovider anthropic { }',
-        right="agent ci { token env(CI_TOKEN) }\nrule no when agent == ci { deny }\nprovider anthropic { }",
+        right="agent ci { token env(CI_TOKEN) }\nrule no when agent == ci { deny }\n"
+        "provider anthropic { key env(ANTHROPIC_API_KEY) }",
     ),
     Page(
         "HM604",
@@ -741,6 +743,14 @@ _PAGES: Final = (
         "provider anthropic { key env(ANTHROPIC_API_KEY) }",
         right='server { listen "0.0.0.0:8787"; hosts ["llm.example.com"] }\nagent ci { token env(CI_TOKEN) }\n'
         "provider anthropic { key env(ANTHROPIC_API_KEY) }",
+    ),
+    Page(
+        "HM610",
+        "agents with tokens, and a provider without a key",
+        "An agent's token proves who it is to the proxy, and is never sent upstream. So a call of such an agent has no "
+        "credential for a provider that has no `key`, and is refused with 403.",
+        wrong="agent ci { token env(CI_TOKEN) }\nprovider anthropic { }",
+        right="agent ci { token env(CI_TOKEN) }\nprovider anthropic { key env(ANTHROPIC_API_KEY) }",
     ),
     # ---- reload ----
     Page(

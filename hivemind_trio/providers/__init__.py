@@ -8,7 +8,9 @@ from ._keepalive import KeepAlive as KeepAlive
 from ._keepalive import keep_alive as keep_alive
 from ._paths import Endpoint as Endpoint
 from ._paths import apis_of as apis_of
+from ._paths import base_url_hint as base_url_hint
 from ._paths import endpoint as endpoint
+from ._paths import is_admin as is_admin
 from ._paths import is_root as is_root
 from ._prefix import prompt_prefix as prompt_prefix
 from ._ratelimits import read_ratelimits as read_ratelimits

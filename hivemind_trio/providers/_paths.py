@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, final
 from urllib.parse import unquote
 
@@ -38,7 +38,7 @@ class Endpoint:
     """Where the path says so; None: the body does."""
 
 
-_GEMINI: Final = r"/v1(?:beta|alpha)?\d*/(?:[^:]+/)?(?:m|tunedM)odels/(?P<model>[^/:]+)"
+_GEMINI: Final = r"(?:/v1(?:beta|alpha)?\d*)?/(?:[^:]+/)?(?:m|tunedM)odels/(?P<model>[^/:]+)"
 """Vertex has the project, the place and the publisher before the model."""
 
 _TABLE: Final = (
@@ -89,6 +89,36 @@ def apis_of(path: str, headers: Mapping[str, str]) -> tuple[Api, ...]:
     return endpoint(path, headers).apis
 
 
+def base_url_hint(path: str, bases: Iterable[str]) -> str:
+    """Return what is wrong with a client's base URL where its path shows it; empty: nothing is.
+
+    Args:
+        bases: Where the providers are: behind one that ends with a version, a path without one is right.
+    """
+    bare = _bare(path)
+    if any(_VERSIONED.search(base) for base in bases):
+        return ""
+    if _TWICE.match(bare):
+        return "the client adds `/v1` to its base URL: take `/v1` off the base URL"
+    if _BARE_CALL.fullmatch(bare):
+        return "the client adds no `/v1`: end its base URL with `/v1`"
+    return ""
+
+
+_VERSIONED: Final = re.compile(r"/v\d+$")
+_TWICE: Final = re.compile(r"(?:/v1){2,}(?:/|$)")
+_BARE_CALL: Final = re.compile(r"/(?:messages|chat/completions|completions|responses|embeddings)")
+"""Calls of OpenAI's and Anthropic's clients without their version."""
+
+_ADMIN: Final = re.compile(r"(?:/v\d+)*/organizations?(?:/.*)?", re.IGNORECASE)
+"""Anthropic's and OpenAI's administration: members, invitations, keys, usage and cost reports."""
+
+
+def is_admin(path: str) -> bool:
+    """Return whether a path administers the provider's account, however it is written."""
+    return _ADMIN.fullmatch(_bare(path)) is not None
+
+
 def is_root(path: str) -> bool:
     """Return whether a path is `/`, however it is written."""
     return _bare(path) == ""
@@ -97,7 +127,9 @@ def is_root(path: str) -> bool:
 def _bare(path: str) -> str:
     """Return a path as a provider may read it: no spelling may make a generation look like something cheap."""
     bare = unquote(path) if "%" in path else path
-    return (posixpath.normpath(bare) if "/." in bare or "//" in bare else bare).rstrip("/")
+    if "/." in bare or "//" in bare:
+        bare = "/" + posixpath.normpath(bare).lstrip("/")  # POSIX lets two slashes at the beginning stand
+    return bare.rstrip("/")
 
 
 def _by_headers(path: str, headers: Mapping[str, str]) -> tuple[Api, ...]:

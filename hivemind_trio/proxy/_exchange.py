@@ -11,15 +11,17 @@ import trio
 
 from hivemind_trio.core import Grant
 from hivemind_trio.listen import Receive, Send
-from hivemind_trio.model import Api, Reason, Request, Treatment, Usage
+from hivemind_trio.model import Api, Reason, Request, Treatment, Usage, Verdict
 from hivemind_trio.policy import Provider
 from hivemind_trio.providers import (
     CREDENTIAL_HEADERS,
     KeepAlive,
     Recognised,
+    base_url_hint,
     credential_header,
     endpoint,
     error_event,
+    is_admin,
     is_root,
     keep_alive,
     prompt_prefix,
@@ -137,6 +139,10 @@ class Exchange:
         self.rules = self.current()
         words = self.head.words
         self.asked = recognise(self.head.method, self.head.path_text, words, body)
+        bases = map(self.rules.base, self.rules.program.providers.values())
+        if hint := base_url_hint(self.head.path_text, bases):
+            await self._refuse(Reason.NO_PROVIDER, f"`{self.head.path_text}` is a path of no API; {hint}")
+            return
         token_agent = self.rules.tokens.agent(self.head.headers, self.head.query)
         identify = self.rules.program.server.identify
         self.caller = caller(identify, words, self.head.claims, self.asked.user, self.head.credential, self.head.peer)
@@ -251,6 +257,11 @@ class Exchange:
         if key is None and by_token:
             raise Unsendable(
                 f"provider `{name}` has no `key`, and an agent's token is not sent upstream: add `key env(NAME)` to it"
+            )
+        if is_admin(self.head.path_text) and not _allowed_by_rule(treatment):
+            raise Unsendable(
+                f"`{self.head.path_text}` administers the provider's account; "
+                'to let it through, add `rule admin when path ~ "/v1/organization*" { allow }` to the policy'
             )
         query = self.head.query
         if key is None:
@@ -540,6 +551,11 @@ class Exchange:
             bytes_out=self.bytes_out,
             usage=self.usage(),
         )
+
+
+def _allowed_by_rule(treatment: Treatment) -> bool:
+    decider = treatment.decided.get("verdict")
+    return treatment.verdict is Verdict.ALLOW and decider is not None and decider.kind == "rule"
 
 
 def _header_text(text: str) -> bytes:

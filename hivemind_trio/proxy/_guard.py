@@ -1,4 +1,4 @@
-"""Checks on a request's head, before its body is read: DNS rebinding and cross-site requests.
+"""Checks on a request's head, before its body is read: methods, DNS rebinding and cross-site requests.
 
 A browser sends `Host` with the name that its user's page was loaded from, `Origin` with most requests of a page, and
 `Sec-Fetch-Site` with all of them. No agent sends the last two, so a request of a web page is recognised by them.
@@ -20,11 +20,17 @@ LOCAL_DOMAINS: Final = (".localhost", ".internal")
 FROM_A_PAGE: Final = frozenset({b"cross-site", b"same-site"})
 """Values of `Sec-Fetch-Site` that a page of another origin gives; `none` is an address that a person typed."""
 
+METHODS_REFUSED: Final = frozenset({"CONNECT", "TRACE", "TRACK"})
+
 Refused = tuple[Reason, str]
 
 
 def refused(head: Head, server: Server) -> Refused | None:
     """Return why a request is refused because of its head; None: it is not."""
+    if head.method in METHODS_REFUSED:
+        return Reason.METHOD, f"{head.method} is not forwarded"
+    if not head.path.startswith(b"/"):
+        return Reason.BAD_REQUEST, "this is no forward proxy: request a path, such as `/v1/messages`"
     host = head.first.get(b"host", b"").decode("latin-1").lower()
     # HTTP/1.0 needs no `Host`, and no browser leaves it out.
     if host and not _is_ours(host, server):

@@ -28,6 +28,7 @@ STATUS: Final = {
     Reason.BODY_TOO_LARGE: 413,
     Reason.BAD_REQUEST: 400,
     Reason.HEADER_TOO_LARGE: 431,
+    Reason.METHOD: 405,
     Reason.UPGRADE: 426,
     Reason.FOREIGN_HOST: 421,
     Reason.FOREIGN_ORIGIN: 403,
@@ -44,6 +45,7 @@ FINAL: Final = frozenset(
     {
         *(Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER, Reason.BODY_TOO_LARGE, Reason.OVER_QUOTA),
         *(Reason.BUDGET, Reason.SPENT, Reason.FOREIGN_HOST, Reason.FOREIGN_ORIGIN),
+        Reason.METHOD,
     }
 )
 """Trying again changes nothing, and the SDKs are told so."""

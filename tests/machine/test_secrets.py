@@ -190,3 +190,16 @@ def test_a_file_of_somebody_else_is_unreadable(tmp_path: Path) -> None:
 
     assert probe(ref) is SecretState.UNREADABLE
     assert ref not in Secrets.resolve([ref])
+
+
+@pytest.mark.parametrize(
+    "content", [f"{VALUE}\nanother\n", f"{VALUE}\n\n", f" {VALUE}", f"{VALUE} \n", "a\tb", "a\x00b"]
+)
+def test_a_file_of_more_than_one_line_is_no_secret(tmp_path: Path, content: str) -> None:
+    assert probe(file(tmp_path / "key", content)) is SecretState.MALFORMED
+
+
+def test_a_variable_of_more_than_one_line_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIVEMIND_TEST_KEY", f"{VALUE}\n")
+
+    assert probe(env()) is SecretState.MALFORMED

@@ -49,6 +49,7 @@ SECRETS: Mapping[str, tuple[str, SecretState]] = {
         'agent ci { token file("/run/secrets/ci") }\nprovider anthropic { }\n',
         SecretState.UNREADABLE,
     ),
+    "HM209_malformed": ('provider anthropic { key file("keys/anthropic") }\n', SecretState.MALFORMED),
     "HM605_exposed": ('provider anthropic { key file("keys/anthropic") }\n', SecretState.EXPOSED),
 }
 """A policy, and what a machine says of its secret."""

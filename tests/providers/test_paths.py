@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hivemind_trio.model import Api
-from hivemind_trio.providers import endpoint, recognise
+from hivemind_trio.providers import base_url_hint, endpoint, is_admin, is_root, recognise
 
 BODY = json.dumps({"model": "m", "messages": [], "input": "x"}).encode()
 
@@ -27,6 +27,9 @@ GENERATIONS = {
     "/openai/deployments/d/images/generations": Api.AZURE,
     "/openai/v1/responses": Api.AZURE,
     "/v1beta/models/gemini-x:generateContent": Api.GEMINI,
+    "//v1beta/models/gemini-x:generateContent": Api.GEMINI,
+    "/models/gemini-x:generateContent": Api.GEMINI,
+    "/models/gemini-x:streamGenerateContent": Api.GEMINI,
     "/v1beta/models/gemini-x:streamGenerateContent": Api.GEMINI,
     "/v1/models/gemini-x:generateContent": Api.GEMINI,
     "/v1alpha/models/gemini-x:embedContent": Api.GEMINI,
@@ -89,7 +92,17 @@ def test_a_slash_at_the_end_does_not_make_a_generation_cheap(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1//messages", "/v1/./messages", "/v1/models/../messages", "/v1/mess%61ges", "/v1/x/%2e%2e/messages/"]
+    "path",
+    [
+        "//v1/messages",
+        "///v1beta/models/g:generateContent",
+        "//models/g:streamGenerateContent",
+        "/v1//messages",
+        "/v1/./messages",
+        "/v1/models/../messages",
+        "/v1/mess%61ges",
+        "/v1/x/%2e%2e/messages/",
+    ],
 )
 def test_no_spelling_makes_a_generation_look_like_something_cheap(path: str) -> None:
     assert recognise("POST", path, {}, b"unreadable").generates
@@ -184,3 +197,48 @@ def test_a_model_in_the_path_counts_more_than_one_in_the_body(path: str, model: 
 )
 def test_what_streams(path: str, body: object, stream: bool) -> None:
     assert recognise("POST", path, {}, json.dumps(body).encode()).stream is stream
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/v1/v1/messages", "take `/v1` off"),
+        ("/v1/v1", "take `/v1` off"),
+        ("/v1//v1/chat/completions", "take `/v1` off"),
+        ("/chat/completions", "end its base URL with `/v1`"),
+        ("/responses/", "end its base URL with `/v1`"),
+        ("//messages", "end its base URL with `/v1`"),
+        *((path, "") for path in (*GENERATIONS, *CHEAP, "/", "/v1", "/models", "/api/chat", "/x/messages")),
+    ],
+)
+def test_a_path_may_show_what_is_wrong_with_a_base_url(path: str, words: str) -> None:
+    hint = base_url_hint(path, ["https://api.example.com"])
+
+    assert words in hint
+    assert bool(hint) is bool(words)
+    assert not base_url_hint(path, ["https://api.example.com", "https://other.example.com/api/v1"])
+
+
+@pytest.mark.parametrize(
+    ("path", "admin"),
+    [
+        ("/v1/organizations/users", True),
+        ("/v1/organization/admin_api_keys", True),
+        ("/v1/organizations", True),
+        ("/V1/Organizations/x", True),
+        ("//v1/organi%7aations/x", True),
+        ("/v1/models/../organizations/x", True),
+        ("/organization/costs", True),
+        ("/v1/v1/organizations", True),
+        ("/v1/messages", False),
+        ("/v1/organizational/x", False),
+        ("/openai/deployments/organization/chat/completions", False),
+    ],
+)
+def test_paths_that_administer_an_account_are_known_however_they_are_written(path: str, admin: bool) -> None:
+    assert is_admin(path) is admin
+
+
+@pytest.mark.parametrize(("path", "root"), [("/", True), ("", True), ("//", True), ("/%2e", True), ("/v1", False)])
+def test_the_root_is_known_however_it_is_written(path: str, root: bool) -> None:
+    assert is_root(path) is root

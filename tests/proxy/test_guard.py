@@ -132,3 +132,66 @@ def test_any_bytes_as_host_have_an_answer(host: str) -> None:
     found = _guard.refused(Head.of(scope), compiled(POLICY).server)
 
     assert found is None or found[0] in (Reason.FOREIGN_HOST, Reason.FOREIGN_ORIGIN)
+
+
+# ---- methods and paths ----
+
+
+@pytest.mark.parametrize("method", ["TRACE", "CONNECT", "TRACK"])
+async def test_methods_that_show_headers_or_want_a_tunnel_stay_here(method: str, autojump_clock: object) -> None:
+    async with house(compiled(POLICY), secrets=SECRETS) as opened:
+        agent = await opened.ask(method=method)
+
+        assert opened.provider.requests == []
+    assert (agent.status, agent.header(b"x-hivemind-reason")) == (405, b"method-refused")
+
+
+@pytest.mark.parametrize("target", [b"http://evil.example/v1/messages", b"evil.example:443", b"*", b""])
+async def test_what_is_no_path_stays_here(target: bytes, autojump_clock: object) -> None:
+    async with house(compiled(POLICY), secrets=SECRETS) as opened:
+        agent = await opened.ask(method="OPTIONS", target=target)
+
+        assert opened.provider.requests == []
+    assert agent.status == 400
+
+
+ADMIN_RULES = {
+    "": 403,
+    'rule admin when path ~ "/v1/organization*" { allow }': 200,
+    'rule admin when path ~ "/v1/organization*" { priority 5 }': 403,
+    'rule admin when agent == unknown { deny "no" }': 403,
+}
+
+
+@pytest.mark.parametrize(("rule", "status"), ADMIN_RULES.items())
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_an_account_is_administered_only_if_a_rule_allows(
+    rule: str, status: int, keyed: bool, autojump_clock: object
+) -> None:
+    policy = POLICY if keyed else POLICY.replace("; key env(KEY)", "")
+    async with house(compiled(f"{policy}\n{rule}"), secrets=SECRETS) as opened:
+        headers = [(b"x-api-key", b"mine")]
+        agent = await opened.ask(method="GET", target=b"/v1/organizations/api_keys", headers=headers)
+
+        assert len(opened.provider.requests) == (status == 200)
+    assert agent.status == status
+    if not rule:
+        assert "{ allow }" in agent.error["error"]["message"]
+
+
+@pytest.mark.parametrize("target", [b"/v1/v1/messages", b"/chat/completions"])
+async def test_a_wrong_base_url_is_a_404_that_says_so(target: bytes, autojump_clock: object) -> None:
+    async with house(compiled(POLICY), secrets=SECRETS) as opened:
+        agent = await opened.ask(target=target, headers=[(b"x-api-key", b"mine")])
+
+        assert opened.provider.requests == []
+    assert agent.status == 404
+    assert "base URL" in agent.error["error"]["message"]
+
+
+async def test_a_path_without_a_version_is_right_behind_a_base_with_one(autojump_clock: object) -> None:
+    policy = POLICY.replace("http://127.0.0.1:9", "http://127.0.0.1:9/api/v1")
+    async with house(compiled(policy), secrets=SECRETS) as opened:
+        agent = await opened.ask(target=b"/chat/completions", headers=[(b"x-api-key", b"mine")])
+
+    assert agent.status == 200
