@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from ._codings import Undecodable, unfolded
+from ._codings import Undecodable, unfolding
+from ._steps import Steps, Text, done
 
 DECODED_MAX: Final = 64 << 20
 """Of a compressed body's copy; beyond it nothing is known of the call, and it passes as it is."""
 
 
-def decoded(body: bytes, encoding: str, most: int = DECODED_MAX) -> bytes:
-    """The text of a body; empty where it cannot be read: another coding, damage, or a bomb.
+def decoding(body: Text, encoding: str, most: int = DECODED_MAX) -> Steps[Text]:
+    """The text of a body, in steps; empty where it cannot be read: another coding, damage, or a bomb.
 
     Args:
-        most: Bytes that it may unfold to. No more are ever held, whatever it would unfold to.
+        most: Bytes that it may unfold to. Little more is ever held, whatever it would unfold to.
     """
     try:
-        return unfolded(body, encoding, most)
+        return (yield from unfolding(body, encoding, most))
     except Undecodable:
         return b""
+
+
+def decoded(body: Text, encoding: str, most: int = DECODED_MAX) -> Text:
+    """The same at once."""
+    return done(decoding(body, encoding, most))

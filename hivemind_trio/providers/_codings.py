@@ -7,15 +7,20 @@ call has taken stays an estimate then.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, Final
+
+from ._steps import STEP_BYTES, Steps, Text
 
 PIECE_MAX: Final = 4 << 20
 """What one piece may unfold to: more is a bomb, or nothing that says how many tokens it took."""
 
 ZSTD_SLICE: Final = 512
 """Its library has no bound of its own; four bytes can unfold to 128 KiB, so a slice to 16 MiB at most."""
+
+UNFOLDED_STEP: Final = 4 * STEP_BYTES
+"""What one step of a whole body unfolds to."""
 
 Inflate = Callable[[bytes], bytes]
 """Unfolds the next piece.
@@ -46,8 +51,8 @@ def inflater(encoding: str) -> Inflate | None:
             return None
 
 
-def unfolded(body: bytes, encoding: str, most: int) -> bytes:
-    """A whole body of this content-coding, unfolded. What breaks off is read as far as it goes.
+def unfolding(body: Text, encoding: str, most: int) -> Steps[Text]:
+    """Unfold a whole body of this content-coding, in steps. What breaks off is read as far as it goes.
 
     Args:
         most: Bytes that it may unfold to. Little more is ever held, whatever it would unfold to.
@@ -57,61 +62,61 @@ def unfolded(body: bytes, encoding: str, most: int) -> bytes:
     """
     match encoding.strip().lower():
         case "" | "identity":
-            text: bytes | None = body
+            if len(body) > most:
+                raise Undecodable("it is too much")
+            return body
         case "gzip" | "x-gzip":
-            text = _zlib_whole(body, 16 + zlib.MAX_WBITS, most)
+            pieces = _zlib_pieces(body, 16 + zlib.MAX_WBITS)
         case "deflate":
-            text = _zlib_whole(body, zlib.MAX_WBITS, most)
-        case "br":
-            text = _brotli_whole(body, most)
-        case "zstd":
-            text = _zstd_whole(body, most)
+            pieces = _zlib_pieces(body, zlib.MAX_WBITS)
+        case "br" if (brotli := _library("brotli")) is not None:
+            pieces = _brotli_pieces(brotli, body)
+        case "zstd" if (zstandard := _library("zstandard")) is not None:
+            pieces = _zstd_pieces(zstandard, body)
         case _:
-            text = None
-    if text is None:
-        raise Undecodable("nothing here reads this coding")
-    if len(text) > most:
-        raise Undecodable("it unfolds to too much")
+            raise Undecodable("nothing here reads this coding")
+    text = bytearray()
+    for piece in pieces:
+        text += piece
+        if len(text) > most:
+            raise Undecodable("it unfolds to too much")
+        yield
     return text
 
 
-def _zlib_whole(body: bytes, window: int, most: int) -> bytes:
+def _zlib_pieces(body: Text, window: int) -> Iterator[bytes]:
+    stream = zlib.decompressobj(window)
+    view = memoryview(body)
     try:
-        return zlib.decompressobj(window).decompress(body, most + 1)
+        for begin in range(0, len(view), STEP_BYTES):
+            rest: bytes | memoryview = view[begin : begin + STEP_BYTES]
+            while rest and not stream.eof:
+                yield stream.decompress(rest, UNFOLDED_STEP)
+                rest = stream.unconsumed_tail
+        yield stream.flush(UNFOLDED_STEP)
     except zlib.error as error:
         raise Undecodable(str(error)) from None
 
 
-def _brotli_whole(body: bytes, most: int) -> bytes | None:
-    brotli = _library("brotli")
-    if brotli is None:
-        return None
+def _brotli_pieces(brotli: Any, body: Text) -> Iterator[bytes]:
     stream = brotli.Decompressor()
-    texts: list[bytes] = []
-    size = 0
     try:
-        while size <= most:
-            text: bytes = stream.process(body, output_buffer_limit=most + 1 - size)
-            if not text:
-                break
-            body = b""  # it has it all, and hands it out by and by
-            texts.append(text)
-            size += len(text)
+        for begin in range(0, len(body), STEP_BYTES):
+            rest = bytes(body[begin : begin + STEP_BYTES])
+            while text := stream.process(rest, output_buffer_limit=UNFOLDED_STEP):
+                yield text
+                rest = b""  # it has it all, and hands it out by and by
     except brotli.error as error:
         raise Undecodable(str(error)) from None
-    return b"".join(texts)
 
 
-def _zstd_whole(body: bytes, most: int) -> bytes | None:
-    zstandard = _library("zstandard")
-    if zstandard is None:
-        return None
+def _zstd_pieces(zstandard: Any, body: Text) -> Iterator[bytes]:
     reader = zstandard.ZstdDecompressor(max_window_size=8 << 20).stream_reader(body, read_across_frames=True)
     try:
-        text: bytes = reader.read(most + 1)
+        while text := reader.read(UNFOLDED_STEP):
+            yield text
     except zstandard.ZstdError as error:
         raise Undecodable(str(error)) from None
-    return text
 
 
 def _zlib(window: int) -> Inflate:

@@ -8,32 +8,32 @@ from typing import Final
 
 import msgspec
 
-from ._bodies import decoded
+from ._bodies import decoding
+from ._fields import ABSENT, fields_of, len_of
+from ._steps import STEP_BYTES, Steps, Text, done
 
 HEAD: Final = 4_096
 """Bytes of the conversation that count where nothing stands before it: the first message is the system's then."""
 
-_ABSENT: Final = msgspec.Raw()
-
 
 class _Prompt(msgspec.Struct):
-    model: msgspec.Raw = _ABSENT
-    prompt_cache_key: msgspec.Raw = _ABSENT
-    tools: msgspec.Raw = _ABSENT
-    system: msgspec.Raw = _ABSENT
-    instructions: msgspec.Raw = _ABSENT
-    systemInstruction: msgspec.Raw = _ABSENT  # noqa: N815 - Gemini's spelling
-    messages: msgspec.Raw = _ABSENT
-    input: msgspec.Raw = _ABSENT
-    contents: msgspec.Raw = _ABSENT
-    prompt: msgspec.Raw = _ABSENT
+    model: msgspec.Raw = ABSENT
+    prompt_cache_key: msgspec.Raw = ABSENT
+    tools: msgspec.Raw = ABSENT
+    system: msgspec.Raw = ABSENT
+    instructions: msgspec.Raw = ABSENT
+    systemInstruction: msgspec.Raw = ABSENT  # noqa: N815 - Gemini's spelling
+    messages: msgspec.Raw = ABSENT
+    input: msgspec.Raw = ABSENT
+    contents: msgspec.Raw = ABSENT
+    prompt: msgspec.Raw = ABSENT
 
 
 _DECODER: Final = msgspec.json.Decoder(_Prompt)
 
 
-def prompt_prefix(path: str, headers: Mapping[str, str], body: bytes) -> str:
-    """What stands for the beginning of a prompt: equal ones are read once by a provider that caches. Total.
+def prefixing(path: str, headers: Mapping[str, str], body: Text) -> Steps[str]:
+    """What stands for the beginning of a prompt: equal ones are read once by a provider that caches. In steps.
 
     OpenAI's `prompt_cache_key` counts beside it: calls with other keys are sent to other caches.
 
@@ -44,21 +44,32 @@ def prompt_prefix(path: str, headers: Mapping[str, str], body: bytes) -> str:
 
     Returns:
         A digest; empty: there is no prompt, or none that can be read.
+
+    Raises:
+        TooManyMembers: The body is not worth reading.
     """
-    try:
-        fields = _DECODER.decode(decoded(body, headers.get("content-encoding", "")))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    text = yield from decoding(body, headers.get("content-encoding", ""))
+    fields = yield from fields_of(_Prompt, _DECODER, text)
+    if fields is None:
         return ""
-    said = next(
-        (bytes(raw) for raw in (fields.system, fields.instructions, fields.systemInstruction) if bytes(raw)), b""
+    said = memoryview(
+        next((raw for raw in (fields.system, fields.instructions, fields.systemInstruction) if len_of(raw)), ABSENT)
     )
-    if not said:
+    if not said.nbytes:
         talk = (fields.messages, fields.input, fields.contents, fields.prompt)
-        said = next((bytes(raw)[:HEAD] for raw in talk if bytes(raw)), b"")
-    if not said and not bytes(fields.tools):
+        said = memoryview(next((raw for raw in talk if len_of(raw)), ABSENT))[:HEAD]
+    if not said.nbytes and not len_of(fields.tools):
         return ""
     digest = blake2b(path.encode(errors="replace"), digest_size=12)
-    for raw in (fields.model, fields.prompt_cache_key, fields.tools):
-        digest.update(b"\0" + bytes(raw))
-    digest.update(b"\0" + said)
+    for part in (memoryview(fields.model), memoryview(fields.prompt_cache_key), memoryview(fields.tools), said):
+        digest.update(b"\0")
+        for begin in range(0, part.nbytes, STEP_BYTES):
+            digest.update(part[begin : begin + STEP_BYTES])
+            if begin:
+                yield
     return digest.hexdigest()
+
+
+def prompt_prefix(path: str, headers: Mapping[str, str], body: Text) -> str:
+    """The same at once."""
+    return done(prefixing(path, headers, body))

@@ -11,8 +11,10 @@ import msgspec
 
 from hivemind_trio.model import Api
 
-from ._bodies import decoded
+from ._bodies import decoding
+from ._fields import ABSENT, FAULTS, fields_of, len_of
 from ._paths import endpoint
+from ._steps import STEP_BYTES, Steps, Text, done
 
 BYTES_PER_TOKEN: Final = 4
 """Of JSON text, until usage has taught better: English and code have 3.5 to 4.5 in the tokenizers that are public."""
@@ -20,8 +22,23 @@ BYTES_PER_TOKEN: Final = 4
 IMAGE_TOKENS: Final = 1_500
 """What a picture counts for: near Anthropic's width × height / 750 at 1.15 megapixels, and OpenAI's high detail."""
 
-_BASE64: Final = re.compile(rb'"(?:data:[\w.+/-]{1,100};base64,)?([A-Za-z0-9+/_=-]{1024,})"')
+_BLOB_BYTES_MIN: Final = 1_024
+_BLOB: Final = re.compile(rb'"(?:data:[\w.+/-]{1,100};base64,)?([A-Za-z0-9+/_=-]{1024,}+)')
+_BLOB_HEAD_BYTES: Final = 1_200
+"""As much as that expression needs to see to match."""
+_LETTERS: Final = re.compile(rb"[A-Za-z0-9+/_=-]++")
 _PICTURE: Final = (b'"image"', b'"image_url"', b'"input_image"', b'"inlineData"', b'"inline_data"', b'"images"')
+
+METADATA_BYTES_MAX: Final = 64 * 1024
+"""Of `metadata`, as JSON: longer is not read. The APIs allow 16 words of 512 letters."""
+
+NAME_BYTES_MAX: Final = 4 * 1024
+"""Of a model's or a user's name, as JSON: longer is not read."""
+
+LIMITS_BYTES_MAX: Final = 1024 * 1024
+"""Of `generationConfig` and `options`, as JSON, which may hold the schema of an answer: longer is not read."""
+
+_SHORT_BYTES: Final = 32
 
 _MARKS: Final = (b"image", b"nline", b"base64", b"audio")
 """One of these is in every call that holds a picture, a sound or a document."""
@@ -47,67 +64,78 @@ class Recognised:
     """Whom the body says it is for: `metadata.user_id`, `safety_identifier`, `user` or `prompt_cache_key`."""
 
 
-_ABSENT: Final = msgspec.Raw()
-
-
 class _Body(msgspec.Struct):
     """The fields that matter, each raw: a wrong type in one must not hide the others."""
 
-    model: msgspec.Raw = _ABSENT
-    stream: msgspec.Raw = _ABSENT
-    tools: msgspec.Raw = _ABSENT
-    max_tokens: msgspec.Raw = _ABSENT
-    max_completion_tokens: msgspec.Raw = _ABSENT
-    max_output_tokens: msgspec.Raw = _ABSENT
-    metadata: msgspec.Raw = _ABSENT
-    user: msgspec.Raw = _ABSENT
-    safety_identifier: msgspec.Raw = _ABSENT
-    prompt_cache_key: msgspec.Raw = _ABSENT
-    messages: msgspec.Raw = _ABSENT
-    input: msgspec.Raw = _ABSENT
-    prompt: msgspec.Raw = _ABSENT
-    contents: msgspec.Raw = _ABSENT
-    generationConfig: msgspec.Raw = _ABSENT  # noqa: N815 - Gemini's spelling
-    options: msgspec.Raw = _ABSENT
+    model: msgspec.Raw = ABSENT
+    stream: msgspec.Raw = ABSENT
+    tools: msgspec.Raw = ABSENT
+    max_tokens: msgspec.Raw = ABSENT
+    max_completion_tokens: msgspec.Raw = ABSENT
+    max_output_tokens: msgspec.Raw = ABSENT
+    metadata: msgspec.Raw = ABSENT
+    user: msgspec.Raw = ABSENT
+    safety_identifier: msgspec.Raw = ABSENT
+    prompt_cache_key: msgspec.Raw = ABSENT
+    messages: msgspec.Raw = ABSENT
+    input: msgspec.Raw = ABSENT
+    prompt: msgspec.Raw = ABSENT
+    contents: msgspec.Raw = ABSENT
+    generationConfig: msgspec.Raw = ABSENT  # noqa: N815 - Gemini's spelling
+    options: msgspec.Raw = ABSENT
 
 
-_DECODER: Final = msgspec.json.Decoder(_Body)
-_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises at bad JSON, at bad UTF-8 in a text that it reads, and at nesting deeper than Python's stack."""
+class _Limits(msgspec.Struct):
+    """Gemini's `generationConfig` and Ollama's `options`."""
+
+    maxOutputTokens: msgspec.Raw = ABSENT  # noqa: N815 - Gemini's spelling
+    num_predict: msgspec.Raw = ABSENT
 
 
-def recognise(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Recognised:
-    """Understand a request.
+_BODY: Final = msgspec.json.Decoder(_Body)
+_LIMITS: Final = msgspec.json.Decoder(_Limits)
+_NAME: Final = msgspec.json.Decoder(str)
+_COUNT: Final = msgspec.json.Decoder(int)
+_WORDS: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+def recognising(method: str, path: str, headers: Mapping[str, str], body: Text) -> Steps[Recognised]:
+    """Understand a request, in steps if its body is long.
 
     Args:
         path: Without query, and without a prefix of ours.
         headers: Lower-case names.
         body: As received; a compressed one is decoded here, as a copy.
+
+    Raises:
+        TooManyMembers: The body is not worth reading.
     """
     place = endpoint(path, headers)
     if method != "POST":
         return Recognised(apis=place.apis, generates=False, model=place.model)
-    text = decoded(body, headers.get("content-encoding", ""))
-    fields = _fields(text)
+    text = yield from decoding(body, headers.get("content-encoding", ""))
+    fields = yield from fields_of(_Body, _BODY, text)
     if fields is None:
         return Recognised(
             apis=place.apis, generates=bool(place.generates), model=place.model, stream=bool(place.streams)
         )
     generates = place.generates
     if generates is None:
-        asks = any(bytes(part) for part in (fields.messages, fields.input, fields.prompt, fields.contents))
-        generates = asks and bool(bytes(fields.model))
-    stream = _json(fields.stream, place.streams if place.streams is not None else place.apis == (Api.OLLAMA,))
-    metadata = _json(fields.metadata, {})
-    metadata = {str(k): v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {}
-    tools = bytes(fields.tools)
-    pictures, letters = _sizes(text)
+        asks = any(len_of(part) for part in (fields.messages, fields.input, fields.prompt, fields.contents))
+        generates = asks and bool(len_of(fields.model))
+    if fields.stream is ABSENT:
+        stream = place.streams if place.streams is not None else place.apis == (Api.OLLAMA,)
+    else:
+        stream = _short(fields.stream) == b"true"
+    metadata = _metadata(fields.metadata)
+    tools = fields.tools
+    pictures, letters = yield from _sizes(text)
     return Recognised(
         apis=place.apis,
         generates=generates,
         model=place.model or _text(fields.model),
-        stream=stream is True,
-        tools=len(tools) > 2 and tools != b"null",
+        stream=stream,
+        tools=len_of(tools) > 2 and _short(tools) != b"null",
         images=pictures > 0,
         tokens_in=letters // BYTES_PER_TOKEN + pictures * IMAGE_TOKENS,
         tokens_max_out=_output_max(fields),
@@ -119,50 +147,100 @@ def recognise(method: str, path: str, headers: Mapping[str, str], body: bytes) -
     )
 
 
-def _fields(text: bytes) -> _Body | None:
-    try:
-        return _DECODER.decode(text)
-    except _FAULTS:
-        return None
+def recognise(method: str, path: str, headers: Mapping[str, str], body: Text) -> Recognised:
+    """The same at once."""
+    return done(recognising(method, path, headers, body))
 
 
-def _json(raw: msgspec.Raw, default: Any) -> Any:
-    """The value, or the default where there is none or it does not read."""
-    if raw is _ABSENT:
-        return default
+def _short(raw: msgspec.Raw) -> bytes:
+    """A value of a few letters; empty: it is longer."""
+    return bytes(raw) if len_of(raw) <= _SHORT_BYTES else b""
+
+
+def _metadata(raw: msgspec.Raw) -> dict[str, str]:
+    if not 0 < len_of(raw) <= METADATA_BYTES_MAX:
+        return {}
     try:
-        return msgspec.json.decode(raw)
-    except _FAULTS:
-        return default
+        return {name: word for name, word in _WORDS.decode(raw).items() if isinstance(word, str)}
+    except FAULTS:
+        return {}
 
 
 def _text(raw: msgspec.Raw) -> str:
-    value = _json(raw, "")
-    return value if isinstance(value, str) else ""
+    if not 0 < len_of(raw) <= NAME_BYTES_MAX:
+        return ""
+    try:
+        return _NAME.decode(raw)
+    except FAULTS:
+        return ""
 
 
 def _count(raw: msgspec.Raw) -> int:
-    value = _json(raw, 0)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
+    if raw is ABSENT:
+        return 0
+    try:
+        value = _COUNT.decode(_short(raw))
+    except FAULTS:
+        return 0
+    return value if 0 <= value < 2**53 else 0
 
 
 def _output_max(fields: _Body) -> int:
     for raw in (fields.max_tokens, fields.max_completion_tokens, fields.max_output_tokens):
-        if raw is not _ABSENT and (limit := _count(raw)):
+        if limit := _count(raw):
             return limit
-    for raw, name in ((fields.generationConfig, "maxOutputTokens"), (fields.options, "num_predict")):
-        inner = _json(raw, {})
-        limit = inner.get(name, 0) if isinstance(inner, dict) else 0
-        if isinstance(limit, int) and not isinstance(limit, bool) and 0 < limit < 2**53:
-            return limit
-    return 0
+    return _count(_limits(fields.generationConfig).maxOutputTokens) or _count(_limits(fields.options).num_predict)
 
 
-def _sizes(text: bytes) -> tuple[int, int]:
+def _limits(raw: msgspec.Raw) -> _Limits:
+    if not 0 < len_of(raw) <= LIMITS_BYTES_MAX:
+        return _Limits()
+    try:
+        return _LIMITS.decode(raw)
+    except FAULTS:
+        return _Limits()
+
+
+def _sizes(text: Text) -> Steps[tuple[int, int]]:
     """Pictures, and bytes that are not base64: a picture of a megabyte is not 250,000 tokens."""
     # Most calls hold none; one look for what every such call must hold is a tenth of looking for them all.
-    if not any(mark in text for mark in _MARKS):
+    if not (yield from _is_marked(text)):
         return 0, len(text)
-    pictures = sum(text.count(mark) for mark in _PICTURE)
-    blobs = [len(match[1]) for match in _BASE64.finditer(text)] if len(text) > 1_024 else []
-    return pictures, len(text) - sum(blobs)
+    pictures = 0
+    for begin in range(0, len(text), STEP_BYTES):
+        pictures += sum(text.count(name, begin, begin + STEP_BYTES + len(name) - 1) for name in _PICTURE)
+        if begin:
+            yield
+    return pictures, len(text) - (yield from _blobs(text))
+
+
+def _is_marked(text: Text) -> Steps[bool]:
+    for begin in range(0, len(text), STEP_BYTES):
+        if any(text.find(mark, begin, begin + STEP_BYTES + len(mark) - 1) >= 0 for mark in _MARKS):
+            return True
+        if begin:
+            yield
+    return False
+
+
+def _blobs(text: Text) -> Steps[int]:
+    """Bytes of base64, in strings of at least `_BLOB_BYTES_MIN` that hold nothing else."""
+    total = at = 0
+    while len(text) - at > _BLOB_BYTES_MIN:
+        until = at + STEP_BYTES
+        found = _BLOB.search(text, at, until)
+        if found is None:
+            # One may have begun near the end of what was looked at.
+            at = until - _BLOB_HEAD_BYTES
+            yield
+            continue
+        end = found.end()
+        while end == until:
+            yield
+            until += STEP_BYTES
+            more = _LETTERS.match(text, end, until)
+            end = end if more is None else more.end()
+        if text[end : end + 1] == b'"':
+            total += end - found.start(1)
+        at = end
+    return total

@@ -8,31 +8,52 @@ from urllib.parse import quote_from_bytes
 
 import msgspec
 
-from ._bodies import decoded
+from ._bodies import decoding
+from ._members import members
 from ._paths import endpoint
+from ._steps import STEP_BYTES, Steps, Text, done
 
 _IN_PATH: Final = re.compile(rb"((?:/m|/tunedM)odels/|/deployments/)[^/:]+")
-_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_WANTED: Final = frozenset({"model"})
 
 
-def with_model(path: bytes, body: bytes, encoding: str, model: str) -> tuple[bytes, bytes] | None:
-    """Path and body of a request that asks for `model`; None: it says nowhere which model it asks for.
+def remodelling(path: bytes, body: Text, encoding: str, model: str) -> Steps[tuple[bytes, Text] | None]:
+    """Path and body of a request that asks for `model`; None: it says nowhere which model it asks for. In steps.
 
-    Every other field of the body stays as it is, to the byte; a compressed body comes back without its coding.
+    Every other byte of the body stays as it is; a compressed body comes back without its coding.
 
     Args:
         path: As it came, without the query.
         encoding: The body's `content-encoding`; empty: none.
+
+    Raises:
+        TooManyMembers: The body is not worth reading.
     """
     named = bool(endpoint(path.decode("latin-1"), {}).model)
     if named:
         path = _IN_PATH.sub(lambda match: match[1] + quote_from_bytes(model.encode(), safe="").encode(), path, count=1)
-    text = decoded(body, encoding)
-    try:
-        fields = _FIELDS.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        fields = {}
-    if "model" in fields:
-        fields["model"] = msgspec.Raw(msgspec.json.encode(model))
-        return path, msgspec.json.encode(fields)
+    text = yield from decoding(body, encoding)
+    spans = yield from members(text, _WANTED)
+    if spans:
+        # Whoever says it twice hopes that the provider reads the other one.
+        return path, (yield from _spliced(text, spans["model"], msgspec.json.encode(model)))
     return (path, text) if named and text else None
+
+
+def with_model(path: bytes, body: Text, encoding: str, model: str) -> tuple[bytes, Text] | None:
+    """The same at once."""
+    return done(remodelling(path, body, encoding, model))
+
+
+def _spliced(text: Text, spans: list[tuple[int, int]], value: bytes) -> Steps[Text]:
+    """The text with this value in place of others."""
+    changed, at = bytearray(), 0
+    for begin, end in [*spans, (len(text), len(text))]:
+        for piece in range(at, begin, STEP_BYTES):
+            changed += text[piece : min(begin, piece + STEP_BYTES)]
+            if piece > at:
+                yield
+        if end > begin:
+            changed += value
+        at = end
+    return bytes(changed) if len(changed) <= STEP_BYTES else changed

@@ -18,6 +18,7 @@ from hivemind_trio.model import Outcome
 
 from ._bodies import decoded
 from ._ratelimits import plan_resets_ns
+from ._steps import Text
 from ._times import LONGEST_NS, from_now_ns, retry_after_ns, to_hour_ns
 
 
@@ -205,7 +206,7 @@ class _Error:
     """Google's `retryDelay`, or the `resets_in_seconds` of ChatGPT's plans."""
 
 
-def _error(body: bytes) -> _Error:
+def _error(body: Text) -> _Error:
     if not body or len(body) > BODY_MAX:
         return _Error()
     try:

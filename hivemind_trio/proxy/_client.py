@@ -14,6 +14,8 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.providers import STEP_BYTES, Steps, Text
+
 JAVASCRIPT_S: Final = 300.0
 """Node's own `fetch` gives up after so long without headers, and sends again, whatever the SDK's timeout says."""
 
@@ -84,9 +86,24 @@ def _seconds(text: str) -> float | None:
     return float(text) if 0 < float(text) <= PATIENCE_MAX_S else None
 
 
+def fingerprint(body: Text) -> Steps[bytes]:
+    """Digest a body, in steps if it is long."""
+    digest = hashlib.blake2b(digest_size=16)
+    view = memoryview(body)
+    for begin in range(0, len(view), STEP_BYTES):
+        digest.update(view[begin : begin + STEP_BYTES])
+        if begin:
+            yield
+    return digest.digest()
+
+
 def known_by(whose: str, method: str, path: bytes, query: bytes, headers: Mapping[str, str], body: bytes) -> str:
     """What a call is known by when its client sends it again: whose it is, where it goes, and its `Idempotency-Key`, or
-    else its body, which no two turns of a conversation share."""
+    else its body, which no two turns of a conversation share.
+
+    Args:
+        body: Its fingerprint.
+    """
     digest = hashlib.blake2b(digest_size=16)
     key = headers.get("idempotency-key", "").encode("latin-1")
     for part in (whose.encode("utf-8", "surrogatepass"), method.encode(), path, query, key or body):

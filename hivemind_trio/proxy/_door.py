@@ -21,6 +21,7 @@ from ._head import Head
 from ._record import CallRecord
 from ._refusals import refusal
 from ._rules import InForce
+from ._turns import Turns
 
 READY: Final = "/readyz"
 HEALTH: Final = ("/healthz", READY)
@@ -52,6 +53,7 @@ class Door:
         self._in_force: InForce | None = None
         self._boot = random.token_hex(3)
         self._calls = 0
+        self._turns = Turns()
 
     def use(self, program: Program, secrets: Mapping[SecretRef, str]) -> None:
         """From here on calls are served by this policy. Load it into the engine in the same step."""
@@ -98,6 +100,7 @@ class Door:
             head=Head.of(scope),
             send=send,
             abort=extensions["hivemind.abort"],
+            turns=self._turns,
             gate=self._gate,
             can_trail="http.response.trailers" in extensions,
         )

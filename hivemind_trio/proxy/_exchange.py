@@ -17,6 +17,8 @@ from hivemind_trio.providers import (
     CREDENTIAL_HEADERS,
     KeepAlive,
     Recognised,
+    Text,
+    TooManyMembers,
     base_url_hint,
     credential_header,
     endpoint,
@@ -24,15 +26,15 @@ from hivemind_trio.providers import (
     is_admin,
     is_root,
     keep_alive,
-    prompt_prefix,
-    recognise,
-    with_model,
+    prefixing,
+    recognising,
+    remodelling,
 )
 from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 
 from . import _guard as guard
-from ._client import Client, known_by
+from ._client import Client, fingerprint, known_by
 from ._fetch import Outgoing, fetch, left, unsayable
 from ._head import Head
 from ._headers import Headers, for_upstream
@@ -42,6 +44,7 @@ from ._patience import HeldTooLong, Patience, held_at_most_s
 from ._record import CallRecord
 from ._refusals import SECOND_NS, Refusal, refusal
 from ._rules import InForce
+from ._turns import Turns, is_long
 
 RETRY_AFTER_UNREACHABLE_NS: Final = 5 * SECOND_NS
 """A provider that cannot be reached: soon enough to notice its return, late enough not to hammer."""
@@ -95,10 +98,15 @@ class Exchange:
     head: Head
     send: Send
     abort: Callable[[], None]
+    turns: Turns
     gate: Gate | None = None
     can_trail: bool = False
     """Whether trailers can be sent on this connection."""
     asked: Recognised = attrs.field(init=False, default=Recognised(apis=(), generates=False))
+    fingerprint: bytes = attrs.field(init=False, default=b"")
+    """Of the body; empty: it need not be known again."""
+    prefix: str = attrs.field(init=False, default="")
+    """Of its prompt; empty: it does not count."""
     client: Client = attrs.field(init=False, default=Client())
     provider: Provider | None = attrs.field(init=False, default=None)
     lane: str | None = attrs.field(init=False, default=None)
@@ -135,10 +143,14 @@ class Exchange:
             return
         if self.gate is not None and self.gate.behind and not await self._let_in(self.gate):
             return
+        try:
+            await self._understand(body)
+        except TooManyMembers as odd:
+            await self._refuse(Reason.BODY_TOO_LARGE, f"the body is not read: {odd}")
+            return
         # By the policy that decides about the call, not by that of when its body began to come.
         self.rules = self.current()
         words = self.head.words
-        self.asked = recognise(self.head.method, self.head.path_text, words, body)
         bases = map(self.rules.base, self.rules.program.providers.values())
         if hint := base_url_hint(self.head.path_text, bases):
             await self._refuse(Reason.NO_PROVIDER, f"`{self.head.path_text}` is a path of no API; {hint}")
@@ -154,11 +166,13 @@ class Exchange:
             self.rules.program.server, client, keep_alive, self._commit, self._say_nothing
         )
         try:
-            with self._ticket(request, body, speaks=keep_alive is not None) as ticket:
+            with self._ticket(request, speaks=keep_alive is not None) as ticket:
                 self.ticket = ticket
                 grant: Grant | None = await patience.during(ticket.granted, settled=ticket.answered)
                 while grant is not None:
                     outgoing = self._prepare(grant, body, by_token=token_agent is not None)
+                    if grant.treatment.model is not None:
+                        outgoing = await self._remodelled(outgoing, grant.treatment.model)
                     outbox = Outbox()
                     self.attempts = grant.attempt
                     self.usage = outbox.usage
@@ -192,14 +206,16 @@ class Exchange:
         await self._refuse(Reason.JOURNAL, BEHIND, RETRY_AFTER_HELD_NS)
         return False
 
-    def _ticket(self, request: Request, body: bytes, *, speaks: bool) -> Ticket:
+    def _ticket(self, request: Request, *, speaks: bool) -> Ticket:
         head, client = self.head, self.client
         credential = head.credential
         held_s = held_at_most_s(self.rules.program.server, client, speaks=speaks)
         digest = credential.digest.hex() if credential is not None else ""
         # Not by its connection: whoever has given up on a call comes back on another one.
         whose = f"{digest} {request.claimed or ''}"
-        again = known_by(whose, head.method, head.path, head.query, head.words, body) if self.asked.generates else ""
+        again = ""
+        if self.asked.generates:
+            again = known_by(whose, head.method, head.path, head.query, head.words, self.fingerprint)
         return self.engine.ticket(
             request,
             self.caller,
@@ -208,21 +224,32 @@ class Exchange:
             again=again,
             # Whoever dies of being sent away is kept as long as can be.
             patience_ns=None if client.dies_of_429 else round(held_s * (1 + client.tries_left) * SECOND_NS),
-            prefix=prompt_prefix(head.path_text, head.words, body) if self._heeds_prompt() else "",
+            prefix=self.prefix,
             needs_slot=self.asked.generates,
             credential=digest,
         )
 
-    def _heeds_prompt(self) -> bool:
-        return self.asked.generates and self.rules.program.heeds_prompts
+    async def _understand(self, body: Text) -> None:
+        """Read the body, in turns with other calls if it is long.
 
-    async def _read(self, receive: Receive) -> bytes:
+        Raises:
+            TooManyMembers: It is not worth reading.
+        """
+        head = self.head
+        long = is_long(body, head.words.get("content-encoding", ""))
+        self.asked = Recognised(apis=endpoint(head.path_text, head.words).apis, generates=False)
+        self.asked = await self.turns.of(recognising(head.method, head.path_text, head.words, body), long=long)
+        if self.asked.generates:
+            self.fingerprint = await self.turns.of(fingerprint(body), long=long)
+            if self.current().program.heeds_prompts:
+                self.prefix = await self.turns.of(prefixing(head.path_text, head.words, body), long=long)
+
+    async def _read(self, receive: Receive) -> Text:
         limit = self.rules.program.server.max_body
         declared = self.head.first.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
             raise BodyTooLarge
-        pieces: list[bytes] = []
-        size = 0
+        body: Text = b""
         more = True
         while more:
             message = await receive()
@@ -230,17 +257,21 @@ class Exchange:
                 await trio.sleep_forever()  # the hang-up cancels us
             piece: bytes = message.get("body", b"")
             more = message.get("more_body", False)
-            size += len(piece)
-            if size > limit:
+            if len(body) + len(piece) > limit:
                 raise BodyTooLarge
-            pieces.append(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            if not body:
+                body = piece
+            else:
+                # Grown in place: to join pieces at the end would hold the body twice, and stop the loop for it.
+                body = body if isinstance(body, bytearray) else bytearray(body)
+                body += piece
+        return body
 
-    def _prepare(self, grant: Grant, body: bytes, *, by_token: bool) -> Outgoing:
+    def _prepare(self, grant: Grant, body: Text, *, by_token: bool) -> Outgoing:
         """What goes upstream.
 
         Raises:
-            Unsendable: It has no credential to go with, or the policy wants another model in it, and there is none.
+            Unsendable: It has no credential to go with.
         """
         treatment = grant.treatment
         self.waited_ns, self.reason = grant.waited_ns, grant.reason
@@ -277,14 +308,10 @@ class Exchange:
             # The 200 that the agent has had named no content-encoding.
             headers = [(name, value) for name, value in headers if name.lower() != b"accept-encoding"]
             headers.append((b"accept-encoding", b"identity"))
-        path = self.head.path
-        if treatment.model is not None:
-            path, body = self._with_model(treatment.model, body)
-            headers = [(name, value) for name, value in headers if name.lower() != b"content-encoding"]
         return Outgoing(
             base=self.rules.base(provider),
             method=self.head.method,
-            target=path + (b"?" + query if query else b""),
+            target=self.head.path + (b"?" + query if query else b""),
             headers=headers,
             body=body,
             timeouts=grant.timeouts or provider.timeouts,
@@ -293,13 +320,22 @@ class Exchange:
             slow_ns=provider.aimd.slow_ns if provider.aimd is not None else None,
         )
 
-    def _with_model(self, model: str, body: bytes) -> tuple[bytes, bytes]:
-        changed = with_model(self.head.path, body, self.head.words.get("content-encoding", ""), model)
+    async def _remodelled(self, outgoing: Outgoing, model: str) -> Outgoing:
+        """The same with the model that the policy wants.
+
+        Raises:
+            Unsendable: The request names no model to replace.
+        """
+        encoding = self.head.words.get("content-encoding", "")
+        steps = remodelling(self.head.path, outgoing.body, encoding, model)
+        changed = await self.turns.of(steps, long=is_long(outgoing.body, encoding))
+        headers = [(name, value) for name, value in outgoing.headers if name.lower() != b"content-encoding"]
         if changed is None and not self.asked.generates:
-            return self.head.path, body  # a list of models asks for none
+            return attrs.evolve(outgoing, headers=headers)  # a list of models asks for none
         if changed is None:
             raise Unsendable(f"the policy sends this with model `{model}`, and the request names no model to replace")
-        return changed
+        path, body = changed
+        return attrs.evolve(outgoing, target=path + outgoing.target[len(self.head.path) :], headers=headers, body=body)
 
     # ---- the answer ----
 

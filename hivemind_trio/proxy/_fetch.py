@@ -10,7 +10,7 @@ import attrs
 from hivemind_trio.core import Ended
 from hivemind_trio.model import Outcome, Reading
 from hivemind_trio.policy import Failure, Timeouts
-from hivemind_trio.providers import Meter, StreamError, read_ratelimits, read_signal, used_up
+from hivemind_trio.providers import Meter, StreamError, Text, read_ratelimits, read_signal, used_up
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind, UpstreamResponse
 
 from ._headers import Headers, for_agent
@@ -48,7 +48,7 @@ class Outgoing:
     method: str
     target: bytes
     headers: Headers = attrs.field(repr=False)
-    body: bytes = attrs.field(repr=False)
+    body: Text = attrs.field(repr=False)
     timeouts: Timeouts
     metered: bool = True
     """What it takes counts: it is a generation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -143,6 +144,7 @@ async def _serve(options: Options) -> int:
             on_adapted=watcher.adapted,
             journal=journal,
         ) as house:
+            _settle_memory()
             watcher.say_start(house, loaded, found)
             async with trio.open_nursery() as nursery:
                 reloader = Reloader(
@@ -224,6 +226,12 @@ def _outgoing_proxy() -> str | None:
         if os.environ.get(name):
             return os.environ[name]
     return None
+
+
+def _settle_memory() -> None:
+    """Exempt modules, grammar and policy from garbage collection: a full one took 45 ms of the loop."""
+    gc.collect()
+    gc.freeze()
 
 
 def _raise_file_limit() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, final
 
 import attrs
+import trio
 
 from ._answer import Answer
 from ._outgoing import Outgoing
@@ -142,7 +143,7 @@ class PooledExchange:
         """The same; nothing in it waits."""
         self.close()
 
-    async def _upload(self, wire: Wire, head: bytes, body: bytes) -> bool:
+    async def _upload(self, wire: Wire, head: bytes, body: bytes | bytearray) -> bool:
         """Write it all; False: a response came before the end, or is on its way."""
         parts = (head + body,) if len(body) <= _JOINED_BYTES_MAX else (head, body)
         for part in parts:
@@ -155,6 +156,9 @@ class PooledExchange:
                     return False
                 rest = rest[taken:]
                 if taken:
+                    # A provider may take a long body as fast as it is sent: others have their turn in between.
+                    if rest:
+                        await trio.lowlevel.checkpoint()
                     continue
                 await wire.room_or_word()
                 data = wire.receive_now()

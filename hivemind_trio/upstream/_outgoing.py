@@ -95,7 +95,7 @@ class Outgoing:
     """As the provider shall see it, prefix included."""
     headers: Headers
     """End-to-end headers only."""
-    body: bytes
+    body: bytes | bytearray
 
     def framing(self) -> list[tuple[bytes, bytes]]:
         """The headers that are ours to say."""

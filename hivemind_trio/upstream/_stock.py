@@ -98,7 +98,7 @@ async def begin_stock(transport: httpx2.AsyncBaseTransport, outgoing: Outgoing, 
         outgoing.method.decode(),
         outgoing.base.url,
         headers=[*outgoing.framing(), *outgoing.headers],
-        stream=httpx2.ByteStream(outgoing.body),
+        stream=httpx2.ByteStream(bytes(outgoing.body)),
         extensions={"target": outgoing.target, "trace": trace},
     )
     request.method = outgoing.method.decode()  # httpx2 would have it in capitals

@@ -81,7 +81,7 @@ class Upstream:
         method: str,
         target: bytes,
         headers: Headers,
-        body: bytes,
+        body: bytes | bytearray,
         timeouts: Timeouts = UNBOUNDED,
     ) -> AsyncIterator[UpstreamResponse]:
         """Send one request; the context is the response, and leaving it ends the exchange, read or not.
@@ -120,7 +120,7 @@ class Upstream:
         await self._transport.aclose()
 
     async def _begin(
-        self, base: str, method: str, target: bytes, headers: Headers, body: bytes, attempt: Attempt
+        self, base: str, method: str, target: bytes, headers: Headers, body: bytes | bytearray, attempt: Attempt
     ) -> Exchange:
         try:
             place = parse_base(base)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 import zlib
 from typing import Any
 
+import brotli
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Api
-from hivemind_trio.providers import Recognised, recognise
+from hivemind_trio.providers import STEP_BYTES, Recognised, recognise, recognising
 
 ANTHROPIC: dict[str, Any] = {
     "model": "claude-x",
@@ -253,3 +256,84 @@ def test_a_model_is_found_among_any_other_fields(others: dict[str, Any], model: 
     asked = ask(others | {"model": model, "messages": []})
 
     assert asked.model == model
+
+
+@pytest.fixture(name="_in_steps")
+def in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every body were a long one."""
+    monkeypatch.setattr("hivemind_trio.providers._fields.WHOLE_BYTES_MAX", 0)
+    for module in ("_recognise", "_members", "_codings"):
+        monkeypatch.setattr(f"hivemind_trio.providers.{module}.STEP_BYTES", 2_048)
+
+
+@pytest.mark.usefixtures("_in_steps")
+@given(objects)
+def test_a_long_body_is_understood_as_a_short_one_is(body: Any) -> None:
+    text = json.dumps(body).replace("Infinity", "1").replace("NaN", "1").encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hivemind_trio.providers._fields.WHOLE_BYTES_MAX", 1 << 20)
+        whole = recognise("POST", "/v1/new", {}, text)
+
+    assert recognise("POST", "/v1/new", {}, text) == whole
+
+
+@pytest.mark.usefixtures("_in_steps")
+@pytest.mark.parametrize("before", [0, 1, 700, 1_500, 2_030, 2_047, 2_048, 5_000])
+@pytest.mark.parametrize("blob", [1_023, 1_024, 2_000, 2_048, 20_000])
+def test_a_picture_is_one_wherever_a_step_ends(before: int, blob: int) -> None:
+    part = {"type": "image", "data": "A" * blob}
+    text = json.dumps(
+        {"x": " " * before, "messages": [part, "data:x", part | {"data": "data:a/b;base64," + "B" * blob}]}
+    )
+
+    asked = recognise("POST", "/v1/messages", {}, text.encode())
+
+    letters = len(text) - (2 * blob if blob >= 1_024 else 0)
+    assert asked.tokens_in == letters // 4 + 2 * 1_500
+
+
+@pytest.mark.parametrize("name", ["metadata", "generationConfig", "options", "model", "user", "max_tokens", "stream"])
+def test_what_is_not_read_takes_no_memory(name: str) -> None:
+    """2.2 million words in 32 MB took 360 MB."""
+    words = b"{" + b",".join(b'"k%d":"v"' % number for number in range(200_000)) + b"}"
+    body = b'{"messages":[],"' + name.encode() + b'":' + words + b',"prompt_cache_key":"k"}'
+    tracemalloc.start()
+    try:
+        asked = recognise("POST", "/v1/messages", {}, body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert asked.user == "k"
+    assert asked.metadata == {}
+    assert peak < 2 << 20 < len(body)
+
+
+def test_metadata_of_a_usual_length_is_read() -> None:
+    words = {f"word{number}": "x" * 512 for number in range(16)}
+
+    assert ask(ANTHROPIC | {"metadata": words}).metadata == words
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip", "br", "zstd"])
+def test_a_long_body_is_read_in_steps(encoding: str) -> None:
+    text = b'{"model":"m","messages":["' + b"word " * 1_000_000 + b'"]}'
+    packed = {
+        "": lambda: text,
+        "gzip": lambda: gzip.compress(text, 1),
+        "br": lambda: brotli.compress(text, quality=1),
+        "zstd": lambda: zstandard.ZstdCompressor().compress(text),
+    }[encoding]()
+    steps = recognising("POST", "/v1/messages", {"content-encoding": encoding}, packed)
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            asked = end.value
+            break
+        count += 1
+
+    assert asked.model == "m"
+    assert asked.tokens_in == len(text) // 4
+    assert count >= 2 * len(text) // STEP_BYTES - 4

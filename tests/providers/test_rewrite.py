@@ -20,7 +20,13 @@ def test_every_other_field_stays_as_it_is() -> None:
     path, sent = with_model(MESSAGES, body, "", "claude-haiku-4-5") or pytest.fail("not rewritten")
 
     assert path == MESSAGES
-    assert sent == b'{"messages":[ {"role":"user", "model": "claude-opus-4"} ],"model":"claude-haiku-4-5","n":1.50e1}'
+    assert sent == body.replace(b': "claude-opus-4", "n"', b': "claude-haiku-4-5", "n"')
+
+
+def test_a_model_that_is_named_twice_is_replaced_twice() -> None:
+    _, sent = with_model(MESSAGES, b'{"model":"a","\\u006dodel": "b"}', "", "c") or pytest.fail("not rewritten")
+
+    assert sent == b'{"model":"c","\\u006dodel": "c"}'
 
 
 def test_a_compressed_body_comes_back_plain() -> None:

@@ -1,0 +1,43 @@
+"""Fields of a request's body, each raw: decoded by msgspec if the body is short, found in steps if it is long."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from ._members import members
+from ._steps import Steps, Text
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+WHOLE_BYTES_MAX: Final = 1024 * 1024
+"""What msgspec reads at one go: at most 4 ms."""
+
+ABSENT: Final = msgspec.Raw()
+
+FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises at bad JSON, at bad UTF-8 in a text that it reads, and at nesting deeper than Python's stack."""
+
+
+def fields_of(kind: type[S], decoder: msgspec.json.Decoder[S], text: Text) -> Steps[S | None]:
+    """Find the fields of a struct whose fields are all `msgspec.Raw`; None: the text is no JSON object.
+
+    Raises:
+        TooManyMembers: It is not worth reading.
+    """
+    if len(text) <= WHOLE_BYTES_MAX:
+        try:
+            return decoder.decode(text)
+        except FAULTS:
+            return None
+    spans = yield from members(text, kind.__struct_fields__)
+    if spans is None:
+        return None
+    view = memoryview(text)
+    return kind(**{name: msgspec.Raw(view[slice(*each[-1])]) for name, each in spans.items()})
+
+
+def len_of(raw: msgspec.Raw) -> int:
+    """Bytes of JSON, without making a copy of them."""
+    return memoryview(raw).nbytes
