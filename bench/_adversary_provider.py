@@ -549,6 +549,8 @@ class Provider:
 
     traits: Traits
     seed: int
+    epoch_s: int = EPOCH_S
+    """Unix time at which its time is 0."""
     meters: list[list[_Meter]] = attrs.field(init=False)
     inflight: int = attrs.field(init=False, default=0)
     inflight_max: int = attrs.field(init=False, default=0)
@@ -836,11 +838,11 @@ class Provider:
                 milliseconds = max(1, math.ceil(said_s * 1000))
                 return {"retry-after-ms": str(milliseconds), "retry-after": str(max(1, math.ceil(said_s)))}
             case Spelling.DATE:
-                at_s = EPOCH_S + now_ns / SECOND_NS + said_s + self.traits.clock_off_s
+                at_s = self.epoch_s + now_ns / SECOND_NS + said_s + self.traits.clock_off_s
                 return {"retry-after": formatdate(math.ceil(at_s), usegmt=True)}
 
     def _date(self, now_ns: int) -> dict[str, str]:
-        return {"date": formatdate(EPOCH_S + now_ns // SECOND_NS, usegmt=True)} if self.traits.dated else {}
+        return {"date": formatdate(self.epoch_s + now_ns // SECOND_NS, usegmt=True)} if self.traits.dated else {}
 
     def _headers(self, group: int, now_ns: int, *, good: bool) -> dict[str, str]:
         traits, date = self.traits, self._date(now_ns)
@@ -877,7 +879,7 @@ class Provider:
 
     def _reset(self, left_ns: int, now_ns: int) -> str | None:
         traits, left_s = self.traits, left_ns / SECOND_NS
-        at_s = EPOCH_S + now_ns / SECOND_NS + left_s + traits.clock_off_s
+        at_s = self.epoch_s + now_ns / SECOND_NS + left_s + traits.clock_off_s
         match traits.reset:
             case Reset.ABSENT:
                 return None

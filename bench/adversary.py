@@ -14,6 +14,7 @@ patience; the others are counted and left out.
     python -m bench.adversary --only 123 --way ours         one drawing
     python -m bench.adversary --trace 123                   event log of the scheduler on one drawing or scenario
     python -m bench.adversary --search 600                  hill-climb towards the worst ratio
+    python -m bench.adversary --sockets storm-15,gpu        real time, through the real proxy
 
 An interrupt keeps what is done. The digest is of all that was decided: equal digests, equal decisions.
 """
@@ -34,6 +35,7 @@ from random import Random
 from typing import Any, Final, final
 
 import attrs
+import trio
 
 from hivemind_trio.sim import Figures, Sample, Spread, plot, svg
 from hivemind_trio.sim import Level as Drawn
@@ -44,6 +46,7 @@ from ._adversary_bound import hint_free, lower_bound
 from ._adversary_draw import NAMED, PARAMETERS, declared, held_out, named, parsed, undeclared, values_of, written
 from ._adversary_provider import Traits
 from ._adversary_run import Drawing, Result, Way, World
+from ._adversary_sockets import SOCKET_WAYS, Real, over_sockets
 from ._results import Table, provenance, write
 
 SECOND_NS: Final = 1_000_000_000
@@ -504,6 +507,73 @@ def search(seconds: float, seed: int, say: Callable[[str], None]) -> list[Outcom
     return [found for _, found in sorted(pool.values(), key=lambda pair: -pair[0])]
 
 
+# ---- over sockets ----
+
+
+def sockets_table(names: Sequence[str], ways: Sequence[Way], jobs: int) -> Table:
+    """Scenarios in real time beside the virtual world, `jobs` at a time; an interrupt keeps what is done."""
+    runs = [(outcome(name, ways), way) for name in names for way in ways]
+    found = _real([(named(one.name), way, 3 * one.order_ns / 1e9 + 120) for one, way in runs], jobs)
+    rows, figures = [], []
+    for (one, way), real in zip(runs, found, strict=True):
+        if real is None:
+            continue
+        virtual = one.results.get(way)
+        if virtual is None:
+            continue
+        rows.append(
+            [
+                one.name,
+                way.value,
+                f"{one.order_ns / 1e9:.1f}",
+                f"{virtual.makespan_ns / 1e9:.1f}" + (f", {virtual.dead} dead" if virtual.dead else ""),
+                f"{real.makespan_ns / 1e9:.1f}" + (f", {real.dead} dead" if real.dead else ""),
+                f"{virtual.attempts} / {real.attempts}",
+                ", ".join(f"{count} × {why}" for why, count in sorted(real.died_of.items())),
+            ]
+        )
+        figures.append(
+            {
+                "name": one.name,
+                "way": way.value,
+                "order_s": round(one.order_ns / 1e9, 2),
+                "virtual_s": round(virtual.makespan_ns / 1e9, 2),
+                "virtual_dead": virtual.dead,
+                "real_s": round(real.makespan_ns / 1e9, 2),
+                "real_dead": real.dead,
+                "attempts": [virtual.attempts, real.attempts],
+            }
+        )
+    return Table(
+        title="Over sockets",
+        head=["scenario", "way", "order s", "virtual s", "real s", "attempts, virtual / real", "died of"],
+        rows=rows,
+        figures=figures,
+    )
+
+
+def _real(runs: Sequence[tuple[Drawing, Way, float]], jobs: int) -> list[Real | None]:
+    found: list[Real | None] = [None] * len(runs)
+
+    async def one(place: int, room: trio.CapacityLimiter) -> None:
+        drawing, way, until_s = runs[place]
+        async with room:
+            real = found[place] = await over_sockets(drawing, way, until_s)
+        print(f"{drawing.name}, {way.value}: {real.makespan_ns / 1e9:.1f} s, {real.dead} dead", file=sys.stderr)
+
+    async def all_of_them() -> None:
+        room = trio.CapacityLimiter(jobs)
+        async with trio.open_nursery() as nursery:
+            for place in range(len(runs)):
+                nursery.start_soon(one, place, room)
+
+    try:
+        trio.run(all_of_them)
+    except* KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+    return found
+
+
 # ---- command line ----
 
 
@@ -514,7 +584,12 @@ def main(arguments: list[str] | None = None) -> int:
     if given.trace is not None:
         trace(given.trace, ways[0] if given.way else Way.OURS, print)
         return 0
-    if given.search is not None:
+    if given.sockets is not None:
+        ways = [way for way in (ways if given.way else [Way.OURS]) if way in SOCKET_WAYS]
+        names = list(NAMED) if given.sockets == "all" else given.sockets.split(",")
+        found: list[Outcome] = []
+        tables = [sockets_table(names, ways, given.jobs)]
+    elif given.search is not None:
         found = search(given.search, given.seed, lambda line: print(line, file=sys.stderr, flush=True))
         tables = [rows_table(found[: given.worst], [*SIMPLER, Way.OURS], "The worst that the search found")]
     elif given.named is not None:
@@ -555,6 +630,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--worst", type=int, default=10, metavar="N", help="rows and pictures of the worst")
     parser.add_argument("--only", metavar="DRAWING", help="one drawing: a seed, `SEED,PARAMETER=SEED`, or a name")
     parser.add_argument("--named", metavar="NAMES", help=f"`all`, or some of {','.join(NAMED)}")
+    parser.add_argument("--sockets", metavar="NAMES", help="scenarios by name, in real time through the real proxy")
     parser.add_argument("--trace", metavar="DRAWING", help="event log of one drawing or scenario")
     parser.add_argument("--search", type=float, metavar="SECONDS", help="look for the worst that long")
     parser.add_argument("--holdout", choices=("only", "without", "both"), default="both")
@@ -569,8 +645,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
             named(text)
     except ValueError as error:
         parser.error(str(error))
-    if given.named not in (None, "all"):
-        strange = [name for name in given.named.split(",") if name not in NAMED]
+    for text in filter(None, (given.named, given.sockets)):
+        strange = [name for name in text.split(",") if name not in NAMED and name != "all"]
         if strange:
             parser.error(f"there is no scenario `{strange[0]}`; there is {', '.join(NAMED)}")
     return given

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
+import trio
 
 from bench import _adversary_provider as provider
 from bench import adversary
 from bench._adversary_draw import NAMED, held_out, values_of
-from bench._adversary_run import SECOND_NS, Way
+from bench._adversary_run import SECOND_NS, Drawing, Way
+from bench._adversary_sockets import over_sockets
 from hivemind_trio.core import Command, Event, Scheduler
 
 
@@ -120,3 +123,30 @@ def test_an_unknown_drawing_is_an_error(arguments: list[str], capsys: pytest.Cap
 def test_scenarios_are_feasible() -> None:
     for name in NAMED:
         assert not adversary.outcome(name, []).infeasible, name
+
+
+def small(**traits: object) -> Drawing:
+    """Four agents, two turns each, in a tenth of a second."""
+    whole = NAMED["cap-10"]
+    times = {"first_ns": SECOND_NS // 20, "token_ns": 100_000, "rtt_ns": 1_000_000}
+    quick = attrs.evolve(whole.traits, **{"caps": ()} | times | traits)
+    jobs = tuple(attrs.evolve(job, turns=job.turns[:2]) for job in whole.jobs[:4])
+    return attrs.evolve(whole, name="small", traits=quick, jobs=jobs)
+
+
+@pytest.mark.parametrize("api", [provider.Api.ANTHROPIC, provider.Api.OPENAI])
+@pytest.mark.parametrize("way", [Way.CODE, Way.OURS])
+def test_over_sockets_the_same_provider_serves_streams(way: Way, api: provider.Api) -> None:
+    real = trio.run(over_sockets, small(api=api), way, 60.0)
+
+    assert (real.turns, real.dead, real.attempts) == (8, 0, 8)
+
+
+def test_over_sockets_everything_fails_that_fails_in_virtual_time() -> None:
+    fates = provider.Fates(reset=0.2, error_first=0.1, error_started=0.1, error_mid=0.1, no_end=0.1)
+    drawing = small(fates=fates, caps=((0, 3),), full=provider.Full.OVERLOADED)
+
+    real = trio.run(over_sockets, drawing, Way.CODE, 120.0)
+
+    assert (real.turns, real.dead) == (8, 0)
+    assert real.attempts > 8
