@@ -254,6 +254,8 @@ class Traits:
     overloads: float = 0.0
     """Share of requests that get a 529 at random."""
     fates: Fates = Fates()
+    error_status: int = 529
+    """Kind of error events in streams."""
     shape: Shape = Shape.FLAT
     knee: int = 8
     """Linear: exchanges that double the time; quadratic: exchanges up to which nothing slows down."""

@@ -291,9 +291,9 @@ class Attempt:
             case Stage.END:
                 self._end(How.WHOLE)
             case Stage.ERROR:
-                provider = self.loop.provider
-                event = error_event(provider.traits.api, 529)
-                self._end(How.ERROR, Answer(529, {}, event, "error event"))
+                traits = self.loop.provider.traits
+                event = error_event(traits.api, traits.error_status)
+                self._end(How.ERROR, Answer(traits.error_status, {}, event, "error event"))
             case Stage.CUT:
                 self._end(How.RESET)
             case Stage.NO_END:
@@ -725,7 +725,8 @@ def ended_as(end: End, ask: Ask) -> Ended:
             return refused_as(end.answer)
         case How.ERROR:
             assert end.answer is not None
-            return attrs.evolve(refused_as(end.answer), committed=end.content)
+            ended = refused_as(end.answer)
+            return attrs.evolve(ended, status=200, committed=True, usage=usage) if end.content else ended
         case How.LEFT:
             return Ended(outcome=Outcome.IGNORED, committed=True, usage=usage if end.content else None)
         case _:
@@ -870,8 +871,9 @@ class Ours:
             first_byte_ns=timeouts.first_byte_ns,
             idle_ns=min(timeouts.idle_ns, agent.patience_ns),
             total_ns=timeouts.total_ns,
-            headed=partial(self._headed, grant.call_id, True),
-            contented=partial(self._contented, talk),
+            # The head of a stream is held, so it is not known yet whether the answer is good (`proxy/_fetch.py`).
+            headed=partial(self._headed, grant.call_id, False),
+            contented=partial(self._contented, grant.call_id),
         )
         # A client that has had no content until then leaves, whatever the proxy does.
         talk.alarm = world.loop.at(agent.asked_ns + agent.patience_ns, talk.attempt.leave)
@@ -903,8 +905,10 @@ class Ours:
                 self.world.say(f"    heard of {call_id}: {said}")
             self._post(AnswerBegan(call_id, readings, good))
 
-    def _contented(self, talk: _Talk) -> None:
-        self.world.loop.forget(talk.alarm)
+    def _contented(self, call_id: CallId) -> None:
+        self.world.loop.forget(self._talks[call_id].alarm)
+        if self.world.program.heeds_prompts:
+            self._post(AnswerBegan(call_id, (), True))
 
     def _over(self, call_id: CallId, end: End) -> None:
         world, talk = self.world, self._talks[call_id]

@@ -184,7 +184,9 @@ class Server:
         self, stream: trio.SocketStream, exchange: Exchange, stages: trio.MemoryReceiveChannel[Stage]
     ) -> bool:
         """Write what is generated. False: the connection is over."""
-        wire = _WIRES[self.drawing.traits.api]
+        traits = self.drawing.traits
+        wire = _WIRES[traits.api]
+        error = wire.error(traits.error_status)
         content = False
         following: Stage | None = None
         while True:
@@ -208,7 +210,7 @@ class Server:
                     await stream.send_all(_chunk(wire.end(exchange.ask)) + LAST)
                     return True
                 case Stage.ERROR:
-                    await stream.send_all(_chunk(wire.error) + LAST)
+                    await stream.send_all(_chunk(error) + LAST)
                     return True
                 case Stage.NO_END:
                     await stream.send_all(LAST)
@@ -277,7 +279,15 @@ class _Wire:
 
     api: Api
     delta: bytes
-    error: bytes
+
+    def error(self, status: int) -> bytes:
+        """An error event."""
+        return (
+            (b"event: error\n" if self.api is Api.ANTHROPIC else b"")
+            + b"data: "
+            + error_event(self.api, status)
+            + b"\n\n"
+        )
 
     def start(self, ask: Ask) -> bytes:
         """The event before any content."""
@@ -331,12 +341,10 @@ _WIRES: Final = {
     Api.ANTHROPIC: _Wire(
         Api.ANTHROPIC,
         _event({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "word "}}),
-        b"event: error\ndata: " + error_event(Api.ANTHROPIC, 529) + b"\n\n",
     ),
     Api.OPENAI: _Wire(
         Api.OPENAI,
         _data({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "word "}}]}),
-        b"data: " + error_event(Api.OPENAI, 529) + b"\n\n",
     ),
 }
 

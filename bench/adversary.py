@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import math
 import multiprocessing
 import signal
@@ -30,6 +31,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any, Final, final
@@ -497,10 +499,14 @@ def search(seconds: float, seed: int, say: Callable[[str], None]) -> list[Outcom
             if found.infeasible or found.held_out:
                 continue
             badness = badness_of(found, Way.OURS)
-            if len(pool) < 20 or badness > min(value for value, _ in pool.values()):
+            # At most two of one base, so that one weakness does not take all places.
+            kin = [name for name in pool if name.split(",")[0] == text.split(",")[0]]
+            rivals = kin if len(kin) >= 2 else list(pool) if len(pool) >= 20 else []
+            weakest = min(rivals, key=lambda name: pool[name][0], default=None)
+            if weakest is None or badness > pool[weakest][0]:
                 pool[text] = badness, found
-                if len(pool) > 20:
-                    del pool[min(pool, key=lambda name: pool[name][0])]
+                if weakest is not None:
+                    del pool[weakest]
                 say(f"{tried} tried; {text}: {badness:.2f}; worst {max(value for value, _ in pool.values()):.2f}")
     except KeyboardInterrupt:
         say(f"interrupted after {tried}")
@@ -598,7 +604,12 @@ def main(arguments: list[str] | None = None) -> int:
         tables = [rows_table(found, ways, "Scenarios by name"), *report(found, ways, 0)[:1]]
     else:
         names = [given.only] if given.only else _names(given)
-        found = list(outcomes(names, ways, given.jobs))
+        found = []
+        with given.rows.open("w", encoding="utf-8") if given.rows is not None else nullcontext() as rows:
+            for one in outcomes(names, ways, given.jobs):
+                found.append(one)
+                if rows is not None:
+                    print(json.dumps(_figures_of(one)), file=rows, flush=True)
         tables = [rows_table(found, ways, "One drawing")] if given.only else report(found, ways, given.worst)
     made = provenance(drawings=len(found), seed=given.seed, digest=digest(found))
     print(write(tables, made, title="Adversary", md=given.md, data=given.json), end="")
@@ -635,6 +646,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--search", type=float, metavar="SECONDS", help="look for the worst that long")
     parser.add_argument("--holdout", choices=("only", "without", "both"), default="both")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="one line of JSON for each drawing, as it is done")
     parser.add_argument("--md", type=Path, metavar="FILE")
     parser.add_argument("--svg", type=Path, metavar="DIR", help="pictures of the worst")
     given = parser.parse_args(arguments)
