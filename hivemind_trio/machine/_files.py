@@ -13,6 +13,10 @@ READ_MAX: Final = 64 << 20
 """The language refuses far less; this keeps a device or a log that was named by mistake out of memory."""
 
 
+LINKS_MAX: Final = 40
+"""Links on the way to a file, as Linux has it."""
+
+
 @final
 @attrs.frozen
 class DiskFiles:
@@ -36,3 +40,29 @@ class DiskFiles:
     def glob(self, pattern: str) -> list[str]:
         """Regular files that match, sorted; `**` crosses folders."""
         return sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+
+
+def folders(path: str) -> list[str]:
+    """Return the folders in which a change can change what a path names: its own, and those of links on its way.
+
+    A watch follows the folder, and not the link that led there; and a link that is replaced is a change of its folder.
+    """
+    found = dict.fromkeys([os.path.dirname(path) or "."])
+    left = list(reversed(Path(os.path.abspath(path)).parts))
+    here = left.pop()
+    followed = 0
+    while left and followed < LINKS_MAX:
+        step = os.path.join(here, left.pop())
+        try:
+            target = os.readlink(step)
+        except OSError:  # no link, or nothing there
+            here = step
+            continue
+        followed += 1
+        found[here] = None
+        whole = os.path.normpath(os.path.join(here, target))
+        left += reversed(Path(whole).parts[1:])
+        here = Path(whole).anchor
+    found[os.path.dirname(here)] = None
+    absolute = os.path.abspath(os.path.dirname(path) or ".")
+    return [folder for folder in found if folder == next(iter(found)) or folder != absolute]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import posixpath
 from typing import final
 
 import attrs
 
-from hivemind_trio.machine import Secrets, probe
+from hivemind_trio.machine import Secrets, folders, probe
 from hivemind_trio.model import SecretSource
 from hivemind_trio.policy import (
     Checked,
@@ -35,6 +34,8 @@ class Loaded:
     """What the check found, and what this machine lacks."""
     secrets: Secrets
     fingerprint: str
+    directories: tuple[str, ...]
+    """Folders to watch: of the policy's files, of secrets that are files, and of links on the way to them."""
     _program: Program | None
 
     @property
@@ -53,13 +54,6 @@ class Loaded:
         """For the renderer."""
         return self.checked.sources
 
-    @property
-    def directories(self) -> tuple[str, ...]:
-        """Of the policy's files and of the secrets that are files."""
-        paths = [*self.checked.paths]
-        paths += [ref.name for ref in self.checked.secret_spans if ref.source is SecretSource.FILE]
-        return tuple(dict.fromkeys(posixpath.dirname(path) or "." for path in paths))
-
 
 def load(path: str, files: Files, host: str | None = None) -> Loaded:
     """Read, check, and resolve. Blocking; raises nothing.
@@ -76,7 +70,16 @@ def load(path: str, files: Files, host: str | None = None) -> Loaded:
     if program is not None and host is not None:
         refuse = refuses_unknown(checked.declarations, host)
         program = attrs.evolve(program, server=attrs.evolve(program.server, refuse_unknown=refuse))
+    paths = [*checked.paths, *(ref.name for ref in checked.secret_spans if ref.source is SecretSource.FILE)]
+    directories = tuple(dict.fromkeys(folder for one in paths for folder in folders(one)))
     # A rotated key is a change, though no policy file was touched.
     values = "\0".join(f"{ref}\0{value}" for ref, value in secrets.items())
     fingerprint = hashlib.sha256(f"{checked.hash}\0{values}".encode()).hexdigest()
-    return Loaded(checked=checked, diagnostics=diagnostics, secrets=secrets, fingerprint=fingerprint, program=program)
+    return Loaded(
+        checked=checked,
+        diagnostics=diagnostics,
+        secrets=secrets,
+        fingerprint=fingerprint,
+        program=program,
+        directories=directories,
+    )

@@ -303,6 +303,10 @@ class _Watcher:
         if problem:
             self._log.error("policy kept", why=problem)
             return
+        if not new.program.providers and self._running.program.providers:
+            # Most likely it was seen while it is being written: every call would get a 404 that says not to try again.
+            self._log.error("policy kept", why="the new one has no provider", wanted="a provider, or a restart")
+            return
         house.use(new.program, new.secrets)
         self._form.json = _wants_json(self._options, new.program)
         self._say_policy("policy loaded", new)

@@ -397,6 +397,22 @@ async def test_beyond_loopback_a_caller_without_a_token_is_rejected(policy: Path
     assert any("`laptop`" in line["event"] for line in proxy.events if line.get("code") == "HM601")
 
 
+async def test_a_policy_without_a_provider_replaces_none_that_has_one(
+    policy: Path, provider: SimulatedProvider
+) -> None:
+    async with serving("--policy", policy) as proxy:
+        running = proxy.of("serving")[0]["hash"]
+        save(policy, "hmp 1\nlane batch { weight 2 }\n")
+        kept = await proxy.says("policy kept")
+        answers = await policy_hash(proxy.url)
+        save(policy, text(provider, concurrency=5))
+        loaded = await proxy.says("policy loaded")
+
+    assert "no provider" in kept["why"]
+    assert answers == running
+    assert loaded["hash"] != running
+
+
 # ---- without a policy ----
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hivemind_trio.machine import DiskFiles
+from hivemind_trio.machine import DiskFiles, folders
 from hivemind_trio.machine import _files as files_module
 from hivemind_trio.policy import Severity, check
 
@@ -152,3 +152,41 @@ def test_a_name_that_no_file_can_have_is_a_diagnostic_and_no_crash(tmp_path: Pat
 
     assert checked.program is None
     assert any(each.severity is Severity.ERROR for each in checked.diagnostics)
+
+
+def link(place: Path, target: str) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(target)
+
+
+def test_of_a_plain_file_its_folder_is_watched(tmp_path: Path) -> None:
+    assert folders(str(tmp_path / "team.hmp")) == [str(tmp_path)]
+    assert folders("team.hmp")[0] == "."
+
+
+def test_of_a_link_the_folders_of_all_links_and_of_the_file_are_watched(tmp_path: Path) -> None:
+    real = tmp_path / "git" / "policies"
+    real.mkdir(parents=True)
+    (real / "team.hmp").write_text("hmp 1")
+    link(tmp_path / "current" / "team.hmp", "../git/policies/team.hmp")
+    link(tmp_path / "etc" / "team.hmp", str(tmp_path / "current" / "team.hmp"))
+
+    found = folders(str(tmp_path / "etc" / "team.hmp"))
+
+    assert found == [str(tmp_path / "etc"), str(tmp_path / "current"), str(real)]
+
+
+def test_a_folder_that_is_a_link_is_watched_where_the_link_is_too(tmp_path: Path) -> None:
+    (tmp_path / "v1").mkdir()
+    link(tmp_path / "etc" / "now", "../v1")
+
+    found = folders(str(tmp_path / "etc" / "now" / "team.hmp"))
+
+    assert found == [str(tmp_path / "etc" / "now"), str(tmp_path / "etc"), str(tmp_path / "v1")]
+
+
+def test_links_that_go_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
+    link(tmp_path / "a", "b")
+    link(tmp_path / "b", "a")
+
+    assert str(tmp_path) in folders(str(tmp_path / "a"))

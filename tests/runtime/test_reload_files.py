@@ -16,7 +16,7 @@ import attrs
 import pytest
 import trio
 
-from hivemind_trio.machine import DiskFiles, Secrets
+from hivemind_trio.machine import DiskFiles, Secrets, folders
 from hivemind_trio.policy import Checked, Severity, check
 from hivemind_trio.runtime import _reload
 
@@ -147,6 +147,20 @@ async def test_a_directory_replaced_by_its_like_is_watched_from_then_on(tmp_path
         in_a_new_directory(path, "zero")
         await watched(desk, path.parent)
         path.write_text("one")
+        await saved_as(desk, "one")
+
+
+async def test_a_policy_that_is_a_link_is_watched_where_it_is_written(tmp_path: Path) -> None:
+    real = tmp_path / "git" / "policy.hmp"
+    real.parent.mkdir()
+    real.write_text("zero")
+    path = tmp_path / "etc" / "policy.hmp"
+    path.parent.mkdir()
+    path.symlink_to(real)
+
+    async with reloading(lambda: Read((text_of(path),), tuple(folders(str(path))))) as desk:
+        await watched(desk, real.parent)
+        real.write_text("one")
         await saved_as(desk, "one")
 
 
