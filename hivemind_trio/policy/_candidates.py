@@ -13,7 +13,9 @@ from typing import Final, TypeAlias, assert_never, final
 
 import attrs
 
-from ._expr import AllOf, Always, AnyOf, Condition, Flag, Like, Member, Negation, Relation
+from hivemind_trio.model import Api
+
+from ._expr import AllOf, Always, AnyOf, Condition, Flag, Like, Member, Negation, Relation, is_routed_as
 from ._facts import Facts
 from ._interpret import holds
 from ._program import Program
@@ -40,12 +42,19 @@ KNOWN_MODELS: Final = (
 )
 """Names that readers know, before those made up from a glob."""
 
-KNOWN_PATHS: Final = ("/v1/messages", "/v1/chat/completions", "/v1/other")
-"""On which several dialects may be spoken; the last is of no known use, and any dialect's."""
+KNOWN_PATHS: Final = ("/v1/messages", "/v1/chat/completions", "/v1/other", "/")
+"""Paths on which several dialects may be spoken, one for each of `SHARED_PATHS`."""
 
 Test: TypeAlias = Flag | Relation | Member | Like
 Case: TypeAlias = tuple[tuple[Test, bool], ...]
 """Tests, and whether each is to hold."""
+
+KNOWN_HEADERS: Final[Mapping[Api, tuple[str, str]]] = {
+    Api.ANTHROPIC: ("anthropic-version", "2023-06-01"),
+    Api.GEMINI: ("x-goog-api-client", "genai"),
+    Api.AZURE: ("api-key", "x"),
+}
+"""Headers that say the dialect of a path that several APIs have."""
 
 _DERIVED: Final = ("agent", "team", "provider")
 """Found by trying every agent, model and dialect."""
@@ -92,7 +101,7 @@ class _Search:
     def of(cls, conditions: Iterable[Condition], programs: tuple[Program, Program], *, by_path: bool) -> _Search:
         pools: dict[str, dict[str | int | bool, None]] = {"model": dict.fromkeys(("", *_models(programs)))}
         for test in (test for condition in conditions for test in _tests(condition)):
-            if test.field not in _DERIVED:
+            if not _is_derived(test.field):
                 pools.setdefault(test.field, {}).update(dict.fromkeys(_edges(test)))
         agents = dict.fromkeys(agent for program in programs for agent in program.agents)
         guarded = {name for program in programs for name, agent in program.agents.items() if agent.tokens}
@@ -136,7 +145,7 @@ class _Search:
         """A call for which every test comes out as it should; None: none was found."""
         asked: dict[str, list[tuple[Test, bool]]] = {}
         for test, wanted in case:
-            if test.field not in _DERIVED:
+            if not _is_derived(test.field):
                 asked.setdefault(test.field, []).append((test, wanted))
         facts: dict[str, str | int | bool] = {}
         joint = [field for field in _JOINT if field in asked]
@@ -218,6 +227,10 @@ def _cases(condition: Condition, wanted: bool) -> Iterator[Case]:
             yield ((condition, wanted),)
         case _:
             assert_never(condition)
+
+
+def _is_derived(field: str) -> bool:
+    return field in _DERIVED or is_routed_as(field)
 
 
 def _tests(condition: Condition) -> Iterator[Test]:

@@ -31,10 +31,8 @@ class Entry:
     """One condition of a list."""
 
     condition: Condition
-    value: str | None
-    """As `treated` shows it; None: it is not the same for all calls."""
-    model: str = ""
-    """Where the value depends on it: what the call is sent with."""
+    value: str
+    """As `treated` shows it."""
 
 
 def treated(program: Program, treatment: Treatment) -> dict[str, str]:
@@ -110,8 +108,6 @@ def _verdict(one: Typed, rules: Mapping[str, Rule]) -> Entry:
 
 
 def _of_place(one: Typed, nowhere: str) -> Entry:
-    if one.sent_as:
-        return Entry(one.condition, None, one.sent_as)
     return Entry(one.condition, nowhere if one.value is None else str(one.value))
 
 

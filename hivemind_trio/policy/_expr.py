@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias, final
 
@@ -14,6 +14,8 @@ from ._globs import is_glob
 from ._report import Report
 from ._suggest import suggestion
 from ._units import UnitError, count, duration_ns, money_microusd, ratio
+
+_ROUTED_AS: Final = "provider as "
 
 
 class Kind(Enum):
@@ -451,6 +453,35 @@ class Typer:
 
     def _text(self, expr: Expr) -> str:
         return self.report.sources[expr.span.source].text[expr.span.start : expr.span.end]
+
+
+def routed_as(model: str) -> str:
+    """Return the name of a field that no policy can write: the provider that would serve the call with this model."""
+    return f"{_ROUTED_AS}{model}"
+
+
+def is_routed_as(field: str) -> bool:
+    """True if the field is one of `routed_as`."""
+    return field.startswith(_ROUTED_AS)
+
+
+def as_model(field: str) -> str:
+    """Return the model of a field of `routed_as`."""
+    return field.removeprefix(_ROUTED_AS)
+
+
+def fields_of(condition: Condition) -> Iterator[str]:
+    """Yield the fields that a condition compares, with repetitions."""
+    match condition:
+        case AllOf(items=items) | AnyOf(items=items):
+            for item in items:
+                yield from fields_of(item)
+        case Negation(item=item):
+            yield from fields_of(item)
+        case Always():
+            return
+        case _:
+            yield condition.field
 
 
 def reads(condition: Condition, field: str) -> bool:

@@ -14,7 +14,7 @@ from hivemind_trio.model import Api
 
 from ._cells import CELLS_MAX, INFINITE, Classes, Key, Names, Numbers, Texts, Variable, combined
 from ._decide import Router
-from ._expr import Condition
+from ._expr import Condition, as_model, is_routed_as
 from ._program import UNKNOWN_AGENT, Program
 
 MICRO = 10**6
@@ -135,38 +135,48 @@ def _agents(world: World, facts: Mapping[str, Any]) -> list[tuple[str, bool]]:
 # ---- where a call goes, what it takes and costs ----
 
 
-def routes(worlds: Sequence[World], models: Texts) -> list[tuple[int, tuple[Api, ...], tuple[str, ...]]]:
-    """Model class, dialects, and the provider in each policy; empty: none. Each combination of providers once."""
+def routes(
+    worlds: Sequence[World], models: Texts, several: Sequence[tuple[Api, ...]], also: Sequence[tuple[int, str]] = ()
+) -> list[tuple[int, tuple[Api, ...], tuple[str, ...]]]:
+    """Return model class, dialects, and the provider in each policy; empty: none. Each combination of providers once.
+
+    Args:
+        several: The sets of several dialects that a call may have.
+        also: Policies and other models; the provider of each follows those of the call's own model.
+    """
     routers = [Router.of(world.program.providers) for world in worlds]
-    spoken = [tuple(dict.fromkeys(one.api for one in world.program.providers.values())) for world in worlds]
-    either = list(dict.fromkeys(api for apis in spoken for api in apis))
+    either = list(dict.fromkeys(one.api for world in worlds for one in world.program.providers.values()))
     unspoken = [(api,) for api in Api if api not in either][:1]
-    # Of several dialects the call goes where it would by one of them, so in one policy these show every provider.
-    dialects = list(dict.fromkeys([*spoken, *((api,) for api in either), *unspoken, ()]))
+    # A call may be of several dialects; which it is decides about all of these providers together.
+    dialects = list(dict.fromkeys([*((api,) for api in either), *several, *unspoken, ()]))
     found: dict[tuple[int, tuple[str, ...]], tuple[Api, ...]] = {}
+    others = {apis: tuple(routers[k].route(apis, other) or "" for k, other in also) for apis in dialects}
     for number, model in enumerate(models.examples):
         for apis in dialects:
-            found.setdefault((number, tuple(router.route(apis, model) or "" for router in routers)), apis)
+            own = tuple(router.route(apis, model) or "" for router in routers)
+            found.setdefault((number, own + others[apis]), apis)
     return [(number, apis, providers) for (number, providers), apis in found.items()]
 
 
 def billing(
     worlds: Sequence[World],
     classes: Mapping[Key, Classes],
+    several: Sequence[tuple[Api, ...]],
 ) -> Variable | None:
     """The model, the provider, the tokens and the cost as far as they are among `classes`; None: too many cells."""
     models = classes.get(("model", 0))
     spans = [_spans(classes.get((name, 0))) for name in ("tokens.in", "tokens.max-out", "tokens.total")]
     costs = [_spans(classes.get(("cost", k))) for k in range(len(worlds))]
+    also = [key for key in classes if is_routed_as(key[0])]
     ways: list[tuple[int, tuple[Api, ...] | None, tuple[str, ...]]] = [(0, None, ())]
     if isinstance(models, Texts):
         if ("provider", 0) in classes:
-            ways = [*routes(worlds, models)]
+            ways = [*routes(worlds, models, several, [(k, as_model(name)) for name, k in also])]
         else:
             ways = [(number, None, ()) for number in range(len(models))]
     if len(ways) * _product(spans) * _product(costs) > CELLS_MAX * 4:
         return None
-    counts = any(name != "model" and name != "provider" for name, _ in classes)
+    counts = any(name not in ("model", "provider") and not is_routed_as(name) for name, _ in classes)
     taken: dict[tuple[tuple[int, int], ...], list[tuple[Mapping[Key, int], Mapping[str, Any] | None]]] = {}
     cells: list[tuple[Mapping[Key, int], Mapping[str, Any] | None]] = []
     for number, apis, providers in ways:
@@ -176,14 +186,15 @@ def billing(
             where["model", 0], facts["model"] = number, models.examples[number]
         if apis is not None:
             facts["apis"] = apis
-            for k, name in enumerate(providers):
-                names = classes["provider", k]
+            keys = [*(("provider", k) for k in range(len(worlds))), *also]
+            for key, name in zip(keys, providers, strict=True):
+                names = classes[key]
                 assert isinstance(names, Names)
-                where["provider", k] = names.names.index(name)
+                where[key] = names.names.index(name)
         if not counts:
             cells.append((where, facts))
             continue
-        sent = providers or [None] * len(worlds)
+        sent = providers[: len(worlds)] or [None] * len(worlds)
         prices = tuple(_prices(world, facts.get("model", ""), to) for world, to in zip(worlds, sent, strict=True))
         if prices not in taken:
             taken[prices] = list(_amounts(spans, costs, prices, classes))

@@ -6,8 +6,7 @@ thing, so that something can be said of all calls at once. `_decisions.py` has t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, combinations
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, final
 
 import attrs
@@ -15,8 +14,9 @@ import attrs
 from hivemind_trio.model import Verdict
 
 from ._check import Checked
-from ._decide import Identity, Router, Rule
-from ._expr import Always, AnyOf, Condition, Relation
+from ._decide import Identity, Rule
+from ._expr import AllOf, Always, AnyOf, Condition, Negation, Relation, routed_as
+from ._globs import any_matcher
 from ._lower import Conditions, identity_of, lane_defaults_of, rule_of, unknown_of
 from ._program import DEFAULT_LANE, UNKNOWN_AGENT, Program
 
@@ -39,18 +39,10 @@ class Entry:
     """One condition of a list."""
 
     condition: Condition
-    values: tuple[Value, ...]
-    """What it can give; more than one where that depends on what a condition cannot ask."""
+    value: Value
+    """What it gives."""
     rule: str = ""
     """That says so; empty: no rule does."""
-    sent_as: str = ""
-    """Where that depends on it: the model that the call is sent with instead."""
-
-    @property
-    def value(self) -> Value:
-        """The one that it gives."""
-        (value,) = self.values
-        return value
 
 
 Entries: TypeAlias = Sequence[Entry]
@@ -69,42 +61,41 @@ def lists_of(checked: Checked) -> Mapping[str, Entries]:
     identities[UNKNOWN_AGENT] = unknown_of(declarations)
     in_lane = {name: lane_defaults_of(declarations, name) for name in program.lanes}
 
-    lanes = [*_said(rules, "lane"), *_by_agent(identities, "lane"), Entry(Always(), (DEFAULT_LANE,))]
+    lanes = [*_said(rules, "lane"), *_by_agent(identities, "lane"), Entry(Always(), DEFAULT_LANE)]
     places = _providers(rules, program)
 
     def of_lane(entry: Entry, setting: str) -> Entry:
-        (lane,) = entry.values
-        found = getattr(in_lane[str(lane)], setting)
-        return Entry(entry.condition, (found[0] if found is not None else None,))
+        found = getattr(in_lane[str(entry.value)], setting)
+        return Entry(entry.condition, found[0] if found is not None else None)
 
     def of_place(entry: Entry) -> Entry:
-        retries = [program.providers[str(name)].retry for name in entry.values if name is not None]
-        return attrs.evolve(entry, values=tuple(dict.fromkeys(retries)) or (None,), rule="")
+        retry = None if entry.value is None else program.providers[str(entry.value)].retry
+        return attrs.evolve(entry, value=retry, rule="")
 
     priorities = (of_lane(entry, "priority") for entry in lanes)
     found: dict[str, Entries] = {
         "verdict": _verdicts(rules, program),
         "provider": places,
         "lane": lanes,
-        "model": [*_said(rules, "model"), Entry(Always(), (AS_ASKED,))],
+        "model": [*_said(rules, "model"), Entry(Always(), AS_ASKED)],
         "priority": [
             *_said(rules, "priority"),
             *_by_agent(identities, "priority"),
-            *(Entry(one.condition, tuple(value or 0 for value in one.values)) for one in priorities),
+            *(Entry(one.condition, one.value or 0) for one in priorities),
         ],
         "deadline": [*_said(rules, "deadline"), *(of_lane(entry, "deadline_ns") for entry in lanes)],
         "retry": [*_said(rules, "retry"), *map(of_place, places)],
-        "affinity": [*_said(rules, "affinity"), Entry(Always(), (None,))],
+        "affinity": [*_said(rules, "affinity"), Entry(Always(), None)],
     }
     for setting in dict.fromkeys(setting for rule in rules for setting in rule.effects):
         # What no `expect` asks for can still be what a rule is there for.
-        found.setdefault(setting, [*_said(rules, setting), Entry(Always(), (None,))])
+        found.setdefault(setting, [*_said(rules, setting), Entry(Always(), None)])
     for tag in dict.fromkeys(tag for rule in rules for tag in rule.tags):
         holding = tuple(rule.condition for rule in rules if tag in rule.tags)
-        found[f"tag.{tag}"] = [Entry(AnyOf(holding), (True,)), Entry(Always(), (False,))]
+        found[f"tag.{tag}"] = [Entry(AnyOf(holding), True), Entry(Always(), False)]
     for name, condition in checked.conditions["budget"].items():
         if condition is not None:
-            found[f"budget.{name}"] = [Entry(condition, (True,)), Entry(Always(), (False,))]
+            found[f"budget.{name}"] = [Entry(condition, True), Entry(Always(), False)]
     return found
 
 
@@ -119,7 +110,7 @@ def rules_of(checked: Checked) -> list[Rule]:
 
 
 def _said(rules: Iterable[Rule], setting: str) -> list[Entry]:
-    return [Entry(rule.condition, (rule.effects[setting],), rule.name) for rule in rules if setting in rule.effects]
+    return [Entry(rule.condition, rule.effects[setting], rule.name) for rule in rules if setting in rule.effects]
 
 
 def _by_agent(identities: Mapping[str, Identity], setting: str) -> list[Entry]:
@@ -127,37 +118,51 @@ def _by_agent(identities: Mapping[str, Identity], setting: str) -> list[Entry]:
     for name, identity in identities.items():
         decided = getattr(identity, setting)
         if decided is not None:
-            found.append(Entry(Relation("agent", "==", name), (decided[0],)))
+            found.append(Entry(Relation("agent", "==", name), decided[0]))
     return found
 
 
 def _verdicts(rules: Iterable[Rule], program: Program) -> list[Entry]:
-    refused = [Entry(Relation("agent", "==", UNKNOWN_AGENT), (False,))] if program.server.refuse_unknown else []
+    refused = [Entry(Relation("agent", "==", UNKNOWN_AGENT), False)] if program.server.refuse_unknown else []
     said = [
-        Entry(rule.condition, (rule.effects["verdict"][0] is Verdict.ALLOW,), rule.name)
+        Entry(rule.condition, rule.effects["verdict"][0] is Verdict.ALLOW, rule.name)
         for rule in rules
         if "verdict" in rule.effects
     ]
-    return [*refused, *said, Entry(Always(), (True,))]
+    return [*refused, *said, Entry(Always(), True)]
 
 
 def _providers(rules: Iterable[Rule], program: Program) -> list[Entry]:
     rules = list(rules)
     found = _said(rules, "provider")
     if any(provider.serves for provider in program.providers.values()):
-        # Where another model is served depends on the call's dialect too.
-        found += [
-            Entry(rule.condition, _serving(program, rule.effects["model"]), sent_as=rule.effects["model"])
-            for rule in rules
-            if "model" in rule.effects
-        ]
-    found += [Entry(Relation("provider", "==", name), (name,)) for name in program.providers]
-    return [*found, Entry(Always(), (None,))]
+        for rule in rules:
+            if "model" in rule.effects:
+                found += _as_model(rule, program)
+    found += [Entry(Relation("provider", "==", name), name) for name in program.providers]
+    return [*found, Entry(Always(), None)]
 
 
-def _serving(program: Program, model: str) -> tuple[str | None, ...]:
-    """Who could serve it, by dialect."""
-    router = Router.of(program.providers)
-    spoken = tuple(dict.fromkeys(provider.api for provider in program.providers.values()))
-    several = chain.from_iterable(combinations(spoken, length) for length in range(len(spoken) + 1))
-    return tuple(dict.fromkeys(router.route(apis, model) for apis in several))
+def _as_model(rule: Rule, program: Program) -> Iterator[Entry]:
+    """Yield where a rule's calls go with the model that it sets, by the call's dialect."""
+    model = rule.effects["model"]
+    for name, provider in program.providers.items():
+        if any_matcher(provider.serves or ("*",))(model):
+            yield Entry(AllOf((rule.condition, Relation(routed_as(model), "==", name))), name)
+    yield Entry(rule.condition, None)
+
+
+def served_of(entries: Sequence[tuple[Condition, bool]]) -> Condition:
+    """Return what a call meets that some provider serves.
+
+    Args:
+        entries: The conditions of the list of `provider`, and whether a provider stands behind each.
+    """
+    unserved: list[Condition] = []
+    served: list[Condition] = []
+    for condition, is_served in entries:
+        if is_served:
+            served.append(AllOf((condition, *map(Negation, unserved))) if unserved else condition)
+        else:
+            unserved.append(condition)
+    return AnyOf(tuple(served))

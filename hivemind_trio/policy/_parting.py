@@ -9,18 +9,20 @@ past another one, cannot part them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import cached_property
 from itertools import product
 from typing import Any, Final, TypeAlias, final
 
 import attrs
 
-from hivemind_trio.model import Api
+from hivemind_trio.model import SHARED_PATHS, Api
 
-from ._candidates import KNOWN_PATHS
+from ._candidates import KNOWN_HEADERS, KNOWN_PATHS
+from ._cells import DERIVED
 from ._check import Checked
 from ._cover import Cover, Cube
-from ._decisions import ADMITTED, NO, Entry, decisions
-from ._expr import Always, AnyOf, Condition, reads
+from ._decisions import ADMITTED, NO, NOT_SERVED, Entry, decisions
+from ._expr import Always, AnyOf, Condition, fields_of, is_routed_as
 from ._facts import NO_API, Facts
 from ._linked import World
 from ._regions import GaveUp, Nothing, Of, Space, Witness
@@ -33,6 +35,9 @@ ALWAYS_COMPARED: Final = ("agent", "verdict")
 
 Triple: TypeAlias = tuple[str, str, str]
 """A setting, before, after."""
+
+_By: TypeAlias = tuple[str, int, int]
+"""The entry that decides a setting: the setting, the policy, the number of the entry."""
 
 _FIELDS: Final = {
     "tokens_in": "tokens.in",
@@ -74,6 +79,11 @@ class Parting:
         return bool(self._open)
 
     @property
+    def _several(self) -> Sequence[tuple[Api, ...]]:
+        """The sets of dialects that one call may have; without paths an example is of one dialect."""
+        return SHARED_PATHS if self.by_path else ()
+
+    @property
     def conditions(self) -> Iterator[Condition]:
         """Those by which the policies may part, what only one of them asks before the rest; and who is who."""
         both = [
@@ -94,35 +104,46 @@ class Parting:
         """Calls to be looked at; whoever does adds what they show to `seen` before asking for the next."""
         if not self._open:
             return
-        search = _Search.of((self._old, self._new), self._pairs, self._open)
+        search = _Search.of((self._old, self._new), self._pairs, self._open, several=self._several)
         for setting, found in self._open.items():
             pairs = self._pairs[setting]
             for i, j in found:
                 before, after = pairs.old[i].value, pairs.new[j].value
-                if before is None or after is None:
-                    self.complete = False
-                elif (setting, before, after) not in seen:
-                    for question in search.questions(setting, i, j):
-                        yield from self._ask(search, question, (setting, before, after), seen)
+                if (setting, before, after) not in seen:
+                    for decided in search.ways(setting, i, j):
+                        yield from self._ask(search, setting, decided, (setting, before, after), seen)
                 if self._questions > QUESTIONS_MAX:
                     return
 
-    def _ask(self, search: _Search, question: _Question, wanted: Triple, seen: Set[Triple]) -> Iterator[Facts]:
+    def _ask(
+        self, search: _Search, setting: str, decided: Sequence[_By], wanted: Triple, seen: Set[Triple]
+    ) -> Iterator[Facts]:
+        """Look for a call that is decided so; where that has no certain answer, provider by provider."""
         if wanted in seen:
             return
-        self._questions += 1
-        if self._questions > QUESTIONS_MAX:
+        served = search.served_for(setting)
+        answer = self._answer(search, search.question(decided, served))
+        if isinstance(answer, Witness):
+            yield from readings(answer, by_path=self.by_path)
+        if isinstance(answer, Nothing) or wanted in seen:
+            return
+        if not served:
             self.complete = False
             return
-        match search.find(question):
-            case Witness() as witness:
-                yield from readings(witness, by_path=self.by_path)
-                # What was found may be impossible after all: a path that no call of this dialect has.
-                self.complete = self.complete and wanted in seen
-            case GaveUp():
-                self.complete = False
-            case Nothing():
+        for places in search.possible_places:
+            answer = self._answer(search, search.question([*decided, *places]))
+            if isinstance(answer, Witness):
+                yield from readings(answer, by_path=self.by_path)
+            if wanted in seen:
                 return
+            # What was found may be impossible after all: a path that no call of this dialect has.
+            self.complete = self.complete and isinstance(answer, Nothing)
+            if not self.complete:
+                return
+
+    def _answer(self, search: _Search, question: _Question) -> Witness | Nothing | GaveUp:
+        self._questions += 1
+        return search.find(question) if self._questions <= QUESTIONS_MAX else GaveUp()
 
 
 @final
@@ -150,27 +171,28 @@ class _Pairs:
                 here = heres[j]
                 if here is not None and here < i:
                     continue
-                same = there == j and one.model == other.model and "provider" in self._stable
-                if one.value != other.value or (one.value is None and not same):
+                if one.value != other.value:
                     yield i, j
 
     def _places(self, entries: Sequence[Entry]) -> dict[Condition, int]:
         """Where each condition stands first that means the same to both."""
         places: dict[Condition, int] = {}
         for number, entry in enumerate(entries):
-            if not any(reads(entry.condition, field) for field in _DERIVED if field not in self._stable):
+            if all(_own(field) in self._stable for field in fields_of(entry.condition)):
                 places.setdefault(entry.condition, number)
         return places
 
 
-_DERIVED: Final = ("agent", "team", "provider", "cost")
+def _own(field: str) -> str:
+    """Return the field by which it is known whether it is the same for both; empty: it is in any case."""
+    return "provider" if is_routed_as(field) else field if field in DERIVED else ""
 
 
 def _stable_fields(old: Checked, new: Checked) -> frozenset[str]:
     one, other = old.program, new.program
     assert one is not None
     assert other is not None
-    stable = set()
+    stable = {""}
 
     def callers(checked: Checked) -> list[Any]:
         assert checked.program is not None
@@ -215,7 +237,7 @@ class _Question:
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, slots=False)
 class _Search:
     """The calls of both policies, divided by all that is asked, and the cover that all questions share."""
 
@@ -223,11 +245,21 @@ class _Search:
     _cover: Cover
     _sides: Mapping[str, tuple[_Side, _Side]]
     _served: Sequence[Of]
+    """What every call meets that some provider serves; others may meet it too."""
+    _places: Sequence[tuple[_By, _By]]
+    """The pairs of entries by which a call is served before and after."""
     _admitted: Sequence[tuple[int, int]]
     """The pairs of entries by which a call can be admitted before and after."""
 
     @classmethod
-    def of(cls, policies: tuple[Checked, Checked], pairs: Mapping[str, _Pairs], settings: Iterable[str]) -> _Search:
+    def of(
+        cls,
+        policies: tuple[Checked, Checked],
+        pairs: Mapping[str, _Pairs],
+        settings: Iterable[str],
+        *,
+        several: Sequence[tuple[Api, ...]],
+    ) -> _Search:
         """A search for questions about these settings; the verdict and the provider are looked at in any case."""
         worlds = []
         for checked in policies:
@@ -240,10 +272,16 @@ class _Search:
             )
             for setting in dict.fromkeys(["verdict", "provider", *settings])
         }
-        # The last entry of the list is for the calls that no provider serves.
-        served = [Of(AnyOf(tuple(one.condition for one in asked["provider"][k][:-1])), k) for k in range(len(worlds))]
+        places = [
+            [number for number, one in enumerate(entries) if one.value != NOT_SERVED]
+            for entries in (pairs["provider"].old, pairs["provider"].new)
+        ]
+        served = [
+            Of(AnyOf(tuple(asked["provider"][k][number].condition for number in numbers)), k)
+            for k, numbers in enumerate(places)
+        ]
         conditions = dict.fromkeys(one for lists in asked.values() for side in lists for one in side)
-        space = Space.of(worlds, [*conditions, *served])
+        space = Space.of(worlds, [*conditions, *served], several=several)
         cubes: list[Cube] = []
         bits: dict[Of, int | None] = {}
         for one in conditions:
@@ -256,20 +294,29 @@ class _Search:
             for entries in (verdicts.old, verdicts.new)
         ))  # fmt: skip
         sides = {setting: (_side(lists[0], bits), _side(lists[1], bits)) for setting, lists in asked.items()}
-        return cls(space, space.cover(cubes), sides, served, [(v, w) for v, w in admitted])
+        by_places = [(("provider", 0, p), ("provider", 1, q)) for p, q in product(*places)]
+        return cls(space, space.cover(cubes), sides, served, by_places, [(v, w) for v, w in admitted])
 
-    def questions(self, setting: str, i: int, j: int) -> Iterator[_Question]:
-        """Is a call decided by these entries? By what it may be admitted before and after, where it has to be."""
-        here = [(setting, 0, i), (setting, 1, j)]
+    @cached_property
+    def possible_places(self) -> Sequence[tuple[_By, _By]]:
+        """The pairs of entries by which some call is served before and after, as far as that could be found out."""
+        return [places for places in self._places if not isinstance(self.find(self.question(places)), Nothing)]
+
+    def ways(self, setting: str, i: int, j: int) -> Iterator[Sequence[_By]]:
+        """Yield what else decides a call that these entries decide: how it is admitted, where it has to be."""
+        here: tuple[_By, ...] = (setting, 0, i), (setting, 1, j)
         if setting in ALWAYS_COMPARED:
-            yield self._question(here, ())
+            yield here
             return
-        # Of a provider that is none it is told too.
-        served = self._served if setting != "provider" else ()
         for v, w in self._admitted:
-            yield self._question([*here, ("verdict", 0, v), ("verdict", 1, w)], served)
+            yield *here, ("verdict", 0, v), ("verdict", 1, w)
 
-    def _question(self, decided: Sequence[tuple[str, int, int]], more: Sequence[Of]) -> _Question:
+    def served_for(self, setting: str) -> Sequence[Of]:
+        """Return what a call meets that is served before and after, as far as the setting is of such calls alone."""
+        return self._served if setting not in (*ALWAYS_COMPARED, "provider") else ()
+
+    def question(self, decided: Sequence[_By], more: Sequence[Of] = ()) -> _Question:
+        """Ask for a call that is decided by these entries."""
         all_of: list[Of] = [*more]
         none_of: list[Of] = []
         among: int | None = 0
@@ -307,6 +354,10 @@ def readings(witness: Witness, *, by_path: bool) -> Iterator[Facts]:
     apis: tuple[Api, ...] = witness.facts.get("apis", ())
     if by_path and "path" in facts:
         yield facts
+        for api in apis:
+            if api in KNOWN_HEADERS:
+                name, value = KNOWN_HEADERS[api]
+                yield {f"header.{name}": value, **facts}
     if "apis" in witness.facts and not apis:
         yield {"api": NO_API, **facts}
     for api in apis:

@@ -19,12 +19,27 @@ from typing import Any, Final, TypeAlias, assert_never, final
 
 import attrs
 
-from hivemind_trio.model import Request
+from hivemind_trio.model import SHARED_PATHS, Api, Request
 
 from ._cells import DERIVED, Classes, Flags, Key, Names, Numbers, Test, Texts, Variable, single
 from ._cover import Cover, Covered, Cube, Entangled, Open
 from ._decide import Router
-from ._expr import AllOf, Always, AnyOf, Condition, Field, Flag, Kind, Like, Member, Negation, Relation, request_fields
+from ._expr import (
+    AllOf,
+    Always,
+    AnyOf,
+    Condition,
+    Field,
+    Flag,
+    Kind,
+    Like,
+    Member,
+    Negation,
+    Relation,
+    as_model,
+    is_routed_as,
+    request_fields,
+)
 from ._interpret import field_values, holds
 from ._linked import Impossible, World, billing, callers
 
@@ -67,6 +82,8 @@ class Witness:
     facts: Mapping[str, Any]
     """What makes it so, by the names of `Request`'s fields; the rest may be anything, and is as the language says."""
     _worlds: Sequence[World] = attrs.field(repr=False)
+    _routed_as: Sequence[str] = attrs.field(default=(), repr=False)
+    """Fields of `routed_as` that are asked for."""
 
     def request(self, world: int = 0) -> Request:
         """It, as it reaches one of the policies."""
@@ -84,8 +101,10 @@ class Witness:
         """What its fields are in one of the policies."""
         request, program = self.request(world), self._worlds[world].program
         treatment = program.decide(request)
-        routed = Router.of(program.providers).route(request.apis, request.model)
-        return field_values(request, agent=treatment.agent, team=treatment.team, provider=routed)
+        router = Router.of(program.providers)
+        routed = router.route(request.apis, request.model)
+        values = field_values(request, agent=treatment.agent, team=treatment.team, provider=routed)
+        return values | {field: router.route(request.apis, as_model(field)) or "" for field in self._routed_as}
 
 
 Answer: TypeAlias = Witness | Nothing | GaveUp
@@ -105,9 +124,19 @@ class Space:
     _no_call: Cover | None = attrs.field(init=False, default=None)
 
     @classmethod
-    def of(cls, worlds: Sequence[World], asked: Iterable[Asked]) -> Space:
-        """A space in which these conditions, and what is made of them by `and`, `or` and `not`, can be asked for."""
-        return _Maker(worlds).make([_of(one) for one in asked])
+    def of(
+        cls, worlds: Sequence[World], asked: Iterable[Asked], *, several: Sequence[tuple[Api, ...]] | None = None
+    ) -> Space:
+        """A space in which these conditions, and what is made of them by `and`, `or` and `not`, can be asked for.
+
+        Args:
+            several: The sets of several dialects that one call may have; None: those of the paths that are shared, and
+                that of a call that does not say.
+        """
+        if several is None:
+            spoken = [tuple(dict.fromkeys(one.api for one in each.program.providers.values())) for each in worlds]
+            several = [*spoken, *SHARED_PATHS]
+        return _Maker(worlds, several).make([_of(one) for one in asked])
 
     def cubes(self, asked: Asked, *, negated: bool = False) -> list[Cube] | None:
         """Boxes that together are what meets a condition, or does not; None: there are too many."""
@@ -222,7 +251,7 @@ class Space:
             facts["headers"] = {name: value for name, value in headers.items() if value}
         if meta:
             facts["meta"] = {name: value for name, value in meta.items() if value}
-        return Witness(facts, self.worlds)
+        return Witness(facts, self.worlds, [name for name, _ in self._of_key if is_routed_as(name)])
 
     def _confirmed(self, witness: Witness, wanted: Sequence[Of], unwanted: Sequence[Of]) -> bool:
         values = [witness.values(world) for world in range(len(self.worlds))]
@@ -275,16 +304,16 @@ class Space:
                     narrow[variable] = narrow.get(variable, 0) | mask
                 elif cube not in found:
                     found.append(cube)
-        for variable, mask in narrow.items():
-            if mask == (1 << self.variables[variable].size) - 1:
-                return [{}]
-            found.append({variable: mask})
+        if any(mask == (1 << self.variables[variable].size) - 1 for variable, mask in narrow.items()):
+            return [{}]
+        # The wide ones first: a call that is found there is plainer.
+        found = [*({variable: mask} for variable, mask in narrow.items()), *found]
         return found if len(found) <= CUBES_MAX else None
 
 
 def key_of(field: str, world: int) -> Key:
     """Whose value a field is."""
-    return field, world if field in DERIVED else 0
+    return field, world if field in DERIVED or is_routed_as(field) else 0
 
 
 def _of(asked: Asked) -> Of:
@@ -328,8 +357,9 @@ FACTS: Final = {"tokens.in": "tokens_in", "tokens.max-out": "tokens_max_out", "t
 class _Maker:
     """Which variables there are, and what divides them."""
 
-    def __init__(self, worlds: Sequence[World]) -> None:
+    def __init__(self, worlds: Sequence[World], several: Sequence[tuple[Api, ...]]) -> None:
         self.worlds = worlds
+        self.several = several
         self.tests: dict[Key, dict[Test, None]] = {}
         self.fields = [_fields(world) for world in worlds]
         self.variables: list[Variable] = []
@@ -375,16 +405,17 @@ class _Maker:
         asked = {name for name, _ in self.tests}
         tokens = [name for name in TOKENS if name in asked]
         every = range(len(self.worlds))
+        places = [key for key in self.tests if is_routed_as(key[0])]
         if "cost" in asked:
             globs = [price.glob for world in self.worlds for price in world.program.models]
             names = [("model", 0), *((name, 0) for name in tokens), *(("cost", k) for k in every)]
-            if "provider" in asked or any(world.program.prices_by_provider for world in self.worlds):
-                names += [("provider", k) for k in every]
+            if "provider" in asked or places or any(world.program.prices_by_provider for world in self.worlds):
+                names += [("provider", k) for k in every] + places
                 globs += self._served()
             self._add_combined(names, globs)
             return
-        if "provider" in asked:
-            self._add_combined([("model", 0), *(("provider", k) for k in every)], self._served())
+        if "provider" in asked or places:
+            self._add_combined([("model", 0), *(("provider", k) for k in every), *places], self._served())
         if "tokens.total" in tokens and len(tokens) > 1:
             self._add_combined([(name, 0) for name in tokens], ())
 
@@ -397,7 +428,7 @@ class _Maker:
             one = self._classes(key, globs=globs if key == ("model", 0) else ())
             if one is not None:
                 classes[key] = one
-        variable = billing(self.worlds, classes) if len(classes) == len(keys) else None
+        variable = billing(self.worlds, classes, self.several) if len(classes) == len(keys) else None
         if variable is not None:
             self._add(variable)
             return
@@ -409,6 +440,8 @@ class _Maker:
         name, world = key
         field = self.fields[world].get(name) or Field(name, Kind.TEXT)
         tests = self.tests.get(key, {})
+        if is_routed_as(name):
+            field = self.fields[world]["provider"]
         match field.kind:
             case Kind.TEXT:
                 return Texts.of(tests, globs=globs)

@@ -23,7 +23,7 @@ from ._expr import AllOf, Always, AnyOf, Condition, Negation
 from ._facts import Facts
 from ._interpret import holds
 from ._linked import World
-from ._lists import AS_ASKED, Entries, Value, lists_of
+from ._lists import AS_ASKED, Entries, Value, lists_of, served_of
 from ._outcomes import OF_A_CALL_THAT_GOES, Decided, Leaf, is_met_by_nothing, is_outcome, leaves, meets
 from ._parting import readings
 from ._program import Program
@@ -97,6 +97,8 @@ class Universe:
     _lists: Mapping[str, _List]
     _space: Space
     _cover: Cover
+    _may_be_served: Condition
+    """What every call meets that a provider serves; simpler than `_served`, and others may meet it too."""
     _served: Condition
 
     @classmethod
@@ -105,7 +107,7 @@ class Universe:
         program = checked.program
         assert program is not None
         lists = lists_of(checked)
-        served = AnyOf(tuple(entry.condition for entry in lists["provider"][:-1]))
+        served = served_of([(entry.condition, entry.value is not None) for entry in lists["provider"]])
         said = dict.fromkeys(entry.condition for entries in lists.values() for entry in entries)
         of_tests: dict[Condition, None] = {}
         for test in checked.tests:
@@ -114,7 +116,9 @@ class Universe:
                 of_tests |= {leaf: None for one in test.expects for leaf in leaves(one.condition) if _is_fact(leaf)}
         # A rule that only warns is in no list; whether a call meets it is asked all the same.
         rules = [one for one in checked.conditions["rule"].values() if one is not None]
-        space = Space.of([World.of(program, checked.conditions["agent"])], [*said, *of_tests, *rules, served])
+        may_be_served = AnyOf(tuple(entry.condition for entry in lists["provider"] if entry.value is not None))
+        world = World.of(program, checked.conditions["agent"])
+        space = Space.of([world], [*said, *of_tests, *rules, served])
         cubes: list[Cube] = []
         bits: dict[Condition, int | None] = {}
         for condition in said:
@@ -128,6 +132,7 @@ class Universe:
             {setting: _list(entries, bits) for setting, entries in lists.items()},
             space,
             space.cover(cubes),
+            may_be_served,
             served,
         )
 
@@ -144,7 +149,7 @@ class Universe:
         """Whether a call that is asked about has something decided, or said, by a rule; True where it is not known."""
         question = _Question(self, asked, Always())
         verdicts = self._lists["verdict"].entries
-        admitted = [_only(number) for number, entry in enumerate(verdicts) if entry.values == (True,)]
+        admitted = [_only(number) for number, entry in enumerate(verdicts) if entry.value is True]
         ways: list[dict[str, range]] = []
         for setting in rule.effects:
             entries = self._lists[setting].entries
@@ -239,18 +244,19 @@ class _Question:
             yield from self._search(others, {**chosen, setting: value}, {**numbers, setting: entries})
 
     def _asked_for(self, numbers: Mapping[str, range], rest: Condition) -> Iterator[Facts]:
-        match self.find(numbers, () if rest == NEVER else (Negation(rest),)):
-            case Witness() as witness:
-                universe = self._universe
-                for facts in _tellings(witness):
-                    if universe.refutes(facts, self._asked, self._expected) is not None:
-                        yield facts
-                        return
-                self.complete = False
-            case GaveUp():
-                self.complete = False
-            case Nothing():
-                return
+        universe, fails = self._universe, () if rest == NEVER else (Negation(rest),)
+        for more in (fails, (*fails, universe._served)):
+            match self.find(numbers, more):
+                case Witness() as witness:
+                    for facts in _tellings(witness):
+                        if universe.refutes(facts, self._asked, self._expected) is not None:
+                            yield facts
+                            return
+                case GaveUp():
+                    break
+                case Nothing():
+                    return
+        self.complete = False
 
     def _ways(self, setting: str) -> list[tuple[range, Value]]:
         """Entries by which a call can be given something, runs that make no difference as one; admitted calls first."""
@@ -259,10 +265,6 @@ class _Question:
         last: object = None
         entries = self._universe._lists[setting].entries
         for number, entry in enumerate(entries):
-            if len(entry.values) > 1:
-                found += [(_only(number), value) for value in entry.values]
-                last = None
-                continue
             value = entry.value
             signature = tuple(_truth(test, {"verdict": True, setting: value}) for test in tests)
             if setting == "verdict":
@@ -280,7 +282,7 @@ class _Question:
         self._questions += 1
         if self._questions > QUESTIONS_MAX:
             return GaveUp()
-        all_of = [Of(self._asked), Of(universe._served), *map(Of, more)]
+        all_of = [Of(self._asked), Of(universe._may_be_served), *map(Of, more)]
         none_of: list[Of] = []
         among = 0
         for setting, entries in numbers.items():

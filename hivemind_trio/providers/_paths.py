@@ -14,11 +14,10 @@ from urllib.parse import unquote
 
 import attrs
 
-from hivemind_trio.model import Api
+from hivemind_trio.model import ANTHROPIC_PATHS as ANTHROPIC
+from hivemind_trio.model import OPENAI_PATHS as OPENAI
+from hivemind_trio.model import PROBE_PATHS, V1_PATHS, Api
 
-ANTHROPIC: Final = (Api.ANTHROPIC, Api.VLLM, Api.OLLAMA, Api.GENERIC)
-"""Who understands Anthropic's paths, likeliest first; vLLM and Ollama serve `/v1/messages` too."""
-OPENAI: Final = (Api.OPENAI, Api.VLLM, Api.GENERIC, Api.OLLAMA)
 AZURE: Final = (Api.AZURE,)
 GEMINI: Final = (Api.GEMINI,)
 OLLAMA: Final = (Api.OLLAMA,)
@@ -142,8 +141,7 @@ def _by_headers(path: str, headers: Mapping[str, str]) -> tuple[Api, ...]:
     if "x-api-key" in headers:
         return ANTHROPIC
     if path.startswith("/v1/"):
-        return (*OPENAI, Api.ANTHROPIC)
+        return V1_PATHS
     if path in ("", "/"):
-        # A connectivity probe: whoever is there may answer it.
-        return (Api.ANTHROPIC, *OPENAI, Api.AZURE, Api.GEMINI)
+        return PROBE_PATHS
     return ()

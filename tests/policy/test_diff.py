@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import pytest
@@ -259,6 +262,117 @@ def test_an_example_on_a_path_of_several_dialects_is_reproduced() -> None:
 
     assert complete
     assert [turn.setting for call in found for turn in call.turns] == ["lane"]
+    for call in found:
+        reproduced(pair, call)
+
+
+# ---- another model, and providers for some models ----
+
+DOORS: Final[tuple[Facts, ...]] = (
+    *({"path": path} for path in ("/v1/messages", "/v1/chat/completions", "/v1/other", "/", "/nowhere")),
+    {"path": "/v1/other", "header.anthropic-version": "2023-06-01"},
+    *({"api": api} for api in ("anthropic", "openai", "gemini", "ollama")),
+)
+"""Calls of every set of dialects that providers of the drawn policies speak."""
+
+
+@st.composite
+def rewriting_pairs(draw: st.DrawFn) -> tuple[Checked, Checked]:
+    """Two policies of which one sends calls with another model, and one has a provider for some models."""
+    old, new = draw(pairs())
+    # Ollama shares paths with both Anthropic and OpenAI.
+    pair = both_checked((old.replace("gemini", "ollama"), new.replace("gemini", "ollama")))
+    assume(old != new)
+    assume(any("model" in rule.settings for one in pair for rule in one.declarations.of("rule").values()))
+    assume(any(provider.serves for one in pair if one.program for provider in one.program.providers.values()))
+    return pair
+
+
+def every_call(pair: tuple[Checked, Checked], random: Random) -> Iterator[Facts]:
+    """At every door with every model and every caller; of the rest of a call something."""
+    who: list[Facts] = [{}, *({how: name} for name in AGENTS for how in ("token", "claim"))]
+    for door, model, caller in product(DOORS, TEXTS["model"], who):
+        facts: dict[str, Any] = {"hour": random.randrange(24), "weekday": random.randint(1, 7)}
+        facts |= {field: random.choice(sorted(NUMBERS[field].values())) for field in ("tokens.in", "tokens.max-out")}
+        facts |= {"attempt": random.randint(1, 6), "method": random.choice(TEXTS["method"])}
+        facts |= {field.lower(): random.choice(TEXTS[field]) for field in ("header.x-job", "header.X-Kind")}
+        yield {**facts, **{flag: random.random() < 0.5 for flag in FLAGS}, **door, **caller, "model": model}
+
+
+def test_what_another_model_changes_is_found_or_shown_to_be_nothing_with_the_real_doors() -> None:
+    completes: list[bool] = []
+
+    @settings(max_examples=ATTEMPTS // 2)
+    @given(pair=rewriting_pairs(), seed=st.integers(0, 99))
+    def each(pair: tuple[Checked, Checked], seed: int) -> None:
+        assert pair[0].program is not None
+        assert pair[1].program is not None
+        programs = pair[0].program, pair[1].program
+
+        parting, seen = Parting(*pair, by_path=True), set[Triple]()
+
+        for facts in parting.calls(seen):  # without likely calls, which would hide what it misses
+            seen |= {(turn.setting, turn.before, turn.after) for turn in turns_of(programs, facts, apis_of)}
+
+        completes.append(parting.complete)
+        if parting.complete:
+            for facts in every_call(pair, Random(seed)):
+                turns = {(turn.setting, turn.before, turn.after) for turn in turns_of(programs, facts, apis_of)}
+                assert turns <= seen, facts
+
+    each()
+    assert completes.count(False) <= 0.02 * len(completes) + 1
+
+
+REWRITING: Final = (
+    'provider ollama { serves ["llama*"] }\nprovider anthropic { serves ["claude-*"] }\nlane a { }\n'
+    'rule local when tools { model "llama3" }\n'
+)
+
+OTHER_MODELS = {
+    # policy, rule that is new -> what changes, without likely calls
+    "a model that no provider serves": (
+        REWRITING, 'rule r when model == "claude-x" and not tools { model "gpt-5" }',
+        {("provider", "anthropic", "none, so it is refused")},
+    ),
+    "one that is served in another dialect": (
+        REWRITING, 'rule r when model == "claude-x" and not tools { model "llama3" }',
+        {
+            ("provider", "anthropic", "ollama"),
+            ("provider", "none, so it is refused", "ollama"),
+            ("provider", "anthropic", "none, so it is refused"),
+            ("model", "the one asked for", '"llama3"'),
+        },
+    ),
+    "a call that Anthropic serves, sent to Ollama": (
+        REWRITING, "rule r when provider == anthropic and tools { lane a }", {("lane", "default", "a")},
+    ),
+    "one that no provider serves either way": (
+        REWRITING, 'rule r when provider == anthropic and model ~ "gpt-*" and tools { lane a }', set(),
+    ),
+    "one that is not served, whatever its lane": (
+        REWRITING.replace('"llama3"', '"gpt-5"'), "rule r when tools { lane a }", set(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "rule", "changes"), OTHER_MODELS.values(), ids=OTHER_MODELS)
+def test_where_another_model_goes_follows_from_the_dialects_of_the_call(
+    old: str, rule: str, changes: set[Triple]
+) -> None:
+    pair = checked(old), checked(f"{old}{rule}\n")
+    assert pair[0].program is not None
+    assert pair[1].program is not None
+    programs = pair[0].program, pair[1].program
+    parting, seen = Parting(*pair, by_path=True), set[Triple]()
+
+    for facts in parting.calls(seen):
+        seen |= {(turn.setting, turn.before, turn.after) for turn in turns_of(programs, facts, apis_of)}
+
+    assert parting.complete
+    assert seen == changes
+    found, complete = call_changes(*pair, apis_of=apis_of)
+    assert complete
     for call in found:
         reproduced(pair, call)
 

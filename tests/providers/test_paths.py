@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hivemind_trio.model import Api
+from hivemind_trio.model import SHARED_PATHS, Api
 from hivemind_trio.providers import base_url_hint, endpoint, is_admin, is_root, recognise
 
 BODY = json.dumps({"model": "m", "messages": [], "input": "x"}).encode()
@@ -242,3 +244,17 @@ def test_paths_that_administer_an_account_are_known_however_they_are_written(pat
 @pytest.mark.parametrize(("path", "root"), [("/", True), ("", True), ("//", True), ("/%2e", True), ("/v1", False)])
 def test_the_root_is_known_however_it_is_written(path: str, root: bool) -> None:
     assert is_root(path) is root
+
+
+PIECES = st.sampled_from(
+    ["v1", "messages", "models", "files", "api", "openai", "v1beta", "chat", "completions", "", "x", ":go"]
+)
+SAYING = st.sampled_from(["anthropic-version", "x-goog-api-client", "x-goog-api-key", "api-key", "x-api-key", "x"])
+
+
+@given(pieces=st.lists(PIECES, max_size=4), headers=st.dictionaries(SAYING, st.just("1"), max_size=2))
+def test_several_dialects_are_those_of_a_shared_path(pieces: list[str], headers: dict[str, str]) -> None:
+    # What is proven of all calls counts on it.
+    apis = endpoint("/" + "/".join(pieces), headers).apis
+
+    assert len(apis) <= 1 or apis in SHARED_PATHS
