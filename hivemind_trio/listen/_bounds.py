@@ -44,4 +44,13 @@ class Bounds:
     """How long it is still read, and how long a client may take to answer our FIN."""
 
     streams: int = 100
-    """HTTP/2 streams of one connection at the same time."""
+    """HTTP/2 streams of one connection at the same time; as many more that were reset may still be ending."""
+
+    resets: int = 200
+    """HTTP/2 streams that one client may reset in a burst, and a tenth as many a second (CVE-2023-44487)."""
+
+    resets_in_all: int = 1_000
+    """The same for all connections together; beyond it those that reset most are closed."""
+
+    idle_frames: int = 2_000
+    """HTTP/2 frames without content (PING, SETTINGS, PRIORITY, empty DATA) in a burst; a tenth as many a second."""

@@ -20,11 +20,16 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError, H11Protocol
 
 from ._asgi import App, Message
 from ._bounds import Bounds
+from ._frames import Allowance
 from ._request import Head, read_head
 from ._wire import Wire
 
 _REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
 _BODYLESS: Final = frozenset({204, 304})
+_EVENTS_PER_TURN: Final = 32
+"""Of h11's: one for each chunk of a body, however short it is, at 30 microseconds each."""
+_TINY_BYTES: Final = 4_096
+"""Shorter pieces of a body are put together."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _READ_BY_US: Final = frozenset({b"connection", b"content-length", b"transfer-encoding", b"upgrade"})
 
@@ -35,6 +40,10 @@ class Link(Protocol):
     app: App
     wire: Wire
     bounds: Bounds
+
+    @property
+    def resets(self) -> Allowance:
+        """HTTP/2 streams that all clients together may reset."""
 
     @property
     def closing(self) -> bool:
@@ -92,7 +101,7 @@ class Exchange:
         self.buffered = 0
         self._owner = owner
         self._link = link
-        self._body: list[bytes] = []
+        self._body: list[bytes | bytearray] = []
         self._body_told = False  # the app has had the message with more_body False
         self._framing = Framing.NONE
         self._remaining = 0
@@ -109,7 +118,12 @@ class Exchange:
 
     def feed(self, data: bytes) -> None:
         self.expects = False  # it did not wait after all
-        self._body.append(data)
+        if len(data) >= _TINY_BYTES:
+            self._body.append(data)
+        elif self._body and isinstance(self._body[-1], bytearray) and len(self._body[-1]) < _TINY_BYTES:
+            self._body[-1] += data  # an object for each chunk of one byte would be 40 bytes
+        else:
+            self._body.append(bytearray(data))
         self.buffered += len(data)
         self._wake()
 
@@ -209,7 +223,7 @@ class Exchange:
             self._owner.answered(self)
 
     def _take(self) -> Message:
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        body = self._body[0] if len(self._body) == 1 and isinstance(self._body[0], bytes) else b"".join(self._body)
         self._body.clear()
         self._body_told = self.whole
         if self.buffered:
@@ -292,6 +306,7 @@ class Http1(H11Protocol):
         self._first = True
         self._in_head = False
         self._left: int | None = None  # of the request's body; None: h11 reads this request
+        self._unread = False  # h11 holds events that are left for a later turn of the loop
         self._ahead = 0  # bytes of the next request that came before their time
         self._switching = False
         self._websocket = False
@@ -355,6 +370,15 @@ class Http1(H11Protocol):
                 self._ahead = len(data) - len(piece)
         self._await(exchange)
 
+    @property
+    def unread(self) -> bool:
+        """Some of what was fed is still to be read: `read_on`, after others have had their turn."""
+        return self._unread
+
+    def read_on(self) -> None:
+        if self._unread:
+            self._advance()
+
     def timed_out(self) -> None:
         """The client took too long over a head or a body."""
         self.refuse(408)
@@ -385,6 +409,13 @@ class Http1(H11Protocol):
         if ahead:
             self.connection.receive_data(ahead)
             self._advance()
+            if self._unread:
+                self._link.start(self._read_on)
+
+    async def _read_on(self) -> None:
+        while self._unread:
+            await trio.lowlevel.checkpoint()
+            self.read_on()
 
     def cut_off(self) -> None:
         """The connection ends now, whatever is in progress."""
@@ -413,7 +444,8 @@ class Http1(H11Protocol):
         return h11.Connection(h11.SERVER, max_incomplete_event_size=self._link.bounds.header_bytes)
 
     def _advance(self) -> None:
-        while True:
+        self._unread = False
+        for _ in range(_EVENTS_PER_TURN):
             try:
                 event = self.connection.next_event()
             except h11.RemoteProtocolError as error:
@@ -426,6 +458,8 @@ class Http1(H11Protocol):
                 self._exchange.feed(bytes(event.data))
             else:
                 break
+        else:
+            self._unread = True
 
         exchange = self._exchange
         if exchange is None:

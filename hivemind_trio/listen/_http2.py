@@ -1,9 +1,11 @@
-"""HTTP/2 and WebSocket apps: Hypercorn's protocols, with their task group and three of their faults mended.
+"""HTTP/2 and WebSocket apps: Hypercorn's protocols, with their task group and four of their faults mended.
 
 - DATA for a stream that was answered early raised KeyError and ended everything: it is read, bounded, and dropped.
 - A body was acknowledged before the app had taken it, or blocked every other stream: here the stream's window is the
   bound, opened again as the app reads.
 - An app that crashes or stops half-way left the stream open for ever: it is reset.
+- Nothing bounded what frames may cost: see `_frames.py`. Slices of them take turns, a request that is reset within its
+  slice is not begun, and who resets too much or sends too many frames without content is told ENHANCE_YOUR_CALM.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from typing import Any, Final, final
 
 import trio
 from h2.errors import ErrorCodes
-from h2.events import DataReceived, StreamReset
+from h2.events import (
+    DataReceived,
+    PingReceived,
+    PriorityUpdated,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamReset,
+)
 from h2.events import Event as H2Event
 from h2.exceptions import H2Error
 from hypercorn.events import Closed, Event
@@ -28,12 +37,18 @@ from hypercorn.protocol.ws_stream import WSStream
 from hypercorn.trio.task_group import TaskGroup
 
 from ._asgi import Message
+from ._frames import Allowance, FrameCutter
 from ._http1 import Link
 
 _STREAM_WINDOW: Final = 65_535  # the protocol's default, which we leave
 _WEBSOCKET_MESSAGES: Final = 16
-_RESETS_AT_MOST: Final = 1_000
-"""Of the client's, per connection: CVE-2023-44487, opening and resetting streams as fast as it can."""
+_REFILL_S: Final = 10.0
+"""In which an allowance that is used up is whole again."""
+_RESETS_FEW: Final = 20
+"""A connection that has reset fewer lately is not closed for what the others do."""
+
+
+_IDLE: Final = (PingReceived, PriorityUpdated, RemoteSettingsChanged)
 
 
 @final
@@ -44,7 +59,7 @@ class Tasks(TaskGroup):
         super().__init__()
         self._nursery = nursery
         self._link = link
-        self._inboxes: dict[Inbox, None] = {}
+        self.inboxes: dict[Inbox, None] = {}
         self._gone = False
 
     async def spawn_app(
@@ -56,7 +71,7 @@ class Tasks(TaskGroup):
             if scope["type"] == "http"
             else Inbox({"type": "websocket.disconnect", "code": 1006}, _WEBSOCKET_MESSAGES)
         )
-        self._inboxes[inbox] = None
+        self.inboxes[inbox] = None
         if self._gone:
             inbox.hang_up()
         self.spawn(self._run, stream, dict(scope), inbox, send)
@@ -65,7 +80,7 @@ class Tasks(TaskGroup):
     def hang_up(self) -> None:
         """The connection is over: also tell those whom Hypercorn forgot."""
         self._gone = True
-        for inbox in self._inboxes:
+        for inbox in self.inboxes:
             inbox.hang_up()
 
     async def _run(
@@ -105,7 +120,7 @@ class Tasks(TaskGroup):
             self._link.report(error)
         finally:
             untaken = inbox.end()
-            del self._inboxes[inbox]
+            del self.inboxes[inbox]
         if isinstance(stream, HTTPStream) and stream.state in (ASGIHTTPState.RESPONSE, ASGIHTTPState.TRAILERS):
             abort()  # half an answer
         with trio.move_on_after(self._link.bounds.write_patience_ns / 1e9):
@@ -180,11 +195,15 @@ class Inbox:
 
 @final
 class Http2(H2Protocol):
-    def __init__(self, link: Link, *args: Any) -> None:
+    def __init__(self, link: Link, tasks: Tasks, *args: Any) -> None:
         super().__init__(*args)
         self._link = link
+        self._tasks = tasks
+        self.frames = FrameCutter()
         self._late_bytes = 0
-        self._resets = 0
+        bounds = link.bounds
+        self._resets = Allowance(bounds.resets, bounds.resets / _REFILL_S)
+        self._idle_frames = Allowance(bounds.idle_frames, bounds.idle_frames / _REFILL_S)
 
     async def initiate(self, headers: Any = None, settings: bytes | None = None) -> None:
         # The connection's window must not be what a stream waits for because another one's app does not read.
@@ -226,19 +245,42 @@ class Http2(H2Protocol):
             await self._window_updated(stream_id)  # the sending task notices and forgets the stream
 
     async def _handle_events(self, events: list[H2Event]) -> None:
+        resets = {event.stream_id for event in events if isinstance(event, StreamReset)}
+        idle = sum(
+            isinstance(event, _IDLE) or (isinstance(event, DataReceived) and not event.data and not event.stream_ended)
+            for event in events
+        )
         rest: list[H2Event] = []
         for event in events:
+            if isinstance(event, RequestReceived) and not self._is_worth_a_start(event, resets):
+                continue
             if isinstance(event, DataReceived):
                 await super()._handle_events(rest)
                 rest = []
                 await self._data(event)
             else:
                 rest.append(event)
-                if isinstance(event, StreamReset):
-                    self._resets += 1
         await super()._handle_events(rest)
-        if self._resets > _RESETS_AT_MOST:
+        # Both are counted, whatever the first says.
+        within = [self._may_reset(len(resets)), self._idle_frames.take(idle)]
+        if not all(within) and not self.closed:
+            self.connection.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
+            await self._flush()
             await self.send(Closed())
+
+    def _is_worth_a_start(self, request: RequestReceived, resets: set[int]) -> bool:
+        """False: the client has taken it back already, or too many of those that it took back are still ending."""
+        if request.stream_id in resets:
+            return False
+        if len(self._tasks.inboxes) < 2 * self._link.bounds.streams:
+            return True
+        with suppress(H2Error):
+            self.connection.reset_stream(request.stream_id, ErrorCodes.REFUSED_STREAM)
+        return False
+
+    def _may_reset(self, count: int) -> bool:
+        in_all = self._link.resets.take(count)
+        return self._resets.take(count) and (in_all or not count or self._resets.used <= _RESETS_FEW)
 
     async def _data(self, event: DataReceived) -> None:
         stream = self.streams.get(event.stream_id)

@@ -30,6 +30,7 @@ from hypercorn.utils import parse_socket_addr
 
 from ._asgi import App
 from ._bounds import Bounds
+from ._frames import Allowance, Pacer
 from ._http1 import Http1
 from ._http2 import Http2, Tasks
 from ._wire import Flusher, Wire
@@ -57,6 +58,8 @@ class House(Protocol):
     config: Config
     context: WorkerContext
     flusher: Flusher
+    pacer: Pacer
+    resets: Allowance
     closing: bool
 
     def report(self, line: str, error: BaseException) -> None: ...
@@ -81,6 +84,7 @@ class Connection(TCPServer):
         self._house = house
         self._peer = "a client"
         self._nursery: trio.Nursery
+        self._tasks: Tasks
         self._reading = trio.CancelScope()
         self._resumed: trio.Event | None = None
         self._lingering = False
@@ -94,7 +98,7 @@ class Connection(TCPServer):
             server = parse_socket_addr(self.stream.socket.family, self.stream.socket.getsockname())
             self._peer = "{}:{}".format(*client) if client else self._peer
             async with trio.open_nursery() as self._nursery:
-                tasks = Tasks(self, self._nursery)
+                self._tasks = tasks = Tasks(self, self._nursery)
                 self._arguments = (
                     self.app, self.config, self.context, tasks, self.state, False, client, server, self.protocol_send,
                 )  # fmt: skip
@@ -117,6 +121,10 @@ class Connection(TCPServer):
             self.wire.close()
 
     # -- for the protocols (Link) ------------------------------------------------------------------------------------
+
+    @property
+    def resets(self) -> Allowance:
+        return self._house.resets
 
     @property
     def closing(self) -> bool:
@@ -203,13 +211,26 @@ class Connection(TCPServer):
             elif isinstance(http := self._http, Http1) and http.lean:
                 try:
                     http.feed(data)
+                    while http.unread and not self.wire.closed:
+                        await self._house.pacer.turn()
+                        http.read_on()
                 except H2ProtocolAssumedError as assumed:
-                    self._http = Http2(self, *self._arguments)
+                    self._http = Http2(self, self._tasks, *self._arguments)
                     await self._http.initiate()
-                    await self._http.handle(RawData(assumed.data))
+                    await self._feed_frames(self._http, assumed.data)
+            elif isinstance(http, Http2):
+                await self._feed_frames(http, data)
             elif http is not None:
                 await http.handle(RawData(data))
             del data  # else 64 KiB stay with every connection that waits
+
+    async def _feed_frames(self, http: Http2, data: bytes) -> None:
+        """A slice in a turn of the loop, as other connections do."""
+        for piece in http.frames.cut(data):
+            await self._house.pacer.turn()
+            if self._lingering or self.wire.closed:
+                return
+            await http.handle(RawData(piece))
 
     def _closed(self) -> None:
         """The wire was closed under a reader that may be waiting for something else."""

@@ -13,6 +13,7 @@ from hypercorn.trio.worker_context import WorkerContext
 
 from ._asgi import App
 from ._bounds import Bounds
+from ._frames import Allowance, Pacer
 from ._hypercorn import Connection, config_for
 from ._wire import Flusher
 
@@ -62,6 +63,8 @@ class Listener:
         self.config = config_for(self.bounds)
         self.context = WorkerContext(None)
         self.flusher: Flusher
+        self.pacer = Pacer()
+        self.resets: Allowance
         self._sockets: Sequence[socket.socket] = ()
         self._connections: dict[Connection, None] = {}  # in the order of their arrival
         self._changed: trio.Event | None = None  # somebody waits for a connection to end or to come to rest
@@ -84,6 +87,7 @@ class Listener:
         try:
             async with trio.open_nursery() as helpers:
                 self.flusher = Flusher(helpers)
+                self.resets = Allowance(self.bounds.resets_in_all, self.bounds.resets_in_all / 10)
                 helpers.start_soon(self.flusher.run)
                 async with trio.open_nursery() as nursery:
                     for sock in sockets:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.listen import Bounds, Message, Receive, Scope, Send
+from hivemind_trio.listen._http1 import Exchange
 from hivemind_trio.listen._wire import Wire
 
 from .house import GET, body_of, echoes, header, listens, post, refuses, respond, serving
@@ -291,6 +292,35 @@ async def test_a_large_body_arrives_whole_though_the_app_is_slow() -> None:
 async def half_an_answer(send: Send, headers: list[tuple[bytes, bytes]]) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b"half", "more_body": True})
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["at once", "behind another request"])
+async def test_a_body_in_tiny_chunks_is_read_some_at_a_time(ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed: list[int] = [0]
+    feed = Exchange.feed
+
+    def counted(exchange: Exchange, data: bytes) -> None:
+        fed[-1] += 1
+        feed(exchange, data)
+
+    class Turns(trio.abc.Instrument):
+        def before_io_wait(self, timeout: float) -> None:
+            fed.append(0)
+
+    monkeypatch.setattr(Exchange, "feed", counted)
+    head = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    async with serving(echoes) as house:
+        client = await house.client()
+        trio.lowlevel.add_instrument(Turns())
+        await client.say((GET if ahead else b"") + head + b"1\r\nx\r\n" * 2_000 + b"0\r\n\r\n")
+        if ahead:
+            assert (await client.answer())[2] == b""
+        status, _, body = await client.answer()
+
+        assert (status, body) == (200, b"x" * 2_000)
+        assert sum(fed) == 2_000
+        assert max(fed) <= 32
+        assert await client.ask() == (200, b"")
 
 
 @pytest.mark.parametrize("how", ["abort", "raise", "return"])
