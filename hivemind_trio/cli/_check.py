@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import click
 
 from ._console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
-from ._policies import checked_policy, policies
+from ._policies import checked_policy, policies, without_parts
+from ._progress import CheckProgress, Line
 from ._tests import CHOICES, outcome, ran_tests, with_what_they_found
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ FORMATS = ("text", "short", "json", "sarif", "github", "junit")
     epilog="""\b
 Examples:
   hivemind-trio check                               every *.hmp in this folder
-  hivemind-trio check policies                      every *.hmp in another folder
+  hivemind-trio check policies                      every *.hmp in another folder and below
   hivemind-trio check team.hmp --deny warnings      warnings fail too
   hivemind-trio check --deny HM407 --format github  as annotations in a pull request
   hivemind-trio check team.hmp --env                what this machine lacks of its secrets as well
@@ -64,7 +66,7 @@ def check(
 
     Needs no key and no network. Prints to standard output; machine formats always, also for a file that cannot be read.
     """
-    from hivemind_trio.policy import PAGES, Severity, render
+    from hivemind_trio.policy import PAGES, Severity, render, visible
 
     if which == "none" and coverage:
         fail("--coverage is about tests, and --tests none leaves them out", hint="leave out one of them")
@@ -75,7 +77,13 @@ def check(
         on_github = os.environ.get("GITHUB_ACTIONS") == "true" and not sys.stdout.isatty()
         format_ = "github" if on_github else "text"
 
-    checked = [checked_policy(path, environment=environment) for path in policies(files)]
+    named = policies(files)
+    with Line() as line:
+        progress = CheckProgress(line, time.perf_counter)
+        checked = [checked_policy(one.path, environment=environment, progress=progress.of(one.path)) for one in named]
+    checked, left_out = without_parts(named, checked)
+    for path, includer in left_out.items():
+        click.echo(visible(f"skipped {path}: checked as a part of {includer}"), err=True)
     ran = [ran_tests(one, which, coverage=coverage) for one in checked]
     checked = [with_what_they_found(one, tests, coverage=coverage) for one, tests in zip(checked, ran, strict=True)]
 

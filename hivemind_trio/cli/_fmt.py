@@ -10,13 +10,14 @@ from pathlib import Path
 import click
 
 from ._console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
+from ._policies import policies
 
 
 @click.command(
     epilog="""\b
 Examples:
   hivemind-trio fmt                   every *.hmp in this folder, in place
-  hivemind-trio fmt policies          every *.hmp below a folder
+  hivemind-trio fmt policies          every *.hmp in another folder and below
   hivemind-trio fmt --check           exit 1 if a file would change; for CI
   hivemind-trio fmt --diff team.hmp   what would change
   hivemind-trio fmt - < team.hmp      standard input to standard output"""
@@ -46,7 +47,7 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, color: str) -> None:
         sys.exit(EXIT_CLEAN)
 
     status = EXIT_CLEAN
-    for path in _files(paths):
+    for path in [Path(one.path) for one in policies(paths, "fmt")]:
         try:
             text = path.read_bytes()
             formatted = _formatted(str(path), text)
@@ -62,18 +63,6 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, color: str) -> None:
             click.echo(visible(f"hivemind-trio: {path}: {error.strerror or error}"), err=True)
             status = EXIT_USAGE
     sys.exit(status)
-
-
-def _files(paths: tuple[str, ...]) -> list[Path]:
-    files: list[Path] = []
-    for path in [Path(name) for name in paths] or [Path()]:
-        if path.is_dir():
-            files += sorted(path.glob("*.hmp") if not paths else path.rglob("*.hmp"))
-        else:
-            files.append(path)
-    if not files:
-        fail(f"no *.hmp in {' '.join(paths) or 'this folder'}", hint="name a file: `hivemind-trio fmt team.hmp`")
-    return files
 
 
 def _formatted(name: str, text: bytes) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
@@ -11,7 +12,7 @@ import attrs
 from ._console import fail
 
 if TYPE_CHECKING:
-    from hivemind_trio.policy import Checked, Files, Program
+    from hivemind_trio.policy import Checked, Files, Program, Progress
 
 STDIN: Final = "<stdin>"
 
@@ -31,20 +32,21 @@ class _WithStdin:
         return self.disk.glob(pattern)
 
 
-def checked_policy(path: str, *, environment: bool = False) -> Checked:
+def checked_policy(path: str, *, environment: bool = False, progress: Progress | None = None) -> Checked:
     """Check one policy.
 
     Args:
         path: `-`: standard input.
         environment: Look for its secrets on this machine too.
+        progress: Told of how far it is.
     """
     from hivemind_trio.machine import DiskFiles, Secrets, probe
-    from hivemind_trio.policy import check, check_bases, check_secrets
+    from hivemind_trio.policy import check, check_bases, check_secrets, untold
 
     files: Files = DiskFiles()
     if path == "-":
         path, files = STDIN, _WithStdin(files, sys.stdin.buffer.read())
-    checked = check(path, files)
+    checked = check(path, files, progress or untold)
     if environment:
         bases = check_bases(checked, Secrets.resolve(checked.secret_spans))
         found = (*checked.diagnostics, *check_secrets(checked, probe), *bases)
@@ -63,16 +65,55 @@ def providing(checked: Checked) -> Program:
     return checked.program
 
 
-def policies(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """The policies that are named: a folder stands for those in it, and nothing for the working directory."""
-    names: list[str] = []
+@final
+@attrs.frozen
+class Named:
+    """A policy that the command line names."""
+
+    path: str
+    is_found: bool
+    """It was found in a folder, and may be a part of another one."""
+
+
+def policies(paths: tuple[str, ...], command: str = "check") -> tuple[Named, ...]:
+    """Return the policies that are named.
+
+    A folder stands for all files below it; without a path, those of the working directory itself are meant.
+    """
+    names: list[Named] = []
     for path in map(Path, paths or (".",)):
         if path.is_dir():
-            inside = sorted(str(found) for found in path.glob("*.hmp"))
+            inside = below(path) if paths else sorted(path.glob("*.hmp"))
             if not inside:
                 what = "this folder" if path == Path() else str(path)
-                fail(f"no *.hmp in {what}", hint="name a file: `hivemind-trio check team.hmp`")
-            names += inside
+                fail(f"no *.hmp in {what}", hint=f"name a file: `hivemind-trio {command} team.hmp`")
+            names += [Named(str(one), is_found=True) for one in inside]
         else:
-            names.append(str(path))
+            names.append(Named(str(path), is_found=False))
     return tuple(names)
+
+
+def below(folder: Path) -> list[Path]:
+    """Return the policy files of a folder and its subfolders, without hidden folders."""
+    found = (path for path in folder.rglob("*.hmp") if path.is_file())
+    return sorted(
+        path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts[:-1])
+    )
+
+
+def without_parts(named: Sequence[Named], checked: Sequence[Checked]) -> tuple[list[Checked], dict[str, str]]:
+    """Leave out what was found in a folder and is only a part of another policy; name that policy for each."""
+    includers: dict[str, str] = {}
+    for one in checked:
+        for part in one.paths[1:]:
+            includers.setdefault(part, one.paths[0])
+    kept: list[Checked] = []
+    for name, one in zip(named, checked, strict=True):
+        if not name.is_found or one.paths[0] not in includers:
+            kept.append(one)
+    covered = {path for one in kept for path in one.paths}
+    # Of files that include each other in a circle, none is the first: each stays.
+    kept = [one for one in checked if one in kept or one.paths[0] not in covered]
+    checked_paths = {one.paths[0] for one in kept}
+    left_out = {one.paths[0]: includers[one.paths[0]] for one in checked if one.paths[0] not in checked_paths}
+    return kept, left_out

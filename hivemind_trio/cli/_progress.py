@@ -1,13 +1,15 @@
-"""What is shown of a simulation while it runs."""
+"""What is shown of a simulation, or of a long check, while it runs."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
 
 import click
 
 if TYPE_CHECKING:
+    from hivemind_trio.policy import Progress as CheckTold
     from hivemind_trio.sim import Told
 
 
@@ -54,5 +56,36 @@ class Progress:
         def told(now_ns: int, ended: int, agents: int) -> None:
             place = self._seeds.index(seed) + 1
             self._line.write(f"seed {place} of {len(self._seeds)}: {ended} of {agents} agents, {now_ns / 1e9:,.0f} s")
+
+        return told
+
+
+QUIET_S: Final = 1.0
+"""Before the first line about a check: most are over by then."""
+EVERY_S: Final = 0.2
+
+
+class CheckProgress:
+    """Progress of checks that take long.
+
+    Args:
+        clock: Seconds from any moment on.
+    """
+
+    def __init__(self, line: Line, clock: Callable[[], float]) -> None:
+        self._line = line
+        self._clock = clock
+        self._next_s = clock() + QUIET_S
+
+    def of(self, path: str) -> CheckTold | None:
+        """Return what to tell of that policy; None where nobody is looking."""
+        if not self._line.shown:
+            return None
+
+        def told(doing: str, done: int, of: int, /) -> None:
+            now_s = self._clock()
+            if now_s >= self._next_s:
+                self._next_s = now_s + EVERY_S
+                self._line.write(f"{path}: {doing}, {100 * done // max(1, of)}%")
 
         return told

@@ -115,6 +115,8 @@ from ._regions import Witness as Witness
 from ._renames import Renames as Renames
 from ._render import FORMATS as FORMATS
 from ._render import render as render
+from ._report import Progress as Progress
+from ._report import untold as untold
 from ._resilience import BREAKER_MEMORY as BREAKER_MEMORY
 from ._resilience import DEFAULT_RETRY as DEFAULT_RETRY
 from ._resilience import Aimd as Aimd

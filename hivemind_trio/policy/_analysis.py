@@ -22,10 +22,14 @@ from ._expr import AllOf, AnyOf, Condition, Negation
 from ._linked import World
 from ._program import Program
 from ._regions import Nothing, Space, common
-from ._report import Report
+from ._report import Progress, Report, untold
 
 NAMED_MAX: Final = 8
 """Rules that a finding points at."""
+
+
+PAIRS_MAX: Final = 250_000
+"""Pairs of a rule that denies and one above it that allows, compared over a whole policy: a second or so."""
 
 
 class Truth(Enum):
@@ -38,7 +42,10 @@ class Truth(Enum):
 
 
 def analyse(
-    declarations: Declarations, conditions: Mapping[str, Mapping[str, Condition | None]], program: Program
+    declarations: Declarations,
+    conditions: Mapping[str, Mapping[str, Condition | None]],
+    program: Program,
+    progress: Progress = untold,
 ) -> None:
     """Report what can never happen in a policy without errors."""
     conditions = {kind: conditions[kind] for kind in ("agent", "rule", "budget")}
@@ -57,7 +64,7 @@ def analyse(
         _Rule.of(declared, conditions["rule"][name], space, is_never=("rule", name) in never)
         for name, declared in declarations.of("rule").items()
     ]
-    _Rules(declarations.report, space, rules).report_all()
+    _Rules(declarations.report, space, rules).report_all(progress)
 
 
 # ---- conditions ----
@@ -228,6 +235,8 @@ class _Rules:
     _refused: list[int] = attrs.field(init=False, factory=list)
     """Of each rule the boxes of calls that it refuses, as far as no rule above exempts them."""
 
+    _pairs: int = attrs.field(init=False, default=0)
+    """Rules that deny, each with every rule above that allows, as far as they were compared."""
     _whose: list[int] = attrs.field(init=False, factory=list)
     """Of each box its rule."""
 
@@ -247,6 +256,9 @@ class _Rules:
 
     def _without(self, rule: _Rule, allowing: Sequence[_Rule]) -> Sequence[Cube]:
         """What a rule refuses; nothing where that falls into too many boxes: it is then taken to refuse less."""
+        self._pairs += len(allowing)
+        if self._pairs > PAIRS_MAX:
+            return ()
         exempt = [
             Negation(one.condition)
             for one in allowing
@@ -255,13 +267,14 @@ class _Rules:
         ]
         return self._space.cubes(AllOf((rule.condition, *exempt))) or ()
 
-    def report_all(self) -> None:
+    def report_all(self, progress: Progress = untold) -> None:
         unknown: list[_Rule] = []
         above: dict[str, int] = {}
         denied = 0
         for one in self._refused:
             denied |= one
         for number, rule in enumerate(self._rules):
+            progress("comparing rules", number, len(self._rules))
             if not rule.is_never:
                 try:
                     self._judge(number, above, denied)

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol, TypeAlias, final
 
 import attrs
 
+from ._cover import bits
 from ._expr import Field, Flag, Like, Member, Relation
 from ._texts import text_classes
 
@@ -160,11 +161,8 @@ class Texts:
             return None
         masks = [0] * (len(words) + len(patterns))
         for number, one in enumerate(classes):
-            fits = one.fits
-            while fits:
-                low = fits & -fits
-                masks[low.bit_length() - 1] |= 1 << number
-                fits ^= low
+            for fitting in bits(one.fits):
+                masks[fitting] |= 1 << number
         return cls(
             [one.example for one in classes],
             dict(zip(words, masks, strict=False)),
@@ -231,9 +229,8 @@ class Variable:
         if self.cells is None:
             return classes
         cells, found = self.cells[key], 0
-        for number in range(classes.bit_length()):
-            if classes >> number & 1:
-                found |= cells[number]
+        for number in bits(classes):
+            found |= cells[number]
         return found
 
 

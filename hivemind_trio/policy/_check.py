@@ -24,7 +24,7 @@ from ._lower import Conditions, lower
 from ._money import check_amounts
 from ._overrides import check_overrides
 from ._program import Pending, Program
-from ._report import Report
+from ._report import Progress, Report, untold
 from ._schema import DECLARATIONS, DEFAULTED, Setting
 from ._sizes import check_sizes
 from ._testing import check_test
@@ -72,9 +72,9 @@ class SecretState(Enum):
     """A file that every user of the machine can read."""
 
 
-def check(path: str, files: Files) -> Checked:
+def check(path: str, files: Files, progress: Progress = untold) -> Checked:
     """Check a policy and all that it includes. Needs no environment and no network; raises nothing."""
-    closure = read_closure(path, files)
+    closure = read_closure(path, files, progress)
     report = Report(closure.sources)
     declarations = declare(closure, report)
     conditions, tests = _conditions(declarations)
@@ -90,7 +90,7 @@ def check(path: str, files: Files) -> Checked:
             degraded={name: condition for name, condition in conditions["provider"].items() if condition is not None},
         )
         program = lower(declarations, typed, pending, closure.hash)
-        analyse(declarations, conditions, program)
+        analyse(declarations, conditions, program, progress)
         check_amounts(declarations, conditions, program)
         check_sizes(declarations, program)
         check_overrides(declarations)

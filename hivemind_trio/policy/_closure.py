@@ -14,6 +14,7 @@ from ._ast import File, Item, Quantity, Span, String
 from ._diagnostic import Diagnostic, Severity, Source
 from ._files import Files
 from ._parse import NESTING_MAX, parse
+from ._report import Progress, untold
 from ._secrets import find_keys
 
 FILE_BYTES_MAX: Final = 4 << 20
@@ -58,9 +59,9 @@ class Closure:
     """Over names and bytes."""
 
 
-def read_closure(path: str, files: Files) -> Closure:
+def read_closure(path: str, files: Files, progress: Progress = untold) -> Closure:
     """Read and parse a policy with its includes. Every problem is a diagnostic; nothing is raised."""
-    reader = _Reader(files)
+    reader = _Reader(files, progress)
     reader.read(path, at=None, including=())
     return Closure(
         sources=tuple(reader.sources),
@@ -78,6 +79,7 @@ def read_closure(path: str, files: Files) -> Closure:
 @attrs.define(eq=False)
 class _Reader:
     disk: Files
+    progress: Progress
     sources: list[Source] = attrs.field(init=False, factory=list)
     paths: list[str] = attrs.field(init=False, factory=list)
     files: list[File] = attrs.field(init=False, factory=list)
@@ -110,7 +112,7 @@ class _Reader:
             self.unreadable = True
             self._error("HM007", f"`{path}` {complaint}", Span(number, 0, 0))
             return
-        file, found = parse(text, number)
+        file, found = parse(text, number, self.progress)
         self.files.append(file)
         self.diagnostics += found
         self._look_for_keys(text, number)
@@ -170,7 +172,7 @@ class _Reader:
     def _take_allows(self, text: str, number: int) -> None:
         for match in _ALLOW.finditer(text):
             begin = text.rfind("\n", 0, match.start()) + 1
-            line = text.count("\n", 0, match.start())
+            line = self.sources[number].line(match.start())
             alone = not text[begin : match.start()].strip()
             span = Span(number, match.start(), match.end())
             self.allows.append(Allow(match[1], match[2].strip(), span, line + 1 if alone else line))
@@ -214,14 +216,12 @@ def suppressed(
     used: set[int] = set()
     refused: set[int] = set()
     kept: list[Diagnostic] = []
+    allows: dict[tuple[str, int, int], list[int]] = {}
+    for number, allow in enumerate(closure.allows):
+        allows.setdefault((allow.code, allow.span.source, allow.line), []).append(number)
     for diagnostic in diagnostics:
-        source = closure.sources[diagnostic.span.source]
-        line = source.text.count("\n", 0, diagnostic.span.start)
-        hits = [
-            number
-            for number, allow in enumerate(closure.allows)
-            if (allow.code, allow.span.source, allow.line) == (diagnostic.code, diagnostic.span.source, line)
-        ]
+        line = closure.sources[diagnostic.span.source].line(diagnostic.span.start)
+        hits = allows.get((diagnostic.code, diagnostic.span.source, line), ())
         if hits and diagnostic.severity is not Severity.ERROR:
             used.update(hits)
         else:

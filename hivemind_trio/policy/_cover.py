@@ -13,6 +13,8 @@ into cells that the remaining cubes tell apart, and of two such parts the one in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from operator import xor
 from typing import Final, TypeAlias, final
 
 import attrs
@@ -26,6 +28,10 @@ STEPS_MAX: Final = 2_000_000
 """For all questions to one `Cover`, about a second."""
 DEPTH_MAX: Final = 200
 """Divisions within divisions; there is at most one for each variable."""
+
+
+_LONG: Final = 256
+"""Bits of a mask that is read as a text."""
 
 
 class Entangled(Exception):  # noqa: N818 - an answer, not a mistake
@@ -73,17 +79,19 @@ class Cover:
     def __attrs_post_init__(self) -> None:
         everything = (1 << len(self.cubes)) - 1
         restricted = [0] * len(self.sizes)
-        allowed = [[0] * size for size in self.sizes]
+        # The cubes that allow a cell and not the one before it, or the reverse: a range changes twice, however long.
+        changed = [[0] * (size + 1) for size in self.sizes]
         for number, cube in enumerate(self.cubes):
             bit = 1 << number
             for variable, mask in cube.items():
                 restricted[variable] |= bit
-                cells = allowed[variable]
-                for cell in bits(mask):
-                    cells[cell] |= bit
-        self._cells = [
-            [cell | (everything ^ restricted[variable]) for cell in cells] for variable, cells in enumerate(allowed)
-        ]
+                cells = changed[variable]
+                for cell in bits(mask ^ (mask << 1)):
+                    cells[cell] ^= bit
+        self._cells = []
+        for variable, changes in enumerate(changed):
+            free = everything ^ restricted[variable]
+            self._cells.append([free | allowed for allowed in accumulate(changes[:-1], xor)])
         self._whole = [_both(cells, everything) for cells in self._cells]
 
     def search(self, start: Cube, among: int) -> Open | Covered:
@@ -242,6 +250,13 @@ class _Question:
 def bits(mask: int) -> list[int]:
     """The numbers of the bits that are set, from the lowest."""
     found = []
+    if mask.bit_length() > _LONG:  # where each step of the loop below would copy the rest of the mask
+        digits = bin(mask)[:1:-1]
+        at = digits.find("1")
+        while at >= 0:
+            found.append(at)
+            at = digits.find("1", at + 1)
+        return found
     while mask:
         low = mask & -mask
         found.append(low.bit_length() - 1)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from enum import StrEnum
-from typing import final
+from typing import Final, final
 
 import attrs
 
 from ._ast import Span
+
+_NEWLINE: Final = re.compile("\n")
 
 
 class Severity(StrEnum):
@@ -58,3 +62,12 @@ class Source:
     """As the user would write it: relative to where they stand."""
     text: str
     """Decoded; empty where the bytes were not text."""
+    _starts: list[int] = attrs.field(init=False, factory=list, eq=False, repr=False)
+    """Offsets at which lines begin, once somebody has asked."""
+
+    def line(self, offset: int) -> int:
+        """The number of the line of an offset, from 0."""
+        if not self._starts:
+            self._starts.append(0)
+            self._starts.extend(match.end() for match in _NEWLINE.finditer(self.text))
+        return bisect_right(self._starts, offset) - 1

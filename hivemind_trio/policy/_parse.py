@@ -16,6 +16,7 @@ import attrs
 from ._ast import File, Item, Span, Statement
 from ._diagnostic import Diagnostic, Label, Severity
 from ._lexer import ENDS_BRACKETS, Lexeme, significant, words
+from ._report import Progress, untold
 from ._slips import CONDITIONALS, respelled
 from ._text import ESCAPES, bad_escapes
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 NESTING_MAX: Final = 64
 """Braces, brackets and `not`s within each other. Nothing that walks the tree needs to fear for the stack."""
+
+TOLD_EVERY: Final = 1_000
+"""Words between two reports of how far the reading is."""
 
 BROKEN: Final = "?"
 """The head of a statement that could not be read but whose block could. No name is spelt so."""
@@ -51,22 +55,22 @@ _WORDS: Final = {
 }
 
 
-def parse(text: str, source: int) -> tuple[File, list[Diagnostic]]:
+def parse(text: str, source: int, progress: Progress = untold) -> tuple[File, list[Diagnostic]]:
     """The statements that could be read, and what is wrong with the rest. Never raises, whatever the text."""
     pieces = words(text, source)
-    file, found = _driven(text, source, pieces)
+    file, found = _driven(text, source, pieces, progress)
     if not found and not any(isinstance(one, Item) and one.head.text in CONDITIONALS for one in file.statements):
         return file, found
     pieces, slips, doubtful = respelled(text, pieces)
     if not slips:
         return file, found
-    file, found = _driven(text, source, pieces)
+    file, found = _driven(text, source, pieces, progress)
     file = attrs.evolve(file, damaged=tuple(sorted((*file.damaged, *doubtful))))
     return file, sorted([*slips, *found], key=lambda one: one.span.start)
 
 
-def _driven(text: str, source: int, pieces: Sequence[Lexeme]) -> tuple[File, list[Diagnostic]]:
-    driver = _Driver(source, text)
+def _driven(text: str, source: int, pieces: Sequence[Lexeme], progress: Progress) -> tuple[File, list[Diagnostic]]:
+    driver = _Driver(source, text, progress)
     return driver.run(list(significant(pieces)), Span(source, len(text), len(text)))
 
 
@@ -75,6 +79,7 @@ def _driven(text: str, source: int, pieces: Sequence[Lexeme]) -> tuple[File, lis
 class _Driver:
     source: int
     text: str
+    progress: Progress
     diagnostics: list[Diagnostic] = attrs.field(init=False, factory=list)
     _open: list[Lexeme] = attrs.field(init=False, factory=list)
     """Brackets and braces not yet closed, outermost first."""
@@ -102,6 +107,8 @@ class _Driver:
         self._starts = [0]
         index = 0
         while index < len(sequence):
+            if index % TOLD_EVERY == 0:
+                self.progress("reading", index, len(sequence))
             index = self._step(machine, sequence, index, UnexpectedToken)
         for opener in reversed([lexeme for lexeme in self._open if lexeme.type == "LBRACE"]):
             self._report("HM004", "this `{` is never closed", opener.span, help="add `}` where the block ends")

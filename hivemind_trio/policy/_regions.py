@@ -45,6 +45,8 @@ from ._linked import Impossible, World, billing, callers
 
 CUBES_MAX: Final = 256
 """Boxes that one condition may fall into."""
+ALWAYS_CELLS_MAX: Final = 2_000_000
+"""Cells looked at to find conditions that are always met, over a whole policy: some seconds."""
 
 
 @final
@@ -122,6 +124,8 @@ class Space:
     """What no call is like."""
     _masks: dict[tuple[Test, int], tuple[int, int]] = attrs.field(init=False, factory=dict)
     _no_call: Cover | None = attrs.field(init=False, default=None)
+    _always_cells: int = attrs.field(init=False, default=0)
+    """Cells of all covers that were made to find out what is always met."""
 
     @classmethod
     def of(
@@ -163,8 +167,19 @@ class Space:
         """Whether every call is in one of the boxes; False where that could not be found out."""
         if {} in boxes:
             return True
-        # One box leaves out whatever any of its sides does, and only what no call is like could make up for that.
-        return (len(boxes) > 1 or bool(self._given)) and not self._is_open(self.cover(boxes), {})
+        if self._are_independent(boxes):
+            return False
+        self._always_cells += sum(variable.size for variable in self.variables) + len(boxes)
+        return self._always_cells <= ALWAYS_CELLS_MAX and not self._is_open(self.cover(boxes), {})
+
+    def _are_independent(self, boxes: Sequence[Cube]) -> bool:
+        """True if no two boxes ask for the same variable: what each leaves out, a call can be at once.
+
+        Only what no call is like, where it asks for such a variable too, could make up for that.
+        """
+        asked = [variable for box in boxes for variable in box]
+        given = {variable for cube in self._given for variable in cube}
+        return len(set(asked)) == len(asked) and given.isdisjoint(asked)
 
     @staticmethod
     def _is_open(cover: Cover, start: Cube) -> bool:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Protocol, final
 
 import attrs
 
 from ._ast import Span
 from ._diagnostic import Diagnostic, Label, Severity, Source
 from ._suggest import one_of, suggestion
+
+
+class Progress(Protocol):
+    """Told of how far a check is, some thousand times for a large policy."""
+
+    def __call__(self, doing: str, done: int, of: int, /) -> None: ...
+
+
+def untold(doing: str, done: int, of: int, /) -> None:
+    """Tell nobody."""
 
 
 @final
@@ -81,4 +91,4 @@ class Report:
     def at(self, span: Span) -> str:
         """`team.hmp:24`."""
         source = self.sources[span.source]
-        return f"{source.name}:{source.text.count(chr(10), 0, span.start) + 1}"
+        return f"{source.name}:{source.line(span.start) + 1}"

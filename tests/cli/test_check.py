@@ -56,11 +56,37 @@ def test_a_folder_stands_for_the_policies_in_it(run: Run, folder: Path) -> None:
     (folder / "policies" / "team.hmp").write_text(CLEAN)
     (folder / "policies" / "solo.hmp").write_text(ERROR)
     (folder / "policies" / "common" / "part.hmp").write_text(ERROR)
+    (folder / "policies" / ".git").mkdir()
+    (folder / "policies" / ".git" / "old.hmp").write_text(ERROR)
 
     result = run("check", "policies", "--format", "json")
 
-    assert json.loads(result.stdout)["policies"] == ["policies/solo.hmp", "policies/team.hmp"]
+    assert json.loads(result.stdout)["policies"] == [
+        "policies/common/part.hmp", "policies/solo.hmp", "policies/team.hmp",
+    ]  # fmt: skip
+    assert result.stderr == ""
     assert result.exit_code == 1
+
+
+def test_a_file_of_a_folder_that_another_includes_is_skipped_and_said(run: Run, folder: Path) -> None:
+    (folder / "common").mkdir()
+    (folder / "common" / "lanes.hmp").write_text("lane batch { }\n")
+    (folder / "team.hmp").write_text('include "common/*.hmp"\nrule r { lane batch }\n' + CLEAN)
+
+    result = run("check", ".", "--format", "json")
+
+    assert json.loads(result.stdout)["policies"] == ["team.hmp"]
+    assert json.loads(result.stdout)["diagnostics"] == []
+    assert result.stderr == "skipped common/lanes.hmp: checked as a part of team.hmp\n"
+    named = run("check", "common/lanes.hmp", "team.hmp", "--format", "json")
+    assert json.loads(named.stdout)["policies"] == ["common/lanes.hmp", "team.hmp"]
+
+
+def test_files_that_include_each_other_are_all_checked(run: Run, folder: Path) -> None:
+    (folder / "a.hmp").write_text('include "b.hmp"\n' + CLEAN)
+    (folder / "b.hmp").write_text('include "a.hmp"\n')
+
+    assert json.loads(run("check", "--format", "json").stdout)["policies"] == ["a.hmp", "b.hmp"]
 
 
 def test_a_folder_without_a_policy_is_wrong_usage(run: Run, folder: Path) -> None:

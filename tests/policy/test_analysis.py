@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import product
 from typing import Any
 
@@ -10,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Request, Verdict
-from hivemind_trio.policy import Checked, MemoryFiles, check
+from hivemind_trio.policy import Checked, MemoryFiles, _analysis, check
+from hivemind_trio.policy._cover import Cover
 from hivemind_trio.policy._interpret import field_values, holds
+from hivemind_trio.policy._regions import Space
 
 HEAD = """provider anthropic {{ serves ["a*"] }}
 provider openai {{ serves ["*b"] }}
@@ -161,3 +164,56 @@ def test_a_setting_that_a_proof_took_too_long_for_is_left_alone(monkeypatch: pyt
     monkeypatch.setattr("hivemind_trio.policy._cover.QUESTION_STEPS_MAX", 1)
 
     assert codes(text) == ["HM390"]
+
+
+# ---- large policies ----
+
+
+def test_the_work_for_twice_as_many_ranges_is_twice_as_much() -> None:
+    def lines(number: int) -> int:
+        count = 0
+
+        def trace(*_: object) -> Any:
+            nonlocal count
+            count += 1
+            return trace
+
+        everything = (1 << number) - 1
+        cubes = [{0: everything ^ ((1 << one) - 1)} for one in range(number)]
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            Cover([number], cubes)
+        finally:
+            sys.settrace(before)
+        return count
+
+    assert lines(800) < 2.2 * lines(400)
+
+
+def test_alternatives_of_different_fields_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    cover = Space.cover
+
+    def counted(self: Space, cubes: Any) -> Cover:
+        searched.append(len(cubes))
+        return cover(self, cubes)
+
+    monkeypatch.setattr(Space, "cover", counted)
+    rules = "".join(f'rule r{n} when header.x-team in ["t{n}", "u{n}"] or stream {{ tag t{n} }}\n' for n in range(50))
+
+    assert check("team.hmp", MemoryFiles({"team.hmp": rules + "provider anthropic { }\n"})).diagnostics == ()
+    assert searched == [50 * 2]  # the rules, compared with each other
+
+
+@pytest.mark.parametrize(("pairs", "codes"), [(10, ["HM303"]), (0, [])], ids=["compared", "given up"])
+def test_beyond_the_bound_a_rule_is_taken_to_refuse_less(
+    monkeypatch: pytest.MonkeyPatch, pairs: int, codes: list[str]
+) -> None:
+    monkeypatch.setattr(_analysis, "PAIRS_MAX", pairs)
+    text = (
+        'rule a when header.x == "1" { allow }\nrule d when header.x in ["1", "2"] { deny }\n'
+        'rule p when header.x == "2" { priority 2 }\nprovider anthropic { }\n'
+    )
+
+    assert [one.code for one in check("team.hmp", MemoryFiles({"team.hmp": text})).diagnostics] == codes
