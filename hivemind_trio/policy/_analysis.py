@@ -85,16 +85,15 @@ class _Constants:
             return Truth.SOMETIMES
         return self._judge(expr, condition, f"{kind} `{name}`", whole=True)[0]
 
-    def _judge(self, expr: Expr, condition: Condition, whose: str, *, whole: bool) -> tuple[Truth, bool]:
-        """When it holds, and whether something in it has been reported."""
-        reported = [
-            told
-            for part, one in self._parts(expr, condition)
-            for _, told in [self._judge(part, one, whose, whole=False)]
-        ]
+    def _judge(self, expr: Expr, condition: Condition, whose: str, *, whole: bool) -> tuple[Truth, frozenset[Truth]]:
+        """Return when it holds, and what has been reported of its parts or of itself."""
+        told = frozenset[Truth]().union(
+            *(self._judge(part, one, whose, whole=False)[1] for part, one in self._parts(expr, condition))
+        )
         truth = self._truth(condition)
-        if any(reported):
-            return truth, True
+        # A part that is always true is no reason for a whole that never is.
+        if told and (truth is not Truth.NEVER or Truth.NEVER in told):
+            return truth, told
         report = self.declarations.report
         what = f"the condition of {whose}" if whole else "this"
         match truth:
@@ -103,8 +102,8 @@ class _Constants:
             case Truth.ALWAYS:
                 report.warn("HM302", f"{what} is always true", expr.span, help="every call meets it")
             case _:
-                return truth, False
-        return truth, True
+                return truth, told
+        return truth, told | {truth}
 
     def _truth(self, condition: Condition) -> Truth:
         boxes = self.space.cubes(condition)

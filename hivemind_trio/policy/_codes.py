@@ -497,8 +497,8 @@ _PAGES: Final = (
     Page(
         "HM402",
         "a cap that can never bind",
-        "What is to happen when so much is used never does, since calls stop before that. Steps of a budget count by "
-        "their share, whatever their order in the text.",
+        "A step of a budget that stands above the one where calls stop is never reached; steps count by their share, "
+        "whatever their order in the text. And a `limits` block that has more slots than its provider caps nothing.",
         wrong="budget b { tokens 1M/day; at 80% { deny }; at 90% { warn } }\nprovider anthropic { }",
         right="budget b { tokens 1M/day; at 80% { warn }; at 90% { deny } }\nprovider anthropic { }",
     ),
@@ -525,7 +525,8 @@ _PAGES: Final = (
         "HM405",
         "a budget that cannot be reached",
         "The providers' limits together let less pass in the budget's window than it allows, however fast calls come. "
-        "Looked at where every provider limits the same as the budget: requests, or output tokens.",
+        "Looked at where every provider that can serve its calls limits the same as the budget: requests, or output "
+        "tokens.",
         wrong="provider anthropic { limits { requests 10/min } }\nbudget b { requests 2k/hour }",
         right="provider anthropic { limits { requests 10/min } }\nbudget b { requests 500/hour }",
     ),

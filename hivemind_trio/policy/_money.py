@@ -13,7 +13,7 @@ from typing import Final
 from ._budgets import Allowance, Budget, Measure, Per
 from ._declare import Declarations, Declared, Given
 from ._diagnostic import Label, Severity
-from ._expr import Always, Condition
+from ._expr import Always, Condition, Relation
 from ._linked import World
 from ._program import Program, Provider
 from ._quotas import Dimension, Quota
@@ -37,8 +37,9 @@ def check_amounts(
     for name, declared in declarations.of("provider").items():
         _limits(declarations, declared)
         _slots(declarations, declared, program.providers[name])
+        _models_slots(declarations, declared, program.providers[name])
         _aimd(declarations, declared)
-    _unreachable(declarations, program)
+    _unreachable(declarations, conditions, program)
     _children(declarations, conditions, program)
 
 
@@ -84,6 +85,21 @@ def _slots(declarations: Declarations, declared: Declared, provider: Provider) -
         )
 
 
+def _models_slots(declarations: Declarations, declared: Declared, provider: Provider) -> None:
+    """A cap of some models above the slots of the whole provider."""
+    slots = declarations.one(declared, "concurrency")
+    for block in declared.settings.get("limits", []):
+        for given in block.block.get("concurrency", []):
+            if given.value > provider.limit:
+                declarations.report.warn(
+                    "HM402",
+                    f"this cap never binds: `{provider.name}` has {provider.limit} slots in all",
+                    given.span,
+                    labels=(Label(slots.span, "all its slots"),) if slots is not None else (),
+                    help="write fewer than the provider has, or delete it",
+                )
+
+
 def _aimd(declarations: Declarations, declared: Declared) -> None:
     told, slots = _own(declared, "aimd"), declarations.one(declared, "concurrency")
     if told is None:
@@ -108,11 +124,14 @@ def _aimd(declarations: Declarations, declared: Declared) -> None:
         )
 
 
-def _unreachable(declarations: Declarations, program: Program) -> None:
+def _unreachable(
+    declarations: Declarations, conditions: Mapping[str, Mapping[str, Condition | None]], program: Program
+) -> None:
     """Budgets that no traffic can use up, as fast as the providers' limits let it be."""
     for name, budget in program.budgets.items():
+        counting = _serving(declarations, conditions, program, name)
         for allowance in budget.allowances:
-            bounds = [_passing(provider, allowance) for provider in program.providers.values()]
+            bounds = [_passing(provider, allowance) for provider in counting]
             total = sum(bound for bound in bounds if bound is not None)
             if None in bounds or total >= allowance.amount:
                 continue
@@ -125,6 +144,26 @@ def _unreachable(declarations: Declarations, program: Program) -> None:
                 severity=Severity.INFO,
                 help="make it smaller, or delete it",
             )
+
+
+def _serving(
+    declarations: Declarations,
+    conditions: Mapping[str, Mapping[str, Condition | None]],
+    program: Program,
+    budget: str,
+) -> list[Provider]:
+    """Return the providers that can serve the calls that a budget counts; all where a rule may send them anywhere."""
+    every, condition = list(program.providers.values()), conditions["budget"][budget]
+    rules = declarations.of("rule").values()
+    steps = (step for one in program.budgets.values() for step in one.thresholds)
+    moved = any({"provider", "model"} & rule.settings.keys() for rule in rules) or any(step.model for step in steps)
+    if condition is None or moved:
+        return every
+    routed: dict[str, Condition] = {name: Relation("provider", "==", name) for name in program.providers}
+    space = Space.of([World.of(program, conditions["agent"])], [condition, *routed.values()])
+    first = [name for name, one in routed.items() if not isinstance(space.find([condition, one]), Nothing)]
+    reached = {provider.name for name in first for provider in program.chain(name)}
+    return [provider for provider in every if provider.name in reached]
 
 
 def _passing(provider: Provider, allowance: Allowance) -> int | None:

@@ -9,7 +9,7 @@ from ._declare import Declarations, Declared, Given
 from ._diagnostic import Label, Severity
 from ._lower import DEFAULT_AFFINITY_NS, breaker, provider_timeouts
 from ._report import Report
-from ._resilience import BREAKER_MEMORY
+from ._resilience import BREAKER_MEMORY, DEFAULT_RETRY
 from ._values import RateOf
 
 
@@ -52,20 +52,36 @@ def _timeouts(declarations: Declarations, report: Report) -> None:
 
 def _back_offs(declarations: Declarations, report: Report) -> None:
     """A first pause that is longer than a call may wait: it is not tried again, whatever `attempts` says."""
+    told: set[tuple[Span, str]] = set()
+    for deadline, name in _waits_and_retries(declarations):
+        declared = declarations.of("retry").get(name)
+        backoff = declarations.one(declared, "backoff") if declared is not None else None
+        if backoff is None or backoff.value[0] <= deadline.value or (deadline.span, name) in told:
+            continue
+        told.add((deadline.span, name))
+        report.add(
+            "HM409",
+            f"the first back-off of `{name}` can outlast this deadline",
+            deadline.span,
+            severity=Severity.INFO,
+            labels=(Label(backoff.item.args[0].span, "the back-off"),),
+            help="begin with a shorter one",
+        )
+
+
+def _waits_and_retries(declarations: Declarations) -> Iterator[tuple[Given, str]]:
+    """Yield deadlines with the retry classes that their calls may have: a rule's, else those of the providers."""
+    named = (declarations.one(provider, "retry") for provider in declarations.of("provider").values())
+    usual = dict.fromkeys(DEFAULT_RETRY if given is None else given.value for given in named)
     for rule in declarations.of("rule").values():
-        classes, deadline = rule.settings.get("retry", []), _deadline_of(declarations, rule)
-        for name in (given.value for given in classes):
-            declared = declarations.of("retry").get(name)
-            backoff = declarations.one(declared, "backoff") if declared is not None else None
-            if backoff is not None and deadline is not None and backoff.value[0] > deadline.value:
-                report.add(
-                    "HM409",
-                    f"the first back-off of `{name}` can outlast this deadline",
-                    deadline.span,
-                    severity=Severity.INFO,
-                    labels=(Label(backoff.item.args[0].span, "the back-off"),),
-                    help="begin with a shorter one",
-                )
+        deadline = _deadline_of(declarations, rule)
+        if deadline is not None:
+            own = [given.value for given in rule.settings.get("retry", [])]
+            yield from ((deadline, name) for name in own or usual)
+    for lane in declarations.of("lane").values():
+        deadline = declarations.one(lane, "deadline")
+        if deadline is not None:
+            yield from ((deadline, name) for name in usual)
 
 
 def _rides(declarations: Declarations, report: Report) -> None:
