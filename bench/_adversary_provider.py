@@ -795,10 +795,11 @@ class Provider:
                 # They send calls, too: a shallow bucket fills between two of them.
                 each = 1.0 if quota.counted is Counted.REQUESTS else others.share * quota.rate * OTHERS_CALL_NS
                 each = min(each, float(quota.size))
-                while owed >= each and meter.room(self._others_ns) >= each:
+                # They have retries of their own: nobody gets more of the key by asking more often than they do.
+                while owed >= each:
                     meter.take(each, self._others_ns)
                     owed -= each
-                self._owed[place] = min(owed, each)  # what was refused is not made up for
+                self._owed[place] = owed
 
     # ---- words ----
 

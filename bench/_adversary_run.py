@@ -157,6 +157,8 @@ class Loop:
     """Events in the order of their time, the provider's among them."""
 
     provider: Provider
+    jitter: Random | None = None
+    """Of the way to the provider; None: a request arrives at once."""
     now_ns: int = 0
     over: bool = False
     events: int = 0
@@ -258,15 +260,24 @@ class Attempt:
         """Send it."""
         loop = self.loop
         self._began_ns = loop.now_ns
+        self._watch(How.FIRST_BYTE, min(self.first_byte_ns, self.total_ns))
+        if loop.jitter is None:
+            self._arrive()
+        else:
+            loop.at(loop.now_ns + int(loop.jitter.random() * loop.provider.traits.rtt_ns / 2), self._arrive)
+
+    def _arrive(self) -> None:
+        if self._done:
+            return
+        loop = self.loop
         exchange = self._exchange = loop.provider.arrive(self.ask, loop.now_ns)
-        back_ns = loop.now_ns + loop.provider.traits.rtt_ns
+        back_ns = self._began_ns + loop.provider.traits.rtt_ns
         if exchange.unreachable:
             loop.at(back_ns, self._end, How.UNREACHABLE)
         elif exchange.refused is not None:
             loop.at(back_ns, self._end, How.REFUSED, exchange.refused)
         else:
             exchange.owner = self
-            self._watch(How.FIRST_BYTE, min(self.first_byte_ns, self.total_ns))
 
     def came(self, stage: Stage) -> None:
         """A milestone has come."""
@@ -313,8 +324,7 @@ class Attempt:
         self._done = True
         self.loop.forget(self._alarm)
         exchange, out = self._exchange, 0
-        assert exchange is not None
-        if exchange.admitted:
+        if exchange is not None and exchange.admitted:
             self.loop.provider.leave(exchange, self.loop.now_ns)
             out = self.loop.provider.generated(exchange)
         content_ns = self._content_ns
@@ -428,7 +438,7 @@ class World:
 
     def __attrs_post_init__(self) -> None:
         self.provider = Provider(self.drawing.traits, self.drawing.seed)
-        self.loop = Loop(self.provider)
+        self.loop = Loop(self.provider, Random(f"{self.drawing.seed}/road"))
         client = CLIENTS["claude-code" if self.way is Way.CODE else "anthropic-sdk"]
         patience_ns = self.drawing.patience_ns
         client = attrs.evolve(client, broken_retries=BROKEN_RETRIES, silence_ns=patience_ns, known_ns=patience_ns)

@@ -58,6 +58,13 @@ def test_no_agent_dies_and_nothing_stands_still(name: str) -> None:
         assert result.standstill_ns <= 20 * SECOND_NS
 
 
+def test_to_ask_more_often_does_not_take_from_other_users_of_a_key() -> None:
+    one = adversary.outcome("half-others", [Way.AIMD])
+
+    assert one.results[Way.AIMD].refused["quota requests"] > 100
+    assert one.over_order(Way.AIMD) >= 0.95
+
+
 def test_an_exception_of_the_scheduler_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Scheduler.handle
 
