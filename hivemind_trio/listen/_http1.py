@@ -78,6 +78,14 @@ class Framing(Enum):
     CLOSE = auto()
 
 
+def _without_blank_lines(data: bytes) -> bytes:
+    """Skip empty lines before a request line (RFC 9112, section 2.2)."""
+    start = 0
+    while data.startswith(b"\r\n", start):
+        start += 2
+    return data[start:]
+
+
 def _unsplit(lines: list[bytes]) -> bytes:
     """Joined, if none of them hides another one."""
     block = b"".join(lines)
@@ -336,6 +344,10 @@ class Http1(H11Protocol):
             H2ProtocolAssumedError: It speaks HTTP/2.
         """
         exchange = self._exchange
+        if exchange is None and not self._in_head and not self._switching and data.startswith(b"\r\n"):
+            data = _without_blank_lines(data)
+            if not data:
+                return
         if exchange is None and not self._in_head and not self._switching and (head := read_head(data)) is not None:
             self._left = head.length
             if self._begin(head, expects=False):
@@ -399,7 +411,7 @@ class Http1(H11Protocol):
             self._link.resume()
             self._link.finish()
             return
-        ahead = self.connection.trailing_data[0] if self._ahead else b""
+        ahead = _without_blank_lines(self.connection.trailing_data[0]) if self._ahead else b""
         self._ahead = 0
         if ahead or self._left is None:
             self.connection = self._parser()

@@ -12,7 +12,7 @@ import trio
 from hivemind_trio.core import Grant
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import Api, Reason, Request, Treatment, Usage, Verdict
-from hivemind_trio.policy import Provider
+from hivemind_trio.policy import Provider, WhileOpen
 from hivemind_trio.providers import (
     CREDENTIAL_HEADERS,
     KeepAlive,
@@ -316,6 +316,8 @@ class Exchange:
             body=body,
             timeouts=grant.timeouts or provider.timeouts,
             metered=self.asked.generates,
+            attempt=grant.attempt,
+            has_fallback=provider.fallback is not None and provider.while_open is WhileOpen.FALLBACK,
             heeds_prompts=self.rules.program.heeds_prompts,
             slow_ns=provider.aimd.slow_ns if provider.aimd is not None else None,
         )
@@ -443,7 +445,7 @@ class Exchange:
             await self._refuse(Reason.UPSTREAM_BROKE, message)
             return
         # Where the provider is, and what the system says of it, is the operator's to know.
-        why = f" ({error.kind})" if error is not None else ""
+        why = f" ({error.cause or error.kind})" if error is not None else ""
         await self._refuse(
             Reason.UPSTREAM_UNREACHABLE, f"provider `{name}` cannot be reached{why}", RETRY_AFTER_UNREACHABLE_NS
         )
@@ -581,6 +583,7 @@ class Exchange:
             reason=self.reason,
             upstream_error=str(self.error.kind) if self.error is not None else None,
             upstream_detail=self.error.message if self.error is not None else None,
+            upstream_cause=self.error.cause if self.error is not None else None,
             waited_ms=self.waited_ns // 1_000_000,
             duration_ms=(self.engine.now_ns() - self.started_ns) // 1_000_000,
             attempts=self.attempts,

@@ -39,6 +39,15 @@ FAILURES: Final = {
 """What each way to fail says of the provider, and what a policy calls it."""
 
 
+UNCONNECTED: Final = frozenset({UpstreamErrorKind.CONNECT, UpstreamErrorKind.TLS})
+
+FIRST_ATTEMPTS: Final = 3
+"""Attempts at a provider that has never answered: it may be starting, beside the proxy."""
+
+SLOW_CONNECT_NS: Final = 1_000_000_000
+"""An attempt to reach it that takes longer is the last: then no packet comes back at all."""
+
+
 @final
 @attrs.frozen(kw_only=True)
 class Outgoing:
@@ -52,6 +61,10 @@ class Outgoing:
     timeouts: Timeouts
     metered: bool = True
     """What it takes counts: it is a generation."""
+    attempt: int = 1
+    """Of the call."""
+    has_fallback: bool = False
+    """Another provider takes its calls while this one is down."""
     heeds_prompts: bool = False
     """Others may wait until its prompt has been read."""
     slow_ns: int | None = None
@@ -114,7 +127,15 @@ async def fetch(
             return attrs.evolve(_of_error(status, outbox), committed=True)
         return _over(response, outgoing, outbox, watch)
     except UpstreamError as error:
-        return _failed(error, status, outbox, watch)
+        ended = _failed(error, status, outbox, watch)
+        if error.kind not in UNCONNECTED or outgoing.has_fallback:
+            return ended
+        never = not upstream.has_reached(outgoing.base)
+        if not never and not error.certificate:
+            return ended
+        # A mistake in the policy or the network, and no outage: the circuit is not to hold back what can be told now.
+        last = error.certificate or outgoing.attempt >= FIRST_ATTEMPTS or watch.waited_ns >= SLOW_CONNECT_NS
+        return attrs.evolve(ended, outcome=Outcome.IGNORED, final=last)
     except AgentStalled:
         return left(outbox)
     finally:

@@ -44,6 +44,8 @@ class CallRecord:
     """What went wrong on the way to the provider."""
     upstream_detail: str | None = None
     """The same at length, for the operator alone."""
+    upstream_cause: str | None = None
+    """Why the provider could not be reached, in words; None: it could, or that is not known."""
     waited_ms: int = 0
     duration_ms: int = 0
     attempts: int = 0

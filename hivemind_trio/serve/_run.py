@@ -346,7 +346,12 @@ class _Watcher:
             self._log.info("call", **fields, **{f"tokens_{name}": usage[name] for name in usage if name != "exact"})
         if record.upstream_error is not None:
             kind, detail = record.upstream_error, record.upstream_detail or ""
-            self._notices.say("provider failed", provider=record.provider, kind=kind, detail=detail)
+            # What has a cause that can be named is for the operator to mend, and no outage that passes.
+            cause = record.upstream_cause or None
+            level = "error" if cause is not None else "warning"
+            self._notices.say(
+                "provider failed", level=level, provider=record.provider, kind=kind, cause=cause, detail=detail
+            )
         elif record.refused:
             self._notices.say("calls refused", lane=record.lane, reason=str(record.reason))
         elif record.status in (401, 403):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from enum import Enum, StrEnum, auto
-from typing import final
+from typing import Final, final
 
 import h11
 import httpx2
@@ -32,12 +33,18 @@ class UpstreamErrorKind(StrEnum):
 class UpstreamError(Exception):
     """The provider failed this attempt; nothing of it is left open."""
 
-    def __init__(self, kind: UpstreamErrorKind, message: str, *, sent: bool) -> None:
+    def __init__(
+        self, kind: UpstreamErrorKind, message: str, *, sent: bool, cause: str = "", certificate: bool = False
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         self.sent = sent
         """False: the provider has not seen a byte of the request, so it was certainly not executed."""
         self.message = message
+        self.cause = cause
+        """The cause in words that name no address; empty: none that is known."""
+        self.certificate = certificate
+        """The provider's certificate is not accepted: another attempt meets the same one."""
 
 
 class Stage(Enum):
@@ -57,7 +64,33 @@ FOREIGN = (OSError, EOFError, h11.ProtocolError, httpx2.TransportError)
 def translate(error: Exception, stage: Stage) -> UpstreamError:
     """Say in our words what a transport raised at this stage."""
     kind = _kind(error, stage)
-    return UpstreamError(kind, f"{kind}: {_innermost(error)}", sent=stage is not Stage.CONNECTING)
+    causes = _causes(error)
+    return UpstreamError(
+        kind,
+        f"{kind}: {_innermost(error)}",
+        sent=stage is not Stage.CONNECTING,
+        cause=_cause(causes) if kind in (UpstreamErrorKind.CONNECT, UpstreamErrorKind.TLS) else "",
+        certificate=any(isinstance(one, ssl.SSLCertVerificationError) for one in causes),
+    )
+
+
+_OF_ANOTHER_NAME: Final = frozenset({62, 64})
+"""OpenSSL's codes of a certificate for another host name, and for another IP address; its words name the host."""
+
+
+def _cause(causes: list[BaseException]) -> str:
+    for one in causes:
+        match one:
+            case ssl.SSLCertVerificationError():
+                words = "it is for another name" if one.verify_code in _OF_ANOTHER_NAME else one.verify_message
+                return f"its TLS certificate is not accepted: {words}"
+            case ssl.SSLError():
+                return "it does not speak TLS there, or no version that is accepted"
+            case socket.gaierror():
+                return "its name cannot be resolved"
+            case ConnectionRefusedError():
+                return "the connection is refused: nothing listens there"
+    return ""
 
 
 def _kind(error: Exception, stage: Stage) -> UpstreamErrorKind:

@@ -72,6 +72,11 @@ class Upstream:
 
     def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
         self._transport = transport
+        self._reached: set[str] = set()
+
+    def has_reached(self, base: str) -> bool:
+        """Return whether a provider has ever answered, if only with an error."""
+        return base in self._reached
 
     @asynccontextmanager
     async def send(
@@ -103,6 +108,7 @@ class Upstream:
         with attempt.scope:
             exchange = await self._begin(base, method, target, headers, body, attempt)
             attempt.headed()
+            self._reached.add(base)
             try:
                 yield UpstreamResponse(exchange.status, exchange.headers, exchange, attempt)
             finally:

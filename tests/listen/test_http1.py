@@ -471,3 +471,18 @@ async def test_receive_hands_out_the_body_once_and_then_waits() -> None:
         await trio.testing.wait_all_tasks_blocked()
 
         assert seen == ["http.disconnect"]
+
+
+@pytest.mark.parametrize("blank", [b"\r\n", b"\r\n\r\n\r\n"])
+async def test_blank_lines_before_a_request_are_skipped(blank: bytes) -> None:
+    async with serving(echoes) as house:
+        client = await house.client()
+        assert (await client.ask(blank + GET))[0] == 200
+        assert (await client.ask(blank + post(b"body")))[0] == 200
+        await client.say(blank)
+        assert (await client.ask(post(b"again")))[0] == 200
+        await client.say(post(b"one") + blank + post(b"two") + blank + GET)
+        answers = [(await client.answer())[0] for _ in range(3)]
+
+    assert answers == [200, 200, 200]
+    assert house.reports == []

@@ -183,10 +183,12 @@ async def test_an_attempt_s_end_says_something_of_the_provider(
     def journal(_now_ns: int, event: Event, _commands: Sequence[Command]) -> None:
         heard.extend([event.ended.outcome] if isinstance(event, AttemptEnded) else [])
 
-    async with house(program(), FakeProvider(lambda _: reply), journal=journal) as opened:
+    replies = [reply, Reply()]
+    async with house(program(), FakeProvider(lambda _: replies.pop()), journal=journal) as opened:
+        await opened.ask()
         await opened.ask()
 
-    assert heard == [outcome]
+    assert heard == [Outcome.SUCCEEDED, outcome]
 
 
 async def test_an_agent_s_own_doing_says_nothing_of_the_provider(autojump_clock: object) -> None:

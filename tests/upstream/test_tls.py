@@ -62,6 +62,9 @@ async def test_an_unknown_authority_is_refused(upstream: Upstream) -> None:
             await call(upstream, server.base)
 
         assert (caught.value.kind, caught.value.sent) == (UpstreamErrorKind.TLS, False)
+        assert caught.value.certificate
+        assert caught.value.cause.startswith("its TLS certificate is not accepted: ")
+        assert HOST not in caught.value.cause
         assert server.seen == []
         await server.all_closed()
 
@@ -72,6 +75,8 @@ async def test_another_hosts_certificate_is_refused(upstream: Upstream, authorit
             await call(upstream, server.base)
 
         assert (caught.value.kind, caught.value.sent) == (UpstreamErrorKind.TLS, False)
+        assert caught.value.certificate
+        assert caught.value.cause == "its TLS certificate is not accepted: it is for another name"
         assert server.seen == []
 
 
@@ -98,6 +103,8 @@ async def test_no_tls_at_all(upstream: Upstream) -> None:
             await call(upstream, server.base.replace("http", "https"))
 
         assert (caught.value.kind, caught.value.sent) == (UpstreamErrorKind.TLS, False)
+        assert not caught.value.certificate
+        assert "does not speak TLS" in caught.value.cause
         await server.all_closed()
 
 
