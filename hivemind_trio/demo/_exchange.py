@@ -170,7 +170,7 @@ class Exchange:
             if reply.hold is not None:
                 await reply.hold.wait()
             body = reply.body if reply.body is not None else dialect.error("api_error", "as the script says")
-            await self._whole(seen, reply, reply.status, body)
+            await self._whole(seen, reply, reply.status, body, content_type=reply.content_type)
             return
         if request is None:
             found = without_slot(path, seen.body)

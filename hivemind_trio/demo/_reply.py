@@ -20,6 +20,8 @@ class Reply:
     """Sent beside the ordinary ones, in this order, as they are."""
     body: bytes | None = None
     """Sent instead of the ordinary body, with a `content-length`."""
+    content_type: bytes = b"application/json"
+    """Of such a body."""
     hold: trio.Event | None = None
     """Nothing is sent until it is set. The request holds its slot meanwhile."""
     hold_after: tuple[int, trio.Event] | None = None

@@ -3,6 +3,8 @@
 from ._credentials import CREDENTIAL_HEADERS as CREDENTIAL_HEADERS
 from ._credentials import credential_header as credential_header
 from ._errors import error_event as error_event
+from ._errors import own_error as own_error
+from ._errors import provider_error as provider_error
 from ._errors import refusal_body as refusal_body
 from ._keepalive import KeepAlive as KeepAlive
 from ._keepalive import keep_alive as keep_alive

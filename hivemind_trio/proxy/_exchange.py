@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol, final
+from typing import Any, Final, Protocol, final
 
 import attrs
 import trio
@@ -26,7 +26,9 @@ from hivemind_trio.providers import (
     is_admin,
     is_root,
     keep_alive,
+    own_error,
     prefixing,
+    provider_error,
     recognising,
     remodelling,
 )
@@ -37,12 +39,12 @@ from . import _guard as guard
 from ._client import Client, fingerprint, known_by
 from ._fetch import Outgoing, fetch, left, unsayable
 from ._head import Head
-from ._headers import Headers, for_upstream
+from ._headers import Headers, first, for_upstream
 from ._identity import caller, job, network, without_key
 from ._outbox import Outbox
 from ._patience import HeldTooLong, Patience, held_at_most_s
 from ._record import CallRecord
-from ._refusals import SECOND_NS, Refusal, refusal
+from ._refusals import SECOND_NS, STATUS, Refusal, refusal
 from ._rules import InForce
 from ._turns import Turns, is_long
 
@@ -55,9 +57,6 @@ GATE_S: Final = 10.0
 
 BEHIND: Final = "its journal cannot be written, and nothing is done that is not written down; come back"
 HELD_TOO_LONG: Final = "its turn did not come in the time that a client waits; come back"
-
-SHOWN_BYTES_MAX: Final = 2_048
-"""Of an error's body, where it is told inside a stream."""
 
 HEADER_TEXT_MAX: Final = 1_024
 """Characters of a header's value of ours: some are the caller's words."""
@@ -366,8 +365,10 @@ class Exchange:
             return
         status, headers = outbox.held
         if self._committed:
-            text = outbox.held_body[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
-            await self._end_with_error(Reason.UPSTREAM_REFUSED, f"the provider answered {status}: {text}")
+            encoding = first(headers).get(b"content-encoding", "")
+            reason = Reason.UPSTREAM_REFUSED
+            error = provider_error(self._api(), status, outbox.held_body, encoding, str(reason))
+            await self._end_with_error(reason, error)
             return
         await self._begin(status, headers)
         self.bytes_out = len(outbox.held_body)
@@ -377,9 +378,10 @@ class Exchange:
         assert outbox.head is not None
         status, headers = outbox.head
         if self._committed and not self._can_follow(status, headers):
-            await self._end_with_error(
-                Reason.UPSTREAM_REFUSED, f"the provider answered {status}, and not with a stream"
-            )
+            message = f"hivemind-trio: the provider answered {status}, and not with a stream"
+            reason = Reason.UPSTREAM_REFUSED
+            error = own_error(self._api(), status if status >= 400 else 502, message, str(reason))
+            await self._end_with_error(reason, error)
             return
         trailers = self.can_trail and not self._committed and b"trailer" in [name.lower() for name, _ in headers]
         await self._begin(status, headers, trailers=trailers)
@@ -418,10 +420,8 @@ class Exchange:
         message = (
             f"the provider's answer broke off ({self.error.kind if self.error is not None else 'not read in time'})"
         )
-        api = self._api()
-        event = error_event(
-            api, self.head.path_text, content_type, message, str(Reason.UPSTREAM_BROKE), mid_line=mid_line
-        )
+        error = own_error(self._api(), 502, message, str(Reason.UPSTREAM_BROKE))
+        event = error_event(self._api(), self.head.path_text, content_type, error, mid_line=mid_line)
         # In a compressed body it would be noise, and within a stated length it could make the answer look whole.
         if event and said.get(b"content-encoding", b"identity") == b"identity" and b"content-length" not in said:
             await self.send({"type": "http.response.body", "body": event, "more_body": True})
@@ -468,7 +468,8 @@ class Exchange:
     async def _refuse(self, reason: Reason, message: str, retry_after_ns: int | None = None) -> None:
         self.refused, self.reason = True, reason
         if self._committed:
-            await self._end_with_error(reason, message)
+            error = own_error(self._api(), STATUS[reason], f"hivemind-trio: {message}", str(reason))
+            await self._end_with_error(reason, error)
             return
         answer: Refusal = refusal(self._api(), reason, message, retry_after_ns, self.client)
         await self._begin(answer.status, answer.headers)
@@ -506,18 +507,21 @@ class Exchange:
     def _can_follow(self, status: int, headers: Headers) -> bool:
         assert self.patience is not None
         assert self.patience.keep_alive is not None
-        first = {name.lower(): value.decode("latin-1").lower() for name, value in reversed(headers)}
-        plain = first.get(b"content-encoding", "identity") == "identity"
-        return status == 200 and plain and self.patience.keep_alive.fits(first.get(b"content-type", ""))
+        words = first(headers)
+        plain = words.get(b"content-encoding", "identity") == "identity"
+        return status == 200 and plain and self.patience.keep_alive.fits(words.get(b"content-type", ""))
 
-    async def _end_with_error(self, reason: Reason, message: str) -> None:
-        """The status is gone: an error event in the dialect, and a regular end."""
+    async def _end_with_error(self, reason: Reason, error: dict[str, Any]) -> None:
+        """The status is gone: an error event in the dialect, and a regular end.
+
+        Args:
+            error: As the dialect's plain answers have it.
+        """
         assert self.patience is not None
         assert self.patience.keep_alive is not None
         self.reason = reason
         content_type = self.patience.keep_alive.content_type.decode()
-        words = f"hivemind-trio: {message}"
-        event = error_event(self._api(), self.head.path_text, content_type, words, str(reason), mid_line=False)
+        event = error_event(self._api(), self.head.path_text, content_type, error, begun=False, model=self.asked.model)
         if event:
             self.bytes_out = len(event)
             await self.send({"type": "http.response.body", "body": event})

@@ -52,6 +52,11 @@ def for_agent(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     ]
 
 
+def first(headers: Headers) -> dict[bytes, str]:
+    """Return lower-case names with their first values, in lower case."""
+    return {name.lower(): value.decode("latin-1").lower() for name, value in reversed(headers)}
+
+
 def _named(headers: Headers) -> frozenset[bytes]:
     """What `Connection` names is for this hop alone."""
     names = [value for name, value in headers if name.lower() == b"connection"]

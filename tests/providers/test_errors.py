@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -13,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Api
-from hivemind_trio.providers import CREDENTIAL_HEADERS, credential_header, error_event, refusal_body
+from hivemind_trio.providers import (
+    CREDENTIAL_HEADERS,
+    credential_header,
+    error_event,
+    own_error,
+    provider_error,
+    refusal_body,
+)
 
 STATUSES = (400, 401, 403, 404, 413, 426, 429, 502, 503, 504)
 OPENAI_LIKE = (Api.OPENAI, Api.AZURE, Api.VLLM, Api.GENERIC, None)
@@ -26,7 +34,7 @@ def refused(api: Api | None, status: int) -> Any:
 
 
 def broke(api: Api | None, path: str, content_type: str, *, mid_line: bool = False) -> bytes:
-    return error_event(api, path, content_type, "broke off", "upstream-broke", mid_line=mid_line)
+    return error_event(api, path, content_type, own_error(api, 502, "broke off", "upstream-broke"), mid_line=mid_line)
 
 
 def sdk_client(status: int, body: bytes, content_type: str) -> httpx2.Client:
@@ -157,9 +165,11 @@ def test_openai_s_sdk_reads_the_error_in_a_chat() -> None:
 def test_openai_s_sdk_reads_the_error_in_a_response() -> None:
     http = sdk_client(200, broke(Api.OPENAI, "/v1/responses", EVENTS), EVENTS)
     with openai.OpenAI(api_key="k", max_retries=0, http_client=http) as client:
-        events = list(client.responses.create(model="m", input="x", stream=True))
+        events = client.responses.create(model="m", input="x", stream=True)
+        with pytest.raises(openai.APIError, match="broke off") as raised:
+            list(events)
 
-    assert [(event.type, event.code) for event in events if event.type == "error"] == [("error", "upstream-broke")]
+    assert raised.value.code == "upstream-broke"
 
 
 @pytest.mark.parametrize(
@@ -195,6 +205,106 @@ def test_ollama_s_lines_end_with_one_more(mid_line: bool) -> None:
     assert len(lines) == 3
     assert json.loads(lines[1]) == {"error": "broke off"}
     assert lines[2] == b""
+
+
+# ---- a provider's error, after a 200 of ours ----
+
+ANTHROPIC_529 = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}, "request_id": "r"}
+OPENAI_429 = {"error": {"message": "slow", "type": "tokens", "param": None, "code": "rate_limit_exceeded"}}
+GOOGLE_429 = {"error": {"code": 429, "message": "slow", "status": "RESOURCE_EXHAUSTED", "details": [{"a": 1}]}}
+PATHS = {
+    Api.ANTHROPIC: "/v1/messages",
+    Api.OPENAI: "/v1/chat/completions",
+    Api.GEMINI: "/v1beta/models/g:streamGenerateContent",
+    Api.OLLAMA: "/api/chat",
+}
+
+
+def told(api: Api, status: int, body: object, encoding: str = "") -> Any:
+    """A provider's error as it stands in the event that the agent gets."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    error = provider_error(api, status, raw, encoding, "upstream-refused")
+    event = error_event(api, PATHS[api], NDJSON if api is Api.OLLAMA else EVENTS, error, begun=False)
+    return json.loads(event.strip().split(b"\n")[-1].removeprefix(b"data: "))
+
+
+@pytest.mark.parametrize(
+    ("api", "status", "body"),
+    [
+        (Api.ANTHROPIC, 529, ANTHROPIC_529),
+        (Api.OPENAI, 429, OPENAI_429),
+        (Api.GEMINI, 429, GOOGLE_429),
+        (Api.OLLAMA, 503, {"error": "server busy"}),
+    ],
+)
+def test_a_provider_s_error_is_told_in_its_own_words(api: Api, status: int, body: dict[str, Any]) -> None:
+    assert told(api, status, body) == body
+    assert told(api, status, gzip.compress(json.dumps(body).encode()), "gzip") == body
+
+
+def test_google_s_array_of_one_error_is_that_error() -> None:
+    assert told(Api.GEMINI, 429, [GOOGLE_429]) == GOOGLE_429
+
+
+@pytest.mark.parametrize(
+    ("api", "body", "error"),
+    [
+        (Api.ANTHROPIC, {"error": {"message": "no"}}, {"type": "rate_limit_error", "message": "no"}),
+        (Api.ANTHROPIC, {"error": "no"}, {"type": "rate_limit_error", "message": "no"}),
+        (
+            Api.OPENAI,
+            {"object": "error", "message": "no", "type": "BadRequestError", "code": 400},
+            {"message": "no", "type": "BadRequestError", "param": None, "code": 400},
+        ),
+        (
+            Api.OPENAI,
+            {"error": {"message": "no"}},
+            {"message": "no", "type": "rate_limit_error", "param": None, "code": None},
+        ),
+        (Api.GEMINI, {"error": {"message": "no"}}, {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "no"}),
+        (Api.OLLAMA, {"error": {"message": "no"}}, "no"),
+    ],
+)
+def test_what_an_error_lacks_for_its_dialect_comes_of_its_status(api: Api, body: object, error: object) -> None:
+    assert told(api, 429, body)["error"] == error
+
+
+@pytest.mark.parametrize("body", [b"<html>busy</html>", b"", b'{"detail": "busy"}', b"[]", b"[" * 9_000])
+@pytest.mark.parametrize("api", PATHS)
+def test_what_is_no_error_of_any_dialect_is_shown_with_its_status(api: Api, body: bytes) -> None:
+    error = told(api, 529, body)["error"]
+
+    message = error if api is Api.OLLAMA else error["message"]
+    assert message.startswith("the provider answered 529: " + body.decode()[:20])
+    assert len(message) < 3_000
+    if api is Api.ANTHROPIC:
+        assert error["type"] == "overloaded_error"
+
+
+def test_a_response_that_never_began_is_created_and_fails() -> None:
+    error = provider_error(Api.OPENAI, 429, json.dumps(OPENAI_429).encode(), "", "x")
+    stream = error_event(Api.OPENAI, "/v1/responses", EVENTS, error, begun=False, model="m")
+    http = sdk_client(200, b": ping\n" + stream, EVENTS)
+    seen: list[Any] = []
+    with (
+        openai.OpenAI(api_key="k", max_retries=0, http_client=http) as client,
+        client.responses.stream(model="m", input="x") as events,
+        pytest.raises(openai.APIError, match="slow") as raised,
+    ):
+        seen.extend(events)
+
+    assert [event.type for event in seen] == ["response.created", "response.failed"]
+    assert [event.response.model for event in seen] == ["m", "m"]
+    assert (seen[1].response.status, seen[1].response.error.code) == ("failed", "rate_limit_exceeded")
+    assert (raised.value.code, raised.value.type, raised.value.body) == (
+        "rate_limit_exceeded", "tokens", OPENAI_429["error"],
+    )  # fmt: skip
+
+
+def test_google_s_array_that_never_began_holds_the_error_alone() -> None:
+    event = error_event(Api.GEMINI, PATHS[Api.GEMINI], "application/json", GOOGLE_429, begun=False)
+
+    assert json.loads(b"\n\n" + event) == [GOOGLE_429]
 
 
 # ---- credentials ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -10,16 +11,17 @@ import trio
 from hivemind_trio.model import Api, Reason
 from hivemind_trio.proxy._patience import PING_S
 from tests.support.agent import Agent
-from tests.support.upstream import FakeProvider, Reply, Request
+from tests.support.upstream import STALL, FakeProvider, Reply, Request
 
 from .house import House, body_of, compiled, env, house
 from .scripted import DELTA, START, STOP
 
-ONE_SLOT = compiled("""
+ONE_SLOT_TEXT = """
 server { wait silent 15s hold 240s }
 provider p { api generic; base "http://there"; concurrency 1 }
 retry default { attempts 1 }
-""")
+"""
+ONE_SLOT = compiled(ONE_SLOT_TEXT)
 
 EVENTS = START + DELTA + STOP
 SSE = [(b"content-type", b"text/event-stream; charset=utf-8")]
@@ -134,6 +136,48 @@ async def test_what_cannot_follow_a_200_is_told_in_an_event(reply: Reply, said: 
     message = json.loads(agent.answer.removeprefix(PING + b"event: error\ndata: "))["error"]["message"]
     assert said in message
     assert opened.records[-1].reason is Reason.UPSTREAM_REFUSED
+
+
+OVERLOADED = b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"r"}'
+JSON = (b"content-type", b"application/json")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(status=529, headers=[JSON], steps=(OVERLOADED,)),
+        Reply(status=529, headers=[JSON, (b"content-encoding", b"gzip")], steps=(gzip.compress(OVERLOADED),)),
+        Reply(headers=SSE, steps=(START, b"event: error\ndata: " + OVERLOADED + b"\n\n")),
+    ],
+    ids=["plain", "compressed", "in its stream"],
+)
+async def test_a_provider_s_error_is_told_in_its_own_words(reply: Reply, autojump_clock: object) -> None:
+    async with house(ONE_SLOT, busy_for(20, reply)) as opened:
+        agent = await behind_another(opened, body=STREAMING)
+        await agent.done.wait()
+
+    assert agent.whole
+    assert agent.answer == PING + b"event: error\ndata: " + OVERLOADED + b"\n\n"
+    assert opened.records[-1].reason is Reason.UPSTREAM_REFUSED
+
+
+async def test_what_we_refuse_has_the_type_of_its_status(autojump_clock: object) -> None:
+    async with house(ONE_SLOT, busy_for(1_000)) as opened:
+        agent = await behind_another(opened, body=STREAMING)
+        await agent.done.wait()
+
+    error = json.loads(agent.answer.replace(PING, b"").removeprefix(b"event: error\ndata: "))["error"]
+    assert error["type"] == "rate_limit_error"
+
+
+async def test_a_provider_that_stalls_in_every_attempt_is_a_timeout(autojump_clock: object) -> None:
+    stalling = ONE_SLOT_TEXT.replace("concurrency 1", "concurrency 1; timeout first-byte 30s")
+    async with house(compiled(stalling), busy_for(1, Reply(headers=SSE, steps=(START, STALL)))) as opened:
+        agent = await behind_another(opened, body=STREAMING)
+        await agent.done.wait()
+
+    error = json.loads(agent.answer.replace(PING, b"").removeprefix(b"event: error\ndata: "))["error"]
+    assert (agent.whole, error["type"]) == (True, "timeout_error")
 
 
 async def test_who_hangs_up_while_it_is_kept_alive_leaves_the_line(autojump_clock: object) -> None:
