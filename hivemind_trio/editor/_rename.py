@@ -13,6 +13,9 @@ from ._edits import Edit, amended, made_worse
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
+SYNTAX: Final = frozenset({"HM001", "HM002", "HM003", "HM004", "HM005", "HM007", "HM008", "HM009"})
+"""Errors beside which a part of the policy was not read."""
+
 
 class RenameError(ValueError):
     """The name cannot be changed so; the message says why."""
@@ -22,10 +25,17 @@ def rename(checked: Checked, symbol: Symbol, name: str, files: Files) -> tuple[E
     """What to write where.
 
     Raises:
-        RenameError: It is no name, or something else would be meant somewhere.
+        RenameError: It is no name, a part of the policy cannot be read, or something else would be meant somewhere.
     """
     if not _NAME.fullmatch(name):
         raise RenameError(f"`{name}` is no name: letters, digits, `-` and `_`, with a letter first")
+    for one in checked.diagnostics:
+        if one.code in SYNTAX:
+            source = checked.sources[one.span.source]
+            raise RenameError(
+                f"mend the syntax error in line {source.line(one.span.start) + 1} of {source.name} first, or a use of "
+                f"`{symbol.name}` may be missed: {one.message}"
+            )
     before = occurrences(checked)
     if not any(one.symbol == symbol and one.declares for one in before):
         raise RenameError(f"`{symbol.name}` is declared nowhere")

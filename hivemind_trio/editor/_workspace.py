@@ -9,7 +9,7 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.policy import Checked, Diagnostic, Files, MemoryFiles, check, run_tests, with_tests
+from hivemind_trio.policy import Checked, Diagnostic, Files, MemoryFiles, Progress, check, run_tests, untold, with_tests
 
 CANDIDATES_MAX: Final = 200
 """Files that are asked whether they include what is open."""
@@ -29,6 +29,8 @@ class Workspace:
 
     disk: Files
     folders: tuple[str, ...] = ()
+    progress: Progress = untold
+    """Told of how far a check is; what it raises ends the check."""
     _open: dict[str, str] = attrs.field(init=False, factory=dict)
     _checked: dict[str, Checked] = attrs.field(init=False, factory=dict)
     _including: list[str] | None = attrs.field(init=False, default=None)
@@ -82,7 +84,7 @@ class Workspace:
     def check(self, path: str) -> Checked:
         """A file as a policy of its own, with what its tests about calls find; simulated ones take too long."""
         if path not in self._checked:
-            checked = check(path, self)
+            checked = check(path, self, self.progress)
             self._checked[path] = with_tests(checked, run_tests(checked))
         return self._checked[path]
 

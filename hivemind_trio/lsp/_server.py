@@ -9,14 +9,16 @@ asked for; what the editor takes back before its turn is not done at all.
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - pygls's loop, in a process without Trio
+import logging
 import posixpath
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar, final
 
 import attrs
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
 from hivemind_trio import __version__
@@ -47,12 +49,25 @@ TYPING_PAUSE_S: Final = 0.2
 LETTERS_TRIED_MAX: Final = 400_000
 """Checked to try what would mend the findings at one place, all tries together: two or three seconds."""
 
+SUPERSEDED: Final = "the text has changed since"
+
 Findings = dict[str, list[types.Diagnostic]]
 """Path -> what is to be shown in it."""
 
 
+class Superseded(Exception):  # noqa: N818 - nothing is wrong
+    """A text is being checked that has been typed over."""
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """True unless the record is about an answer that refuses a request, which the editor shows."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, (JsonRpcInvalidParams, JsonRpcContentModified))
+
+
 def serve() -> None:
     """Serve one editor until it says `exit` or hangs up."""
+    logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_news)
     server = LanguageServer("hivemind-trio", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full)
     _Session(server).listen()
     server.start_io()
@@ -98,6 +113,8 @@ class _Session:
     _published: set[str] = attrs.field(init=False, factory=set)
     """Paths that the editor shows findings of."""
     _changes: int = attrs.field(init=False, default=0)
+    _applied: int = attrs.field(init=False, default=0)
+    """The number of the change that the workspace has."""
     _newest: dict[str, int] = attrs.field(init=False, factory=dict)
     """URI -> the number of its last change."""
     _mended: dict[str, tuple[Checked, dict[Diagnostic, tuple[Mend, ...]]]] = attrs.field(init=False, factory=dict)
@@ -110,13 +127,17 @@ class _Session:
 
         def on(method: str, handler: Callable[[Any], object], options: object = None) -> None:
             async def answer(params: Any) -> object:
-                return await self._work(handler, params)
+                try:
+                    return await self._work(handler, params)
+                except Superseded as error:
+                    raise JsonRpcContentModified(SUPERSEDED) from error
 
             self.server.feature(method, options)(answer)
 
         def on_news(method: str, handler: Callable[[Any], Findings]) -> None:
             async def heard(params: Any) -> None:
-                self._show_all(await self._work(handler, params))
+                with suppress(Superseded):  # the change that it was for has its own findings
+                    self._show_all(await self._work(handler, params))
 
             self.server.feature(method)(heard)
 
@@ -159,12 +180,27 @@ class _Session:
         uri, text = params.text_document.uri, params.content_changes[-1].text
         self._changes += 1
         number = self._newest[uri] = self._changes
-        await self._work(lambda _: self.workspace.edit(self._path(uri), text), None)
+        await self._work(self._edit, (uri, text, number))
         await asyncio.sleep(TYPING_PAUSE_S)
         if self._newest.get(uri) == number:
-            found = await self._work(self._around, (uri, number))
-            if self._newest.get(uri) == number:
-                self._show(found)
+            with suppress(Superseded):
+                found = await self._work(self._around, (uri, number))
+                if self._newest.get(uri) == number:
+                    self._show(found)
+
+    def _edit(self, change: tuple[str, str, int]) -> None:
+        uri, text, self._applied = change
+        self.workspace.progress = self._unless_superseded
+        self.workspace.edit(self._path(uri), text)
+
+    def _unless_superseded(self, doing: str, done: int, of: int, /) -> None:
+        """End a check of what has been typed over.
+
+        Raises:
+            Superseded: There is a newer change, which waits for the worker.
+        """
+        if self._changes > self._applied:
+            raise Superseded
 
     def _closed(self, params: types.DidCloseTextDocumentParams) -> Findings:
         path = self._path(params.text_document.uri)

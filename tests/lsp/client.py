@@ -121,7 +121,11 @@ class Editor:
 def editor(folder: Path, **general: Any) -> Iterator[Editor]:
     """An editor with a folder open, from its first message to the server's end, which must be a clean one."""
     command = [sys.executable, "-m", "hivemind_trio", "lsp"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=folder) as process:
+    errors = folder / "stderr.txt"
+    with (
+        errors.open("wb") as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=folder) as process,
+    ):
         try:
             session = Editor(process)
             answer = session.request(
@@ -139,5 +143,6 @@ def editor(folder: Path, **general: Any) -> Iterator[Editor]:
             session.request("shutdown", None)
             session.notify("exit", None)
             assert process.wait(PATIENCE_S) == 0
+            assert "Traceback" not in errors.read_text(encoding="utf-8")
         finally:
             process.kill()

@@ -13,7 +13,7 @@ from .client import Editor, Refused, editor
 TEAM: Final = """hmp 1
 include "common/*.hmp"
 
-provider anthropic { concurrency 8 }
+provider anthropic { key env(KEY); concurrency 8 }
 
 # 🙂 people first
 lane people { weight 8 }
@@ -157,6 +157,9 @@ def test_a_name_is_changed_wherever_it_stands(session: Editor, team: Path) -> No
         with pytest.raises(Refused, match=why):
             session.ask("rename", uri, *at, newName=name)
     assert session.ask("prepareRename", uri, *place(TEAM, "we|ight 8")) is None
+    session.type(uri, TEAM + "rule broken when agent == ci ^ { }\n")
+    with pytest.raises(Refused, match="mend the syntax error in line"):
+        session.ask("rename", uri, *at, newName="build")
     session.close(uri)
 
 

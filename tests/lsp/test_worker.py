@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - pygls's loop, as in the server
+import logging
 import threading
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,6 +11,7 @@ from typing import Any, cast
 import attrs
 import pytest
 from lsprotocol import types
+from pygls.exceptions import JsonRpcInvalidParams
 
 from hivemind_trio.editor import Workspace
 from hivemind_trio.lsp import _server
@@ -97,6 +99,41 @@ def test_of_texts_that_wait_for_their_turn_only_the_newest_is_checked(monkeypatc
 
     assert files.reads == 2
     assert len(shown.findings) == 2, "the policy and what it includes, once each"
+
+
+def test_a_check_of_what_has_been_typed_over_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_server, "TYPING_PAUSE_S", 0)
+    files = Slow()
+    session, shown = session_over(files)
+    finished: list[str] = []
+    monkeypatch.setattr(
+        "hivemind_trio.editor._workspace.run_tests", lambda one: finished.append(one.sources[0].text) or ()
+    )
+    texts = ['include "lanes.hmp"\nlane one { }\n', 'include "lanes.hmp"\nlane two { }\n']
+
+    async def typing() -> None:
+        first = asyncio.create_task(session._changed(typed(texts[0])))
+        assert await asyncio.to_thread(files.began.wait, PATIENCE_S)
+        symbols = types.DocumentSymbolParams(types.TextDocumentIdentifier(URI))
+        second = asyncio.create_task(session._changed(typed(texts[1])))
+        await asyncio.sleep(0)
+        files.go.set()
+        await asyncio.gather(first, second)
+        assert await session._work(session._outline, symbols)
+
+    asyncio.run(typing())
+
+    assert texts[0] not in finished
+    assert texts[1] in finished
+    assert shown.findings
+
+
+def test_a_refused_request_is_no_news_for_the_log_and_a_bug_is() -> None:
+    def record(error: Exception) -> logging.LogRecord:
+        return logging.LogRecord("pygls", logging.ERROR, "x", 1, "failed", (), (type(error), error, None))
+
+    assert not _server._is_news(record(JsonRpcInvalidParams("`5x` is no name")))
+    assert _server._is_news(record(ValueError("a bug")))
 
 
 def test_the_loop_goes_on_while_a_policy_is_checked() -> None:
