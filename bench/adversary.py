@@ -612,7 +612,7 @@ def main(arguments: list[str] | None = None) -> int:
                     print(json.dumps(_figures_of(one)), file=rows, flush=True)
         tables = [rows_table(found, ways, "One drawing")] if given.only else report(found, ways, given.worst)
     made = provenance(drawings=len(found), seed=given.seed, digest=digest(found))
-    print(write(tables, made, title="Adversary", md=given.md, data=given.json), end="")
+    print(write(tables, made, title=f"Adversary: {len(found)} drawings", md=given.md, data=given.json), end="")
     if given.svg is not None:
         given.svg.mkdir(parents=True, exist_ok=True)
         own = next((way for way in OWN if way in ways), ways[0])
