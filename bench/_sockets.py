@@ -178,6 +178,8 @@ class Stage:
         waits: defaultdict[str, list[int]] = defaultdict(list)
         calls = report.get("calls", [])
         for call in calls:
+            if call["refused"] or not call["attempts"]:
+                continue  # as in the virtual world, waits are of calls that were served
             waits[call["lane"]].append(call["waited_ms"] * 1_000_000)
         good = sum(one.tokens_good for one in self._living if not one.agent.dead)
         return Measured(

@@ -72,7 +72,7 @@ def as_text(
     about = " ".join(scenario.about.split())
     title = f"{scenario.name}: {about}" if about else scenario.name
     head = [visible(title), visible(f"{ran}, {seeds}{means}")]
-    said = [" ".join(verdict(pairs))] if against is None else difference_said(policy, pairs, *against)
+    said = [" ".join(verdict(pairs, scenario))] if against is None else difference_said(policy, pairs, *against)
     wide = min(columns or WIDTH, WIDTH)
     wrapped = "\n".join(line for each in (*said, *notes) for line in textwrap.wrap(visible(each), wide))
     if columns is not None:
@@ -156,7 +156,7 @@ def _change(shift: Shift, seeds: int) -> list[str]:
 
 
 def _waits(runs: Sequence[Figures]) -> list[list[str]]:
-    rows = [["waits", "calls", "p50", "p95", "max", "spend"]]
+    rows = [["waits", "served", "unserved", "p50", "p95", "max", "spend"]]
     for kind, of in _WAITING.items():
         for name in _names(of(run) for run in runs):
             if kind == "team" and name == "none":
@@ -169,19 +169,26 @@ def _waits(runs: Sequence[Figures]) -> list[list[str]]:
         who = f"fleet {name}" if len(fleets) > 1 else "all calls"
         rows.append([who, *_spread([run.loads[name].wait for run in runs]), ""])
     for name in _names(run.budgets_microusd for run in runs):
-        rows.append([f"budget {name}", "", "", "", "", _cost([run.budgets_microusd[name] / 1e6 for run in runs])])
+        rows.append([f"budget {name}", "", "", "", "", "", _cost([run.budgets_microusd[name] / 1e6 for run in runs])])
     return rows
 
 
 def _spread(spreads: Sequence[Spread]) -> list[str]:
     """Means over seeds, and of what was longest the longest."""
 
-    def seconds(of: Callable[[Spread], int]) -> str:
-        return number(sum(of(each) for each in spreads) / len(spreads) / 1e9, "s")
+    served = [each for each in spreads if each.count]
 
-    calls = sum(each.count for each in spreads) / len(spreads)
-    longest = number(max(each.max for each in spreads) / 1e9, "s")
-    return [number(calls, ""), seconds(lambda each: each.p50), seconds(lambda each: each.p95), longest]
+    def seconds(of: Callable[[Spread], int]) -> str:
+        return number(sum(of(each) for each in served) / len(served) / 1e9, "s") if served else "-"
+
+    counts = [sum(of) / len(spreads) for of in zip(*((each.count, each.unserved) for each in spreads), strict=True)]
+    longest = number(max(each.max for each in served) / 1e9, "s") if served else "-"
+    return [
+        *(number(count, "") for count in counts),
+        seconds(lambda each: each.p50),
+        seconds(lambda each: each.p95),
+        longest,
+    ]
 
 
 def _providers(runs: Sequence[Figures]) -> list[list[str]]:

@@ -694,6 +694,20 @@ _PAGES: Final = (
         "A simulated test may take 30 s of the processor. A shorter `run`, or calls that `arrive` less often, say the "
         "same in less.",
     ),
+    Page(
+        "HM505",
+        "waits of a load that was mostly rejected",
+        "Waits are of calls that were served. Where more than 3% of a load's calls were rejected, or given up in the "
+        "queue, a short wait says little: with a short `queue` or `deadline` it is short because the others are sent "
+        "away. Say in the same test what part may be lost.",
+        wrong="provider anthropic { concurrency 1 }\nlane default { queue 1 }\n"
+        'test "short waits" {\n  load work { model "claude-haiku-4-5"; arrive 60/min }\n'
+        "  upstream anthropic { latency 2s..2s }\n  run 2m seed 1\n  expect work.wait.p95 <= 10s\n}",
+        right="provider anthropic { concurrency 1 }\nlane default { queue 1 }\n"
+        'test "short waits" {\n  load work { model "claude-haiku-4-5"; arrive 60/min }\n'
+        "  upstream anthropic { latency 2s..2s }\n  run 2m seed 1\n"
+        "  expect work.wait.p95 <= 10s and work.denied <= 60%\n}",
+    ),
     # ---- security ----
     Page(
         "HM601",

@@ -24,7 +24,9 @@ class Books:
 
     program: Program
     waits_ns: defaultdict[Whose, list[int]] = attrs.field(init=False, factory=lambda: defaultdict(list))
-    """Whose calls -> how long each of them waited."""
+    """Whose calls -> how long each of those waited that were served."""
+    unserved: Counter[Whose] = attrs.field(init=False, factory=Counter)
+    """Whose calls -> how many were rejected, or given up in the queue."""
     turns_ns: defaultdict[str, list[int]] = attrs.field(init=False, factory=lambda: defaultdict(list))
     """Load -> how long each turn took that came to a good end, from the first request, retries of clients included."""
     calls: int = attrs.field(init=False, default=0)
@@ -49,10 +51,17 @@ class Books:
         """A grant or a refusal."""
         self._digest.update(b"%d %d %s;" % (now_ns, call_id, what.encode()))
 
-    def call_over(self, load: str, treatment: Treatment | None, waited_ns: int) -> None:
-        """A call was answered, refused or given up."""
+    def call_over(self, load: str, treatment: Treatment | None, waited_ns: int | None) -> None:
+        """Record the end of a call.
+
+        Args:
+            waited_ns: Its time in the queue; None: it was rejected, or given up in the queue.
+        """
         whose = (load, None, None) if treatment is None else (load, treatment.lane, treatment.team)
-        self.waits_ns[whose].append(waited_ns)
+        if waited_ns is None:
+            self.unserved[whose] += 1
+        else:
+            self.waits_ns[whose].append(waited_ns)
 
     def spend(self, treatment: Treatment, model: str, usage: Usage) -> None:
         """An attempt has cost something, or nothing."""

@@ -37,7 +37,7 @@ class Direct:
     def send(self, asking: Asking) -> None:
         """A client sends a request now."""
         treatment = self.program.decide(asking.request)
-        self.books.call_over(asking.load, treatment, 0)
+        self.books.call_over(asking.load, treatment, 0 if treatment.provider is not None else None)
         if treatment.provider is None:
             asking.replied(UNSERVED)
             return

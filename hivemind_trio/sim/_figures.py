@@ -30,13 +30,15 @@ class Spread:
     p95: int = 0
     p99: int = 0
     max: int = 0
+    unserved: int = 0
+    """Calls beside those `count`, of waits alone: rejected, or given up in the queue."""
 
     @classmethod
-    def of(cls, times_ns: Iterable[int]) -> Spread:
+    def of(cls, times_ns: Iterable[int], *, unserved: int = 0) -> Spread:
         """O(n log n)."""
         ordered = sorted(times_ns)
         if not ordered:
-            return cls()
+            return cls(unserved=unserved)
 
         def rank(percent: int) -> int:
             return ordered[-(-len(ordered) * percent // 100) - 1]
@@ -48,7 +50,14 @@ class Spread:
             p95=rank(95),
             p99=rank(99),
             max=ordered[-1],
+            unserved=unserved,
         )
+
+    @property
+    def unserved_share(self) -> float:
+        """The part of all calls that `count` leaves out."""
+        calls = self.count + self.unserved
+        return self.unserved / calls if calls else 0.0
 
 
 @final
@@ -68,7 +77,7 @@ class Load:
     """Why it did: reason -> calls."""
     died_of: Mapping[str, int]
     wait: Spread
-    """Of its calls, before the attempt that was the last."""
+    """Of its served calls, before the last attempt."""
     turn: Spread
     """Of its turns that came to a good end, from the first request on."""
 
@@ -136,7 +145,7 @@ class Figures:
     refused: Mapping[str, int]
     """Reason -> calls."""
     lanes: Mapping[str, Spread]
-    """Lane -> how long its calls waited."""
+    """Lane -> how long its served calls waited."""
     teams: Mapping[str, Spread]
     loads: Mapping[str, Load]
     upstreams: Mapping[str, Upstream]
@@ -144,7 +153,7 @@ class Figures:
     """Of all turns that came to a good end."""
     samples: tuple[Sample, ...]
     wait: Spread
-    """Of all calls, in the proxy, before the attempt that was the last."""
+    """Of all served calls, in the proxy, before the last attempt."""
     digest: str
     """Of what the scheduler decided, in order."""
 

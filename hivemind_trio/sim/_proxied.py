@@ -338,7 +338,7 @@ class Proxied:
             self.books.refused[talk.asking.load, Reason.HELD_TOO_LONG] += 1
         held = attrs.evolve(HELD, status=503) if talk.asking.client.limits_are_fatal else HELD
         reply = Reply(status=0, timed_out=True, why="no byte for too long") if left else held
-        self._reply(call_id, reply)
+        self._reply(call_id, reply, served=False)
         self._post(CallCancelled(call_id))
 
     def _deliver(self, call_id: CallId, end: End) -> None:
@@ -388,14 +388,14 @@ class Proxied:
         reply = Reply(
             status=status, retry_after_ns=after_ns, final=refuse.reason in FINAL, why=f"refused: {refuse.reason}"
         )
-        self._reply(refuse.call_id, reply)
+        self._reply(refuse.call_id, reply, served=False)
 
-    def _reply(self, call_id: CallId, reply: Reply) -> None:
+    def _reply(self, call_id: CallId, reply: Reply, *, served: bool = True) -> None:
         talk = self._talks.pop(call_id)
         self._hush(talk)
         talk.over = True
         if not (reply.whole or reply.timed_out or reply.broken) and talk.committed(self.agenda.now_ns):
             # The status is gone: what it is told is an error event within its stream.
             reply = attrs.evolve(reply, status=200, broken=True)
-        self.books.call_over(talk.asking.load, talk.treatment, talk.waited_ns)
+        self.books.call_over(talk.asking.load, talk.treatment, talk.waited_ns if served else None)
         talk.asking.replied(reply)

@@ -78,7 +78,7 @@ def _of_lanes_and_teams(runs: Sequence[Figures]) -> Iterator[Metric]:
 
 
 def _wait_p95(of: Callable[[Figures], Mapping[str, Spread]], name: str) -> Callable[[Figures], float | None]:
-    return lambda run: of(run)[name].p95 / 1e9 if name in of(run) else None
+    return lambda run: of(run)[name].p95 / 1e9 if name in of(run) and of(run)[name].count else None
 
 
 def _spend(of: Callable[[Figures], Mapping[str, int]], name: str) -> Callable[[Figures], float | None]:

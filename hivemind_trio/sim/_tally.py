@@ -68,7 +68,10 @@ def tally(
         loads={fleet.name: _load(fleet, books, loads, living) for fleet in scenario.fleets},
         upstreams={name: _upstream(name, books, providers, now_ns) for name in program.providers},
         turn=Spread.of(time_ns for times_ns in books.turns_ns.values() for time_ns in times_ns),
-        wait=Spread.of(wait_ns for times_ns in books.waits_ns.values() for wait_ns in times_ns),
+        wait=Spread.of(
+            (wait_ns for times_ns in books.waits_ns.values() for wait_ns in times_ns),
+            unserved=books.unserved.total(),
+        ),
         samples=tuple(books.series.samples),
         digest=books.digest,
     )
@@ -87,11 +90,13 @@ def _met(providers: Iterable[Provider]) -> Counter[str]:
 
 def _waits(books: Books, of: Callable[[Whose], str | None]) -> dict[str, Spread]:
     waits_ns: dict[str, list[int]] = {}
-    for whose, times_ns in books.waits_ns.items():
+    unserved: Counter[str] = Counter()
+    for whose in dict.fromkeys((*books.waits_ns, *books.unserved)):
         name = of(whose)
         if name is not None:
-            waits_ns.setdefault(name, []).extend(times_ns)
-    return {name: Spread.of(waits_ns[name]) for name in sorted(waits_ns)}
+            waits_ns.setdefault(name, []).extend(books.waits_ns.get(whose, ()))
+            unserved[name] += books.unserved[whose]
+    return {name: Spread.of(waits_ns[name], unserved=unserved[name]) for name in sorted(waits_ns)}
 
 
 def _load(fleet: Fleet, books: Books, waits: Mapping[str, Spread], living: Sequence[Living]) -> Load:

@@ -35,6 +35,12 @@ BUDGET_S: Final = 30.0
 CALLS_MAX: Final = 300_000
 """Of one test: more than can be simulated in that time, however plain they are."""
 
+SHARES: Final = ("failed", "denied", "completed")
+"""Expectations on how many of a load's calls came to which end."""
+
+UNSERVED_MAX: Final = 0.03
+"""The share of calls without service up to which a wait speaks for all of them."""
+
 REASONS_MAX: Final = 3
 """That are told of one load."""
 
@@ -100,6 +106,7 @@ def rehearse(
 
 def _failures(policy: str, test: PolicyTest, run: Run, figures: Figures) -> Iterator[Diagnostic]:
     values = measured(figures)
+    yield from _of_few(test, figures)
     for expected in test.expects:
         if not meets(expected.condition, values):  # type: ignore[arg-type]  # a ratio is a float, here alone
             yield Diagnostic(
@@ -109,6 +116,29 @@ def _failures(policy: str, test: PolicyTest, run: Run, figures: Figures) -> Iter
                 span=expected.span,
                 note=f"got {_got(expected.condition, values, figures)}",
                 help=f"`hivemind-trio simulate {shlex.quote(policy)} --test {shlex.quote(test.name)}` shows the run",
+            )
+
+
+def _of_few(test: PolicyTest, figures: Figures) -> Iterator[Diagnostic]:
+    """HM505 for the first expectation on the waits of a load of which many calls were not served."""
+    asked = {leaf.field for expected in test.expects for leaf in leaves(expected.condition)}
+    said: set[str] = set()
+    for expected in test.expects:
+        for field in dict.fromkeys(leaf.field for leaf in leaves(expected.condition)):
+            name, _, what = field.partition(".")
+            if not what.startswith("wait.") or name in said:
+                continue
+            said.add(name)
+            wait = figures.loads[name].wait
+            if wait.unserved_share <= UNSERVED_MAX or asked & {f"{name}.{share}" for share in SHARES}:
+                continue
+            yield Diagnostic(
+                code="HM505",
+                severity=Severity.WARNING,
+                message=f"`{field}` covers only {(1 - wait.unserved_share) * 100:.3g}% of the calls of load `{name}`",
+                span=expected.span,
+                note=f"{wait.count:,} calls were served, {wait.unserved:,} were rejected or given up in the queue",
+                help=f"add what share may be lost, for example `expect {name}.denied <= {UNSERVED_MAX:.0%}`",
             )
 
 
@@ -128,7 +158,7 @@ def _because(field: str, figures: Figures) -> str:
     """Why calls of a load were turned away or failed: what happened most, and how often."""
     name, _, what = field.partition(".")
     load = figures.loads.get(name)
-    if load is None or what not in ("failed", "denied", "completed"):
+    if load is None or what not in SHARES:
         return ""
     reasons = load.refused if what == "denied" else load.died_of
     most = sorted(reasons.items(), key=lambda each: -each[1])[:REASONS_MAX]
@@ -156,7 +186,7 @@ def measured(figures: Figures) -> Values:
 
 
 def _of_load(load: Load) -> Values:
-    """Nothing of a load of which nothing has arrived, and no waits where no call was let through or turned away."""
+    """Return what is known of a load: nothing if no call has arrived, and no waits if no call was served."""
     found: Values = {}
     if load.calls:
         found |= {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from hivemind_trio.sim import CLIENTS, Amount, Traits
+from hivemind_trio.sim import CLIENTS, Amount, Spread, Traits, shifts
 
 from .worlds import SECOND, fleet, one_provider, run, scenario
 
@@ -19,7 +19,7 @@ def test_who_waits_too_long_is_sent_away() -> None:
     figures = run(ONE_AT_A_TIME, scenario(fleet(2, 1), traits=taking(60)))
 
     assert figures.refused == {"held-too-long": 1}
-    assert figures.lanes["default"].max == 12 * SECOND
+    assert (figures.lanes["default"].count, figures.lanes["default"].unserved) == (1, 1)
     assert figures.makespan_ns == 60 * SECOND
     assert figures.turns_done == 1
 
@@ -45,7 +45,8 @@ def test_a_client_goes_when_it_has_heard_nothing_for_too_long() -> None:
 
     assert figures.died_of == {"no byte for too long": 1}
     assert figures.attempts == 3, "whoever has left takes nobody's turn"
-    assert figures.loads["second"].wait.max == 5 * SECOND
+    assert figures.loads["second"].wait == Spread(unserved=1)
+    assert (figures.loads["second"].denied, figures.loads["third"].wait.count) == (0, 1)
 
 
 def test_a_client_that_goes_while_it_is_served_frees_the_slot() -> None:
@@ -65,3 +66,24 @@ def test_the_shortest_of_several_alarms_is_the_one_that_rings() -> None:
     figures = run(program, scenario(fleet(8, 3), traits=Traits(resets=0.3)))
 
     assert figures.dead == 0
+
+
+def test_waits_are_of_served_calls_and_rejected_ones_stand_beside_them() -> None:
+    program = one_provider("concurrency 1", rest="lane default { queue 1 }")
+
+    figures = run(program, scenario(fleet(8, 1), traits=taking(10)))
+
+    assert figures.refused == {"queue-full": 6}
+    for waits in (figures.wait, figures.lanes["default"], figures.loads["worker"].wait):
+        assert (waits.count, waits.p50, waits.max) == (2, 0, 10 * SECOND)
+        assert (waits.unserved, waits.unserved_share) == (6, 0.75)
+
+
+def test_a_lane_that_served_no_call_has_no_wait() -> None:
+    program = one_provider("concurrency 1", rest='rule no { deny "no" }')
+
+    figures = run(program, scenario(fleet(3, 1), traits=taking(10)))
+
+    assert figures.lanes["default"] == Spread(unserved=3)
+    (waits,) = [shift for shift in shifts([figures], [figures]) if shift.metric.name == "lane default, wait p95"]
+    assert waits.before is None

@@ -91,7 +91,7 @@ RUNS: Final = {
     "who has a reserve does not wait for a flood": (
         'load p { agent human; model "claude-haiku-4-5"; arrive 6/min }\n'
         'load f { agent script; model "claude-haiku-4-5"; arrive 120/min }',
-        "p.wait.p95 <= 2s and f.wait.p95 > 2s",
+        "p.wait.p95 <= 2s and f.wait.p95 > 2s and f.denied > 10%",
     ),
     "streams": ("load w { stream; arrive 10/min }", "w.completed >= 80%"),
 }  # fmt: skip
@@ -137,6 +137,31 @@ def test_a_failure_says_what_turned_calls_away_and_of_how_many() -> None:
     denied = r"w.denied 100% \((\d+) x denied of \1 calls\)"
     failed = r"w.failed 100% \(\1 x refused: denied of \1 calls\)"
     assert re.fullmatch(f"got {denied}; {failed}", found.note)
+
+
+FLOOD: Final = 'load f { agent script; model "claude-haiku-4-5"; arrive 300/min }\nrun 2m seed 3\n'
+
+
+def test_a_wait_of_a_load_that_was_mostly_rejected_is_warned_about() -> None:
+    ran = came_of(f"{SLOW}{FLOOD}expect f.wait.p50 >= 0s\nexpect f.wait.p95 <= 1m")
+
+    (found,) = ran.diagnostics
+    assert (found.code, found.severity, ran.failed) == ("HM505", Severity.WARNING, False)
+    served, lost = map(int, re.findall(r"(\d+) (?:calls were served|were rejected)", found.note))
+    assert served < lost
+    assert found.message == f"`f.wait.p50` covers only {100 * served / (served + lost):.3g}% of the calls of load `f`"
+
+
+@pytest.mark.parametrize("more", ["f.denied <= 95%", "f.completed > 1%", "f.failed <= 95%"])
+def test_a_wait_beside_which_the_lost_part_is_bounded_is_not(more: str) -> None:
+    assert came_of(f"{SLOW}{FLOOD}expect f.wait.p95 <= 1m and {more}").diagnostics == ()
+
+
+def test_a_rejected_call_is_no_wait_of_no_time() -> None:
+    # Nine calls in ten are rejected at once; those that are served wait for up to five before them.
+    ran = came_of(f"{SLOW}{FLOOD}expect f.wait.p50 <= 1s and f.denied > 50%")
+
+    assert [one.code for one in ran.diagnostics] == ["HM503"]
 
 
 def test_nothing_is_said_of_calls_that_never_came() -> None:
