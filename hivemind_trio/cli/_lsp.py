@@ -13,7 +13,7 @@ from ._console import fail
     epilog="""\b
 Examples:
   hivemind-trio lsp                                          what an editor runs
-  pip install 'hivemind-trio[lsp]'                           what it needs
+  pip install 'pygls>=2'                                     what it needs
   vim.lsp.start({cmd = {'hivemind-trio', 'lsp'}})            Neovim, in a FileType autocommand for hmp
   grammar/vscode in the repository                           Visual Studio Code"""
 )
@@ -25,7 +25,7 @@ def lsp(stdio: bool) -> None:
     completion, hover, definitions, references, rename, formatting, an outline, and who decides what a test expects.
     """
     if find_spec("pygls") is None:
-        fail("the language server needs pygls", hint="`pip install 'hivemind-trio[lsp]'`")
+        fail("the language server needs pygls", hint="`pip install 'pygls>=2'`")
     from hivemind_trio.lsp import serve
 
     serve()

@@ -37,7 +37,7 @@ def stop_unless_drawable(path: str) -> None:
     if ending == ".png" and _pillow() < PILLOW_LEAST:
         fail(
             f"--plot {path}: a PNG needs Pillow {PILLOW_LEAST} or later, which is not installed",
-            hint="`pip install 'hivemind-trio[png]'`; an SVG needs nothing: `--plot out.svg`",
+            hint=f"`pip install 'pillow>={PILLOW_LEAST}'`; an SVG needs nothing: `--plot out.svg`",
         )
     folder = Path(path).parent
     if not folder.is_dir():

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from hivemind_trio.sim import Estimate, Figures, Metric, Pair, estimate, shifts
+from hivemind_trio.sim import Estimate, Figures, Metric, Pair, Scenario, estimate, shifts
 
 from ._simulate_words import number
 
@@ -42,10 +42,19 @@ _CHANGES: Final = {
 """Of what is told in sentences: how an increase is said, and a decrease. Waits are beside these."""
 
 
-def verdict(pairs: Sequence[Pair]) -> list[str]:
+def verdict(pairs: Sequence[Pair], scenario: Scenario) -> list[str]:
     """Sentences on one policy, and on how it would be without it."""
     proxied, direct = [pair.proxy for pair in pairs], [pair.direct for pair in pairs]
     said = [fate(proxied), _without(direct)]
+    recorded = [turn.recorded for fleet in scenario.fleets for job in fleet.recorded for turn in job.turns]
+    calls = [call for call in recorded if call is not None]
+    if calls:
+        # What a provider did on that day is known of the calls that were sent to it, and of no others.
+        failed = sum(call.status is not None and not 200 <= call.status < 400 for call in calls)
+        said[1] = (
+            f"On the recorded day {failed:,} of {len(calls):,} calls failed; "
+            "the simulated providers fail only as the policy and the scenario say."
+        )
     met, spared = (sum(run.limited for run in runs) / len(runs) for runs in (proxied, direct))
     if met or spared:
         said.append(f"429s met: {number(met, '')} instead of {number(spared, '')}.")

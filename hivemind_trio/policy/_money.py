@@ -133,7 +133,7 @@ def _unreachable(
         for allowance in budget.allowances:
             bounds = [_passing(provider, allowance) for provider in counting]
             total = sum(bound for bound in bounds if bound is not None)
-            if None in bounds or total >= allowance.amount:
+            if not bounds or None in bounds or total >= allowance.amount:
                 continue
             given = declarations.one(declarations.of("budget")[name], allowance.measure.value)
             assert given is not None

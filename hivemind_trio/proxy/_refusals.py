@@ -86,7 +86,11 @@ def refusal(
         status = 503
     seconds = None
     if retry_after_ns is not None:
-        seconds = min(RETRY_AFTER_MAX_S, max(1, math.ceil(retry_after_ns / SECOND_NS)))
+        wanted = max(1, math.ceil(retry_after_ns / SECOND_NS))
+        # A final answer is not retried by the SDKs, so it need not say what they heed.
+        seconds = wanted if reason in FINAL else min(RETRY_AFTER_MAX_S, wanted)
+        if wanted > seconds:
+            message += f" (`retry-after` is capped at {seconds} s, the most that SDKs heed)"
     told_s = seconds if reason not in FINAL else None
     body = refusal_body(api, status, f"hivemind-trio: {message}", str(reason), told_s)
     headers: Headers = [

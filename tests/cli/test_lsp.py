@@ -19,5 +19,5 @@ run()
 
     assert ended.returncode == 2
     assert ended.stdout == ""
-    assert "pip install 'hivemind-trio[lsp]'" in ended.stderr
+    assert "pip install 'pygls>=2'" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -251,7 +251,7 @@ def test_a_png_without_a_pillow_that_can_is_refused_before_anything_runs(
     result = run("simulate", "team.hmp", "--scenario", "mine.toml", "--plot", "out.png")
 
     assert result.exit_code == 2
-    assert "pip install 'hivemind-trio[png]'" in result.stderr
+    assert "pip install 'pillow>=11'" in result.stderr
     assert not result.stdout
 
 

@@ -57,9 +57,22 @@ def test_recorded_agents_are_put_to_another_policy(run: Run, files: Path) -> Non
     head, *_ = result.stdout.splitlines()
     assert head == ("team.journal: 4 recorded calls, 3 chains of them, over 0:01:00; 1 that need no slot are left out")
     said = {line.split("  ")[0]: line.split() for line in result.stdout.splitlines()}
-    assert said["lane default"][2:5] == ["4", "0", "s"]
+    assert said["lane default"][2:6] == ["4", "0", "0", "s"]
     assert "no agent" not in result.stdout
     assert "0.2 s" in result.stdout, "the third waited for the two before it"
+
+
+def test_of_the_recorded_day_it_is_said_how_many_calls_failed(run: Run, folder: Path) -> None:
+    (folder / "team.hmp").write_text(POLICY)
+    ended = [
+        attrs.evolve(call, status=status) for call, status in zip(calls("a", "b", "c"), (529, 0, 200), strict=True)
+    ]
+    write(folder / "bad.journal", ended)
+
+    said = " ".join(run("simulate", "team.hmp", "--trace", "bad.journal", "--seeds", "1").stdout.split())
+
+    assert "On the recorded day 2 of 3 calls failed; the simulated providers fail only as the policy" in said
+    assert "would die" not in said
 
 
 def test_agents_that_a_policy_does_not_have_are_said_to_be_unknown_there(run: Run, files: Path) -> None:

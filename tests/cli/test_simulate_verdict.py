@@ -11,7 +11,7 @@ from hivemind_trio.cli._simulate_over_time import sparks
 from hivemind_trio.cli._simulate_verdict import difference_said, fate, verdict
 from hivemind_trio.cli._simulate_words import number
 from hivemind_trio.policy import MemoryFiles, check
-from hivemind_trio.sim import Figures, Pair, parse_scenario, study
+from hivemind_trio.sim import Figures, Pair, Scenario, parse_scenario, study
 
 POLICY = b"provider anthropic { key env(K); concurrency 3 }"
 
@@ -78,8 +78,8 @@ def test_of_nobody_nothing_is_said(whole: Pair) -> None:
 def test_429s_are_set_against_those_that_would_have_been_met(whole: Pair) -> None:
     pair = attrs.evolve(whole, direct=attrs.evolve(whole.direct, limited=40), proxy=whole.proxy)
 
-    assert verdict([pair])[-1] == "429s met: 0 instead of 40."
-    assert verdict([whole])[-1] == "Straight at the providers none would die."
+    assert verdict([pair], Scenario())[-1] == "429s met: 0 instead of 40."
+    assert verdict([whole], Scenario())[-1] == "Straight at the providers none would die."
 
 
 @pytest.mark.parametrize(

@@ -290,7 +290,8 @@ def test_retry_after_is_whole_seconds_that_the_sdks_heed(reason: Reason, retry_a
     answer = refusal(Api.ANTHROPIC, reason, "no", retry_after_ns)
     headers = dict(answer.headers)
 
-    expected = {None: None, 0: b"1", 1: b"1", SECOND_NS: b"1", SECOND_NS + 1: b"2", 10**15: b"60"}
+    expected = {None: None, 0: b"1", 1: b"1", SECOND_NS: b"1", SECOND_NS + 1: b"2"}
+    expected[10**15] = b"1000000" if reason in FINAL else b"60"
     assert headers.get(b"retry-after") == expected[retry_after_ns]
     assert (headers.get(b"x-should-retry") == b"false") is (reason in FINAL)
     assert headers[b"content-length"] == str(len(answer.body)).encode()
@@ -383,3 +384,17 @@ async def test_a_websocket_that_can_be_told_no_status_is_closed(autojump_clock: 
     (close,) = await websocket({})
 
     assert (close["type"], close["code"]) == ("websocket.close", 1008)
+
+
+@pytest.mark.parametrize(("seconds", "capped"), [(5, False), (60, False), (61, True), (16_800, True)])
+def test_a_wait_beyond_what_the_header_may_say_is_said_to_be_so(seconds: int, capped: bool) -> None:
+    answer = refusal(Api.ANTHROPIC, Reason.BREAKER_OPEN, "it opens again later", seconds * SECOND_NS)
+
+    assert (b"`retry-after` is capped at 60 s" in answer.body) is capped
+
+
+def test_a_spent_budget_says_in_the_header_what_its_words_say() -> None:
+    answer = refusal(Api.ANTHROPIC, Reason.BUDGET, "there is room again in 4 h 40 min", 16_800 * SECOND_NS)
+
+    assert dict(answer.headers)[b"retry-after"] == b"16800"
+    assert b"capped" not in answer.body
