@@ -34,7 +34,13 @@ Examples:
 Exit status: 0 clean, 1 problems found, 2 wrong usage or an unreadable file.""",
 )
 @click.version_option(__version__, prog_name="hivemind-trio")
-def main() -> None:
+@click.option(
+    "--allow-include",
+    multiple=True,
+    metavar="FOLDER",
+    help="Let policies include files of this folder too, which is not below theirs. Repeatable.",
+)
+def main(allow_include: tuple[str, ...]) -> None:
     """Tell a fleet of agents when to call the LLM.
 
     A transparent proxy between agents and LLM providers. What it does is compiled from a policy file.

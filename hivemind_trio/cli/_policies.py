@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 import attrs
+import click
 
 from ._console import fail
 
@@ -32,6 +33,12 @@ class _WithStdin:
         return self.disk.glob(pattern)
 
 
+def allowed_folders() -> tuple[str, ...]:
+    """Return the folders of `--allow-include`."""
+    context = click.get_current_context(silent=True)
+    return () if context is None else tuple(context.find_root().params.get("allow_include", ()))
+
+
 def checked_policy(path: str, *, environment: bool = False, progress: Progress | None = None) -> Checked:
     """Check one policy.
 
@@ -46,7 +53,7 @@ def checked_policy(path: str, *, environment: bool = False, progress: Progress |
     files: Files = DiskFiles()
     if path == "-":
         path, files = STDIN, _WithStdin(files, sys.stdin.buffer.read())
-    checked = check(path, files, progress or untold)
+    checked = check(path, files, progress or untold, allowed=allowed_folders())
     if environment:
         bases = check_bases(checked, Secrets.resolve(checked.secret_spans))
         found = (*checked.diagnostics, *check_secrets(checked, probe), *bases)

@@ -7,6 +7,7 @@ import sys
 import click
 
 from ._console import color_option, wants_color
+from ._policies import allowed_folders
 
 
 @click.command(
@@ -74,6 +75,7 @@ def serve(
         journal=journal,
         stock_transport=transport == "stock",
         print_policy=print_policy,
+        allow_include=allowed_folders(),
         color=wants_color(color, sys.stderr),
     )
     sys.exit(main(options))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import final
 
@@ -72,9 +72,13 @@ class SecretState(Enum):
     """A file that every user of the machine can read."""
 
 
-def check(path: str, files: Files, progress: Progress = untold) -> Checked:
-    """Check a policy and all that it includes. Needs no environment and no network; raises nothing."""
-    closure = read_closure(path, files, progress)
+def check(path: str, files: Files, progress: Progress = untold, *, allowed: Sequence[str] = ()) -> Checked:
+    """Check a policy and all that it includes. Needs no environment and no network; raises nothing.
+
+    Args:
+        allowed: Folders that may be included from, beside that of the policy.
+    """
+    closure = read_closure(path, files, progress, allowed=allowed)
     report = Report(closure.sources)
     declarations = declare(closure, report)
     conditions, tests = _conditions(declarations)

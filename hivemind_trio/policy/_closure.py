@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, final
 
 import attrs
@@ -15,6 +15,7 @@ from ._diagnostic import Diagnostic, Severity, Source
 from ._files import Files
 from ._parse import NESTING_MAX, parse
 from ._report import Progress, untold
+from ._schema import DECLARATIONS
 from ._secrets import find_keys
 
 FILE_BYTES_MAX: Final = 4 << 20
@@ -59,9 +60,14 @@ class Closure:
     """Over names and bytes."""
 
 
-def read_closure(path: str, files: Files, progress: Progress = untold) -> Closure:
-    """Read and parse a policy with its includes. Every problem is a diagnostic; nothing is raised."""
-    reader = _Reader(files, progress)
+def read_closure(path: str, files: Files, progress: Progress = untold, *, allowed: Sequence[str] = ()) -> Closure:
+    """Read and parse a policy with its includes. Every problem is a diagnostic; nothing is raised.
+
+    Args:
+        allowed: Folders that may be included from, beside that of the policy.
+    """
+    folder = posixpath.dirname(posixpath.normpath(path))
+    reader = _Reader(files, progress, tuple(map(posixpath.normpath, (folder or ".", *allowed))))
     reader.read(path, at=None, including=())
     return Closure(
         sources=tuple(reader.sources),
@@ -80,6 +86,8 @@ def read_closure(path: str, files: Files, progress: Progress = untold) -> Closur
 class _Reader:
     disk: Files
     progress: Progress
+    folders: tuple[str, ...]
+    """Includes are read from these and below, and from nowhere else."""
     sources: list[Source] = attrs.field(init=False, factory=list)
     paths: list[str] = attrs.field(init=False, factory=list)
     files: list[File] = attrs.field(init=False, factory=list)
@@ -113,6 +121,11 @@ class _Reader:
             self._error("HM007", f"`{path}` {complaint}", Span(number, 0, 0))
             return
         file, found = parse(text, number, self.progress)
+        if at is not None and not _is_policy(file, found, path):
+            # Its lines are not for whoever reads the diagnostics: it may be anything that this machine holds.
+            self.sources[number] = Source(path, "")
+            self._error("HM011", f"`{path}` is no policy, and is not shown", at, help="include files of declarations")
+            return
         self.files.append(file)
         self.diagnostics += found
         self._look_for_keys(text, number)
@@ -132,12 +145,17 @@ class _Reader:
                 return  # the schema says what an `include` looks like
         folder = _WILDCARD.sub(r"[\g<0>]", posixpath.dirname(path))  # a folder's own name is no pattern
         full = posixpath.join(folder, pattern)
+        if not self._within(posixpath.normpath(posixpath.join(posixpath.dirname(path), pattern))):
+            self._outside(pattern, span)
+            return
         matches = self.disk.glob(full)
         if not matches:
             self._error("HM008", f"no file matches `{pattern}`", span, help="paths are relative to the including file")
         for match in matches:
             name = posixpath.normpath(match)
-            if name in chain:
+            if not self._within(name):
+                self._outside(name, span)
+            elif name in chain:
                 circle = " -> ".join([*chain[chain.index(name) :], name])
                 self._error("HM009", "files include each other in a circle", span, note=circle)
             elif name in self.paths:
@@ -149,6 +167,25 @@ class _Reader:
                 self.read(name, span, chain)
                 if len(self.sources) > number:  # otherwise it could not be read, and the number is the next one's
                     self.includes[statement.span] = (*self.includes.get(statement.span, ()), number)
+
+    def _within(self, name: str) -> bool:
+        """True if a path, which is normalised, is in one of the folders."""
+        return any(
+            not (name == ".." or name.startswith(("/", "../")))
+            if folder == "."
+            else name.startswith(folder.rstrip("/") + "/")
+            for folder in self.folders
+        )
+
+    def _outside(self, name: str, span: Span) -> None:
+        folder = posixpath.dirname(name) or "."
+        self._error(
+            "HM011",
+            f"`{name}` is outside the policy's folder",
+            span,
+            note="a policy that others wrote could name any file of this machine",
+            help=f"move it below the policy, or allow its folder: `hivemind-trio --allow-include {folder} ...`",
+        )
 
     def _check_version(self, statement: Item) -> None:
         match statement.args:
@@ -189,6 +226,13 @@ class _Reader:
         self.diagnostics.append(
             Diagnostic(code=code, severity=Severity.ERROR, message=message, span=span, note=note, help=help)
         )
+
+
+def _is_policy(file: File, found: Sequence[Diagnostic], path: str) -> bool:
+    """True if an included file has a declaration that is known, or nothing that is not."""
+    if any(not isinstance(one, Item) or one.head.text in DECLARATIONS for one in file.statements):
+        return True
+    return not found and (not file.statements or path.endswith(".hmp"))
 
 
 def _decoded(content: bytes) -> tuple[str, str]:

@@ -108,6 +108,14 @@ _PAGES: Final = (
         wrong='rule no { deny "C:\\users" }\nprovider anthropic { }',
         right='rule no { deny "C:\\\\users" }\nprovider anthropic { }',
     ),
+    Page(
+        "HM011",
+        "an include outside the policy's folder, or of no policy",
+        "A policy includes files of its own folder and below. A proxy or a CI job reads policies that others wrote, "
+        "and a diagnostic quotes lines: an include of any file would show it. `hivemind-trio --allow-include FOLDER` "
+        "before the command allows one more folder. Of a file without a declaration nothing is quoted.",
+        wrong='include "../common/models.hmp"\nprovider anthropic { }',
+    ),
     # ---- structure and names ----
     Page(
         "HM101",

@@ -55,13 +55,14 @@ class Loaded:
         return self.checked.sources
 
 
-def load(path: str, files: Files, host: str | None = None) -> Loaded:
+def load(path: str, files: Files, host: str | None = None, allowed: tuple[str, ...] = ()) -> Loaded:
     """Read, check, and resolve. Blocking; raises nothing.
 
     Args:
         host: Where the proxy listens, if the command line says so.
+        allowed: Folders that may be included from, beside that of the policy.
     """
-    checked = check(path, files)
+    checked = check(path, files, allowed=allowed)
     secrets = Secrets.resolve(checked.secret_spans)
     lacking = check_secrets(checked, probe, serving=True)
     exposure = check_exposure(checked, host) if host is not None else ()

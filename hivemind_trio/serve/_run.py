@@ -65,6 +65,8 @@ class Options:
     log_calls: bool = False
     journal: str | None = None
     """Where every call is written down; None: nowhere."""
+    allow_include: tuple[str, ...] = ()
+    """Folders that the policy may include from, beside its own."""
     stock_transport: bool = False
     print_policy: bool = False
     color: bool = False
@@ -100,7 +102,7 @@ async def _serve(options: Options) -> int:
         given = parse_address(options.listen)
         if given is None:
             return _refuse(f"--listen {options.listen}: no address; write 127.0.0.1:8787 or [::1]:8787")
-    read = partial(load, path, files, given[0] if given is not None else None)
+    read = partial(load, path, files, given[0] if given is not None else None, options.allow_include)
     loaded = await trio.to_thread.run_sync(read)
     if not loaded.good:
         sys.stderr.write(render([loaded], "text", color=options.color))

@@ -430,3 +430,18 @@ def test_what_a_test_finds_can_be_allowed_unless_it_is_an_error(run: Run, folder
     assert "HM502" in run("check", "a.hmp").stdout
     assert run("check", "b.hmp").stdout == "b.hmp: no problems\ntests: 1 passed\n"
     assert "HM502" not in run("check", "b.hmp", "--format", "junit", "--deny", "warnings").stdout
+
+
+def test_a_folder_outside_the_policy_s_is_included_only_if_allowed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "team.hmp").write_text('include "../common.hmp"\nprovider anthropic { }\n')
+    (tmp_path / "common.hmp").write_text("lane batch { }\nrule r { lane batch }\n")
+    policy = str(tmp_path / "p" / "team.hmp")
+
+    refused = run("check", policy)
+    allowed = run("--allow-include", str(tmp_path), "check", policy)
+
+    assert refused.exit_code == 1
+    assert "HM011" in refused.output
+    assert "--allow-include" in refused.output
+    assert allowed.exit_code == 0, allowed.output

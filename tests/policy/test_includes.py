@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from pathlib import Path
 from typing import final
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.machine import DiskFiles
-from hivemind_trio.policy import Checked, Closure, MemoryFiles, check, read_closure
+from hivemind_trio.policy import Checked, Closure, MemoryFiles, check, read_closure, render
 from hivemind_trio.policy._ast import Item
 from hivemind_trio.policy._declare import statements
 
@@ -169,13 +170,14 @@ def test_statements_stand_in_the_order_of_reading_and_each_file_once(
         ("team.hmp", "x\\n.hmp", "x\n.hmp"),
         ("team.hmp", "a[[]1].hmp", "a[1].hmp"),
         ("conf[1]/team.hmp", "x.hmp", "conf[1]/x.hmp"),
-        ("conf[1]/team.hmp", "*.hmx", "conf[1]/x.hmx"),
+        ("conf[1]/team.hmp", "x.hm?", "conf[1]/x.hmp"),
         ("a*b/c?/team.hmp", "x.hmp", "a*b/c?/x.hmp"),
     ],
 )
 def test_a_path_is_relative_to_the_file_that_includes(including: str, pattern: str, included: str) -> None:
     decoys = {"conf1/x.hmp": "wrong\n", "axb/cx/x.hmp": "wrong\n"}
-    found = closure({including: f'include "{pattern}"\n', included: "x\n", **decoys}, including)
+    texts = {including: f'include "{pattern}"\n', included: "x\n", **decoys}
+    found = read_closure(including, MemoryFiles(texts), allowed=[posixpath.dirname(included) or "."])
 
     assert heads(found) == ["x"]
     assert list(found.paths) == [including, included]
@@ -211,7 +213,7 @@ def test_on_a_disk_it_is_the_same(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
 
-    found = read_closure(f"{tmp_path}/p[1]/team.hmp", DiskFiles())
+    found = read_closure(f"{tmp_path}/p[1]/team.hmp", DiskFiles(), allowed=[str(tmp_path)])
 
     assert heads(found) == ["a", "b", "y"]
     assert not found.diagnostics
@@ -436,3 +438,59 @@ def test_any_graph_of_files_is_read_once_and_a_circle_is_found_exactly_if_there_
     assert heads(found) == [f"n{name}" for name in order]
     assert codes(found) == expected
     assert len(found.paths) == len(set(found.paths)) == len(read)
+
+
+# ---- what may be included ----
+
+PASSWORDS = "root:x:0:0:root:/root:/bin/bash\nhunter2\n"
+OUTSIDE = ["../y.hmp", "/etc/passwd", "../p2/y.hmp", "../*.hmp", "sub/../../y.hmp", "../p/../y.hmp", "/**/*.hmp"]
+
+
+@pytest.mark.parametrize("root", ["p/team.hmp", "/p/team.hmp", "./p/team.hmp"])
+@pytest.mark.parametrize("pattern", OUTSIDE)
+def test_nothing_outside_the_policys_folder_is_read(root: str, pattern: str) -> None:
+    place = root.removesuffix("p/team.hmp").removeprefix("./")
+    texts = {f"{place}p/team.hmp": f'include "{pattern}"\n'}
+    texts |= {f"{place}{name}": "lane secret { }\n" for name in ("y.hmp", "p2/y.hmp")} | {"/etc/passwd": PASSWORDS}
+
+    found = read_closure(root, MemoryFiles(texts))
+
+    assert [one.code for one in found.diagnostics] == ["HM011"]
+    assert len(found.sources) == 1
+    assert len(found.paths) == 1
+
+
+def test_a_policy_in_the_working_directory_includes_nothing_above_it() -> None:
+    texts = {"team.hmp": 'include "c/x.hmp"\ninclude "./..x.hmp"\n', "c/x.hmp": "a\n", "..x.hmp": "b\n"}
+    above = {"team.hmp": 'include "../x.hmp"\n', "../x.hmp": "a\n"}
+
+    assert heads(closure(texts)) == ["a", "b"]
+    assert [one.code for one in closure(above).diagnostics] == ["HM011"]
+
+
+def test_a_folder_that_the_command_line_allows_is_read() -> None:
+    texts = {"p/team.hmp": 'include "../common/a.hmp"\n', "common/a.hmp": "a\n", "commonly/a.hmp": "b\n"}
+
+    found = read_closure("p/team.hmp", MemoryFiles(texts), allowed=["common/"])
+    other = read_closure("p/team.hmp", MemoryFiles(texts), allowed=["commonl"])
+
+    assert heads(found) == ["a"]
+    assert not found.diagnostics
+    assert [one.code for one in other.diagnostics] == ["HM011"]
+
+
+@pytest.mark.parametrize("name", ["link.hmp", "passwd", "c/key"])
+@pytest.mark.parametrize("content", [PASSWORDS, "-----BEGIN KEY-----\nhunter2\n", "a=hunter2", '{"k": "hunter2"}'])
+def test_of_a_file_that_is_no_policy_nothing_is_quoted(name: str, content: str) -> None:
+    checked = check("team.hmp", MemoryFiles({"team.hmp": f'include "{name}"\n', name: content}))
+    shown = "".join(render([checked], form, color=False) for form in ("text", "short", "json", "github"))
+
+    assert "HM011" in [one.code for one in checked.diagnostics]
+    assert "hunter2" not in shown
+    assert "root:" not in shown
+
+
+def test_one_word_in_a_file_of_another_kind_is_not_quoted() -> None:
+    checked = check("team.hmp", MemoryFiles({"team.hmp": 'include "password"\n', "password": "hunter2\n"}))
+
+    assert "hunter2" not in render([checked], "text", color=False)

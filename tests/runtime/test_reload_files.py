@@ -287,7 +287,7 @@ class Policy:
 
     @classmethod
     def load(cls, path: Path) -> Policy:
-        checked = check(str(path), DiskFiles())
+        checked = check(str(path), DiskFiles(), allowed=[str(path.parent.parent)])
         return cls(checked, Secrets.resolve(checked.secret_spans))
 
     @property
