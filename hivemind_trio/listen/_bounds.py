@@ -46,6 +46,12 @@ class Bounds:
     streams: int = 100
     """HTTP/2 streams of one connection at the same time; as many more that were reset may still be ending."""
 
+    turn_ns: int = 20_000_000
+    """CPU time of a turn of the loop: while turns are longer and the loop is never idle, new calls get 503 at once."""
+
+    accepted_per_turn: int = 64
+    """Connections that are accepted in one turn of the loop."""
+
     resets: int = 200
     """HTTP/2 streams that one client may reset in a burst, and a tenth as many a second (CVE-2023-44487)."""
 

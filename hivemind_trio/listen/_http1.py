@@ -64,6 +64,9 @@ class Link(Protocol):
 
     def report(self, error: BaseException) -> None: ...
 
+    def refusal(self) -> bytes:
+        """The answer to a new request while the loop lags too much; empty: it is served."""
+
     def refused(self, status: int) -> None:
         """A request was answered in the app's place."""
 
@@ -530,6 +533,12 @@ class Http1(H11Protocol):
             self._switching = True
             self._link.within(None)
             self._link.start(self._switch, request)
+            return False
+
+        if refusal := self._link.refusal():
+            self._link.wire.write_now(refusal)
+            self._link.resume()
+            self._link.finish()
             return False
 
         path, _, query = head.target.partition(b"?")

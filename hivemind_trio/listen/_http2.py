@@ -272,7 +272,7 @@ class Http2(H2Protocol):
         """False: the client has taken it back already, or too many of those that it took back are still ending."""
         if request.stream_id in resets:
             return False
-        if len(self._tasks.inboxes) < 2 * self._link.bounds.streams:
+        if len(self._tasks.inboxes) < 2 * self._link.bounds.streams and not self._link.refusal():
             return True
         with suppress(H2Error):
             self.connection.reset_stream(request.stream_id, ErrorCodes.REFUSED_STREAM)

@@ -33,6 +33,7 @@ from ._bounds import Bounds
 from ._frames import Allowance, Pacer
 from ._http1 import Http1
 from ._http2 import Http2, Tasks
+from ._load import LoopLag
 from ._wire import Flusher, Wire
 
 
@@ -60,11 +61,15 @@ class House(Protocol):
     flusher: Flusher
     pacer: Pacer
     resets: Allowance
+    lag: LoopLag
     closing: bool
 
     def report(self, line: str, error: BaseException) -> None: ...
 
     def refused(self, status: int, peer: str) -> None: ...
+
+    def overloaded(self) -> None:
+        """A call was refused because the loop lags."""
 
     def rested(self) -> None:
         """A connection has come to rest, and could make room for another."""
@@ -116,15 +121,26 @@ class Connection(TCPServer):
                 self._http.cut_off()
             self.wire.close()
 
-    def close_if_resting(self) -> None:
-        if self.resting:
-            self.wire.close()
+    def close_if_resting(self) -> bool:
+        """Close, unless something is in progress, or has come while the loop was busy; True: it is closed."""
+        if not self.resting or self.wire.has_unread():
+            return False
+        self.wire.close()
+        return True
 
     # -- for the protocols (Link) ------------------------------------------------------------------------------------
 
     @property
     def resets(self) -> Allowance:
         return self._house.resets
+
+    def refusal(self) -> bytes:
+        lag = self._house.lag
+        if not lag.is_overloaded or self.closing:
+            return b""
+        said = lag.refusal()
+        self._house.overloaded()
+        return said
 
     @property
     def closing(self) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, final
 
 import trio
@@ -15,6 +17,7 @@ from ._asgi import App
 from ._bounds import Bounds
 from ._frames import Allowance, Pacer
 from ._hypercorn import Connection, config_for
+from ._load import LoopLag, refuse_at_once
 from ._wire import Flusher
 
 _OUT_OF_SOMETHING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
@@ -64,6 +67,8 @@ class Listener:
         self.context = WorkerContext(None)
         self.flusher: Flusher
         self.pacer = Pacer()
+        self.lag: LoopLag
+        self._said_s = -math.inf
         self.resets: Allowance
         self._sockets: Sequence[socket.socket] = ()
         self._connections: dict[Connection, None] = {}  # in the order of their arrival
@@ -87,6 +92,8 @@ class Listener:
         try:
             async with trio.open_nursery() as helpers:
                 self.flusher = Flusher(helpers)
+                self.lag = LoopLag(self.bounds.turn_ns / 1e9)
+                trio.lowlevel.add_instrument(self.lag)
                 self.resets = Allowance(self.bounds.resets_in_all, self.bounds.resets_in_all / 10)
                 helpers.start_soon(self.flusher.run)
                 async with trio.open_nursery() as nursery:
@@ -96,6 +103,8 @@ class Listener:
                 helpers.cancel_scope.cancel()
         finally:
             self._close_sockets()
+            with suppress(KeyError):
+                trio.lowlevel.remove_instrument(self.lag)
 
     def stop_accepting(self) -> None:
         """Close the listening sockets and what rests; what is in progress is answered with `connection: close`."""
@@ -139,7 +148,11 @@ class Listener:
                 await self._make_room()
                 if sock.fileno() == -1:
                     return
-                accepted, _ = sock.accept()
+                for _ in range(self.bounds.accepted_per_turn):
+                    accepted, _ = sock.accept()
+                    self._take(accepted, nursery)
+                    if len(self._connections) >= self.bounds.connections:
+                        break  # room is made once another one has come
             except trio.ClosedResourceError:
                 return
             except BlockingIOError:
@@ -150,17 +163,28 @@ class Listener:
                     self.close_idle()
                     await trio.sleep(_BREATH_S)
                 continue  # otherwise it was the client who had gone before we looked
-            accepted.setblocking(False)
-            connection = Connection(self, accepted)
-            self._connections[connection] = None
-            nursery.start_soon(self._serve, connection)
+
+    def _take(self, accepted: socket.socket, nursery: trio.Nursery) -> None:
+        accepted.setblocking(False)
+        if self.lag.is_overloaded and refuse_at_once(accepted, self.lag):
+            self.overloaded()
+            return
+        connection = Connection(self, accepted)
+        self._connections[connection] = None
+        nursery.start_soon(self._serve, connection)
+
+    def overloaded(self) -> None:
+        """A call was refused for the lag. Said once a second: to write down each would cost what refusing saves."""
+        now_s = trio.current_time()
+        if now_s >= self._said_s + 1.0:
+            self._said_s = now_s
+            self.refused(503, f"{self.lag.refused} calls since start, lag {self.lag.lag_s * 1e3:.0f} ms")
 
     async def _make_room(self) -> None:
         """Wait until there is room for one more. The longest established of the resting connections has to go."""
         while len(self._connections) >= self.bounds.connections and not self.closing:
             for connection in self._connections:
-                if connection.resting:
-                    connection.close_if_resting()
+                if connection.close_if_resting():
                     break
             await self._change()
 

@@ -50,6 +50,15 @@ class Wire:
                 break
         return b""
 
+    def has_unread(self) -> bool:
+        """True if the peer has sent what was not read yet."""
+        if self.closed:
+            return False
+        try:
+            return bool(self._sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
+
     def hold(self, data: bytes) -> None:
         """Send `data` together with the next write if that comes before this task next waits, else by itself."""
         self._held += data

@@ -63,6 +63,8 @@ class Reason(StrEnum):
     """Its `Host` is no name of the proxy: a web page may have made DNS point here."""
     FOREIGN_ORIGIN = "foreign-origin"
     """A web page sent it."""
+    OVERLOADED = "proxy-overloaded"
+    """The proxy's own CPU is short: new calls are refused so that those in progress are served."""
     DRAINING = "draining"
     UPSTREAM_UNREACHABLE = "upstream-unreachable"
     UPSTREAM_TIMEOUT = "upstream-timeout"

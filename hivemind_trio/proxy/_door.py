@@ -74,8 +74,8 @@ class Door:
                 raise NotImplementedError(f"no ASGI scope of type {other} is served here")
 
     def turned_away(self, status: int, peer: str) -> None:
-        """Record a request that the listener refused before it was one: its head was too large or malformed."""
-        reason = Reason.HEADER_TOO_LARGE if status == 431 else Reason.BAD_REQUEST
+        """Record a request that the listener refused: its head was too large or malformed, or the loop lags."""
+        reason = {431: Reason.HEADER_TOO_LARGE, 503: Reason.OVERLOADED}.get(status, Reason.BAD_REQUEST)
         self._refused(CallRecord(id=self._next_id(), caller=peer, status=status, refused=True, reason=reason))
 
     def _refused(self, record: CallRecord) -> None:

@@ -32,6 +32,7 @@ STATUS: Final = {
     Reason.UPGRADE: 426,
     Reason.FOREIGN_HOST: 421,
     Reason.FOREIGN_ORIGIN: 403,
+    Reason.OVERLOADED: 503,
     Reason.DRAINING: 503,
     Reason.JOURNAL: 503,
     Reason.BREAKER_OPEN: 503,

@@ -26,3 +26,15 @@ def test_the_bench_runs_small(tmp_path: Path) -> None:
     assert [row["attack"] for row in rows] == [attack.name for attack in ATTACKS]
     assert all(row["failed"] == 0 and row["turn_ms"] > 0 for row in rows)
     assert "| 50 MB of text |" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the clock of a process is Linux's")
+def test_the_overload_bench_runs_small(tmp_path: Path) -> None:
+    data = tmp_path / "overload.json"
+    command = [sys.executable, "-m", "bench.overload", "--smoke", "--json", data]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(data.read_text())["tables"][0]["rows"]
+    assert [row["rate"] for row in rows] == [1.0, 2.0, 5.0]
+    assert all(row["served"] > 0 and row.get("closed", 0) == 0 for row in rows)

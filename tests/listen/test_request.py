@@ -123,6 +123,9 @@ class Line:
 
     def refused(self, status: int) -> None: ...
 
+    def refusal(self) -> bytes:
+        return b""
+
     def pause(self) -> None: ...
 
     def resume(self) -> None: ...
