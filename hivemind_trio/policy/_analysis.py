@@ -18,7 +18,7 @@ from ._ast import And, Expr, Name, Not, Or, Span
 from ._cover import Cover, Covered, Cube, Entangled, bits
 from ._declare import Declarations, Declared
 from ._diagnostic import Label, Severity
-from ._expr import AllOf, AnyOf, Condition, Negation
+from ._expr import AllOf, AnyOf, Condition, Negation, Relation
 from ._linked import World
 from ._program import Program
 from ._regions import Nothing, Space, common
@@ -28,6 +28,8 @@ NAMED_MAX: Final = 8
 """Rules that a finding points at."""
 
 
+AGENT_SETTINGS: Final = ("lane", "priority")
+"""What an agent says of its calls, where no rule does."""
 PAIRS_MAX: Final = 250_000
 """Pairs of a rule that denies and one above it that allows, compared over a whole policy: a second or so."""
 
@@ -64,7 +66,9 @@ def analyse(
         _Rule.of(declared, conditions["rule"][name], space, is_never=("rule", name) in never)
         for name, declared in declarations.of("rule").items()
     ]
-    _Rules(declarations.report, space, rules).report_all(progress)
+    judged = _Rules(declarations.report, space, rules)
+    judged.report_all(progress)
+    judged.report_agents(declarations, {name for kind, name in never if kind == "agent"})
 
 
 # ---- conditions ----
@@ -291,6 +295,65 @@ class _Rules:
                 severity=Severity.INFO,
                 help="nothing is wrong with it; simpler conditions could be checked",
             )
+
+    def report_agents(self, declarations: Declarations, never: set[str]) -> None:
+        """Report what agents say of their calls and rules decide for each of them.
+
+        Args:
+            never: Agents that no caller is.
+        """
+        denied = 0
+        for one in self._refused:
+            denied |= one
+        users: dict[Span, tuple[str, list[Declared]]] = {}
+        values: dict[Span, tuple[object, ...]] = {}
+        for name, declared in declarations.of("agent").items():
+            for setting in AGENT_SETTINGS:
+                given, _ = declarations.effective(declared, setting)
+                if given and name not in never:
+                    users.setdefault(given[0].item.span, (setting, []))[1].append(declared)
+                    values[given[0].item.span] = given[0].args
+        for span, (setting, agents) in users.items():
+            by: set[int] = set()
+            for declared in agents:
+                deciding = self._deciding(declared.name, setting, denied)
+                if deciding is None:
+                    break
+                by.update(deciding)
+            else:
+                told = [self._rules[one].declared.settings.get(setting, []) for one in by]
+                if all(given[0].args == values[span] for given in told if given):
+                    continue  # the rules say the same, so nothing is other than it looks
+                owner = f"agent `{agents[0].name}`" if len(agents) == 1 else f"{len(agents)} agents"
+                self._report.add(
+                    "HM304",
+                    f"`{self._report.text(span)}` of {owner} never takes effect",
+                    span,
+                    severity=Severity.WARNING,
+                    labels=self._labels(len(self._rules), {one: [setting] for one in by}),
+                    help="rules decide it for every call of the agent; delete it, or narrow the rules",
+                )
+
+    def _deciding(self, agent: str, setting: str, denied: int) -> Sequence[int] | None:
+        """The rules that decide a setting of every call of an agent; None: some call is left, or it is not certain."""
+        boxes = self._space.cubes(Relation("agent", "==", agent))
+        boxes = [{}] if boxes is None else boxes  # no condition tells agents apart, so no rule does
+        among = denied
+        for number, rule in enumerate(self._rules):
+            if setting in rule.spans and rule.boxes is not None:
+                among |= self._own[number]
+        try:
+            by = self._covered(boxes, among) if boxes and among else None
+        except Entangled:
+            return None
+        if by is None:
+            return None
+        some = sorted({self._whose[bit] for bit in bits(by) if bit < len(self._whose)})
+        groups = [(self._own[one] | self._refused[one]) & among for one in some]
+        try:
+            return [some[one] for one in self._cover.fewest(boxes, by, groups)]
+        except Entangled:
+            return some
 
     def _judge(self, number: int, above: Mapping[str, int], denied: int) -> None:
         rule = self._rules[number]

@@ -405,9 +405,10 @@ _PAGES: Final = (
     ),
     Page(
         "HM304",
-        "a setting of a rule that never takes effect",
+        "a setting of a rule or an agent that never takes effect",
         "The rule does something, and this part of it never does: rules above decide the setting for every call that "
-        "the rule matches, or such calls are refused.",
+        "the rule matches, or such calls are refused. So it is with the `lane` or `priority` of an agent that rules "
+        "decide for each of its calls.",
         wrong="rule long when tokens.in > 50k { priority 2 }\n"
         "rule huge when tokens.in > 100k { priority 1; deadline 1m }\n"
         "provider anthropic { }",

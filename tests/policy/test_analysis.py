@@ -217,3 +217,44 @@ def test_beyond_the_bound_a_rule_is_taken_to_refuse_less(
     )
 
     assert [one.code for one in check("team.hmp", MemoryFiles({"team.hmp": text})).diagnostics] == codes
+
+
+AGENTS = {
+    "a rule for all calls": ("rule all { lane x }\n", ["lane y"]),
+    "rules that together are for all": (
+        "rule a when stream { lane x }\nrule b when not stream { lane y }\n",
+        ["lane y"],
+    ),
+    "a rule for the agent": ("rule a when agent == ci { lane x; priority 1 }\n", ["lane y", "priority 5"]),
+    "a rule for its team": ("rule a when team == t { priority 1 }\n", ["priority 5"]),
+    "what is refused, and the rest": ("rule a when stream { deny }\nrule b when not stream { lane x }\n", ["lane y"]),
+    "a rule for another agent": ("rule a when agent == other { lane x }\n", []),
+    "some of its calls": ("rule a when stream { lane x }\n", []),
+    "the same value": ("rule a { lane y; priority 2 }\n", ["priority 5"]),
+    "another setting": ("rule a { deadline 5s }\n", []),
+}
+
+
+@pytest.mark.parametrize(("rules", "dead"), AGENTS.values(), ids=AGENTS)
+def test_what_rules_decide_of_every_call_of_an_agent_its_own_setting_does_not(rules: str, dead: list[str]) -> None:
+    text = (
+        "lane x { }\nlane y { }\nteam t { }\nagent ci { token env(T); team t; lane y; priority 5 }\n"
+        f"agent other {{ token env(U); lane x }}\nprovider anthropic {{ key env(K) }}\n{rules}"
+    )
+    found = check("team.hmp", MemoryFiles({"team.hmp": text})).diagnostics
+
+    of_ci = [text[one.span.start : one.span.end] for one in found if one.code == "HM304" and "`ci`" in one.message]
+    assert of_ci == dead
+
+
+def test_a_setting_that_agents_inherit_is_dead_only_if_it_is_for_all_of_them() -> None:
+    text = (
+        "lane x { }\nlane y { }\ndefaults agent { lane y }\nagent a { token env(T) }\nagent b { token env(U) }\n"
+        "rule r when agent == a { lane x }\nprovider anthropic { key env(K) }\n"
+    )
+    one, both = (
+        [found.code for found in check("team.hmp", MemoryFiles({"team.hmp": policy})).diagnostics]
+        for policy in (text, text.replace("agent == a", "agent in [a, b]"))
+    )
+
+    assert (one, both) == ([], ["HM304"])
