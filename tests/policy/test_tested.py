@@ -30,8 +30,8 @@ from .strategies import TEXTS
 from .test_regions import some_calls
 
 POLICY: Final = """
-provider anthropic { retry patient }
-provider openai { serves ["gpt-*"] }
+provider anthropic { key env(A); retry patient }
+provider openai { key env(O); serves ["gpt-*"] }
 retry patient { attempts 9 }
 retry never { attempts 1 }
 lane people { deadline 60s; priority 5 }
