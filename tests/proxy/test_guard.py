@@ -29,7 +29,15 @@ OURS = [
 FOREIGN = [
     *("evil.example", "evil.example:8787", "127.0.0.1.evil.example", "localhost.evil.example", "example.com"),
     *("llm.example.com.evil.example", "dev.example.com", "127.0.0.1.nip.io:8787", "llm.example.com:x", "1.2.3"),
-    *("internal.evil.example", "xlocalhost.com", "[::1].evil.example", "999.1.1.1", "evil.example..:1"),
+    *(
+        "internal.evil.example",
+        "xlocalhost.com",
+        "a.xlocalhost",
+        "a.xinternal",
+        "[::1].evil.example",
+        "999.1.1.1",
+        "evil.example..:1",
+    ),
 ]
 FROM_A_PAGE = [
     (b"origin", b"https://evil.example"),
