@@ -121,7 +121,7 @@ class _Reader:
             self._error("HM007", f"`{path}` {complaint}", Span(number, 0, 0))
             return
         file, found = parse(text, number, self.progress)
-        if at is not None and not _is_policy(file, found, path):
+        if at is not None and not _is_policy(file, found, path, text):
             # Its lines are not for whoever reads the diagnostics: it may be anything that this machine holds.
             self.sources[number] = Source(path, "")
             self._error("HM011", f"`{path}` is no policy, and is not shown", at, help="include files of declarations")
@@ -228,10 +228,13 @@ class _Reader:
         )
 
 
-def _is_policy(file: File, found: Sequence[Diagnostic], path: str) -> bool:
+def _is_policy(file: File, found: Sequence[Diagnostic], path: str, text: str) -> bool:
     """True if an included file has a declaration that is known, or nothing that is not."""
-    if any(not isinstance(one, Item) or one.head.text in DECLARATIONS for one in file.statements):
-        return True
+    for one in file.statements:
+        # An `if` of a shell script is read as a rule, and makes no policy of it.
+        written = text[one.head.span.start : one.head.span.end] if isinstance(one, Item) else ""
+        if not isinstance(one, Item) or one.head.text == written in DECLARATIONS:
+            return True
     return not found and (not file.statements or path.endswith(".hmp"))
 
 

@@ -494,3 +494,11 @@ def test_one_word_in_a_file_of_another_kind_is_not_quoted() -> None:
     checked = check("team.hmp", MemoryFiles({"team.hmp": 'include "password"\n', "password": "hunter2\n"}))
 
     assert "hunter2" not in render([checked], "text", color=False)
+
+
+def test_a_script_with_an_if_is_no_policy_and_is_not_shown() -> None:
+    script = "if production {\n  password hunter2\n}\n"
+    found = check("team.hmp", MemoryFiles({"team.hmp": 'include "x.hmp"\nprovider anthropic { }\n', "x.hmp": script}))
+
+    assert [one.code for one in found.diagnostics] == ["HM011"]
+    assert "hunter2" not in found.sources[-1].text
