@@ -46,7 +46,7 @@ class Bounds:
     streams: int = 100
     """HTTP/2 streams of one connection at the same time; as many more that were reset may still be ending."""
 
-    turn_ns: int = 20_000_000
+    turn_ns: int = 50_000_000
     """CPU time of a turn of the loop: while turns are longer and the loop is never idle, new calls get 503 at once."""
 
     accepted_per_turn: int = 64

@@ -11,7 +11,7 @@ from typing import Final, final
 import attrs
 import trio
 
-BUSY_S: Final = 0.5
+BUSY_S: Final = 2.0
 """A loop that was idle within this has caught up with all that came."""
 _IDLE_S: Final = 0.0005
 """A shorter wait is none: something was ready."""
