@@ -136,7 +136,10 @@ def test_a_key_in_an_included_file_is_an_error_there(place: str) -> None:
     found = check("team.hmp", MemoryFiles(texts))
 
     leaks = [one for one in found.diagnostics if one.code == "HM208"]
-    assert {found.sources[one.span.source].name for one in leaks} == {"common/x.hmp"}
+    # What nests too deeply is not read to its first declaration, so it is no policy, and nothing of it is quoted.
+    is_policy = all(one.code != "HM011" for one in found.diagnostics)
+    assert is_policy or place.count("(") > 60
+    assert {found.sources[one.span.source].name for one in leaks} == ({"common/x.hmp"} if is_policy else set())
     assert_hidden(KEY, found, check("common/x.hmp", MemoryFiles(texts)))
 
 
