@@ -29,7 +29,7 @@ class Answer(Enum):
 
 
 def request(
-    model: str, *, body_bytes: int = BODY_BYTES, extra: Sequence[tuple[str, str]] = (), authority: str = "bench.local"
+    model: str, *, body_bytes: int = BODY_BYTES, extra: Sequence[tuple[str, str]] = (), authority: str = "127.0.0.1"
 ) -> bytes:
     """An OpenAI SDK's call: 17 headers, and so much JSON.
 
