@@ -33,10 +33,8 @@ class Switches:
     fairness: bool = True
     """Agents take turns; off: `objective latency`, which is first come, first served where calls are alike."""
     bypass: bool = True
-    pacing: bool = True
     patience: bool = True
     prefixes: bool = True
-    growth: bool = True
     overdue: bool = True
 
     @classmethod
@@ -102,8 +100,6 @@ REGIMES: Final = {
     "undeclared": "headers, quotas",
     "outage": "breaker, retry",
     "oversized": "bypass",
-    "gcra": "pacing",
-    "acceleration": "growth",
     "cold-prefix": "prefixes",
     "greedy": "fairness, overdue",
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, deque
 from collections.abc import Callable
+from email.utils import formatdate
 from enum import StrEnum
 from functools import partial
 from heapq import heappop, heappush
@@ -39,7 +40,7 @@ from hivemind_trio.policy import Failure, Program
 from hivemind_trio.providers import read_ratelimits, read_signal, used_up
 from hivemind_trio.sim import CLIENTS, Client, Reply
 
-from ._adversary_provider import SECOND_NS, Answer, Ask, Exchange, Provider, Stage, Traits, error_event
+from ._adversary_provider import EPOCH_S, SECOND_NS, Answer, Ask, Exchange, Provider, Stage, Traits, error_event
 
 RETRY_AFTER_MAX_NS: Final = 60 * SECOND_NS
 BROKEN_RETRIES: Final = 5
@@ -904,7 +905,7 @@ class Ours:
         )
 
     def _headed(self, call_id: CallId, good: bool, headers: dict[str, str]) -> None:
-        readings = readings_of(headers)
+        readings = readings_of(self._received(headers))
         if readings:
             if self.world.told is not None:
                 said = ", ".join(
@@ -915,13 +916,20 @@ class Ours:
                 self.world.say(f"    heard of {call_id}: {said}")
             self._post(AnswerBegan(call_id, readings, good))
 
+    def _received(self, headers: dict[str, str]) -> dict[str, str]:
+        """The head of an answer with the time of receipt, where it has no date, as the proxy reads it."""
+        if "date" in headers:
+            return headers
+        return headers | {"date": formatdate(EPOCH_S + self.world.loop.now_ns // SECOND_NS, usegmt=True)}
+
     def _contented(self, call_id: CallId) -> None:
         self.world.loop.forget(self._talks[call_id].alarm)
-        if self.world.program.heeds_prompts:
-            self._post(AnswerBegan(call_id, (), True))
+        self._post(AnswerBegan(call_id, (), True))
 
     def _over(self, call_id: CallId, end: End) -> None:
         world, talk = self.world, self._talks[call_id]
+        if end.answer is not None:
+            end = attrs.evolve(end, answer=attrs.evolve(end.answer, headers=self._received(end.answer.headers)))
         if end.answer is not None and end.how is How.REFUSED:
             self._headed(call_id, False, end.answer.headers)
         world.finished(end)

@@ -200,10 +200,9 @@ def _ablation_tables(study: Study, found: Found) -> list[Table]:
                 "Switches that are settings of a policy: `caps` is what the provider bears at once (off: a thousand), "
                 "`aimd` that it adapts, `quotas` its limits per window, `headers` that answers correct them, `retry`, "
                 "`breaker`, `fairness` turns of agents (off: first come, first served). `quotas` off leaves headers "
-                "unbelieved too. Those of the core, which no policy has: `bypass` of what does not fit, `pacing` of "
-                "windows of unknown kind, `patience` of clients, `prefixes` (one goes ahead), `growth` held back once "
-                "the provider complains, `overdue` calls first. Makespan / bound is of the seeds in which all the work "
-                "was done.",
+                "unbelieved too. Those of the core, which no policy has: `bypass` of what does not fit, `patience` of "
+                "clients, `prefixes` (one goes ahead), `overdue` calls first. Makespan / bound is of the seeds in "
+                "which all the work was done.",
             ],
             head=["", "paper: dead %", *(f"{each.name}: {what}" for each in theirs
                                          for what in ("dead %", "wasted attempts per turn", "makespan / bound"))],

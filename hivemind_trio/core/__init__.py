@@ -24,5 +24,9 @@ from ._outcome import Ended as Ended
 from ._parts import ALL_PARTS as ALL_PARTS
 from ._parts import Parts as Parts
 from ._scheduler import Scheduler as Scheduler
+from ._snapshot import AimdSnapshot as AimdSnapshot
+from ._snapshot import BucketSnapshot as BucketSnapshot
+from ._snapshot import GateSnapshot as GateSnapshot
 from ._snapshot import PoolSnapshot as PoolSnapshot
 from ._snapshot import Snapshot as Snapshot
+from ._snapshot import Standstill as Standstill

@@ -45,6 +45,8 @@ class AgentSlots:
     weight: int
     """Its share within its team, or among the teams where it has none."""
     slots: Slots = attrs.field(factory=Slots, init=False)
+    granted_ns: int = attrs.field(default=-1, init=False)
+    """When one of its calls was last granted; before 0: never."""
     waiting: int = attrs.field(default=0, init=False)
     lines: dict[Line, None] = attrs.field(factory=dict, init=False)
     """Those with calls in them, in the order in which they began."""

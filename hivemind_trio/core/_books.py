@@ -76,8 +76,7 @@ class Books:
         self._budgets.load(program)
         gone = [pool for name, pool in self.pools.items() if name not in program.providers and pool.slots.held]
         self.pools = {
-            name: self.pools.get(name) or Pool(name, Health(self.random, self.parts), self.parts)
-            for name in program.providers
+            name: self.pools.get(name) or Pool(name, Health(self.random), self.parts) for name in program.providers
         }
         self.pools |= {pool.name: pool for pool in gone}
         self._each = tuple(self.pools.values())
@@ -254,6 +253,7 @@ class Books:
             claim=waiter.claim,
             share_ns=place.pool.share_ns(place.quotas, place.cost, place.pool.usual_ns),
             attempt=waiter.attempts + 1,
+            uncounted=waiter.uncounted,
             swap_ns=place.pool.residents.swap_ns(place.model, self.now_ns) if place.pool.residents.matter else 0,
         )
 
@@ -286,7 +286,6 @@ class Books:
     def leave(self, waiter: Waiter) -> None:
         """It is not to be served."""
         self.room.leave(waiter)
-        self.forgive(waiter)
         self.keep_place(waiter)
         self.unclaim(waiter)
         self.forget(waiter.place.agent)
@@ -311,11 +310,8 @@ class Books:
         if patience_ns is None or not self.parts.patience:
             return None
         pool = place.pool
-        opens_ns = 0
-        if pool.health.wakes_ns is not None:
-            health = pool.health
-            opens_ns = max(health.breaker.opens_ns or 0, health.quotas.get(waiter.treatment.group, 0))
-        if place.quotas.counted:
+        opens_ns = pool.health.breaker.opens_ns or 0
+        if place.quotas.restricts:
             opens_ns = max(opens_ns, place.quotas.opens_ns(place.cost, self.now_ns))
         swap_ns = pool.residents.swap_ns(place.model, self.now_ns) if pool.residents.matter else 0
         if opens_ns > self.now_ns and opens_ns - self.now_ns + swap_ns > patience_ns:
@@ -339,19 +335,11 @@ class Books:
         """Those whose retry is due now. Who was held by a budget is to be let in instead: see `loosened`."""
         woken = []
         while (waiter := self.room.wake(self.now_ns)) is not None:
-            self.forgive(waiter)
             if waiter.held_in is not None:
                 self.loosen([waiter.held_in])
             else:
                 woken.append(waiter)
         return woken
-
-    def forgive(self, waiter: Waiter) -> None:
-        """It is in line again, or gone: what was kept for it because its last attempt had failed is anybody's."""
-        if waiter.failed is not None:
-            quotas, granted_ns = waiter.failed
-            quotas.forgive(granted_ns, self.now_ns)
-            waiter.failed = None
 
     def waited_ns(self, waiter: Waiter) -> int:
         """In all, its earlier attempts not included."""
@@ -411,12 +399,21 @@ class Books:
                 earliest_ns = time_ns
         return earliest_ns
 
+    def stand(self) -> None:
+        """Take note, after an event, of the providers at which calls wait and nothing is in flight."""
+        for pool in self._each:
+            pool.stand(self.now_ns)
+
     def snapshot(self) -> Snapshot:
         return Snapshot(
             now_ns=self.now_ns,
             program_hash=self.program.hash,
             draining=self.draining,
-            pools={pool.name: pool.snapshot() for pool in self.pools.values() if pool.declared or pool.slots.held},
+            pools={
+                pool.name: pool.snapshot(self.now_ns)
+                for pool in self.pools.values()
+                if pool.declared or pool.slots.held
+            },
             lanes_waiting={name: self.room.in_lane(name) for name in self.program.lanes},
             agents=len(self._agents),
             inflight=len(self.inflight),

@@ -1,9 +1,15 @@
-"""The circuit breaker of one provider: after too many failures it is left alone, then tried with one call at a time."""
+"""Circuit breaker of one provider, over its latest attempts: open, half-open with one probe at a time, closed.
+
+The state follows the last seconds. Samples are the latest attempts in the order in which they were granted, so that
+what ends late does not speak for now; and a pause is a fraction of the outage so far, so that a breaker never prolongs
+an outage by more than that fraction.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 from enum import StrEnum
+from math import ceil
 from random import Random
 from typing import Final, final
 
@@ -13,7 +19,10 @@ from hivemind_trio.model import Outcome
 from hivemind_trio.policy import BREAKER_MEMORY
 from hivemind_trio.policy import Breaker as Settings
 
+from ._call import CallId
 from ._outcome import BROKEN, HEALTHY
+
+SECOND_NS: Final = 1_000_000_000
 
 
 class Circuit(StrEnum):
@@ -24,94 +33,131 @@ class Circuit(StrEnum):
     HALF_OPEN = "half-open"
 
 
-UNREACHABLE_IN_A_ROW: Final = 5
-"""Connections that fail one after the other trip it, however few attempts there were."""
+PAUSE_SHARE: Final = 6
+"""A pause is this fraction of the time since the circuit opened."""
+PAUSE_MIN_NS: Final = SECOND_NS
 
-OPEN_MAX_NS: Final = 30 * 1_000_000_000
-"""Its longest pause, unless the provider itself asks for more. A probe costs next to nothing, and calls that wait are
-held for about four minutes: after an outage of three a pause of two would outlast them all."""
+IN_A_ROW: Final = 5
+"""Attempts that fail one after the other open it, whatever the policy's share."""
 
-_TELLING: Final = HEALTHY | BROKEN
+RETRY_AFTER_MAX_NS: Final = 15 * SECOND_NS
+"""A provider's own word extends a pause up to this: many say a minute and are back in two seconds."""
 
 SPREAD: Final = (0.8, 1.2)
-"""Of each pause, drawn: proxies that lost a provider together should not come back together."""
+"""Jitter of each pause: proxies that lost a provider together should not come back together."""
+
+
+@final
+@attrs.define(eq=False)
+class _Sample:
+    grant: int
+    """Its number in the order of grants."""
+    failed: bool = False
+    known_ns: int | None = None
+    """When that was learned; None: it is not known yet."""
 
 
 @final
 @attrs.define(eq=False)
 class Breaker:
-    """Told how attempts ended; says whether another may begin."""
+    """Told when attempts begin and how they end; says whether another may begin."""
 
     settings: Settings
     _random: Random
     circuit: Circuit = attrs.field(default=Circuit.CLOSED, init=False)
     opens_ns: int | None = attrs.field(default=None, init=False)
-    """While OPEN: when it will let a probe through."""
+    """While OPEN: when it lets a probe through."""
+    opened_ns: int = attrs.field(default=0, init=False)
+    """When it was last opened from CLOSED."""
+    closed_ns: int = attrs.field(default=-1, init=False)
+    """When it was last closed: attempts from before say nothing about now."""
     trips: int = attrs.field(default=0, init=False)
-    """In all."""
-    _samples: deque[tuple[int, bool]] = attrs.field(factory=lambda: deque(maxlen=BREAKER_MEMORY), init=False)
-    """(when it ended, whether it failed), within `over_ns` of the last."""
-    _failures: int = attrs.field(default=0, init=False)
-    _unreachable: int = attrs.field(default=0, init=False)
-    """In a row."""
-    _round: int = attrs.field(default=0, init=False)
-    """Pauses since it was last closed."""
-    _probes: int = attrs.field(default=0, init=False)
-    """Successes in a row while HALF_OPEN."""
+    """Number of times that it was opened from CLOSED."""
+    _latest: list[_Sample] = attrs.field(factory=list, init=False)
+    """The latest attempts of which something is known, in the order of their grants."""
+    _inflight: dict[CallId, _Sample] = attrs.field(factory=dict, init=False)
+    _grants: int = attrs.field(default=0, init=False)
+    _successes: int = attrs.field(default=0, init=False)
+    """Of probes, in a row."""
 
-    def on_ended(self, outcome: Outcome, *, probe: bool, now_ns: int, retry_after_ns: int | None) -> bool:
-        """Learn from one attempt; whether the circuit has changed.
+    def on_granted(self, call_id: CallId, now_ns: int) -> None:
+        """Count an attempt that begins."""
+        if self.circuit is not Circuit.CLOSED:
+            return
+        self._grants += 1
+        self._inflight[call_id] = _Sample(self._grants)
+
+    def on_ended(self, call_id: CallId, outcome: Outcome, *, probe: bool, now_ns: int, said_ns: int | None) -> bool:
+        """Learn from one attempt. Return True if the circuit has changed.
 
         Args:
-            probe: It was let through while HALF_OPEN. Others that end then began before it tripped and are old news.
+            probe: It was let through while HALF_OPEN. Others that end then began before it opened and are stale.
+            said_ns: The provider's `retry-after`; None: it has none.
         """
-        if self.circuit is Circuit.HALF_OPEN:
-            return probe and self._on_probe(outcome, now_ns, retry_after_ns)
-        if self.circuit is Circuit.OPEN or outcome not in _TELLING:
+        if self.circuit is not Circuit.CLOSED:
+            return probe and self._on_probe(outcome, now_ns, said_ns)
+        sample = self._inflight.pop(call_id, None)
+        if sample is None:
             return False
-        self._sample(now_ns, outcome in BROKEN)
-        self._unreachable = self._unreachable + 1 if outcome is Outcome.UNREACHABLE else 0
         if outcome in HEALTHY:
-            return False  # a success is no moment to give up, whatever share of its elders failed
-        enough = len(self._samples) >= self.settings.of
-        tripped = enough and self._failures >= self.settings.trip * len(self._samples)
-        if tripped or self._unreachable >= UNREACHABLE_IN_A_ROW:
-            self._open(now_ns, retry_after_ns)
+            self._learn(sample, failed=False, now_ns=now_ns)
+        if outcome not in BROKEN:
+            return False  # a refusal for a quota is no sign of health either way
+        self._learn(sample, failed=True, now_ns=now_ns)
+        enough = max(1, ceil(self.settings.trip * self.settings.of))
+        if sum(one.failed for one in self._latest) >= enough or self._in_a_row():
+            self.opened_ns = now_ns
+            self.trips += 1
+            self._pause(now_ns, said_ns)
             return True
+        return False
+
+    def on_good(self, call_id: CallId, *, probe: bool, now_ns: int) -> bool:
+        """Learn that an answer has begun well. Return True if the circuit has changed."""
+        if probe and self.circuit is Circuit.HALF_OPEN:
+            return self._on_probe(Outcome.SUCCEEDED, now_ns, None)
+        sample = self._inflight.get(call_id)
+        if sample is not None:
+            self._learn(sample, failed=False, now_ns=now_ns)
         return False
 
     def on_time(self, now_ns: int) -> bool:
-        """Whether its pause is over now, so that one call may try."""
+        """Return True if its pause is over now, so that one call may try."""
         if self.circuit is Circuit.OPEN and self.opens_ns is not None and now_ns >= self.opens_ns:
-            self.circuit, self.opens_ns, self._probes = Circuit.HALF_OPEN, None, 0
+            self.circuit, self.opens_ns = Circuit.HALF_OPEN, None
             return True
         return False
 
-    def _on_probe(self, outcome: Outcome, now_ns: int, retry_after_ns: int | None) -> bool:
+    def _on_probe(self, outcome: Outcome, now_ns: int, said_ns: int | None) -> bool:
         if outcome in BROKEN:
-            self._open(now_ns, retry_after_ns)
+            self._pause(now_ns, said_ns)
             return True
         if outcome in HEALTHY:
-            self._probes += 1
-        if self._probes < self.settings.probes:
+            self._successes += 1
+        if self._successes < self.settings.probes:
             return False
-        self.circuit, self._round, self._unreachable = Circuit.CLOSED, 0, 0
-        self._samples.clear()
-        self._failures = 0
+        self.circuit, self.closed_ns = Circuit.CLOSED, now_ns
         return True
 
-    def _open(self, now_ns: int, retry_after_ns: int | None) -> None:
-        pause_ns = min(self.settings.open_ns << min(self._round, 16), max(OPEN_MAX_NS, self.settings.open_ns))
+    def _pause(self, now_ns: int, said_ns: int | None) -> None:
+        longest_ns = self.settings.open_ns
+        pause_ns = max(min(PAUSE_MIN_NS, longest_ns), min(longest_ns, (now_ns - self.opened_ns) // PAUSE_SHARE))
         drawn_ns = int(pause_ns * self._random.uniform(*SPREAD))
         self.circuit = Circuit.OPEN
-        self.opens_ns = now_ns + max(drawn_ns, retry_after_ns or 0)
-        self._round += 1
-        self.trips += 1
+        self.opens_ns = now_ns + max(drawn_ns, min(said_ns or 0, RETRY_AFTER_MAX_NS))
+        self._successes = 0
+        self._latest.clear()
+        self._inflight.clear()
 
-    def _sample(self, now_ns: int, failed: bool) -> None:
-        if len(self._samples) == BREAKER_MEMORY:
-            self._failures -= self._samples.popleft()[1]
-        self._samples.append((now_ns, failed))
-        self._failures += failed
-        while self._samples and self._samples[0][0] <= now_ns - self.settings.over_ns:
-            self._failures -= self._samples.popleft()[1]
+    def _learn(self, sample: _Sample, *, failed: bool, now_ns: int) -> None:
+        """Put an attempt in the order of grants, and drop the oldest beyond `of` and those before `over`."""
+        latest, most = self._latest, min(self.settings.of, BREAKER_MEMORY)
+        if sample.known_ns is None:
+            insort(latest, sample, key=lambda one: one.grant)
+        sample.failed, sample.known_ns = failed, now_ns
+        oldest_ns = now_ns - self.settings.over_ns
+        self._latest = [one for one in latest if one.known_ns is not None and one.known_ns > oldest_ns][-most:]
+
+    def _in_a_row(self) -> bool:
+        """True if the latest attempts that are known have all failed."""
+        return len(self._latest) >= IN_A_ROW and all(one.failed for one in self._latest[-IN_A_ROW:])

@@ -1,13 +1,14 @@
-"""One quota of one provider, mirrored: how much of it is left, and when there will be room for more.
+"""Rate limiter for one quota of one provider, with feedback from rate-limit headers.
 
-We rarely know how a provider counts: by a bucket that refills, by minutes of the clock, by the last sixty seconds. So
-what is granted passes all of them: in any window of the quota's length at most the limit, less a margin; and not at
-once, but at the limit's rate behind a burst (GCRA, the generic cell rate algorithm: a leaky bucket in one number).
-Where a policy says how the provider counts, or its answers have shown it (`_likeness.py`), that alone is kept.
+The policy seldom says how a provider counts. A declared quota of unknown kind is first kept as a sliding window: all of
+it may go at once. Once the provider refuses a call for it, it is spaced as well, behind the burst that was accepted
+(GCRA, the generic cell rate algorithm: a leaky bucket in one number). A quota that only headers tell of is kept as a
+token bucket that is as deep as the most that was ever left. A kind that the policy declares, or that answers have
+shown (`_likeness.py`), is kept alone.
 
-Answers tell what is left. Where that is less than we thought, others use the same key, or our estimates are wrong, and
-it is believed at once; where it is more, by and by. Either way only as far as the answer can know: what was granted
-after the request that it answers is not in it.
+Answers tell what is left, as of the request that they answer. Less than was reckoned means that others use the key, or
+that estimates were low: it is believed at once, and comes back at the limit's rate. More is believed bit by bit. What
+good answers say slows dispatch down; only a refusal stops it (`_gate.py`).
 """
 
 from __future__ import annotations
@@ -16,35 +17,28 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Reading
+from hivemind_trio.model import Dimension, Reading
 from hivemind_trio.policy import Quota, Window
 
 from ._likeness import Likeness
 from ._sliding import Sliding
-
-BURST: Final = 12
-"""The part of a window's limit that may go at once: five seconds' worth of a minute."""
+from ._snapshot import BucketSnapshot
 
 RAISE_PER_S: Final = 0.1
-"""Of the capacity. If an answer says that more is left than we thought, it is believed no faster."""
+"""Share of the capacity by which an answer may raise what is left, per second since the last."""
 
-HEADROOM_NEW: Final = 0.05
-"""Of a limit that only headers tell of, until there were answers enough to know the window by."""
-HEADROOM_MAX: Final = 0.1
-REFUSED: Final = 1.5
-"""What a 429 about this quota makes of the headroom, for so many windows:"""
-REFUSED_WINDOWS: Final = 10
+SHARED_HEADROOM: Final = 0.02
+"""Share of a limit that is left unused once answers show that others use the key, where the policy says nothing."""
+SHARED: Final = 0.02
+"""Share of a limit by which an answer has to fall short before others are blamed."""
 
-LONG_NS: Final = 3_600 * 1_000_000_000
-"""A window that only headers tell of and that is longer is not spread: its limit may well be meant to be used early."""
-
-AS_SENT: Final = 2
-"""After so many answers in a row that knew of the calls behind them, all do, as far as what has failed is concerned."""
+WIDER: Final = 1.1
+"""Factor by which a window has to prove longer for what was learned of its kind to be dropped."""
 
 SECOND_NS: Final = 1_000_000_000
 
 ROUNDED_NS: Final = 3 * SECOND_NS
-"""By so much an end told in whole seconds may seem later than it is: two times were rounded, and one second added."""
+"""Error of an end told in whole seconds: two times were rounded, and one second was added."""
 
 
 @final
@@ -55,65 +49,49 @@ class Bucket:
     quota: Quota
     """As the policy declares it, or as a header first told of it."""
     declared: bool = True
-    pacing: bool = True
-    """Of an unknown kind no more than a burst goes at once."""
     most: int = attrs.field(default=1, init=False)
-    """The most that one call may take, whatever has been learned since."""
+    """Upper bound on what one call may take: the whole limit."""
     capacity: int = attrs.field(default=1, init=False)
-    """The most that all calls of one window may take. It and the next three are reckoned anew whenever something
-    changes that they depend on: they are looked at far more often."""
+    """Upper bound on what all calls of one window may take. It and the next three are derived when an input changes:
+    they are read far more often."""
     kind: Window = attrs.field(default=Window.LEARN, init=False)
-    """What is kept now; `LEARN`: what passes every kind."""
+    """Window kept now; `LEARN`: a sliding one, and spaced after a refusal."""
     _depth: int = attrs.field(default=1, init=False)
-    """What a full bucket lets go at once."""
+    """Content of a full bucket."""
     _burst: int = attrs.field(default=1, init=False)
     """What goes at once when nothing is owed."""
     _taken: Sliding = attrs.field(init=False)
     _tat_ns: int = attrs.field(default=0, init=False)
     """GCRA's theoretical arrival time: when all that was taken will have been earned."""
     _owes_ns: int = attrs.field(default=0, init=False)
-    """Since when something has been owed all the time: what was taken before that has been earned."""
+    """Time since which something has been owed: what was taken before it has been earned."""
+    _accepted: int | None = attrs.field(default=None, init=False)
+    """Burst that the provider accepted before it refused; None: it has not refused."""
     _foreign: int = attrs.field(default=0, init=False)
-    """Taken by others, as far as answers have shown it, until `_foreign_until_ns`."""
-    _foreign_until_ns: int = attrs.field(default=0, init=False)
+    """Use by others at `_foreign_ns`; it comes back at the limit's rate."""
+    _foreign_ns: int = attrs.field(default=0, init=False)
+    _shared: bool = attrs.field(default=False, init=False)
+    """Answers have shown that others use the key."""
     _left: int = attrs.field(default=0, init=False)
-    """Of a fixed window, until `_ends_ns`."""
+    """Rest of a fixed window, until `_ends_ns`."""
     _ends_ns: int | None = attrs.field(default=None, init=False)
     """None: no answer has told of an end."""
     _began_ns: int | None = attrs.field(default=None, init=False)
     """When the first call of this window went, if no answer to any of its calls has come yet."""
     _since_ns: int = attrs.field(default=0, init=False)
-    """What was taken since is of this window."""
+    """What was taken since then is of this window."""
     _more: int = attrs.field(default=0, init=False)
-    """Left of it as well, as an answer has said at `_more_ns`; believed by and by."""
+    """Further rest of it, as an answer has said at `_more_ns`; believed bit by bit."""
     _more_ns: int = attrs.field(default=0, init=False)
-    _as_sent: int = attrs.field(default=0, init=False)
-    """How many answers in a row have shown that they tell what is left when they are sent, not when the call came."""
-    _forgives: bool = attrs.field(default=False, init=False)
-    """What has failed is not counted, as answers have shown."""
-    _doubted: int = attrs.field(default=0, init=False)
-    """Of this window, what failed attempts had taken: it is kept, and may not have been counted."""
-    _resting: int = attrs.field(default=0, init=False)
-    """The same, of calls that are not in line again yet."""
-    _put_aside: int = attrs.field(default=0, init=False)
-    """Of calls that are not in line again yet, what is left for them, for it was not counted."""
-    _forgiven: int = attrs.field(default=0, init=False)
-    """Of this window, what was given back because it was not counted."""
-    _frozen_until_ns: int = attrs.field(default=0, init=False)
     _told: int | None = attrs.field(default=None, init=False)
-    """The limit by the last answer that was believed."""
+    """Limit by the last answer that was believed."""
     _remaining: int | None = attrs.field(default=None, init=False)
     _top: int | None = attrs.field(default=None, init=False)
-    """The most that was ever left, by answers of the last window: some buckets are not as deep as their limit."""
+    """Largest rest that answers of the last window told of: some buckets are not as deep as their limit."""
     _top_ns: int = attrs.field(default=0, init=False)
     _believed: int = attrs.field(default=-1, init=False)
-    """Which grant that answer was to."""
+    """Number of the grant that the last answer was to."""
     _heard_ns: int = attrs.field(default=0, init=False)
-    _raised: float = attrs.field(default=0.0, init=False)
-    """Headroom after refusals, until `_raised_until_ns`."""
-    _raised_until_ns: int = attrs.field(default=0, init=False)
-    _refused: int = attrs.field(default=-1, init=False)
-    """The latest grant when the headroom was last raised."""
     _likeness: Likeness = attrs.field(factory=Likeness, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -124,7 +102,7 @@ class Bucket:
         """Take the settings of a new policy. What was taken stays taken, and a bucket is no fuller for being larger.
 
         Args:
-            learns: Whether what answers have told is believed.
+            learns: True if answers are believed.
         """
         kind, capacity, burst = self.kind, self.capacity, self._burst
         owed = -(-max(0, self._tat_ns - now_ns) * capacity // self.quota.window_ns)
@@ -132,7 +110,7 @@ class Bucket:
         if learns:
             self._measure()
         else:
-            self.forget()
+            self.forget(now_ns)
         if (self.kind, self.capacity, self._burst) == (kind, capacity, burst):
             return
         if self.kind is kind:
@@ -142,16 +120,15 @@ class Bucket:
 
     @property
     def told(self) -> bool:
-        """Whether an answer has ever said what the limit is."""
+        """True if an answer has ever said what the limit is."""
         return self._told is not None
 
     @property
     def headroom(self) -> float:
-        """The share of the limit that is left unused."""
-        own = self.quota.headroom
-        if not self.declared and not self._likeness.known:
-            own = max(own, HEADROOM_NEW)
-        return max(own, self._raised)
+        """Share of the limit that is left unused."""
+        if self.quota.headroom is not None:
+            return self.quota.headroom
+        return SHARED_HEADROOM if self._shared else 0.0
 
     @property
     def limit(self) -> int:
@@ -162,63 +139,60 @@ class Bucket:
 
     def _measure(self) -> None:
         headroom = self.headroom
-        self.most = max(1, int(self.quota.amount * (1 - self.quota.headroom)))
-        self.capacity = max(1, int(self.limit * (1 - headroom)))
-        self._depth = max(1, int(self._room * (1 - headroom)))
+        self.most = max(1, self.quota.amount)
+        self.capacity = max(1, self.limit - int(self.limit * headroom))
+        self._depth = max(1, int(self._room) - int(self._room * headroom))
         self.kind = self._kept
-        spread = self.kind is Window.LEARN and self.pacing
-        self._burst = max(1, min(self.capacity // BURST, self._depth)) if spread else self._depth
+        spaced = self.kind is Window.LEARN and self._accepted is not None
+        self._burst = max(1, min(self._accepted or 1, self._depth)) if spaced else self._depth
 
     @property
     def _kept(self) -> Window:
-        kind = self._supposed
-        if kind is Window.LEARN and not self.declared and self.quota.window_ns > LONG_NS:
-            return Window.BUCKET if self._ends_ns is None else Window.FIXED
+        kind = self._likeness.kind if self.quota.window is Window.LEARN else self.quota.window
+        if kind is Window.LEARN and not self.declared:
+            return Window.BUCKET
         if kind is Window.FIXED and self._ends_ns is None:
-            # Whatever its phase, no more of it than a window's worth lies within any window's length; it need not be
-            # spread besides.
+            # Its phase is unknown: no more than its worth lies within any window's length.
             return Window.SLIDING
         return kind
 
     @property
-    def _supposed(self) -> Window:
-        """As the policy says, or else as answers have shown it."""
-        return self._likeness.kind if self.quota.window is Window.LEARN else self.quota.window
-
-    @property
     def _room(self) -> float:
-        """What can be left at most: the limit, or what a bucket holds that is not as deep, or could be."""
-        match self._supposed:
-            case Window.BUCKET:
-                return self.limit * self._likeness.depth
-            case Window.LEARN if self._top is not None:
-                return min(self.limit, self._top)
-            case _:
-                return self.limit
+        """Upper bound on what can be left: the limit, or the content of a bucket that is not as deep."""
+        if self.quota.window is Window.LEARN and self._likeness.kind is Window.BUCKET:
+            return self.limit * self._likeness.depth
+        if not self.declared and self._kept is Window.BUCKET and self._top is not None:
+            return min(self.limit, self._top)
+        return self.limit
 
     def fits_ns(self, amount: int, now_ns: int) -> int:
-        """When so much may be taken: `now_ns`, or later. More than the capacity goes when all of it is there."""
+        """Return when so much may be taken: `now_ns` or later. More than the capacity goes when all of it is there."""
         if not amount:
             return now_ns
         if amount > self.capacity:
             amount = self.capacity
         match self.kind:
             case Window.BUCKET:
-                at_ns = self._earned_ns(amount, now_ns)
+                return self._earned_ns(amount, now_ns)
             case Window.FIXED:
-                at_ns = self._turned_ns(amount, now_ns)
+                return self._turned_ns(amount, now_ns)
             case Window.SLIDING:
-                at_ns = self._slid_ns(amount, now_ns)
+                return self._slid_ns(amount, now_ns)
             case Window.LEARN:
-                earned_ns, slid_ns = self._earned_ns(amount, now_ns), self._slid_ns(amount, now_ns)
-                at_ns = earned_ns if earned_ns > slid_ns else slid_ns
-        return at_ns if at_ns > self._frozen_until_ns else self._frozen_until_ns
+                slid_ns = self._slid_ns(amount, now_ns)
+                if self._accepted is None:
+                    return slid_ns
+                return max(slid_ns, self._earned_ns(amount, now_ns))
+
+    def declared_ns(self, amount: int, now_ns: int) -> int:
+        """Return when so much may be taken by the policy alone, whatever answers say: no probe goes before it."""
+        if not self.declared:
+            return now_ns
+        most = max(1, self.quota.amount - int(self.quota.amount * (self.quota.headroom or 0.0)))
+        return self._taken.at_most_ns(max(0, most - amount), now_ns)
 
     def take(self, amount: int, now_ns: int) -> None:
         """Charge it."""
-        if self._raised and now_ns >= self._raised_until_ns:
-            self._raised = 0.0
-            self._measure()
         if now_ns >= self._tat_ns:
             self._owes_ns = now_ns
         self._tat_ns = (now_ns if now_ns > self._tat_ns else self._tat_ns) + self.time_ns(amount)
@@ -229,7 +203,6 @@ class Bucket:
                 self._ends_ns, self._left = now_ns + self.quota.window_ns, self.capacity
                 self._began_ns = self._since_ns = now_ns
                 self._more = 0
-                self._doubted = self._resting = self._put_aside = self._forgiven = 0
             if amount > self._left and self._more:
                 more = min(self._more, amount - self._left)
                 self._left, self._more = self._left + more, self._more - more
@@ -237,7 +210,7 @@ class Bucket:
             self._left -= amount
 
     def settle(self, estimated: int, actual: int, taken_ns: int, now_ns: int) -> None:
-        """What was taken at `taken_ns` turned out to be more, or less."""
+        """Correct what was taken at `taken_ns`."""
         more = actual - estimated
         if more > 0:
             self._tat_ns = max(self._tat_ns + self.time_ns(more), now_ns)
@@ -248,37 +221,12 @@ class Bucket:
         if self._ends_ns is not None and taken_ns >= self._since_ns:
             self._left = min(self._left - more, self.capacity)
 
-    def fail(self, amount: int, taken_ns: int) -> None:
-        """The attempt has failed for which so much was taken at `taken_ns`.
-
-        Not every provider counts what it breaks down over, and none says so. Later answers show it; but at the end of a
-        window there is none, so what has been shown once is believed until an answer contradicts it.
-        """
-        if self.kind is not Window.FIXED or self._ends_ns is None or taken_ns < self._since_ns:
-            return
-        if self._forgives:
-            self._put_aside += amount
-        else:
-            self._resting += amount
-
-    def forgive(self, amount: int, taken_ns: int, now_ns: int) -> None:
-        """The call that had failed is in line again, or gone: what its attempt had not really taken was its own."""
-        if taken_ns < self._since_ns:
-            return
-        if amount <= self._resting:
-            self._resting -= amount
-            self._doubted += amount
-        elif amount <= self._put_aside:
-            self._put_aside -= amount
-            self._forgiven += amount
-            self.settle(amount, 0, taken_ns, now_ns)
-
     def hear(self, reading: Reading, unseen: int, grant: int, taken_ns: int, now_ns: int) -> bool:
-        """Learn from the head of an answer; whether it was believed.
+        """Learn from the head of an answer. Return True if it was believed.
 
         Args:
             unseen: What was taken that the answer cannot know of.
-            grant: Which grant it answers, counted up. What answers an older one than the last is old news.
+            grant: Number of the grant that it answers. An answer to an older one than the last is stale.
             taken_ns: When that was.
         """
         if grant < self._believed:
@@ -302,45 +250,60 @@ class Bucket:
             self._heard_ns = now_ns
         most = reading.remaining - int(self._room * self.headroom)
         left = most - unseen - reading.rounding
-        self._hear_of_others(left, most, raise_by, reading.resets_ns, now_ns)
-        self._hear_of_the_end(left, most, raise_by, reading.resets_ns, taken_ns, now_ns)
         if self.kind is Window.BUCKET:
             self._hear_of_the_level(left, raise_by, now_ns)
+        else:
+            self._hear_of_others(left, most, raise_by, now_ns)
+        self._hear_of_the_end(left, most, raise_by, reading.resets_ns, taken_ns, now_ns)
         return True
 
-    def forget(self) -> None:
-        """What answers have told is believed no longer."""
-        self._told = self._remaining = self._top = self._ends_ns = self._began_ns = None
-        self._foreign = self._more = self._doubted = self._resting = self._put_aside = self._forgiven = 0
-        self._forgives, self._as_sent = False, 0
+    def widen(self, window_ns: int) -> None:
+        """Learn that the window is at least so long."""
+        if window_ns <= self.quota.window_ns:
+            return
+        if window_ns > self.quota.window_ns * WIDER:
+            self._likeness = Likeness()
+        self.quota = attrs.evolve(self.quota, window_ns=window_ns)
+        self._taken = Sliding(window_ns)
+        self._measure()
+
+    def snapshot(self, now_ns: int) -> BucketSnapshot:
+        """Return how it stands."""
+        others = self._others(now_ns)
+        match self.kind:
+            case Window.BUCKET:
+                left = self._depth - max(0, self._tat_ns - now_ns) * self.capacity // self.quota.window_ns
+            case Window.FIXED:
+                left = self._left if self._ends_ns is not None and now_ns < self._ends_ns else self.capacity
+            case Window.SLIDING | Window.LEARN:
+                left = self.capacity - self._taken.sum(now_ns) - others
+        return BucketSnapshot(
+            dimension=self.quota.dimension,
+            window_ns=self.quota.window_ns,
+            declared=self.declared,
+            kind=self.kind,
+            limit=self.limit,
+            left=left,
+            foreign=others,
+        )
+
+    def forget(self, now_ns: int) -> None:
+        """Drop what answers and refusals have taught."""
+        self._told = self._remaining = self._top = self._ends_ns = self._began_ns = self._accepted = None
+        self._foreign = self._more = 0
+        self._tat_ns = min(self._tat_ns, now_ns)
         self._likeness = Likeness()
         self._measure()
 
     def spent(self, cost: int) -> bool:
-        """Whether, by the last answer, so much was not left."""
+        """True if, by the last answer, so much was not left."""
         return self._remaining is not None and self._remaining < cost
 
-    def refuse(self, wait_ns: int | None, grant: int, latest: int, now_ns: int) -> None:
-        """The provider has said no to the call with this grant: its mirror here was off.
-
-        Args:
-            wait_ns: When to come back, as the provider says; None: it does not.
-            latest: The latest grant of all: what was in flight together tells one piece of news.
-        """
-        until_ns = now_ns + (wait_ns or 0)
-        if self.kind is Window.FIXED and self._ends_ns is not None:
-            until_ns = max(until_ns, self._ends_ns)
-        self._frozen_until_ns = max(self._frozen_until_ns, until_ns)
-        if until_ns > now_ns:
-            # There is room then, the provider says; what is known of others is over soon.
-            soon_ns = self._frozen_until_ns + self.quota.window_ns // BURST
-            self._foreign_until_ns = min(self._foreign_until_ns, soon_ns)
-        self._forgives = False
-        if grant > self._refused:
-            self._refused = latest
-            self._raised = min(max(self.headroom * REFUSED, 0.03), max(HEADROOM_MAX, self.headroom))
-            self._raised_until_ns = now_ns + REFUSED_WINDOWS * self.quota.window_ns
-            self._measure()
+    def refuse(self, now_ns: int) -> None:
+        """Space what follows: the provider has refused a call for this quota."""
+        owed = max(0, self._tat_ns - now_ns) * self.capacity // self.quota.window_ns
+        self._accepted = max(1, min(self._accepted or owed, owed))
+        self._measure()
 
     # ---- by kind ----
 
@@ -352,14 +315,16 @@ class Bucket:
         return max(now_ns, self._tat_ns - slack_ns)
 
     def _slid_ns(self, amount: int, now_ns: int) -> int:
-        others = self._foreign if now_ns < self._foreign_until_ns else 0
-        alone_ns = self._taken.at_most_ns(self.capacity - amount, now_ns)
+        room, others = self.capacity - amount, self._others(now_ns)
+        alone_ns = self._taken.at_most_ns(room, now_ns)
         if not others:
             return alone_ns
-        until_ns = max(self._foreign_until_ns, alone_ns)
-        if amount + others > self.capacity:
-            return until_ns
-        return min(self._taken.at_most_ns(self.capacity - amount - others, now_ns), until_ns)
+        # Either all that others took has come back, or as much of it, or of ours, as is missing.
+        at_ns = max(alone_ns, now_ns + self.time_ns(others))
+        if others <= room:
+            at_ns = min(at_ns, self._taken.at_most_ns(room - others, now_ns))
+        free = room - self._taken.sum(now_ns)
+        return min(at_ns, now_ns + self.time_ns(max(0, others - free))) if free >= 0 else at_ns
 
     def _turned_ns(self, amount: int, now_ns: int) -> int:
         assert self._ends_ns is not None
@@ -371,28 +336,29 @@ class Bucket:
         return min(max(now_ns, believed_ns), self._ends_ns)
 
     def _believing_ns(self, amount: int) -> int:
-        """How long it takes until so much more than was thought is believed."""
+        """Return how long it takes until so much more than was reckoned is believed."""
         return -(-amount * SECOND_NS // max(1, int(self.capacity * RAISE_PER_S)))
 
     # ---- what an answer says is left ----
 
-    # Nobody says whether what is left was counted when a call came or when it was answered. So it is somewhere between
-    # `left`, as if nothing that was granted since were in it, and `most`, as if all of it were; and what we think
-    # ourselves is not contradicted by what lies between. To believe the worse regardless would leave unused, in every
-    # window, as much as is in flight.
+    # No provider says whether what is left was counted when a call came or when it was answered. So it is somewhere
+    # between `left`, as if nothing that was granted since were in it, and `most`, as if all of it were; and what was
+    # reckoned here is not contradicted by what lies between. To believe the worse regardless would leave unused, in
+    # every window, as much as is in flight.
 
-    def _hear_of_others(self, left: int, most: int, raise_by: int, resets_ns: int | None, now_ns: int) -> None:
+    def _hear_of_others(self, left: int, most: int, raise_by: int, now_ns: int) -> None:
         others = self._others(now_ns)
         mine = self.capacity - self._taken.sum(now_ns) - others
         if left <= mine <= most:
             return
-        if left < mine:
-            # It may come back bit by bit, or all at once when the quota is whole: the later is safe.
-            window_ns = self.quota.window_ns
-            self._foreign_until_ns = now_ns + min(resets_ns or window_ns, window_ns)
-            self._foreign = others + mine - left
-        else:
+        self._foreign_ns = now_ns
+        if left >= mine:
             self._foreign = others - min(others, left - mine, raise_by)
+            return
+        self._foreign = min(others + mine - left, self.capacity)
+        if not self._shared and self.quota.dimension is Dimension.REQUESTS and mine - left > SHARED * self.limit:
+            self._shared = True
+            self._measure()
 
     def _hear_of_the_end(
         self, left: int, most: int, raise_by: int, resets_ns: int | None, taken_ns: int, now_ns: int
@@ -415,13 +381,6 @@ class Bucket:
             mine = self._left if now_ns < self._ends_ns else self.capacity
         if not same:
             self._since_ns = taken_ns
-            self._doubted = self._resting = self._put_aside = self._forgiven = 0
-        aside = self._put_aside
-        if left < most and not self._doubted + self._resting:
-            self._as_sent = min(self._as_sent + 1, AS_SENT) if mine == most - aside else 0
-        shown = most if self._as_sent >= AS_SENT else left
-        mine += self._hear_of_failures(shown - aside - mine, mine - (most - aside))
-        left, most = left - self._put_aside, most - self._put_aside
         self._left = mine if left <= mine <= most else min(left, mine + raise_by, self.capacity)
         # The rest of it is believed while time passes, though no answer should come any more to repeat it.
         self._more, self._more_ns = max(0, min(left, self.capacity) - self._left), now_ns
@@ -429,33 +388,18 @@ class Bucket:
         if first:
             self._measure()
 
-    def _hear_of_failures(self, more: int, less: int) -> int:
-        """What is to be given back of what had failed, for it was not counted.
-
-        Args:
-            more: What is left at least, beyond what was thought.
-            less: What is missing at least of what was thought.
-        """
-        if more > 0 and self._doubted + self._resting:
-            # What calls that are not in line again had taken stays taken, for them.
-            self._forgives, aside = True, min(more, self._resting)
-            back = min(more - aside, self._doubted)
-            self._put_aside, self._forgiven = self._put_aside + aside, self._forgiven + back
-            self._resting = self._doubted = 0
-            return back
-        if less > 0 and self._forgiven:
-            self._forgives, self._forgiven, self._put_aside = False, 0, 0
-        return 0
-
     def _hear_of_the_level(self, left: int, raise_by: int, now_ns: int) -> None:
-        told_ns = now_ns + self.time_ns(self._depth - min(left, self._depth))
+        told_ns = now_ns + self.time_ns(self._depth - max(0, min(left, self._depth)))
         if told_ns < self._tat_ns:
             told_ns = max(told_ns, self._tat_ns - self.time_ns(raise_by))
         self._tat_ns = told_ns
 
     def _others(self, now_ns: int) -> int:
-        return self._foreign if now_ns < self._foreign_until_ns else 0
+        """Return what counts now of the use by others."""
+        if not self._foreign:
+            return 0
+        return max(0, self._foreign - (now_ns - self._foreign_ns) * self.capacity // self.quota.window_ns)
 
     def time_ns(self, amount: int) -> int:
-        """How long so much takes to be earned."""
+        """Return how long so much takes to be earned."""
         return amount * self.quota.window_ns // self.capacity

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from hivemind_trio.model import Outcome, Reason, Usage
@@ -12,17 +14,23 @@ from ._books import Books
 from ._budget import Amounts, amounts_of
 from ._estimate import cost_of
 from ._flight import Flight
-from ._outcome import BROKEN, HEALTHY, Ended
+from ._outcome import BROKEN, HEALTHY, TOO_OFTEN, Ended
 from ._quota import NOTHING, Cost
 from ._retry import pause_ns, turned_away, wants_retry
 from ._waiter import Waiter
+
+SECOND_NS: Final = 1_000_000_000
+WORD_MAX_NS: Final = 20 * SECOND_NS
+"""A provider's word on when a broken call may come back is obeyed up to this."""
+SHORT_NS: Final = SECOND_NS
+"""Back-off after a limit on concurrent requests: the limit itself holds the others back."""
 
 
 def settle(books: Books, flight: Flight, ended: Ended) -> None:
     """Charge its agent and the quotas what the attempt has really taken, as far as that is known."""
     place, pool, usage = flight.place, flight.place.pool, ended.usage
     quotas = place.quotas
-    quotas.end(flight.call.id)
+    quotas.end(flight.call.id, books.now_ns)
     lasted_ns = books.now_ns - flight.granted_ns
     had = actual = NOTHING
     if quotas.counted:
@@ -40,15 +48,6 @@ def settle(books: Books, flight: Flight, ended: Ended) -> None:
         books.jobs.on_ended(place.agent.key, flight.call.job, tokens, books.now_ns)
     if quotas.counted and place.cost is not NOTHING:
         quotas.settle(place.cost, actual, flight.granted_ns, books.now_ns)
-        if broke_down(ended):
-            quotas.fail(flight.granted_ns)
-
-
-def broke_down(ended: Ended) -> bool:
-    """Whether the provider may not have counted it."""
-    if ended.usage is not None or 200 <= ended.status < 300:
-        return False  # it was answered, if not to the end
-    return ended.outcome in (Outcome.FAILED, Outcome.OVERLOADED)
 
 
 def _taken(flight: Flight, ended: Ended) -> Cost:
@@ -80,25 +79,27 @@ def spent(books: Books, flight: Flight, ended: Ended) -> Amounts | None:
 
 
 def again(books: Books, flight: Flight, ended: Ended) -> Waiter | None:
-    """The call on its way to another attempt, by the policy of now; None: there is to be none."""
+    """Return the call on its way to another attempt, by the policy of now; None: there is to be none."""
     retry = books.retry(flight.treatment, flight.place.pool)
+    uncounted = flight.uncounted + (not _counts(flight, ended))
     # Without money nothing is of use here, whatever the class says; elsewhere it may be.
-    listed = wants_retry(retry, ended, flight.attempt)
-    poor = ended.outcome is Outcome.TERMINAL and not ended.committed and flight.attempt < retry.attempts
+    listed = wants_retry(retry, ended, flight.attempt - uncounted)
+    poor = ended.outcome is Outcome.TERMINAL and not ended.committed and flight.attempt - uncounted < retry.attempts
     if books.draining or not (listed or poor):
         return None
     call = attrs.evolve(flight.call, request=attrs.evolve(flight.call.request, attempt=flight.attempt + 1))
-    # Who was turned away for going too often waits for its turn; what is down may be up elsewhere.
+    # A call that was refused for going too often waits for its turn; what is down may be up elsewhere.
     failed = flight.place.pool if ended.outcome in BROKEN else None
     treatment = books.treat(call, books.program.decide(call.request), failed)
     if _refusal.outright(call, treatment, books.program, draining=False, waited_ns=0) is not None:
         return None
     place = books.place(call, treatment)
     waiter = books.waiter(call, treatment, place, flight.arrived_ns, flight.seq, Reason.RETRY)
-    waiter.since_ns, waiter.waited_ns, waiter.attempts = books.now_ns, flight.waited_ns, flight.attempt
+    waiter.since_ns, waiter.waited_ns = books.now_ns, flight.waited_ns
+    waiter.attempts, waiter.uncounted = flight.attempt, uncounted
     waiter.claim = flight.claim
     if ended.retry_after_ns:
-        waiter.asked = flight.place.pool, books.now_ns + ended.retry_after_ns
+        waiter.asked = flight.place.pool, books.now_ns + min(ended.retry_after_ns, WORD_MAX_NS)
     due_ns = None
     if place.pool.health.spent.shut(books.pays_with(call, treatment), books.now_ns):
         books.forget(place.agent)
@@ -108,15 +109,31 @@ def again(books: Books, flight: Flight, ended: Ended) -> Waiter | None:
     if due_ns is None:
         books.forget(place.agent)
         return None
-    waiter.due_ns = waiter.rests_until_ns = due_ns
+    waiter.due_ns = due_ns
+    waiter.rests_until_ns = due_ns if due_ns > books.now_ns else None
     return waiter
 
 
+def _counts(flight: Flight, ended: Ended) -> bool:
+    """True if the attempt counts against the retry class: the provider did something for it, or should have.
+
+    A probe does not, for the scheduler sent it to find out. Nor does a refusal for going too often: it is followed by
+    a wait, and the wait has its own bounds.
+    """
+    return not (
+        (flight.probe and turned_away(ended)) or ended.outcome in TOO_OFTEN or ended.outcome is Outcome.CONCURRENCY
+    )
+
+
 def _due_ns(books: Books, retry: Retry, ended: Ended, flight: Flight, again: Waiter) -> int | None:
-    """When its next attempt may begin; None: there is no retry left for it, or it would come too late."""
+    """Return when its next attempt may begin; None: there is no retry left for it, or it would come too late."""
     due_ns = books.now_ns
-    if again.place.pool is flight.place.pool:
-        due_ns += pause_ns(retry, ended, flight.attempt, books.random)
+    if again.place.pool is flight.place.pool and not (flight.probe or ended.outcome in TOO_OFTEN):
+        # Otherwise its gate, or the circuit, says when: the call keeps its place at the head of the line.
+        pause = pause_ns(retry, ended, max(1, flight.attempt - again.uncounted), books.random)
+        if ended.retry_after_ns is not None:
+            pause = min(pause, WORD_MAX_NS)
+        due_ns += min(pause, SHORT_NS) if ended.outcome is Outcome.CONCURRENCY else pause
     if again.deadline_ns is not None and due_ns >= again.deadline_ns:
         return None
     # What was turned away at the door cost the provider nothing, and is held back by what says when: its word, the

@@ -17,7 +17,7 @@ from ._place import Place
 @final
 @attrs.define(eq=False, kw_only=True)
 class Flight:
-    """What it holds, and what it needs to stand in line again where it stood. It never changes."""
+    """What it holds, and what it needs to stand in line again where it stood."""
 
     call: Call
     seq: int
@@ -32,8 +32,12 @@ class Flight:
     """The dominant share that its agent was charged."""
     attempt: int
     """1 for the first."""
+    uncounted: int
+    """Earlier attempts that do not count against its retry class."""
     swap_ns: int
     """How much later than usual its answer begins, because its model is loaded first."""
+    probe: bool = False
+    """It was let through to find out whether the provider accepts calls again."""
 
     def renamed(self, renames: Renames) -> Flight:
         """In the names of now: its next attempt is by the policy of now."""

@@ -10,7 +10,6 @@ from hivemind_trio.model import Reason, Treatment
 
 from ._agent import AgentSlots
 from ._books import Books
-from ._breaker import Circuit
 from ._messages import Grant, Permit
 from ._waiter import Waiter
 
@@ -22,6 +21,7 @@ def grant(books: Books, waiter: Waiter, reason: Reason) -> Grant:
     lane, health = place.lane, place.pool.health
     declared, name = place.agent.key
     place.take(call.id, now_ns)
+    place.agent.granted_ns = now_ns
     place.share.begin(flight.share_ns)
     if waiter.thread or lane.thread_served:
         lane.on_granted(waiter.thread, now_ns)
@@ -30,10 +30,10 @@ def grant(books: Books, waiter: Waiter, reason: Reason) -> Grant:
     books.inflight[call.id] = flight
     if flight.attempt == 1 and not health.retries.full:
         health.retries.deposit(books.retry(treatment, place.pool).ratio, now_ns)
-    health.ramp.on_granted(now_ns)
-    if health.breaker.circuit is Circuit.HALF_OPEN:
-        health.on_probe(call.id)
+    if health.on_granted(call.id, place.pool.slots.held, now_ns):
+        flight.probe = True
         place.pool.apply()
+    flight.probe |= place.quotas.gate.is_probe(call.id)
     return Grant(
         call_id=call.id,
         treatment=treatment,

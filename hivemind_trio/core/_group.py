@@ -11,6 +11,7 @@ from hivemind_trio.policy import Group as Block
 from ._parts import ALL_PARTS, Parts
 from ._quota import Quotas
 from ._slots import Slots
+from ._snapshot import GateSnapshot
 
 MODELS_MAX: Final = 64
 """With quotas of their own: models are the callers' words. The others share one."""
@@ -27,7 +28,6 @@ class Group:
     _models: dict[str, Quotas] = attrs.field(factory=dict, init=False)
     """Where the policy has no such block: providers count by model, and only it could say which are counted as one."""
     _block: Block | None = attrs.field(default=None, init=False)
-    _learns: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._quotas = Quotas(self.parts)
@@ -39,15 +39,22 @@ class Group:
             block: None: the policy has none for these models.
             learns: Whether the provider's rate-limit headers are believed.
         """
-        self._block, self._learns = block, learns
+        self._block = block
         self.slots.resize(block.concurrency if block is not None else None)
         self._quotas.load(block.quotas if block is not None else (), now_ns, learns=learns)
         for quotas in self._models.values():
             quotas.load((), now_ns, learns=learns)
 
+    def gates(self, now_ns: int) -> dict[str | None, GateSnapshot]:
+        """Return what is believed, by model; None: what counts as one. Only of what may restrict dispatch."""
+        each: dict[str | None, Quotas] = {None: self._quotas}
+        if self._block is None:
+            each.update(self._models)
+        return {model: quotas.snapshot(now_ns) for model, quotas in each.items() if quotas.restricts}
+
     def quotas(self, model: str) -> Quotas:
         """What calls of a model count against."""
-        if self._block is not None or not self._learns:
+        if self._block is not None:
             return self._quotas
         known = self._models.get(model)
         if known is None:

@@ -7,6 +7,7 @@ from typing import final
 
 import attrs
 
+from hivemind_trio.model import Reason
 from hivemind_trio.policy import NO_TEAM, Lane, Objective, Renames, Sticky
 
 from ._agent import AgentSlots, agent_word, renamed_word
@@ -26,7 +27,7 @@ STRIDE = 1 << 40
 
 
 OVERDUE_ONE_IN = 4
-"""Of a lane's grants, those that may go to calls that have waited for too long, before others."""
+"""Share of a lane's grants that may go to overdue calls before others, whoever their agents are."""
 
 
 @final
@@ -114,6 +115,12 @@ class PoolLane:
         agent.shares[share] = None
         return share
 
+    def lacks(self, now_ns: int) -> Reason:
+        """Return the reason for which no call that stands here goes; the queue that opens next first."""
+        queues = self._queues.values()
+        opening = [queue for queue in queues if queue.opens_ns is not None and queue.opens_ns == self.opens_ns]
+        return (opening or list(queues))[0].lacks(now_ns)
+
     def first(self, now_ns: int, models: Container[str] | None) -> Waiter | None:
         """The best call whose group and agent have room, if the lane has. `early` says more of it; or else `opens_ns`,
         when a quota lets one go.
@@ -126,7 +133,7 @@ class PoolLane:
             return None
         best: Waiter | None = None
         best_rank: Rank = ()
-        overdue = self._in_order >= OVERDUE_ONE_IN - 1 and self.parts.overdue
+        overdue = self._in_order >= OVERDUE_ONE_IN - 1 if self.parts.overdue else None
         thread = self.thread_served if now_ns < self._thread_until_ns else ""
         steal_above = self._lane.steal_above if self._lane is not None else 0
         for (_, model), queue in self._queues.items():

@@ -9,7 +9,7 @@ from hivemind_trio.model import Outcome
 from ._books import Books
 from ._flight import Flight
 from ._messages import Adapted, Command
-from ._outcome import Ended
+from ._outcome import HEALTHY, TOO_OFTEN, Ended
 from ._pool import Pool
 from ._standing import move, send_home, turn_away
 
@@ -18,9 +18,10 @@ def learn(books: Books, flight: Flight, ended: Ended, commands: list[Command]) -
     """Take note of it. Return the providers that calls have moved to."""
     pool, health = flight.place.pool, flight.place.pool.health
     circuit, limit = health.breaker.circuit, health.limit
-    known = ended.outcome is Outcome.QUOTA and flight.place.quotas.refuse(
-        flight.call.id, ended.used_up, ended.retry_after_ns, books.now_ns
-    )
+    if ended.outcome in TOO_OFTEN:
+        flight.place.quotas.refuse(flight.call.id, ended.used_up, ended.retry_after_ns, books.now_ns)
+    elif ended.outcome in HEALTHY:
+        flight.place.quotas.accept(flight.call.id, books.now_ns)
     request = flight.place.request
     if flight.swap_ns:
         ended = _warm(ended)
@@ -30,12 +31,10 @@ def learn(books: Books, flight: Flight, ended: Ended, commands: list[Command]) -
     news = health.on_ended(
         flight.call.id,
         ended,
-        flight.treatment.group,
         granted_ns=flight.granted_ns,
         now_ns=books.now_ns,
         inflight=pool.slots.held,
         sought=pool.sought,
-        holds_group=not known,
     )
     if news:
         pool.apply()
@@ -51,6 +50,18 @@ def learn(books: Books, flight: Flight, ended: Ended, commands: list[Command]) -
         retry_after_ns=ended.retry_after_ns,
     ):
         return send_home(books, pool, pays_with, commands)
+    return move(books, books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
+
+
+def accepted(books: Books, flight: Flight, commands: list[Command]) -> dict[str, Pool] | None:
+    """Take note that an answer has begun well. Return the providers that calls have moved to; None: nothing changed."""
+    pool, health = flight.place.pool, flight.place.pool.health
+    circuit, limit = health.breaker.circuit, health.limit
+    if not health.on_good(flight.call.id, books.now_ns):
+        return None
+    pool.apply()
+    if health.limit != limit or health.breaker.circuit is not circuit:
+        commands.append(adapted(pool, Outcome.SUCCEEDED))
     return move(books, books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
 
 

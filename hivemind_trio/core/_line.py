@@ -30,7 +30,7 @@ class Line:
     first: Waiter = attrs.field(init=False)
     oldest: Waiter = attrs.field(init=False)
     calls: int = attrs.field(default=0, init=False)
-    earliest_ns: int = attrs.field(default=0, init=False)
+    overdue_ns: int = attrs.field(default=0, init=False)
     """None of them has arrived before."""
     rank: Rank = attrs.field(init=False)
     """Its order where it stands, while it is ready."""
@@ -52,7 +52,7 @@ class Line:
         self.calls += 1
         if self.calls == 1:
             self.first = self.oldest = waiter
-            self.earliest_ns = waiter.arrived_ns
+            self.overdue_ns = waiter.overdue_ns
             self.agent.lines[self] = None
         else:
             self._put_beside(waiter)
@@ -66,7 +66,7 @@ class Line:
             by_rank, by_age = self._several
             by_rank.put(self.first, self.first.rank)
             by_age.put(self.first, (self.first.seq,))
-        self.earliest_ns = min(self.earliest_ns, waiter.arrived_ns)
+        self.overdue_ns = min(self.overdue_ns, waiter.overdue_ns)
         by_rank, by_age = self._several
         by_rank.put(waiter, waiter.rank)
         by_age.put(waiter, (waiter.seq,))

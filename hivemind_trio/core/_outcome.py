@@ -17,6 +17,9 @@ NOT_EXECUTED: Final = frozenset(
 )
 """The provider turned it away at the door: it can be sent again as if it had never been."""
 
+TOO_OFTEN: Final = frozenset({Outcome.QUOTA, Outcome.BURST, Outcome.TOO_FAST})
+"""Refused for going too often, whatever the number at once: the gate of its limits group says when the next may go."""
+
 HEALTHY: Final = frozenset({Outcome.SUCCEEDED, Outcome.SLOW})
 BROKEN: Final = frozenset({Outcome.OVERLOADED, Outcome.FAILED, Outcome.DEGRADED, Outcome.UNREACHABLE})
 """What the circuit breaker counts. A quota, and a request that was wrong, are signs of health."""

@@ -18,14 +18,10 @@ class Parts:
 
     bypass: bool = True
     """What does not fit a quota is passed by what does, for a while; without it nobody passes anybody."""
-    pacing: bool = True
-    """Of a window whose kind is unknown no more than a burst goes at once; without it all of it may."""
     patience: bool = True
     """Who would not wait until his turn comes is told so when he comes."""
     prefixes: bool = True
     """Of calls with the same cold beginning one goes ahead, and what a cache still knows goes before it forgets."""
-    growth: bool = True
-    """The load grows slowly once the provider has complained of its growth."""
     overdue: bool = True
     """Who has waited for too long goes before others."""
 

@@ -60,11 +60,8 @@ class Place:
         lacks = self.lacks()
         if lacks is not Reason.NONE:
             return lacks
-        ramp = self.pool.health.ramp
-        if ramp.complained_ns is not None and ramp.opens_ns(now_ns) > now_ns:
-            return Reason.RAMP
-        if self.quotas.counted and self.quotas.opens_ns(self.cost, now_ns) > now_ns:
-            return Reason.QUOTA
+        if self.quotas.restricts and self.quotas.opens_ns(self.cost, now_ns) > now_ns:
+            return self.quotas.reason(now_ns)
         return Reason.NONE
 
     def lacks(self) -> Reason:

@@ -17,7 +17,7 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Api, Reason, Request, Treatment
+from hivemind_trio.model import Api, Request, Treatment
 from hivemind_trio.policy import Lane, Objective, Provider, Renames, Timeouts
 
 from ._estimate import Estimates
@@ -30,7 +30,7 @@ from ._prefixes import Prefixes
 from ._quota import Cost, Quotas
 from ._residents import Residents
 from ._slots import Slots
-from ._snapshot import PoolSnapshot
+from ._snapshot import PoolSnapshot, Standstill
 from ._waiter import Waiter
 
 USUAL_NS: Final = 10 * 1_000_000_000
@@ -75,7 +75,7 @@ class Pool:
     """Slots of one provider: in all, per limits group and per lane.
 
     `slots.limit` is the one figure that says how much the provider is trusted with: what the policy says, or within its
-    bounds what AIMD has come to. While the circuit is open, or a quota is known to be used up, slots are closed.
+    bounds what AIMD has come to. While the circuit is open, slots are closed.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Pool:
     usual_ns: int = attrs.field(default=USUAL_NS, init=False)
     """How long an attempt takes, as of late."""
     opens_ns: int | None = attrs.field(default=None, init=False)
-    """When a quota, or what its load may grow by, will let somebody go who waits, as of the last look."""
+    """When a quota or a refusal lets a waiting call go, as of the last look."""
     granted_seq: int = attrs.field(default=-1, init=False)
     """The youngest call, by arrival, that was ever granted."""
     provider: Provider | None = attrs.field(default=None, init=False)
@@ -109,6 +109,10 @@ class Pool:
     _routes: dict[tuple[str | None, str, str], Route] = attrs.field(factory=dict, init=False)
     """Limits group, lane, model -> what such calls are held against."""
     _virtual: int = attrs.field(default=0, init=False)
+    _stands_since_ns: int | None = attrs.field(default=None, init=False)
+    """When calls began to wait in line while none was in flight; None: they do not."""
+    _stood_ns: int = attrs.field(default=0, init=False)
+    """Duration of the standstills that are over."""
 
     @property
     def declared(self) -> bool:
@@ -151,8 +155,6 @@ class Pool:
         self._lanes |= {lane.name: lane for lane in gone}
         for name, lane in self._lanes.items():
             lane.load(lanes.get(name))
-        for glob in self.health.quotas:
-            self.group(glob)
         self._share_out()
         self.apply()
 
@@ -165,10 +167,6 @@ class Pool:
         changed = limit != self.slots.limit or closed is not self.slots.closed
         if closed is not self.slots.closed:
             self.slots.close(closed)
-        for glob, group in self._groups.items():
-            used_up = Reason.PROVIDER_QUOTA if glob in self.health.quotas else None
-            if used_up is not group.slots.closed:
-                group.slots.close(used_up)
         if limit != self.slots.limit:
             self._share_out()
         return changed
@@ -235,10 +233,6 @@ class Pool:
         """
         self.opens_ns = None
         if not self.waiting or not self.slots.has_room:
-            return None
-        ramp = self.health.ramp
-        if ramp.complained_ns is not None and (opens_ns := ramp.opens_ns(now_ns)) > now_ns:
-            self.opens_ns = opens_ns
             return None
         residents = self.residents
         if not residents.matter:
@@ -310,14 +304,37 @@ class Pool:
 
     def share_ns(self, quotas: Quotas, cost: Cost, lasting_ns: int) -> int:
         """The dominant share of a call: the longest time for which it takes all of what there is of one thing."""
-        slots_ns = lasting_ns // (self.slots.limit or 1)
+        # Of the most that there can be: what there is now moves, and early calls would be charged more than later ones.
+        slots_ns = lasting_ns // (self.provider.limit if self.provider is not None else 1)
         return max(slots_ns, quotas.share_ns(cost)) if quotas.counted else slots_ns
 
     def on_lasted(self, lasting_ns: int) -> None:
         """An attempt has ended that took so long."""
         self.usual_ns += (lasting_ns - self.usual_ns) // USUAL_OVER
 
-    def snapshot(self) -> PoolSnapshot:
+    def stand(self, now_ns: int) -> None:
+        """Take note of whether calls wait in line while none is in flight."""
+        stands = not self.slots.held and bool(self.waiting) and any(lane.stands for lane in self._lanes.values())
+        if stands and self._stands_since_ns is None:
+            self._stands_since_ns = now_ns
+        elif not stands and self._stands_since_ns is not None:
+            self._stood_ns += now_ns - self._stands_since_ns
+            self._stands_since_ns = None
+
+    def _standstill(self, now_ns: int) -> Standstill | None:
+        if self._stands_since_ns is None:
+            return None
+        if self.slots.closed is not None:
+            reason, until_ns = self.slots.closed, self.health.wakes_ns
+        else:
+            lanes = [lane for lane in self._lanes.values() if lane.stands]
+            opening = [lane for lane in lanes if self.opens_ns is not None and lane.opens_ns == self.opens_ns]
+            reason, until_ns = (opening or lanes)[0].lacks(now_ns), self.opens_ns
+        return Standstill(since_ns=self._stands_since_ns, reason=reason, until_ns=until_ns)
+
+    def snapshot(self, now_ns: int) -> PoolSnapshot:
+        """Return how it stands, and what is believed of the provider."""
+        stood_ns = now_ns - self._stands_since_ns if self._stands_since_ns is not None else 0
         lanes = [lane for lane in self._lanes.values() if lane.declared or lane.slots.held]
         return PoolSnapshot(
             limit=self.slots.limit or 0,
@@ -327,6 +344,14 @@ class Pool:
             groups_inflight={glob: group.slots.held for glob, group in self._groups.items()},
             circuit=self.health.breaker.circuit,
             opens_ns=self.health.breaker.opens_ns,
+            gates={
+                (glob, model): gate
+                for glob, group in self._groups.items()
+                for model, gate in group.gates(now_ns).items()
+            },
+            aimd=self.health.aimd(now_ns),
+            stands=self._standstill(now_ns),
+            stood_ns=self._stood_ns + stood_ns,
         )
 
     def _share_out(self) -> None:

@@ -6,6 +6,8 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.model import Reason
+
 from ._agent import AgentKey
 from ._group import Group
 from ._heap import Heap, Rank
@@ -14,9 +16,6 @@ from ._quota import Quotas
 from ._share import Share
 from ._threads import Threads
 from ._waiter import Waiter
-
-OVERDUE_NS: Final = 120 * 1_000_000_000
-"""A call that has waited for so long may go before those of higher priority and of a larger claim."""
 
 _OVERDUE: Final[Rank] = (-1 << 62,)
 """Such a call goes before all that go by their rank."""
@@ -46,8 +45,8 @@ class Queue:
     """Among the queues of its lane, lowest first, as of the last look."""
     early: bool = attrs.field(default=False, init=False)
     """The call that was found then goes before its time."""
-    _earliest_ns: int = attrs.field(default=_NEVER_NS, init=False)
-    """Nobody who stands here has arrived before."""
+    _overdue_ns: int = attrs.field(default=_NEVER_NS, init=False)
+    """No call that waits here is overdue before."""
     _threads: Threads = attrs.field(factory=Threads, init=False)
     _parties: dict[tuple[Share, int], Party] = attrs.field(factory=dict, init=False)
     _lines: dict[AgentKey, Line] = attrs.field(factory=dict, init=False)
@@ -67,13 +66,14 @@ class Queue:
         self.parties.discard(party)
         del self._parties[party.team, party.number]
 
-    def first(self, now_ns: int, *, overdue: bool, thread: str, steal_above: int) -> Waiter | None:
+    def first(self, now_ns: int, *, overdue: bool | None, thread: str, steal_above: int) -> Waiter | None:
         """The best call whose agent has room, if the group has room and its quotas too. Nothing has changed yet.
 
         `rank` and `early` say more of it; or `opens_ns`, when they will have room.
 
         Args:
-            overdue: One that has waited for too long may go before the others.
+            overdue: One that is overdue may go before the others, whoever its agent is; None: none may. Else only one
+                whose agent has been granted nothing since it arrived.
             thread: Calls of it may go before others, as long as no more than `steal_above` of those wait.
         """
         self.opens_ns = None
@@ -81,11 +81,16 @@ class Queue:
         if best is None or not self.group.slots.has_room:
             return None
         found, self.rank, self.early = best.first, best.rank, False
-        counted = self.quotas.counted
+        counted = self.quotas.restricts
         due = self.quotas.due(now_ns) if counted else None
         if due is not None and due.place.agent.slots.has_room and due in self._lines.get(due.place.agent.key, ()):
             found = due
-        elif overdue and self._earliest_ns <= now_ns - OVERDUE_NS and (oldest := self._overdue(now_ns)) is not None:
+        elif (
+            self._overdue_ns <= now_ns
+            and overdue is not None
+            and (oldest := self._overdue(now_ns)) is not None
+            and (overdue or oldest.place.agent.granted_ns < oldest.arrived_ns)
+        ):
             found, self.rank, self.early = oldest, (*_OVERDUE, oldest.seq), True
         else:
             instead = self._threads.mate(thread, found, steal_above) if thread else None
@@ -96,18 +101,17 @@ class Queue:
         return self._within_quotas(found, now_ns) if counted else found
 
     def _overdue(self, now_ns: int) -> Waiter | None:
-        """The oldest call that can move, if it has waited for too long. O(lines), once a minute at most, until somebody
-        has waited for a minute; from then on O(1)."""
+        """Return the oldest call that can move, if it is overdue. O(lines) the first time, and O(1) from then on."""
         if self.aged is None:
-            self._earliest_ns = min(line.earliest_ns for line in self._lines.values())
-            if self._earliest_ns > now_ns - OVERDUE_NS // 2:
+            self._overdue_ns = min(line.overdue_ns for line in self._lines.values())
+            if self._overdue_ns > now_ns:
                 return None
             self.aged = Heap()
             for line in self._lines.values():
                 if line.ready:
                     self.aged.put(line, (line.oldest.seq,))
         first = self.aged.first
-        return first.oldest if first is not None and first.oldest.arrived_ns <= now_ns - OVERDUE_NS else None
+        return first.oldest if first is not None and first.oldest.overdue_ns <= now_ns else None
 
     def _within_quotas(self, found: Waiter, now_ns: int) -> Waiter | None:
         opens_ns = self.quotas.opens_ns(found.place.cost, now_ns, found)
@@ -125,20 +129,26 @@ class Queue:
         self.opens_ns = opens_ns
         return None
 
+    def lacks(self, now_ns: int) -> Reason:
+        """Return the reason for which no call of it goes."""
+        if self.opens_ns is not None:
+            return self.quotas.reason(now_ns)
+        return next(iter(self._lines.values())).first.place.lacks()
+
     def put(self, waiter: Waiter) -> None:
         agent = waiter.place.agent
         line = self._lines.get(agent.key)
         if line is None:
             line = self._lines[agent.key] = Line(agent, waiter.place.share, self)
             self.empty = False
-        if waiter.arrived_ns < self._earliest_ns:
-            self._earliest_ns = waiter.arrived_ns
+        if waiter.overdue_ns < self._overdue_ns:
+            self._overdue_ns = waiter.overdue_ns
         line.put(waiter)
         if waiter.thread or waiter.warm_until_ns is not None:
             self._threads.put(waiter)
 
     def remove(self, waiter: Waiter) -> None:
-        if self.quotas.counted:
+        if self.quotas.restricts:
             self.quotas.leave(waiter)
         if waiter.thread or waiter.warm_until_ns is not None:
             self._threads.remove(waiter)

@@ -16,7 +16,9 @@ from hivemind_trio.policy import Quota
 
 from ._bucket import Bucket
 from ._call import CallId
+from ._gate import Gate
 from ._parts import ALL_PARTS, Parts
+from ._snapshot import GateSnapshot
 
 if TYPE_CHECKING:
     from ._waiter import Waiter
@@ -34,8 +36,10 @@ NOTHING: Final[Cost] = dict.fromkeys(Dimension, 0)
 """Of a call that no quota is counted for."""
 
 
-MINUTE_NS: Final = 60 * 1_000_000_000
-DAY_NS: Final = 1_440 * MINUTE_NS
+SECOND_NS: Final = 1_000_000_000
+MINUTE_NS: Final = 60 * SECOND_NS
+USUAL_NS: Final = (SECOND_NS, MINUTE_NS, 60 * MINUTE_NS, 1_440 * MINUTE_NS)
+"""Lengths that providers give their windows."""
 TOLD_MAX: Final = 8
 """Windows that only headers tell of, in one group: they can say anything."""
 
@@ -50,6 +54,8 @@ class _Taken:
     cost: Cost
     before: Cost
     """What had ever been granted, itself included."""
+    accepted: bool = False
+    """An answer to it began that is no error."""
 
 
 @final
@@ -60,11 +66,14 @@ class Quotas:
     parts: Parts = ALL_PARTS
     _buckets: dict[tuple[Dimension, int], Bucket] = attrs.field(factory=dict, init=False)
     """By what is counted and the window's length: a limit per minute and one per day are two. The length is 0 where a
-    header has told of a limit and not of its window: that is a guess then, and may be mended."""
+    header has told of a limit and not of its window: what is known of that is a lower bound."""
     _declared: bool = attrs.field(default=False, init=False)
     """The policy says what is counted here, and answers only how much of it is left."""
     counted: bool = attrs.field(default=False, init=False)
-    """There is any window, declared or told of. Where there is none, nothing below need be asked."""
+    """There is any window, declared or told of."""
+    restricts: bool = attrs.field(default=False, init=False)
+    """There is any window, or the provider has refused a call. Else nothing below need be asked."""
+    gate: Gate = attrs.field(factory=Gate, init=False)
     of_input: bool = attrs.field(default=False, init=False)
     """What a call reads counts in one of them."""
     _claim: tuple[int, Waiter] | None = attrs.field(default=None, init=False)
@@ -73,6 +82,8 @@ class Quotas:
     _granted: Cost = attrs.field(factory=lambda: dict(NOTHING), init=False)
     """All that was ever granted, at what it was thought to take."""
     _grants: int = attrs.field(default=0, init=False)
+    _refused: int = attrs.field(default=0, init=False)
+    """Number of grants at the last refusal: those in flight together are one piece of evidence."""
 
     def load(self, quotas: tuple[Quota, ...], now_ns: int, *, learns: bool = True) -> None:
         """Take the settings of a new policy. What was taken of a window that stays is kept: a reload mints nothing.
@@ -86,7 +97,7 @@ class Quotas:
         for bucket in kept.values():
             bucket.load(bucket.quota, now_ns, declared=False)
         for quota in quotas:
-            bucket = self._buckets.get((quota.dimension, quota.window_ns)) or Bucket(quota, pacing=self.parts.pacing)
+            bucket = self._buckets.get((quota.dimension, quota.window_ns)) or Bucket(quota)
             bucket.load(quota, now_ns, declared=True, learns=learns)
             kept[quota.dimension, quota.window_ns] = bucket
         self._buckets = kept
@@ -96,6 +107,7 @@ class Quotas:
 
     def _look(self) -> None:
         self.counted = bool(self._buckets)
+        self.restricts = self.counted or self.gate.active
         self.of_input = any(dimension in (Dimension.INPUT, Dimension.TOKENS) for dimension, _ in self._buckets)
 
     def too_large(self, cost: Cost) -> Quota | None:
@@ -118,13 +130,24 @@ class Quotas:
         return at_ns
 
     def opens_ns(self, cost: Cost, now_ns: int, waiter: Waiter | None = None) -> int:
-        """When a call may go, as far as quotas are concerned: `now_ns`, or later.
+        """Return when a call may go, as far as quotas and refusals are concerned: `now_ns` or later.
 
         Args:
             waiter: The first of a line; None: a call that has just arrived.
         """
-        if not self._buckets:
-            return now_ns
+        at_ns = self._regular_ns(cost, now_ns, waiter)
+        if at_ns <= now_ns or self.gate.inflight:
+            return at_ns
+        probe_ns = self.gate.probe_ns(at_ns, now_ns)
+        return at_ns if probe_ns >= at_ns else min(at_ns, max(probe_ns, self._declared_ns(cost, now_ns)))
+
+    def _regular_ns(self, cost: Cost, now_ns: int, waiter: Waiter | None) -> int:
+        """Return the same for a call that is no probe."""
+        gate_ns = self.gate.opens_ns(now_ns)
+        return max(gate_ns, self._mirrored_ns(cost, now_ns, waiter)) if self._buckets else gate_ns
+
+    def _mirrored_ns(self, cost: Cost, now_ns: int, waiter: Waiter | None) -> int:
+        """Return when the windows have room for a call, and for the large one that others have passed."""
         at_ns = self._fits_ns(cost, now_ns)
         due = self.due(now_ns) if self._claim is not None else None
         if due is not None and due is not waiter:
@@ -137,6 +160,19 @@ class Quotas:
         if at_ns > now_ns and self._claim is None and waiter is not None:
             self._claim = now_ns, waiter
         return at_ns
+
+    def _declared_ns(self, cost: Cost, now_ns: int) -> int:
+        """Return when a call fits what the policy declares, whatever answers say."""
+        at_ns = now_ns
+        for bucket in self._buckets.values():
+            at_ns = max(at_ns, bucket.declared_ns(cost[bucket.quota.dimension], now_ns))
+        return at_ns
+
+    def reason(self, now_ns: int) -> Reason:
+        """Return the reason for which no call goes now, the provider's word first."""
+        if self.gate.until_ns > now_ns:
+            return Reason.PROVIDER_QUOTA
+        return Reason.RAMP if self.gate.opens_ns(now_ns) > now_ns else Reason.QUOTA
 
     def due(self, now_ns: int) -> Waiter | None:
         """The call that has been passed for too long."""
@@ -163,6 +199,8 @@ class Quotas:
 
     def take(self, call_id: CallId, cost: Cost, now_ns: int) -> None:
         """Charge every dimension."""
+        probe = self.restricts and not self.gate.inflight and self._regular_ns(cost, now_ns, None) > now_ns
+        self.gate.on_granted(call_id, probe=probe, now_ns=now_ns)
         before = self._granted
         self._granted = {
             Dimension.REQUESTS: before[Dimension.REQUESTS] + cost[Dimension.REQUESTS],
@@ -183,19 +221,6 @@ class Quotas:
             if before != after:
                 bucket.settle(before, after, taken_ns, now_ns)
 
-    def fail(self, taken_ns: int) -> None:
-        """The provider has broken down over an attempt that was granted at `taken_ns`, and may not have counted it."""
-        for bucket in self._buckets.values():
-            # Tokens are estimates: what is left of them shows nothing so exactly.
-            if bucket.quota.dimension is Dimension.REQUESTS:
-                bucket.fail(1, taken_ns)
-
-    def forgive(self, taken_ns: int, now_ns: int) -> None:
-        """Its call is in line again, or gone."""
-        for bucket in self._buckets.values():
-            if bucket.quota.dimension is Dimension.REQUESTS:
-                bucket.forgive(1, taken_ns, now_ns)
-
     # ---- what answers say ----
 
     def hear(self, call_id: CallId, readings: Iterable[Reading], now_ns: int) -> bool:
@@ -211,29 +236,56 @@ class Quotas:
                 news |= bucket.hear(reading, unseen, taken.grant, taken.at_ns, now_ns)
         return news
 
-    def refuse(self, call_id: CallId, used_up: Iterable[Dimension], wait_ns: int | None, now_ns: int) -> bool:
-        """The provider has refused a call in flight because a quota is used up; whether it is known which.
+    def accept(self, call_id: CallId, now_ns: int) -> bool:
+        """The provider has accepted a call in flight. Return True if another may go earlier than it could before."""
+        taken = self._inflight.get(call_id)
+        if taken is None or taken.accepted or not self.restricts:
+            return False
+        taken.accepted = True
+        if self.gate.on_good(call_id, now_ns):
+            for bucket in self._buckets.values():
+                bucket.forget(now_ns)
+        self._look()
+        return self.gate.active
+
+    def refuse(self, call_id: CallId, used_up: Iterable[Dimension], wait_ns: int | None, now_ns: int) -> None:
+        """The provider has refused a call in flight because it came too soon.
 
         Args:
-            used_up: What it has named; empty: whatever did not have enough left by its headers.
-            wait_ns: When to come back, as the provider says; None: it does not.
+            used_up: Quotas that it has named; empty: whichever did not have enough left by its headers.
+            wait_ns: Its word on when to come back; None: it has none.
         """
         taken = self._inflight.get(call_id)
         if taken is None:
-            return False
+            return
         named = set(used_up)
-        blamed = [
-            bucket
-            for bucket in self._buckets.values()
-            if (bucket.quota.dimension in named if named else bucket.spent(taken.cost[bucket.quota.dimension]))
-        ]
-        for bucket in blamed:
-            bucket.refuse(wait_ns, taken.grant, self._grants, now_ns)
-        return bool(blamed)
+        if taken.grant >= self._refused:
+            self._refused = self._grants
+            for bucket in self._buckets.values():
+                dimension = bucket.quota.dimension
+                if dimension in named if named else bucket.spent(taken.cost[dimension]):
+                    bucket.refuse(now_ns)
+        self.gate.on_refused(call_id, wait_ns or 0, taken.at_ns, now_ns)
+        self._look()
 
-    def end(self, call_id: CallId) -> None:
+    def snapshot(self, now_ns: int) -> GateSnapshot:
+        """Return how it stands, and what is believed."""
+        gate = self.gate
+        return GateSnapshot(
+            hold_until_ns=gate.until_ns if gate.until_ns > now_ns else None,
+            disbelieved=gate.lies,
+            rate_per_s=gate.rate.per_s,
+            allowed=gate.allow,
+            inflight=gate.inflight,
+            probes_refused=gate.misses,
+            evidence_age_ns=now_ns - gate.evidence_ns if self._grants else None,
+            buckets=tuple(bucket.snapshot(now_ns) for bucket in self._buckets.values()),
+        )
+
+    def end(self, call_id: CallId, now_ns: int) -> None:
         """Its attempt is over."""
-        self._inflight.pop(call_id, None)
+        if self._inflight.pop(call_id, None) is not None:
+            self.gate.on_ended(call_id, now_ns)
 
     def _unseen(self, dimension: Dimension, taken: _Taken) -> int:
         """What was taken that the answer to this call cannot know of."""
@@ -244,37 +296,54 @@ class Quotas:
         return later + sum(one.cost[dimension] for one in self._inflight.values() if one.grant <= taken.grant)
 
     def _bucket(self, reading: Reading) -> Bucket | None:
-        """The window that a header tells of: one that is known, or else a new one, if it says enough."""
-        window_ns = reading.window_ns or _window_ns(reading)
-        known = self._buckets.get((reading.dimension, window_ns))
-        if known is not None:
+        """Return the window that a header tells of: one that is known, or else a new one, if it says enough."""
+        dimension, told_ns = reading.dimension, reading.window_ns
+        known = self._buckets.get((dimension, told_ns or 0))
+        if known is None and (self._declared or told_ns is None):
+            known = self._nearest(reading)
+        if self._declared:
             return known
-        key = reading.dimension, reading.window_ns or 0
-        guessed = self._buckets.get(key)
-        if guessed is not None and guessed.quota.window_ns == window_ns:
-            return guessed
-        if self._declared or reading.limit is None or (guessed is None and self._told() >= TOLD_MAX):
-            return guessed
-        quota = Quota(dimension=reading.dimension, amount=reading.limit, window_ns=window_ns)
-        bucket = self._buckets[key] = Bucket(quota, declared=False, pacing=self.parts.pacing)
+        window_ns = told_ns or _window_ns(reading)
+        if known is not None:
+            if told_ns is None and window_ns is not None:
+                known.widen(window_ns)
+            return known
+        if reading.limit is None or window_ns is None or self._told() >= TOLD_MAX:
+            return None
+        quota = Quota(dimension=dimension, amount=reading.limit, window_ns=window_ns)
+        bucket = self._buckets[dimension, told_ns or 0] = Bucket(quota, declared=False)
         self._look()
         return bucket
+
+    def _nearest(self, reading: Reading) -> Bucket | None:
+        """Return the window of this dimension whose limit is nearest to what is told; None: there is none."""
+        limit = reading.limit or reading.remaining or 0
+        alike = [bucket for (dimension, _), bucket in self._buckets.items() if dimension is reading.dimension]
+        return min(alike, key=lambda bucket: abs(bucket.quota.amount - limit), default=None)
 
     def _told(self) -> int:
         return sum(not bucket.declared for bucket in self._buckets.values())
 
 
-def _window_ns(reading: Reading) -> int:
-    """How long a window is of which only limit, rest and reset are told: a minute, or a day if nothing else fits.
+def _window_ns(reading: Reading) -> int | None:
+    """Return how long a window is of which only limit, rest and reset are told; None: nothing shows it.
 
-    Groq's and some of OpenAI's requests are those of a day, under the same names as others' of a minute.
+    A bucket is whole again when what is used has been earned, which gives its length, if that is a usual one. Of other
+    windows the reset shows that they are no shorter. To guess more would space calls that nobody has refused.
     """
-    resets_ns = reading.resets_ns or 0
-    if resets_ns > MINUTE_NS * 1.1:
-        return DAY_NS
-    used = (reading.limit or 0) - (reading.remaining or 0)
-    if resets_ns > MINUTE_NS // 12 and used > 0:
-        # A bucket of a day, hardly touched: it is full again soon, and would be empty after a day.
-        whole_ns = resets_ns * (reading.limit or 0) // used
-        return DAY_NS if abs(whole_ns - DAY_NS) < DAY_NS // 33 else MINUTE_NS
-    return MINUTE_NS
+    resets_ns, limit = reading.resets_ns, reading.limit or 0
+    if not resets_ns:
+        return None
+    used = limit - (reading.remaining if reading.remaining is not None else limit)
+    if used > 0:
+        whole_ns, error_ns = resets_ns * limit // used, SECOND_NS * limit // used
+        for usual_ns in USUAL_NS:
+            if abs(whole_ns - usual_ns) <= min(
+                usual_ns // 4, usual_ns // 33 + (error_ns if _is_whole(resets_ns) else 0)
+            ):
+                return usual_ns
+    return resets_ns
+
+
+def _is_whole(time_ns: int) -> bool:
+    return time_ns % SECOND_NS == 0

@@ -52,8 +52,12 @@ class RetryBudget:
 
 
 def wants_retry(retry: Retry, ended: Ended, attempts: int) -> bool:
-    """Whether the class says so. `attempts` counts the one that has just ended."""
-    if ended.committed or ended.final or attempts >= retry.attempts:
+    """Return True if the class says so. A class of one attempt wants none, though what has ended did not count.
+
+    Args:
+        attempts: That count, with the one that has just ended.
+    """
+    if ended.committed or ended.final or retry.attempts == 1 or attempts >= retry.attempts:
         return False
     if (ended.retry_after_ns or 0) > retry.honor_max_ns:
         return False

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from random import Random
-from typing import assert_never, final
+from typing import Final, assert_never, final
 
 from hivemind_trio.model import Reading, Reason
 from hivemind_trio.policy import Program, Renames
@@ -37,7 +37,7 @@ from ._books import Books
 from ._budget import NO_CLAIM
 from ._call import Call, CallId
 from ._grant import Waiting, grant, waited_for, waiting
-from ._lessons import adapted, learn
+from ._lessons import accepted, adapted, learn
 from ._messages import (
     AnswerBegan,
     AttemptEnded,
@@ -57,6 +57,9 @@ from ._pool import Pool
 from ._snapshot import Snapshot
 from ._standing import let_in, move, stand_anew, turn_away
 from ._waiter import Waiter
+
+TIMED: Final = frozenset({Reason.QUOTA, Reason.PROVIDER_QUOTA, Reason.RAMP, Reason.MODEL_RESIDENT})
+"""Reasons to wait that time alone may end."""
 
 
 def _no_calendar(now_ns: int, window_ns: int) -> int:
@@ -116,6 +119,7 @@ class Scheduler:
                 assert_never(event)
         if self._books.loosened:
             self._dispatch(let_in(self._books, commands).values(), None, commands)
+        self._books.stand()
         self._due_ns = self._books.wakeup_ns()
         return commands
 
@@ -189,7 +193,7 @@ class Scheduler:
             books.forget(place.agent)
         else:
             self._put_in_line(waiter, commands)
-            if blocked in (Reason.QUOTA, Reason.RAMP, Reason.MODEL_RESIDENT) or place.pool.opens_ns is not None:
+            if blocked in TIMED or place.pool.opens_ns is not None:
                 self._dispatch([place.pool], None, commands)  # which says when there will be room
         if spent.known and (call.id in books.inflight or call.id in books.room):
             spent.ask(books.pays_with(call, treatment), now_ns)
@@ -213,10 +217,17 @@ class Scheduler:
         flight = books.inflight.get(call_id)
         if flight is None:
             return  # it needs no slot, or its attempt has ended meanwhile
-        place, pools = flight.place, {}
+        place = flight.place
+        pools: dict[str, Pool] = {}
         if good and place.pool.residents.matter:
             place.pool.residents.on_answered(place.model, now_ns)
-        if place.pool.learns and place.quotas.hear(call_id, readings, now_ns) and place.pool.waiting:
+        news = place.pool.learns and place.quotas.hear(call_id, readings, now_ns)
+        if good:
+            news |= place.quotas.accept(call_id, now_ns)
+            moved = accepted(books, flight, commands)
+            news |= moved is not None
+            pools |= moved or {}
+        if news and place.pool.waiting:
             pools[place.pool.name] = place.pool
         if good and (prefixes := place.prefixes) is not None:
             pools |= books.rouse(prefixes.on_read(flight.call.prefix, now_ns))
@@ -247,17 +258,16 @@ class Scheduler:
         again = None if ended.committed else _ending.again(books, flight, ended)
         if again is not None:
             books.room.enter(again)
-            again.failed = (place.quotas, flight.granted_ns) if _ending.broke_down(ended) else None
         else:
-            if _ending.broke_down(ended):
-                place.quotas.forgive(flight.granted_ns, now_ns)
             if flight.claim is not NO_CLAIM:
                 books.loosen(flight.claim.end(_ending.spent(books, flight, ended), now_ns))
             if not ended.committed:
                 commands.append(Settle(call_id))
             if ended.outcome not in HEALTHY:
                 books.keep_place(flight)
-        # The next attempt may be due at once, and so are those who waited for this one.
+        if again is not None and again.in_line:
+            pools[again.place.pool.name] = again.place.pool  # due at once, and maybe at another provider
+        # Those who waited for this one are due as well.
         if again is not None or prefixes is not None:
             pools |= {waiter.place.pool.name: waiter.place.pool for waiter in books.wake()}
         if lines:

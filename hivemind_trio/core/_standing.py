@@ -23,19 +23,16 @@ def stand_anew(books: Books, waiter: Waiter, treatment: Treatment, commands: lis
     refuse = _refusal.outright(waiter.call, treatment, books.program, draining=books.draining, waited_ns=waited_ns)
     if refuse is not None:
         commands.append(refuse)
-        books.forgive(waiter)
         books.forget(waiter.place.agent)
         return None
     place = books.place(waiter.call, treatment)
     over = place.quotas.too_large(place.cost) if place.quotas.counted else None
     if over is not None:
         commands.append(_refusal.too_large(waiter.call, treatment, over, place.cost, waited_ns))
-        books.forgive(waiter)
         books.forget(place.agent)
         return None
     if place.pool.health.spent.shut(books.pays_with(waiter.call, treatment), books.now_ns):
         commands.append(_refusal.spent_there(books, waiter.call, treatment, place.pool, waited_ns))
-        books.forgive(waiter)
         books.forget(place.agent)
         return None
     blocked = place.blocked(books.now_ns)
@@ -43,7 +40,7 @@ def stand_anew(books: Books, waiter: Waiter, treatment: Treatment, commands: lis
         blocked = waiter.blocked
     anew = books.waiter(waiter.call, treatment, place, waiter.arrived_ns, waiter.seq, blocked)
     anew.since_ns, anew.waited_ns, anew.attempts = waiter.since_ns, waiter.waited_ns, waiter.attempts
-    anew.asked, anew.failed, anew.due_ns = waiter.asked, waiter.failed, waiter.due_ns
+    anew.uncounted, anew.asked, anew.due_ns = waiter.uncounted, waiter.asked, waiter.due_ns
     short = books.claim(anew)
     if short is None:
         anew.rests_until_ns = waiter.rests_until_ns
@@ -53,11 +50,8 @@ def stand_anew(books: Books, waiter: Waiter, treatment: Treatment, commands: lis
             anew.rests_until_ns = max(anew.rests_until_ns or 0, stays_away_ns)
     elif short.denies(books.now_ns):
         commands.append(_refusal.of(books, anew, Reason.BUDGET, *_refusal.spent(short, books.now_ns)))
-        books.forgive(waiter)
         books.forget(place.agent)
         return None
-    if anew.in_line:
-        books.forgive(anew)
     books.room.enter(anew)
     return anew
 

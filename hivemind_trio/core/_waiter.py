@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
@@ -13,10 +13,13 @@ from ._budget import Claim
 from ._call import Call
 from ._heap import Rank
 from ._place import Place
-from ._quota import Quotas
 
 if TYPE_CHECKING:
     from ._pool import Pool
+
+
+PATIENCE_NS: Final = 120 * 1_000_000_000
+"""Time for which a client waits if nothing is known of it."""
 
 
 @final
@@ -44,6 +47,8 @@ class Waiter:
     """Before that, for earlier attempts."""
     attempts: int = 0
     """That have ended."""
+    uncounted: int = 0
+    """Of those, the ones that do not count against its retry class."""
     due_ns: int | None = None
     """When its next attempt may begin; None: it has had none."""
     rests_until_ns: int | None = None
@@ -54,12 +59,16 @@ class Waiter:
     """Until when the provider remembers its prompt, where that matters."""
     asked: tuple[Pool, int] | None = None
     """Who has turned away its last attempt, and until when it was asked to stay away, wherever it waits meanwhile."""
-    failed: tuple[Quotas, int] | None = None
-    """What its last attempt was held against, and since when, if the provider may not have counted it."""
     claim: Claim | None = None
     """What it may take of budgets, put aside; None: it is held."""
     held_in: Account | None = None
     """Where it waits for room in a budget; it is in no line. None: it has its claim."""
+
+    @property
+    def overdue_ns(self) -> int:
+        """Time at which its client has waited for half as long as it will: from then on it may go before others."""
+        patience_ns = self.call.patience_ns
+        return self.arrived_ns + (PATIENCE_NS if patience_ns is None else patience_ns) // 2
 
     @property
     def in_line(self) -> bool:

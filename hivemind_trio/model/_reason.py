@@ -22,7 +22,7 @@ class Reason(StrEnum):
     QUOTA = "limits"
     """A limit of its provider, per window, was used up."""
     RAMP = "growth"
-    """Its provider has complained of a load that grew too fast, and no more begins at once than it is used to."""
+    """Its provider refused calls for going too often, and dispatch keeps to the rate that it accepted."""
     BUDGET = "budget"
     """A budget was used up, or claimed by calls that are on their way."""
     BREAKER_OPEN = "breaker-open"

@@ -75,8 +75,8 @@ def _quotas(block: str, old: tuple[Quota, ...], new: tuple[Quota, ...], change: 
             verb = Verb.RAISED if quota.amount > was.amount else Verb.LOWERED
             yield change(setting, verb, _spelt_quota(was), _spelt_quota(quota), COUNTED)
         if was.headroom != quota.headroom:
-            verb = Verb.RAISED if quota.headroom > was.headroom else Verb.LOWERED
-            yield change(f"{setting} headroom", verb, ratio(was.headroom), ratio(quota.headroom), COUNTED)
+            verb = Verb.RAISED if (quota.headroom or 0) > (was.headroom or 0) else Verb.LOWERED
+            yield change(f"{setting} headroom", verb, _headroom(was), _headroom(quota), COUNTED)
         if was.window is not quota.window:
             yield change(f"{setting} window", Verb.CHANGED, str(was.window), str(quota.window), COUNTED)
     for key, quota in before.items():
@@ -140,3 +140,7 @@ def _actions(step: Threshold | None) -> str:
     parts += ["hold"] if step.hold else []
     parts += [f"deny {quote(step.deny)}"] if step.deny is not None else []
     return "; ".join(parts)
+
+
+def _headroom(quota: Quota) -> str:
+    return "learned" if quota.headroom is None else ratio(quota.headroom)

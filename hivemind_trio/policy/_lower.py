@@ -54,7 +54,8 @@ KNOWN_NAMES: Final = {api.value: api for api in KNOWN_BASES}
 S: Final = DURATIONS["s"]
 
 DEFAULT_AFFINITY_NS: Final = 90 * S
-DEFAULT_CONCURRENCY: Final = 8
+DEFAULT_CONCURRENCY: Final = (2, 64)
+DEFAULT_START: Final = 8
 DEFAULT_TIMEOUTS: Final = Timeouts(
     connect_ns=5 * S,
     # Thinking and a cold local model take minutes; JavaScript clients give up at 300 s whatever we do.
@@ -170,15 +171,15 @@ def provider_base(declarations: Declarations, declared: Declared) -> str | Secre
 def _aimd(declarations: Declarations, declared: Declared) -> Aimd | None:
     """How its concurrency adapts; None: one number is one number."""
     given = declarations.one(declared, "concurrency")
-    if given is None or given.value[0] == given.value[1]:
+    low, high = given.value if given is not None else DEFAULT_CONCURRENCY
+    if low == high:
         return None
-    low, high = given.value
     told = declarations.one(declared, "aimd")
     options = dict(told.options) if told is not None else {}
     names = {"increase": "increase", "decrease": "decrease", "cooldown": "cooldown_ns", "first-byte": "slow_ns"}
     return Aimd(
         low=low,
-        start=min(high, max(low, given.options.get("start", DEFAULT_CONCURRENCY))),
+        start=min(high, max(low, given.options.get("start", DEFAULT_START) if given is not None else DEFAULT_START)),
         **{names[option]: value for option, value in options.items() if option in names},
     )
 
@@ -213,7 +214,7 @@ def _retry(declarations: Declarations, declared: Declared) -> Retry:
 def provider_limit(declarations: Declarations, declared: Declared) -> int:
     """Its slots: the upper bound."""
     given = declarations.one(declared, "concurrency")
-    return int(given.value[1]) if given is not None else DEFAULT_CONCURRENCY
+    return int(given.value[1]) if given is not None else DEFAULT_CONCURRENCY[1]
 
 
 def share(value: int | float | None) -> Share | None:

@@ -105,8 +105,8 @@ def _aimd(declarations: Declarations, declared: Declared) -> None:
     if told is None:
         return
     report = declarations.report
-    if slots is None or slots.value[0] == slots.value[1]:
-        labels = (Label(slots.span, "one number"),) if slots is not None else ()
+    if slots is not None and slots.value[0] == slots.value[1]:
+        labels = (Label(slots.span, "one number"),)
         report.add(
             "HM411",
             f"`aimd` has nothing to move: `{declared.name}` has a fixed number of slots",

@@ -29,8 +29,8 @@ class Quota:
     dimension: Dimension
     amount: int
     window_ns: int
-    headroom: float = 0.02
-    """The share that is left unused: two clocks are never quite the same."""
+    headroom: float | None = None
+    """Share that is left unused; None: nothing, until answers show that others use the key."""
     window: Window = Window.LEARN
 
     def __str__(self) -> str:

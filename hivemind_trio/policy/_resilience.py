@@ -40,14 +40,14 @@ class Aimd:
 @final
 @attrs.frozen(kw_only=True)
 class Breaker:
-    """When to leave a provider alone: `trip` of `of` or more attempts within `over_ns` failed."""
+    """When to leave a provider alone: the share `trip` of `of` attempts failed, of the latest `of` within `over_ns`."""
 
     trip: float = 0.5
-    of: int = 10
+    of: int = 20
     over_ns: int = 30 * SECOND_NS
     open_ns: int = 5 * SECOND_NS
-    """For how long the first time; twice as long each time it trips again without having closed."""
-    probes: int = 2
+    """Longest pause between two probes. A pause is a sixth of the time since the circuit opened, at least a second."""
+    probes: int = 1
     """Successes in a row that close it."""
 
 
@@ -89,7 +89,7 @@ class Retry:
     attempts: int = 8
     """In all, the first one included."""
     first_ns: int = SECOND_NS // 2
-    last_ns: int = 20 * SECOND_NS
+    last_ns: int = 5 * SECOND_NS
     jitter: Jitter = Jitter.FULL
     honor_max_ns: int = 60 * SECOND_NS
     """A `retry-after` up to this is waited for; beyond it the answer goes to the agent."""

@@ -250,12 +250,16 @@ LIMITS: Final[Mapping[str, Setting]] = {
     "input": Setting(args=(SOME_RATE,), repeated=True, doc="Input tokens per window."),
     "output": Setting(args=(SOME_RATE,), repeated=True, doc="Output tokens per window."),
     "tokens": Setting(args=(SOME_RATE,), repeated=True, doc="Tokens of both kinds per window."),
-    "headroom": Setting(args=(RATIO,), doc="Share of each window left unused.", default="2%"),
+    "headroom": Setting(
+        args=(RATIO,),
+        doc="Share of each window left unused: by default 0%, and 2% once answers show that others use the key.",
+        default="0%",
+    ),
     "window": Setting(
         args=(_slot(Type.WORD, "learn", "bucket", "fixed", "sliding"),),
         doc="How the provider counts. `bucket` and `sliding` are spent as calls come; so is `fixed`, as if it were "
-        "`sliding` until an answer has said when it ends. With `learn` what goes is spread, until answers have shown "
-        "which it is.",
+        "`sliding` until an answer has said when it ends. With `learn` all of it may go at once until the provider "
+        "refuses a call for it; then calls are spread, until answers have shown which it is.",
         default="learn",
     ),
 }
@@ -274,8 +278,9 @@ PROVIDER: Final[Mapping[str, Setting]] = {
     "concurrency": Setting(
         args=(_slot(Type.CONCURRENCY),),
         options={"start": POSITIVE},
-        doc="Attempts in flight. Between two bounds it adapts, as `aimd` says; `start` is where it begins.",
-        default="8",
+        doc="Attempts in flight. Between two bounds it adapts, as `aimd` says; `start` is where it begins. Growth "
+        "stops where throughput stops growing. One number is a fixed cap.",
+        default="2..64 start 8",
     ),
     "aimd": Setting(
         options={
@@ -286,8 +291,9 @@ PROVIDER: Final[Mapping[str, Setting]] = {
             "first-byte": DURATION,
         },
         doc=(
-            "How concurrency moves between its bounds: up by so much a round, faster again to near where it was cut, "
-            "and down by up to such a share."
+            "How concurrency moves between its bounds. Until the first cut it doubles, then it grows by so much a "
+            "round. A cap is kept as it is found; other overloads take up to such a share, the less the fewer calls "
+            "are refused."
         ),
         default="increase 1 decrease 50% cooldown 5s",
     ),
@@ -308,8 +314,10 @@ PROVIDER: Final[Mapping[str, Setting]] = {
     "retry": Setting(args=(_ref("retry"),), doc="The retry class of its calls, where no rule says.", default="default"),
     "breaker": Setting(
         options={"trip": SOME_SHARE, "of": POSITIVE, "over": SOME_TIME, "open": SOME_TIME, "probes": POSITIVE},
-        doc="When to leave it alone, and for how long.",
-        default="trip 50% of 10 over 30s open 5s probes 2",
+        doc="Circuit breaker: it opens when the share `trip` of the latest `of` attempts failed, within `over`, or "
+        "five in a row. A pause between two probes is a sixth of the time since then, from 1s to `open`; `probes` "
+        "successes close it.",
+        default="trip 50% of 20 over 30s open 5s probes 1",
     ),
     "headers": Setting(
         args=(_slot(Type.WORD, "trust", "ignore"),),
@@ -364,17 +372,22 @@ RETRY: Final[Mapping[str, Setting]] = {
         doc="What is tried again, as long as the agent has had nothing of the answer.",
         default="[429, 500, 502..504, 529, connect, reset, first-byte]",
     ),
-    "attempts": Setting(args=(POSITIVE,), doc="In all, the first one included.", default="8"),
+    "attempts": Setting(
+        args=(POSITIVE,),
+        doc="In all, the first one included. Refusals for going too often (429) and probes do not count; "
+        "with `1` they are not retried either.",
+        default="8",
+    ),
     "backoff": Setting(
         args=(_slot(Type.BACKOFF),),
         options={"jitter": _slot(Type.WORD, "full", "equal", "none")},
         doc="Before the next attempt, doubling from the first bound to the second.",
-        default="500ms..20s jitter full",
+        default="500ms..5s jitter full",
     ),
     "honor": Setting(
         args=(_slot(Type.WORD, "retry-after"),),
         options={"max": DURATION},
-        doc="A provider's `retry-after` up to this is waited for; beyond it the agent gets the answer.",
+        doc="A provider's `retry-after` up to this is kept, or probed after 20s; beyond it the agent gets the answer.",
         default="retry-after max 1m",
     ),
     "ratio": Setting(args=(RATIO,), doc="The most that retries may add to the load.", default="20%"),

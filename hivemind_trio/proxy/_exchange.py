@@ -317,7 +317,6 @@ class Exchange:
             metered=self.asked.generates,
             attempt=grant.attempt,
             has_fallback=provider.fallback is not None and provider.while_open is WhileOpen.FALLBACK,
-            heeds_prompts=self.rules.program.heeds_prompts,
             slow_ns=provider.aimd.slow_ns if provider.aimd is not None else None,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from email.utils import formatdate
 from typing import Final, final
 
 import attrs
@@ -65,8 +66,6 @@ class Outgoing:
     """Of the call."""
     has_fallback: bool = False
     """Another provider takes its calls while this one is down."""
-    heeds_prompts: bool = False
-    """Others may wait until its prompt has been read."""
     slow_ns: int | None = None
     """A first byte that takes longer says that the provider has much to do; None: latency says nothing."""
 
@@ -83,7 +82,8 @@ async def fetch(
     not see it if another attempt does better.
 
     Args:
-        heard: Told at once what the head of the answer says of the provider's quotas, and whether it is a good one.
+        heard: Told at once what the head of the answer says of the provider's quotas, and whether it is a good one. A
+            stream is a good one from its first content event on, and `heard` is called again then.
     """
     watch = Stopwatch()
     status = 0
@@ -101,8 +101,9 @@ async def fetch(
             meter = _meter(words) if outgoing.metered and status < 400 else None
             is_held = meter is not None and not meter.begun
             readings = read_ratelimits(words)
-            if readings or (outgoing.heeds_prompts and not is_held):
-                heard(readings, status < 400 and not is_held)
+            is_good = status < 400 and not is_held
+            if readings or is_good:
+                heard(readings, is_good)
             if status >= 400 and await _held(response, outbox):
                 return _of_error(status, outbox)
             outbox.meter = meter
@@ -110,8 +111,7 @@ async def fetch(
                 refused = await _opened(response, outbox, meter)
                 if refused is not None:
                     return refused
-                if outgoing.heeds_prompts:
-                    heard((), True)
+                heard((), True)
             watch.headed()
             if outbox.head is None:
                 outbox.begin(status, for_agent(response.headers))
@@ -284,8 +284,11 @@ def _meter(words: Mapping[str, str]) -> Meter:
 
 
 def _words(headers: Headers) -> dict[str, str]:
-    """Lower-case name -> its first value."""
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(headers)}
+    """Return lower-case name -> its first value, with the time of receipt where the answer has no `date` (RFC 9110)."""
+    words = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(headers)}
+    if "date" not in words:
+        words["date"] = formatdate(usegmt=True)
+    return words
 
 
 def _of_error(status: int, outbox: Outbox) -> Ended:

@@ -42,6 +42,7 @@ from ._house import House, open_house
 from ._load import Loaded, load
 from ._log import Form, Lossy, Notices, make_log
 from ._news import say_calls, say_changes
+from ._standstill import Standstills
 
 BUILT_IN: Final = "built-in.hmp"
 """The name that diagnostics give the policy made from what was found."""
@@ -155,6 +156,7 @@ async def _serve(options: Options) -> int:
                     watcher.keep,
                 )
                 nursery.start_soon(notices.run)
+                nursery.start_soon(Standstills(log).run, house.engine)
                 nursery.start_soon(reloader.run, loaded)
                 await _until_told(signals, reloader, log)
                 nursery.start_soon(_at_once, signals, log, journal)

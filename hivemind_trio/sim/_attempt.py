@@ -180,7 +180,9 @@ class Attempt:
             provider.break_off(accepted, now_ns)
         else:
             provider.leave(accepted, now_ns, whole=whole)
-        begun = whole or (ask.stream and now_ns >= self._first_ns)
+        # The proxy holds a stream until its first content event, so what breaks before it has not begun.
+        is_held = self.timeouts is not None and how is How.RESET and not accepted.breaks_after
+        begun = whole or (ask.stream and now_ns >= self._first_ns and not is_held)
         cached = accepted.tokens_cached
         silence_ns = accepted.service.gap_ns if ask.stream and begun else None
         if how is How.IDLE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import final
+from typing import Final, final
 
 import attrs
 
@@ -18,24 +18,25 @@ from hivemind_trio.core import (
     Event,
     Grant,
     Permit,
+    PoolSnapshot,
     Refuse,
     Scheduler,
     Settle,
+    Standstill,
     TimePassed,
 )
+from hivemind_trio.model import Reason
 from hivemind_trio.policy import Dimension, Program, Quota, Window
+
+STANDS_MAX_NS: Final = 20 * 1_000_000_000
+"""Longest standstill, unless a declared quota, a longer pause of the circuit or a far reset explains it."""
+FAR_NS: Final = 600 * 1_000_000_000
+OPEN_SPREAD: Final = 1.2
+"""Jitter of a circuit's pause."""
 
 
 class Broken(AssertionError):  # noqa: N818 - a bug, like every failed assertion, and not an error of somebody's
     """An invariant does not hold: a bug of the scheduler, never of a policy."""
-
-
-@final
-@attrs.frozen
-class _Held:
-    permit: Permit
-    heeds: bool
-    """Its retry class keeps to a `retry-after`."""
 
 
 @final
@@ -47,11 +48,11 @@ class Audit:
     scheduler: Scheduler
     events: int = attrs.field(init=False, default=0)
     _waiting: dict[CallId, None] = attrs.field(init=False, factory=dict)
-    _held: dict[CallId, _Held] = attrs.field(init=False, factory=dict)
+    _held: dict[CallId, Permit] = attrs.field(init=False, factory=dict)
     _counts: Counter[tuple[str, ...]] = attrs.field(init=False, factory=Counter)
     """What permits are taken from -> permits held."""
-    _not_before: dict[CallId, tuple[str, int]] = attrs.field(init=False, factory=dict)
-    """Call -> a provider, and until when it wants to be left alone."""
+    _stands_ns: dict[str, int] = attrs.field(init=False, factory=dict)
+    """Provider where calls wait in line and none is in flight -> since when."""
     _limits: dict[str, int] = attrs.field(init=False, factory=dict)
     _sent: dict[tuple[str, str | None], deque[int]] = attrs.field(init=False, factory=dict)
     """(Provider, its limits group) -> when requests went there, as far back as its longest window."""
@@ -83,7 +84,6 @@ class Audit:
                 case Refuse(call_id=call_id) | Settle(call_id):
                     _holds(call_id in self._waiting, "who is sent away was waiting")
                     del self._waiting[call_id]
-                    self._not_before.pop(call_id, None)
                 case Adapted(provider=provider, limit=limit):
                     self._limits[provider] = max(limit, self._limits.get(provider, 0))
         self._at_rest(event, granted)
@@ -101,23 +101,17 @@ class Audit:
             case AttemptEnded(call_id=call_id, ended=ended):
                 _holds(call_id in self._held, "an attempt that ends was granted, and ends once")
                 held = self._held.pop(call_id)
-                self._counts.subtract(_counted(held.permit))
-                if ended.committed:
-                    return
-                self._waiting[call_id] = None
-                if ended.retry_after_ns is not None and held.heeds:
-                    self._not_before[call_id] = held.permit.provider, self._now_ns + ended.retry_after_ns
+                self._counts.subtract(_counted(held))
+                if not ended.committed:
+                    self._waiting[call_id] = None
             case _:
                 pass
 
     def _granted(self, grant: Grant, permit: Permit) -> None:
-        call_id, provider = grant.call_id, permit.provider
+        call_id = grant.call_id
         _holds(call_id in self._waiting, "who is granted was waiting, and is granted once")
         del self._waiting[call_id]
-        retry = self.program.retries.get(grant.treatment.retry or self.program.providers[provider].retry)
-        self._held[call_id] = _Held(permit, retry is not None and retry.honor_max_ns > 0)
-        asked_by, until_ns = self._not_before.pop(call_id, ("", 0))
-        _holds(provider != asked_by or self._now_ns >= until_ns, "a retry waits for its `retry-after`")
+        self._held[call_id] = permit
         self._counts.update(_counted(permit))
         for key, cap in self._caps(permit).items():
             _holds(cap is None or self._counts[key] <= cap, f"{' '.join(key)} is within its cap in the policy")
@@ -161,7 +155,7 @@ class Audit:
         snapshot = self.scheduler.snapshot()
         _holds(snapshot.inflight == len(self._held), "what is in flight is what was granted and has not ended")
         _holds(snapshot.waiting == len(self._waiting), "nobody is lost, and nobody waits who was answered")
-        pools = Counter(held.permit.provider for held in self._held.values())
+        pools = Counter(permit.provider for permit in self._held.values())
         for name, pool in snapshot.pools.items():
             _holds(pool.inflight == pools[name], f"provider {name} counts its attempts")
             _holds(sum(pool.lanes_inflight.values()) == pool.inflight, "lanes share all of a provider's slots")
@@ -171,10 +165,27 @@ class Audit:
             _holds(name not in granted or pool.inflight <= most, f"provider {name} is within its limit")
             self._limits[name] = pool.limit
         wakeup_ns = self._wakeup_ns = self.scheduler.wakeup_ns()
+        for name, pool in snapshot.pools.items():
+            if pool.stands is None or name in granted:
+                self._stands_ns.pop(name, None)
+            if pool.stands is not None:
+                self._stands(name, pool, pool.stands, wakeup_ns)
         if self._waiting:
             _holds(bool(self._held) or wakeup_ns is not None, "somebody waits, and something will happen")
         if isinstance(event, TimePassed) and wakeup_ns is not None:
             _holds(wakeup_ns > self._now_ns, "time that has passed is not asked for again")
+
+    def _stands(self, name: str, pool: PoolSnapshot, stands: Standstill, wakeup_ns: int | None) -> None:
+        """Check that a call goes soon where calls wait in line and none is in flight."""
+        _holds(not pool.inflight and bool(pool.waiting), f"provider {name} stands if calls wait and none is in flight")
+        provider = self.program.providers.get(name)
+        far = any((gate.hold_until_ns or 0) > self._now_ns + FAR_NS for gate in pool.gates.values())
+        elsewhere = stands.reason in (Reason.AGENT_FULL, Reason.MODEL_RESIDENT)
+        if provider is None or far or elsewhere or any(group.quotas for group in provider.groups):
+            return
+        since_ns = self._stands_ns.setdefault(name, self._now_ns)
+        goes_by_ns = since_ns + max(STANDS_MAX_NS, int(provider.breaker.open_ns * OPEN_SPREAD))
+        _holds(wakeup_ns is not None and wakeup_ns <= goes_by_ns, f"provider {name} does not stand for long")
 
 
 def _counted(permit: Permit) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]:

@@ -238,7 +238,7 @@ class Proxied:
             leaves_ns=talk.leaves_ns(now_ns),
             silence_ns=asking.client.silence_ns,
             over=partial(self._ended, grant.call_id),
-            headed=partial(self._hear, grant.call_id, True) if provider.tells else None,
+            headed=partial(self._hear, grant.call_id, True),
             road=self.road,
         )
         talk.attempt.begin()
@@ -248,8 +248,9 @@ class Proxied:
         talk, now_ns = self._talks[call_id], self.agenda.now_ns
         assert talk.treatment is not None
         api = self.program.providers[talk.treatment.provider or ""].api
-        readings = _wire.told(api, self._provider(talk).readings(now_ns), now_ns)
-        if readings:
+        provider = self._provider(talk)
+        readings = _wire.told(api, provider.readings(now_ns), now_ns) if provider.tells else ()
+        if readings or good:
             self._post(AnswerBegan(call_id, readings, good))
 
     def _provider(self, talk: _Talk) -> Provider:

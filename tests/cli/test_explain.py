@@ -231,7 +231,7 @@ def test_settings_are_listed_with_their_origin(run: Run, team: str) -> None:
     assert lines[0] == "provider openai"
     assert cells["serves"] == '["gpt-*"] own team.hmp:3'
     assert cells["queue"] == "50 defaults provider team.hmp:1"
-    assert cells["concurrency"] == "8 built-in"
+    assert cells["concurrency"] == "2..64 start 8 built-in"
     assert cells["key"] == "- built-in"
 
 

@@ -272,7 +272,7 @@ def test_scenarios_that_ship_are_named_and_run_with_a_policy_of_their_own(run: R
         (("--scenario", "fleet"), 2, "simulate team.hmp --scenario fleet"),
         (("nowhere.hmp",), 2, "nowhere.hmp"),
         (("bad.hmp",), 1, "HM203"),
-        (("empty.hmp",), 2, "provider anthropic"),
+        (("empty.hmp",), 1, "provider anthropic"),
         (("team.hmp", "--scenario", "bad.toml"), 2, "bad.toml:2: agents[1].think: a duration needs a unit"),
         (("team.hmp", "--compare", "bad.hmp"), 1, "HM203"),
         (("team.hmp", "--plot", "out.pdf"), 2, "--plot out.svg"),

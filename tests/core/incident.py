@@ -14,7 +14,7 @@ from hivemind_trio.core import Adapted, Call, CallId, Circuit, Command, Ended, G
 from hivemind_trio.model import Outcome, Reason, Treatment, Verdict
 from hivemind_trio.policy import DEFAULT_RETRY, Program, Retry, WhileOpen
 
-from .trouble import TURNED_AWAY, Range, Trouble
+from .trouble import OBEYED_NS, ROUNDED, TOO_OFTEN, TURNED_AWAY, Range, Sample, Trouble, Word
 
 
 @attrs.define(eq=False)
@@ -31,8 +31,19 @@ class Entry:
     """That have ended."""
     rests_ns: Range = (0, 0)
     """It is due no earlier than the one, and no later than the other."""
-    granted_ns: int = 0
     probe: bool = False
+    """Of a circuit that is half open."""
+    tries: bool = False
+    """It was granted to find out whether the provider accepts calls again: surely, if `probe` was True."""
+    maybe_tries: bool = False
+    """The same, as far as can be said from here."""
+    uncounted: Range = (0, 0)
+    """Attempts that do not count against its retry class: at least, and at most."""
+    asked: tuple[str, int] = ("", 0)
+    """Provider, and until when it has asked this call to stay away: a reload keeps to that."""
+    began: bool = False
+    sample: Sample = attrs.field(factory=lambda: Sample(0, 0))
+    word: Word = attrs.field(factory=Word)
 
     @property
     def provider(self) -> str:
@@ -75,11 +86,16 @@ class Incident:
         return (
             trouble.circuit is not Circuit.OPEN
             and not (trouble.circuit is Circuit.HALF_OPEN and any(other.probe for other in here))
-            and its.group not in trouble.frozen
             and len(here) < trouble.limit
             and (group_cap is None or sum(other.treatment.group == its.group for other in here) < group_cap)
             and (agent_cap is None or by_agent < agent_cap)
         )
+
+    def word(self, entry: Entry) -> Word:
+        """Return the gate that it waits for."""
+        its, provider = entry.treatment, self.program.providers[entry.provider]
+        has_block = any(group.glob == its.group for group in provider.groups)
+        return self.at[entry.provider].word(its.group, "" if has_block else entry.call.request.model)
 
     def outright(self, treatment: Treatment) -> Reason | None:
         if self.draining:
@@ -94,14 +110,18 @@ class Incident:
 
     # ---- commands ----
 
-    def heard(self, commands: Iterable[Command]) -> None:
-        """Hold each against the books, in order, and enter it."""
+    def heard(self, commands: Iterable[Command], *, late: bool = False) -> None:
+        """Hold each against the books, in order, and enter it.
+
+        Args:
+            late: Some of it may have come of time alone, before the event.
+        """
         for command in commands:
             match command:
                 case Adapted():
                     self.told(command)
                 case Grant():
-                    self.granted(command)
+                    self.granted(command, late=late)
                 case Refuse():
                     self.refused(command)
                 case Settle():
@@ -115,14 +135,15 @@ class Incident:
         assert adapted.because is not None or adapted.limit == trouble.limit, "time changes no limit"
         trouble.limit = adapted.limit
 
-    def granted(self, grant: Grant) -> None:
+    def granted(self, grant: Grant, *, late: bool) -> None:
         entry = self.waiting.pop(grant.call_id)
         assert self.now_ns >= entry.rests_ns[0], "its retry is not due"
         assert self.fits(entry), "granted without room"
         for other in self.waiting.values():
             earlier = other.call.caller == entry.call.caller and other.order < entry.order
             if earlier and other.provider == entry.provider and other.rests_ns[1] <= self.now_ns:
-                assert not self.fits(other), "passed a call of the same agent that has been here for longer"
+                paced = self.word(other) is not self.word(entry) and self.word(other).heard
+                assert paced or not self.fits(other), "passed a call of the same agent that has been here for longer"
         assert (grant.attempt, grant.treatment) == (entry.attempts + 1, entry.treatment)
         assert grant.waited_ns == entry.waited_ns + self.now_ns - entry.since_ns
         assert grant.permit is not None
@@ -130,9 +151,12 @@ class Incident:
         trouble = self.at[entry.provider]
         if grant.attempt == 1:
             trouble.earn(self.now_ns, self.retry_of(entry).ratio)
-        entry.granted_ns, entry.waited_ns = self.now_ns, grant.waited_ns
-        entry.probe = trouble.circuit is Circuit.HALF_OPEN
+        entry.waited_ns, entry.began = grant.waited_ns, False
+        entry.probe = entry.tries = trouble.circuit is Circuit.HALF_OPEN
         self.running[grant.call_id] = entry
+        entry.sample = trouble.granted(self.inflight(entry.provider), self.now_ns)
+        entry.word = self.word(entry)
+        entry.maybe_tries = entry.word.granted(grant.call_id, self.now_ns, late=late) or entry.tries
 
     def refused(self, refuse: Refuse) -> None:
         entry = self.waiting.pop(refuse.call_id)
@@ -149,6 +173,9 @@ class Incident:
             assert self.at[entry.provider].shut(entry.call.request.model, self.now_ns)
         else:
             assert refuse.reason is self.outright(entry.treatment)
+
+    def inflight(self, provider: str) -> int:
+        return sum(other.provider == provider for other in self.running.values())
 
     # ---- events ----
 
@@ -173,24 +200,34 @@ class Incident:
             self.over.add(call_id)
         self.heard(commands)
 
-    def ended(self, call_id: CallId, ended: Ended, commands: list[Command]) -> None:
+    def answered(self, call_id: CallId, commands: list[Command]) -> None:
+        """The answer to an attempt in flight has begun, and is no error."""
+        told = next((each for each in commands if isinstance(each, Adapted) and each.because is not None), None)
+        before = commands[: commands.index(told)] if told is not None else []
+        self.heard(before, late=True)
+        entry = self.running[call_id]
+        entry.word.accepted(call_id)
+        self.at[entry.provider].began(entry.sample, told, self.now_ns, probe=entry.probe)
+        entry.began, entry.probe = True, False
+        self.heard(commands[len(before) + (told is not None) :], late=True)
+
+    def ended(self, call_id: CallId, ended: Ended, commands: list[Command], *, late: bool) -> None:
         """Whatever time has opened comes first; then what the attempt has taught; then its slot is somebody else's."""
         entry = self.running[call_id]
         provider, model = entry.provider, entry.call.request.model
         settled = commands.count(Settle(call_id))
+        told = next((each for each in commands if isinstance(each, Adapted) and each.because is not None), None)
         taught = False
         for command in commands:
-            if not taught and not self._comes_before(call_id, command):
-                self._teach(call_id, ended, settled=settled)
+            if not taught and not (late and self._comes_before(call_id, command)):
+                self._teach(call_id, ended, told, settled=settled)
                 taught = True
-            if command != Settle(call_id):
-                self.heard([command])
+            if command != Settle(call_id) and command is not told:
+                self.heard([command], late=late)
         if not taught:
-            self._teach(call_id, ended, settled=settled)
+            self._teach(call_id, ended, told, settled=settled)
         if ended.outcome is Outcome.TERMINAL:
             assert not any((one.provider, one.call.request.model) == (provider, model) for one in self.waiting.values())
-        for trouble in self.at.values():
-            assert trouble.moves_to[0] <= trouble.limit <= trouble.moves_to[1]
 
     def _comes_before(self, call_id: CallId, command: Command) -> bool:
         """Whether a command can come of the time alone that has passed."""
@@ -204,19 +241,24 @@ class Incident:
             case _:
                 return False
 
-    def _teach(self, call_id: CallId, ended: Ended, *, settled: int) -> None:
+    def _teach(self, call_id: CallId, ended: Ended, told: Adapted | None, *, settled: int) -> None:
         entry = self.running[call_id]
         trouble = self.at[entry.provider]
+        others = sum(
+            other.began and other.provider == entry.provider for other in self.running.values() if other is not entry
+        )
+        assert told is None or told.provider == entry.provider
         trouble.learn(
             ended,
-            entry.treatment.group,
+            entry.sample,
+            told,
             probe=entry.probe,
-            granted_ns=entry.granted_ns,
             now_ns=self.now_ns,
-            inflight=sum(other.provider == entry.provider for other in self.running.values()),
-            waits=any(other.provider == entry.provider for other in self.waiting.values()),
+            inflight=self.inflight(entry.provider),
+            others=others,
         )
-        trouble.pay(entry.call.request.model, ended, entry.granted_ns, self.now_ns)
+        entry.word.ended(call_id, ended, self.now_ns)
+        trouble.pay(entry.call.request.model, ended, entry.sample.granted_ns, self.now_ns)
         del self.running[call_id]
         if ended.committed:
             assert not settled, "there is nothing left to be given"
@@ -230,6 +272,8 @@ class Incident:
             return
         assert rests_ns is not None, "tried again though it must not be"
         trouble.budget -= ended.outcome not in TURNED_AWAY
+        if ended.retry_after_ns:
+            entry.asked = entry.provider, self.now_ns + min(ended.retry_after_ns, OBEYED_NS)
         entry.attempts += 1
         entry.call = attrs.evolve(entry.call, request=attrs.evolve(entry.call.request, attempt=entry.attempts + 1))
         entry.treatment = self.program.decide(entry.call.request)
@@ -239,6 +283,9 @@ class Incident:
     def _verdict(self, entry: Entry, ended: Ended, trouble: Trouble) -> tuple[Range | None, bool]:
         """Between when its next attempt may be due, if there may be one; and whether it may be given up."""
         retry, attempt = self.retry_of(entry), entry.attempts + 1
+        free, maybe_free = self._uncounted(entry, ended)
+        entry.uncounted = entry.uncounted[0] + free, entry.uncounted[1] + maybe_free
+        at_least, at_most = attempt - entry.uncounted[1], attempt - entry.uncounted[0]
         listed = ended.status in retry.statuses or ended.failure in retry.failures
         too_long = (ended.retry_after_ns or 0) > retry.honor_max_ns
         treatment = self.program.decide(attrs.evolve(entry.call.request, attempt=attempt + 1))
@@ -250,18 +297,29 @@ class Incident:
         # Without money there it may go elsewhere, whatever the class says.
         poor = ended.outcome is Outcome.TERMINAL and treatment.provider != entry.provider
         unwanted = not poor and (ended.final or not listed or too_long)
-        if unwanted or attempt >= retry.attempts or hopeless:
+        if unwanted or at_least >= retry.attempts or hopeless:
             return None, True
-        rests_ns = trouble.rest(retry, ended, attempt, self.now_ns)
-        if rests_ns is not None and treatment.provider != entry.provider:
-            rests_ns = self.now_ns, self.now_ns  # another provider has asked for no rest
+        used_up = at_most >= retry.attempts
+        rests_ns = trouble.rest(retry, ended, (max(1, at_least), max(1, at_most)), self.now_ns)
+        # The scheduler reckons retries in floats: of one that is just earned either may be said.
+        used_up |= ended.outcome not in TURNED_AWAY and abs(trouble.budget - 1) <= ROUNDED
+        if rests_ns is not None and (treatment.provider != entry.provider or entry.tries):
+            rests_ns = self.now_ns, self.now_ns  # another provider has asked for no rest; a probe keeps its place
+        elif rests_ns is not None and entry.maybe_tries:
+            rests_ns = self.now_ns, rests_ns[1]
         if rests_ns is None or treatment.deadline_ns is None:
-            return rests_ns, rests_ns is None
+            return rests_ns, rests_ns is None or used_up
         earliest_ns, latest_ns = rests_ns
         deadline_ns = entry.arrived_ns + treatment.deadline_ns
         if earliest_ns >= deadline_ns:
             return None, True
-        return (earliest_ns, min(latest_ns, deadline_ns - 1)), latest_ns >= deadline_ns
+        return (earliest_ns, min(latest_ns, deadline_ns - 1)), used_up or latest_ns >= deadline_ns
+
+    def _uncounted(self, entry: Entry, ended: Ended) -> tuple[bool, bool]:
+        """Return if the attempt surely, and if it may, not count: a refusal for going too often, or of a probe."""
+        away = ended.outcome in TURNED_AWAY
+        free = ended.outcome in (*TOO_OFTEN, Outcome.CONCURRENCY) or (away and entry.tries)
+        return free, free or (away and entry.maybe_tries)
 
     def _given_up(self, provider: str | None) -> bool:
         assert provider is not None
@@ -273,16 +331,21 @@ class Incident:
         self.heard(commands)
         assert not self.waiting
 
-    def loaded(self, program: Program, commands: list[Command]) -> None:
+    def loaded(self, program: Program, snapshot: Snapshot, commands: list[Command]) -> None:
         self.program = program
         held = {entry.provider for entry in self.running.values()}
         known = self.at
         self.at = {name: known.get(name) or Trouble() for name in program.providers}
         self.at |= {name: trouble for name, trouble in known.items() if name not in self.at and name in held}
         for name, trouble in self.at.items():
-            trouble.load(program.providers.get(name))
+            trouble.load(program.providers.get(name), self.now_ns)
+            if name in program.providers:
+                trouble.loaded(snapshot.pools[name].limit)
         for entry in self.waiting.values():
             entry.treatment = program.decide(entry.call.request)
+            asked_by, until_ns = entry.asked
+            if entry.treatment.provider == asked_by:
+                entry.rests_ns = entry.rests_ns[0], max(entry.rests_ns[1], until_ns)
         self.heard(commands)
 
     # ---- after every event ----
@@ -308,11 +371,21 @@ class Incident:
             assert self.outright(entry.treatment) is None
             assert entry.deadline_ns is None or (wakeup_ns is not None and wakeup_ns <= entry.deadline_ns)
             assert not self._given_up(entry.provider), "waits for a provider that the policy gives up"
-            if self.fits(entry):
+            if self.fits(entry) and not self._paced(entry, wakeup_ns):
                 latest_ns = entry.rests_ns[1]
                 assert latest_ns > self.now_ns, "due, fits everywhere and waits"
                 assert wakeup_ns is not None
                 assert wakeup_ns <= latest_ns
         for trouble in self.at.values():
-            for until_ns in (*trouble.frozen.values(), trouble.opens_ns):
-                assert until_ns is None or (wakeup_ns is not None and wakeup_ns <= until_ns)
+            assert trouble.opens_ns is None or (wakeup_ns is not None and wakeup_ns <= trouble.opens_ns)
+
+    def _paced(self, entry: Entry, wakeup_ns: int | None) -> bool:
+        """Check that nothing stands. Return True if its gate may hold it."""
+        word = self.word(entry)
+        if not word.heard:
+            return False
+        if not word.inflight and entry.rests_ns[1] <= self.now_ns:
+            assert self.now_ns < word.goes_by_ns(), "calls wait in line, none is in flight, and no probe goes"
+            assert wakeup_ns is not None
+            assert wakeup_ns <= word.goes_by_ns(), "nothing wakes it for the next probe"
+        return True

@@ -99,8 +99,10 @@ def spend(setup: Setup, quotas: Quotas, until_ns: int, seed: int = 1) -> Told:
             if wait_ns:
                 wait_ns = wait_ns if setup.retry_after_ns is None else setup.retry_after_ns
                 quotas.refuse(CallId(call), (Dimension.REQUESTS,), wait_ns, now_ns)
+            else:
+                quotas.accept(CallId(call), now_ns)
             seen_foreign = max(seen_foreign, foreign)
-            quotas.end(CallId(call))
+            quotas.end(CallId(call), now_ns)
             quotas.settle(cost, cost_of(0, 0), granted_ns, now_ns)
         elif foreign_ns is not None and next_foreign <= now_ns:
             next_foreign = now_ns + foreign_ns

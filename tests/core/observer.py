@@ -29,7 +29,19 @@ from hivemind_trio.core import (
 from hivemind_trio.model import Api, Dimension, Outcome, Reading, Reason, Request, Verdict
 from hivemind_trio.policy import DEFAULT_RETRY, UNKNOWN_AGENT, Answer, Program, Quota, Retry, WhileOpen, Window
 
-from .trouble import HEALTHY, ROUNDED, SAVED_UP, TURNED_AWAY, Trouble, pause
+from .trouble import (
+    HEALTHY,
+    OBEYED_NS,
+    ROUNDED,
+    SAVED_UP,
+    SOON_NS,
+    TOO_OFTEN,
+    TURNED_AWAY,
+    Sample,
+    Trouble,
+    Word,
+    pause,
+)
 
 SAMPLES = 20
 """Answers before which no window is taken for one of a kind."""
@@ -58,6 +70,14 @@ class Life:
     """With which that was sent."""
     granted_ns: int = 0
     probe: bool = False
+    """Of a circuit that is half open."""
+    tries: bool = False
+    """It may have been granted to find out whether the provider accepts calls again."""
+    uncounted: int = 0
+    """Attempts that may not count against its retry class."""
+    began: bool = False
+    sample: Sample = attrs.field(factory=lambda: Sample(0, 0))
+    word: Word = attrs.field(factory=Word)
     cost: Cost = attrs.field(factory=dict)
     rests_ns: tuple[int, int] = (0, 0)
     """Its next attempt is due no earlier than the one, where the last has failed, and no later than the other."""
@@ -89,7 +109,8 @@ class Kept:
 
     @property
     def most(self) -> int:
-        return max(1, int(self.quota.amount * (1 - self.quota.headroom)))
+        """Upper bound on what all calls of one window take."""
+        return max(1, self.quota.amount - int(self.quota.amount * (self.quota.headroom or 0)))
 
     def within(self, now_ns: int) -> int:
         return sum(each.amount for each in self.taken if now_ns - each.at_ns < self.quota.window_ns)
@@ -113,12 +134,6 @@ class Watched:
     limit: int = 0
     circuit: Circuit = Circuit.CLOSED
     """As was told last, both."""
-    held_up_ns: dict[str | None, int] = attrs.field(factory=dict)
-    """Limits group -> until when the provider has asked for patience."""
-    obeyed: dict[str | None, tuple[int, int]] = attrs.field(factory=dict)
-    """The same, and how long it was; forgotten with the first success after it."""
-    complained: bool = False
-    """Of a load that grew too fast."""
     answers: int = 0
     """Whose headers were heard."""
     retries: Fraction = Fraction(SAVED_UP)
@@ -139,6 +154,8 @@ class Observer:
     lives: dict[CallId, Life] = attrs.field(factory=dict)
     at: dict[str, Watched] = attrs.field(factory=dict)
     windows: dict[tuple[str, str | None, Dimension, int], Kept] = attrs.field(factory=dict)
+    late: bool = False
+    """The event came when time alone had opened something already."""
 
     def __attrs_post_init__(self) -> None:
         self._declare(self.program)
@@ -195,10 +212,13 @@ class Observer:
         life.cost = self.cost_of(grant)
         self.quotas(life, permit)
         watched = self.at[permit.provider]
-        life.probe = watched.circuit is Circuit.HALF_OPEN
+        life.probe, life.began = watched.circuit is Circuit.HALF_OPEN, False
         life.state, life.permit, life.granted_ns, life.waited_ns = "running", permit, self.now_ns, grant.waited_ns
         life.retry = grant.treatment.retry
         life.model = grant.treatment.model or life.call.request.model
+        life.sample = watched.trouble.granted(self.held(lambda other: other.provider == permit.provider), self.now_ns)
+        life.word = self.word(permit.provider, permit.group, life.model)
+        life.tries = life.word.granted(life.call.id, self.now_ns, late=self.late) or life.probe
         assert not watched.trouble.shut(life.model, self.now_ns) or not watched.known, (
             "nothing is left there to pay with"
         )
@@ -234,7 +254,7 @@ class Observer:
             case Reason.OVER_QUOTA:
                 windows = [window for key, window in self.windows.items() if key[:2] == (its.provider, its.group)]
                 cost = self._cost(life.call.request, self.program.providers[its.provider or ""].api)
-                assert any(cost[window.quota.dimension] > window.most for window in windows)
+                assert any(cost[window.quota.dimension] > window.quota.amount for window in windows)
             case Reason.SPENT:
                 watched = self.at[its.provider or ""]
                 assert (its.model or life.call.request.model) in watched.trouble.spent or not watched.known
@@ -249,23 +269,44 @@ class Observer:
 
     def answered(self, call_id: CallId, readings: tuple[Reading, ...], commands: list[Command]) -> None:
         life = self.lives.get(call_id)
-        if life is not None and readings and life.state == "running":
-            self.at[life.permit.provider].answers += 1
-        self.heard(commands)
+        if life is None or life.state != "running":
+            self.heard(commands)
+            return
+        watched = self.at[life.permit.provider]
+        watched.answers += bool(readings)
+        told = next((each for each in commands if isinstance(each, Adapted) and each.because is not None), None)
+        self.heard(commands[: commands.index(told)] if told is not None else [])
+        life.word.accepted(call_id)
+        provider = self.program.providers.get(life.permit.provider)
+        if provider is not None and provider.degraded is None:
+            if watched.known:
+                watched.trouble.began(life.sample, told, self.now_ns, probe=life.probe)
+            life.began, life.probe = True, False
+        if told is not None:
+            self.told(told)
+        self.heard(commands[commands.index(told) + 1 :] if told is not None else commands)
 
     def ended(self, call_id: CallId, ended: Ended, commands: list[Command]) -> None:
         life = self.lives[call_id]
         provider = life.permit.provider
         watched = self.at[provider]
         settled = commands.count(Settle(call_id))
-        before = self.held(lambda other: other.provider == provider)
-        waits = bool(self.of("waiting"))
-        began = sum(
-            isinstance(each, Grant) and each.permit is not None and each.permit.provider == provider
-            for each in commands
-        )
+        # What comes before is of time alone that has passed, and so may be what the attempt is one of.
+        inflight = self.held(lambda other: other.provider == provider)
+        began = sum(life.began and life.permit.provider == provider for life in self.of("running").values())
         judged, was = self._judged(life, ended), attrs.evolve(life)  # it may go again within this event
+        told = next((each for each in commands if isinstance(each, Adapted) and each.because is not None), None)
         self._end(life, ended, settled)
+        if watched.known and provider in self.program.providers:
+            watched.trouble.learn(
+                judged,
+                was.sample,
+                told,
+                probe=was.probe,
+                now_ns=self.now_ns,
+                inflight=inflight,
+                others=began - was.began,
+            )
         for command in commands:
             match command:
                 case Settle():
@@ -275,14 +316,12 @@ class Observer:
                     self.told(command)
                 case _:
                     self.heard([command])
-        if watched.known and provider in self.program.providers:
-            self.aimd(was, judged, before + began, waits=waits)
 
     def loaded(self, program: Program, snapshot: Snapshot, commands: list[Command]) -> None:
         """Also (12): what was held is held on, what was taken is taken, and all else goes on being watched."""
         before = self.program
         self.program = program
-        self._declare(program, before)
+        self._declare(program, before, snapshot)
         for name, watched in self.at.items():
             if not watched.known and name in snapshot.pools:
                 watched.circuit, watched.limit = snapshot.pools[name].circuit, snapshot.pools[name].limit
@@ -315,7 +354,9 @@ class Observer:
         for key, window in self.windows.items():
             if key[:2] != (permit.provider, permit.group):
                 continue
-            quota, amount = window.quota, life.cost[window.quota.dimension]
+            # One that is larger than what the headroom leaves goes when all of it is there.
+            quota, amount = window.quota, min(life.cost[window.quota.dimension], window.most)
+            assert life.cost[quota.dimension] <= max(1, quota.amount)
             if not amount:
                 continue
             kind = quota.window
@@ -329,7 +370,7 @@ class Observer:
                 # A nanosecond for each that integers round away.
                 earned = Fraction(window.most * len(window.taken), quota.window_ns)
                 assert window.level(self.now_ns) + earned >= amount, "the bucket holds less"
-            window.taken.append(Taken(life, life.attempts, self.now_ns, amount))
+            window.taken.append(Taken(life, life.attempts, self.now_ns, life.cost[quota.dimension]))
 
     def exactly_once(self, life: Life, state: str) -> None:
         """4: each call is granted, settled and refused from where it is, and never after its end."""
@@ -360,8 +401,7 @@ class Observer:
             or (group is not None and group.quotas)
             or (provider.learns and watched.answers)
             or any(lane.reserve.of(watched.limit) for lane in self.program.lanes.values())
-            or watched.complained
-            or self.now_ns < watched.held_up_ns.get(its.group, 0)
+            or self.word(provider.name, its.group, its.model or life.call.request.model).heard
             or self.now_ns < life.rests_ns[1]
             or (watched.circuit is Circuit.HALF_OPEN and self._probes(provider.name))
             or watched.circuit is Circuit.OPEN
@@ -394,25 +434,31 @@ class Observer:
             if id(waiter.place.quotas) not in short:
                 assert waiter.place.blocked(self.now_ns) is not Reason.NONE, f"call {waiter.call.id} could go"
 
-    def aimd(self, life: Life, ended: Ended, inflight: int, *, waits: bool) -> None:
-        """9, 10: what the attempt has taught is what `trouble.py` makes of it: one cut for each epoch, no growth while
-        the limit does not bind, none for a quota; the circuit opens and closes when it should."""
-        provider = life.permit.provider
-        watched = self.at[provider]
-        trouble = watched.trouble
-        trouble.learn(
-            ended,
-            life.permit.group,
-            probe=life.probe,
-            granted_ns=life.granted_ns,
-            now_ns=self.now_ns,
-            inflight=inflight,
-            waits=waits,
-        )
-        low, high = trouble.moves_to
-        assert low <= watched.limit <= high, f"{watched.limit} slots, not {low} to {high}"
-        trouble.limit = watched.limit
-        assert watched.circuit is trouble.circuit
+    def standstill(self, life: Life, wakeup_ns: int | None) -> None:
+        """16: while a call waits in line and none is in flight there, one goes within seconds; of those for which that
+        can be said from here."""
+        its = self.program.decide(life.request())
+        provider = self.program.providers[its.provider or ""]
+        watched = self.at[provider.name]
+        word = self.word(provider.name, its.group, its.model or life.call.request.model)
+        group = next((group for group in provider.groups if group.glob == its.group), None)
+        agent = self.program.agent(its.agent) if its.agent != UNKNOWN_AGENT else self.program.unknown
+        if (
+            its.budgets
+            or (group is not None and group.quotas)
+            or provider.while_open is WhileOpen.FALLBACK
+            or watched.circuit is not Circuit.CLOSED
+            or self.held(lambda other: other.provider == provider.name)
+            or word.inflight
+            or self.now_ns < life.rests_ns[1]
+            or (agent.concurrency is not None and self.of("running"))
+            or word.goes_by_ns() < life.since_ns
+        ):
+            return
+        goes_by_ns = max(word.goes_by_ns(), life.rests_ns[1] + SOON_NS)
+        assert self.now_ns < goes_by_ns, "calls wait in line, none is in flight, and no probe goes"
+        assert wakeup_ns is not None
+        assert wakeup_ns <= goes_by_ns, "nothing wakes it for the next probe"
 
     def breaker(self, provider: str) -> None:
         """10: OPEN sends nothing, HALF_OPEN one call at a time."""
@@ -460,25 +506,17 @@ class Observer:
             late_ns = None if deadline_ns is None else life.arrived_ns + deadline_ns
             assert late_ns is None or (wakeup_ns is not None and wakeup_ns <= late_ns)
             self.work_conservation(life)
+            self.standstill(life, wakeup_ns)
 
     # ---- the books ----
 
     def _end(self, life: Life, ended: Ended, settled: int) -> None:
         self.exactly_once(life, "running")
-        provider, group = life.permit.provider, life.permit.group
+        provider = life.permit.provider
         watched = self.at[provider]
         self._settle(life, ended)
         retry = self.class_of(life)
-        if ended.outcome is Outcome.BURST:
-            watched.complained = True
-        if ended.outcome is Outcome.QUOTA and ended.retry_after_ns:
-            until_ns, waited_ns = watched.obeyed.get(group, (0, 0))
-            in_vain_ns = 0 if life.granted_ns < until_ns else min(2 * waited_ns, 60 * 10**9)
-            waits_ns = max(ended.retry_after_ns, in_vain_ns)
-            watched.held_up_ns[group] = max(watched.held_up_ns.get(group, 0), self.now_ns + waits_ns)
-            watched.obeyed[group] = watched.held_up_ns[group], max(waits_ns, waited_ns)
-        elif self._judged(life, ended).outcome in HEALTHY and life.granted_ns >= watched.obeyed.get(group, (0, 0))[0]:
-            watched.obeyed.pop(group, None)
+        life.word.ended(life.call.id, self._judged(life, ended), self.now_ns)
         watched.trouble.pay(life.model, self._judged(life, ended), life.granted_ns, self.now_ns)
         life.state, life.since_ns = "over", self.now_ns
         if ended.committed:
@@ -489,7 +527,9 @@ class Observer:
             return
         # 11: never after the first byte, never beyond the budget, never where the provider has said no.
         assert not self.draining
-        assert life.attempts < retry.attempts
+        if ended.outcome in (*TOO_OFTEN, Outcome.CONCURRENCY) or (ended.outcome in TURNED_AWAY and life.tries):
+            life.uncounted += 1
+        assert life.attempts - life.uncounted < retry.attempts
         if ended.outcome is not Outcome.TERMINAL:  # without money there it may go elsewhere, whatever was said
             assert not ended.final
             assert ended.status in retry.statuses or ended.failure in retry.failures
@@ -498,7 +538,8 @@ class Observer:
             watched.earn(self.now_ns)
             assert watched.retries >= 1 - ROUNDED, "there is no retry left for it"
             watched.retries -= 1
-        low_ns, high_ns = pause(retry, ended, life.attempts)
+        low_ns = 0 if life.tries else pause(retry, ended, max(1, life.attempts - life.uncounted))[0]
+        high_ns = max(pause(retry, ended, life.attempts)[1], min(ended.retry_after_ns or 0, OBEYED_NS))
         life.backs_off = ended.retry_after_ns is None
         again = self.program.decide(life.request())
         life.left = again.provider != provider or bool(again.budgets)
@@ -525,7 +566,13 @@ class Observer:
         answer = Answer(status=ended.status, model=life.model, stream=False, usage=ended.usage)
         return attrs.evolve(ended, outcome=Outcome.DEGRADED) if provider.degraded.counts(answer) else ended
 
-    def _declare(self, program: Program, before: Program | None = None) -> None:
+    def word(self, provider: str, group: str | None, model: str) -> Word:
+        """Return the gate that such a call waits for."""
+        declared = self.program.providers.get(provider)
+        has_block = declared is not None and any(each.glob == group for each in declared.groups)
+        return self.at[provider].trouble.word(group, "" if has_block else model)
+
+    def _declare(self, program: Program, before: Program | None = None, snapshot: Snapshot | None = None) -> None:
         for name, provider in program.providers.items():
             watched = self.at.get(name)
             if watched is None:
@@ -534,7 +581,9 @@ class Observer:
                 watched.known = before is None
             elif before is not None and name not in before.providers:
                 watched.known = False
-            watched.trouble.load(provider)
+            watched.trouble.load(provider, self.now_ns)
+            if snapshot is not None:
+                watched.trouble.loaded(snapshot.pools[name].limit)
             watched.limit = watched.trouble.limit if watched.known else watched.limit
         windows = {}
         for name, provider in program.providers.items():

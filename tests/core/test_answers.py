@@ -48,8 +48,9 @@ def test_without_limits_what_headers_tell_of_is_kept() -> None:
     waiting = driver.call()
 
     assert waiting not in driver.answers
-    assert driver.scheduler.wakeup_ns() == 30 * SECOND_NS
-    driver.at(30 * SECOND_NS)
+    # A bucket of sixty, half a second for each: all of it takes 30 s.
+    assert driver.scheduler.wakeup_ns() == SECOND_NS // 2
+    driver.at(SECOND_NS // 2)
     assert driver.grant(waiting).reason is Reason.QUOTA
 
 
@@ -142,7 +143,8 @@ def test_of_the_declared_limit_and_the_provider_s_the_lower_holds(window: Window
     hear(driver, first, left(told - 1, limit=told))
     driver.calls(50)
 
-    assert len(driver.granted) == most
+    # A bucket of which no more than 59 were ever left may be one less deep.
+    assert most - 1 <= len(driver.granted) <= most
 
 
 def test_more_that_is_left_lets_who_waits_go() -> None:
@@ -182,44 +184,40 @@ def test_what_has_ended_is_not_remembered() -> None:
     assert not group.quotas("any")._inflight
 
 
-def test_a_refusal_freezes_the_quota_that_it_names() -> None:
+def test_a_refusal_spaces_the_quota_that_it_names_and_no_other() -> None:
     tokens = Quota(dimension=Dimension.INPUT, amount=1_000, window_ns=MINUTE)
-    driver = Driver(policy(requests(600), tokens))
-    driver.end(driver.call(), refused(Dimension.INPUT, seconds=20))
+    driver = Driver(policy(requests(600, Window.LEARN), tokens))
+    driver.end(driver.call(), refused(Dimension.INPUT))
 
-    # These calls have no input: they take nothing of what is used up.
-    assert driver.grant(driver.call())
+    of_requests, of_input = driver.scheduler._books.pools["p"].group(None).quotas("any")._buckets.values()
+
     assert driver.rest.pools["p"].limit == 1_000, "concurrency has no part in it"
-    driver.end(driver.granted[-1], refused(Dimension.REQUESTS, seconds=20))
-    waiting = driver.call()
-    assert waiting not in driver.answers
-    driver.at(20 * SECOND_NS - 1)
-    assert waiting not in driver.answers
-    driver.at(20 * SECOND_NS)
-    assert driver.grant(waiting)
+    assert of_requests._accepted is None
+    assert of_input._accepted is not None
 
 
 def test_of_a_refusal_that_names_nothing_the_headers_tell_what_was_short() -> None:
     tokens = Quota(dimension=Dimension.INPUT, amount=1_000, window_ns=MINUTE)
-    driver = Driver(policy(requests(600), tokens))
+    driver = Driver(policy(requests(600, Window.LEARN), tokens))
     call = driver.call()
     hear(driver, call, left(0, 600), Reading(dimension=Dimension.INPUT, limit=1_000, remaining=900))
 
     driver.end(call, refused(seconds=90))
 
     driver.call()
-    # Not the whole group: who takes no request is not held up. There is none here; but a later word on the group is.
+    of_requests, of_input = driver.scheduler._books.pools["p"].group(None).quotas("any")._buckets.values()
+    assert of_requests._accepted is not None
+    assert of_input._accepted is None
     assert driver.rest.waiting == 1
-    assert driver.scheduler.wakeup_ns() == 90 * SECOND_NS
-    pool = driver.scheduler._books.pools["p"]
-    assert not pool.health.quotas
+    assert driver.scheduler.wakeup_ns() == 15 * SECOND_NS, "a word of more than 20 s is probed"
 
 
-def test_a_quota_that_nobody_knows_holds_up_its_group() -> None:
+def test_a_quota_that_nobody_knows_holds_up_its_model() -> None:
     driver = Driver(policy())
-    driver.end(driver.call(), refused(Dimension.TOKENS, seconds=20))
+    driver.end(driver.call(model="opus"), refused(Dimension.TOKENS, seconds=20))
 
-    driver.call()
+    waiting = driver.call(model="opus")
 
-    assert driver.scheduler._books.pools["p"].health.quotas == {None: 20 * SECOND_NS}
-    assert driver.rest.waiting == 1
+    assert driver.grant(driver.call(model="haiku"))
+    assert waiting not in driver.answers
+    assert driver.scheduler.wakeup_ns() == 20 * SECOND_NS

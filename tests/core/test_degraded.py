@@ -16,7 +16,7 @@ GOOD = Ended(outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=Usage(
 
 ASKED = Request(apis=(Api.OPENAI,), model="gpt-5", tokens_in=9, tokens_max_out=10)
 
-SETTINGS = 'api openai; base "http://127.0.0.1:9"; concurrency 1..8 start 2; breaker trip 50% of 4 over 30s'
+SETTINGS = 'api openai; base "http://127.0.0.1:9"; concurrency 1..8 start 2; breaker trip 100% of 4 over 30s'
 
 
 def guarded(condition: str) -> Program:
@@ -120,7 +120,7 @@ def test_a_new_policy_s_condition_holds_from_the_next_answer_on() -> None:
     ends(driver, EMPTY)
     assert circuit(driver) is Circuit.CLOSED
     driver.post(PolicyLoaded(NOTHING_OUT))
-    ends(driver, EMPTY, EMPTY)
+    ends(driver, *[EMPTY] * 4)
 
     assert circuit(driver) is Circuit.OPEN
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hivemind_trio.core import (
+    AnswerBegan,
     AttemptEnded,
     Call,
     CallArrived,
@@ -69,10 +70,7 @@ whole = settings(
 )
 
 STATUS = {Outcome.SUCCEEDED: 200, Outcome.SLOW: 200, Outcome.OVERLOADED: 529, Outcome.FAILED: 500, Outcome.IGNORED: 400}
-KNOWN = [outcome for outcome in Outcome if outcome is not Outcome.BURST]
-"""What that one holds back is not in the second set of books: `test_ramp.py`."""
-
-outcomes = st.sampled_from(KNOWN).map(lambda outcome: Ended(outcome=outcome, status=STATUS.get(outcome, 429)))
+outcomes = st.sampled_from(list(Outcome)).map(lambda outcome: Ended(outcome=outcome, status=STATUS.get(outcome, 429)))
 ends = st.one_of(
     st.sampled_from([SUCCEEDED, IGNORED, Ended(outcome=Outcome.SLOW, status=200, committed=True)]),
     outcomes,
@@ -89,6 +87,9 @@ bad = st.sampled_from(
         Ended(outcome=Outcome.FAILED, status=500),
         Ended(outcome=Outcome.UNREACHABLE, failure=Failure.CONNECT),
         Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=5 * SECOND_NS),
+        Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=50 * SECOND_NS),
+        Ended(outcome=Outcome.TOO_FAST, status=429),
+        Ended(outcome=Outcome.CONCURRENCY, status=429),
     ]
 )
 
@@ -148,7 +149,8 @@ class FailuresMachine(RuleBasedStateMachine):
         self.incident.check(self.scheduler.snapshot(), self.scheduler.wakeup_ns())
 
     def end_one(self, call_id: CallId, ended: Ended) -> None:
-        self.incident.ended(call_id, ended, self.post(AttemptEnded(call_id, ended)))
+        late = (self.scheduler.wakeup_ns() or self.now_ns + 1) <= self.now_ns
+        self.incident.ended(call_id, ended, self.post(AttemptEnded(call_id, ended)), late=late)
         self.check()
 
     def pick(self, ids: Mapping[CallId, object], pick: int) -> CallId:
@@ -170,6 +172,14 @@ class FailuresMachine(RuleBasedStateMachine):
         self.end_one(self.pick(self.incident.running, pick), ended)
 
     @precondition(lambda self: self.incident.running)
+    @rule(pick=st.integers(0, 9))
+    def answer_begins(self, pick: int) -> None:
+        self.notice()
+        call_id = self.pick(self.incident.running, pick)
+        self.incident.answered(call_id, self.post(AnswerBegan(call_id, ())))
+        self.check()
+
+    @precondition(lambda self: self.incident.running)
     @rule(ended=bad, times=st.integers(1, 12))
     def fail_together(self, ended: Ended, times: int) -> None:
         for call_id in list(self.incident.running)[:times]:
@@ -185,6 +195,28 @@ class FailuresMachine(RuleBasedStateMachine):
                 self.end_one(call_id, ended)
             if call_id in self.incident.waiting and self.scheduler.wakeup_ns() is not None:
                 self.wake_up()
+
+    @rule(times=st.integers(1, 3))
+    def a_storm_passes(self, times: int) -> None:
+        # Opened and closed again; then one failure alone must not open it.
+        for _ in range(4):
+            self.arrive(wish(provider="p", model="haiku-1"), "x", 1)
+            if self.incident.running:
+                self.end_one(next(iter(self.incident.running)), Ended(outcome=Outcome.FAILED, status=500))
+        for _ in range(6):
+            if self.scheduler.wakeup_ns() is not None:
+                self.wake_up()
+            if self.incident.running:
+                self.end_one(next(iter(self.incident.running)), SUCCEEDED)
+        self.arrive(wish(provider="p", model="haiku-1"), "x", times)
+        if self.incident.running:
+            self.end_one(next(iter(self.incident.running)), Ended(outcome=Outcome.FAILED, status=500))
+
+    @rule(after_ns=st.sampled_from([None, 5 * SECOND_NS, 50 * SECOND_NS]))
+    def all_are_refused(self, after_ns: int | None) -> None:
+        self.arrive(wish(provider="p", model="haiku-1"), "x", 2)
+        for call_id in list(self.incident.running):
+            self.end_one(call_id, Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=after_ns))
 
     @precondition(lambda self: self.incident.running)
     @rule(times=st.integers(2, 8))
@@ -214,7 +246,11 @@ class FailuresMachine(RuleBasedStateMachine):
     )
     def time_passes(self, passed_ns: int, noticed: bool) -> None:
         # Unnoticed when the driver is late: the next event finds what has become due meanwhile.
-        self.now_ns += passed_ns
+        until_ns = self.now_ns + passed_ns
+        while noticed and (wakeup_ns := self.scheduler.wakeup_ns()) is not None and wakeup_ns < until_ns:
+            self.now_ns = max(self.now_ns, wakeup_ns)
+            self.notice()
+        self.now_ns = until_ns
         if noticed:
             self.notice()
 
@@ -231,7 +267,8 @@ class FailuresMachine(RuleBasedStateMachine):
     @rule(program=programs())
     def load(self, program: Program) -> None:
         self.notice()  # so that all that is said next is said under the new policy
-        self.incident.loaded(program, self.post(PolicyLoaded(program)))
+        commands = self.post(PolicyLoaded(program))
+        self.incident.loaded(program, self.scheduler.snapshot(), commands)
         self.check()
 
     # ---- what must hold ----

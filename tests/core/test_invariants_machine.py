@@ -1,7 +1,7 @@
 """Any sequence of events, under any policy with everything in it at once, watched from outside (`observer.py`).
 
 The two other machines know what must come next, of smaller policies. This one knows what must never come, whatever was
-drawn: the fifteen invariants of the scheduler's design.
+drawn: the sixteen invariants of the scheduler's design.
 
 | | invariant | held here by | and, with what must come instead, by |
 |---|---|---|---|
@@ -13,13 +13,14 @@ drawn: the fifteen invariants of the scheduler's design.
 | 6 | a bounded wait | the end of every history | `test_waits.py` |
 | 7 | bounded inversion | | `test_waits.py` |
 | 8 | fairness | | `test_shares.py`, `test_weights.py` |
-| 9 | AIMD | `Observer.aimd` | `test_aimd.py`, `test_failures_machine.py` |
-| 10 | breaker | `Observer.breaker`, `aimd` | `test_breaker.py`, `test_failures_machine.py` |
+| 9 | AIMD | `Trouble.learn`, `began` | `test_aimd.py`, `test_failures_machine.py` |
+| 10 | breaker | `Observer.breaker`, `Trouble.learn` | `test_breaker.py`, `test_failures_machine.py` |
 | 11 | retry | `Observer.retry`, `_end` | `test_retry.py`, `test_failures_machine.py` |
 | 12 | reload | `load`: all of these go on | `test_scheduler_machine.py` |
 | 13 | headers | `hear`: any reading at any time | `test_mirror.py` |
 | 14 | determinism | `the_same_again` | both machines |
 | 15 | timers | `Observer.timers`, `wake_up` | `test_scheduler_machine.py` |
+| 16 | no standstill | `Observer.standstill`, `Word.granted` | `test_standstill.py`, `test_failures_machine.py` |
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class InvariantsMachine(RuleBasedStateMachine):
 
     def post(self, event: Event) -> list[Command]:
         self.observer.advance(self.now_ns)
+        self.observer.late = (self.scheduler.wakeup_ns() or self.now_ns + 1) <= self.now_ns
         commands = self.scheduler.handle(event, self.now_ns)
         self.journal.append((self.now_ns, event, list(commands)))
         return commands

@@ -9,7 +9,7 @@ import pytest
 
 from hivemind_trio.core import ALL_PARTS, Ended, Parts
 from hivemind_trio.core._prefixes import LONG_TOKENS
-from hivemind_trio.core._queue import OVERDUE_NS
+from hivemind_trio.core._waiter import PATIENCE_NS
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import Dimension, Program, Quota, Window
 from tests.support.programs import SECOND_NS, program, provider, wish
@@ -36,12 +36,6 @@ def a_small_call_passes_a_large_one(parts: Parts) -> bool:
     return ask(driver, 20, "small") in driver.granted
 
 
-def a_window_is_spread(parts: Parts) -> bool:
-    driver = Driver(limited(Dimension.REQUESTS, 60, Window.LEARN), parts=parts)
-    driver.calls(60)
-    return len(driver.granted) < 60
-
-
 def who_would_not_wait_is_told_at_once(parts: Parts) -> bool:
     driver = Driver(program(), parts=parts)
     driver.end(driver.call(), Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=MINUTE_NS, committed=True))
@@ -55,18 +49,12 @@ def one_goes_ahead_of_a_cold_prompt(parts: Parts) -> bool:
     return len(driver.granted) == 1
 
 
-def a_complaint_holds_the_load_back(parts: Parts) -> bool:
-    driver = Driver(program(providers=[provider("p", limit=100)]), parts=parts)
-    driver.end(driver.call(), Ended(outcome=Outcome.BURST, status=429))
-    return any(call not in driver.answers for call in driver.calls(10))
-
-
 def who_has_waited_too_long_goes_first(parts: Parts) -> bool:
     driver = Driver(program(providers=[provider("p", limit=1)]), parts=parts)
     driver.call()
     humble = driver.call("humble", priority=-9)
     driver.calls(9, priority=9)
-    driver.now_ns = OVERDUE_NS
+    driver.now_ns = PATIENCE_NS // 2
     for _ in range(5):
         driver.end(driver.granted[-1])
     return humble in driver.granted
@@ -74,10 +62,8 @@ def who_has_waited_too_long_goes_first(parts: Parts) -> bool:
 
 HOW: dict[str, Callable[[Parts], bool]] = {
     "bypass": a_small_call_passes_a_large_one,
-    "pacing": a_window_is_spread,
     "patience": who_would_not_wait_is_told_at_once,
     "prefixes": one_goes_ahead_of_a_cold_prompt,
-    "growth": a_complaint_holds_the_load_back,
     "overdue": who_has_waited_too_long_goes_first,
 }
 

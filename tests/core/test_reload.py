@@ -66,12 +66,12 @@ def test_a_breaker_s_threshold_counts_from_the_next_event_and_the_samples_stay()
 
 
 def test_samples_that_the_new_window_does_not_hold_count_no_more() -> None:
-    driver = Driver(broken(of=5))
+    driver = Driver(broken(of=10))
     for _ in range(4):
         driver.end(ask(driver), FAILED)
     driver.now_ns = 20 * SECOND_NS
 
-    driver.load(broken(of=5, over="10s"))
+    driver.load(broken(of=10, over="10s"))
     driver.end(ask(driver), FAILED)
 
     assert driver.rest.pools["anthropic"].circuit is Circuit.CLOSED
@@ -184,7 +184,10 @@ def test_no_window_holds_more_than_the_policy_of_now_allows(steps: list[tuple[st
 
 
 def test_a_reload_mints_no_retries() -> None:
-    never_trips, mad = "breaker trip 50% of 1000", "retry default { attempts 9; backoff 1ms..1ms; ratio 0% }\n"
+    never_trips, mad = (
+        "breaker trip 100% of 1000 over 1ms",
+        "retry default { attempts 9; backoff 1ms..1ms; ratio 0% }\n",
+    )
     policy = claude(never_trips, mad)
     broken = Ended(outcome=Outcome.FAILED, status=500)
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.core import Ended, Settle
+from hivemind_trio.core._ending import WORD_MAX_NS
 from hivemind_trio.model import Outcome, Reason, Request, Treatment, Verdict
 from hivemind_trio.policy import Failure, Jitter, Retry
 from tests.support.ends import IGNORED, SUCCEEDED
@@ -137,6 +138,17 @@ def test_attempts_are_counted_with_the_first(attempts: int) -> None:
     assert driver.granted == [call] * attempts
 
 
+@pytest.mark.parametrize("outcome", [Outcome.QUOTA, Outcome.BURST, Outcome.TOO_FAST, Outcome.CONCURRENCY])
+def test_a_class_of_one_attempt_passes_even_what_does_not_count(outcome: Outcome) -> None:
+    driver = Driver(program(retries=[NO_RETRY]))
+    call = driver.call()
+
+    driver.end(call, told(SECOND_NS, outcome))
+
+    assert settled(driver, call)
+    assert driver.granted == [call]
+
+
 def test_the_class_is_the_calls_own_before_the_providers() -> None:
     def decide(request: Request) -> Treatment:
         return attrs.evolve(treatment(), retry="patient" if request.model == "other" else None)
@@ -193,16 +205,25 @@ def test_a_back_off_is_drawn_within_its_jitter(jitter: Jitter, least: float) -> 
 def test_a_retry_after_is_waited_for_and_a_tenth_longer_at_most(seed: int, asked_ns: int) -> None:
     driver = Driver(program(retries=[EXACTLY]), seed)
 
+    pause_ns = try_again(driver, driver.call(), told(asked_ns, Outcome.OVERLOADED, 529))
+
+    assert min(asked_ns, WORD_MAX_NS) <= pause_ns <= min(1.1 * asked_ns, WORD_MAX_NS)
+
+
+@given(seed=st.integers(0, 10_000), asked_ns=st.integers(1, 60 * SECOND_NS))
+def test_after_too_many_at_once_a_call_rests_a_second_at_most(seed: int, asked_ns: int) -> None:
+    driver = Driver(program(retries=[EXACTLY]), seed)
+
     pause_ns = try_again(driver, driver.call(), told(asked_ns))
 
-    assert asked_ns <= pause_ns <= 1.1 * asked_ns
+    assert min(asked_ns, SECOND_NS) <= pause_ns <= SECOND_NS
 
 
 def test_those_who_were_told_the_same_do_not_come_together() -> None:
     driver = Driver(program(retries=[EXACTLY]))
     calls = driver.calls(8)
     for call in calls:
-        driver.end(call, told(30 * SECOND_NS))
+        driver.end(call, told(10 * SECOND_NS, Outcome.OVERLOADED, 529))
 
     moments = set()
     while driver.rest.waiting:

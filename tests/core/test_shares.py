@@ -237,17 +237,18 @@ def test_a_bucket_says_how_long_its_earning_takes(times: int) -> None:
     )
 
 
-def test_a_call_that_has_waited_for_two_minutes_is_one_in_four() -> None:
+def test_a_call_that_has_waited_for_half_of_its_patience_is_one_in_four() -> None:
     driver = Driver(policy(("low", "none", 1), ("high", "none", 1)))
     running = [driver.call("busy")]
     driver.calls(10, agent="low", priority=0)
-    driver.now_ns += 119 * SECOND_NS
+    driver.now_ns += 58 * SECOND_NS
     driver.calls(40, agent="high", priority=9)
 
     before = serve(driver, running, {"busy": 0}, 1)
-    served = serve(driver, running, {}, 12)
+    served = serve(driver, running, {}, 13)
 
     assert before == ["high"]
+    assert served[1] == "low"  # at once, for its agent has had nothing since it came
     assert served.count("low") == 3
     assert "low low" not in " ".join(served)
 

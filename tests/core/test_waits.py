@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.core._lane import OVERDUE_ONE_IN
-from hivemind_trio.core._queue import OVERDUE_NS
 from hivemind_trio.core._quota import CLAIM_AFTER_NS
+from hivemind_trio.core._waiter import PATIENCE_NS
 from hivemind_trio.policy import Dimension, Objective, Quota, Window
 from tests.support.programs import SECOND_NS, agent, lane, program, provider, team, wish
 
@@ -51,7 +51,7 @@ def test_a_flood_of_higher_priority_delays_and_does_not_stop(
         driver.now_ns += SECOND_NS
         driver.end(driver.granted[-limit])
         turns = -(-sum(weights) // weights[0])
-        assert seconds <= OVERDUE_NS // SECOND_NS + OVERDUE_ONE_IN * (before + 2) * turns + limit, "it starves"
+        assert seconds <= PATIENCE_NS // SECOND_NS + OVERDUE_ONE_IN * (before + 2) * turns + limit, "it starves"
 
 
 @settings(max_examples=12)

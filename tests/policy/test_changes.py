@@ -123,7 +123,7 @@ ROWS = {
     "a limit less": (LIMITS, "requests 5/s", "", 'limits "gpt-*" requests', "removed", "5/s", "", "kept", ""),
     "headroom": (
         LIMITS, "requests 5/s", "requests 5/s; headroom 10%",
-        'limits "gpt-*" requests headroom', "raised", "2%", "10%", "kept", "",
+        'limits "gpt-*" requests headroom', "raised", "learned", "10%", "kept", "",
     ),
     "a kind of window": (
         LIMITS, "requests 5/s", "requests 5/s; window bucket",

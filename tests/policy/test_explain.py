@@ -311,12 +311,12 @@ def test_the_limits_per_window_and_the_budgets_are_named() -> None:
 
     budgets = {("budget month", "$500 per 30d"), ("budget each of this agent", "2,000,000 input per hour")}
     assert said("model=claude-haiku-4-5") == budgets | {
-        ("provider anthropic", "8 in flight"),
+        ("provider anthropic", "64 in flight"),
         ("limits of anthropic", "50 requests per minute"),
         ("limits of anthropic", "450,000 input tokens per minute"),
     }
     assert said("model=claude-opus-4-1") == budgets | {
-        ("provider anthropic", "8 in flight"),
+        ("provider anthropic", "64 in flight"),
         ('limits "claude-opus-*" of anthropic', "8,000 output tokens per second"),
         ('limits "claude-opus-*" of anthropic', "2,000,000 tokens per 1h30m"),
     }

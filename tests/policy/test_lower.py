@@ -58,8 +58,9 @@ def provider(settings: str) -> Provider:
 PROVIDERS: dict[str, tuple[str, dict[str, Any]]] = {
     "nothing": ("", {
         "name": "anthropic", "api": Api.ANTHROPIC, "base": "https://api.anthropic.com", "keys": (), "serves": (),
-        "limit": 8, "aimd": None, "groups": (), "queue": None, "retry": "default", "while_open": WhileOpen.HOLD,
-        "breaker": Breaker(trip=0.5, of=10, over_ns=30 * S, open_ns=5 * S, probes=2), "at": "team.hmp:1",
+        "limit": 64, "aimd": Aimd(low=2, start=8), "groups": (), "queue": None, "retry": "default",
+        "while_open": WhileOpen.HOLD,
+        "breaker": Breaker(trip=0.5, of=20, over_ns=30 * S, open_ns=5 * S, probes=1), "at": "team.hmp:1",
         "timeouts": Timeouts(connect_ns=5 * S, first_byte_ns=5 * MINUTE, idle_ns=5 * MINUTE, total_ns=30 * MINUTE),
         "degraded": None, "learns": True, "reaper": Reaper(first_byte=4.0, idle=10.0),
     }),
@@ -161,7 +162,7 @@ def test_what_a_provider_allows_per_window_is_in_its_groups(
     (group,) = provider(f"limits {{ {settings} }}").groups
 
     assert [(quota.dimension, quota.amount, quota.window_ns) for quota in group.quotas] == expected
-    assert all((quota.headroom, quota.window) == (0.02, "learn") for quota in group.quotas)
+    assert all((quota.headroom, quota.window) == (None, "learn") for quota in group.quotas)
 
 
 def test_headroom_and_the_kind_of_window_are_of_every_quota_of_their_block_alone() -> None:
@@ -170,14 +171,14 @@ def test_headroom_and_the_kind_of_window_are_of_every_quota_of_their_block_alone
     ).groups
 
     assert [(quota.headroom, quota.window) for quota in one.quotas] == [(0.1, "bucket")] * 2
-    assert [(quota.headroom, quota.window) for quota in other.quotas] == [(0.02, "learn")]
+    assert [(quota.headroom, quota.window) for quota in other.quotas] == [(None, "learn")]
 
 
 # ---- retry classes ----
 
 RETRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "nothing": ("", {
-        "attempts": 8, "first_ns": 500 * MS, "last_ns": 20 * S, "jitter": "full", "honor_max_ns": MINUTE, "ratio": 0.2,
+        "attempts": 8, "first_ns": 500 * MS, "last_ns": 5 * S, "jitter": "full", "honor_max_ns": MINUTE, "ratio": 0.2,
         "statuses": {429, 500, 502, 503, 504, 529}, "failures": {"connect", "reset", "first-byte"}, "at": "team.hmp:2",
     }),
     "statuses, alone and in ranges": ("on [429, 500..503]", {"statuses": {429, 500, 501, 502, 503}, "failures": set()}),

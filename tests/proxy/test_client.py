@@ -226,7 +226,8 @@ async def test_a_client_that_would_wait_in_vain_is_told_at_once(autojump_clock: 
         after = agent.header(b"retry-after")
         assert after is not None
         assert 54 <= int(after) <= 60
-        assert "1 h" in json.loads(agent.answer)["error"]["message"]
+        # The hour is tested every five minutes: it may be wrong.
+        assert "about 5 min," in json.loads(agent.answer)["error"]["message"]
         assert len(opened.provider.requests) == 1
 
 

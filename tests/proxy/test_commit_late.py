@@ -419,7 +419,7 @@ async def test_a_stream_without_its_closing_event_passes_as_it_is_and_counts_as_
 
 async def test_the_circuit_opens_for_streams_without_an_end(autojump_clock: MockClock) -> None:
     broken = FakeProvider(lambda _: reply(START, DELTA))
-    async with house(compiled("provider anthropic { breaker of 2 }"), broken) as opened:
+    async with house(compiled("provider anthropic { breaker trip 100% of 2 }"), broken) as opened:
         for _ in range(2):
             await opened.ask(body=body_of(stream=True))
 

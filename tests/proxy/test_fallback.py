@@ -10,7 +10,7 @@ from tests.support.upstream import EVENT_STREAM, REFUSED, RESET, FakeProvider, R
 from .house import body_of, compiled, house
 
 POLICY = """
-provider anthropic { base "http://first.example"; fallback second; breaker trip 50% of 2 over 30s open 1m probes 1 }
+provider anthropic { base "http://first.example"; fallback second; breaker trip 100% of 2 over 30s open 1m probes 1 }
 provider second { api anthropic; base "http://second.example" }
 """
 ANSWER = Reply(headers=[EVENT_STREAM], steps=(b"event: message_stop\ndata: {}\n\n",))

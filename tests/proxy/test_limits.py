@@ -94,20 +94,52 @@ async def test_a_stream_that_breaks_off_is_charged_for_what_had_come(autojump_cl
     assert second - first == pytest.approx(2)
 
 
-async def test_requests_beyond_the_burst_go_at_the_limit_s_rate(autojump_clock: MockClock) -> None:
-    policy = compiled('provider anthropic { base "http://127.0.0.1:9"; limits { requests 120/min; headroom 0% } }')
+async def thirty_at(depth: int) -> tuple[list[float], list[int]]:
+    """Ask thirty times at once under 120/min. Return when attempts came, and their statuses.
+
+    Args:
+        depth: Calls that the provider takes at once; it earns two a second.
+    """
+    policy = compiled('provider anthropic { base "http://127.0.0.1:9"; limits { requests 120/min } }')
     times: list[float] = []
+    statuses: list[int] = []
+    level, at_s = float(depth), 0.0
 
     def play(_: Request) -> Reply:
-        times.append(trio.current_time())
-        return Reply()
+        nonlocal level, at_s
+        now_s = trio.current_time()
+        level, at_s = min(float(depth), level + 2 * (now_s - at_s)), now_s
+        times.append(now_s)
+        statuses.append(200 if level >= 1 else 429)
+        level -= level >= 1
+        return Reply(status=statuses[-1])
 
+    agents: list[Agent] = []
     async with house(policy, FakeProvider(play)) as opened, trio.open_nursery() as nursery:
         for _ in range(30):
-            nursery.start_soon(ask, opened.door, [])
+            nursery.start_soon(ask, opened.door, agents)
 
-    gaps = [round(later - earlier, 3) for earlier, later in pairwise(times)]
-    assert gaps == [0.0] * 9 + [0.5] * 20, "ten at once, and then one every half second"
+    assert [agent.status for agent in agents] == [200] * 30
+    return times, statuses
+
+
+async def test_requests_of_a_window_that_refuses_nobody_go_at_once(autojump_clock: MockClock) -> None:
+    times, _ = await thirty_at(depth=30)
+
+    assert times == [0.0] * 30
+
+
+async def test_requests_beyond_a_burst_that_was_refused_go_at_the_rate_that_is_accepted(
+    autojump_clock: MockClock,
+) -> None:
+    times, statuses = await thirty_at(depth=10)
+    together = times.count(0.0)
+    gaps = [later - earlier for earlier, later in pairwise(times[together:])]
+    assert statuses[:together].count(200) == 10
+    # From the first refusal on they are spread at about the rate that was accepted: a tenth off at the most.
+    assert min(gaps) > 0.3
+    assert statuses[together:].count(429) <= 5
+    assert times[-1] < 1.1 * 20 / 2
 
 
 async def test_a_call_that_no_window_could_hold_is_refused_at_once(autojump_clock: MockClock) -> None:

@@ -24,16 +24,37 @@ def error(kind: str) -> bytes:
     return b"event: error\ndata: " + body.encode() + b"\n\n"
 
 
+OTHERS: Final = 3
+LASTING: Final = (START, *(DELTA, 10.0) * 20, STOP)
+
+
 def streaming(*steps: Step) -> FakeProvider:
     return FakeProvider(lambda _: Reply(headers=[EVENT_STREAM], steps=steps))
+
+
+def beside_others(*steps: Step) -> FakeProvider:
+    """A provider that serves `OTHERS` calls for long and answers all later ones so."""
+    replies = [LASTING] * OTHERS
+    return FakeProvider(lambda _: Reply(headers=[EVENT_STREAM], steps=replies.pop() if replies else steps))
+
+
+async def begin_others(opened: House) -> None:
+    for _ in range(OTHERS):
+        await opened.begin(body=body_of(stream=True))
 
 
 def limit(opened: House) -> int:
     return opened.engine.snapshot().pools["anthropic"].limit
 
 
+def rate_is_known(opened: House) -> bool:
+    gates = opened.engine.snapshot().pools["anthropic"].gates.values()
+    return any(gate.rate_per_s is not None for gate in gates)
+
+
 @pytest.mark.parametrize(
-    ("kind", "left"), [("overloaded_error", 4), ("rate_limit_error", 7), ("api_error", 8), ("not_found_error", 8)]
+    ("kind", "left"),
+    [("overloaded_error", OTHERS), ("rate_limit_error", 8), ("api_error", 8), ("not_found_error", 8)],
 )
 @pytest.mark.parametrize("end", [(), (RESET,), (STALL,)], ids=["and an orderly end", "and a reset", "and silence"])
 async def test_the_limit_gives_way_as_it_would_for_a_status(
@@ -41,13 +62,16 @@ async def test_the_limit_gives_way_as_it_would_for_a_status(
 ) -> None:
     steps = START, DELTA, error(kind)
     policy = compiled(PATIENT.format("concurrency 1..8 start 8; timeout idle 60s"))
-    async with house(policy, streaming(*steps, *end)) as opened:
+    async with house(policy, beside_others(*steps, *end)) as opened:
+        await begin_others(opened)
         agent = await opened.ask(body=body_of(stream=True))
 
         assert agent.answer.startswith(b"".join(steps))
         assert (agent.status, agent.whole) == (200, not end)
-        assert len(opened.provider.requests) == 1  # it had begun: who tries again is the agent
+        assert len(opened.provider.requests) == OTHERS + 1  # it had begun: who tries again is the agent
+        # Too many at once: the number that remained is kept. Too often: the rate gives way, and the number does not.
         assert limit(opened) == left
+        assert rate_is_known(opened) is (kind == "rate_limit_error")
         assert [record.attempts for record in opened.records] == [1]
 
 
@@ -63,19 +87,20 @@ async def test_the_agent_gets_every_byte_of_it_and_none_beside(autojump_clock: M
 
 async def test_an_agent_that_hangs_up_on_the_error_takes_nothing_of_it_away(autojump_clock: MockClock) -> None:
     policy = compiled(PATIENT.format("concurrency 1..8 start 8"))
-    async with house(policy, streaming(START, DELTA, error("overloaded_error"), STALL)) as opened:
+    async with house(policy, beside_others(START, DELTA, error("overloaded_error"), STALL)) as opened:
+        await begin_others(opened)
         agent = await opened.begin(Agent(body=body_of(stream=True)))
         assert limit(opened) == 8
 
         agent.hang_up()
         await wait_all_tasks_blocked()
 
-        assert limit(opened) == 4
+        assert limit(opened) == OTHERS
 
 
 @pytest.mark.parametrize("kind", ["overloaded_error", "api_error"])
 async def test_the_circuit_opens_for_what_breaks_after_its_200(kind: str, autojump_clock: MockClock) -> None:
-    policy = compiled(PATIENT.format("breaker trip 50% of 4 over 5m open 10s probes 1"))
+    policy = compiled(PATIENT.format("breaker trip 100% of 4 over 5m open 10s probes 1"))
     replies = [[START, DELTA, error(kind)]] * 4 + [[START, DELTA, STOP]]
     async with house(policy, FakeProvider(lambda _: Reply(headers=[EVENT_STREAM], steps=replies.pop(0)))) as opened:
         for _ in range(4):

@@ -74,12 +74,24 @@ async def test_a_provider_that_starts_beside_the_proxy_is_waited_for(autojump_cl
 
 
 async def test_a_provider_that_has_answered_once_is_retried_as_the_class_says(autojump_clock: object) -> None:
-    replies = [*[Reply(before=(REFUSED,))] * 8, Reply(status=404)]
-    async with house(compiled(POLICY), FakeProvider(lambda _: replies.pop())) as opened:
+    replies = [*[Reply(before=(REFUSED,))] * 4, Reply(status=404)]
+    policy = compiled(POLICY + "\nretry default { attempts 4 }")
+    async with house(policy, FakeProvider(lambda _: replies.pop())) as opened:
         await opened.ask()
         await opened.ask()
 
-    assert [record.attempts for record in opened.records] == [1, 8]
+    assert [record.attempts for record in opened.records] == [1, 4]
+
+
+async def test_a_call_that_probes_an_open_circuit_does_not_use_up_its_attempts(autojump_clock: object) -> None:
+    # Five in a row open it. What follows are probes, and the default class has eight attempts.
+    replies = [Reply(), *[Reply(before=(REFUSED,))] * 12, Reply(status=404)]
+    async with house(compiled(POLICY), FakeProvider(lambda _: replies.pop())) as opened:
+        await opened.ask()
+        agent = await opened.ask()
+
+    assert agent.status == 200
+    assert [record.attempts for record in opened.records] == [1, 13]
 
 
 async def test_a_certificate_is_final_though_the_provider_has_answered_before(autojump_clock: object) -> None:

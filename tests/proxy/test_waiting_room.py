@@ -197,14 +197,15 @@ async def test_who_hangs_up_while_it_is_kept_alive_leaves_the_line(autojump_cloc
 async def test_a_call_that_rests_before_another_attempt_is_kept_alive_too(autojump_clock: object) -> None:
     policy = compiled('provider p { api generic; base "http://there" }')
     overloaded = Reply(status=529, headers=[(b"retry-after", b"40")], steps=(b"{}",))
-    answers = [Reply(headers=SSE, steps=(EVENTS,)), overloaded]
+    # Of the forty seconds twenty are believed at a time.
+    answers = [Reply(headers=SSE, steps=(EVENTS,)), overloaded, overloaded]
 
     async with house(policy, FakeProvider(lambda _: answers.pop())) as opened:
         agent = await opened.ask(body=STREAMING)
 
     assert agent.whole
     assert agent.answer == PING * 2 + EVENTS
-    assert opened.records[0].attempts == 2
+    assert opened.records[0].attempts == 3
 
 
 @pytest.mark.parametrize(

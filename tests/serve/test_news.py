@@ -24,7 +24,8 @@ def checked(text: str) -> Any:
 
 
 def test_each_setting_has_a_line_and_what_resets_is_a_warning(said: Said) -> None:
-    old, new = BASE + "budget b { cost $1/day }\n", "provider openai { concurrency 2 }\nbudget b { cost $1/hour }\n"
+    old = "provider openai { concurrency 8 }\nbudget b { cost $1/day }\n"
+    new = "provider openai { concurrency 2 }\nbudget b { cost $1/hour }\n"
 
     say_changes(said.log, setting_changes(checked(old), checked(new)))
 

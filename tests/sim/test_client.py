@@ -99,4 +99,14 @@ def test_refusals_have_the_door_s_statuses() -> None:
     assert _refusals.FINAL - NOT_OF_THE_SCHEDULER == _proxied.FINAL
 
 
-NOT_OF_THE_SCHEDULER = {Reason.BODY_TOO_LARGE, Reason.BAD_REQUEST, Reason.UPGRADE, Reason.JOURNAL}
+NOT_OF_THE_SCHEDULER = {
+    Reason.BODY_TOO_LARGE,
+    Reason.OVERLOADED,
+    Reason.BAD_REQUEST,
+    Reason.HEADER_TOO_LARGE,
+    Reason.METHOD,
+    Reason.FOREIGN_HOST,
+    Reason.FOREIGN_ORIGIN,
+    Reason.UPGRADE,
+    Reason.JOURNAL,
+}

@@ -234,3 +234,12 @@ def test_agents_say_how_many_calls_remain_as_well_as_they_know(says: Amount | No
                for one, living in zip(said, populate(program, of, 3), strict=True)
                if living.misjudges is not None)  # fmt: skip
     assert all(one[-1] == "1" for one in said) is (spread == 0)
+
+
+def test_a_long_retry_after_is_a_standstill_of_seconds() -> None:
+    """The audit fails a run in which calls wait in line and nobody goes for more than 20 s."""
+    lies = Traits(requests=per_minute(5), says_retry_after_ns=60 * SECOND)
+
+    figures = run(one_provider("concurrency 4"), scenario(fleet(count=8, turns=1), traits=lies))
+
+    assert figures.dead == figures.undone == 0

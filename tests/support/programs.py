@@ -44,7 +44,7 @@ SECOND_NS = 1_000_000_000
 
 Decide = Callable[[Request], Treatment]
 
-NEVER_TRIPS = Breaker(of=1_000_000)
+NEVER_TRIPS = Breaker(of=1, over_ns=0)  # it remembers nothing: five in a row would open any other
 NO_RETRY = Retry(attempts=1)
 
 TIMEOUTS = Timeouts(

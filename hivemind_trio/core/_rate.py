@@ -1,0 +1,87 @@
+"""Dispatch rate learned from refusals: multiplicative decrease to the rate that was accepted, steady growth after it.
+
+There is no rate until the provider refuses a call for going too often. Then the rate is what the provider accepted
+since the refusal before, and it grows until the next one. A fixed window, a token bucket, a shared key and an
+acceleration guard all look the same from outside, and this holds for each of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import attrs
+
+SECOND_NS: Final = 1_000_000_000
+
+GROWTH: Final = 1.07
+"""Per second: 4 % recovers too slowly after other users of a key have gone, 10 % costs a third more refusals."""
+GROWTH_OVER_S: Final = 10.0
+"""At most so many seconds between two grants count as growth: an idle provider proves nothing."""
+BELOW: Final = 0.85
+"""Share of the accepted rate that dispatch goes on with."""
+LEAST: Final = 0.2
+"""Calls per second; a lower rate is a standstill."""
+MOST: Final = 100.0
+"""Calls per second; above it nothing is paced."""
+PERIOD_NS: Final = 2 * SECOND_NS
+"""Shortest time over which a rate is measured: a burst is no rate."""
+
+
+@final
+@attrs.define(eq=False)
+class LearnedRate:
+    """Calls per second that one limits group of a provider accepts, as far as refusals have shown."""
+
+    per_s: float | None = attrs.field(default=None, init=False)
+    """None: no limit is known."""
+    opens_ns: int = attrs.field(default=0, init=False)
+    """Earliest time of the next grant."""
+    _complained_ns: int = attrs.field(default=-1, init=False)
+    _granted: int = attrs.field(default=0, init=False)
+    """Since then."""
+    _first_ns: int = attrs.field(default=0, init=False)
+    """The first of them."""
+    _last_ns: int = attrs.field(default=0, init=False)
+    _batch_ns: int = attrs.field(default=-1, init=False)
+    """The complaint before the last one: what was granted since then was judged together by the last."""
+    _accepted: int = attrs.field(default=0, init=False)
+    """Calls of that batch that were not refused, so far."""
+    _took_ns: int = attrs.field(default=PERIOD_NS, init=False)
+    """Time over which that batch was granted."""
+    _before: float | None = attrs.field(default=None, init=False)
+    """Rate before that batch was judged."""
+
+    def clear(self) -> None:
+        """Forget the rate."""
+        self.per_s, self.opens_ns = None, 0
+
+    def on_granted(self, now_ns: int) -> None:
+        """Grow by the time since the last grant, and space the next."""
+        if not self._granted:
+            self._first_ns = now_ns
+        self._granted += 1
+        if self.per_s is not None:
+            self.per_s *= GROWTH ** min(GROWTH_OVER_S, (now_ns - self._last_ns) / SECOND_NS)
+            if self.per_s > MOST:
+                self.clear()
+            else:
+                self.opens_ns = max(self.opens_ns, now_ns) + int(SECOND_NS / self.per_s)
+        self._last_ns = now_ns
+
+    def on_refused(self, granted_ns: int, now_ns: int) -> None:
+        """Lower the rate to what was accepted. Calls that were in flight together are one piece of evidence."""
+        if granted_ns > self._complained_ns:
+            self._batch_ns, self._complained_ns = self._complained_ns, now_ns
+            self._accepted = self._granted - 1
+            self._took_ns = max(PERIOD_NS, now_ns - self._first_ns)
+            self._before = self.per_s
+            self._granted = 0
+        elif granted_ns > self._batch_ns:
+            self._accepted -= 1
+        else:
+            return
+        rate = BELOW * max(0, self._accepted) * SECOND_NS / self._took_ns
+        if self._before is not None:
+            rate = max(self._before / 2, min(rate, BELOW * self._before))
+        self.per_s = max(LEAST, rate)
+        self.opens_ns = max(now_ns, self._last_ns + int(SECOND_NS / self.per_s))
