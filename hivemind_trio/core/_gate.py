@@ -87,7 +87,7 @@ class Gate:
         """Return when a probe may go although dispatch waits until `opens_ns`; `opens_ns` if there is to be none."""
         if self.inflight:
             return opens_ns
-        if 0 < self._said_ns <= OBEYED_NS and not self.misses and not self.lies:
+        if self._shut_ns is not None and 0 < self._said_ns <= OBEYED_NS and not self.misses and not self.lies:
             return max(now_ns, min(opens_ns, self._word_ns))  # it has said when, and nothing has shown that it is wrong
         if opens_ns <= self.evidence_ns + SOON_NS:
             return opens_ns
@@ -126,7 +126,7 @@ class Gate:
             self.active = True
             self._proved += 1
             dropped = self._proved >= DROPPED_AFTER
-        self.misses = self._said_ns = self._claimed_ns = 0
+        self.misses = self._claimed_ns = 0
         self._turn(now_ns)
         self._shut_ns = None
         if self.allow is not None:
