@@ -82,7 +82,6 @@ def of(measured: Measured) -> dict[str, object]:
     names = ("agents", "dead", "undone", "turns", "turns_done", "calls", "attempts", "tokens", "cost_microusd", "met")
     return {name: getattr(measured, name) for name in names} | {
         "wasted": measured.tokens_wasted,
-        "lanes": {lane: spread.count for lane, spread in measured.lanes.items()},
         "turns taken": measured.turn.count,
     }
 
@@ -99,6 +98,9 @@ def test_every_client_in_every_dialect_does_in_both_worlds_the_same() -> None:
     for run in runs:
         simulated, real = Measured.of(run.simulated), together.found[run]
         assert of(real) == of(simulated)
+        for lane, spread in simulated.lanes.items():
+            # A stream that breaks with its first event counts as served in one world and not in the other.
+            assert abs(real.lanes[lane].count - spread.count) <= real.met["reset mid-stream"]
         assert real.met["502"] > 0
         assert real.met["reset mid-stream"] > 0
         assert 0 < real.dead < real.agents
