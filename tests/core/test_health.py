@@ -203,7 +203,7 @@ def test_a_refused_probe_of_an_open_circuit_is_no_attempt() -> None:
 
 
 def test_a_call_refused_for_going_too_often_keeps_its_place_in_the_line() -> None:
-    driver = Driver(program(providers=[provider("p", limit=1)]))
+    driver = Driver(program(providers=[provider("p", limit=1)], retries=[Retry(attempts=2)]))
     first, second, third = driver.calls(3)
 
     driver.end(first, Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=10 * SECOND_NS))

@@ -8,6 +8,7 @@ import trio.testing
 
 from hivemind_trio.core import AttemptEnded, Call, CallArrived, CallId, Ended, Scheduler, TimePassed
 from hivemind_trio.model import Outcome
+from hivemind_trio.policy import Retry
 from hivemind_trio.runtime import Engine
 from hivemind_trio.serve._standstill import LONG_NS, Standstills
 from tests.support.programs import SECOND_NS, program, provider, wish
@@ -17,7 +18,7 @@ from .conftest import Said
 
 def standing(after_s: int) -> Scheduler:
     """Return a scheduler whose one call was refused at 0 and waits."""
-    scheduler = Scheduler(program(providers=[provider("p")]))
+    scheduler = Scheduler(program(providers=[provider("p")], retries=[Retry()]))
     scheduler.handle(CallArrived(Call(id=CallId(1), request=wish(provider="p"), caller="x")), 0)
     ended = Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=after_s * SECOND_NS)
     scheduler.handle(AttemptEnded(CallId(1), ended), 0)
