@@ -160,7 +160,7 @@ def _because(waiter: Waiter) -> str:
         case Reason.QUOTA:
             return f"the limits of provider `{pool.name}` for models like `{models}` were used up"
         case Reason.RAMP:
-            return f"provider `{pool.name}` refused calls for going too often, and sets their rate"
+            return f"provider `{pool.name}` had refused calls for their rate, so dispatch was paced"
         case Reason.PREFIX:
             return "another call was having its prompt read, so that it need not be read twice"
         case Reason.BREAKER_OPEN:
