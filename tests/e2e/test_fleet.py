@@ -60,8 +60,9 @@ ALWAYS: Final = frozenset({Trouble.BAD_GATEWAY, Trouble.RESET, Trouble.BREAK})
 QUOTAS: Final = frozenset({Trouble.REQUESTS, Trouble.INPUT, Trouble.OUTPUT})
 
 CASES: Final = {
+    # The outage is four times as long as the circuit stays open, so some probe meets it on a machine of any speed.
     "declared": Case(
-        traits=attrs.evolve(FAULTY, outages=((500 * MS, 650 * MS),)),
+        traits=attrs.evolve(FAULTY, outages=((500 * MS, 1_700 * MS),)),
         policy=f"""
 hmp 1
 provider sim {{
