@@ -1,7 +1,8 @@
 """Two references of one drawing: a lower bound on the makespan, and the best order known without hints.
 
 The bound is Jackson's for one machine with delivery times, per resource (Carlier, "The one-machine sequencing problem",
-1982), as in `hivemind_trio/sim/_bound.py`, over the supply curves of this provider. It leaves out failures, other users
+1982), as in
+`hivemind_trio/sim/_bound.py`, over the supply curves of this provider. It leaves out failures, other users
 and refused requests, which only take time.
 
 The order knows the provider's limits and not the jobs: it asks as soon as the first call in line would be admitted. It

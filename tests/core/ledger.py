@@ -1,6 +1,6 @@
 """What the scheduler may and may not do, kept a second time and by brute force.
 
-Nothing here is shared with `hivemind_trio.core` but the messages: the books are lists of calls, every question scans
+Only the messages of `hivemind_trio.core` are used here: the books are lists of calls, every question scans
 them, and each command is held against them one by one, in order, so a cap is checked at every instant between two
 commands and not only at the end of an event.
 """

@@ -1,7 +1,7 @@
 """Watches a scheduler from outside: what it was told, what it said, and what must never follow from the one and the
 other, whatever the policy. It predicts nothing; `ledger.py` and `incident.py` do, of smaller policies.
 
-Nothing here is shared with `hivemind_trio.core` but the messages, except in `held_back`, which says so. What providers
+Only the messages of `hivemind_trio.core` are used here, except in `held_back`, which says so. What providers
 teach is kept by `trouble.py`, as long as they have been there all the time.
 """
 

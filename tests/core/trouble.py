@@ -1,6 +1,6 @@
 """Principles that one provider's circuit, limit and gates keep to, checked by brute force.
 
-Nothing here is shared with `hivemind_trio.core` but the messages. The books follow what the scheduler says and reject
+Only the messages of `hivemind_trio.core` are used here. The books follow what the scheduler says and reject
 what no principle allows; they do not predict a limit or the length of a pause. Money and retries are kept exactly.
 """
 
