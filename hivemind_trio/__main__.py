@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command line."""
-    from hivemind_trio.cli import run
+    from .cli import run
 
     run()
 

@@ -6,10 +6,10 @@ from typing import Final
 
 import attrs
 
+from hivemind_trio.core import _refusal
 from hivemind_trio.model import Outcome, Reason, Usage
 from hivemind_trio.policy import Retry
 
-from . import _refusal
 from ._books import Books
 from ._budget import Amounts, amounts_of
 from ._estimate import cost_of

@@ -27,10 +27,10 @@ from collections.abc import Iterable
 from random import Random
 from typing import Final, assert_never, final
 
+from hivemind_trio.core import _ending, _refusal
 from hivemind_trio.model import Reading, Reason
 from hivemind_trio.policy import Program, Renames
 
-from . import _ending, _refusal
 from ._account import Turns
 from ._agent import AgentSlots
 from ._books import Books

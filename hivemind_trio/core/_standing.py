@@ -6,9 +6,9 @@ somebody may be able to go now.
 
 from __future__ import annotations
 
+from hivemind_trio.core import _refusal
 from hivemind_trio.model import Reason, Treatment
 
-from . import _refusal
 from ._books import Books
 from ._messages import Command
 from ._pool import Pool

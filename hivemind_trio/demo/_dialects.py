@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol, final
 
 import attrs
 
+from hivemind_trio.demo import _ratelimits
 from hivemind_trio.sim import Ask, Dimension, Reading
 
-from . import _ratelimits
 from ._ratelimits import CREATED
 
 

@@ -11,10 +11,10 @@ import attrs
 import h11
 import trio
 
+from hivemind_trio.demo import _ratelimits
 from hivemind_trio.model import Usage
 from hivemind_trio.sim import Accepted, Dropped, Provider, Refused, Trouble
 
-from . import _ratelimits
 from ._dialects import Anthropic, Asked, Dialect, OpenAIChat, Said, asked, without_slot
 from ._ratelimits import Headers
 from ._reply import Reply, Seen

@@ -12,10 +12,10 @@ from hivemind_trio.listen import Receive, Scope, Send
 from hivemind_trio.model import Reason, SecretRef
 from hivemind_trio.policy import Program
 from hivemind_trio.providers import endpoint
+from hivemind_trio.proxy import _guard as guard
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream
 
-from . import _guard as guard
 from ._exchange import Exchange, Gate
 from ._head import Head
 from ._record import CallRecord

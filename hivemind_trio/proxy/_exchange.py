@@ -32,10 +32,10 @@ from hivemind_trio.providers import (
     recognising,
     remodelling,
 )
+from hivemind_trio.proxy import _guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 
-from . import _guard as guard
 from ._client import Client, fingerprint, known_by
 from ._fetch import Outgoing, fetch, left, unsayable
 from ._head import Head

@@ -10,8 +10,8 @@ import attrs
 
 from hivemind_trio.model import Treatment
 from hivemind_trio.policy import Program
+from hivemind_trio.sim import _wire
 
-from . import _wire
 from ._agenda import Agenda
 from ._asking import Asking
 from ._attempt import Attempt, End, How

@@ -34,8 +34,8 @@ from hivemind_trio.core import (
 from hivemind_trio.model import Outcome, Reason, Treatment
 from hivemind_trio.policy import Failure, Program, Server
 from hivemind_trio.providers import keep_alive
+from hivemind_trio.sim import _wire
 
-from . import _wire
 from ._agenda import Agenda, Due
 from ._asking import Asking
 from ._attempt import Attempt, End, How

@@ -6,10 +6,10 @@ from typing import final
 
 import attrs
 
-from ._outcome import Outcome
-from ._reason import Reason
-from ._request import Request
-from ._usage import Usage
+from .outcome import Outcome
+from .reason import Reason
+from .request import Request
+from .usage import Usage
 
 
 @final
