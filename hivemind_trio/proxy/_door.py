@@ -8,10 +8,10 @@ from typing import Final, final
 
 import trio
 
+from hivemind_trio.dialects import endpoint
 from hivemind_trio.listen import Receive, Scope, Send
 from hivemind_trio.model import Reason, SecretRef
 from hivemind_trio.policy import Program
-from hivemind_trio.providers import endpoint
 from hivemind_trio.proxy import _guard as guard
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream

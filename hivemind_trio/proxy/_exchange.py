@@ -10,10 +10,7 @@ import attrs
 import trio
 
 from hivemind_trio.core import Grant
-from hivemind_trio.listen import Receive, Send
-from hivemind_trio.model import Api, Reason, Request, Treatment, Usage, Verdict
-from hivemind_trio.policy import Provider, WhileOpen
-from hivemind_trio.providers import (
+from hivemind_trio.dialects import (
     CREDENTIAL_HEADERS,
     KeepAlive,
     Recognised,
@@ -32,6 +29,9 @@ from hivemind_trio.providers import (
     recognising,
     remodelling,
 )
+from hivemind_trio.listen import Receive, Send
+from hivemind_trio.model import Api, Reason, Request, Treatment, Usage, Verdict
+from hivemind_trio.policy import Provider, WhileOpen
 from hivemind_trio.proxy import _guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind

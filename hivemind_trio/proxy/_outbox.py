@@ -8,8 +8,8 @@ from typing import Final, final
 import attrs
 import trio
 
+from hivemind_trio.dialects import Meter, Signal
 from hivemind_trio.model import Usage
-from hivemind_trio.providers import Meter, Signal
 from hivemind_trio.upstream import UpstreamError
 
 from ._headers import Headers

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 import attrs
 
+from hivemind_trio.dialects import Recognised
 from hivemind_trio.model import Request, SecretRef
 from hivemind_trio.policy import Program, Provider
-from hivemind_trio.providers import Recognised
 
 from ._head import Head
 from ._identity import Tokens

@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from hivemind_trio.core import HEALTHY, Adapted, Circuit
+from hivemind_trio.dialects import apis_of
 from hivemind_trio.listen import bind
 from hivemind_trio.machine import DiskFiles
 from hivemind_trio.policy import (
@@ -31,7 +32,6 @@ from hivemind_trio.policy import (
     render,
     setting_changes,
 )
-from hivemind_trio.providers import apis_of
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.runtime import Reloader
 from hivemind_trio.store import Journal, JournalError, open_journal

@@ -31,9 +31,9 @@ from hivemind_trio.core import (
     Settle,
     TimePassed,
 )
+from hivemind_trio.dialects import keep_alive
 from hivemind_trio.model import Outcome, Reason, Treatment
 from hivemind_trio.policy import Failure, Program, Server
-from hivemind_trio.providers import keep_alive
 from hivemind_trio.sim import _wire
 
 from ._agenda import Agenda, Due

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.demo._ratelimits import anthropic, azure, openai
+from hivemind_trio.dialects import read_ratelimits
 from hivemind_trio.model import Api
-from hivemind_trio.providers import read_ratelimits
 from hivemind_trio.sim import Dimension, Reading
 from hivemind_trio.sim._wire import told
 

@@ -15,8 +15,8 @@ import trio
 
 from hivemind_trio.demo import INSTANT, SimulatedProvider
 from hivemind_trio.demo._ratelimits import anthropic, go_duration, openai, retry_after
+from hivemind_trio.dialects import read_signal
 from hivemind_trio.model import Outcome
-from hivemind_trio.providers import read_signal
 from hivemind_trio.sim import Dimension, Quota, Reading, Traits, Trouble
 
 SECOND = 1_000_000_000

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
+from hivemind_trio.dialects import apis_of
 from hivemind_trio.model import Treatment, Verdict
 from hivemind_trio.policy import (
     CallChange,
@@ -34,7 +35,6 @@ from hivemind_trio.policy._decisions import NO, treated
 from hivemind_trio.policy._diff import turns_of
 from hivemind_trio.policy._facts import Facts, request_of
 from hivemind_trio.policy._parting import Parting, Triple
-from hivemind_trio.providers import apis_of
 
 from .drawn import policies
 from .strategies import AGENTS, FLAGS, NUMBERS, TEXTS

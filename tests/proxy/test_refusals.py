@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio
 
+from hivemind_trio.dialects import read_signal
 from hivemind_trio.model import Api, Reason
-from hivemind_trio.providers import read_signal
 from hivemind_trio.proxy import CallRecord, Door
 from hivemind_trio.proxy._client import Client
 from hivemind_trio.proxy._refusals import FINAL, STATUS, refusal

@@ -7,7 +7,7 @@ import json
 import pytest
 import trio
 
-from hivemind_trio.providers import STEP_BYTES, Steps
+from hivemind_trio.dialects import STEP_BYTES, Steps
 from hivemind_trio.proxy._turns import Turns
 from tests.support.agent import Agent
 

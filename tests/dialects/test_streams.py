@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.demo._dialects import DIALECTS, Said
-from hivemind_trio.providers import Meter
-from hivemind_trio.providers._usage import LINE_MAX
+from hivemind_trio.dialects import Meter
+from hivemind_trio.dialects.usage import LINE_MAX
 
 from .test_usage import NDJSON, SSE, ndjson, pieces, sse
 

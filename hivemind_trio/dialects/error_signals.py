@@ -16,10 +16,10 @@ import msgspec
 
 from hivemind_trio.model import Outcome
 
-from ._bodies import decoded
-from ._ratelimits import plan_resets_ns
-from ._steps import Text
-from ._times import LONGEST_NS, from_now_ns, retry_after_ns, to_hour_ns
+from .bodies import decoded
+from .rate_limit_headers import plan_resets_ns
+from .retry_after import LONGEST_NS, from_now_ns, retry_after_ns, to_hour_ns
+from .steps import Text
 
 
 @final

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, Final
 
-from ._steps import STEP_BYTES, Steps, Text
+from .steps import STEP_BYTES, Steps, Text
 
 PIECE_MAX: Final = 4 << 20
 """What one piece may unfold to: more is a bomb, or nothing that says how many tokens it took."""

@@ -8,10 +8,10 @@ from urllib.parse import quote_from_bytes
 
 import msgspec
 
-from ._bodies import decoding
-from ._members import members
-from ._paths import endpoint
-from ._steps import STEP_BYTES, Steps, Text, done
+from .bodies import decoding
+from .endpoints import endpoint
+from .json_members import members
+from .steps import STEP_BYTES, Steps, Text, done
 
 _IN_PATH: Final = re.compile(rb"((?:/m|/tunedM)odels/|/deployments/)[^/:]+")
 _WANTED: Final = frozenset({"model"})

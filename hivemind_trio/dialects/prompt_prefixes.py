@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from ._bodies import decoding
-from ._fields import ABSENT, fields_of, len_of
-from ._steps import STEP_BYTES, Steps, Text, done
+from .bodies import decoding
+from .body_fields import ABSENT, fields_of, len_of
+from .steps import STEP_BYTES, Steps, Text, done
 
 HEAD: Final = 4_096
 """Bytes of the conversation that count where nothing stands before it: the first message is the system's then."""

@@ -16,10 +16,10 @@ import attrs
 
 from hivemind_trio.model import Usage
 
-from ._codings import Inflate, Undecodable, inflater
-from ._signals import Signal
-from ._stream_errors import MARK, StreamError, body_error, line_error
-from ._streams import Stream
+from .content_codings import Inflate, Undecodable, inflater
+from .error_signals import Signal
+from .event_streams import Stream
+from .stream_errors import MARK, StreamError, body_error, line_error
 
 LINE_MAX: Final = 256 * 1024
 """Of a stream's line as much is kept; what holds a whole answer, as OpenAI's last event does, says its usage last."""

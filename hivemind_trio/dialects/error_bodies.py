@@ -12,8 +12,8 @@ import msgspec
 
 from hivemind_trio.model import Api
 
-from ._bodies import decoded
-from ._stream_errors import event_error
+from .bodies import decoded
+from .stream_errors import event_error
 
 SHOWN_MAX: Final = 2_048
 """Characters of an error's body that is none of its dialect: as many are told."""

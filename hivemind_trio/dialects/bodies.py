@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ._codings import Undecodable, unfolding
-from ._steps import Steps, Text, done
+from .content_codings import Undecodable, unfolding
+from .steps import Steps, Text, done
 
 DECODED_MAX: Final = 64 << 20
 """Of a compressed body's copy; beyond it nothing is known of the call, and it passes as it is."""

@@ -11,10 +11,10 @@ import msgspec
 
 from hivemind_trio.model import Api
 
-from ._bodies import decoding
-from ._fields import ABSENT, FAULTS, fields_of, len_of
-from ._paths import endpoint
-from ._steps import STEP_BYTES, Steps, Text, done
+from .bodies import decoding
+from .body_fields import ABSENT, FAULTS, fields_of, len_of
+from .endpoints import endpoint
+from .steps import STEP_BYTES, Steps, Text, done
 
 BYTES_PER_TOKEN: Final = 4
 """Of JSON text, until usage has taught better: English and code have 3.5 to 4.5 in the tokenizers that are public."""

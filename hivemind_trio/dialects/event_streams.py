@@ -19,7 +19,7 @@ from typing import Any, Final, final
 import attrs
 import msgspec
 
-from ._stream_errors import UNNAMED, StreamError, event_error
+from .stream_errors import UNNAMED, StreamError, event_error
 
 
 class Form(Enum):

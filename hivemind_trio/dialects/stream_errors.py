@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import attrs
 import msgspec
 
-from ._signals import Signal, read_signal
+from .error_signals import Signal, read_signal
 
 MARK: Final = b'"error"'
 """In every line that says one. Within a text it would stand behind a backslash."""

@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from ._members import members
-from ._steps import Steps, Text
+from .json_members import members
+from .steps import Steps, Text
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 import msgspec
 
-from ._steps import STEP_BYTES, Steps, Text
+from .steps import STEP_BYTES, Steps, Text
 
 Spans = dict[str, list[tuple[int, int]]]
 """Name -> where its values begin and end, in order: a name may be said twice."""

@@ -15,8 +15,8 @@ from typing import Final
 
 from hivemind_trio.model import Dimension, Reading
 
-from ._bodies import decoded
-from ._times import SECOND_NS, from_now_ns
+from .bodies import decoded
+from .retry_after import SECOND_NS, from_now_ns
 
 _NAME: Final = re.compile(
     r"(?:anthropic-ratelimit-(?P<anthropic>requests|tokens|input-tokens|output-tokens)-(?P<part>limit|remaining|reset)"

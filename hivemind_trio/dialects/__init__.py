@@ -1,0 +1,34 @@
+"""What providers' bytes mean: paths, bodies, and the shape of a refusal, one dialect each. Pure and total."""
+
+from .credentials import CREDENTIAL_HEADERS as CREDENTIAL_HEADERS
+from .credentials import credential_header as credential_header
+from .endpoints import Endpoint as Endpoint
+from .endpoints import apis_of as apis_of
+from .endpoints import base_url_hint as base_url_hint
+from .endpoints import endpoint as endpoint
+from .endpoints import is_admin as is_admin
+from .endpoints import is_root as is_root
+from .error_bodies import error_event as error_event
+from .error_bodies import own_error as own_error
+from .error_bodies import provider_error as provider_error
+from .error_bodies import refusal_body as refusal_body
+from .error_signals import Signal as Signal
+from .error_signals import read_signal as read_signal
+from .json_members import TooManyMembers as TooManyMembers
+from .keepalive import KeepAlive as KeepAlive
+from .keepalive import keep_alive as keep_alive
+from .model_rewrite import remodelling as remodelling
+from .model_rewrite import with_model as with_model
+from .prompt_prefixes import prefixing as prefixing
+from .prompt_prefixes import prompt_prefix as prompt_prefix
+from .rate_limit_headers import read_ratelimits as read_ratelimits
+from .rate_limit_headers import used_up as used_up
+from .request_facts import Recognised as Recognised
+from .request_facts import recognise as recognise
+from .request_facts import recognising as recognising
+from .steps import STEP_BYTES as STEP_BYTES
+from .steps import Steps as Steps
+from .steps import Text as Text
+from .steps import done as done
+from .stream_errors import StreamError as StreamError
+from .usage import Meter as Meter
