@@ -8,7 +8,7 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.core import Parts
+from hivemind_trio.scheduler import Parts
 from hivemind_trio.sim import Scenario
 
 from ._worlds import RESETS, shipped, with_resets

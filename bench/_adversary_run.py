@@ -19,7 +19,10 @@ from typing import Any, Final, Protocol, final
 
 import attrs
 
-from hivemind_trio.core import (
+from hivemind_trio.dialects import read_ratelimits, read_signal, used_up
+from hivemind_trio.model import Outcome, Reading, Reason, Request, Usage
+from hivemind_trio.policy import Failure, Program
+from hivemind_trio.scheduler import (
     Adapted,
     AnswerBegan,
     AttemptEnded,
@@ -35,9 +38,6 @@ from hivemind_trio.core import (
     Settle,
     TimePassed,
 )
-from hivemind_trio.dialects import read_ratelimits, read_signal, used_up
-from hivemind_trio.model import Outcome, Reading, Reason, Request, Usage
-from hivemind_trio.policy import Failure, Program
 from hivemind_trio.sim import CLIENTS, Client, Reply
 
 from ._adversary_provider import EPOCH_S, SECOND_NS, Answer, Ask, Exchange, Provider, Stage, Traits, error_event

@@ -12,8 +12,8 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.core import ALL_PARTS, Parts
 from hivemind_trio.policy import Program
+from hivemind_trio.scheduler import ALL_PARTS, Parts
 from hivemind_trio.sim import Figures, Scenario, Way, World, bound_of
 
 Key = tuple[str, ...]

@@ -1,7 +1,7 @@
 """Does a decision stay cheap while thousands wait?
 
 Budget: with 10,000 waiting a decision takes at most twice as long as with 100. Nothing is asserted about time;
-`tests/core/test_scaling.py` holds the same scenario to the same factor by counting what is executed.
+`tests/scheduler/test_scaling.py` holds the same scenario to the same factor by counting what is executed.
 
     python -m bench.decision [--rounds 20000] [--seed 1]
 
@@ -23,7 +23,9 @@ from time import process_time_ns
 from types import FrameType
 from typing import Any, NamedTuple
 
-from hivemind_trio.core import (
+from hivemind_trio.model import Api, Outcome, Request, Usage
+from hivemind_trio.policy import MemoryFiles, Program, check
+from hivemind_trio.scheduler import (
     Adapted,
     AttemptEnded,
     Call,
@@ -36,8 +38,6 @@ from hivemind_trio.core import (
     Refuse,
     Scheduler,
 )
-from hivemind_trio.model import Api, Outcome, Request, Usage
-from hivemind_trio.policy import MemoryFiles, Program, check
 
 WAITING = (100, 1_000, 10_000)
 SUCCEEDED = Ended(

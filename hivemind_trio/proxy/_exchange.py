@@ -9,7 +9,6 @@ from typing import Any, Final, Protocol, final
 import attrs
 import trio
 
-from hivemind_trio.core import Grant
 from hivemind_trio.dialects import (
     CREDENTIAL_HEADERS,
     KeepAlive,
@@ -34,6 +33,7 @@ from hivemind_trio.model import Api, Reason, Request, Treatment, Usage, Verdict
 from hivemind_trio.policy import Provider, WhileOpen
 from hivemind_trio.proxy import _guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
+from hivemind_trio.scheduler import Grant
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 
 from ._client import Client, fingerprint, known_by

@@ -8,10 +8,10 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.core import Ended
 from hivemind_trio.dialects import Meter, StreamError, Text, read_ratelimits, read_signal, used_up
 from hivemind_trio.model import Outcome, Reading
 from hivemind_trio.policy import Failure, Timeouts
+from hivemind_trio.scheduler import Ended
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind, UpstreamResponse
 
 from ._headers import Headers, for_agent

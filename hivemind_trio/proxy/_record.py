@@ -6,9 +6,9 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.core import CallId
 from hivemind_trio.model import Reason, Usage
 from hivemind_trio.policy import UNKNOWN_AGENT
+from hivemind_trio.scheduler import CallId
 
 
 @final

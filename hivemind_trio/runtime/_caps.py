@@ -13,8 +13,8 @@ from typing import TypeVar, final
 import attrs
 import trio
 
-from hivemind_trio.core import CallId, Permit, Snapshot
 from hivemind_trio.policy import Program, Renames
+from hivemind_trio.scheduler import CallId, Permit, Snapshot
 
 K = TypeVar("K", bound=Hashable)
 

@@ -8,7 +8,9 @@ from typing import Final, final
 
 import trio
 
-from hivemind_trio.core import (
+from hivemind_trio.model import Outcome, Reading, Request
+from hivemind_trio.policy import Program, Renames
+from hivemind_trio.scheduler import (
     Adapted,
     AnswerBegan,
     AttemptEnded,
@@ -29,8 +31,6 @@ from hivemind_trio.core import (
     TimePassed,
     Waiting,
 )
-from hivemind_trio.model import Outcome, Reading, Request
-from hivemind_trio.policy import Program, Renames
 
 from ._branch import Branch, Job
 from ._calendar import Calendar

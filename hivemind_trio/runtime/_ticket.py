@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Self, final
 import attrs
 import trio
 
-from hivemind_trio.core import Call, CallId, Ended, Grant, Permit, Refuse, Settle, Waiting
 from hivemind_trio.model import Outcome, Reading
+from hivemind_trio.scheduler import Call, CallId, Ended, Grant, Permit, Refuse, Settle, Waiting
 
 if TYPE_CHECKING:
     from ._engine import Engine

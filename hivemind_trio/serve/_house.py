@@ -12,12 +12,12 @@ import httpx2
 import trio
 
 from hivemind_trio import __version__
-from hivemind_trio.core import Adapted
 from hivemind_trio.listen import Bounds, Listener
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program
 from hivemind_trio.proxy import CallRecord, Door
 from hivemind_trio.runtime import Engine
+from hivemind_trio.scheduler import Adapted
 from hivemind_trio.store import Journal
 from hivemind_trio.upstream import PoolTransport, Upstream
 

@@ -16,7 +16,6 @@ import attrs
 import structlog
 import trio
 
-from hivemind_trio.core import HEALTHY, Adapted, Circuit
 from hivemind_trio.dialects import apis_of
 from hivemind_trio.listen import bind
 from hivemind_trio.machine import DiskFiles
@@ -34,6 +33,7 @@ from hivemind_trio.policy import (
 )
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.runtime import Reloader
+from hivemind_trio.scheduler import HEALTHY, Adapted, Circuit
 from hivemind_trio.store import Journal, JournalError, open_journal
 from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
 

@@ -8,8 +8,8 @@ import attrs
 import structlog
 import trio
 
-from hivemind_trio.core import Snapshot
 from hivemind_trio.runtime import Engine
+from hivemind_trio.scheduler import Snapshot
 
 SECOND_NS: Final = 1_000_000_000
 

@@ -8,7 +8,9 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.core import (
+from hivemind_trio.model import Reason
+from hivemind_trio.policy import Dimension, Program, Quota, Window
+from hivemind_trio.scheduler import (
     Adapted,
     AttemptEnded,
     CallArrived,
@@ -25,8 +27,6 @@ from hivemind_trio.core import (
     Standstill,
     TimePassed,
 )
-from hivemind_trio.model import Reason
-from hivemind_trio.policy import Dimension, Program, Quota, Window
 
 STANDS_MAX_NS: Final = 20 * 1_000_000_000
 """Longest standstill, unless a declared quota, a longer pause of the circuit or a far reset explains it."""

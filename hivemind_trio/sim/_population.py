@@ -8,9 +8,9 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.core import REMAINING
 from hivemind_trio.model import Api, Request
 from hivemind_trio.policy import Program
+from hivemind_trio.scheduler import REMAINING
 
 from ._agent import Agent, Turn
 from ._fleet import Fleet

@@ -12,7 +12,10 @@ from typing import Final, assert_never, final
 
 import attrs
 
-from hivemind_trio.core import (
+from hivemind_trio.dialects import keep_alive
+from hivemind_trio.model import Outcome, Reason, Treatment
+from hivemind_trio.policy import Failure, Program, Server
+from hivemind_trio.scheduler import (
     ALL_PARTS,
     Adapted,
     AnswerBegan,
@@ -31,9 +34,6 @@ from hivemind_trio.core import (
     Settle,
     TimePassed,
 )
-from hivemind_trio.dialects import keep_alive
-from hivemind_trio.model import Outcome, Reason, Treatment
-from hivemind_trio.policy import Failure, Program, Server
 from hivemind_trio.sim import _wire
 
 from ._agenda import Agenda, Due

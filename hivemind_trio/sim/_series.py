@@ -8,7 +8,7 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.core import Snapshot
+from hivemind_trio.scheduler import Snapshot
 
 from ._population import Key
 from ._provider import Provider

@@ -7,11 +7,11 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from hivemind_trio.core import Ended
 from hivemind_trio.dialects import read_signal, used_up
 from hivemind_trio.model import Api, Outcome
 from hivemind_trio.model import Dimension as Counted
 from hivemind_trio.model import Reading as Told
+from hivemind_trio.scheduler import Ended
 
 from ._bucket import Dimension, Reading
 from ._provider import Refused

@@ -9,8 +9,8 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.core import ALL_PARTS, Parts
 from hivemind_trio.policy import Program
+from hivemind_trio.scheduler import ALL_PARTS, Parts
 
 from ._agenda import Agenda
 from ._asking import Asking, Route

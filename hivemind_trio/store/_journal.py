@@ -16,7 +16,7 @@ from typing import Any, Final, final
 
 import trio
 
-from hivemind_trio.core import AnswerBegan, Command, Event, TimePassed
+from hivemind_trio.scheduler import AnswerBegan, Command, Event, TimePassed
 
 from ._file import JournalFile
 from ._rows import Answered, Began, Entry, Over, Scribe

@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol, TypeAlias, final
 import attrs
 import msgspec
 
-from hivemind_trio.core import (
+from hivemind_trio.model import Decider, Reason, Treatment
+from hivemind_trio.scheduler import (
     AttemptEnded,
     CallArrived,
     CallCancelled,
@@ -20,7 +21,6 @@ from hivemind_trio.core import (
     PolicyLoaded,
     Refuse,
 )
-from hivemind_trio.model import Decider, Reason, Treatment
 
 from ._redact import HEADERS, LONGEST, METADATA, alias, told
 

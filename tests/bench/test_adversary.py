@@ -13,7 +13,7 @@ from bench import adversary
 from bench._adversary_draw import NAMED, held_out, values_of
 from bench._adversary_run import SECOND_NS, Drawing, Way
 from bench._adversary_sockets import over_sockets
-from hivemind_trio.core import Command, Event, Scheduler
+from hivemind_trio.scheduler import Command, Event, Scheduler
 
 
 def test_equal_seeds_make_equal_decisions() -> None:

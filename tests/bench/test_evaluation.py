@@ -13,8 +13,8 @@ from bench._ablation import Switches, ablated, of_regimes
 from bench._grid import cells, grid
 from bench._simulated import Case, simulate
 from bench._worlds import REGIMES, compiled, hinted, own_policy, paper, shipped, smaller
-from hivemind_trio.core import ALL_PARTS
 from hivemind_trio.policy import Objective, Program
+from hivemind_trio.scheduler import ALL_PARTS
 from hivemind_trio.sim import Bound, Scenario, Way
 
 

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hivemind_trio.core import AttemptEnded, Command, Event, Grant
 from hivemind_trio.model import Outcome
 from hivemind_trio.proxy._outbox import OUTBOX_BYTES_MAX
+from hivemind_trio.scheduler import AttemptEnded, Command, Event, Grant
 from tests.support.agent import Agent
 from tests.support.programs import SECOND_NS, lane, program, provider
 from tests.support.upstream import EARLY_END, EVENT_STREAM, HUNG_UP, REFUSED, RESET, STALL, FakeProvider, Reply, Request

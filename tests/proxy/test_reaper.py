@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from hivemind_trio.core._progress import SAMPLES_MIN
 from hivemind_trio.policy import Program
+from hivemind_trio.scheduler.health.adaptive_timeout import SAMPLES_MIN
 from tests.support.agent import Agent
 from tests.support.policies import compiled
 from tests.support.upstream import EVENT_STREAM, RESET, STALL, FakeProvider, Reply, Step

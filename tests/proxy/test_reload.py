@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 import trio
 
-from hivemind_trio.core import Command, Event, Grant
 from hivemind_trio.policy import Agent, Program
+from hivemind_trio.scheduler import Command, Event, Grant
 from tests.support.programs import agent, program, provider
 from tests.support.upstream import FakeProvider, Reply
 

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hivemind_trio.core import Circuit
+from hivemind_trio.scheduler import Circuit
 from tests.support.agent import Agent
 from tests.support.policies import compiled
 from tests.support.upstream import EVENT_STREAM, RESET, STALL, FakeProvider, Reply, Step

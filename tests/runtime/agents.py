@@ -10,10 +10,10 @@ from typing import Any
 import attrs
 import trio
 
-from hivemind_trio.core import Ended, Grant
 from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine
+from hivemind_trio.scheduler import Ended, Grant
 from tests.support.ends import SUCCEEDED
 
 END_S = 1_000.0

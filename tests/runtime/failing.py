@@ -8,9 +8,9 @@ from typing import Final
 import attrs
 import trio
 
-from hivemind_trio.core import Ended
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import Failure, Jitter, Retry
+from hivemind_trio.scheduler import Ended
 from tests.support.programs import SECOND_NS
 
 OVERLOADED: Final = Ended(outcome=Outcome.OVERLOADED, status=529)

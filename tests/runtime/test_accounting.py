@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from hivemind_trio.core import AttemptEnded, Command, Ended, Event, Grant, Permit
 from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
-from tests.core.drawn import CALLERS, programs, settings, wishes
+from hivemind_trio.scheduler import AttemptEnded, Command, Ended, Event, Grant, Permit
+from tests.scheduler.drawn import CALLERS, programs, settings, wishes
 from tests.support.ends import SUCCEEDED
 
 TICK_S = 1e-9

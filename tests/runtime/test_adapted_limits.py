@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hivemind_trio.core import Adapted, Ended, Grant
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import Aimd, Breaker, Program, Provider, Retry
 from hivemind_trio.runtime import Engine
+from hivemind_trio.scheduler import Adapted, Ended, Grant
 from tests.support.ends import IGNORED, SUCCEEDED
 from tests.support.programs import NEVER_TRIPS, SECOND_NS, lane, program, provider, wish
 

@@ -12,10 +12,10 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from hivemind_trio.core import AttemptEnded, Ended, Event, TimePassed
 from hivemind_trio.model import Outcome, Reason, Request, Treatment
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
+from hivemind_trio.scheduler import AttemptEnded, Ended, Event, TimePassed
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import SECOND_NS, agent, lane, program, provider, treatment, wish
 

@@ -9,10 +9,10 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from hivemind_trio.core import Ended, Event, TimePassed
 from hivemind_trio.model import Reason
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
+from hivemind_trio.scheduler import Ended, Event, TimePassed
 from tests.support.programs import SECOND_NS, agent, lane, program, provider, wish
 
 from .agents import Work, assert_empty, held, running

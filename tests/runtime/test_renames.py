@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from hivemind_trio.core import AttemptEnded, Command, Event, Grant
 from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
-from tests.core.drawn import AGENTS, settings, wishes
+from hivemind_trio.scheduler import AttemptEnded, Command, Event, Grant
+from tests.scheduler.drawn import AGENTS, settings, wishes
 from tests.support.programs import agent, lane, program, provider, wish
 
 from .agents import Work, assert_empty, running

@@ -7,9 +7,9 @@ import io
 import pytest
 import trio
 
-from hivemind_trio.core import Adapted, Circuit
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import MemoryFiles
+from hivemind_trio.scheduler import Adapted, Circuit
 from hivemind_trio.serve import Options
 from hivemind_trio.serve._load import load
 from hivemind_trio.serve._log import Form, Lossy, Notices

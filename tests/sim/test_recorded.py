@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 import pytest
 
-from hivemind_trio.core import CallArrived
 from hivemind_trio.model import Api, Outcome, Reason, RecordedAttempt, RecordedCall, Request, Usage
+from hivemind_trio.scheduler import CallArrived
 from hivemind_trio.sim import (
     CLIENTS,
     Figures,

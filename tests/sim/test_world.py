@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.core import REMAINING
 from hivemind_trio.policy import Program
+from hivemind_trio.scheduler import REMAINING
 from hivemind_trio.sim import (
     CLIENTS,
     Acceleration,

@@ -15,7 +15,9 @@ import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 
-from hivemind_trio.core import (
+from hivemind_trio.model import Reason, RecordedCall, Request
+from hivemind_trio.proxy import CallRecord
+from hivemind_trio.scheduler import (
     Adapted,
     Call,
     CallArrived,
@@ -26,8 +28,6 @@ from hivemind_trio.core import (
     Refuse,
     TimePassed,
 )
-from hivemind_trio.model import Reason, RecordedCall, Request
-from hivemind_trio.proxy import CallRecord
 from hivemind_trio.store import Journal, JournalError, _journal, _read, open_journal, read_journal
 from hivemind_trio.store._file import JournalFile
 from hivemind_trio.store._rows import Entry

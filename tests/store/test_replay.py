@@ -16,9 +16,9 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.core import Command, Event
 from hivemind_trio.model import Outcome, RecordedCall
 from hivemind_trio.policy import Program
+from hivemind_trio.scheduler import Command, Event
 from hivemind_trio.sim import (
     CLIENTS,
     Amount,

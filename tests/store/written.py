@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from hivemind_trio.core import AttemptEnded, Call, CallArrived, CallCancelled, CallId, Ended, Grant, Permit, Refuse
 from hivemind_trio.model import Outcome, Reason, RecordedAttempt, RecordedCall, Request, Treatment, Usage, Verdict
 from hivemind_trio.policy import Failure
 from hivemind_trio.proxy import CallRecord
+from hivemind_trio.scheduler import AttemptEnded, Call, CallArrived, CallCancelled, CallId, Ended, Grant, Permit, Refuse
 from hivemind_trio.store import Journal
 
 MS = 1_000_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hivemind_trio.core import Ended
 from hivemind_trio.model import Outcome
+from hivemind_trio.scheduler import Ended
 
 SUCCEEDED = Ended(outcome=Outcome.SUCCEEDED, status=200, committed=True)
 IGNORED = Ended(outcome=Outcome.IGNORED, committed=True)

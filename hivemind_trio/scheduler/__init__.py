@@ -1,0 +1,32 @@
+"""The scheduler: events in, commands out. Nothing here waits, reads a clock or touches the world."""
+
+from .decisions.grant import Waiting as Waiting
+from .health.circuit_breaker import Circuit as Circuit
+from .protocol.ablation import ALL_PARTS as ALL_PARTS
+from .protocol.ablation import Parts as Parts
+from .protocol.attempt_result import HEALTHY as HEALTHY
+from .protocol.attempt_result import Ended as Ended
+from .protocol.call import Call as Call
+from .protocol.call import CallId as CallId
+from .protocol.events import Adapted as Adapted
+from .protocol.events import AnswerBegan as AnswerBegan
+from .protocol.events import AttemptEnded as AttemptEnded
+from .protocol.events import CallArrived as CallArrived
+from .protocol.events import CallCancelled as CallCancelled
+from .protocol.events import Command as Command
+from .protocol.events import Draining as Draining
+from .protocol.events import Event as Event
+from .protocol.events import Grant as Grant
+from .protocol.events import Permit as Permit
+from .protocol.events import PolicyLoaded as PolicyLoaded
+from .protocol.events import Refuse as Refuse
+from .protocol.events import Settle as Settle
+from .protocol.events import TimePassed as TimePassed
+from .protocol.snapshot import AimdSnapshot as AimdSnapshot
+from .protocol.snapshot import BucketSnapshot as BucketSnapshot
+from .protocol.snapshot import GateSnapshot as GateSnapshot
+from .protocol.snapshot import PoolSnapshot as PoolSnapshot
+from .protocol.snapshot import Snapshot as Snapshot
+from .protocol.snapshot import Standstill as Standstill
+from .queueing.job_priority import REMAINING as REMAINING
+from .scheduler import Scheduler as Scheduler

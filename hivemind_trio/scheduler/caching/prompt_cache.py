@@ -1,0 +1,93 @@
+"""What a provider has read lately and need not read again: the beginnings of prompts that its cache is warm for.
+
+Providers charge what their prompt caches hold a tenth or nothing, and do not count it against input limits ("Prompt
+caching", Anthropic; OpenAI). A fleet that is woken with one long prompt would have it read once for each agent, because
+the cache is filled only when an answer begins. So of calls with the same cold beginning one goes ahead, and the others
+wait for its first byte, for no longer than `LEAD_NS`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import attrs
+
+from hivemind_trio.scheduler.protocol.call import CallId
+
+if TYPE_CHECKING:
+    from hivemind_trio.scheduler.calls.waiting_call import Waiter
+
+SECOND_NS: Final = 1_000_000_000
+
+WARM_NS: Final = 300 * SECOND_NS
+"""How long a cache keeps what nobody asks for: Anthropic's five minutes, OpenAI's five to ten."""
+
+LEAD_NS: Final = 3 * SECOND_NS
+"""How long the others wait for the one that goes ahead."""
+
+LONG_TOKENS: Final = 2_048
+"""Input below which nothing is worth waiting for: caches begin at 1,024 tokens, at 4,096 for some models."""
+
+KNOWN_MAX: Final = 1_024
+"""Beginnings; of more, those asked for last."""
+
+
+@final
+@attrs.define
+class _Prefix:
+    leader: CallId | None = None
+    leads_until_ns: int = 0
+    warm_until_ns: int = 0
+    followers: list[Waiter] = attrs.field(factory=list)
+    """Who waits for the leader, or has and has gone."""
+
+    def free(self) -> list[Waiter]:
+        """Nobody leads any more."""
+        followers, self.leader, self.followers = self.followers, None, []
+        return followers
+
+
+@final
+@attrs.define(eq=False)
+class Prefixes:
+    """Of one provider."""
+
+    _known: dict[str, _Prefix] = attrs.field(factory=dict, init=False)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def warm_until_ns(self, prefix: str, now_ns: int) -> int | None:
+        """Until when the provider remembers it; None: it does not."""
+        known = self._known.get(prefix)
+        return known.warm_until_ns if known is not None and known.warm_until_ns > now_ns else None
+
+    def follow(self, waiter: Waiter, now_ns: int) -> int | None:
+        """Until when a call had better wait for another that went ahead; None: there is none."""
+        known = self._known.get(waiter.call.prefix)
+        if known is None or known.leader is None or known.warm_until_ns > now_ns or known.leads_until_ns <= now_ns:
+            return None
+        known.followers.append(waiter)
+        return known.leads_until_ns
+
+    def on_granted(self, prefix: str, call_id: CallId, now_ns: int) -> None:
+        """A call goes; ahead of the others, if the cache is cold."""
+        known = self._known.pop(prefix, None) or _Prefix()
+        self._known[prefix] = known
+        if len(self._known) > KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+        if known.warm_until_ns <= now_ns and (known.leader is None or known.leads_until_ns <= now_ns):
+            known.leader, known.leads_until_ns, known.followers = call_id, now_ns + LEAD_NS, []
+
+    def on_read(self, prefix: str, now_ns: int) -> list[Waiter]:
+        """An answer to it has begun, so the provider remembers it. Return who has waited for that."""
+        known = self._known.get(prefix)
+        if known is None:
+            return []
+        known.warm_until_ns = now_ns + WARM_NS
+        return known.free()
+
+    def on_over(self, prefix: str, call_id: CallId) -> list[Waiter]:
+        """An attempt is over. Return who has waited for it, if it went ahead and has had no answer."""
+        known = self._known.get(prefix)
+        return known.free() if known is not None and known.leader == call_id else []

@@ -1,0 +1,1 @@
+"""Calls in the scheduler: placement, waiting calls, running calls and kept positions."""

@@ -1,0 +1,100 @@
+"""What one call takes a slot of, everywhere at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import attrs
+
+from hivemind_trio.model import Reason, Request
+from hivemind_trio.policy import Objective
+from hivemind_trio.scheduler.limits.concurrency_limit import give_back, take
+from hivemind_trio.scheduler.limits.limit_group import Group
+from hivemind_trio.scheduler.limits.rate_limits import Cost, Quotas
+from hivemind_trio.scheduler.protocol.call import CallId
+from hivemind_trio.scheduler.queueing.agent import AgentSlots
+
+if TYPE_CHECKING:
+    from hivemind_trio.scheduler.caching.prompt_cache import Prefixes
+    from hivemind_trio.scheduler.queueing.fair_share import Share
+    from hivemind_trio.scheduler.queueing.flow import Line
+    from hivemind_trio.scheduler.queueing.lane import PoolLane
+    from hivemind_trio.scheduler.queueing.provider import Pool
+
+
+@final
+@attrs.define(eq=False)
+class Place:
+    """The counters that a call is held against. A call that cannot have a slot of each takes none. It never changes.
+
+    An attempt in flight keeps the place that it was granted, whatever policies are loaded meanwhile: the counters are
+    found by name and live on, so what was taken is given back to the same ones.
+    """
+
+    pool: Pool
+    lane: PoolLane
+    group: Group
+    quotas: Quotas
+    agent: AgentSlots
+    share: Share
+    """What its agent has had here."""
+    cost: Cost
+    """What it is thought to take of each quota."""
+    request: Request
+    """As it is sent: it may be with another model than it came with."""
+    model: str
+    """What it is sent with, as `Residents` knows it."""
+    prompts: Prefixes | None
+    """Who knows about its prompt; None: nobody need, it is short."""
+    objective: Objective
+    """What the order of jobs is for, where it waits."""
+
+    @property
+    def prefixes(self) -> Prefixes | None:
+        """What the provider remembers of prompts; None: it does not matter for this one, or input is not scarce."""
+        return self.prompts if self.quotas.of_input else None
+
+    def blocked(self, now_ns: int) -> Reason:
+        """What it lacks, the widest thing first; `NONE`: it fits everywhere, now."""
+        lacks = self.lacks()
+        if lacks is not Reason.NONE:
+            return lacks
+        if self.quotas.restricts and self.quotas.opens_ns(self.cost, now_ns) > now_ns:
+            return self.quotas.reason(now_ns)
+        return Reason.NONE
+
+    def lacks(self) -> Reason:
+        """Which slot it lacks; `NONE`: there is one of each kind."""
+        pool = self.pool
+        if not pool.slots.has_room:
+            return pool.slots.closed or Reason.PROVIDER_FULL
+        if pool.residents.matter and not pool.residents.may(self.model):
+            return Reason.MODEL_RESIDENT
+        if not self.group.slots.has_room:
+            return self.group.slots.closed or Reason.GROUP_FULL
+        if not self.lane.slots.has_room:
+            return Reason.LANE_FULL
+        if not pool.may_take(self.lane):
+            return Reason.LANE_RESERVED
+        if not self.agent.slots.has_room:
+            return Reason.AGENT_FULL
+        return Reason.NONE
+
+    def take(self, call_id: CallId, now_ns: int) -> None:
+        """Take of everything; each slot asserts that it is there."""
+        pool, agent = self.pool, self.agent
+        take(pool.slots, self.group.slots, self.lane.slots, agent.slots)
+        if pool.residents.matter:
+            pool.residents.take(self.model, now_ns)
+        self.quotas.take(call_id, self.cost, now_ns)
+        if not agent.slots.has_room:
+            agent.park()
+
+    def give_back(self, now_ns: int) -> list[Line]:
+        """Return the lines of its agent, at any provider, that can move again."""
+        pool, agent = self.pool, self.agent
+        capped = not agent.slots.has_room
+        give_back(pool.slots, self.group.slots, self.lane.slots, agent.slots)
+        if pool.residents.matter:
+            pool.residents.give_back(self.model, now_ns)
+        return agent.unpark() if capped and agent.slots.has_room else []

@@ -1,0 +1,94 @@
+"""A call that waits: since when, for what, and where it stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import attrs
+
+from hivemind_trio.model import Reason, Treatment
+from hivemind_trio.scheduler.limits.budget_account import Account
+from hivemind_trio.scheduler.limits.budgets import Claim
+from hivemind_trio.scheduler.protocol.call import Call
+from hivemind_trio.scheduler.structures.indexed_heap import Rank
+
+from .placement import Place
+
+if TYPE_CHECKING:
+    from hivemind_trio.scheduler.queueing.provider import Pool
+
+
+PATIENCE_NS: Final = 120 * 1_000_000_000
+"""Time for which a client waits if nothing is known of it."""
+
+
+@final
+@attrs.define(eq=False, kw_only=True)
+class Waiter:
+    """What survives a reload is who it is and since when it waits; the rest is the policy's and is set anew."""
+
+    call: Call
+    seq: int
+    """The order of arrival. Breaks every tie, so that equals are served first come, first served."""
+    arrived_ns: int
+    treatment: Treatment
+    deadline_ns: int | None
+    """When it has waited long enough, since the engine began; None: never."""
+    place: Place
+    rank: Rank
+    """Its order within its lane, lowest first."""
+    fair: bool
+    """Agents of its team take turns by what they have had; False: the best call goes first, whosever it is."""
+    blocked: Reason
+    """What it lacked when it was put in line."""
+    since_ns: int
+    """When this wait began: when it arrived, or when its last attempt ended."""
+    waited_ns: int = 0
+    """Before that, for earlier attempts."""
+    attempts: int = 0
+    """That have ended."""
+    uncounted: int = 0
+    """Of those, the ones that do not count against its retry class."""
+    due_ns: int | None = None
+    """When its next attempt may begin; None: it has had none."""
+    rests_until_ns: int | None = None
+    """Until then it is in no line: its next attempt is not due, or a budget is used up. None: there is no such time."""
+    thread: str = ""
+    """What it belongs with, where its lane is sticky."""
+    warm_until_ns: int | None = None
+    """Until when the provider remembers its prompt, where that matters."""
+    asked: tuple[Pool, int] | None = None
+    """Who has turned away its last attempt, and until when it was asked to stay away, wherever it waits meanwhile."""
+    claim: Claim | None = None
+    """What it may take of budgets, put aside; None: it is held."""
+    held_in: Account | None = None
+    """Where it waits for room in a budget; it is in no line. None: it has its claim."""
+
+    @property
+    def overdue_ns(self) -> int:
+        """Time at which its client has waited for half as long as it will: from then on it may go before others."""
+        patience_ns = self.call.patience_ns
+        return self.arrived_ns + (PATIENCE_NS if patience_ns is None else patience_ns) // 2
+
+    @property
+    def in_line(self) -> bool:
+        """Among those who are granted slots."""
+        return self.rests_until_ns is None and self.held_in is None
+
+    def stays_away_ns(self, pool: Pool) -> int:
+        """Until when that provider has asked it to; 0: it has not."""
+        return self.asked[1] if self.asked is not None and self.asked[0] is pool else 0
+
+
+def rank(priority: int, aging_ns: int | None, key: int, arrived_ns: int, seq: int) -> Rank:
+    """The order within a lane and an agent: by priority, by what the lane is for, by arrival.
+
+    With aging, `aging_ns` of waiting is worth one step of priority: calls whose arrivals, less what their priorities
+    are worth, fall in the same span of that length are equals. The spans do not move, so the order between two calls
+    never changes, and a heap need not be told that time has passed.
+
+    Args:
+        key: By the lane's objective, lowest first.
+    """
+    number = -priority if aging_ns is None else (arrived_ns - priority * aging_ns) // aging_ns
+    return (number, key, arrived_ns, seq)

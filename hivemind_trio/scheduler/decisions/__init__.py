@@ -1,0 +1,1 @@
+"""Decisions of the scheduler: grant, completion, feedback, requeue and rejection."""

@@ -1,0 +1,143 @@
+"""What becomes of a call whose attempt has ended: what it is charged, and whether there is another attempt."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from hivemind_trio.model import Outcome, Reason, Usage
+from hivemind_trio.policy import Retry
+from hivemind_trio.scheduler.calls.running_call import Flight
+from hivemind_trio.scheduler.calls.waiting_call import Waiter
+from hivemind_trio.scheduler.health.retry import pause_ns, turned_away, wants_retry
+from hivemind_trio.scheduler.limits.budgets import Amounts, amounts_of
+from hivemind_trio.scheduler.limits.rate_limits import NOTHING, Cost
+from hivemind_trio.scheduler.limits.token_estimator import cost_of
+from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY, TOO_OFTEN, Ended
+from hivemind_trio.scheduler.state import Books
+
+from . import rejection
+
+SECOND_NS: Final = 1_000_000_000
+WORD_MAX_NS: Final = 20 * SECOND_NS
+"""A provider's word on when a broken call may come back is obeyed up to this."""
+SHORT_NS: Final = SECOND_NS
+"""Back-off after a limit on concurrent requests: the limit itself holds the others back."""
+
+
+def settle(books: Books, flight: Flight, ended: Ended) -> None:
+    """Charge its agent and the quotas what the attempt has really taken, as far as that is known."""
+    place, pool, usage = flight.place, flight.place.pool, ended.usage
+    quotas = place.quotas
+    quotas.end(flight.call.id, books.now_ns)
+    lasted_ns = books.now_ns - flight.granted_ns
+    had = actual = NOTHING
+    if quotas.counted:
+        actual = _taken(flight, ended)
+        # An agent is charged what it has had. What failed is charged to the quotas, for the provider may have counted
+        # it; its agent has had a slot, and nothing else: were it more, whom a bad gateway has hit would wait a round
+        # longer.
+        had = actual if ended.committed or usage is not None else NOTHING
+    elif usage is not None:
+        pool.estimates.learn(place.request, pool.api, usage)
+    place.share.settle(pool.share_ns(quotas, had, lasted_ns) - flight.share_ns)
+    pool.on_lasted(lasted_ns)
+    if usage is not None:
+        tokens = (usage.input or 0) + usage.cache_write + usage.output
+        books.jobs.on_ended(place.agent.key, flight.call.job, tokens, books.now_ns)
+    if quotas.counted and place.cost is not NOTHING:
+        quotas.settle(place.cost, actual, flight.granted_ns, books.now_ns)
+
+
+def _taken(flight: Flight, ended: Ended) -> Cost:
+    """What the provider counts for it; what was thought, where nobody knows."""
+    place, pool = flight.place, flight.place.pool
+    if ended.usage is not None:
+        return pool.estimates.settled(place.request, pool.api, place.cost, ended.usage)
+    if ended.outcome is Outcome.UNREACHABLE:
+        return NOTHING
+    # Most providers count the request that they refuse, and none its tokens.
+    return cost_of(0, 0) if turned_away(ended) else place.cost
+
+
+def spent(books: Books, flight: Flight, ended: Ended) -> Amounts | None:
+    """What the call has cost; None: nothing, as far as anybody knows."""
+    estimates, request = flight.place.pool.estimates, flight.place.request
+    likely = estimates.likely(request)
+    usage = ended.usage
+    if usage is None:
+        if ended.outcome in HEALTHY:
+            usage = likely  # it was answered, and did not say
+        elif turned_away(ended) or not ended.status:
+            return None
+        else:
+            usage = Usage(input=0)  # it was asked, and answered with an error
+    elif usage.input is None:
+        usage = attrs.evolve(usage, input=likely.input)
+    return amounts_of(usage, books.program.price(request.model, flight.place.pool.name))
+
+
+def again(books: Books, flight: Flight, ended: Ended) -> Waiter | None:
+    """Return the call on its way to another attempt, by the policy of now; None: there is to be none."""
+    retry = books.retry(flight.treatment, flight.place.pool)
+    uncounted = flight.uncounted + (not _counts(flight, ended))
+    # Without money nothing is of use here, whatever the class says; elsewhere it may be.
+    listed = wants_retry(retry, ended, flight.attempt - uncounted)
+    poor = ended.outcome is Outcome.TERMINAL and not ended.committed and flight.attempt - uncounted < retry.attempts
+    if books.draining or not (listed or poor):
+        return None
+    call = attrs.evolve(flight.call, request=attrs.evolve(flight.call.request, attempt=flight.attempt + 1))
+    # A call that was refused for going too often waits for its turn; what is down may be up elsewhere.
+    failed = flight.place.pool if ended.outcome in BROKEN else None
+    treatment = books.treat(call, books.program.decide(call.request), failed)
+    if rejection.outright(call, treatment, books.program, draining=False, waited_ns=0) is not None:
+        return None
+    place = books.place(call, treatment)
+    waiter = books.waiter(call, treatment, place, flight.arrived_ns, flight.seq, Reason.RETRY)
+    waiter.since_ns, waiter.waited_ns = books.now_ns, flight.waited_ns
+    waiter.attempts, waiter.uncounted = flight.attempt, uncounted
+    waiter.claim = flight.claim
+    if ended.retry_after_ns:
+        waiter.asked = flight.place.pool, books.now_ns + min(ended.retry_after_ns, WORD_MAX_NS)
+    due_ns = None
+    if place.pool.health.spent.shut(books.pays_with(call, treatment), books.now_ns):
+        books.forget(place.agent)
+        return None
+    if not books.given_up(place.pool) and place.quotas.too_large(place.cost) is None:
+        due_ns = _due_ns(books, retry, ended, flight, waiter)
+    if due_ns is None:
+        books.forget(place.agent)
+        return None
+    waiter.due_ns = due_ns
+    waiter.rests_until_ns = due_ns if due_ns > books.now_ns else None
+    return waiter
+
+
+def _counts(flight: Flight, ended: Ended) -> bool:
+    """True if the attempt counts against the retry class: the provider did something for it, or should have.
+
+    A probe does not, for the scheduler sent it to find out. Nor does a refusal for going too often: it is followed by
+    a wait, and the wait has its own bounds.
+    """
+    return not (
+        (flight.probe and turned_away(ended)) or ended.outcome in TOO_OFTEN or ended.outcome is Outcome.CONCURRENCY
+    )
+
+
+def _due_ns(books: Books, retry: Retry, ended: Ended, flight: Flight, again: Waiter) -> int | None:
+    """Return when its next attempt may begin; None: there is no retry left for it, or it would come too late."""
+    due_ns = books.now_ns
+    if again.place.pool is flight.place.pool and not (flight.probe or ended.outcome in TOO_OFTEN):
+        # Otherwise its gate, or the circuit, says when: the call keeps its place at the head of the line.
+        pause = pause_ns(retry, ended, max(1, flight.attempt - again.uncounted), books.random)
+        if ended.retry_after_ns is not None:
+            pause = min(pause, WORD_MAX_NS)
+        due_ns += min(pause, SHORT_NS) if ended.outcome is Outcome.CONCURRENCY else pause
+    if again.deadline_ns is not None and due_ns >= again.deadline_ns:
+        return None
+    # What was turned away at the door cost the provider nothing, and is held back by what says when: its word, the
+    # circuit, AIMD. A fleet that was turned away together must not use up the retries of those that were broken.
+    if not turned_away(ended) and not flight.place.pool.health.retries.take(books.now_ns):
+        return None
+    return due_ns

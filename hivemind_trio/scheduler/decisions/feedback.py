@@ -1,0 +1,77 @@
+"""What the end of an attempt teaches about its provider, and who is to wait elsewhere because of it."""
+
+from __future__ import annotations
+
+import attrs
+
+from hivemind_trio.model import Outcome
+from hivemind_trio.scheduler.calls.running_call import Flight
+from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, TOO_OFTEN, Ended
+from hivemind_trio.scheduler.protocol.events import Adapted, Command
+from hivemind_trio.scheduler.queueing.provider import Pool
+from hivemind_trio.scheduler.state import Books
+
+from .requeue import move, send_home, turn_away
+
+
+def learn(books: Books, flight: Flight, ended: Ended, commands: list[Command]) -> dict[str, Pool]:
+    """Take note of it. Return the providers that calls have moved to."""
+    pool, health = flight.place.pool, flight.place.pool.health
+    circuit, limit = health.breaker.circuit, health.limit
+    if ended.outcome in TOO_OFTEN:
+        flight.place.quotas.refuse(flight.call.id, ended.used_up, ended.retry_after_ns, books.now_ns)
+    elif ended.outcome in HEALTHY:
+        flight.place.quotas.accept(flight.call.id, books.now_ns)
+    request = flight.place.request
+    if flight.swap_ns:
+        ended = _warm(ended)
+    health.progress.on_ended(request, ended)
+    if health.degraded is not None:
+        ended = health.judged(ended, request)
+    news = health.on_ended(
+        flight.call.id,
+        ended,
+        granted_ns=flight.granted_ns,
+        now_ns=books.now_ns,
+        inflight=pool.slots.held,
+        sought=pool.sought,
+    )
+    if news:
+        pool.apply()
+    if health.limit != limit or health.breaker.circuit is not circuit:
+        commands.append(adapted(pool, ended.outcome))
+        if books.given_up(pool):
+            turn_away(books, pool, commands)
+    if (health.spent.known or ended.outcome is Outcome.TERMINAL) and health.spent.on_ended(
+        pays_with := books.pays_with(flight.call, flight.treatment),
+        ended.outcome,
+        granted_ns=flight.granted_ns,
+        now_ns=books.now_ns,
+        retry_after_ns=ended.retry_after_ns,
+    ):
+        return send_home(books, pool, pays_with, commands)
+    return move(books, books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
+
+
+def accepted(books: Books, flight: Flight, commands: list[Command]) -> dict[str, Pool] | None:
+    """Take note that an answer has begun well. Return the providers that calls have moved to; None: nothing changed."""
+    pool, health = flight.place.pool, flight.place.pool.health
+    circuit, limit = health.breaker.circuit, health.limit
+    if not health.on_good(flight.call.id, books.now_ns):
+        return None
+    pool.apply()
+    if health.limit != limit or health.breaker.circuit is not circuit:
+        commands.append(adapted(pool, Outcome.SUCCEEDED))
+    return move(books, books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
+
+
+def adapted(pool: Pool, because: Outcome | None) -> Adapted:
+    """What the provider is trusted with from now on."""
+    circuit = pool.health.breaker.circuit
+    return Adapted(provider=pool.name, limit=pool.health.limit, circuit=circuit, because=because)
+
+
+def _warm(ended: Ended) -> Ended:
+    """What an attempt says whose model had to be loaded first: how soon its answer began is not what is usual."""
+    outcome = Outcome.SUCCEEDED if ended.outcome is Outcome.SLOW else ended.outcome
+    return attrs.evolve(ended, outcome=outcome, first_byte_ns=None)

@@ -1,0 +1,85 @@
+"""An attempt begins: what it takes, what it had waited for, and what the driver is told."""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import Reason, Treatment
+from hivemind_trio.scheduler.calls.waiting_call import Waiter
+from hivemind_trio.scheduler.protocol.events import Grant, Permit
+from hivemind_trio.scheduler.queueing.agent import AgentSlots
+from hivemind_trio.scheduler.state import Books
+
+
+def grant(books: Books, waiter: Waiter, reason: Reason) -> Grant:
+    """Take what the call needs everywhere; there is room. It is in no line any more."""
+    now_ns, flight = books.now_ns, books.flight(waiter)
+    call, place, treatment = flight.call, flight.place, flight.treatment
+    lane, health = place.lane, place.pool.health
+    declared, name = place.agent.key
+    place.take(call.id, now_ns)
+    place.agent.granted_ns = now_ns
+    place.share.begin(flight.share_ns)
+    if waiter.thread or lane.thread_served:
+        lane.on_granted(waiter.thread, now_ns)
+    if place.prompts is not None and (prefixes := place.prefixes) is not None:
+        prefixes.on_granted(call.prefix, call.id, now_ns)
+    books.inflight[call.id] = flight
+    if flight.attempt == 1 and not health.retries.full:
+        health.retries.deposit(books.retry(treatment, place.pool).ratio, now_ns)
+    if health.on_granted(call.id, place.pool.slots.held, now_ns):
+        flight.probe = True
+        place.pool.apply()
+    flight.probe |= place.quotas.gate.is_probe(call.id)
+    return Grant(
+        call_id=call.id,
+        treatment=treatment,
+        permit=Permit(
+            call_id=call.id,
+            provider=place.pool.name,
+            group=treatment.group,
+            lane=place.lane.name,
+            agent=name,
+            declared=declared,
+        ),
+        waited_ns=flight.waited_ns,
+        reason=reason,
+        attempt=flight.attempt,
+        timeouts=place.pool.bounds(place.request, flight.attempt, flight.swap_ns),
+    )
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Waiting:
+    """A call in the queue, as it stands at a moment."""
+
+    treatment: Treatment
+    reason: Reason
+    """The limit that it lacks, as far as that is known without following every waiter."""
+    waited_ns: int
+
+
+def waiting(waiter: Waiter, now_ns: int) -> Waiting:
+    """Return how a queued call stands."""
+    waited_ns = waiter.waited_ns + now_ns - waiter.since_ns
+    return Waiting(treatment=waiter.treatment, reason=waited_for(waiter, None), waited_ns=waited_ns)
+
+
+def waited_for(waiter: Waiter, freed: AgentSlots | None) -> Reason:
+    """What a call that goes now lacked last, as far as that is known without following every waiter.
+
+    `AGENT_FULL` if it is its agent's slot that has just come back; `TURN` if its provider was full when it arrived and
+    has since let a later call go before it; else what it lacked when it arrived, or when the last policy was loaded.
+    """
+    place = waiter.place
+    if place.agent is freed:
+        return Reason.AGENT_FULL
+    if waiter.attempts:
+        return Reason.RETRY
+    if waiter.blocked in (Reason.PROVIDER_FULL, Reason.AGENT_FULL):
+        # An agent that has had room since it arrived: then it was the provider's room that was missing.
+        return Reason.TURN if place.pool.granted_seq > waiter.seq else Reason.PROVIDER_FULL
+    return waiter.blocked

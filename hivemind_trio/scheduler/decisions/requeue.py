@@ -1,0 +1,111 @@
+"""Where calls that wait are to stand once something has changed: the policy, a circuit, an account, a budget.
+
+Each is classified anew, and keeps its age. Nobody is granted anything here: what is returned says at which providers
+somebody may be able to go now.
+"""
+
+from __future__ import annotations
+
+from hivemind_trio.model import Reason, Treatment
+from hivemind_trio.scheduler.calls.waiting_call import Waiter
+from hivemind_trio.scheduler.health.billing import SpentKey
+from hivemind_trio.scheduler.protocol.events import Command
+from hivemind_trio.scheduler.queueing.provider import Pool
+from hivemind_trio.scheduler.state import Books
+
+from . import rejection
+
+
+def stand_anew(books: Books, waiter: Waiter, treatment: Treatment, commands: list[Command]) -> Waiter | None:
+    """Classify a call anew that waits and has been taken out of the room; None: it is refused now."""
+    treatment = books.treat(waiter.call, treatment)
+    waited_ns = books.waited_ns(waiter)
+    refuse = rejection.outright(waiter.call, treatment, books.program, draining=books.draining, waited_ns=waited_ns)
+    if refuse is not None:
+        commands.append(refuse)
+        books.forget(waiter.place.agent)
+        return None
+    place = books.place(waiter.call, treatment)
+    over = place.quotas.too_large(place.cost) if place.quotas.counted else None
+    if over is not None:
+        commands.append(rejection.too_large(waiter.call, treatment, over, place.cost, waited_ns))
+        books.forget(place.agent)
+        return None
+    if place.pool.health.spent.shut(books.pays_with(waiter.call, treatment), books.now_ns):
+        commands.append(rejection.spent_there(books, waiter.call, treatment, place.pool, waited_ns))
+        books.forget(place.agent)
+        return None
+    blocked = place.blocked(books.now_ns)
+    if blocked is Reason.NONE:  # it will go now, unless another does: what it waited for was before
+        blocked = waiter.blocked
+    anew = books.waiter(waiter.call, treatment, place, waiter.arrived_ns, waiter.seq, blocked)
+    anew.since_ns, anew.waited_ns, anew.attempts = waiter.since_ns, waiter.waited_ns, waiter.attempts
+    anew.uncounted, anew.asked, anew.due_ns = waiter.uncounted, waiter.asked, waiter.due_ns
+    short = books.claim(anew)
+    if short is None:
+        anew.rests_until_ns = waiter.rests_until_ns
+        if waiter.held_in is not None:  # it rested for its budget's sake
+            anew.rests_until_ns = waiter.due_ns if (waiter.due_ns or 0) > books.now_ns else None
+        if (stays_away_ns := waiter.stays_away_ns(place.pool)) > books.now_ns:
+            anew.rests_until_ns = max(anew.rests_until_ns or 0, stays_away_ns)
+    elif short.denies(books.now_ns):
+        commands.append(rejection.of(books, anew, Reason.BUDGET, *rejection.spent(short, books.now_ns)))
+        books.forget(place.agent)
+        return None
+    books.room.enter(anew)
+    return anew
+
+
+def move(books: Books, waiters: list[Waiter], commands: list[Command]) -> dict[str, Pool]:
+    """Have them wait where they would be sent if they came now, if that is elsewhere. Return where."""
+    there = {}
+    for waiter in waiters:
+        treatment = books.program.decide(waiter.call.request)
+        if books.treat(waiter.call, treatment).provider == waiter.place.pool.name:
+            continue
+        books.room.leave(waiter)
+        books.unclaim(waiter)
+        anew = stand_anew(books, waiter, treatment, commands)
+        if anew is not None:
+            there[anew.place.pool.name] = anew.place.pool
+    return there
+
+
+def send_home(books: Books, pool: Pool, pays_with: SpentKey, commands: list[Command]) -> dict[str, Pool]:
+    """Waiting here does not help them. Return where they wait instead."""
+    poor = [
+        waiter
+        for waiter in books.room
+        if waiter.place.pool is pool and books.pays_with(waiter.call, waiter.treatment) == pays_with
+    ]
+    there = move(books, poor, commands)
+    for waiter in poor:
+        if books.room.get(waiter.call.id) is waiter:
+            books.leave(waiter)
+            waited_ns = books.waited_ns(waiter)
+            commands.append(rejection.spent_there(books, waiter.call, waiter.treatment, pool, waited_ns))
+    return there
+
+
+def turn_away(books: Books, pool: Pool, commands: list[Command]) -> None:
+    """The policy would rather refuse than hold: nobody waits for a provider that is left alone."""
+    for waiter in [waiter for waiter in books.room if waiter.place.pool is pool]:
+        books.leave(waiter)
+        commands.append(rejection.left_alone_there(books, waiter.call, waiter.treatment, pool, books.waited_ns(waiter)))
+
+
+def let_in(books: Books, commands: list[Command]) -> dict[str, Pool]:
+    """Whoever is held where there may be room again, in order, until one must wait on. Return where."""
+    pools: dict[str, Pool] = {}
+    while books.loosened:
+        account, _ = books.loosened.popitem()
+        while (waiter := account.held.first) is not None:
+            books.room.leave(waiter)
+            treatment = books.program.decide(waiter.call.request)
+            anew = stand_anew(books, waiter, treatment, commands)
+            # One that is behind another now, for what is spent has changed its priority, lets that one be asked.
+            if anew is not None and anew.held_in is account and account.held.first is anew:
+                break
+            if anew is not None:
+                pools[anew.place.pool.name] = anew.place.pool
+    return pools

@@ -1,0 +1,1 @@
+"""Provider health: AIMD, circuit breaker, retries, billing and adaptive timeouts."""

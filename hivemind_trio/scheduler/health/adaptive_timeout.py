@@ -1,0 +1,229 @@
+"""How soon answers begin and go on, and from when on an attempt is taken to hang.
+
+An attempt is judged by its progress, not its age: by the time to the first byte, and by the longest silence after it.
+What is usual differs by a factor of a thousand between models, between short and long inputs, and between streams and
+plain answers, whose first byte is their last; so it is learned for each of these alone, and what is too long is a
+multiple of its 99th percentile. Of an answer the longest silence counts, not every gap: a stream has a thousand short
+gaps, and if it thinks for a minute once, that one is what must not be taken for the end.
+
+What was given up says nothing of what is usual, or a provider that hangs often would never be cut short. But were it
+let be, a model that has become slower for good would be given up for ever. So, as TCP does with its timer (Karn and
+Partridge, 1987), each time doubles the deadline, until an answer comes, which counts; and so does each further attempt
+of one call.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import Request
+from hivemind_trio.policy import Failure, Reaper, Timeouts
+from hivemind_trio.scheduler.protocol.attempt_result import Ended
+
+SECOND_NS: Final = 1_000_000_000
+FIRST_BYTE_MIN_NS: Final = 30 * SECOND_NS
+"""No deadline for the first byte is shorter: to try again is dear, and half a minute is not."""
+IDLE_MIN_NS: Final = 20 * SECOND_NS
+
+SAMPLES_MIN: Final = 20
+"""Before that nobody knows what is usual."""
+SAMPLES_MAX: Final = 1_024
+"""Then each count is halved: what was usual a thousand answers ago fades."""
+PARTS: Final = 100
+"""The percentile: one in so many is larger."""
+
+DOUBLINGS_MAX: Final = 4
+"""After so many the deadlines are what a policy allows, or near it."""
+
+KEYS_MAX: Final = 256
+"""Of (model, stream, size) for one provider: models are the callers' words. Who was not heard of for longest goes."""
+
+_NEVER_NS: Final = 1 << 62
+_BITS: Final = 22
+"""Milliseconds up to 70 minutes; what is longer counts as that."""
+_BUCKETS: Final = (_BITS - 2) * 8
+
+
+@final
+@attrs.define(eq=False)
+class Sketch:
+    """Times, counted in buckets each of which is an eighth of its own size wide.
+
+    After HdrHistogram (Tene, 2012): 160 counters whatever comes, every quantile too large by an eighth at most, and in
+    whole numbers, so that all machines agree.
+    """
+
+    samples: int = attrs.field(default=0, init=False)
+    stale: bool = attrs.field(default=True, init=False)
+    """What is usual is to be found anew."""
+    _counts: list[int] = attrs.field(factory=lambda: [0] * _BUCKETS, init=False)
+    _last: int = attrs.field(default=0, init=False)
+    """No bucket behind it has any."""
+    _found: int = attrs.field(default=0, init=False)
+    """Which bucket tells what is usual."""
+    _above: int = attrs.field(default=0, init=False)
+    """Samples behind that one."""
+
+    def add(self, time_ns: int) -> None:
+        """Count one."""
+        bucket = _bucket(time_ns)
+        counts = self._counts
+        counts[bucket] += 1
+        self.samples += 1
+        if bucket > self._last:
+            self._last = bucket
+        if self.samples >= SAMPLES_MAX:
+            self._counts = [count // 2 for count in counts]
+            self.samples = sum(self._counts)
+            self.stale = True
+        elif not self.stale:
+            # Mostly the bucket that was found is still the one, which is quicker to see than to find it.
+            found, above = self._found, self._above + (bucket > self._found)
+            self._above = above
+            enough = found == 0 or (above + counts[found]) * PARTS > self.samples
+            self.stale = above * PARTS > self.samples or not enough
+
+    def usual_ns(self) -> int | None:
+        """What no more than one in `PARTS` exceeds; None: too few are known."""
+        if self.samples < SAMPLES_MIN:
+            return None
+        if self.stale:
+            self._find()
+        return _largest_ns(self._found)
+
+    def _find(self) -> None:
+        self._found = self._above = 0
+        for bucket in range(self._last, 0, -1):
+            with_it = self._above + self._counts[bucket]
+            if with_it * PARTS > self.samples:
+                self._found = bucket
+                break
+            self._above = with_it
+        self.stale = False
+
+
+@final
+@attrs.define(eq=False)
+class _Usual:
+    """One kind of waiting."""
+
+    _sketch: Sketch = attrs.field(factory=Sketch, init=False)
+    _given_up: int = attrs.field(default=0, init=False)
+    """In a row."""
+    _given_up_ns: int = attrs.field(default=0, init=False)
+    """What was waited for in vain, when that was counted last."""
+
+    def add(self, time_ns: int) -> bool:
+        """It was waited for with success; whether that may change how long it is waited for."""
+        self._sketch.add(time_ns)
+        given_up, self._given_up, self._given_up_ns = self._given_up, 0, 0
+        return self._sketch.stale or given_up > 0
+
+    def give_up(self, time_ns: int) -> bool:
+        """It was waited for in vain. Of those that began under one deadline, the first alone is news."""
+        news = 2 * time_ns > 3 * self._given_up_ns
+        if news:
+            self._given_up += 1
+            self._given_up_ns = time_ns
+        return news
+
+    def deadline_ns(self, multiple: float, least_ns: int, attempt: int) -> int:
+        """How long to wait for it; `_NEVER_NS`: nobody knows."""
+        usual_ns = self._sketch.usual_ns()
+        if usual_ns is None:
+            return _NEVER_NS
+        doublings = min(max(self._given_up, attempt - 1), DOUBLINGS_MAX)
+        return max(least_ns, int(min(usual_ns * multiple, _NEVER_NS))) << doublings
+
+
+@final
+@attrs.define(eq=False)
+class _Kind:
+    """Calls that are alike."""
+
+    first_byte: _Usual = attrs.field(factory=_Usual, init=False)
+    silence: _Usual = attrs.field(factory=_Usual, init=False)
+    bounds: tuple[Timeouts, Reaper, Timeouts] | None = attrs.field(default=None, init=False)
+    """Those of first attempts, and what of the policy they were made of; None: to be made anew."""
+
+
+@final
+@attrs.define(eq=False)
+class Progress:
+    """One provider's."""
+
+    _kinds: dict[tuple[str, bool, int], _Kind] = attrs.field(factory=dict, init=False)
+
+    def on_ended(self, request: Request, ended: Ended) -> None:
+        """Learn from one attempt. `request` is as it was sent."""
+        if ended.first_byte_ns is None and ended.silence_ns is None:
+            return
+        key = _key(request)
+        kind = self._kinds.pop(key, None)
+        if kind is None:
+            kind = _Kind()
+            if len(self._kinds) >= KEYS_MAX:
+                del self._kinds[next(iter(self._kinds))]
+        self._kinds[key] = kind
+        news = False
+        if ended.first_byte_ns is not None:
+            in_vain = ended.failure is Failure.FIRST_BYTE
+            news = (kind.first_byte.give_up if in_vain else kind.first_byte.add)(ended.first_byte_ns)
+        if ended.silence_ns is not None:
+            in_vain = ended.failure is Failure.IDLE
+            news |= (kind.silence.give_up if in_vain else kind.silence.add)(ended.silence_ns)
+        if news:
+            kind.bounds = None
+
+    def bounds(self, request: Request, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
+        """The bounds of an attempt: the policy's, or what is far from usual if that is less.
+
+        Args:
+            request: As it is sent.
+            attempt: 1 for the first. Each further one has twice the time, so that a call that is honestly slow is not
+                given up as often as its class of retries allows.
+        """
+        kind = self._kinds.get(_key(request))
+        if kind is None:
+            return timeouts
+        if attempt > 1:
+            return self._bounds(kind, timeouts, reaper, attempt)
+        made = kind.bounds
+        if made is None or made[0] is not timeouts or made[1] is not reaper:
+            made = kind.bounds = timeouts, reaper, self._bounds(kind, timeouts, reaper, 1)
+        return made[2]
+
+    def _bounds(self, kind: _Kind, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
+        first_byte_ns = kind.first_byte.deadline_ns(reaper.first_byte, FIRST_BYTE_MIN_NS, attempt)
+        idle_ns = kind.silence.deadline_ns(reaper.idle, IDLE_MIN_NS, attempt)
+        if first_byte_ns >= timeouts.first_byte_ns and idle_ns >= timeouts.idle_ns:
+            return timeouts
+        return attrs.evolve(
+            timeouts,
+            first_byte_ns=min(timeouts.first_byte_ns, first_byte_ns),
+            idle_ns=min(timeouts.idle_ns, idle_ns),
+        )
+
+
+def _key(request: Request) -> tuple[str, bool, int]:
+    """Inputs of one size are within a factor of four."""
+    return request.model, request.stream, request.tokens_in.bit_length() // 2
+
+
+def _bucket(time_ns: int) -> int:
+    """Below 8 ms a bucket each; then eight for every doubling."""
+    time_ms = time_ns // 1_000_000
+    if time_ms < 16:
+        return time_ms
+    if time_ms >> _BITS:
+        return _BUCKETS - 1
+    shift = time_ms.bit_length() - 4
+    return shift * 8 + (time_ms >> shift)
+
+
+def _largest_ns(bucket: int) -> int:
+    """Where the next bucket begins."""
+    shift = max(bucket // 8 - 1, 0)
+    return ((bucket - shift * 8 + 1) << shift) * 1_000_000

@@ -1,0 +1,357 @@
+"""Adaptive concurrency: growth while throughput grows, multiplicative decrease when fewer at once are refused less.
+
+Until the first cut the limit doubles, as in TCP's slow start, but each step is measured: a limit that does not raise
+output tokens per second is taken back (a hill climb, after Netflix's concurrency-limits and BBR's bandwidth probing).
+From the first cut on it is AIMD (Chiu and Jain, 1989) with a memory of where it was cut (after CUBIC: Ha, Rhee and Xu,
+2008): fast up to near there, slowly beyond.
+
+A refusal raises a question: would fewer at once be refused less? Attempts granted at that concurrency or more answer
+it. If most of them were refused, the number is a cap, and what remained in flight is kept exactly. If few were, the
+provider refuses some at any concurrency, and the cut is in proportion to their share (as in DCTCP: Alizadeh et al.,
+2010): a tenth of the refusals takes a tenth of the cut.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import Outcome
+from hivemind_trio.policy import Aimd as Settings
+from hivemind_trio.scheduler.protocol.call import CallId
+from hivemind_trio.scheduler.protocol.snapshot import AimdSnapshot
+
+from .throughput_search import ThroughputSearch
+
+SECOND_NS: Final = 1_000_000_000
+
+SEVERITY: Final = {
+    Outcome.OVERLOADED: 1.0,
+    Outcome.SLOW: 0.2,
+}
+"""Factor of `decrease` for each signal. A limit on concurrent requests is kept exactly; the rest says nothing of it."""
+
+REFUSING: Final = frozenset({Outcome.OVERLOADED, Outcome.CONCURRENCY})
+"""Refusals that may mean that there were too many at the same time."""
+
+BINDING: Final = 0.75
+"""Share of the limit in flight. With less, and no call that seeks more, the limit is not the constraint."""
+
+RECOVERY: Final = 4.0
+"""Slots for a round of successes, in units of `increase`, up to `NEAR` of where it was cut."""
+NEAR: Final = 7 / 8
+
+TRIES_KEPT: Final = 128
+TRIES_NS: Final = 60 * SECOND_NS
+TRIES_MAX: Final = 20
+"""Attempts at a concurrency that are looked at: caps move."""
+TRIES_MIN: Final = 5
+"""Attempts without which a refusal at a concurrency is no evidence about it."""
+ACCEPTED_NS: Final = SECOND_NS
+"""An attempt in flight for so long counts as accepted: refusals come at once, answers take their time."""
+MANY: Final = 1 << 30
+LIKE: Final = 7 / 8
+"""Attempts granted at this share of a concurrency or more count as granted at it."""
+FAR: Final = 1.25
+"""Factor over a number in doubt at which an attempt granted with the refused ones disproves it."""
+CERTAIN_MIN: Final = 3
+CERTAIN: Final = 0.75
+"""Attempts beyond a number, and the share of them refused, that make it a cap."""
+A_CAP: Final = 0.5
+"""Share refused beyond a number, from which on it is taken for a cap."""
+
+DOUBT_NS: Final = SECOND_NS
+"""Time for which the number that remains after an overload is kept, until it is known whether fewer help."""
+CAP_NS: Final = 10 * SECOND_NS
+CAP_MAX_NS: Final = 60 * SECOND_NS
+"""Time for which a cap is believed; doubled when the number is the same again."""
+
+
+@final
+@attrs.define(eq=False)
+class _Try:
+    """One of the latest attempts."""
+
+    granted_ns: int
+    level: int
+    """Attempts in flight when it was granted, itself included."""
+    refused: bool | None = None
+    """None: it is not known yet."""
+
+
+@final
+@attrs.define(eq=False)
+class _Cap:
+    """Number at once that the provider seems to accept."""
+
+    number: int
+    until_ns: int
+    """Until then it is not exceeded."""
+    since_ns: int
+    before: float
+    """Limit from before it."""
+    believed_ns: int = 0
+    """Time for which it was last believed; 0: it is in doubt."""
+    tested: bool = False
+    """One attempt more is being tried."""
+
+
+@final
+@attrs.define(eq=False)
+class Aimd:
+    """Concurrency limit of one provider, between `settings.low` and `high`."""
+
+    settings: Settings
+    high: int
+    _limit: float = attrs.field(init=False)
+    _doubling: bool = attrs.field(default=True, init=False)
+    """Until the first cut."""
+    _cut_ns: int | None = attrs.field(default=None, init=False)
+    _uncut: float = attrs.field(default=0.0, init=False)
+    """Limit before the last cut."""
+    _too_many: int = attrs.field(default=0, init=False)
+    """In flight when the provider refused one of them, as of the last cap."""
+    _cap: _Cap | None = attrs.field(default=None, init=False)
+    """Number of attempts that remained in flight when others were refused."""
+    _kept: int | None = attrs.field(default=None, init=False)
+    """The same while it holds; None: no cap holds."""
+    _resume_to: float = attrs.field(default=0.0, init=False)
+    """Limit from before an outage, up to which each success adds one."""
+    _tries: dict[CallId, _Try] = attrs.field(factory=dict, init=False)
+    """The latest attempts, oldest first."""
+    _search: ThroughputSearch = attrs.field(factory=ThroughputSearch, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._limit = float(self.settings.start)
+
+    @property
+    def limit(self) -> int:
+        """Concurrency limit, as of the last event."""
+        limit = int(self._limit)
+        return min(limit, self._kept) if self._kept is not None else limit
+
+    def snapshot(self, now_ns: int) -> AimdSnapshot:
+        """Return what is believed."""
+        stays_until_ns = self._search.stays_until_ns
+        return AimdSnapshot(
+            cap=self._kept,
+            cap_until_ns=self._cap.until_ns if self._kept is not None and self._cap is not None else None,
+            stays_until_ns=stays_until_ns if stays_until_ns > now_ns else None,
+        )
+
+    def load(self, settings: Settings, high: int) -> None:
+        """Go on under new bounds. Raising the upper one moves nothing by itself: the limit may now climb."""
+        self.settings, self.high = settings, high
+        self._limit = min(float(high), max(float(settings.low), self._limit))
+        if self._cap is not None:
+            self._cap.number = max(settings.low, self._cap.number)
+        if self._kept is not None:
+            self._kept = max(settings.low, self._kept)
+
+    def on_granted(self, call_id: CallId, inflight: int, now_ns: int) -> None:
+        """Count an attempt that begins, itself among `inflight`."""
+        self._tries.pop(call_id, None)
+        self._tries[call_id] = _Try(now_ns, inflight)
+        if len(self._tries) > TRIES_KEPT:
+            del self._tries[next(iter(self._tries))]
+
+    def on_good(self, call_id: CallId, now_ns: int) -> bool:
+        """Learn that an attempt was accepted. Return True if the limit, in whole slots, has changed."""
+        tried = self._tries.get(call_id)
+        if tried is None or tried.refused is not None:
+            return False
+        before, tried.refused = self.limit, False
+        self._expire(now_ns)
+        self._disprove(tried.level, now_ns)
+        return self.limit != before
+
+    def on_ended(
+        self,
+        call_id: CallId,
+        outcome: Outcome,
+        *,
+        granted_ns: int,
+        now_ns: int,
+        inflight: int,
+        sought: bool = False,
+        tokens: int = 0,
+    ) -> bool:
+        """Learn from one attempt. Return True if the limit, in whole slots, has changed.
+
+        Args:
+            granted_ns: When it began. What began before the last cut is no new evidence.
+            inflight: Attempts in flight when it ended, itself included.
+            sought: True if a call waits for a higher limit, however few are in flight: see `Pool.sought`.
+            tokens: Output.
+        """
+        before = self.limit
+        self._expire(now_ns)
+        tried = self._tries.get(call_id)
+        if tried is not None and (outcome is Outcome.SUCCEEDED or outcome in REFUSING):
+            if outcome is Outcome.SUCCEEDED and tried.refused is None:
+                self._disprove(tried.level, now_ns)
+            tried.refused = outcome in REFUSING
+        elif tried is not None:
+            del self._tries[call_id]
+        if outcome is Outcome.SUCCEEDED:
+            self._resume(now_ns)
+            if sought or inflight >= BINDING * self.limit:
+                self._measure(granted_ns, now_ns, tokens)
+                self._grow(now_ns)
+            else:
+                self._search.rests()
+        elif outcome in REFUSING:
+            self._refused(outcome, inflight, granted_ns, now_ns)
+        elif outcome in SEVERITY and self._is_news(granted_ns, now_ns):
+            self._cut(outcome, 1.0, now_ns)
+        return self.limit != before
+
+    def restart(self, limit: int, now_ns: int) -> None:
+        """Go on after an outage with half of the limit from before it, and grow back by one for each success."""
+        if self._search.is_down and self._search.best is not None:
+            limit = max(limit, self._search.best)  # fewer were a comparison
+        self._search.reset(now_ns)
+        self._resume_to = float(limit)
+        self._tries.clear()
+        self._cap = self._kept = None
+        self._set(limit / 2, now_ns)
+
+    def uncut(self, now_ns: int) -> int:
+        """Return the limit from before the failures that open a circuit now."""
+        limit, cap = self._limit, self._cap
+        if self._cut_ns is not None and now_ns - self._cut_ns <= self.settings.cooldown_ns:
+            limit = max(limit, self._uncut)
+        if cap is not None and now_ns - cap.since_ns <= CAP_NS:
+            limit = max(limit, cap.before)  # what was taken for a cap may have been the beginning of the outage
+        return int(limit)
+
+    # ---- down ----
+
+    def _refused(self, outcome: Outcome, inflight: int, granted_ns: int, now_ns: int) -> None:
+        """Take what remains in flight for a cap, or else cut in proportion."""
+        refused, known = self._share(inflight, MANY, now_ns)
+        if outcome is Outcome.CONCURRENCY or known < TRIES_MIN or refused >= A_CAP * known:
+            self._keep(max(self.settings.low, inflight - 1), now_ns, certain=outcome is Outcome.CONCURRENCY)
+        elif self._is_news(granted_ns, now_ns):
+            # Fewer at once help by as much as fewer at once are refused less.
+            beyond, of_beyond = self._share(LIKE * inflight, MANY, now_ns)
+            below, of_below = self._share(0, LIKE * inflight, now_ns)
+            excess = beyond / of_beyond - (below / of_below if of_below >= TRIES_MIN else 0.0)
+            if excess > 0:
+                self._cut(outcome, excess, now_ns)
+
+    def _keep(self, number: int, now_ns: int, *, certain: bool) -> None:
+        cap = self._cap
+        if self._kept is not None and cap is not None and now_ns < cap.until_ns:
+            cap.number = min(cap.number, number)
+        else:
+            believed_ns = CAP_NS if certain or self._is_cap(number, now_ns) else 0
+            if cap is not None and cap.believed_ns and abs(number - cap.number) <= 1:
+                believed_ns = min(2 * cap.believed_ns, CAP_MAX_NS)
+            before = self._limit if cap is None or not cap.tested else max(self._limit, cap.before)
+            cap = self._cap = _Cap(number, now_ns + (believed_ns or DOUBT_NS), now_ns, before, believed_ns)
+        self._kept, self._too_many = cap.number, cap.number + 1
+        if cap.believed_ns:
+            self._believe(cap, now_ns)
+
+    def _believe(self, cap: _Cap, now_ns: int) -> None:
+        self._uncut, self._cut_ns = max(self._limit, self.uncut(now_ns)), now_ns
+        self._doubling, self._resume_to = False, 0.0
+        self._set(min(self._limit, float(cap.number)), now_ns)
+
+    def _expire(self, now_ns: int) -> None:
+        """Test a cap whose time is over with one attempt more than it."""
+        cap = self._cap
+        if self._kept is None or cap is None or now_ns < cap.until_ns:
+            return
+        if not cap.believed_ns and self._is_cap(cap.number, now_ns):
+            cap.believed_ns, cap.until_ns = CAP_NS, now_ns + CAP_NS
+            self._believe(cap, now_ns)
+            return
+        self._kept = None
+        if not cap.believed_ns:
+            cap.tested = True
+            self._set(min(self._limit, cap.number + 1.0), now_ns)
+
+    def _is_cap(self, number: int, now_ns: int) -> bool:
+        """True if enough attempts beyond the number were refused, and hardly any was accepted."""
+        refused, known = self._share(number + 1, MANY, now_ns)
+        return known >= CERTAIN_MIN and refused >= CERTAIN * known
+
+    def _disprove(self, level: int, now_ns: int) -> None:
+        """Drop a cap that an attempt beyond it was accepted under, and go on with the limit from before."""
+        cap = self._cap
+        if cap is None or cap.believed_ns:
+            return
+        # Attempts granted together may have met a slot that another had just left.
+        if level > (cap.number if cap.tested else FAR * cap.number + 1):
+            self._cap = self._kept = None
+            self._too_many = 0
+            self._set(max(self._limit, cap.before), now_ns)
+
+    def _cut(self, outcome: Outcome, share: float, now_ns: int) -> None:
+        self._uncut = max(self._limit, self.uncut(now_ns))
+        self._cut_ns = now_ns
+        self._set(self._limit * (1 - self.settings.decrease * SEVERITY[outcome] * share), now_ns)
+
+    def _share(self, level: float, below: float, now_ns: int) -> tuple[int, int]:
+        """Return how many of the latest attempts at a concurrency in this range were refused, and of how many."""
+        refused = known = 0
+        for tried in reversed(self._tries.values()):
+            if known >= TRIES_MAX or now_ns - tried.granted_ns > TRIES_NS:
+                break
+            if level <= tried.level < below:
+                refused += tried.refused is True
+                known += tried.refused is not None or now_ns - tried.granted_ns >= ACCEPTED_NS
+        return refused, known
+
+    def _is_news(self, granted_ns: int, now_ns: int) -> bool:
+        if self._cut_ns is None:
+            return True
+        return granted_ns > self._cut_ns and now_ns - self._cut_ns >= self.settings.cooldown_ns
+
+    # ---- up ----
+
+    def _resume(self, now_ns: int) -> None:
+        if self._limit < self._resume_to:
+            self._set(min(self._resume_to, self._limit + 1), now_ns)
+
+    def _measure(self, granted_ns: int, now_ns: int, tokens: int) -> None:
+        """Double while that raises throughput, and step back where it did not."""
+        search = self._search
+        was_down = search.is_down
+        is_capped = self._limit >= self.high or (self._cap is not None and self._cap.believed_ns > 0)
+        limit = search.on_success(self.limit, tokens, granted_ns=granted_ns, now_ns=now_ns, is_capped=is_capped)
+        if limit is None:
+            return
+        if limit < self.limit or search.is_down:
+            self._resume_to = 0.0
+            self._set(float(limit), now_ns)
+        elif self._doubling:
+            self._set(max(self._limit, min(float(limit), self._ceiling(now_ns))), now_ns)
+        elif was_down and search.best is not None:
+            self._set(min(float(search.best), self._ceiling(now_ns)), now_ns)
+
+    def _grow(self, now_ns: int) -> None:
+        search = self._search
+        if self._doubling or search.is_down or now_ns < search.stays_until_ns or self._limit < self._resume_to:
+            return
+        # As many successes as the limit are one round.
+        step = self.settings.increase / self._limit
+        if self._limit < self._too_many * NEAR:
+            step = min(step * RECOVERY, float(self.settings.increase))
+        self._set(max(self._limit, min(self._limit + step, self._ceiling(now_ns))), now_ns)
+
+    def _ceiling(self, now_ns: int) -> float:
+        """Return what it may grow to by now."""
+        ceiling = float(self.high)
+        if self._kept is not None:
+            ceiling = min(ceiling, float(self._kept))
+        return ceiling
+
+    def _set(self, limit: float, now_ns: int) -> None:
+        before = self.limit
+        self._limit = min(float(self.high), max(float(self.settings.low), limit))
+        if self.limit != before:
+            self._search.moved(now_ns)

@@ -1,0 +1,162 @@
+"""Circuit breaker of one provider, over its latest attempts: open, half-open with one probe at a time, closed.
+
+The state follows the last seconds. Samples are the latest attempts in the order in which they were granted, so that
+what ends late does not speak for now; and a pause is a fraction of the outage so far, so that a breaker never prolongs
+an outage by more than that fraction.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from enum import StrEnum
+from math import ceil
+from random import Random
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import Outcome
+from hivemind_trio.policy import BREAKER_MEMORY
+from hivemind_trio.policy import Breaker as Settings
+from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY
+from hivemind_trio.scheduler.protocol.call import CallId
+
+SECOND_NS: Final = 1_000_000_000
+
+
+class Circuit(StrEnum):
+    """CLOSED lets calls through, OPEN none, HALF_OPEN one at a time."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+PAUSE_SHARE: Final = 6
+"""A pause is this fraction of the time since the circuit opened."""
+PAUSE_MIN_NS: Final = SECOND_NS
+
+IN_A_ROW: Final = 5
+"""Attempts that fail one after the other open it, whatever the policy's share."""
+
+RETRY_AFTER_MAX_NS: Final = 15 * SECOND_NS
+"""A provider's own word extends a pause up to this: many say a minute and are back in two seconds."""
+
+SPREAD: Final = (0.8, 1.2)
+"""Jitter of each pause: proxies that lost a provider together should not come back together."""
+
+
+@final
+@attrs.define(eq=False)
+class _Sample:
+    grant: int
+    """Its number in the order of grants."""
+    failed: bool = False
+    known_ns: int | None = None
+    """When that was learned; None: it is not known yet."""
+
+
+@final
+@attrs.define(eq=False)
+class Breaker:
+    """Told when attempts begin and how they end; says whether another may begin."""
+
+    settings: Settings
+    _random: Random
+    circuit: Circuit = attrs.field(default=Circuit.CLOSED, init=False)
+    opens_ns: int | None = attrs.field(default=None, init=False)
+    """While OPEN: when it lets a probe through."""
+    opened_ns: int = attrs.field(default=0, init=False)
+    """When it was last opened from CLOSED."""
+    closed_ns: int = attrs.field(default=-1, init=False)
+    """When it was last closed: attempts from before say nothing about now."""
+    trips: int = attrs.field(default=0, init=False)
+    """Number of times that it was opened from CLOSED."""
+    _latest: list[_Sample] = attrs.field(factory=list, init=False)
+    """The latest attempts of which something is known, in the order of their grants."""
+    _inflight: dict[CallId, _Sample] = attrs.field(factory=dict, init=False)
+    _grants: int = attrs.field(default=0, init=False)
+    _successes: int = attrs.field(default=0, init=False)
+    """Of probes, in a row."""
+
+    def on_granted(self, call_id: CallId, now_ns: int) -> None:
+        """Count an attempt that begins."""
+        if self.circuit is not Circuit.CLOSED:
+            return
+        self._grants += 1
+        self._inflight[call_id] = _Sample(self._grants)
+
+    def on_ended(self, call_id: CallId, outcome: Outcome, *, probe: bool, now_ns: int, said_ns: int | None) -> bool:
+        """Learn from one attempt. Return True if the circuit has changed.
+
+        Args:
+            probe: It was let through while HALF_OPEN. Others that end then began before it opened and are stale.
+            said_ns: The provider's `retry-after`; None: it has none.
+        """
+        if self.circuit is not Circuit.CLOSED:
+            return probe and self._on_probe(outcome, now_ns, said_ns)
+        sample = self._inflight.pop(call_id, None)
+        if sample is None:
+            return False
+        if outcome in HEALTHY:
+            self._learn(sample, failed=False, now_ns=now_ns)
+        if outcome not in BROKEN:
+            return False  # a refusal for a quota is no sign of health either way
+        self._learn(sample, failed=True, now_ns=now_ns)
+        enough = max(1, ceil(self.settings.trip * self.settings.of))
+        if sum(one.failed for one in self._latest) >= enough or self._in_a_row():
+            self.opened_ns = now_ns
+            self.trips += 1
+            self._pause(now_ns, said_ns)
+            return True
+        return False
+
+    def on_good(self, call_id: CallId, *, probe: bool, now_ns: int) -> bool:
+        """Learn that an answer has begun well. Return True if the circuit has changed."""
+        if probe and self.circuit is Circuit.HALF_OPEN:
+            return self._on_probe(Outcome.SUCCEEDED, now_ns, None)
+        sample = self._inflight.get(call_id)
+        if sample is not None:
+            self._learn(sample, failed=False, now_ns=now_ns)
+        return False
+
+    def on_time(self, now_ns: int) -> bool:
+        """Return True if its pause is over now, so that one call may try."""
+        if self.circuit is Circuit.OPEN and self.opens_ns is not None and now_ns >= self.opens_ns:
+            self.circuit, self.opens_ns = Circuit.HALF_OPEN, None
+            return True
+        return False
+
+    def _on_probe(self, outcome: Outcome, now_ns: int, said_ns: int | None) -> bool:
+        if outcome in BROKEN:
+            self._pause(now_ns, said_ns)
+            return True
+        if outcome in HEALTHY:
+            self._successes += 1
+        if self._successes < self.settings.probes:
+            return False
+        self.circuit, self.closed_ns = Circuit.CLOSED, now_ns
+        return True
+
+    def _pause(self, now_ns: int, said_ns: int | None) -> None:
+        longest_ns = self.settings.open_ns
+        pause_ns = max(min(PAUSE_MIN_NS, longest_ns), min(longest_ns, (now_ns - self.opened_ns) // PAUSE_SHARE))
+        drawn_ns = int(pause_ns * self._random.uniform(*SPREAD))
+        self.circuit = Circuit.OPEN
+        self.opens_ns = now_ns + max(drawn_ns, min(said_ns or 0, RETRY_AFTER_MAX_NS))
+        self._successes = 0
+        self._latest.clear()
+        self._inflight.clear()
+
+    def _learn(self, sample: _Sample, *, failed: bool, now_ns: int) -> None:
+        """Put an attempt in the order of grants, and drop the oldest beyond `of` and those before `over`."""
+        latest, most = self._latest, min(self.settings.of, BREAKER_MEMORY)
+        if sample.known_ns is None:
+            insort(latest, sample, key=lambda one: one.grant)
+        sample.failed, sample.known_ns = failed, now_ns
+        oldest_ns = now_ns - self.settings.over_ns
+        self._latest = [one for one in latest if one.known_ns is not None and one.known_ns > oldest_ns][-most:]
+
+    def _in_a_row(self) -> bool:
+        """True if the latest attempts that are known have all failed."""
+        return len(self._latest) >= IN_A_ROW and all(one.failed for one in self._latest[-IN_A_ROW:])

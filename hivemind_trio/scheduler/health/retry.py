@@ -1,0 +1,82 @@
+"""Whether a call is tried again, and when. It holds no slot meanwhile, and keeps its place in the line."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.policy import Jitter, Retry
+from hivemind_trio.scheduler.protocol.attempt_result import NOT_EXECUTED, Ended
+
+BUDGET_MAX: Final = 10.0
+"""Retries that can be saved up."""
+BUDGET_REFILL_NS: Final = 10 * 1_000_000_000
+"""One retry more for each such time, so that a provider with few calls is retried at all (Finagle's `RetryBudget`)."""
+
+LATE: Final = 0.1
+"""A `retry-after` is waited for and up to this share longer: those who were told the same should not come together."""
+
+
+@final
+@attrs.define(eq=False)
+class RetryBudget:
+    """What one provider may be sent again that it may have done before: a share of what it is sent, and one per ten
+    seconds."""
+
+    full: bool = attrs.field(default=True, init=False)
+    """Nothing can be added. Kept: in good times it always is, and every call asks."""
+    _level: float = attrs.field(default=BUDGET_MAX, init=False)
+    _at_ns: int = attrs.field(default=0, init=False)
+
+    def deposit(self, ratio: float, now_ns: int) -> None:
+        """A call is sent for the first time."""
+        self._refill(now_ns)
+        self._level = min(BUDGET_MAX, self._level + ratio)
+        self.full = self._level >= BUDGET_MAX
+
+    def take(self, now_ns: int) -> bool:
+        """Take one; False: there is none."""
+        self._refill(now_ns)
+        if self._level < 1:
+            return False
+        self._level -= 1
+        self.full = False
+        return True
+
+    def _refill(self, now_ns: int) -> None:
+        self._level = min(BUDGET_MAX, self._level + (now_ns - self._at_ns) / BUDGET_REFILL_NS)
+        self._at_ns = now_ns
+
+
+def wants_retry(retry: Retry, ended: Ended, attempts: int) -> bool:
+    """Return True if the class says so. A class of one attempt wants none, though what has ended did not count.
+
+    Args:
+        attempts: That count, with the one that has just ended.
+    """
+    if ended.committed or ended.final or retry.attempts == 1 or attempts >= retry.attempts:
+        return False
+    if (ended.retry_after_ns or 0) > retry.honor_max_ns:
+        return False
+    return ended.status in retry.statuses or ended.failure in retry.failures
+
+
+def pause_ns(retry: Retry, ended: Ended, attempts: int, random: Random) -> int:
+    """How long to wait before the next attempt: the provider's word, or a back-off drawn anew."""
+    if ended.retry_after_ns is not None:
+        return int(ended.retry_after_ns * (1 + random.uniform(0, LATE)))
+    ceiling_ns = min(retry.last_ns, retry.first_ns << min(attempts - 1, 32))
+    match retry.jitter:
+        case Jitter.FULL:
+            return random.randrange(ceiling_ns + 1)
+        case Jitter.EQUAL:
+            return ceiling_ns // 2 + random.randrange(ceiling_ns // 2 + 1)
+        case Jitter.NONE:
+            return ceiling_ns
+
+
+def turned_away(ended: Ended) -> bool:
+    """Whether the provider did nothing for it: then another attempt adds nothing to its load but a refusal."""
+    return ended.outcome in NOT_EXECUTED

@@ -1,0 +1,1 @@
+"""Limits: concurrency, request and token rates, header feedback, token estimates and budgets."""

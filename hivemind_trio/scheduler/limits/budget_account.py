@@ -1,0 +1,85 @@
+"""One allowance of one budget: what was spent of it in its window, and what calls on their way have claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, final
+
+import attrs
+
+from hivemind_trio.policy import Allowance
+from hivemind_trio.scheduler.structures.indexed_heap import Heap
+from hivemind_trio.scheduler.structures.sliding_window import Sliding
+
+if TYPE_CHECKING:
+    from hivemind_trio.scheduler.calls.waiting_call import Waiter
+
+Turns = Callable[[int, int], int]
+"""When the calendar's window of some length that holds a moment ends, both since the engine began. The calendar is the
+world's, and comes from outside."""
+
+
+@final
+@attrs.define(eq=False)
+class Account:
+    """In one's own name, or everybody's."""
+
+    allowance: Allowance
+    _turns: Turns
+    claimed: int = attrs.field(default=0, init=False)
+    """By calls that wait or are in flight, at the most that they can take."""
+    held: Heap[Waiter] = attrs.field(factory=Heap, init=False)
+    """Calls that wait for room here."""
+    _spent: int = attrs.field(default=0, init=False)
+    _turns_ns: int = attrs.field(default=0, init=False)
+    """When the calendar's window ends."""
+    _sliding: Sliding = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._sliding = Sliding(self.allowance.window_ns)
+
+    def spent(self, now_ns: int) -> int:
+        """In the window of now."""
+        if not self.allowance.calendar:
+            return self._sliding.sum(now_ns)
+        if now_ns >= self._turns_ns:
+            self._spent, self._turns_ns = 0, self._turns(now_ns, self.allowance.window_ns)
+        return self._spent
+
+    def share(self, now_ns: int) -> float:
+        """Of the amount, that is spent: 1 and more is all of it."""
+        return self.spent(now_ns) / self.allowance.amount if self.allowance.amount else 1.0
+
+    def fits(self, amount: int, share: float, now_ns: int) -> bool:
+        """Whether so much more stays within a share of the amount, whatever becomes of the calls on their way.
+
+        What is thought to take more than is left may go alone: most calls take far less than they might.
+        """
+        limit = self.allowance.amount * share
+        spent = self.spent(now_ns)
+        return spent < limit and (not self.claimed or spent + self.claimed + amount <= limit)
+
+    def used_up(self, share: float, now_ns: int) -> bool:
+        """Whether that share of the amount is spent: nothing but time makes room."""
+        return self.spent(now_ns) >= self.allowance.amount * share
+
+    def opens_ns(self, share: float, now_ns: int) -> int:
+        """When time alone makes room again."""
+        limit = int(self.allowance.amount * share)
+        if self.spent(now_ns) < limit:
+            return now_ns
+        if self.allowance.calendar:
+            return self._turns_ns
+        return self._sliding.at_most_ns(max(0, limit - 1), now_ns)
+
+    def spend(self, amount: int, now_ns: int) -> None:
+        """It is gone."""
+        self.spent(now_ns)
+        if self.allowance.calendar:
+            self._spent += amount
+        else:
+            self._sliding.add(amount, now_ns)
+
+    def idle(self, now_ns: int) -> bool:
+        """Nothing would be lost with it."""
+        return not self.claimed and not self.held and not self.spent(now_ns)

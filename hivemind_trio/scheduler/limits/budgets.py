@@ -1,0 +1,247 @@
+"""Budgets: what we allow, kept so that calls on their way together cannot go beyond it.
+
+A call claims the most that it may take before it stands in line, spends what it has taken when that is known, and gives
+back the rest. What has been spent decides how calls are treated as it grows: with a warning, in another lane, with
+another priority or model, held until there is room, or refused. All of it is in one place, so that one day it can be
+kept beyond a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Self, final
+
+import attrs
+
+from hivemind_trio.model import Decider, Request, Treatment, Usage
+from hivemind_trio.policy import Allowance, Budget, Measure, ModelPrice, Per, Program, Renames, Threshold
+from hivemind_trio.scheduler.queueing.agent import renamed_word
+from hivemind_trio.scheduler.structures.indexed_heap import Rank
+
+from .budget_account import Account, Turns
+
+ACCOUNTS_MAX: Final = 10_000
+"""Accounts in all. Those that hold nothing are forgotten then; if none does, whoever comes next shares one account."""
+
+SWEEP_EVERY: Final = ACCOUNTS_MAX // 8
+"""Look-ups of new partitions between two searches for accounts that hold nothing, so that each pays for a few."""
+
+OTHERS: Final = "(others)"
+"""The partition of whoever has none of its own."""
+
+Amounts = Mapping[Measure, int]
+
+
+def amounts_of(usage: Usage, price: ModelPrice | None, *, requests: int = 1) -> Amounts:
+    """What a call's tokens come to, by each measure."""
+    tokens_in = (usage.input or 0) + usage.cache_read + usage.cache_write
+    return {
+        Measure.COST: price.cost_of(usage) if price is not None else 0,
+        Measure.TOKENS: tokens_in + usage.output,
+        Measure.INPUT: tokens_in,
+        Measure.OUTPUT: usage.output,
+        Measure.REQUESTS: requests,
+    }
+
+
+class Partition(NamedTuple):
+    """Whose accounts a call's cost counts against, as far as the call itself says."""
+
+    agent: str
+    team: str
+    model: str
+    provider: str
+    key: str
+
+    def of(self, per: Per) -> str:
+        """The name under which a budget `per` something is kept."""
+        return "" if per is Per.ALL else str(getattr(self, per))
+
+
+class _Key(NamedTuple):
+    """What an account is known by, over reloads: another window or another measure is another account."""
+
+    budget: str
+    per: Per
+    whose: str
+    measure: Measure
+    window_ns: int
+    calendar: bool
+
+    @classmethod
+    def of(cls, budget: Budget, allowance: Allowance, whose: str) -> Self:
+        return cls(budget.name, budget.per, whose, allowance.measure, allowance.window_ns, allowance.calendar)
+
+    def renamed(self, renames: Renames) -> Self:
+        """The same account, in the names of now."""
+        match self.per:
+            case Per.AGENT:
+                whose = renamed_word(self.whose, renames)
+            case Per.TEAM | Per.PROVIDER:
+                whose = renames.swapped(self.per.value, self.whose)
+            case _:
+                whose = self.whose
+        return self._replace(budget=renames.swapped("budget", self.budget), whose=whose)
+
+
+@final
+@attrs.define(eq=False)
+class Claim:
+    """What one call may take, put aside. It ends once: spent, or given back."""
+
+    _parts: tuple[tuple[Account, int], ...]
+    _over: bool = attrs.field(default=False, init=False)
+
+    def end(self, spent: Amounts | None, now_ns: int) -> list[Account]:
+        """Spend so much, or nothing; return the accounts that have calls waiting for room."""
+        assert not self._over
+        self._over = bool(self._parts)
+        for account, amount in self._parts:
+            account.claimed -= amount
+            if spent is not None:
+                account.spend(spent[account.allowance.measure], now_ns)
+        return [account for account, _ in self._parts if account.held.first is not None]
+
+
+NO_CLAIM: Final = Claim(())
+"""Of every call that no budget is kept for."""
+
+
+@final
+@attrs.frozen
+class Shortage:
+    """Why a call cannot have its claim now."""
+
+    budget: Budget
+    account: Account
+    step: Threshold
+
+    def denies(self, now_ns: int) -> bool:
+        """The budget would rather refuse than hold, and nothing but time makes room."""
+        return self.step.deny is not None and self.account.used_up(self.step.share, now_ns)
+
+    def opens_ns(self, now_ns: int) -> int | None:
+        """When time makes room; None: other calls will, as they end."""
+        return self.account.opens_ns(self.step.share, now_ns) if self.account.used_up(self.step.share, now_ns) else None
+
+
+@final
+@attrs.define(eq=False)
+class Budgets:
+    """All accounts."""
+
+    _turns: Turns
+    _program: Program = attrs.field(init=False)
+    _accounts: dict[_Key, Account] = attrs.field(factory=dict, init=False)
+    _found: dict[tuple[str, str], tuple[Account, ...]] = attrs.field(factory=dict, init=False)
+    """Of those, by budget and by whose they are: the accounts of its allowances, in their order."""
+    _new: int = attrs.field(default=0, init=False)
+    """Partitions that were looked for and not found, since accounts were last forgotten."""
+
+    def rename(self, renames: Renames) -> None:
+        """Budgets, and those who have one of their own, are called otherwise from now on."""
+        self._accounts = {key.renamed(renames): account for key, account in self._accounts.items()}
+        self._found.clear()
+
+    def load(self, program: Program) -> None:
+        """Take the budgets of a new policy. What was spent of one that stays, in a window that stays, is spent."""
+        self._program = program
+        accounts, self._accounts = self._accounts, {}
+        self._found.clear()
+        for key, account in accounts.items():
+            budget = program.budgets.get(key.budget)
+            if budget is None:
+                continue
+            for allowance in budget.allowances:
+                if key == _Key.of(budget, allowance, key.whose):
+                    account.allowance = allowance
+                    self._accounts[key] = account
+
+    def treat(self, treatment: Treatment, whose: Partition, now_ns: int) -> Treatment:
+        """How what has been spent changes a call's treatment: of each setting, the first budget that says so."""
+        said: dict[str, Any] = {}
+        deciders: dict[str, Decider] = {}
+        warnings = []
+        for name in treatment.budgets:
+            budget = self._program.budgets[name]
+            share, account = -1.0, None
+            for one in self._accounts_of(budget, whose, now_ns):
+                of_one = one.share(now_ns)
+                if of_one > share:
+                    share, account = of_one, one
+            assert account is not None, "a budget has an allowance"
+            if share < budget.thresholds[0].share:
+                continue
+            passed = [step for step in budget.thresholds if share >= step.share]
+            if any(step.warn for step in passed):
+                allowance = account.allowance
+                used = allowance.shown(account.spent(now_ns))
+                warnings.append(f"budget {name}: {share:.0%}, {used} of {allowance.shown()}")
+            decider = Decider("budget", name, budget.at)
+            for step in reversed(passed):
+                for setting in ("lane", "priority", "model"):
+                    value = getattr(step, setting)
+                    if value is not None and setting not in said:
+                        said[setting], deciders[setting] = value, decider
+        if not said and not warnings:
+            return treatment
+        return attrs.evolve(
+            treatment,
+            **said,
+            decided={**treatment.decided, **deciders},
+            budget_warnings=tuple(warnings),
+        )
+
+    def claim(self, treatment: Treatment, whose: Partition, most: Amounts, rank: Rank, now_ns: int) -> Claim | Shortage:
+        """Put aside the most that a call may take, of every budget that stops at some share; or say which cannot.
+
+        Args:
+            rank: Calls that are held go before those that come after them.
+        """
+        parts = []
+        for name in treatment.budgets:
+            budget = self._program.budgets[name]
+            stop = budget.stop
+            for account in self._accounts_of(budget, whose, now_ns):
+                amount = most[account.allowance.measure]
+                if stop is not None:
+                    first = account.held.first
+                    behind = first is not None and first.rank < rank
+                    if behind or not account.fits(amount, stop.share, now_ns):
+                        return Shortage(budget, account, stop)
+                parts.append((account, amount))
+        for account, amount in parts:
+            account.claimed += amount
+        return Claim(tuple(parts))
+
+    def _accounts_of(self, budget: Budget, partition: Partition, now_ns: int) -> tuple[Account, ...]:
+        """At least one: those of the budget's allowances."""
+        whose = partition.of(budget.per)
+        found = self._found.get((budget.name, whose))
+        if found is None:
+            if _Key.of(budget, budget.allowances[0], whose) not in self._accounts and not self._room(now_ns):
+                whose = OTHERS
+            found = tuple(self._account(budget, allowance, whose) for allowance in budget.allowances)
+            self._found[budget.name, whose] = found
+        return found
+
+    def _room(self, now_ns: int) -> bool:
+        """Return whether there may be another account; forget those that hold nothing. O(1), amortised."""
+        self._new += 1
+        if len(self._accounts) >= ACCOUNTS_MAX and self._new >= SWEEP_EVERY:
+            self._new = 0
+            self._accounts = {key: one for key, one in self._accounts.items() if not one.idle(now_ns)}
+            self._found.clear()
+        return len(self._accounts) < ACCOUNTS_MAX
+
+    def _account(self, budget: Budget, allowance: Allowance, whose: str) -> Account:
+        key = _Key.of(budget, allowance, whose)
+        account = self._accounts.get(key)
+        if account is None:
+            account = self._accounts[key] = Account(allowance, self._turns)
+        return account
+
+
+def sent(request: Request, treatment: Treatment) -> Request:
+    """The request with the model that it is sent with."""
+    return request if treatment.model is None else attrs.evolve(request, model=treatment.model)

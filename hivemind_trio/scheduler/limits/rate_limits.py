@@ -1,0 +1,349 @@
+"""What a provider allows one limits group per window, kept so that it never has to say no.
+
+What the policy declares is mirrored, and what answers tell of (`_bucket.py`). What a call will take is estimated when
+it is granted, and settled when it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, final
+
+import attrs
+
+from hivemind_trio.model import Dimension, Reading, Reason
+from hivemind_trio.policy import Quota
+from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
+from hivemind_trio.scheduler.protocol.call import CallId
+from hivemind_trio.scheduler.protocol.snapshot import GateSnapshot
+
+from .rate_limiter import Bucket
+from .refusal_gate import Gate
+
+if TYPE_CHECKING:
+    from hivemind_trio.scheduler.calls.waiting_call import Waiter
+
+CLAIM_AFTER_NS: Final = 20 * 1_000_000_000
+"""A call whose turn it is and that does not fit is passed by smaller ones for so long; then it is the next to go."""
+CLAIM_WAITED_NS: Final = 60 * 1_000_000_000
+"""One that has waited for so long is not passed: where many are large, each would else be passed once more for all that
+were before it."""
+
+Cost = dict[Dimension, int]
+"""What one call takes of each dimension."""
+
+NOTHING: Final[Cost] = dict.fromkeys(Dimension, 0)
+"""Of a call that no quota is counted for."""
+
+
+SECOND_NS: Final = 1_000_000_000
+MINUTE_NS: Final = 60 * SECOND_NS
+USUAL_NS: Final = (SECOND_NS, MINUTE_NS, 60 * MINUTE_NS, 1_440 * MINUTE_NS)
+"""Lengths that providers give their windows."""
+TOLD_MAX: Final = 8
+"""Windows that only headers tell of, in one group: they can say anything."""
+
+
+@final
+@attrs.define(eq=False)
+class _Taken:
+    """One call in flight."""
+
+    grant: int
+    at_ns: int
+    cost: Cost
+    before: Cost
+    """What had ever been granted, itself included."""
+    accepted: bool = False
+    """An answer to it began that is no error."""
+
+
+@final
+@attrs.define(eq=False)
+class Quotas:
+    """All dimensions of one limits group: a call takes of each, or of none."""
+
+    parts: Parts = ALL_PARTS
+    _buckets: dict[tuple[Dimension, int], Bucket] = attrs.field(factory=dict, init=False)
+    """By what is counted and the window's length: a limit per minute and one per day are two. The length is 0 where a
+    header has told of a limit and not of its window: what is known of that is a lower bound."""
+    _declared: bool = attrs.field(default=False, init=False)
+    """The policy says what is counted here, and answers only how much of it is left."""
+    counted: bool = attrs.field(default=False, init=False)
+    """There is any window, declared or told of."""
+    restricts: bool = attrs.field(default=False, init=False)
+    """There is any window, or the provider has refused a call. Else nothing below need be asked."""
+    gate: Gate = attrs.field(factory=Gate, init=False)
+    of_input: bool = attrs.field(default=False, init=False)
+    """What a call reads counts in one of them."""
+    _claim: tuple[int, Waiter] | None = attrs.field(default=None, init=False)
+    """The call that has been found not to fit for longest, and since when."""
+    _inflight: dict[CallId, _Taken] = attrs.field(factory=dict, init=False)
+    _granted: Cost = attrs.field(factory=lambda: dict(NOTHING), init=False)
+    """All that was ever granted, at what it was thought to take."""
+    _grants: int = attrs.field(default=0, init=False)
+    _refused: int = attrs.field(default=0, init=False)
+    """Number of grants at the last refusal: those in flight together are one piece of evidence."""
+
+    def load(self, quotas: tuple[Quota, ...], now_ns: int, *, learns: bool = True) -> None:
+        """Take the settings of a new policy. What was taken of a window that stays is kept: a reload mints nothing.
+
+        Args:
+            learns: Whether what headers tell of holds where the policy says nothing.
+        """
+        kept = {}
+        if learns and not quotas:
+            kept = {key: bucket for key, bucket in self._buckets.items() if bucket.told}
+        for bucket in kept.values():
+            bucket.load(bucket.quota, now_ns, declared=False)
+        for quota in quotas:
+            bucket = self._buckets.get((quota.dimension, quota.window_ns)) or Bucket(quota)
+            bucket.load(quota, now_ns, declared=True, learns=learns)
+            kept[quota.dimension, quota.window_ns] = bucket
+        self._buckets = kept
+        self._look()
+        self._declared = bool(quotas)
+        self._claim = None
+
+    def _look(self) -> None:
+        self.counted = bool(self._buckets)
+        self.restricts = self.counted or self.gate.active
+        self.of_input = any(dimension in (Dimension.INPUT, Dimension.TOKENS) for dimension, _ in self._buckets)
+
+    def too_large(self, cost: Cost) -> Quota | None:
+        """The declared quota that no waiting could make such a call fit.
+
+        What only headers tell of refuses nobody: the estimate may be wrong, and the provider will say so itself.
+        """
+        for bucket in self._buckets.values():
+            if bucket.declared and cost[bucket.quota.dimension] > bucket.most:
+                return bucket.quota
+        return None
+
+    def _fits_ns(self, cost: Cost, now_ns: int) -> int:
+        """When a call of this cost fits all dimensions, as things stand: `now_ns`, or later."""
+        at_ns = now_ns
+        for bucket in self._buckets.values():
+            fits_ns = bucket.fits_ns(cost[bucket.quota.dimension], now_ns)
+            if fits_ns > at_ns:
+                at_ns = fits_ns
+        return at_ns
+
+    def opens_ns(self, cost: Cost, now_ns: int, waiter: Waiter | None = None) -> int:
+        """Return when a call may go, as far as quotas and refusals are concerned: `now_ns` or later.
+
+        Args:
+            waiter: The first of a line; None: a call that has just arrived.
+        """
+        at_ns = self._regular_ns(cost, now_ns, waiter)
+        if at_ns <= now_ns or self.gate.inflight:
+            return at_ns
+        probe_ns = self.gate.probe_ns(at_ns, now_ns)
+        return at_ns if probe_ns >= at_ns else min(at_ns, max(probe_ns, self._declared_ns(cost, now_ns)))
+
+    def _regular_ns(self, cost: Cost, now_ns: int, waiter: Waiter | None) -> int:
+        """Return the same for a call that is no probe."""
+        gate_ns = self.gate.opens_ns(now_ns)
+        return max(gate_ns, self._mirrored_ns(cost, now_ns, waiter)) if self._buckets else gate_ns
+
+    def _mirrored_ns(self, cost: Cost, now_ns: int, waiter: Waiter | None) -> int:
+        """Return when the windows have room for a call, and for the large one that others have passed."""
+        at_ns = self._fits_ns(cost, now_ns)
+        due = self.due(now_ns) if self._claim is not None else None
+        if due is not None and due is not waiter:
+            first_ns = self._fits_ns(due.place.cost, now_ns)
+            if first_ns > now_ns:
+                return max(at_ns, first_ns)
+            if due.place.lacks() is Reason.NONE:
+                return now_ns + 1  # it goes now, and then the others are asked again
+            # It lacks something else, and nobody is held up for that.
+        if at_ns > now_ns and self._claim is None and waiter is not None:
+            self._claim = now_ns, waiter
+        return at_ns
+
+    def _declared_ns(self, cost: Cost, now_ns: int) -> int:
+        """Return when a call fits what the policy declares, whatever answers say."""
+        at_ns = now_ns
+        for bucket in self._buckets.values():
+            at_ns = max(at_ns, bucket.declared_ns(cost[bucket.quota.dimension], now_ns))
+        return at_ns
+
+    def reason(self, now_ns: int) -> Reason:
+        """Return the reason for which no call goes now, the provider's word first."""
+        if self.gate.until_ns > now_ns:
+            return Reason.PROVIDER_QUOTA
+        return Reason.RAMP if self.gate.opens_ns(now_ns) > now_ns else Reason.QUOTA
+
+    def due(self, now_ns: int) -> Waiter | None:
+        """The call that has been passed for too long."""
+        if self._claim is None:
+            return None
+        since_ns, waiter = self._claim
+        passed_ns = min(since_ns + CLAIM_AFTER_NS, waiter.arrived_ns + CLAIM_WAITED_NS)
+        return None if now_ns < passed_ns and self.parts.bypass else waiter
+
+    def leave(self, waiter: Waiter) -> None:
+        """It waits no longer."""
+        if self._claim is not None and self._claim[1] is waiter:
+            self._claim = None
+
+    def share_ns(self, cost: Cost) -> int:
+        """For how long a call of this cost takes all of the scarcest dimension."""
+        share_ns = 0
+        for bucket in self._buckets.values():
+            quota = bucket.quota
+            one_ns = cost[quota.dimension] * quota.window_ns // bucket.capacity
+            if one_ns > share_ns:
+                share_ns = one_ns
+        return share_ns
+
+    def take(self, call_id: CallId, cost: Cost, now_ns: int) -> None:
+        """Charge every dimension."""
+        probe = self.restricts and not self.gate.inflight and self._regular_ns(cost, now_ns, None) > now_ns
+        self.gate.on_granted(call_id, probe=probe, now_ns=now_ns)
+        before = self._granted
+        self._granted = {
+            Dimension.REQUESTS: before[Dimension.REQUESTS] + cost[Dimension.REQUESTS],
+            Dimension.INPUT: before[Dimension.INPUT] + cost[Dimension.INPUT],
+            Dimension.OUTPUT: before[Dimension.OUTPUT] + cost[Dimension.OUTPUT],
+            Dimension.TOKENS: before[Dimension.TOKENS] + cost[Dimension.TOKENS],
+        }
+        self._inflight[call_id] = _Taken(self._grants, now_ns, cost, self._granted)
+        self._grants += 1
+        if self.counted:
+            for bucket in self._buckets.values():
+                bucket.take(cost[bucket.quota.dimension], now_ns)
+
+    def settle(self, estimated: Cost, actual: Cost, taken_ns: int, now_ns: int) -> None:
+        """Charge what it was instead of what it was thought to be."""
+        for bucket in self._buckets.values():
+            before, after = estimated[bucket.quota.dimension], actual[bucket.quota.dimension]
+            if before != after:
+                bucket.settle(before, after, taken_ns, now_ns)
+
+    # ---- what answers say ----
+
+    def hear(self, call_id: CallId, readings: Iterable[Reading], now_ns: int) -> bool:
+        """Learn from the head of the answer to a call in flight; whether anything was news."""
+        taken = self._inflight.get(call_id)
+        if taken is None:
+            return False
+        news = False
+        for reading in readings:
+            bucket = self._bucket(reading)
+            if bucket is not None:
+                unseen = self._unseen(reading.dimension, taken)
+                news |= bucket.hear(reading, unseen, taken.grant, taken.at_ns, now_ns)
+        return news
+
+    def accept(self, call_id: CallId, now_ns: int) -> bool:
+        """The provider has accepted a call in flight. Return True if another may go earlier than it could before."""
+        taken = self._inflight.get(call_id)
+        if taken is None or taken.accepted or not self.restricts:
+            return False
+        taken.accepted = True
+        if self.gate.on_good(call_id, now_ns):
+            for bucket in self._buckets.values():
+                bucket.forget(now_ns)
+        self._look()
+        return self.gate.active
+
+    def refuse(self, call_id: CallId, used_up: Iterable[Dimension], wait_ns: int | None, now_ns: int) -> None:
+        """The provider has refused a call in flight because it came too soon.
+
+        Args:
+            used_up: Quotas that it has named; empty: whichever did not have enough left by its headers.
+            wait_ns: Its word on when to come back; None: it has none.
+        """
+        taken = self._inflight.get(call_id)
+        if taken is None:
+            return
+        named = set(used_up)
+        if taken.grant >= self._refused:
+            self._refused = self._grants
+            for bucket in self._buckets.values():
+                dimension = bucket.quota.dimension
+                if dimension in named if named else bucket.spent(taken.cost[dimension]):
+                    bucket.refuse(now_ns)
+        self.gate.on_refused(call_id, wait_ns or 0, taken.at_ns, now_ns)
+        self._look()
+
+    def snapshot(self, now_ns: int) -> GateSnapshot:
+        """Return how it stands, and what is believed."""
+        gate = self.gate
+        return GateSnapshot(
+            hold_until_ns=gate.until_ns if gate.until_ns > now_ns else None,
+            disbelieved=gate.lies,
+            rate_per_s=gate.rate.per_s,
+            allowed=gate.allow,
+            inflight=gate.inflight,
+            probes_refused=gate.misses,
+            evidence_age_ns=now_ns - gate.evidence_ns if self._grants else None,
+            buckets=tuple(bucket.snapshot(now_ns) for bucket in self._buckets.values()),
+        )
+
+    def end(self, call_id: CallId, now_ns: int) -> None:
+        """Its attempt is over."""
+        if self._inflight.pop(call_id, None) is not None:
+            self.gate.on_ended(call_id, now_ns)
+
+    def _unseen(self, dimension: Dimension, taken: _Taken) -> int:
+        """What was taken that the answer to this call cannot know of."""
+        later = self._granted[dimension] - taken.before[dimension]
+        if dimension is not Dimension.OUTPUT:
+            return later
+        # Output counts as it is produced (Anthropic, "Rate limits"): most of what is on its way is still to come.
+        return later + sum(one.cost[dimension] for one in self._inflight.values() if one.grant <= taken.grant)
+
+    def _bucket(self, reading: Reading) -> Bucket | None:
+        """Return the window that a header tells of: one that is known, or else a new one, if it says enough."""
+        dimension, told_ns = reading.dimension, reading.window_ns
+        known = self._buckets.get((dimension, told_ns or 0))
+        if known is None and (self._declared or told_ns is None):
+            known = self._nearest(reading)
+        if self._declared:
+            return known
+        window_ns = told_ns or _window_ns(reading)
+        if known is not None:
+            if told_ns is None and window_ns is not None:
+                known.widen(window_ns)
+            return known
+        if reading.limit is None or window_ns is None or self._told() >= TOLD_MAX:
+            return None
+        quota = Quota(dimension=dimension, amount=reading.limit, window_ns=window_ns)
+        bucket = self._buckets[dimension, told_ns or 0] = Bucket(quota, declared=False)
+        self._look()
+        return bucket
+
+    def _nearest(self, reading: Reading) -> Bucket | None:
+        """Return the window of this dimension whose limit is nearest to what is told; None: there is none."""
+        limit = reading.limit or reading.remaining or 0
+        alike = [bucket for (dimension, _), bucket in self._buckets.items() if dimension is reading.dimension]
+        return min(alike, key=lambda bucket: abs(bucket.quota.amount - limit), default=None)
+
+    def _told(self) -> int:
+        return sum(not bucket.declared for bucket in self._buckets.values())
+
+
+def _window_ns(reading: Reading) -> int | None:
+    """Return how long a window is of which only limit, rest and reset are told; None: nothing shows it.
+
+    A bucket is whole again when what is used has been earned, which gives its length, if that is a usual one. Of other
+    windows the reset shows that they are no shorter. To guess more would space calls that nobody has refused.
+    """
+    resets_ns, limit = reading.resets_ns, reading.limit or 0
+    if not resets_ns:
+        return None
+    used = limit - (reading.remaining if reading.remaining is not None else limit)
+    if used > 0:
+        whole_ns, error_ns = resets_ns * limit // used, SECOND_NS * limit // used
+        for usual_ns in USUAL_NS:
+            if abs(whole_ns - usual_ns) <= min(
+                usual_ns // 4, usual_ns // 33 + (error_ns if _is_whole(resets_ns) else 0)
+            ):
+                return usual_ns
+    return resets_ns
+
+
+def _is_whole(time_ns: int) -> bool:
+    return time_ns % SECOND_NS == 0

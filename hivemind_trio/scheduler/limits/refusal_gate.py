@@ -1,0 +1,174 @@
+"""Gate of one limits group: what refusals say about when the next call may go, and the probes that test it.
+
+A refusal closes the gate for as long as the provider asks, and starts a learned rate (`_rate.py`). Nothing else closes
+it. While calls wait and none is in flight, a probe goes sooner than that: providers that name a wrong time are found
+out by one call, and a wait that nobody checks is the one failure that a fleet does not survive.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.scheduler.protocol.call import CallId
+
+from .learned_rate import LearnedRate
+
+SECOND_NS: Final = 1_000_000_000
+
+OBEYED_NS: Final = 20 * SECOND_NS
+"""A `retry-after` up to this is obeyed to the second; a longer one is probed."""
+PROBE_EVERY_NS: Final = 15 * SECOND_NS
+LONG_NS: Final = 600 * SECOND_NS
+PROBE_LONG_EVERY_NS: Final = 300 * SECOND_NS
+"""The same under a reset that is more than ten minutes away: a plan's window, or a day's."""
+PROBE_NS: Final = (2 * SECOND_NS, 3 * SECOND_NS, 4 * SECOND_NS, 5 * SECOND_NS)
+"""Time since the last grant or end, by the number of probes refused in a row, where only a forecast says to wait."""
+SOON_NS: Final = 5 * SECOND_NS
+"""A forecast of room within this is waited for: to test it would cost a refusal of every truthful provider."""
+
+LIES_MAX_NS: Final = SECOND_NS
+"""What a `retry-after` counts for once a probe has succeeded before one was over."""
+BELIEVED_AFTER: Final = 3
+"""Probes refused in a row before the time that the provider named is over: then it is believed again."""
+DROPPED_AFTER: Final = 2
+"""Successful probes in a row that prove a forecast wrong."""
+
+TURNED_NS: Final = 5 * SECOND_NS
+"""After a wait of so long a window has probably turned: the rate of the one before says nothing."""
+TURNED_ALLOW: Final = 4
+PROBED_ALLOW: Final = 2
+ALLOW_MAX: Final = 64
+"""Calls in flight from which on none are limited here."""
+RECHECK_NS: Final = SECOND_NS
+
+
+@final
+@attrs.define(eq=False)
+class Gate:
+    """Hold, learned rate and probes of one limits group."""
+
+    active: bool = attrs.field(default=False, init=False)
+    """The provider has refused a call, so the gate may restrict dispatch."""
+    rate: LearnedRate = attrs.field(factory=LearnedRate, init=False)
+    until_ns: int = attrs.field(default=0, init=False)
+    """End of the hold."""
+    lies: bool = attrs.field(default=False, init=False)
+    """A probe succeeded before the time that the provider had named."""
+    misses: int = attrs.field(default=0, init=False)
+    """Probes refused in a row."""
+    allow: int | None = attrs.field(default=None, init=False)
+    """Limit on calls in flight while the gate reopens; None: no limit."""
+    inflight: int = attrs.field(default=0, init=False)
+    evidence_ns: int = attrs.field(default=0, init=False)
+    """Time of the last grant or end."""
+    _word_ns: int = attrs.field(default=0, init=False)
+    """Time until which the provider asked to wait, by its latest refusal."""
+    _claimed_ns: int = attrs.field(default=0, init=False)
+    """The same by any of its refusals since the last success, believed or not."""
+    _said_ns: int = attrs.field(default=0, init=False)
+    """Length of that wait."""
+    _shut_ns: int | None = attrs.field(default=None, init=False)
+    """Time of the first refusal since the last success; None: none has been refused since."""
+    _probes: dict[CallId, None] = attrs.field(factory=dict, init=False)
+    _proved: int = attrs.field(default=0, init=False)
+    """Probes that succeeded in a row."""
+
+    def opens_ns(self, now_ns: int) -> int:
+        """Return when the next call may go by refusals alone: `now_ns` or later."""
+        if not self.active:
+            return now_ns
+        at_ns = max(now_ns, self.until_ns, self.rate.opens_ns)
+        if self.allow is not None and self.inflight >= self.allow:
+            at_ns = max(at_ns, now_ns + RECHECK_NS)  # or when one ends
+        return at_ns
+
+    def probe_ns(self, opens_ns: int, now_ns: int) -> int:
+        """Return when a probe may go although dispatch waits until `opens_ns`; `opens_ns` if there is to be none."""
+        if self.inflight:
+            return opens_ns
+        if self._shut_ns is not None and 0 < self._said_ns <= OBEYED_NS and not self.misses and not self.lies:
+            return max(now_ns, min(opens_ns, self._word_ns))  # it has said when, and nothing has shown that it is wrong
+        if opens_ns <= self.evidence_ns + SOON_NS:
+            return opens_ns
+        soft_ns = self.evidence_ns + PROBE_NS[min(self.misses, len(PROBE_NS) - 1)]
+        if self._word_ns <= now_ns or self.lies:
+            return max(now_ns, min(opens_ns, soft_ns))
+        if self._said_ns <= OBEYED_NS:
+            return max(now_ns, min(opens_ns, self._word_ns))
+        every_ns = PROBE_LONG_EVERY_NS if self._word_ns - now_ns > LONG_NS else PROBE_EVERY_NS
+        return max(now_ns, min(opens_ns, max(soft_ns, self.evidence_ns + every_ns)))
+
+    def is_probe(self, call_id: CallId) -> bool:
+        """True if this call in flight was let through before its time."""
+        return call_id in self._probes
+
+    def on_granted(self, call_id: CallId, *, probe: bool, now_ns: int) -> None:
+        """Count a call; the first one after a long hold starts a new window."""
+        self.inflight += 1
+        self.evidence_ns = now_ns
+        if probe:
+            self._probes[call_id] = None
+        elif self.until_ns > 0:
+            self.until_ns = 0
+            self._turn(now_ns)
+        self.rate.on_granted(now_ns)
+
+    def on_good(self, call_id: CallId, now_ns: int) -> bool:
+        """Learn that a call was accepted. Return True if a forecast that said otherwise is to be dropped."""
+        dropped = False
+        if call_id in self._probes:
+            del self._probes[call_id]
+            if self._word_ns > now_ns:
+                self.lies = True
+            self.until_ns = self._word_ns = 0
+            self.allow = PROBED_ALLOW
+            self.active = True
+            self._proved += 1
+            dropped = self._proved >= DROPPED_AFTER
+        self.misses = self._claimed_ns = 0
+        self._turn(now_ns)
+        self._shut_ns = None
+        if self.allow is not None:
+            self.allow += 1
+            if self.allow > ALLOW_MAX:
+                self.allow = None
+        return dropped
+
+    def on_refused(self, call_id: CallId, said_ns: int, granted_ns: int, now_ns: int) -> None:
+        """Close for as long as the provider asks, and lower the rate.
+
+        Args:
+            said_ns: Its `retry-after`, or the reset of what is used up; 0: it named no time.
+            granted_ns: When the call was dispatched.
+        """
+        self.active = True
+        self._proved = 0
+        if call_id in self._probes:
+            self.misses += 1
+            if self.misses >= BELIEVED_AFTER and now_ns < self._claimed_ns:
+                self.lies = False
+        self._claimed_ns = max(self._claimed_ns, now_ns + said_ns)
+        if self.lies:
+            said_ns = min(said_ns, LIES_MAX_NS)
+        self.allow = None
+        if now_ns + said_ns >= self._word_ns:
+            self._word_ns, self._said_ns = now_ns + said_ns, said_ns
+        if now_ns + said_ns > self.until_ns:
+            self.until_ns = now_ns + said_ns
+        if self._shut_ns is None:
+            self._shut_ns = now_ns
+        self.rate.on_refused(granted_ns, now_ns)
+
+    def _turn(self, now_ns: int) -> None:
+        """Forget the rate if nothing was accepted for long: it was of a window that has turned since."""
+        if self._shut_ns is not None and now_ns - self._shut_ns >= TURNED_NS and self.rate.per_s is not None:
+            self.rate.clear()
+            self.allow = TURNED_ALLOW
+
+    def on_ended(self, call_id: CallId, now_ns: int) -> None:
+        """Count a call off."""
+        self.inflight -= 1
+        self.evidence_ns = now_ns
+        self._probes.pop(call_id, None)

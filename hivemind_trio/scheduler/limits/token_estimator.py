@@ -1,0 +1,121 @@
+"""What a call will take, from what calls of its model have taken at this provider."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import Api, Dimension, Request, Usage
+
+from .rate_limits import Cost
+
+WEIGHT: Final = 0.1
+"""Of a new sample in the running means."""
+
+OUTPUT_UNKNOWN: Final = 1_024
+"""Tokens of output, until a model has shown what it does; or what the request allows, if that is less."""
+
+OUTPUT_MARGIN: Final = 1.3
+"""Over the mean: more than half of the answers should take less than was thought."""
+
+AT_ONCE: Final = frozenset({Api.OPENAI, Api.AZURE})
+"""Who counts tokens when the call comes, by what it might put out, and gives nothing back (their pages on rate limits,
+November 2026): OpenAI the larger of the input and `max_tokens`, Azure the sum."""
+
+MODELS_MAX: Final = 256
+"""Remembered for one provider: models are the callers' words."""
+
+
+@final
+@attrs.define
+class _Learned:
+    scale: float = 1.0
+    """Input tokens counted by the provider for each that we estimate from bytes."""
+    output: float | None = None
+    """Mean of the output."""
+    expected: int = OUTPUT_UNKNOWN
+    """What is thought of the next one's: kept, for every call asks several times."""
+
+
+_UNSEEN: Final = _Learned()
+"""Of a model that has not been seen."""
+
+
+@final
+@attrs.define(eq=False)
+class Estimates:
+    """One provider's."""
+
+    _models: dict[str, _Learned] = attrs.field(factory=dict, init=False)
+
+    def cost(self, request: Request, api: Api) -> Cost:
+        """What the call is thought to take of each dimension."""
+        learned = self._models.get(request.model, _UNSEEN)
+        tokens_in, output = int(request.tokens_in * learned.scale), learned.expected
+        if 0 < request.tokens_max_out < output:
+            output = request.tokens_max_out
+        cost = cost_of(tokens_in, output)
+        if api in AT_ONCE:
+            most = request.tokens_max_out or output
+            cost[Dimension.TOKENS] = max(tokens_in, most) if api is Api.OPENAI else tokens_in + most
+        return cost
+
+    def most(self, request: Request) -> Usage:
+        """The most that the call may take, as far as anybody knows: `max_tokens` is a promise of the provider's."""
+        learned = self._models.get(request.model, _UNSEEN)
+        return Usage(input=int(request.tokens_in * learned.scale), output=request.tokens_max_out or learned.expected)
+
+    def likely(self, request: Request) -> Usage:
+        """What it will take, if it is like the others."""
+        learned = self._models.get(request.model, _UNSEEN)
+        output = learned.expected
+        if request.tokens_max_out:
+            output = min(output, request.tokens_max_out)
+        return Usage(input=int(request.tokens_in * learned.scale), output=output, exact=False)
+
+    def settled(self, request: Request, api: Api, cost: Cost, usage: Usage) -> Cost:
+        """What the call has really taken, as far as `usage` says. What the provider counted itself is learned from."""
+        tokens_in = self.learn(request, api, usage)
+        actual = cost_of(cost[Dimension.INPUT] if tokens_in is None else tokens_in, usage.output)
+        if api in AT_ONCE:
+            actual[Dimension.TOKENS] = cost[Dimension.TOKENS]
+        return actual
+
+    def learn(self, request: Request, api: Api, usage: Usage) -> int | None:
+        """Believe what the provider has counted itself. Return the input tokens that count, if it has said so."""
+        tokens_in, tokens_out = counted(usage, api), usage.output
+        if not usage.exact or tokens_in is None:
+            return tokens_in
+        learned = self._models.get(request.model)
+        if learned is None:
+            if len(self._models) >= MODELS_MAX:
+                self._models.clear()
+            learned = self._models[request.model] = _Learned()
+        if request.tokens_in:
+            sample = tokens_in / request.tokens_in
+            if not 0.05 <= sample <= 4.0:
+                # One odd call, all cached or full of pictures, must not turn the estimate over.
+                sample = min(4.0, max(0.05, sample))
+            learned.scale += WEIGHT * (sample - learned.scale)
+        before = float(tokens_out) if learned.output is None else learned.output
+        learned.output = before + WEIGHT * (tokens_out - before)
+        learned.expected = int(learned.output * OUTPUT_MARGIN) + 1
+        return tokens_in
+
+
+def counted(usage: Usage, api: Api) -> int | None:
+    """Input tokens that such a provider counts against its limits; None: it did not say how many it has read."""
+    if usage.input is None:
+        return None
+    return usage.input + usage.cache_write + (0 if api is Api.ANTHROPIC else usage.cache_read)
+
+
+def cost_of(tokens_in: int, tokens_out: int) -> Cost:
+    """One request with so many tokens."""
+    return {
+        Dimension.REQUESTS: 1,
+        Dimension.INPUT: tokens_in,
+        Dimension.OUTPUT: tokens_out,
+        Dimension.TOKENS: tokens_in + tokens_out,
+    }

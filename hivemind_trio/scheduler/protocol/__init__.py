@@ -1,0 +1,1 @@
+"""Values that cross the scheduler's face: events, commands, calls and snapshots."""

@@ -1,0 +1,155 @@
+"""What happened, and what to do about it: the whole conversation between the engine and the scheduler."""
+
+from __future__ import annotations
+
+from typing import TypeAlias, final
+
+import attrs
+
+from hivemind_trio.model import Outcome, Reading, Reason, Treatment
+from hivemind_trio.policy import Program, Timeouts
+from hivemind_trio.scheduler.health.circuit_breaker import Circuit
+
+from .attempt_result import Ended
+from .call import Call, CallId
+
+# ---- events ----
+
+
+@final
+@attrs.frozen
+class CallArrived:
+    """An agent's request is complete."""
+
+    call: Call
+
+
+@final
+@attrs.frozen
+class CallCancelled:
+    """The agent hung up, or its task was cancelled, while it waited. Allowed at any time; unknown ids are ignored."""
+
+    call_id: CallId
+
+
+@final
+@attrs.frozen
+class AnswerBegan:
+    """The head of an attempt's answer is there, good or bad, and tells of the provider's quotas."""
+
+    call_id: CallId
+    readings: tuple[Reading, ...]
+    good: bool = True
+    """It is no error: the provider has read the prompt."""
+
+
+@final
+@attrs.frozen
+class AttemptEnded:
+    """The upstream exchange is over and its permit can be given to someone else.
+
+    Where the agent has had nothing of the answer yet, the scheduler says what becomes of the call: `Settle`, or nothing
+    now, and another `Grant` (or a `Refuse`) later.
+    """
+
+    call_id: CallId
+    ended: Ended
+
+
+@final
+@attrs.frozen
+class PolicyLoaded:
+    """From now on this program holds. What is in flight keeps what it has; what waits is classified anew."""
+
+    program: Program
+
+
+@final
+@attrs.frozen
+class Draining:
+    """No new work: waiting and arriving calls are refused, attempts in flight go on."""
+
+
+@final
+@attrs.frozen
+class TimePassed:
+    """The wake-up that was asked for."""
+
+
+Event: TypeAlias = CallArrived | CallCancelled | AnswerBegan | AttemptEnded | PolicyLoaded | Draining | TimePassed
+
+
+# ---- commands ----
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Permit:
+    """The right to one attempt in flight, by the names of what it was taken from. Held until `AttemptEnded`."""
+
+    call_id: CallId
+    provider: str
+    group: str | None
+    lane: str
+    agent: str
+    """The declared agent, or the caller."""
+    declared: bool
+    """Which of the two: a caller that merely calls itself what an agent is called shares no cap with it."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Grant:
+    """Start an attempt now."""
+
+    call_id: CallId
+    treatment: Treatment
+    permit: Permit | None
+    """None: it needs no slot, and no `AttemptEnded` is expected."""
+    waited_ns: int
+    """In all, without the time that earlier attempts took."""
+    reason: Reason
+    """What it waited for last, as far as is known without following every waiter; `NONE` if it did not wait."""
+    attempt: int = 1
+    """1 for the first."""
+    timeouts: Timeouts | None = None
+    """The bounds of the attempt; None: the provider's."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Refuse:
+    """Answer the agent with a refusal; the call is over."""
+
+    call_id: CallId
+    treatment: Treatment | None
+    reason: Reason
+    waited_ns: int
+    message: str
+    """For the agent: which limit, and what would help."""
+    retry_after_ns: int | None
+    """When it is worth coming back; None: never, as it stands."""
+
+
+@final
+@attrs.frozen
+class Settle:
+    """The attempt that has ended was the last: the agent is given what came of it, good or bad. The call is over."""
+
+    call_id: CallId
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Adapted:
+    """For the operator, and for whoever keeps a provider's slots: what it is trusted with has changed. No call's."""
+
+    provider: str
+    limit: int
+    """Slots, from now on."""
+    circuit: Circuit
+    because: Outcome | None
+    """What the attempt said that it came of; None: time passed, or a policy was loaded."""
+
+
+Command: TypeAlias = Grant | Refuse | Settle | Adapted

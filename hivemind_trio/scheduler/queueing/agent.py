@@ -1,0 +1,95 @@
+"""One agent's calls, over all providers: how many are in flight, and the lines in which the others wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, final
+
+import attrs
+
+from hivemind_trio.policy import Program, Renames
+from hivemind_trio.scheduler.limits.concurrency_limit import Slots
+
+if TYPE_CHECKING:
+    from .fair_share import Share
+    from .flow import Line
+
+AgentKey = tuple[bool, str]
+"""(declared, name). A caller that merely calls itself `ci` is not the declared agent `ci` and shares no cap with it."""
+
+
+def agent_word(key: AgentKey) -> str:
+    """The key as one word, where others are told apart by a word too."""
+    declared, name = key
+    return f"{declared} {name}"
+
+
+def renamed_word(word: str, renames: Renames) -> str:
+    """The same agent's, by the name that it has now."""
+    declared, _, name = word.partition(" ")
+    return agent_word(renames.agent_key((True, name))) if declared == "True" else word
+
+
+@final
+@attrs.define(eq=False)
+class AgentSlots:
+    """An agent at its cap has its lines parked: they are in no heap, so nobody has to step over them.
+
+    A line is a parked one exactly while its agent has no room; taking and giving back keep it so. An agent has few
+    lines, at most one per provider, lane and limits group.
+    """
+
+    key: AgentKey
+    queue: int | None
+    """The bound of `waiting`."""
+    weight: int
+    """Its share within its team, or among the teams where it has none."""
+    slots: Slots = attrs.field(factory=Slots, init=False)
+    granted_ns: int = attrs.field(default=-1, init=False)
+    """When one of its calls was last granted; before 0: never."""
+    waiting: int = attrs.field(default=0, init=False)
+    lines: dict[Line, None] = attrs.field(factory=dict, init=False)
+    """Those with calls in them, in the order in which they began."""
+    shares: dict[Share, None] = attrs.field(factory=dict, init=False)
+    """What it has had, in every lane of every provider that it asks of."""
+
+    @property
+    def name(self) -> str:
+        return self.key[1]
+
+    @classmethod
+    def of(cls, key: AgentKey, program: Program) -> Self:
+        """One that has asked for nothing yet."""
+        declared, name = key
+        settings = program.agent(name) if declared else program.unknown
+        agent = cls(key, settings.queue, settings.weight)
+        if settings.concurrency is not None:
+            agent.slots.resize(settings.concurrency)
+        return agent
+
+    def load(self, program: Program) -> None:
+        """Take the settings of a new policy and start with no lines. What is held stays held."""
+        declared, name = self.key
+        settings = program.agent(name) if declared else program.unknown
+        self.slots.resize(settings.concurrency)
+        self.queue = settings.queue
+        self.weight = settings.weight
+        self.waiting = 0
+        self.lines = {}
+
+    def park(self) -> None:
+        """It has come to its cap."""
+        for line in self.lines:
+            line.park()
+
+    def retire(self) -> None:
+        """It asks for nothing any more."""
+        for share in self.shares:
+            share.retire()
+        self.shares = {}
+
+    def unpark(self) -> list[Line]:
+        """It has come down from its cap. Return the lines that can move again."""
+        lines = list(self.lines)
+        for line in lines:
+            line.unpark()
+        return lines

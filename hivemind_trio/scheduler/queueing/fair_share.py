@@ -1,0 +1,176 @@
+"""Fair shares of one provider, in one lane: teams first, then the agents of a team.
+
+Start-time fair queueing (Goyal, Vin and Cheng, 1996). Every contender has a virtual time, its `tag`, which each of its
+calls moves on by cost/weight; among those who could go the lowest tag is next. Cost is the *dominant share* (Ghodsi et
+al., "Dominant Resource Fairness", 2011): of what the provider has of slots, requests and tokens, the scarcest, as the
+time for which the call takes all of it. It is estimated when the call goes and settled when it has ended.
+
+Who could not go for a while, because it asked for nothing or was at a cap of its own, is lifted to where the others
+are: idleness earns no claim on them. Who goes away and comes back at once finds its tag where it was.
+
+An agent that belongs to no team stands among the teams, with its own weight: it is a team of its own. Where a lane's
+objective compares jobs whosever they are, those without a team are one of weight 1: else there would be nobody to
+compare them with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Final, final
+
+import attrs
+
+from hivemind_trio.policy import Renames
+from hivemind_trio.scheduler.structures.indexed_heap import Heap
+
+if TYPE_CHECKING:
+    from .flow import Line, Party
+
+SCALE: Final = 1 << 20
+"""One nanosecond of a provider to a contender of weight 1. A power of two, so that no weight is rounded noticeably."""
+
+GONE_MAX: Final = 256
+"""Contenders that are remembered though they ask for nothing. Every caller that gives itself a name is one."""
+
+
+@final
+@attrs.define(eq=False)
+class Share:
+    """One contender, a team or an agent, in one lane of one provider."""
+
+    peers: Peers
+    key: Hashable
+    weight: int
+    members: Peers | None = attrs.field(default=None, init=False)
+    """Of a team: its agents."""
+    sole: Share | None = attrs.field(default=None, init=False)
+    """Of an agent that is its own team: itself, as the one member."""
+    alone_in: Share | None = attrs.field(default=None, init=False)
+    """Of such an agent: its team, which stands where it stands."""
+    tag: int = attrs.field(default=0, init=False)
+    """Virtual time: what it has had, per weight."""
+    ready: dict[Line | Party, None] = attrs.field(factory=dict, init=False)
+    """Where it stands in queues and could go; to be moved when its tag moves."""
+
+    def enter(self, place: Line | Party) -> None:
+        """It could go from here. Lifts it to its peers, if it could go from nowhere else."""
+        if not self.ready and self.tag < self.peers.virtual:
+            self.tag = self.peers.virtual
+        self.ready[place] = None
+        if (team := self.alone_in) is not None:
+            if not team.ready and team.tag < team.peers.virtual:
+                team.tag = team.peers.virtual
+            team.ready[place] = None
+
+    def leave(self, place: Line | Party) -> None:
+        """It could not, any more."""
+        self.ready.pop(place, None)
+        if self.alone_in is not None:
+            self.alone_in.ready.pop(place, None)
+
+    def begin(self, cost_ns: int) -> None:
+        """One of its calls goes, which is thought to take so much; its team's, too."""
+        share: Share | None = self
+        while share is not None:
+            peers = share.peers
+            if not share.ready and share.tag < peers.virtual:
+                share.tag = peers.virtual
+            if share.tag > peers.virtual:
+                peers.virtual = share.tag
+            if peers.gone.first is not None:
+                peers.forget_who_was_passed()
+            share.tag += cost_ns * SCALE // share.weight
+            for place in share.ready:
+                place.move()
+            share = peers.team
+
+    def settle(self, more_ns: int) -> None:
+        """One of its calls has taken more than was thought, or less."""
+        share: Share | None = self
+        while share is not None:
+            share.tag += more_ns * SCALE // share.weight
+            for place in share.ready:
+                place.move()
+            share = share.peers.team
+
+    def retire(self) -> None:
+        """It has no call left, waiting or in flight."""
+        gone = self.alone_in or self
+        gone.peers.retire(gone)
+
+
+@final
+@attrs.define(eq=False)
+class Peers:
+    """Those who share by their weights: the teams of a lane, or the agents of a team."""
+
+    team: Share | None = None
+    """Whose agents they are; None: they are the teams."""
+    virtual: int = attrs.field(default=0, init=False)
+    """The tag of whoever went last."""
+    gone: Heap[Share] = attrs.field(factory=Heap, init=False)
+    """Those who ask for nothing, by tag: once the others have come to where they are, they need not be remembered."""
+    _shares: dict[Hashable, Share] = attrs.field(factory=dict, init=False)
+
+    def __len__(self) -> int:
+        return len(self._shares)
+
+    def rename(self, renames: Renames) -> None:
+        """Teams and agents are called otherwise from now on."""
+        for share in self._shares.values():
+            share.key = renames.contender(share.key)
+            if share.members is not None:
+                share.members.rename(renames)
+        self._shares = {share.key: share for share in self._shares.values()}
+
+    def load(self) -> None:
+        """Nobody stands in a queue at this moment."""
+        for share in self._shares.values():
+            share.ready.clear()
+            if share.members is not None:
+                share.members.load()
+
+    def share(self, key: Hashable, weight: int) -> Share:
+        """The contender of that name."""
+        share = self._shares.get(key)
+        if share is None:
+            share = self._shares[key] = Share(self, key, weight)
+        else:
+            self.gone.discard(share)
+            share.weight = weight
+        return share
+
+    def team_of(self, key: Hashable, weight: int) -> Peers:
+        """The agents of that team."""
+        team = self.share(key, weight)
+        if team.members is None:
+            team.members = Peers(team)
+        return team.members
+
+    def sole(self, key: Hashable, weight: int) -> Share:
+        """An agent that is its own team."""
+        team = self.share(key, weight)
+        if team.sole is None:
+            team.members = Peers(team)
+            team.sole = team.members.share(key, weight)
+            team.sole.alone_in = team
+        team.sole.weight = weight
+        return team.sole
+
+    def retire(self, share: Share) -> None:
+        """It is remembered for as long as it is ahead of the others, and not too many others have gone too."""
+        self.gone.put(share, (share.tag,))
+        if len(self._shares) > GONE_MAX and len(self.gone) > GONE_MAX:
+            self._forget()
+
+    def forget_who_was_passed(self) -> None:
+        """Somebody goes who is ahead of them."""
+        while (share := self.gone.first) is not None and share.tag <= self.virtual:
+            self._forget()
+
+    def _forget(self) -> None:
+        """The one that has had least of those who are gone."""
+        share = self.gone.first
+        assert share is not None
+        self.gone.discard(share)
+        del self._shares[share.key]

@@ -1,0 +1,192 @@
+"""A lane's part of one provider: its slots, its turn, and what waits in it there."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import Reason
+from hivemind_trio.policy import NO_TEAM, Lane, Objective, Renames, Sticky
+from hivemind_trio.scheduler.calls.waiting_call import Waiter
+from hivemind_trio.scheduler.limits.concurrency_limit import Slots
+from hivemind_trio.scheduler.limits.rate_limits import Quotas
+from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
+from hivemind_trio.scheduler.protocol.call import Call
+from hivemind_trio.scheduler.structures.indexed_heap import Rank
+
+from .agent import AgentSlots, agent_word, renamed_word
+from .cache_affinity import STREAK_NS
+from .drain_rate import Turns
+from .fair_share import Peers, Share
+from .wait_queue import Queue
+
+STRIDE = 1 << 40
+"""One grant to a lane of weight 1. A power of two, large enough that no weight is rounded noticeably."""
+
+
+OVERDUE_ONE_IN = 4
+"""Share of a lane's grants that may go to overdue calls before others, whoever their agents are."""
+
+
+@final
+@attrs.define(eq=False)
+class PoolLane:
+    """`slots` is capped by the lane's `max`; `tag` is its virtual time (see `Pool`)."""
+
+    name: str
+    parts: Parts = ALL_PARTS
+    slots: Slots = attrs.field(factory=Slots, init=False)
+    reserve: int = attrs.field(default=0, init=False)
+    """Slots that it has first claim to; what the provider can really keep, see `Pool.load`."""
+    tag: int = attrs.field(default=0, init=False)
+    waiting: int = attrs.field(default=0, init=False)
+    turns: Turns = attrs.field(factory=Turns, init=False)
+    opens_ns: int | None = attrs.field(default=None, init=False)
+    """When a quota will let somebody go who could go otherwise, as of the last look."""
+    early: bool = attrs.field(default=False, init=False)
+    """The call that was found then goes before its time."""
+    sticky: bool = attrs.field(default=False, init=False)
+    """Calls that belong together go one after the other."""
+    sheds: bool = attrs.field(default=False, init=False)
+    """When it is full, who has waited longest makes room."""
+    _lane: Lane | None = attrs.field(default=None, init=False)
+    """As the policy has it; None: it is gone."""
+    _stride: int = attrs.field(default=STRIDE, init=False)
+    _teams: Peers = attrs.field(factory=Peers, init=False)
+    _in_order: int = attrs.field(default=0, init=False)
+    """Grants since the last call that went before its time."""
+    thread_served: str = attrs.field(default="", init=False)
+    """Of the call that went last."""
+    _thread_until_ns: int = attrs.field(default=0, init=False)
+    _queues: dict[tuple[Quotas, str], Queue] = attrs.field(factory=dict, init=False)
+    """Of each limits group, and in it of those who count together, and of each model where models are changed. Never
+    more than have somebody waiting."""
+
+    @property
+    def declared(self) -> bool:
+        return self._lane is not None
+
+    @property
+    def reserve_unused(self) -> int:
+        return max(0, self.reserve - self.slots.held)
+
+    @property
+    def stands(self) -> bool:
+        """Somebody is in line here: he neither rests nor is held by a budget."""
+        return bool(self._queues)
+
+    @property
+    def has_its_part(self) -> bool:
+        """It holds all that it may of the provider's slots; of more it could have more."""
+        cap = self._lane.max if self._lane is not None else None
+        return cap is not None and cap.ratio is not None and not self.slots.has_room
+
+    def rename(self, renames: Renames) -> None:
+        """It, and those who share it, are called otherwise from now on."""
+        self.name = renames.swapped("lane", self.name)
+        self._teams.rename(renames)
+        if self._lane is not None and self._lane.sticky is Sticky.AGENT:
+            self.thread_served = renamed_word(self.thread_served, renames)
+
+    def load(self, lane: Lane | None) -> None:
+        """Take the settings of a new policy (None: the lane is gone) and start with empty queues."""
+        self._lane = lane
+        self.sheds = lane is not None and lane.shed_oldest
+        self.sticky = lane is not None and lane.sticky is not None
+        self._stride = STRIDE // lane.weight if lane else STRIDE
+        self._queues = {}
+        self.waiting = 0
+        self._teams.load()
+
+    def resize(self, limit: int, reserve: int) -> None:
+        """The provider has `limit` slots, of which `reserve` are for this lane first."""
+        self.slots.resize(self._lane.cap(limit) if self._lane else None)
+        self.reserve = reserve
+
+    def share(self, agent: AgentSlots, team: str, team_weight: int, objective: Objective) -> Share:
+        """What an agent has had here. Without a team it stands among the teams by itself; or, where jobs are compared
+        whosever they are, with all others that have none."""
+        if team == NO_TEAM and objective is Objective.FAIR:
+            share = self._teams.sole(agent.key, agent.weight)
+        else:
+            share = self._teams.team_of(team, team_weight).share(agent.key, agent.weight)
+        agent.shares[share] = None
+        return share
+
+    def lacks(self, now_ns: int) -> Reason:
+        """Return the reason for which no call that stands here goes; the queue that opens next first."""
+        queues = self._queues.values()
+        opening = [queue for queue in queues if queue.opens_ns is not None and queue.opens_ns == self.opens_ns]
+        return (opening or list(queues))[0].lacks(now_ns)
+
+    def first(self, now_ns: int, models: Container[str] | None) -> Waiter | None:
+        """The best call whose group and agent have room, if the lane has. `early` says more of it; or else `opens_ns`,
+        when a quota lets one go.
+
+        Args:
+            models: Those that matter now; None: all.
+        """
+        self.opens_ns = None
+        if not self.slots.has_room:
+            return None
+        best: Waiter | None = None
+        best_rank: Rank = ()
+        overdue = self._in_order >= OVERDUE_ONE_IN - 1 if self.parts.overdue else None
+        thread = self.thread_served if now_ns < self._thread_until_ns else ""
+        steal_above = self._lane.steal_above if self._lane is not None else 0
+        for (_, model), queue in self._queues.items():
+            if models is not None and model not in models:
+                continue
+            found = queue.first(now_ns, overdue=overdue, thread=thread, steal_above=steal_above)
+            if found is None:
+                if queue.opens_ns is not None and (self.opens_ns is None or queue.opens_ns < self.opens_ns):
+                    self.opens_ns = queue.opens_ns
+            elif best is None or queue.rank < best_rank:
+                best, best_rank, self.early = found, queue.rank, queue.early
+        return best
+
+    def charge(self, virtual: int, *, overdue: bool) -> None:
+        """One of its calls goes. `virtual` is where the lanes are that could have gone; it is lifted there."""
+        self.tag = (self.tag if self.tag > virtual else virtual) + self._stride
+        self._in_order = 0 if overdue else self._in_order + 1
+
+    def on_granted(self, thread: str, now_ns: int) -> None:
+        """A call of that thread goes."""
+        if thread != self.thread_served or now_ns >= self._thread_until_ns:
+            self.thread_served, self._thread_until_ns = thread, now_ns + STREAK_NS
+
+    def thread(self, call: Call, agent: AgentSlots) -> str:
+        """What a call belongs with."""
+        match self._lane.sticky if self._lane is not None else None:
+            case None:
+                return ""
+            case Sticky.KEY:
+                return call.credential
+            case Sticky.AGENT:
+                return agent_word(agent.key)
+            case Sticky.PREFIX:
+                return call.prefix
+
+    def put(self, waiter: Waiter) -> None:
+        place = waiter.place
+        residents = place.pool.residents
+        key = place.quotas, place.model if residents.matter else ""
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = Queue(place.group, place.quotas)
+        queue.put(waiter)
+        if residents.matter:
+            residents.put(waiter)
+
+    def remove(self, waiter: Waiter) -> None:
+        place = waiter.place
+        residents = place.pool.residents
+        key = place.quotas, place.model if residents.matter else ""
+        queue = self._queues[key]
+        queue.remove(waiter)
+        if queue.empty:
+            del self._queues[key]
+        if residents.matter:
+            residents.remove(waiter)

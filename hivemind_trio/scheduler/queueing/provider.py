@@ -1,0 +1,390 @@
+"""One provider's slots, and which lane is next.
+
+Reservations first, then weights. A lane that holds less than its reserve takes any free slot. Other lanes take a slot
+only if, after that, enough are free for what the others have reserved and not taken: reserves are kept hot.
+
+Weights are served by start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queuing", 1996): every lane has a
+virtual time, its `tag`, which a grant moves on by 1/weight, and among the lanes that could go the lowest is next. So
+two lanes that always could differ in grants per weight by at most 1/weight of the one plus 1/weight of the other.
+A lane that could not go, because nothing waited in it or because a cap held it back, is lifted to the lowest tag of
+those that could: neither idleness nor being at a cap of its own earns a claim on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import Api, Request, Treatment
+from hivemind_trio.policy import Lane, Objective, Provider, Renames, Timeouts
+from hivemind_trio.scheduler.caching.model_residency import Residents
+from hivemind_trio.scheduler.caching.prompt_cache import Prefixes
+from hivemind_trio.scheduler.calls.waiting_call import Waiter
+from hivemind_trio.scheduler.health.provider_health import Health
+from hivemind_trio.scheduler.limits.concurrency_limit import Slots
+from hivemind_trio.scheduler.limits.limit_group import Group
+from hivemind_trio.scheduler.limits.rate_limits import Cost, Quotas
+from hivemind_trio.scheduler.limits.token_estimator import Estimates
+from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
+from hivemind_trio.scheduler.protocol.snapshot import PoolSnapshot, Standstill
+
+from .drain_rate import Pace
+from .lane import PoolLane
+
+USUAL_NS: Final = 10 * 1_000_000_000
+"""How long an attempt is thought to take before one has ended."""
+
+ROUTES_MAX: Final = 1_024
+"""Remembered for one provider: models are the callers' words."""
+
+USUAL_OVER: Final = 8
+"""Attempts after which what was before weighs about a third."""
+
+
+@final
+@attrs.define(eq=False)
+class Turn:
+    """Who is next at a provider. Nothing has changed yet."""
+
+    waiter: Waiter
+    overdue: bool
+    """It goes before its time."""
+    virtual: int
+    """The lowest tag of the lanes that could go."""
+
+
+@final
+@attrs.define(eq=False)
+class Route:
+    """What calls of one model, in one lane and one limits group, have in common at a provider."""
+
+    lane: PoolLane
+    group: Group
+    quotas: Quotas
+    model: str
+    """As `Residents` knows it, where they do not matter."""
+    objective: Objective
+    """What the order of jobs is for, where such a call waits."""
+
+
+@final
+@attrs.define(eq=False)
+class Pool:
+    """Slots of one provider: in all, per limits group and per lane.
+
+    `slots.limit` is the one figure that says how much the provider is trusted with: what the policy says, or within its
+    bounds what AIMD has come to. While the circuit is open, slots are closed.
+    """
+
+    name: str
+    health: Health
+    parts: Parts = ALL_PARTS
+    slots: Slots = attrs.field(factory=Slots, init=False)
+    queue: int | None = attrs.field(default=None, init=False)
+    """The bound of `waiting`."""
+    waiting: int = attrs.field(default=0, init=False)
+    pace: Pace = attrs.field(factory=Pace, init=False)
+    estimates: Estimates = attrs.field(factory=Estimates, init=False)
+    prefixes: Prefixes = attrs.field(factory=Prefixes, init=False)
+    residents: Residents = attrs.field(factory=Residents, init=False)
+    usual_ns: int = attrs.field(default=USUAL_NS, init=False)
+    """How long an attempt takes, as of late."""
+    opens_ns: int | None = attrs.field(default=None, init=False)
+    """When a quota or a refusal lets a waiting call go, as of the last look."""
+    granted_seq: int = attrs.field(default=-1, init=False)
+    """The youngest call, by arrival, that was ever granted."""
+    provider: Provider | None = attrs.field(default=None, init=False)
+    """As the policy has it; None: it is gone."""
+    api: Api = attrs.field(default=Api.GENERIC, init=False)
+    learns: bool = attrs.field(default=False, init=False)
+    """Whether its rate-limit headers are believed."""
+    _settings: Mapping[str, Lane] = attrs.field(factory=dict, init=False)
+    _groups: dict[str | None, Group] = attrs.field(factory=dict, init=False)
+    _lanes: dict[str, PoolLane] = attrs.field(factory=dict, init=False)
+    """In file order, then lanes that are gone and still hold something."""
+    _reserving: list[PoolLane] = attrs.field(factory=list, init=False)
+    """Lanes that something is reserved for."""
+    _routes: dict[tuple[str | None, str, str], Route] = attrs.field(factory=dict, init=False)
+    """Limits group, lane, model -> what such calls are held against."""
+    _virtual: int = attrs.field(default=0, init=False)
+    _stands_since_ns: int | None = attrs.field(default=None, init=False)
+    """When calls began to wait in line while none was in flight; None: they do not."""
+    _stood_ns: int = attrs.field(default=0, init=False)
+    """Duration of the standstills that are over."""
+
+    @property
+    def declared(self) -> bool:
+        return self.provider is not None
+
+    def rename(self, renames: Renames) -> None:
+        """It, and what it counts by name, is called otherwise from now on."""
+        self.name = renames.swapped("provider", self.name)
+        for lane in self._lanes.values():
+            lane.rename(renames)
+        self._lanes = renames.rekeyed("lane", self._lanes)
+
+    def load(self, provider: Provider | None, lanes: Mapping[str, Lane], now_ns: int) -> None:
+        """Take the settings of a new policy (None: the provider is gone) and start with empty queues.
+
+        What is held stays held, under the same names.
+        """
+        self.provider = provider
+        self.api = provider.api if provider is not None else Api.GENERIC
+        self.learns = provider is not None and provider.learns
+        self.queue = provider.queue if provider else None
+        self.waiting = 0
+        self.health.load(provider)
+        self.residents.load(provider.resident if provider else None)
+
+        blocks = {block.glob: block for block in provider.groups} if provider else {}
+        self._groups = {
+            # Of what no block covers it is remembered what headers have told.
+            glob: group
+            for glob, group in self._groups.items()
+            if group.slots.held or glob in blocks or glob is None
+        }
+        for glob in [*self._groups, *blocks]:
+            self.group(glob).load(blocks.get(glob), now_ns, learns=self.learns)
+
+        self._settings = lanes
+        self._routes.clear()
+        gone = [lane for name, lane in self._lanes.items() if name not in lanes and lane.slots.held]
+        self._lanes = {name: self._lanes.get(name) or PoolLane(name, self.parts) for name in lanes}
+        self._lanes |= {lane.name: lane for lane in gone}
+        for name, lane in self._lanes.items():
+            lane.load(lanes.get(name))
+        self._share_out()
+        self.apply()
+
+    def apply(self) -> bool:
+        """Bring the slots in line with what is known of the provider's health; whether anything has changed.
+
+        Shares and reserves are of what there is now: 8 slots reserved out of 4 would shut everybody else out.
+        """
+        limit, closed = self.health.limit, self.health.closed
+        changed = limit != self.slots.limit or closed is not self.slots.closed
+        if closed is not self.slots.closed:
+            self.slots.close(closed)
+        if limit != self.slots.limit:
+            self._share_out()
+        return changed
+
+    def bounds(self, request: Request, attempt: int, swap_ns: int) -> Timeouts | None:
+        """How long an attempt may take; None: the provider is gone.
+
+        Args:
+            request: As it is sent.
+            swap_ns: How much later than usual its answer begins: to load a model is not to hang.
+        """
+        if self.provider is None:
+            return None
+        bounds = self.health.progress.bounds(request, self.provider.timeouts, self.provider.reaper, attempt)
+        return attrs.evolve(bounds, first_byte_ns=bounds.first_byte_ns + swap_ns) if swap_ns else bounds
+
+    def group(self, glob: str | None) -> Group:
+        """One limits group; without a cap where the policy has no such block."""
+        if glob not in self._groups:
+            group = self._groups[glob] = Group(self.parts)
+            group.load(None, 0, learns=self.learns)  # nothing has been taken of it
+        return self._groups[glob]
+
+    def route(self, treatment: Treatment, model: str) -> Route:
+        """What such a call is held against.
+
+        Args:
+            model: What it is sent with.
+        """
+        key = treatment.group, treatment.lane, model
+        route = self._routes.get(key)
+        if route is None:
+            if len(self._routes) >= ROUTES_MAX:
+                self._routes.clear()
+            group = self.group(treatment.group)
+            provider, settings = self.provider, self._settings[treatment.lane]
+            assert provider is not None, "no call is placed at a provider that is gone"
+            route = self._routes[key] = Route(
+                lane=self._lanes[treatment.lane],
+                group=group,
+                quotas=group.quotas(model),
+                model=self.residents.name(model),
+                objective=settings.objective or provider.objective,
+            )
+        return route
+
+    def may_take(self, lane: PoolLane) -> bool:
+        """Whether a free slot is free for this lane, or kept for the reserve of another."""
+        return not self._reserving or lane.slots.held < lane.reserve or self._spare() > 0
+
+    @property
+    def sought(self) -> bool:
+        """Somebody waits in a lane that only more slots will let go on, whether or not all are taken: free ones are
+        kept for the reserve of another, or are beyond the part that it may have. What else he lacks is not asked."""
+        return bool(self.waiting) and any(
+            lane.stands and (lane.has_its_part or (lane.slots.has_room and not self.may_take(lane)))
+            for lane in self._lanes.values()
+        )
+
+    def next(self, now_ns: int) -> Turn | None:
+        """Who goes next, if somebody can. O(lanes × groups + log waiting); `opens_ns` is set anew.
+
+        Where models are changed, it is O(models) times that: of each model's calls the best, in the order of the lanes.
+        """
+        self.opens_ns = None
+        if not self.waiting or not self.slots.has_room:
+            return None
+        residents = self.residents
+        if not residents.matter:
+            return self._next_of(None, now_ns)
+        claimed = self._claim(now_ns)
+        if claimed is not None:
+            return claimed
+        riding = self._next_of(residents.in_memory(), now_ns)
+        turn = self._next_of(residents.wanted(), now_ns)
+        if turn is None or (riding is not None and turn.waiter.treatment.affinity_ns is not None):
+            return riding
+        if residents.may(turn.waiter.place.model):
+            return turn
+        residents.on_passed(turn.waiter, now_ns)
+        return riding
+
+    def look(self, now_ns: int) -> None:
+        """Find out whether models yield to a claim by now: a call arrives, and would go at once."""
+        if self.residents.matter and self.slots.has_room:
+            self._claim(now_ns)
+
+    @property
+    def holds(self) -> bool:
+        """If one who waits here goes away, another may go."""
+        return self.opens_ns is not None or self.residents.holding
+
+    def _claim(self, now_ns: int) -> Turn | None:
+        """Whose model has been passed for too long and can be loaded; None: nobody's, and another yields if one was."""
+        for model in self.residents.claims(now_ns):
+            turn = self._next_of((model,), now_ns)
+            if turn is not None:
+                return turn if self.residents.make_room() else None
+        return None
+
+    def _next_of(self, models: Container[str] | None, now_ns: int) -> Turn | None:
+        """Whose turn it is, among calls of these models; None: of all."""
+        spare = self._spare() if self._reserving else 1  # there is room, or nobody would ask
+        best: Waiter | None = None
+        best_order, early = (False, 0), False
+        virtual: int | None = None
+        for lane in self._lanes.values():
+            due = lane.slots.held < lane.reserve
+            if not lane.waiting or (spare <= 0 and not due):
+                continue
+            found = lane.first(now_ns, models)
+            if lane.opens_ns is not None and (self.opens_ns is None or lane.opens_ns < self.opens_ns):
+                self.opens_ns = lane.opens_ns
+            if found is None:
+                continue
+            tag = lane.tag if lane.tag > self._virtual else self._virtual
+            if virtual is None or tag < virtual:
+                virtual = tag
+            order = (not due, tag)
+            if best is None or order < best_order:
+                best, best_order, early = found, order, lane.early
+        return Turn(best, early, virtual) if best is not None and virtual is not None else None
+
+    def take_turn(self, turn: Turn) -> None:
+        """Charge the lane of a call that goes."""
+        waiter, lane = turn.waiter, turn.waiter.place.lane
+        lane.charge(self._virtual, overdue=turn.overdue)
+        self._virtual = turn.virtual
+        if waiter.seq > self.granted_seq:
+            self.granted_seq = waiter.seq
+
+    def take_at_once(self, waiter: Waiter) -> None:
+        """Charge the lane of a call that did not wait. Nobody else could go, or they would have gone."""
+        self.take_turn(Turn(waiter, False, max(waiter.place.lane.tag, self._virtual)))
+
+    def share_ns(self, quotas: Quotas, cost: Cost, lasting_ns: int) -> int:
+        """The dominant share of a call: the longest time for which it takes all of what there is of one thing."""
+        # Of the most that there can be: what there is now moves, and early calls would be charged more than later ones.
+        slots_ns = lasting_ns // (self.provider.limit if self.provider is not None else 1)
+        return max(slots_ns, quotas.share_ns(cost)) if quotas.counted else slots_ns
+
+    def on_lasted(self, lasting_ns: int) -> None:
+        """An attempt has ended that took so long."""
+        self.usual_ns += (lasting_ns - self.usual_ns) // USUAL_OVER
+
+    def stand(self, now_ns: int) -> None:
+        """Take note of whether calls wait in line while none is in flight."""
+        stands = not self.slots.held and bool(self.waiting) and any(lane.stands for lane in self._lanes.values())
+        if stands and self._stands_since_ns is None:
+            self._stands_since_ns = now_ns
+        elif not stands and self._stands_since_ns is not None:
+            self._stood_ns += now_ns - self._stands_since_ns
+            self._stands_since_ns = None
+
+    def _standstill(self, now_ns: int) -> Standstill | None:
+        if self._stands_since_ns is None:
+            return None
+        if self.slots.closed is not None:
+            reason, until_ns = self.slots.closed, self.health.wakes_ns
+        else:
+            lanes = [lane for lane in self._lanes.values() if lane.stands]
+            opening = [lane for lane in lanes if self.opens_ns is not None and lane.opens_ns == self.opens_ns]
+            reason, until_ns = (opening or lanes)[0].lacks(now_ns), self.opens_ns
+        return Standstill(since_ns=self._stands_since_ns, reason=reason, until_ns=until_ns)
+
+    def snapshot(self, now_ns: int) -> PoolSnapshot:
+        """Return how it stands, and what is believed of the provider."""
+        stood_ns = now_ns - self._stands_since_ns if self._stands_since_ns is not None else 0
+        lanes = [lane for lane in self._lanes.values() if lane.declared or lane.slots.held]
+        return PoolSnapshot(
+            limit=self.slots.limit or 0,
+            inflight=self.slots.held,
+            waiting=self.waiting,
+            lanes_inflight={lane.name: lane.slots.held for lane in lanes},
+            groups_inflight={glob: group.slots.held for glob, group in self._groups.items()},
+            circuit=self.health.breaker.circuit,
+            opens_ns=self.health.breaker.opens_ns,
+            gates={
+                (glob, model): gate
+                for glob, group in self._groups.items()
+                for model, gate in group.gates(now_ns).items()
+            },
+            aimd=self.health.aimd(now_ns),
+            stands=self._standstill(now_ns),
+            stood_ns=self._stood_ns + stood_ns,
+        )
+
+    def _share_out(self) -> None:
+        limit = self.health.limit
+        self.slots.resize(limit)
+        kept = reserves(self._settings, limit)
+        for name, lane in self._lanes.items():
+            lane.resize(limit, kept.get(name, 0))
+        self._reserving = [lane for lane in self._lanes.values() if lane.reserve]
+
+    def _spare(self) -> int:
+        """Free slots that no reserve is waiting for. Negative while what is in flight eats into the reserves, which
+        happens only after a reload."""
+        assert self.slots.limit is not None
+        free = self.slots.limit - self.slots.held
+        for lane in self._reserving:
+            free -= lane.reserve_unused
+        return free
+
+
+def reserves(lanes: Mapping[str, Lane], limit: int) -> dict[str, int]:
+    """What each lane has first claim to out of `limit` slots: what it asks for, but no more than its own `max`.
+
+    Where they ask for more than there is, the lanes are served in file order until nothing is left. One slot is left
+    out whenever some lane would end up without any: reserves never shut a lane out of a provider for good.
+    """
+    asked = {}
+    for lane in lanes.values():
+        cap = lane.cap(limit)
+        asked[lane.name] = min(lane.reserve.of(limit), limit if cap is None else cap)
+    left = limit if all(asked.values()) and sum(asked.values()) <= limit else max(0, limit - 1)
+    kept = {}
+    for name, slots in asked.items():
+        kept[name] = min(slots, left)
+        left -= kept[name]
+    return kept

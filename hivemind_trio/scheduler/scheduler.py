@@ -1,0 +1,422 @@
+"""Who goes, who waits and who is refused: the hub of the core.
+
+A call is classified by the policy when it arrives, and anew when it is to stand in line again: for another attempt,
+under a new policy, elsewhere once a provider has gone down or come back, or when a budget that held it has room
+(`_standing.py`). It starts when there is a slot for it at its provider, in its limits group, in its lane there and for
+its agent, and its quotas have room; it takes of all of these in one step (`Place`). Otherwise it waits, holding
+nothing, in the queue of its provider, lane and limits group (`PoolLane`, `Queue`), in the line of its agent there
+(`Line`).
+
+Who is next: which lane is `Pool`'s decision; within a lane it is `Queue`'s: by priority and age, then by what teams and
+their agents have had (`Share`), then by arrival. Calls that are blocked by their agent or their limits group are passed
+by others that fit. Where several providers could give one agent its next slot, the call that arrived first has it.
+
+At rest, that is after every event, no call waits that fits everywhere and is due. That is why an arriving call that
+fits may go at once: had anybody equal been waiting, he would have gone. And why calls are set going only by a slot
+given back, a policy, an answer that tells of room, a large call that leaves the line to smaller ones, or a time that
+was waited for: the end of a pause before a retry, of a circuit's, of a quota's.
+
+An attempt that fails before the agent has had anything of it may be tried again (`_ending.py`): the call then rests
+without a slot, and stands in line again in its old place. What attempts say of their provider is kept in `Health`
+(`_lessons.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import Final, assert_never, final
+
+from hivemind_trio.model import Reading, Reason
+from hivemind_trio.policy import Program, Renames
+from hivemind_trio.scheduler.calls.waiting_call import Waiter
+from hivemind_trio.scheduler.decisions import completion, rejection
+from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn
+from hivemind_trio.scheduler.decisions.grant import Waiting, grant, waited_for, waiting
+from hivemind_trio.scheduler.decisions.requeue import let_in, move, stand_anew, turn_away
+from hivemind_trio.scheduler.limits.budget_account import Turns
+from hivemind_trio.scheduler.limits.budgets import NO_CLAIM
+from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
+from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, Ended
+from hivemind_trio.scheduler.protocol.call import Call, CallId
+from hivemind_trio.scheduler.protocol.events import (
+    AnswerBegan,
+    AttemptEnded,
+    CallArrived,
+    CallCancelled,
+    Command,
+    Draining,
+    Event,
+    Grant,
+    PolicyLoaded,
+    Settle,
+    TimePassed,
+)
+from hivemind_trio.scheduler.protocol.snapshot import Snapshot
+from hivemind_trio.scheduler.queueing.agent import AgentSlots
+from hivemind_trio.scheduler.queueing.provider import Pool
+
+from .state import Books
+
+TIMED: Final = frozenset({Reason.QUOTA, Reason.PROVIDER_QUOTA, Reason.RAMP, Reason.MODEL_RESIDENT})
+"""Reasons to wait that time alone may end."""
+
+
+def _no_calendar(now_ns: int, window_ns: int) -> int:
+    """Windows that begin when the engine does."""
+    return now_ns - now_ns % window_ns + window_ns
+
+
+@final
+class Scheduler:
+    """One program's scheduler. The same program, seed and sequence of `(event, now_ns)` give the same commands.
+
+    Queue bounds are held against calls as they arrive. A policy that lowers a bound drops nobody who already waits: the
+    queue shrinks as it is served.
+
+    Args:
+        program: What to begin with.
+        seed: Of what is left to chance: back-offs, and when refused calls are told to come back.
+        turns: When the windows of the calendar end.
+        parts: For experiments: what it is made of.
+    """
+
+    def __init__(
+        self, program: Program, seed: int = 0, turns: Turns = _no_calendar, *, parts: Parts = ALL_PARTS
+    ) -> None:
+        self._books = Books(program, Random(seed), turns, parts)  # noqa: S311  spreads load, guards nothing
+        self._due_ns: int | None = None
+        """When time alone will next matter, as of the last event."""
+
+    def handle(self, event: Event, now_ns: int) -> list[Command]:
+        """Take one event into account and return what to do about it, in order. O(log waiting); a policy is O(waiting).
+
+        Calls whose deadline has come by `now_ns` are refused first, whatever the event.
+
+        Raises:
+            ValueError: `now_ns` is earlier than that of an event before, a call arrives whose id is in use, or an
+                attempt ends that is not in flight. A bug in the driver; the scheduler is unchanged.
+        """
+        if now_ns < self._books.now_ns:
+            raise ValueError(f"time ran backwards: {now_ns} after {self._books.now_ns}")
+        commands: list[Command] = []
+        match event:
+            case CallArrived(call=call):
+                self._on_arrived(call, now_ns, commands)
+            case CallCancelled(call_id=call_id):
+                self._on_cancelled(call_id, now_ns, commands)
+            case AnswerBegan(call_id=call_id, readings=readings, good=good):
+                self._on_answer(call_id, readings, good, now_ns, commands)
+            case AttemptEnded(call_id=call_id, ended=ended):
+                self._on_ended(call_id, ended, now_ns, commands)
+            case PolicyLoaded(program=program):
+                self._on_policy(program, now_ns, commands)
+            case Draining():
+                self._on_draining(now_ns, commands)
+            case TimePassed():
+                self._advance(now_ns, commands)
+            case _:
+                assert_never(event)
+        if self._books.loosened:
+            self._dispatch(let_in(self._books, commands).values(), None, commands)
+        self._books.stand()
+        self._due_ns = self._books.wakeup_ns()
+        return commands
+
+    def wakeup_ns(self) -> int | None:
+        """When time alone will next matter: for a deadline, a retry that is due, a circuit, a quota or a budget."""
+        return self._due_ns
+
+    def waiting(self, call_id: CallId, now_ns: int) -> Waiting | None:
+        """Return how a queued call stands; None: it is not in the queue."""
+        waiter = self._books.room.get(call_id)
+        return waiting(waiter, now_ns) if waiter is not None else None
+
+    def snapshot(self) -> Snapshot:
+        """How things stand."""
+        return self._books.snapshot()
+
+    # ---- events: each checks first, then advances the clock, then acts ----
+
+    def _on_arrived(self, call: Call, now_ns: int, commands: list[Command]) -> None:
+        books = self._books
+        if call.id in books.inflight or call.id in books.room.waiters:
+            raise ValueError(f"call {call.id} arrived twice")
+        treatment = books.program.decide(call.request)
+        self._advance(now_ns, commands)
+
+        if books.detours:
+            treatment = books.treat(call, treatment)
+        refuse = rejection.outright(call, treatment, books.program, draining=books.draining, waited_ns=0)
+        if refuse is not None:
+            commands.append(refuse)
+            return
+        if not call.needs_slot:
+            commands.append(Grant(call_id=call.id, treatment=treatment, permit=None, waited_ns=0, reason=Reason.NONE))
+            return
+
+        place = books.place(call, treatment)
+        if place.pool.residents.matter:
+            place.pool.look(now_ns)
+        over = place.quotas.too_large(place.cost) if place.quotas.counted else None
+        if over is not None:
+            commands.append(rejection.too_large(call, treatment, over, place.cost))
+            books.forget(place.agent)
+            return
+        blocked = place.blocked(now_ns)
+        if blocked is Reason.BREAKER_OPEN and books.refuses_while_open(place.pool):
+            commands.append(rejection.left_alone_there(books, call, treatment, place.pool, 0))
+            books.forget(place.agent)
+            return
+        spent = place.pool.health.spent
+        if spent.known and spent.shut(books.pays_with(call, treatment), now_ns):
+            commands.append(rejection.spent_there(books, call, treatment, place.pool, 0))
+            books.forget(place.agent)
+            return
+        call, seq = books.numbered(call)
+        waiter = books.waiter(call, treatment, place, now_ns, seq, blocked)
+        short = books.claim(waiter) if treatment.budgets else None
+        if short is not None and short.denies(now_ns):
+            commands.append(rejection.of(books, waiter, Reason.BUDGET, *rejection.spent(short, now_ns)))
+            books.keep_place(waiter)
+            books.forget(place.agent)
+        elif short is None and place.prompts is not None and self._follows(waiter):
+            self._put_in_line(waiter, commands)
+        elif short is None and blocked is Reason.NONE:
+            place.pool.take_at_once(waiter)
+            commands.append(grant(books, waiter, Reason.NONE))
+        elif short is None and (wait_ns := books.too_long_ns(waiter)) is not None:
+            message = rejection.impatient(wait_ns)
+            commands.append(
+                rejection.of(books, waiter, Reason.PATIENCE, message, books.retry_after_ns(waiter, wait_ns))
+            )
+            books.keep_place(waiter)
+            books.unclaim(waiter)
+            books.forget(place.agent)
+        else:
+            self._put_in_line(waiter, commands)
+            if blocked in TIMED or place.pool.opens_ns is not None:
+                self._dispatch([place.pool], None, commands)  # which says when there will be room
+        if spent.known and (call.id in books.inflight or call.id in books.room):
+            spent.ask(books.pays_with(call, treatment), now_ns)
+
+    def _on_cancelled(self, call_id: CallId, now_ns: int, commands: list[Command]) -> None:
+        # Leaves before the clock moves: the driver has closed the call and would not know what to do with a refusal.
+        # In flight: its attempt is being cancelled, and will say when it has ended.
+        waiter = self._books.room.get(call_id)
+        if waiter is not None:
+            self._books.leave(waiter)
+        self._advance(now_ns, commands)
+        if waiter is not None and waiter.place.pool.holds:
+            # It may have been the large one behind which smaller ones stood.
+            self._dispatch([waiter.place.pool], None, commands)
+
+    def _on_answer(
+        self, call_id: CallId, readings: tuple[Reading, ...], good: bool, now_ns: int, commands: list[Command]
+    ) -> None:
+        books = self._books
+        self._advance(now_ns, commands)
+        flight = books.inflight.get(call_id)
+        if flight is None:
+            return  # it needs no slot, or its attempt has ended meanwhile
+        place = flight.place
+        pools: dict[str, Pool] = {}
+        if good and place.pool.residents.matter:
+            place.pool.residents.on_answered(place.model, now_ns)
+        news = place.pool.learns and place.quotas.hear(call_id, readings, now_ns)
+        if good:
+            news |= place.quotas.accept(call_id, now_ns)
+            moved = accepted(books, flight, commands)
+            news |= moved is not None
+            pools |= moved or {}
+        if news and place.pool.waiting:
+            pools[place.pool.name] = place.pool
+        if good and (prefixes := place.prefixes) is not None:
+            pools |= books.rouse(prefixes.on_read(flight.call.prefix, now_ns))
+            books.wake()
+        self._dispatch(pools.values(), None, commands)
+
+    def _on_ended(self, call_id: CallId, ended: Ended, now_ns: int, commands: list[Command]) -> None:
+        books = self._books
+        flight = books.inflight.get(call_id)
+        if flight is None:
+            raise ValueError(f"call {call_id} has no attempt in flight")
+        self._advance(now_ns, commands)
+
+        del books.inflight[call_id]
+        place = flight.place
+        moved = learn(books, flight, ended, commands)
+        completion.settle(books, flight, ended)
+        if place.pool.residents.matter and ended.outcome in HEALTHY:
+            place.pool.residents.on_answered(place.model, now_ns)
+        lines = place.give_back(now_ns)
+        # Its provider, any other where its agent was all that was missing, and where its next attempt is to go.
+        pools = {place.pool.name: place.pool} | moved
+        prefixes = place.prefixes if place.prompts is not None else None
+        if prefixes is not None and ended.outcome in HEALTHY:
+            books.rouse(prefixes.on_read(flight.call.prefix, now_ns))
+        elif prefixes is not None:
+            books.rouse(prefixes.on_over(flight.call.prefix, call_id))
+        again = None if ended.committed else completion.again(books, flight, ended)
+        if again is not None:
+            books.room.enter(again)
+        else:
+            if flight.claim is not NO_CLAIM:
+                books.loosen(flight.claim.end(completion.spent(books, flight, ended), now_ns))
+            if not ended.committed:
+                commands.append(Settle(call_id))
+            if ended.outcome not in HEALTHY:
+                books.keep_place(flight)
+        if again is not None and again.in_line:
+            pools[again.place.pool.name] = again.place.pool  # due at once, and maybe at another provider
+        # Those who waited for this one are due as well.
+        if again is not None or prefixes is not None:
+            pools |= {waiter.place.pool.name: waiter.place.pool for waiter in books.wake()}
+        if lines:
+            pools |= {line.first.place.pool.name: line.first.place.pool for line in lines}
+        self._dispatch(pools.values(), place.agent if lines else None, commands)
+        books.forget(place.agent)
+
+    def _on_policy(self, program: Program, now_ns: int, commands: list[Command]) -> None:
+        books = self._books
+        renames = Renames.between(books.program, program)
+        calls = {waiter.call.id: waiter.call.renamed(renames) for waiter in books.room}
+        treatments = {call_id: program.decide(call.request) for call_id, call in calls.items()}
+        # Nobody is granted anything by the policy that goes: whoever keeps the slots counts by the new one already.
+        books.now_ns = now_ns
+        self._expire(commands)
+
+        waiters = list(books.room)
+        for waiter in waiters:
+            books.room.leave(waiter)
+            books.unclaim(waiter)
+        books.loosened.clear()  # whoever was held is asked again now
+        books.load(program)
+        for waiter in waiters:
+            waiter.call = calls[waiter.call.id]
+            stand_anew(books, waiter, treatments[waiter.call.id], commands)
+        self._expire(commands)
+        self._open(commands)
+        for pool in books.pools.values():
+            if books.given_up(pool):
+                turn_away(books, pool, commands)
+        self._dispatch(books.pools.values(), None, commands)
+
+    def _on_draining(self, now_ns: int, commands: list[Command]) -> None:
+        books = self._books
+        self._advance(now_ns, commands)
+        books.draining = True
+        for waiter in list(books.room):
+            books.leave(waiter)
+            commands.append(
+                rejection.of(books, waiter, Reason.DRAINING, rejection.DRAINING, rejection.DRAINING_RETRY_NS)
+            )
+
+    # ---- deciding ----
+
+    def _follows(self, waiter: Waiter) -> bool:
+        """Whether it is to wait for another call that has its prompt read."""
+        prefixes = waiter.place.prefixes
+        rests_until_ns = prefixes.follow(waiter, self._books.now_ns) if prefixes is not None else None
+        if rests_until_ns is None:
+            return False
+        waiter.rests_until_ns, waiter.blocked = rests_until_ns, Reason.PREFIX
+        return True
+
+    def _put_in_line(self, waiter: Waiter, commands: list[Command]) -> None:
+        """Let it wait if the bounds of the queues allow; or somebody else has to go, or it itself."""
+        books = self._books
+        lane = books.program.lanes[waiter.treatment.lane]
+        oldest = None
+        full = books.room.full_for(waiter.place)
+        if full is None:
+            full = books.room.full_lane(lane, books.program.server.max_waiting)
+            if full is not None and lane.shed_oldest:
+                oldest = books.room.oldest(lane.name)
+        if full is not None and oldest is None:
+            commands.append(rejection.of(books, waiter, Reason.QUEUE_FULL, full, books.retry_after_ns(waiter)))
+            books.keep_place(waiter)
+            books.unclaim(waiter)
+            books.forget(waiter.place.agent)
+            return
+
+        books.room.enter(waiter)
+        if full is not None and oldest is not None:
+            # Only now: it may be the last call of the same agent, which would be forgotten.
+            books.leave(oldest)
+            commands.append(
+                rejection.of(books, oldest, Reason.SHED, rejection.shed(full), books.retry_after_ns(oldest))
+            )
+            if oldest.place.pool.holds:
+                # It may have been the large one behind which smaller ones stood, at another provider.
+                self._dispatch([oldest.place.pool], None, commands)
+        if waiter.deadline_ns is not None:
+            self._expire(commands)  # it may have no patience at all
+
+    def _dispatch(self, pools: Iterable[Pool], freed: AgentSlots | None, commands: list[Command]) -> None:
+        """Grant until nothing fits. `freed`: the agent that has just come down from its cap."""
+        books = self._books
+        pools = list(pools)
+        while True:
+            turn = None
+            for pool in pools:
+                there = pool.next(books.now_ns)
+                # One agent may be next at several providers and have room for one call only.
+                if there is not None and (turn is None or there.waiter.seq < turn.waiter.seq):
+                    turn = there
+            if turn is None:
+                return
+            waiter, place = turn.waiter, turn.waiter.place
+            reason = waited_for(waiter, freed)
+            place.pool.take_turn(turn)
+            books.room.leave(waiter)
+            place.pool.pace.on_turn(books.now_ns, place.pool.waiting)
+            place.lane.turns.on_turn(books.now_ns, place.lane.waiting)
+            commands.append(grant(books, waiter, reason))
+
+    def _expire(self, commands: list[Command]) -> list[Waiter]:
+        books = self._books
+        gone = []
+        while (waiter := books.room.expired(books.now_ns)) is not None:
+            gone.append(waiter)
+            books.leave(waiter)
+            message = rejection.too_late(waiter, books.waited_ns(waiter))
+            commands.append(rejection.of(books, waiter, Reason.DEADLINE, message, books.retry_after_ns(waiter)))
+        return gone
+
+    # ---- the books ----
+
+    def _advance(self, now_ns: int, commands: list[Command]) -> None:
+        self._books.now_ns = now_ns
+        if self._due_ns is not None and self._due_ns <= now_ns:
+            gone = self._expire(commands)
+            self._open_what_is_due(gone, commands)
+
+    def _open_what_is_due(self, gone: list[Waiter], commands: list[Command]) -> None:
+        """Whoever can go now, goes.
+
+        Args:
+            gone: Who has just left the line; smaller calls may have stood behind a large one.
+        """
+        opened = {waiter.place.pool.name: waiter.place.pool for waiter in gone if waiter.place.pool.holds}
+        opened |= self._open(commands)
+        if opened:
+            self._dispatch(opened.values(), None, commands)
+
+    def _open(self, commands: list[Command]) -> dict[str, Pool]:
+        """Retries whose pause is over, circuits and quotas: the providers at which somebody may be able to go now."""
+        books = self._books
+        opened = {}
+        for pool in books.pools.values():
+            circuit = pool.health.breaker.circuit
+            if pool.health.on_time(books.now_ns):
+                pool.apply()
+                opened[pool.name] = pool
+                if pool.health.breaker.circuit is not circuit:
+                    commands.append(adapted(pool, None))
+                    opened |= move(books, books.to_move(pool), commands)
+            if pool.opens_ns is not None and pool.opens_ns <= books.now_ns:
+                opened[pool.name] = pool
+        for waiter in books.wake():
+            opened[waiter.place.pool.name] = waiter.place.pool
+        return opened

@@ -1,0 +1,420 @@
+"""What the scheduler knows at one instant, and how a call is entered into it. Nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import Reason, Request, Treatment
+from hivemind_trio.policy import DEFAULT_RETRY, UNKNOWN_AGENT, Objective, Program, Provider, Renames, Retry, WhileOpen
+from hivemind_trio.scheduler.caching.prompt_cache import LONG_TOKENS
+from hivemind_trio.scheduler.calls.kept_places import Returns
+from hivemind_trio.scheduler.calls.placement import Place
+from hivemind_trio.scheduler.calls.running_call import Flight
+from hivemind_trio.scheduler.calls.waiting_call import Waiter, rank
+from hivemind_trio.scheduler.calls.waiting_room import WaitingRoom
+from hivemind_trio.scheduler.health.billing import SpentKey
+from hivemind_trio.scheduler.health.circuit_breaker import Circuit
+from hivemind_trio.scheduler.health.provider_health import Health
+from hivemind_trio.scheduler.limits.budget_account import Account, Turns
+from hivemind_trio.scheduler.limits.budgets import NO_CLAIM, Budgets, Claim, Partition, Shortage, amounts_of, sent
+from hivemind_trio.scheduler.limits.rate_limits import NOTHING, Cost, Quotas
+from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
+from hivemind_trio.scheduler.protocol.call import Call, CallId
+from hivemind_trio.scheduler.protocol.snapshot import Snapshot
+from hivemind_trio.scheduler.queueing.agent import AgentKey, AgentSlots, agent_word
+from hivemind_trio.scheduler.queueing.drain_rate import RETRY_MAX_NS
+from hivemind_trio.scheduler.queueing.job_priority import Jobs
+from hivemind_trio.scheduler.queueing.provider import Pool
+
+
+@final
+@attrs.define(eq=False)
+class Books:
+    """The counters of a program, who waits and who is in flight."""
+
+    program: Program
+    random: Random
+    turns: Turns
+    parts: Parts = ALL_PARTS
+    now_ns: int = attrs.field(default=0, init=False)
+    arrivals: int = attrs.field(default=0, init=False)
+    draining: bool = attrs.field(default=False, init=False)
+    room: WaitingRoom = attrs.field(factory=WaitingRoom, init=False)
+    returns: Returns = attrs.field(factory=Returns, init=False)
+    inflight: dict[CallId, Flight] = attrs.field(factory=dict, init=False)
+    pools: dict[str, Pool] = attrs.field(factory=dict, init=False)
+    """In file order, then providers that are gone and were still in use when the policy was loaded."""
+    _each: tuple[Pool, ...] = attrs.field(default=(), init=False)
+    """Of `pools`: every event looks at them."""
+    jobs: Jobs = attrs.field(factory=Jobs, init=False)
+    detours: bool = attrs.field(default=False, init=False)
+    """Budgets, or providers that are down, may send calls elsewhere than the rules do."""
+    loosened: dict[Account, None] = attrs.field(factory=dict, init=False)
+    """Where calls are held by a budget that may have room again."""
+    _agents: dict[AgentKey, AgentSlots] = attrs.field(factory=dict, init=False)
+    """Only those with a call waiting or in flight."""
+    _budgets: Budgets = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._budgets = Budgets(self.turns)
+        self.load(self.program)
+
+    def load(self, program: Program) -> None:
+        """Point every counter at the settings of its name; nobody waits at this moment."""
+        renames = Renames.between(self.program, program)
+        if renames:
+            self._rename(renames)
+        self.program = program
+        self.detours = bool(program.budgets) or any(
+            provider.while_open is WhileOpen.FALLBACK for provider in program.providers.values()
+        )
+        self._budgets.load(program)
+        gone = [pool for name, pool in self.pools.items() if name not in program.providers and pool.slots.held]
+        self.pools = {
+            name: self.pools.get(name) or Pool(name, Health(self.random), self.parts) for name in program.providers
+        }
+        self.pools |= {pool.name: pool for pool in gone}
+        self._each = tuple(self.pools.values())
+        for name, pool in self.pools.items():
+            pool.load(program.providers.get(name), program.lanes, self.now_ns)
+        for flight in self.inflight.values():
+            flight.place.pool.residents.found(flight.place.model)
+        for pool in self.pools.values():
+            pool.residents.trim(self.now_ns)
+        for agent in [agent for agent in self._agents.values() if not agent.slots.held]:
+            del self._agents[agent.key]
+            agent.retire()
+        for agent in self._agents.values():
+            agent.load(program)
+
+    def _rename(self, renames: Renames) -> None:
+        """Every counter, by the name that it has from now on. What is in flight gives back to it all the same."""
+        self._budgets.rename(renames)
+        self.jobs.rename(renames)
+        for pool in self.pools.values():
+            pool.rename(renames)
+        self.pools = renames.rekeyed("provider", self.pools)
+        for agent in self._agents.values():
+            agent.key = renames.agent_key(agent.key)
+        self._agents = {agent.key: agent for agent in self._agents.values()}
+        self.inflight = {call_id: flight.renamed(renames) for call_id, flight in self.inflight.items()}
+
+    def place(self, call: Call, treatment: Treatment) -> Place:
+        """The counters that a call so treated needs room in."""
+        assert treatment.provider is not None
+        pool = self.pools[treatment.provider]
+        declared = treatment.agent != UNKNOWN_AGENT
+        key = (declared, treatment.agent if declared else call.caller)
+        agent = self._agents.get(key)
+        if agent is None:
+            agent = self._agents[key] = AgentSlots.of(key, self.program)
+        request = call.request if treatment.model is None else sent(call.request, treatment)
+        route = pool.route(treatment, request.model)
+        lane, quotas = route.lane, route.quotas
+        team = self.program.teams.get(treatment.team)
+        weight = team.weight if team is not None else 1
+        share = lane.share(agent, treatment.team, weight, route.objective)
+        model = pool.residents.name(request.model) if pool.residents.matter else route.model
+        heeds = call.prefix and request.tokens_in >= LONG_TOKENS and self.parts.prefixes
+        return Place(
+            pool,
+            lane,
+            route.group,
+            quotas,
+            agent,
+            share,
+            self._cost(quotas, request, pool),
+            request,
+            model,
+            pool.prefixes if heeds else None,
+            route.objective,
+        )
+
+    def _cost(self, quotas: Quotas, request: Request, pool: Pool) -> Cost:
+        """What it is thought to take of these quotas."""
+        # Of a provider whose headers are believed an answer may tell of a quota at any moment.
+        return pool.estimates.cost(request, pool.api) if quotas.counted or pool.learns else NOTHING
+
+    def treat(self, call: Call, treatment: Treatment, failed: Pool | None = None) -> Treatment:
+        """What it comes to as things stand: budgets that are nearly used up, providers that are down.
+
+        Args:
+            failed: Where the call's last attempt has failed, if another provider may do better.
+        """
+        treated = self._budgeted(call, treatment) if treatment.budgets else treatment
+        if treated.provider is None or self.program.providers[treated.provider].while_open is not WhileOpen.FALLBACK:
+            return treated
+        for provider in self.program.chain(treated.provider):
+            pool = self.pools[provider.name]
+            if pool is failed or not pool.health.up:
+                continue
+            if provider.name == treated.provider:
+                there = treated
+            else:
+                group = provider.group_of(treated.model or call.request.model)
+                there = attrs.evolve(treated, provider=provider.name, group=group, instead_of=treated.provider)
+            if self._taken(call, there, provider, pool):
+                return there
+        return treated
+
+    def _taken(self, call: Call, treatment: Treatment, provider: Provider, pool: Pool) -> bool:
+        """Whether a provider that is up will take such a call, sooner or later."""
+        if pool.health.spent.shut(self.pays_with(call, treatment), self.now_ns):
+            return False
+        if treatment.instead_of is None:
+            return True
+        request = sent(call.request, treatment)
+        quotas = pool.group(treatment.group).quotas(request.model)
+        return provider.takes(request, request.model) and quotas.too_large(self._cost(quotas, request, pool)) is None
+
+    def _budgeted(self, call: Call, treatment: Treatment) -> Treatment:
+        """What the budgets that are nearly used up make of it."""
+        if treatment.provider is None:
+            return treatment
+        treated = self._budgets.treat(treatment, self._whose(call, treatment), self.now_ns)
+        if treated.model == treatment.model:
+            return treated
+        # Another model may be served elsewhere. Who may call, and how, is decided by what was asked for.
+        asked = attrs.evolve(call.request, model=treated.model or call.request.model)
+        there = self.program.decide(asked)
+        return attrs.evolve(treated, provider=there.provider, group=there.group)
+
+    def _whose(self, call: Call, treatment: Treatment) -> Partition:
+        declared = treatment.agent != UNKNOWN_AGENT
+        provider = self.program.providers[treatment.provider or ""]
+        # A name, a session or a connection costs nothing, and neither does a credential that is not sent upstream.
+        unproven = (call.address if provider.keys else call.credential or call.address) or call.caller
+        return Partition(
+            agent=agent_word((declared, treatment.agent if declared else unproven)),
+            team=treatment.team,
+            model=treatment.model or call.request.model,
+            provider=provider.name,
+            key=f"{provider.keys[0]}" if provider.keys else call.credential,
+        )
+
+    def pays_with(self, call: Call, treatment: Treatment) -> SpentKey:
+        """What a provider's word that nothing is left is about."""
+        provider = self.program.providers.get(treatment.provider or "")
+        own = "" if provider is not None and provider.keys else call.credential
+        return own, treatment.model or call.request.model
+
+    def waiter(
+        self, call: Call, treatment: Treatment, place: Place, arrived_ns: int, seq: int, blocked: Reason
+    ) -> Waiter:
+        patience_ns = treatment.deadline_ns
+        lane, objective = self.program.lanes[treatment.lane], place.objective
+        likely = place.pool.estimates.likely
+        key = self.jobs.key(objective, place.agent.key, call.job, place.request, likely, self.now_ns)
+        prefixes = place.prefixes if place.prompts is not None else None
+        return Waiter(
+            call=call,
+            seq=seq,
+            arrived_ns=arrived_ns,
+            treatment=treatment,
+            deadline_ns=None if patience_ns is None else arrived_ns + patience_ns,
+            place=place,
+            rank=rank(
+                treatment.priority, lane.aging_ns, key, arrived_ns if call.since_ns is None else call.since_ns, seq
+            ),
+            fair=objective is Objective.FAIR,
+            blocked=blocked,
+            since_ns=arrived_ns,
+            thread=place.lane.thread(call, place.agent) if place.lane.sticky else "",
+            claim=None if treatment.budgets else NO_CLAIM,
+            warm_until_ns=prefixes.warm_until_ns(call.prefix, self.now_ns) if prefixes is not None else None,
+        )
+
+    def rouse(self, waiters: Iterable[Waiter]) -> dict[str, Pool]:
+        """Let those go on who waited for another's prompt. Return where."""
+        there = {}
+        for waiter in waiters:
+            if self.room.get(waiter.call.id) is waiter:
+                self.room.rouse(waiter, self.now_ns)
+                there[waiter.place.pool.name] = waiter.place.pool
+        return there
+
+    def flight(self, waiter: Waiter) -> Flight:
+        """The attempt that begins now."""
+        assert waiter.claim is not None
+        place = waiter.place
+        return Flight(
+            call=waiter.call,
+            seq=waiter.seq,
+            arrived_ns=waiter.arrived_ns,
+            treatment=waiter.treatment,
+            place=place,
+            granted_ns=self.now_ns,
+            waited_ns=waiter.waited_ns + self.now_ns - waiter.since_ns,
+            claim=waiter.claim,
+            share_ns=place.pool.share_ns(place.quotas, place.cost, place.pool.usual_ns),
+            attempt=waiter.attempts + 1,
+            uncounted=waiter.uncounted,
+            swap_ns=place.pool.residents.swap_ns(place.model, self.now_ns) if place.pool.residents.matter else 0,
+        )
+
+    def claim(self, waiter: Waiter) -> Shortage | None:
+        """Put aside what the call may take; or have it held, and say by what."""
+        treatment, pool = waiter.treatment, waiter.place.pool
+        if waiter.claim is NO_CLAIM:
+            return None
+        request = waiter.place.request
+        most = amounts_of(pool.estimates.most(request), self.program.price(request.model, pool.name))
+        claim = self._budgets.claim(treatment, self._whose(waiter.call, treatment), most, waiter.rank, self.now_ns)
+        if isinstance(claim, Claim):
+            waiter.claim = claim
+            return None
+        waiter.held_in, waiter.blocked = claim.account, Reason.BUDGET
+        waiter.rests_until_ns = claim.opens_ns(self.now_ns)
+        return claim
+
+    def unclaim(self, waiter: Waiter) -> None:
+        """It takes nothing of any budget, and stands before none."""
+        if waiter.claim is not None:
+            self.loosen(waiter.claim.end(None, self.now_ns))
+        elif waiter.held_in is not None:
+            self.loosen([waiter.held_in])
+
+    def loosen(self, accounts: Iterable[Account]) -> None:
+        """Something has come back to these accounts."""
+        self.loosened.update(dict.fromkeys(accounts))
+
+    def leave(self, waiter: Waiter) -> None:
+        """It is not to be served."""
+        self.room.leave(waiter)
+        self.keep_place(waiter)
+        self.unclaim(waiter)
+        self.forget(waiter.place.agent)
+
+    def keep_place(self, of: Waiter | Flight) -> None:
+        """Its client may come back with it."""
+        since_ns = of.arrived_ns if of.call.since_ns is None else of.call.since_ns
+        self.returns.keep(of.call.again, since_ns, of.seq, self.now_ns)
+
+    def numbered(self, call: Call) -> tuple[Call, int]:
+        """A call that has just come, and its number in the order of arrival: its old one, if it has come back."""
+        kept = self.returns.take(call.again, self.now_ns) if call.again in self.returns.kept else None
+        if kept is not None:
+            return attrs.evolve(call, since_ns=kept.since_ns), kept.seq
+        self.arrivals += 1
+        return call, self.arrivals - 1
+
+    def too_long_ns(self, waiter: Waiter) -> int | None:
+        """How long the turn of a call that has just come is away, if that is longer than its client waits; None: it is
+        not, as far as anybody can say. The wait is the least that it can be."""
+        patience_ns, place = waiter.call.patience_ns, waiter.place
+        if patience_ns is None or not self.parts.patience:
+            return None
+        pool = place.pool
+        opens_ns = pool.health.breaker.opens_ns or 0
+        if place.quotas.restricts:
+            opens_ns = max(opens_ns, place.quotas.opens_ns(place.cost, self.now_ns))
+        swap_ns = pool.residents.swap_ns(place.model, self.now_ns) if pool.residents.matter else 0
+        if opens_ns > self.now_ns and opens_ns - self.now_ns + swap_ns > patience_ns:
+            return opens_ns - self.now_ns + swap_ns
+        if waiter.call.since_ns is not None or waiter.treatment.priority > self.program.lanes[place.lane.name].priority:
+            return None  # it goes before most of those who wait
+        # An agent with few calls is let in before one with many, so what others have in line is not all before it.
+        ahead = min(place.lane.waiting, (place.agent.waiting + 1) * len(self._agents))
+        wait_ns = place.lane.turns.least_ns(ahead)
+        return wait_ns + swap_ns if wait_ns is not None and wait_ns + swap_ns > patience_ns else None
+
+    def forget(self, agent: AgentSlots) -> None:
+        """Callers come and go, and not all of them are declared."""
+        if agent.waiting or agent.slots.held:
+            return
+        if self._agents.get(agent.key) is agent:  # not another of its name, after a reload
+            del self._agents[agent.key]
+            agent.retire()
+
+    def wake(self) -> list[Waiter]:
+        """Those whose retry is due now. Who was held by a budget is to be let in instead: see `loosened`."""
+        woken = []
+        while (waiter := self.room.wake(self.now_ns)) is not None:
+            if waiter.held_in is not None:
+                self.loosen([waiter.held_in])
+            else:
+                woken.append(waiter)
+        return woken
+
+    def waited_ns(self, waiter: Waiter) -> int:
+        """In all, its earlier attempts not included."""
+        return waiter.waited_ns + self.now_ns - waiter.since_ns
+
+    def retry(self, treatment: Treatment, pool: Pool) -> Retry:
+        """The retry class: the rule's, or else the provider's."""
+        name = treatment.retry or (pool.provider.retry if pool.provider is not None else DEFAULT_RETRY)
+        # Of a class that a reload has taken away, what is in flight keeps the default.
+        return self.program.retries.get(name) or self.program.retries[DEFAULT_RETRY]
+
+    def to_move(self, pool: Pool) -> list[Waiter]:
+        """Those who are to wait elsewhere, now that the circuit of this provider has changed.
+
+        Away from it while it is down, and back when it is well; to find out whether it is, the smallest comes back.
+        """
+        circuit = pool.health.breaker.circuit
+        if pool.provider is None or pool.provider.while_open is not WhileOpen.FALLBACK:
+            return []
+        if not pool.health.up:
+            return [waiter for waiter in self.room if waiter.place.pool is pool]
+        away = [
+            waiter
+            for waiter in self.room
+            if waiter.treatment.instead_of == pool.name and waiter.in_line and waiter.stays_away_ns(pool) <= self.now_ns
+        ]
+        if circuit is Circuit.CLOSED or not away:
+            return away
+        return [min(away, key=lambda waiter: waiter.call.request.tokens_total)]  # the least is lost with it
+
+    def given_up(self, pool: Pool) -> bool:
+        """Whether nobody is to wait for it, not even to rest before the next attempt."""
+        return pool.health.breaker.circuit is Circuit.OPEN and self.refuses_while_open(pool)
+
+    def refuses_while_open(self, pool: Pool) -> bool:
+        """Whether the policy would rather refuse than hold, while the provider is left alone."""
+        return pool.provider is not None and pool.provider.while_open is WhileOpen.REFUSE
+
+    def retry_after_ns(self, waiter: Waiter, least_ns: int = 0) -> int:
+        """How long its provider's queue will take at the pace it has been served lately; 1 to 60 s."""
+        pool = waiter.place.pool
+        wait_ns = pool.pace.wait_ns(pool.waiting + 1, self.now_ns)
+        wait_ns += pool.residents.swap_ns(waiter.place.model, self.now_ns)
+        wait_ns = min(max(wait_ns, least_ns), RETRY_MAX_NS)
+        # Upwards only, so that nobody is told to come back before there can be room.
+        return wait_ns + self.random.randrange(wait_ns // 10 + 1)
+
+    def wakeup_ns(self) -> int | None:
+        """When time alone will next matter: for a deadline, a retry that is due, a circuit, a quota or a budget."""
+        earliest_ns = self.room.wakeup_ns()
+        for pool in self._each:
+            time_ns = pool.health.wakes_ns
+            if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
+                earliest_ns = time_ns
+            time_ns = pool.opens_ns
+            if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
+                earliest_ns = time_ns
+        return earliest_ns
+
+    def stand(self) -> None:
+        """Take note, after an event, of the providers at which calls wait and nothing is in flight."""
+        for pool in self._each:
+            pool.stand(self.now_ns)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            now_ns=self.now_ns,
+            program_hash=self.program.hash,
+            draining=self.draining,
+            pools={
+                pool.name: pool.snapshot(self.now_ns)
+                for pool in self.pools.values()
+                if pool.declared or pool.slots.held
+            },
+            lanes_waiting={name: self.room.in_lane(name) for name in self.program.lanes},
+            agents=len(self._agents),
+            inflight=len(self.inflight),
+            waiting=len(self.room),
+        )

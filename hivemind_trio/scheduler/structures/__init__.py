@@ -1,0 +1,1 @@
+"""Data structures: indexed heap, sliding window and latency histogram."""

@@ -1,0 +1,222 @@
+"""Rate learned from refusals, against a list of everything that was granted and refused."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind_trio.scheduler.limits.learned_rate import (
+    BELOW,
+    GROWTH,
+    GROWTH_OVER_S,
+    LEAST,
+    MOST,
+    PERIOD_NS,
+    LearnedRate,
+)
+from tests.support.programs import SECOND_NS
+
+
+def begin(rate: LearnedRate, now_ns: int, seconds: float) -> list[int]:
+    """Grant as many as may go, as soon as they may, for so long; return when."""
+    began = []
+    until_ns = now_ns + int(seconds * SECOND_NS)
+    while (now_ns := max(now_ns, rate.opens_ns)) < until_ns:
+        rate.on_granted(now_ns)
+        began.append(now_ns)
+        if rate.per_s is None:
+            now_ns += SECOND_NS // 100
+    return began
+
+
+def used_to(per_second: int, seconds: int = 10) -> tuple[LearnedRate, int]:
+    """Return a rate that has been told of so many grants, and when the last of them was."""
+    rate = LearnedRate()
+    now_ns = 0
+    for number in range(per_second * seconds):
+        now_ns = number * SECOND_NS // per_second
+        rate.on_granted(now_ns)
+    return rate, now_ns
+
+
+def test_an_unrefused_window_is_not_spaced() -> None:
+    rate = LearnedRate()
+
+    for _ in range(1_000):
+        assert rate.opens_ns <= 0
+        rate.on_granted(0)
+
+    assert rate.per_s is None
+
+
+@pytest.mark.parametrize("per_second", [1, 4, 20])
+def test_the_first_refusal_leaves_what_was_accepted(per_second: int) -> None:
+    rate, now_ns = used_to(per_second)
+
+    rate.on_refused(now_ns, now_ns)
+
+    accepted = per_second * 10 - 1
+    assert rate.per_s == pytest.approx(BELOW * accepted / (now_ns / SECOND_NS))
+
+
+def test_a_burst_is_no_rate() -> None:
+    rate = LearnedRate()
+    for _ in range(10):
+        rate.on_granted(SECOND_NS)
+
+    rate.on_refused(SECOND_NS, SECOND_NS + 1)
+
+    assert rate.per_s == pytest.approx(BELOW * 9 / (PERIOD_NS / SECOND_NS))
+
+
+def test_refusals_of_one_batch_are_one_piece_of_evidence() -> None:
+    rate, now_ns = used_to(4)
+    rate.on_refused(now_ns, now_ns)
+    before = rate.per_s
+    assert before is not None
+    batch = [now_ns + 1 + number for number in range(20)]
+    for at_ns in batch:
+        rate.on_granted(at_ns)
+
+    for number, at_ns in enumerate(batch):
+        rate.on_refused(at_ns, now_ns + SECOND_NS + number)
+
+    # All twenty were refused: the rate halves once, not twenty times.
+    assert rate.per_s is not None
+    assert rate.per_s == pytest.approx(before / 2, rel=0.01)
+
+
+def test_a_refusal_of_a_call_from_before_the_last_batch_says_nothing() -> None:
+    rate, now_ns = used_to(4)
+    for second in (1, 2):
+        rate.on_granted(now_ns + second * SECOND_NS)
+        rate.on_refused(now_ns + second * SECOND_NS, now_ns + second * SECOND_NS)
+    before = rate.per_s
+
+    rate.on_refused(now_ns, now_ns + 3 * SECOND_NS)
+
+    assert rate.per_s == before
+
+
+def test_it_grows_by_a_share_in_each_second_until_nothing_is_paced() -> None:
+    rate, now_ns = used_to(4)
+    rate.on_refused(now_ns, now_ns)
+    before = rate.per_s
+    assert before is not None
+
+    began = begin(rate, now_ns, 10)
+
+    assert rate.per_s == pytest.approx(before * GROWTH ** ((began[-1] - now_ns) / SECOND_NS), rel=0.02)
+    begin(rate, began[-1], 60)
+    assert rate.per_s is None
+
+
+def test_idleness_proves_little() -> None:
+    rate, now_ns = used_to(1)
+    rate.on_refused(now_ns, now_ns)
+    before = rate.per_s
+    assert before is not None
+
+    rate.on_granted(now_ns + 3_600 * SECOND_NS)
+
+    assert rate.per_s == pytest.approx(before * GROWTH**GROWTH_OVER_S)
+
+
+@attrs.define
+class _Oracle:
+    """The definition, from lists: what was granted, and which of it was refused in which batch."""
+
+    grants: list[int] = attrs.field(factory=list)
+    complaints: list[int] = attrs.field(factory=list)
+    """When each batch was first refused."""
+    refused: dict[int, int] = attrs.field(factory=dict)
+    """Calls of a batch that were refused, by the number of its complaint."""
+    before: float | None = None
+    rate: float | None = None
+
+    def on_granted(self, now_ns: int) -> None:
+        if self.rate is not None:
+            idle_s = (now_ns - self.grants[-1]) / SECOND_NS
+            self.rate *= GROWTH ** min(GROWTH_OVER_S, idle_s)
+            if self.rate > MOST:
+                self.rate = None
+        self.grants.append(now_ns)
+
+    def on_refused(self, granted_ns: int, now_ns: int) -> None:
+        if not self.complaints or granted_ns > self.complaints[-1]:
+            self.complaints.append(now_ns)
+            self.before = self.rate
+        elif len(self.complaints) >= 2 and granted_ns <= self.complaints[-2]:
+            return
+        number = len(self.complaints) - 1
+        self.refused[number] = self.refused.get(number, 0) + 1
+        since_ns = self.complaints[-2] if number else -1
+        batch = [at_ns for at_ns in self.grants if since_ns < at_ns <= self.complaints[-1]]
+        took_ns = max(PERIOD_NS, self.complaints[-1] - batch[0])
+        rate = BELOW * max(0, len(batch) - self.refused[number]) * SECOND_NS / took_ns
+        if self.before is not None:
+            rate = max(self.before / 2, min(rate, BELOW * self.before))
+        self.rate = max(LEAST, rate)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["grant", "grant", "grant", "refuse"]),
+        st.sampled_from([1, SECOND_NS // 10, SECOND_NS, 30 * SECOND_NS]),
+        st.integers(0, 100),
+    ),
+    max_size=80,
+)
+
+
+@given(STEPS)
+def test_the_rate_is_what_the_definition_says(steps: list[tuple[str, int, int]]) -> None:
+    rate, oracle = LearnedRate(), _Oracle()
+    inflight: list[int] = []
+    now_ns = 0
+    for what, pause_ns, pick in steps:
+        now_ns += pause_ns
+        if what == "grant":
+            rate.on_granted(now_ns)
+            oracle.on_granted(now_ns)
+            inflight.append(now_ns)
+        elif inflight:
+            granted_ns = inflight.pop(pick % len(inflight))
+            rate.on_refused(granted_ns, now_ns)
+            oracle.on_refused(granted_ns, now_ns)
+        assert (rate.per_s is None) == (oracle.rate is None)
+        assert rate.per_s == pytest.approx(oracle.rate)
+        if rate.per_s is not None:
+            assert LEAST <= rate.per_s <= MOST
+            if what == "refuse":
+                assert rate.opens_ns <= now_ns + SECOND_NS / LEAST, "a rate is never a standstill"
+
+
+@given(allowed=st.integers(1, 20), batch_ns=st.sampled_from([0, SECOND_NS // 10, SECOND_NS]))
+def test_against_a_bucket_most_of_what_it_allows_is_used(allowed: int, batch_ns: int) -> None:
+    """The provider earns `allowed` calls a second and stores two seconds' worth; news is late by `batch_ns`."""
+    rate = LearnedRate()
+    level, level_ns, now_ns = 2.0 * allowed, 0, 0
+    accepted = refused = 0
+    news: list[tuple[int, int]] = []
+    while now_ns < 120 * SECOND_NS:
+        now_ns = max(now_ns + SECOND_NS // 50, rate.opens_ns)
+        while news and news[0][0] <= now_ns:
+            told_ns, granted_ns = news.pop(0)
+            rate.on_refused(granted_ns, told_ns)
+        if rate.opens_ns > now_ns:
+            continue
+        rate.on_granted(now_ns)
+        level = min(2.0 * allowed, level + (now_ns - level_ns) * allowed / SECOND_NS)
+        level_ns = now_ns
+        if level >= 1:
+            level -= 1
+            accepted += 1
+        else:
+            refused += 1
+            news.append((now_ns + batch_ns, now_ns))
+
+    assert accepted >= 0.75 * 120 * allowed
+    assert refused <= 0.25 * accepted + 10 * (1 + batch_ns / SECOND_NS * 50)

@@ -1,0 +1,128 @@
+"""Hill climb on throughput: where the limit goes after a cohort at it."""
+
+from __future__ import annotations
+
+from math import log
+from random import Random
+from statistics import fmean, variance
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind_trio.scheduler.health.throughput_search import STAY_NS, STEP_DOWN, Moments, ThroughputSearch
+from tests.support.programs import SECOND_NS
+
+
+class Climb:
+    """A search and the limit that it is obeyed with; answers at a limit take what the test says."""
+
+    def __init__(self, limit: int) -> None:
+        self.search = ThroughputSearch()
+        self.limit = limit
+        self.now_ns = SECOND_NS
+        self.search.moved(self.now_ns)
+
+    def cohort(self, lasts_s: float, random: Random | None = None, most: int = 1_000) -> int | None:
+        """Successes at this limit until the search wants another one. Return it, and go there."""
+        began_ns = self.now_ns
+        for number in range(most):
+            lasted_s = lasts_s * (random.uniform(0.9, 1.1) if random is not None else 1.0)
+            # As many are in flight as the limit allows, each begun a little later than the one before.
+            granted_ns = began_ns + int(number * lasts_s / self.limit * SECOND_NS)
+            self.now_ns = max(self.now_ns, granted_ns + int(lasted_s * SECOND_NS))
+            to = self.search.on_success(self.limit, 100, granted_ns=granted_ns, now_ns=self.now_ns)
+            if to is not None:
+                self.limit = to
+                self.search.moved(self.now_ns)
+                return to
+        return None
+
+
+def test_the_first_comparison_is_with_twice_as_many() -> None:
+    climb = Climb(10)
+
+    assert climb.cohort(1.0) == 20
+    assert not climb.search.is_down
+
+
+def test_where_more_finish_no_more_fewer_are_tried() -> None:
+    climb = Climb(10)
+    climb.cohort(1.0)
+
+    assert climb.cohort(2.0) == int(10 * STEP_DOWN)
+    assert climb.search.is_down
+
+
+def test_where_fewer_do_as_well_the_limit_goes_on_down() -> None:
+    climb = Climb(10)
+    climb.cohort(1.0)
+    climb.cohort(2.0)
+
+    assert climb.cohort(0.7) == int(7 * STEP_DOWN)
+
+
+def test_where_fewer_finish_less_the_best_limit_comes_back() -> None:
+    climb = Climb(10)
+    climb.cohort(1.0)
+    climb.cohort(2.0)
+
+    assert climb.cohort(1.0) == 10
+
+
+def test_growth_stops_where_throughput_does() -> None:
+    climb = Climb(10)
+    assert climb.cohort(1.0) == 20
+
+    # Twice as many take twice as long.
+    climb.cohort(2.0)
+
+    assert climb.limit < 10
+    assert climb.search.stays_until_ns >= climb.now_ns + STAY_NS - 1
+
+
+def test_what_began_before_the_limit_was_changed_says_nothing_of_it() -> None:
+    climb = Climb(10)
+
+    for _ in range(100):
+        assert climb.search.on_success(10, 1, granted_ns=climb.now_ns - 1, now_ns=climb.now_ns + SECOND_NS) is None
+
+
+def test_a_limit_that_does_not_bind_is_not_measured() -> None:
+    climb = Climb(10)
+    for _ in range(100):
+        granted_ns = climb.now_ns
+        climb.now_ns += SECOND_NS
+        climb.search.rests()
+        assert climb.search.on_success(10, 1, granted_ns=granted_ns, now_ns=climb.now_ns) is None
+
+
+@given(st.integers(2, 40), st.integers(0, 999))
+def test_where_latency_is_flat_the_limit_climbs(limit: int, seed: int) -> None:
+    climb, random = Climb(limit), Random(seed)
+
+    seen = [climb.cohort(1.0, random) for _ in range(12)]
+
+    assert max(each or 0 for each in seen) >= 4 * limit
+
+
+@given(st.integers(6, 30), st.integers(0, 999))
+def test_where_all_is_taken_the_limit_does_not_climb(limit: int, seed: int) -> None:
+    """Latency in proportion to the limit: throughput is the same at any."""
+    climb, random = Climb(limit), Random(seed)
+
+    for _ in range(12):
+        climb.cohort(climb.limit / 4, random, most=60)
+
+    assert climb.limit <= limit
+
+
+@given(st.lists(st.integers(1, 10**12), min_size=2, max_size=50))
+def test_moments_are_those_of_the_logarithms(values: list[int]) -> None:
+    moments = Moments()
+    for value in values:
+        moments.add(value)
+
+    logs = [log(value) for value in values]
+    assert moments.mean == pytest.approx(fmean(logs))
+    assert moments.error == pytest.approx(variance(logs) / len(logs), abs=1e-9)
