@@ -22,7 +22,7 @@ from time import process_time_ns
 from typing import Final, NamedTuple, TypeVar
 
 from hivemind_trio.policy import MemoryFiles, check, read_closure
-from hivemind_trio.policy._analysis import analyse
+from hivemind_trio.policy.lint.reachability import analyse
 
 LINES: Final = (200, 5_000)
 SHAPES: Final = ("specific", "shadowed", "globs")

@@ -17,7 +17,17 @@ from random import Random
 from typing import Any, Final
 
 from hivemind_trio.policy import Checked, MemoryFiles, Nothing, Space, Witness, World, check
-from hivemind_trio.policy._expr import AllOf, Always, AnyOf, Condition, Flag, Like, Member, Negation, Relation
+from hivemind_trio.policy.language.condition_typing import (
+    AllOf,
+    Always,
+    AnyOf,
+    Condition,
+    Flag,
+    Like,
+    Member,
+    Negation,
+    Relation,
+)
 
 try:
     import z3

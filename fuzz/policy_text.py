@@ -30,8 +30,8 @@ from hivemind_trio.policy import (
     parse_request,
     render,
 )
-from hivemind_trio.policy._lexer import lexemes
-from hivemind_trio.policy._parse import parse
+from hivemind_trio.policy.syntax.lexer import lexemes
+from hivemind_trio.policy.syntax.parser import parse
 
 KEY = "sk-ant-api03-Zm9vYmFyYmF6"
 LEAKED = re.compile(rf"(?<![\w-]){KEY}", re.ASCII)

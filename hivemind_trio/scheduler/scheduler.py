@@ -30,7 +30,6 @@ from typing import Final, assert_never, final
 from hivemind_trio.model import Reading, Reason
 from hivemind_trio.policy import Program, Renames
 from hivemind_trio.scheduler.calls.waiting_call import Waiter
-from hivemind_trio.scheduler.decisions import completion, rejection
 from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn
 from hivemind_trio.scheduler.decisions.grant import Waiting, grant, waited_for, waiting
 from hivemind_trio.scheduler.decisions.requeue import let_in, move, stand_anew, turn_away
@@ -56,6 +55,7 @@ from hivemind_trio.scheduler.protocol.snapshot import Snapshot
 from hivemind_trio.scheduler.queueing.agent import AgentSlots
 from hivemind_trio.scheduler.queueing.provider import Pool
 
+from .decisions import completion, rejection
 from .state import Books
 
 TIMED: Final = frozenset({Reason.QUOTA, Reason.PROVIDER_QUOTA, Reason.RAMP, Reason.MODEL_RESIDENT})

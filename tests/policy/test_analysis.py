@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Request, Verdict
-from hivemind_trio.policy import Checked, MemoryFiles, _analysis, check
-from hivemind_trio.policy._cover import Cover
-from hivemind_trio.policy._interpret import field_values, holds
-from hivemind_trio.policy._regions import Space
+from hivemind_trio.policy import Checked, MemoryFiles, check
+from hivemind_trio.policy.language.condition_eval import field_values, holds
+from hivemind_trio.policy.lint import reachability
+from hivemind_trio.policy.solver.box_cover import Cover
+from hivemind_trio.policy.solver.satisfiability import Space
 
 HEAD = """provider anthropic {{ serves ["a*"] }}
 provider openai {{ serves ["*b"] }}
@@ -161,7 +162,7 @@ def test_a_setting_that_a_proof_took_too_long_for_is_left_alone(monkeypatch: pyt
     text = "provider anthropic { }\n" + "".join(f"rule {rule}\n" for rule in rules)
     assert codes(text) == []
 
-    monkeypatch.setattr("hivemind_trio.policy._cover.QUESTION_STEPS_MAX", 1)
+    monkeypatch.setattr("hivemind_trio.policy.solver.box_cover.QUESTION_STEPS_MAX", 1)
 
     assert codes(text) == ["HM390"]
 
@@ -210,7 +211,7 @@ def test_alternatives_of_different_fields_are_not_searched(monkeypatch: pytest.M
 def test_beyond_the_bound_a_rule_is_taken_to_refuse_less(
     monkeypatch: pytest.MonkeyPatch, pairs: int, codes: list[str]
 ) -> None:
-    monkeypatch.setattr(_analysis, "PAIRS_MAX", pairs)
+    monkeypatch.setattr(reachability, "PAIRS_MAX", pairs)
     text = (
         'rule a when header.x == "1" { allow }\nrule d when header.x in ["1", "2"] { deny }\n'
         'rule p when header.x == "2" { priority 2 }\nprovider anthropic { }\n'

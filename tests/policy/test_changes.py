@@ -27,11 +27,11 @@ from hivemind_trio.policy import (
     Team,
     Timeouts,
 )
-from hivemind_trio.policy._change_rows import ROWS as ROWS_OF
-from hivemind_trio.policy._changes import plan
-from hivemind_trio.policy._spelling import count, duration, money, size
-from hivemind_trio.policy._units import count as read_count
-from hivemind_trio.policy._units import duration_ns, money_microusd, size_bytes
+from hivemind_trio.policy.comparison.setting_rows import ROWS as ROWS_OF
+from hivemind_trio.policy.comparison.settings import plan
+from hivemind_trio.policy.language.unit_text import count, duration, money, size
+from hivemind_trio.policy.language.units import count as read_count
+from hivemind_trio.policy.language.units import duration_ns, money_microusd, size_bytes
 from tests.support.policies import compiled
 
 from .drawn import Drawn, policies

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Decider, Request, Treatment, Verdict
 from hivemind_trio.policy import Checked, MemoryFiles, check, parse_request
-from hivemind_trio.policy._interpret import field_values, holds
+from hivemind_trio.policy.language.condition_eval import field_values, holds
 
 from .drawn import Drawn, DrawnAgent, policies
 from .strategies import Call, fits, requests

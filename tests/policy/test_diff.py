@@ -20,21 +20,12 @@ from hypothesis import strategies as st
 
 from hivemind_trio.dialects import apis_of
 from hivemind_trio.model import Treatment, Verdict
-from hivemind_trio.policy import (
-    CallChange,
-    Checked,
-    MemoryFiles,
-    _parting,
-    call_changes,
-    check,
-    diff,
-    parse_request,
-    render_diff,
-)
-from hivemind_trio.policy._decisions import NO, treated
-from hivemind_trio.policy._diff import turns_of
-from hivemind_trio.policy._facts import Facts, request_of
-from hivemind_trio.policy._parting import Parting, Triple
+from hivemind_trio.policy import CallChange, Checked, MemoryFiles, call_changes, check, diff, parse_request, render_diff
+from hivemind_trio.policy.comparison import call_differences
+from hivemind_trio.policy.comparison.call_differences import Parting, Triple
+from hivemind_trio.policy.comparison.comparison import turns_of
+from hivemind_trio.policy.comparison.decisions import NO, treated
+from hivemind_trio.policy.program.call_facts import Facts, request_of
 
 from .drawn import policies
 from .strategies import AGENTS, FLAGS, NUMBERS, TEXTS
@@ -507,7 +498,7 @@ def test_a_file_of_secrets_beside_the_policy_is_the_same_wherever_the_policy_is(
 
 
 def test_more_than_can_be_asked_is_said_to_be_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_parting, "QUESTIONS_MAX", 0)
+    monkeypatch.setattr(call_differences, "QUESTIONS_MAX", 0)
     old = LANES + "rule x when stream and tools { lane a }\nrule y when images { lane b }\n"
     new = LANES + "rule y when images { lane b }\nrule x when stream and tools and attempt > 3 { lane a }\n"
 

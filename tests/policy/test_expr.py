@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Request, Treatment
 from hivemind_trio.policy import Checked, MemoryFiles, Severity, check
-from hivemind_trio.policy._interpret import field_values, holds
+from hivemind_trio.policy.language.condition_eval import field_values, holds
 
 from .strategies import Call, Meant, Scope, conditions, requests
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.policy import FormatError, format_text
-from hivemind_trio.policy._lexer import lexemes
-from hivemind_trio.policy._parse import parse
+from hivemind_trio.policy.syntax.lexer import lexemes
+from hivemind_trio.policy.syntax.parser import parse
 
 from .layouts import bare, policies
 from .regenerate import FOLDER

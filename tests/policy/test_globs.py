@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Request, Verdict
 from hivemind_trio.policy import MemoryFiles, check
-from hivemind_trio.policy._globs import any_matcher, is_glob, matcher, most_specific, overlap, pattern, specificity
-from hivemind_trio.policy._interpret import field_values, holds
+from hivemind_trio.policy.language.condition_eval import field_values, holds
+from hivemind_trio.policy.language.globs import (
+    any_matcher,
+    is_glob,
+    matcher,
+    most_specific,
+    overlap,
+    pattern,
+    specificity,
+)
 
 # Few letters, so that something matches; those that mean something in a regular expression, and a line end.
 LETTERS = "ab*?.\n[]^$\\-é"

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.policy import Checked, Diagnostic, MemoryFiles, Severity, check
-from hivemind_trio.policy._lexer import lexemes
+from hivemind_trio.policy.syntax.lexer import lexemes
 
 from .drawn import Drawn
 from .drawn import policies as drawn_policies

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from hivemind_trio.machine import DiskFiles
 from hivemind_trio.policy import Checked, Closure, MemoryFiles, check, read_closure, render
-from hivemind_trio.policy._ast import Item
-from hivemind_trio.policy._declare import statements
+from hivemind_trio.policy.compile.binder import statements
+from hivemind_trio.policy.syntax.ast import Item
 
 DEPTH_MAX = 64
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lark.lexer import LexerThread
 
-from hivemind_trio.policy._grammar import grammar, pieces
-from hivemind_trio.policy._lexer import TRIVIA, lexemes, significant
-from hivemind_trio.policy._lexer import words as spoken
-from hivemind_trio.policy._parse import parse
+from hivemind_trio.policy.syntax.grammar import grammar, pieces
+from hivemind_trio.policy.syntax.lexer import TRIVIA, lexemes, significant
+from hivemind_trio.policy.syntax.lexer import words as spoken
+from hivemind_trio.policy.syntax.parser import parse
 
 SIGNS = st.sampled_from(
     ['"', "\\", "\n", "\r", "\r\n", "\0", "#", ";", "{", "}", "[", "]", "(", ")", "..", ".", ":", "/", "=", "==", "<=",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.policy import Dimension, MemoryFiles, Quota, check
-from hivemind_trio.policy._money import most
+from hivemind_trio.policy.lint.rate_arithmetic import most
 
 MONEY = ("HM403", "HM405", "HM406", "HM411", "HM417")
 

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.policy import Diagnostic, MemoryFiles, check
-from hivemind_trio.policy._ast import (
+from hivemind_trio.policy.source.string_literals import quote
+from hivemind_trio.policy.syntax.ast import (
     And,
     Compare,
     Contains,
@@ -24,9 +25,8 @@ from hivemind_trio.policy._ast import (
     Statement,
     String,
 )
-from hivemind_trio.policy._grammar import ERROR_TERMINALS, grammar, grammar_text
-from hivemind_trio.policy._parse import parse
-from hivemind_trio.policy._text import quote
+from hivemind_trio.policy.syntax.grammar import ERROR_TERMINALS, grammar, grammar_text
+from hivemind_trio.policy.syntax.parser import parse
 
 from .layouts import bare, policies
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from hivemind_trio.policy import MemoryFiles, check
-from hivemind_trio.policy._settings import reference
+from hivemind_trio.policy.inspect.effective_settings import reference
 
 README: Final = Path(__file__).parents[2] / "grammar" / "README.md"
 BEGIN: Final = "<!-- reference:begin, made by `python -m tests.policy.test_reference` -->\n"

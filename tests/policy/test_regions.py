@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Request
 from hivemind_trio.policy import Checked, GaveUp, MemoryFiles, Nothing, Of, Space, Witness, World, check
-from hivemind_trio.policy._cover import Cover, Covered, Open, bits
-from hivemind_trio.policy._decide import Router
-from hivemind_trio.policy._interpret import field_values, holds
-from hivemind_trio.policy._linked import amounts
-from hivemind_trio.policy._texts import text_classes
+from hivemind_trio.policy.compile.codegen import Router
+from hivemind_trio.policy.language.condition_eval import field_values, holds
+from hivemind_trio.policy.solver.box_cover import Cover, Covered, Open, bits
+from hivemind_trio.policy.solver.call_space import amounts
+from hivemind_trio.policy.solver.text_classes import text_classes
 
 from .drawn import Drawn, policies
 from .strategies import AGENTS, FLAGS, NUMBERS, TEXTS, fits

@@ -21,7 +21,7 @@ from hivemind_trio.policy import (
     render_diff,
     setting_changes,
 )
-from hivemind_trio.policy._lower import KNOWN_NAMES
+from hivemind_trio.policy.compile.lowering import KNOWN_NAMES
 from tests.support.policies import compiled
 
 from .drawn import Drawn, policies

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.policy import Checked, MemoryFiles, check, format_text
-from hivemind_trio.policy._ast import Let
-from hivemind_trio.policy._parse import parse
+from hivemind_trio.policy.syntax.ast import Let
+from hivemind_trio.policy.syntax.parser import parse
 
 from .drawn import Drawn, policies
 from .layouts import bare

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.policy import FORMATS, Checked, MemoryFiles, check, masked, render
-from hivemind_trio.policy._secrets import find_keys
+from hivemind_trio.policy.source.secret_scan import find_keys
 
 from .layouts import policies
 

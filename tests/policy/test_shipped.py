@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from hivemind_trio.policy import Checked, MemoryFiles, check, parse_request, run_tests, with_tests
-from hivemind_trio.policy._ast import Item, Name, Statement
-from hivemind_trio.policy._parse import parse
-from hivemind_trio.policy._schema import DECLARATIONS, DEFAULTED, Setting
+from hivemind_trio.policy.language.schema import DECLARATIONS, DEFAULTED, Setting
+from hivemind_trio.policy.syntax.ast import Item, Name, Statement
+from hivemind_trio.policy.syntax.parser import parse
 
 FOLDER = Path(__file__).parents[2] / "policies"
 FILES = {path.relative_to(FOLDER).as_posix(): path.read_text(encoding="utf-8") for path in FOLDER.rglob("*.hmp")}

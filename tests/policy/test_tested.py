@@ -21,9 +21,9 @@ from hivemind_trio.policy import (
     unexercised,
     with_tests,
 )
-from hivemind_trio.policy import _universal as universal
-from hivemind_trio.policy._outcomes import Decided, meets
-from hivemind_trio.policy._universal import Counterexample, NoCall, Proven, Universe, Unproven
+from hivemind_trio.policy.testing import prover as universal
+from hivemind_trio.policy.testing.outcomes import Decided, meets
+from hivemind_trio.policy.testing.prover import Counterexample, NoCall, Proven, Universe, Unproven
 
 from .drawn import Drawn, policies
 from .strategies import TEXTS

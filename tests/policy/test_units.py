@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.policy import MemoryFiles, check
-from hivemind_trio.policy._lexer import lexemes
-from hivemind_trio.policy._units import (
+from hivemind_trio.policy.language.units import (
     UnitError,
     count,
     duration_ns,
@@ -23,7 +22,8 @@ from hivemind_trio.policy._units import (
     size_bytes,
     window_ns,
 )
-from hivemind_trio.policy._values import parse_address
+from hivemind_trio.policy.language.values import parse_address
+from hivemind_trio.policy.syntax.lexer import lexemes
 
 MS, S = 10**6, 10**9
 M, H, D = 60 * S, 3_600 * S, 86_400 * S

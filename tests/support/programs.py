@@ -38,7 +38,7 @@ from hivemind_trio.policy import (
     Timeouts,
     WhileOpen,
 )
-from hivemind_trio.policy._decide import Router
+from hivemind_trio.policy.compile.codegen import Router
 
 SECOND_NS = 1_000_000_000
 

@@ -10,14 +10,13 @@ from hivemind_trio.model import Outcome, Reason, Usage
 from hivemind_trio.policy import Retry
 from hivemind_trio.scheduler.calls.running_call import Flight
 from hivemind_trio.scheduler.calls.waiting_call import Waiter
+from hivemind_trio.scheduler.decisions import rejection
 from hivemind_trio.scheduler.health.retry import pause_ns, turned_away, wants_retry
 from hivemind_trio.scheduler.limits.budgets import Amounts, amounts_of
 from hivemind_trio.scheduler.limits.rate_limits import NOTHING, Cost
 from hivemind_trio.scheduler.limits.token_estimator import cost_of
 from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY, TOO_OFTEN, Ended
 from hivemind_trio.scheduler.state import Books
-
-from . import rejection
 
 SECOND_NS: Final = 1_000_000_000
 WORD_MAX_NS: Final = 20 * SECOND_NS

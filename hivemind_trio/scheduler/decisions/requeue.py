@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from hivemind_trio.model import Reason, Treatment
 from hivemind_trio.scheduler.calls.waiting_call import Waiter
+from hivemind_trio.scheduler.decisions import rejection
 from hivemind_trio.scheduler.health.billing import SpentKey
 from hivemind_trio.scheduler.protocol.events import Command
 from hivemind_trio.scheduler.queueing.provider import Pool
 from hivemind_trio.scheduler.state import Books
-
-from . import rejection
 
 
 def stand_anew(books: Books, waiter: Waiter, treatment: Treatment, commands: list[Command]) -> Waiter | None:

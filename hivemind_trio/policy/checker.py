@@ -1,0 +1,289 @@
+"""A policy, checked whole: read, held against the schema, typed, and compiled where nothing is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum, auto
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import SecretRef
+from hivemind_trio.policy.compile.binder import Declarations, Given, declare
+from hivemind_trio.policy.compile.lowering import Conditions, lower
+from hivemind_trio.policy.diagnostics.collector import Progress, Report, untold
+from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity, Source
+from hivemind_trio.policy.language.condition_typing import Always, Condition, Typer, reads, request_fields
+from hivemind_trio.policy.language.schema import DECLARATIONS, DEFAULTED, Setting
+from hivemind_trio.policy.language.values import is_loopback, url_problem
+from hivemind_trio.policy.lint.consistency import check_together, exposed_at, in_the_open
+from hivemind_trio.policy.lint.overrides import check_overrides
+from hivemind_trio.policy.lint.rate_arithmetic import check_amounts
+from hivemind_trio.policy.lint.reachability import analyse
+from hivemind_trio.policy.lint.sizes import check_sizes
+from hivemind_trio.policy.program.degraded_answer import answer_fields
+from hivemind_trio.policy.program.policy_tests import PolicyTest
+from hivemind_trio.policy.program.program import Pending, Program
+from hivemind_trio.policy.source.files import Files
+from hivemind_trio.policy.syntax.ast import And, Compare, Contains, Expr, File, Not, Or, Span
+from hivemind_trio.policy.syntax.damage import ABOUT_A_WORD, Damage
+from hivemind_trio.policy.syntax.includes import Allow, Closure, read_closure, suppressed
+from hivemind_trio.policy.testing.block_typing import check_test
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Checked:
+    """What a policy file turned out to be."""
+
+    sources: tuple[Source, ...]
+    paths: tuple[str, ...]
+    """The files that were read, to watch."""
+    files: tuple[File, ...]
+    """Their trees, of those that are text."""
+    diagnostics: tuple[Diagnostic, ...]
+    """In the order of the text."""
+    program: Program | None
+    """None if and only if there is an error."""
+    unreadable: bool
+    """Some file could not be read at all."""
+    hash: str
+    secret_spans: Mapping[SecretRef, Span]
+    """Where each secret is first asked for."""
+    declarations: Declarations
+    conditions: Mapping[str, Mapping[str, Condition | None]]
+    """Kind (`agent`, `rule`, `budget`; of a `provider`, what its `degraded` says) -> name -> its typed condition."""
+    tests: tuple[PolicyTest, ...]
+    """Those without mistakes, in order."""
+    allows: tuple[Allow, ...]
+
+
+class SecretState(Enum):
+    """What a machine can say of a secret without taking it."""
+
+    OK = auto()
+    UNSET = auto()
+    """No such variable or file, or an empty one."""
+    UNREADABLE = auto()
+    MALFORMED = auto()
+    """It holds more than one line, or spaces around a value: no header can carry it."""
+    EXPOSED = auto()
+    """A file that every user of the machine can read."""
+
+
+def check(path: str, files: Files, progress: Progress = untold, *, allowed: Sequence[str] = ()) -> Checked:
+    """Check a policy and all that it includes. Needs no environment and no network; raises nothing.
+
+    Args:
+        allowed: Folders that may be included from, beside that of the policy.
+    """
+    closure = read_closure(path, files, progress, allowed=allowed)
+    report = Report(closure.sources)
+    declarations = declare(closure, report)
+    conditions, tests = _conditions(declarations)
+    check_together(declarations, conditions)
+    pending = _pending(declarations)
+
+    program: Program | None = None
+    if not any(one.severity is Severity.ERROR for one in _found(closure, declarations)):
+        typed = Conditions(
+            agents=conditions["agent"],
+            rules={name: condition for name, condition in conditions["rule"].items() if condition is not None},
+            budgets={name: condition for name, condition in conditions["budget"].items() if condition is not None},
+            degraded={name: condition for name, condition in conditions["provider"].items() if condition is not None},
+        )
+        program = lower(declarations, typed, pending, closure.hash)
+        analyse(declarations, conditions, program, progress)
+        check_amounts(declarations, conditions, program)
+        check_sizes(declarations, program)
+        check_overrides(declarations)
+    diagnostics = suppressed(_found(closure, declarations), closure, analysed=program is not None)
+    return Checked(
+        sources=closure.sources,
+        paths=closure.paths,
+        files=closure.files,
+        diagnostics=diagnostics,
+        program=program,
+        unreadable=closure.unreadable,
+        hash=closure.hash,
+        secret_spans=declarations.reader.secrets,
+        declarations=declarations,
+        conditions=conditions,
+        tests=tests,
+        allows=closure.allows,
+    )
+
+
+def _found(closure: Closure, declarations: Declarations) -> tuple[Diagnostic, ...]:
+    """All findings so far, without those that only follow from others."""
+    report = declarations.report
+    damage = Damage.of(closure)
+    unread = declarations.let_spans.keys() - declarations.lets.keys()
+    return (
+        *closure.diagnostics,
+        *(
+            one
+            for one in report.found
+            if not damage.explains(one, report.text(one.span))
+            and not (one.code in ABOUT_A_WORD and report.text(one.span) in unread)
+        ),
+    )
+
+
+def check_secrets(
+    checked: Checked, probe: Callable[[SecretRef], SecretState], *, serving: bool = False
+) -> tuple[Diagnostic, ...]:
+    """What this machine lacks of the secrets that the policy names.
+
+    Args:
+        serving: The program is about to run: what it needs must be there (errors); otherwise HM209 is a warning.
+    """
+    report = Report(checked.sources)
+    needed = set(checked.program.secrets) if checked.program is not None else set(checked.secret_spans)
+    for ref, span in checked.secret_spans.items():
+        severity = Severity.ERROR if serving and ref in needed else Severity.WARNING
+        match probe(ref):
+            case SecretState.UNSET:
+                what = (
+                    f"`{ref.name}` is not set" if ref.source.value == "env" else f"`{ref.name}` is not there, or empty"
+                )
+                help_ = f"`export {ref.name}=...`" if ref.source.value == "env" else "write the secret into it"
+                report.add("HM209", what, span, severity=severity, help=help_)
+            case SecretState.UNREADABLE:
+                report.add(
+                    "HM209", f"`{ref.name}` cannot be read", span, severity=severity, help="check its owner and mode"
+                )
+            case SecretState.MALFORMED:
+                report.add(
+                    "HM209",
+                    f"`{ref.name}` is no single line: no header can carry it",
+                    span,
+                    help="keep the secret alone in it: one line without spaces around it, and no other text",
+                )
+            case SecretState.EXPOSED:
+                report.warn(
+                    "HM605", "every user of this machine can read this file", span, help=f"`chmod 600 {ref.name}`"
+                )
+    return tuple(report.found)
+
+
+def check_bases(checked: Checked, values: Mapping[SecretRef, str]) -> tuple[Diagnostic, ...]:
+    """What is wrong with the base URLs that the policy leaves to the machine; the values are not shown.
+
+    Args:
+        values: Of the secrets that can be had here.
+    """
+    report = Report(checked.sources)
+    for declared in checked.declarations.of("provider").values():
+        given = checked.declarations.one(declared, "base")
+        if given is None or not isinstance(given.value, SecretRef) or given.value not in values:
+            continue
+        ref, url = given.value, values[given.value]
+        problem = url_problem(url)
+        if problem:
+            report.add(
+                "HM217",
+                f"what `{ref}` holds is no base URL: {problem}",
+                given.span,
+                help="it is to be like `https://host/path`",
+            )
+        elif in_the_open(url) and checked.declarations.one(declared, "key") is not None:
+            report.add("HM604", "the key would travel unencrypted", given.span, note=f"`{ref}` begins with `http://`")
+    return tuple(report.found)
+
+
+def check_exposure(checked: Checked, host: str) -> tuple[Diagnostic, ...]:
+    """Return what `check` would say if the policy listened there: the command line has the last word."""
+    report = Report(checked.sources)
+    if not is_loopback(host):
+        exposed_at(checked.declarations, Span(0, 0, 0), report)
+    said = {(one.code, one.message) for one in checked.diagnostics}
+    return tuple(one for one in report.found if (one.code, one.message) not in said)
+
+
+def _conditions(
+    declarations: Declarations,
+) -> tuple[dict[str, dict[str, Condition | None]], tuple[PolicyTest, ...]]:
+    """Type every `when`, and the statements of tests."""
+    report = declarations.report
+    names = {kind: list(declarations.of(kind)) for kind in ("agent", "team", "provider", "lane", "retry", "budget")}
+    fields = request_fields(names["agent"], names["team"], names["provider"])
+    of_rules = Typer(report, fields, declarations.lets, declarations.reader.used)
+    # Who calls is asked before anything else is known of the call but what it brings itself.
+    own = {name: field for name, field in fields.items() if name not in ("agent", "team", "provider")}
+    of_agents = Typer(report, own, declarations.lets, declarations.reader.used)
+    typed: dict[str, dict[str, Condition | None]] = {"agent": {}, "rule": {}, "budget": {}}
+    for kind, typer in (("agent", of_agents), ("rule", of_rules), ("budget", of_rules)):
+        for name, declared in declarations.of(kind).items():
+            nothing = None if kind == "agent" else Always()
+            typed[kind][name] = nothing if declared.when is None else typer.condition(declared.when)
+    for name, declared in declarations.of("rule").items():
+        condition = typed["rule"][name]
+        if "provider" in declared.settings and condition is not None and reads(condition, "provider"):
+            assert declared.when is not None
+            report.add("HM216", "this rule sets the provider that it reads", declared.when.span)
+    typed["provider"] = _degraded(declarations)
+    tests = [check_test(test, declarations, fields, names) for test in declarations.tests]
+    _check_unused_lets(declarations, of_rules)
+    return typed, tuple(test for test in tests if test is not None)
+
+
+def _degraded(declarations: Declarations) -> dict[str, Condition | None]:
+    """Type every `degraded when`; what holds for each provider."""
+    typer = Typer(declarations.report, answer_fields(), declarations.lets, declarations.reader.used, of_request=False)
+    everywhere = [*declarations.of("provider").values(), declarations.defaults.get("provider")]
+    said = [given for one in everywhere if one is not None for given in one.settings.get("degraded", [])]
+    typed = {given.item.span: typer.condition(given.when) for given in said if given.when is not None}
+    held = {name: declarations.one(one, "degraded") for name, one in declarations.of("provider").items()}
+    return {name: typed.get(given.item.span) for name, given in held.items() if given is not None}
+
+
+def _check_unused_lets(declarations: Declarations, typer: Typer) -> None:
+    """A `let` that holds a condition is typed where it is used; one that nobody uses would never be read."""
+    for name, value in declarations.lets.items():
+        if ("let", name) not in declarations.reader.used and _is_condition(value):
+            typer.condition(value)
+
+
+def _is_condition(value: Expr) -> bool:
+    return isinstance(value, (And, Or, Not, Compare, Contains))
+
+
+# ---- known, and not yet in force ----
+
+
+def _pending(declarations: Declarations) -> tuple[Pending, ...]:
+    """Every setting that this version knows and does not obey, each reported as HM190."""
+    found = list(_pending_places(declarations))
+    for setting, span in found:
+        declarations.report.warn("HM190", f"`{setting}` is known, and not yet in force", span)
+    return tuple(Pending(setting=setting, at=declarations.report.at(span)) for setting, span in found)
+
+
+def _pending_places(declarations: Declarations) -> Iterator[tuple[str, Span]]:
+    everything = [
+        *(one for table in declarations.by_kind.values() for one in table.values()),
+        *declarations.defaults.values(),
+        *declarations.tests,
+    ]
+    everything.sort(key=lambda one: one.item.span)
+    for declared in everything:
+        is_default = declarations.defaults.get(declared.kind) is declared
+        declaration = DECLARATIONS[declared.kind]
+        if declaration.pending and not (declared.kind == "store" and declared.name == "memory"):
+            yield declared.kind, declared.item.head.span
+            continue
+        settings = DEFAULTED[declared.kind] if is_default else declaration.settings
+        for name, given in declared.settings.items():
+            for one in given:
+                yield from _pending_in(name, settings[name], one)
+
+
+def _pending_in(name: str, setting: Setting, given: Given) -> Iterator[tuple[str, Span]]:
+    if setting.pending:
+        yield name, given.item.head.span
+        return
+    for inner_name, inner in given.block.items():
+        assert setting.block is not None
+        for one in inner:
+            yield from _pending_in(inner_name, setting.block[inner_name], one)

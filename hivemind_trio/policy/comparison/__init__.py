@@ -1,0 +1,1 @@
+"""Semantic difference of two policies: settings, rates and decisions about calls."""

@@ -1,0 +1,126 @@
+"""What a policy decides, as words: a treatment, and the lists of `_lists.py`, so that two policies can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import Treatment, Verdict
+from hivemind_trio.policy.checker import Checked
+from hivemind_trio.policy.compile.codegen import Rule
+from hivemind_trio.policy.language.condition_typing import AllOf, Always, AnyOf, Condition, Relation
+from hivemind_trio.policy.language.unit_text import duration
+from hivemind_trio.policy.program.program import NO_TEAM, UNKNOWN_AGENT, Program
+from hivemind_trio.policy.solver.decision_lists import Entry as Typed
+from hivemind_trio.policy.solver.decision_lists import Value, lists_of, rules_of
+from hivemind_trio.policy.source.string_literals import quote
+
+ADMITTED: Final = "admitted"
+REFUSED_UNKNOWN: Final = "denied: no declared agent"
+NOT_SERVED: Final = "none, so it is refused"
+AS_ASKED: Final = "the one asked for"
+YES, NO = "yes", "no"
+
+
+@final
+@attrs.frozen
+class Entry:
+    """One condition of a list."""
+
+    condition: Condition
+    value: str
+    """As `treated` shows it."""
+
+
+def treated(program: Program, treatment: Treatment) -> dict[str, str]:
+    """What a treatment comes to, setting by setting, as far as it matters: a call that is refused has no lane.
+
+    The group of a provider's limits is the provider's matter, and follows from it and the model.
+    """
+    shown = {"agent": treatment.agent}
+    if program.rejects_as_unknown(treatment.agent):
+        return shown | {"verdict": REFUSED_UNKNOWN}
+    if treatment.verdict is Verdict.DENY:
+        return shown | {"verdict": _denied(treatment.message)}
+    shown["verdict"] = ADMITTED
+    if treatment.provider is None:
+        return shown | {"provider": NOT_SERVED}
+    return (
+        shown
+        | {
+            "provider": treatment.provider,
+            "team": treatment.team,
+            "model": quote(treatment.model) if treatment.model is not None else AS_ASKED,
+            "lane": treatment.lane,
+            "priority": str(treatment.priority),
+            "deadline": _deadline(treatment.deadline_ns),
+            "retry": treatment.retry or program.providers[treatment.provider].retry,
+            "affinity": _deadline(treatment.affinity_ns),
+        }
+        | {f"tag {tag}": YES for tag in treatment.tags}
+        | {f"warning {quote(warning)}": YES for warning in treatment.warnings}
+        | {f"budget {budget}": YES for budget in treatment.budgets}
+    )
+
+
+def _denied(message: str) -> str:
+    return f"denied: {quote(message)}"
+
+
+def _deadline(value_ns: Value) -> str:
+    return duration(value_ns) if isinstance(value_ns, int) else "none"
+
+
+def decisions(checked: Checked) -> Mapping[str, tuple[Entry, ...]]:
+    """Setting -> its list, which ends with an entry for every call that is left. Of a policy without errors."""
+    program, typed = checked.program, lists_of(checked)
+    assert program is not None
+    rules = {rule.name: rule for rule in rules_of(checked)}
+    lists = {
+        "agent": [Entry(Relation("agent", "==", name), name) for name in (*program.agents, UNKNOWN_AGENT)],
+        "verdict": [_verdict(one, rules) for one in typed["verdict"]],
+        "provider": [_of_place(one, NOT_SERVED) for one in typed["provider"]],
+        "team": [Entry(Relation("team", "==", name), name) for name in (*program.teams, NO_TEAM)],
+        "model": [shown for one in typed["model"] for shown in _model(one)],
+        "lane": [Entry(one.condition, str(one.value)) for one in typed["lane"]],
+        "priority": [Entry(one.condition, str(one.value)) for one in typed["priority"]],
+        "deadline": [Entry(one.condition, _deadline(one.value)) for one in typed["deadline"]],
+        "retry": _retries(typed["retry"], program),
+        "affinity": [Entry(one.condition, _deadline(one.value)) for one in typed["affinity"]],
+    }
+    for name, entries in typed.items():
+        kind, _, word = name.partition(".")
+        if word:
+            lists[f"{kind} {word}"] = [Entry(one.condition, YES if one.value else NO) for one in entries]
+    for warning in dict.fromkeys(warning for rule in rules.values() for warning in rule.warnings):
+        holding = tuple(rule.condition for rule in rules.values() if warning in rule.warnings)
+        lists[f"warning {quote(warning)}"] = [Entry(AnyOf(holding), YES), Entry(Always(), NO)]
+    return {setting: tuple(entries) for setting, entries in lists.items()}
+
+
+def _verdict(one: Typed, rules: Mapping[str, Rule]) -> Entry:
+    if one.value:
+        return Entry(one.condition, ADMITTED)
+    return Entry(one.condition, _denied(rules[one.rule].effects["verdict"][1]) if one.rule else REFUSED_UNKNOWN)
+
+
+def _of_place(one: Typed, nowhere: str) -> Entry:
+    return Entry(one.condition, nowhere if one.value is None else str(one.value))
+
+
+def _retries(typed: Iterable[Typed], program: Program) -> list[Entry]:
+    """The rules' classes, then the providers', which are often the same everywhere."""
+    said = [Entry(one.condition, str(one.value)) for one in typed if one.rule]
+    (any_retry, *others) = dict.fromkeys(provider.retry for provider in program.providers.values())
+    if not others:
+        return [*said, Entry(Always(), any_retry)]
+    return [*said, *(_of_place(one, "") for one in typed if not one.rule)]
+
+
+def _model(one: Typed) -> Iterator[Entry]:
+    """To be sent with the model that it asks for is to be sent as it is."""
+    if isinstance(one.value, str):
+        yield Entry(AllOf((one.condition, Relation("model", "==", one.value))), AS_ASKED)
+    yield Entry(one.condition, quote(one.value) if isinstance(one.value, str) else AS_ASKED)

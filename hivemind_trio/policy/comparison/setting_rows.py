@@ -1,0 +1,266 @@
+"""How each setting is told of when it changes: in whose words, which way is more, and what it does to what runs.
+
+Anything that a declaration has and no row tells of is told of plainly, so that no change is passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, final
+
+import attrs
+
+from hivemind_trio.policy.language.unit_text import count, duration, money, ratio, size
+from hivemind_trio.policy.program.program import Share
+from hivemind_trio.policy.source.string_literals import quote
+
+from .change import (
+    ANEW,
+    AT_ONCE,
+    DRAINS,
+    DROPS_NOBODY,
+    FREED,
+    LEARNED,
+    NEXT_ATTEMPT,
+    NEXT_CALL,
+    NEXT_FAILURE,
+    NEXT_START,
+    SPENT,
+    Effect,
+    State,
+    Verb,
+)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Row:
+    """How to tell of one field of a declaration."""
+
+    setting: str
+    show: Callable[[Any], str] = str
+    ordered: bool = True
+    """There is a more and a less of it."""
+    cap: bool = False
+    """None: no bound, which is more than any."""
+    lowered: Effect
+    raised: Effect | None = None
+    """None: as `lowered`."""
+
+
+def or_none(show: Callable[[Any], str], nothing: str = "none") -> Callable[[Any], str]:
+    return lambda value: nothing if value is None else show(value)
+
+
+def _share(value: Share) -> str:
+    return ratio(value.ratio) if value.ratio is not None else str(value.slots)
+
+
+def _listed(values: Sequence[object]) -> str:
+    return f"[{', '.join(map(str, values))}]"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _times(value: float) -> str:
+    return f"{value:g}x"
+
+
+def _when(_: object) -> str:
+    return "when ..."
+
+
+_SHARES: Final = Effect(State.KEPT, "from the next turn on; what was had before counts as it did")
+_ANSWERS: Final = Effect(State.KEPT, "for answers from now on; what was counted of the provider stays")
+
+_SERVER: Final[Mapping[str, Row]] = {
+    "timezone": Row(setting="timezone", show=lambda zone: zone or "the machine's", ordered=False, lowered=AT_ONCE),
+    "drain_ns": Row(setting="drain", show=duration, lowered=AT_ONCE),
+    "max_body": Row(setting="max-body", show=size, lowered=NEXT_CALL),
+    "max_header": Row(setting="max-header", show=size, lowered=NEXT_START),
+    "max_waiting": Row(setting="max-waiting", show=count, lowered=DROPS_NOBODY, raised=AT_ONCE),
+    "refuse_unknown": Row(
+        setting="unknown-agent",
+        show=lambda refuse: "deny" if refuse else "allow",
+        ordered=False,
+        lowered=Effect(State.KEPT, "waiting calls of unknown callers are refused too, if it denies"),
+    ),
+    "hosts": Row(
+        setting="hosts",
+        show=lambda globs: _listed(list(map(quote, globs))) if globs else "none",
+        ordered=False,
+        lowered=NEXT_CALL,
+    ),
+    "silent_ns": Row(setting="wait silent", show=duration, lowered=NEXT_CALL),
+    "hold_ns": Row(setting="wait hold", show=duration, lowered=NEXT_CALL),
+    "identify": Row(setting="identify", show=_listed, ordered=False, lowered=NEXT_CALL),
+    "log_json": Row(setting="log", show=lambda json: "json" if json else "text", ordered=False, lowered=AT_ONCE),
+}
+
+_PROVIDER: Final[Mapping[str, Row]] = {
+    "api": Row(setting="api", ordered=False, lowered=LEARNED),
+    "base": Row(setting="base", ordered=False, lowered=LEARNED),
+    "keys": Row(setting="key", show=lambda keys: str(keys[0]) if keys else "none", ordered=False, lowered=NEXT_ATTEMPT),
+    "serves": Row(
+        setting="serves",
+        show=lambda globs: _listed(list(map(quote, globs))) if globs else "every model of its API",
+        ordered=False,
+        lowered=ANEW,
+    ),
+    "queue": Row(setting="queue", show=or_none(count), cap=True, lowered=DROPS_NOBODY, raised=AT_ONCE),
+    "retry": Row(setting="retry", ordered=False, lowered=NEXT_FAILURE),
+    "resident": Row(
+        setting="resident",
+        show=or_none(lambda one: f"{one.models} swap {duration(one.swap_ns)}"),
+        ordered=False,
+        lowered=Effect(State.KEPT, "models that calls in flight use stay in memory until they have ended"),
+    ),
+    "while_open": Row(setting="open", ordered=False, lowered=AT_ONCE),
+    "fallback": Row(setting="fallback", show=or_none(str), ordered=False, lowered=ANEW),
+    "objective": Row(setting="objective", ordered=False, lowered=ANEW),
+    "learns": Row(
+        setting="headers", show=lambda learns: "trust" if learns else "ignore", ordered=False, lowered=AT_ONCE
+    ),
+    "reaper.first_byte": Row(setting="reaper first-byte", show=_times, lowered=NEXT_ATTEMPT),
+    "reaper.idle": Row(setting="reaper idle", show=_times, lowered=NEXT_ATTEMPT),
+    "degraded": Row(setting="degraded", show=or_none(_when), ordered=False, lowered=_ANSWERS),
+    "degraded.condition": Row(setting="degraded", show=_when, ordered=False, lowered=_ANSWERS),
+    "timeouts.connect_ns": Row(setting="timeout connect", show=duration, lowered=NEXT_ATTEMPT),
+    "timeouts.first_byte_ns": Row(setting="timeout first-byte", show=duration, lowered=NEXT_ATTEMPT),
+    "timeouts.idle_ns": Row(setting="timeout idle", show=duration, lowered=NEXT_ATTEMPT),
+    "timeouts.total_ns": Row(setting="timeout total", show=duration, lowered=NEXT_ATTEMPT),
+    "breaker.trip": Row(setting="breaker trip", show=ratio, lowered=AT_ONCE),
+    "breaker.of": Row(setting="breaker of", lowered=AT_ONCE),
+    "breaker.over_ns": Row(setting="breaker over", show=duration, lowered=AT_ONCE),
+    "breaker.open_ns": Row(setting="breaker open", show=duration, lowered=AT_ONCE),
+    "breaker.probes": Row(setting="breaker probes", lowered=AT_ONCE),
+    "aimd.start": Row(setting="concurrency start", lowered=NEXT_START),
+    "aimd.increase": Row(setting="aimd increase", lowered=AT_ONCE),
+    "aimd.decrease": Row(setting="aimd decrease", show=ratio, lowered=AT_ONCE),
+    "aimd.cooldown_ns": Row(setting="aimd cooldown", show=duration, lowered=AT_ONCE),
+    "aimd.slow_ns": Row(setting="aimd slow first-byte", show=or_none(duration), cap=True, lowered=AT_ONCE),
+}
+
+_LANE: Final[Mapping[str, Row]] = {
+    "objective": Row(setting="objective", show=or_none(str, "the provider's"), ordered=False, lowered=ANEW),
+    "sticky": Row(setting="sticky", show=or_none(str), ordered=False, lowered=ANEW),
+    "steal_above": Row(setting="steal above", show=count, lowered=AT_ONCE),
+    "weight": Row(setting="weight", lowered=AT_ONCE),
+    "reserve": Row(setting="reserve", show=_share, lowered=AT_ONCE),
+    "max": Row(setting="max", show=or_none(_share), cap=True, lowered=DRAINS, raised=FREED),
+    "deadline_ns": Row(
+        setting="deadline",
+        show=or_none(duration),
+        cap=True,
+        lowered=Effect(State.KEPT, "for waiting calls too, counted from when they came"),
+    ),
+    "queue": Row(setting="queue", show=or_none(count), cap=True, lowered=DROPS_NOBODY, raised=AT_ONCE),
+    "shed_oldest": Row(
+        setting="queue overflow",
+        show=lambda oldest: "shed-oldest" if oldest else "deny",
+        ordered=False,
+        lowered=NEXT_CALL,
+    ),
+    "priority": Row(setting="priority", lowered=ANEW),
+    "aging_ns": Row(
+        setting="aging", show=or_none(lambda value: f"1 every {duration(value)}"), ordered=False, lowered=ANEW
+    ),
+}
+
+_AGENT: Final[Mapping[str, Row]] = {
+    "weight": Row(setting="weight", lowered=_SHARES),
+    "team": Row(setting="team", ordered=False, lowered=ANEW),
+    "tokens": Row(
+        setting="token",
+        show=_listed,
+        ordered=False,
+        lowered=Effect(State.KEPT, "a token that is gone proves nothing from the next call on; calls in flight finish"),
+    ),
+    "concurrency": Row(setting="concurrency", show=or_none(str), cap=True, lowered=DRAINS, raised=FREED),
+    "queue": Row(setting="queue", show=or_none(count), cap=True, lowered=DROPS_NOBODY, raised=AT_ONCE),
+}
+
+_RETRY: Final[Mapping[str, Row]] = {
+    "statuses": Row(setting="on", show=lambda on: _listed(sorted(on)), ordered=False, lowered=NEXT_FAILURE),
+    "failures": Row(setting="on", show=lambda on: _listed(sorted(on)), ordered=False, lowered=NEXT_FAILURE),
+    "attempts": Row(setting="attempts", lowered=NEXT_FAILURE),
+    "first_ns": Row(setting="backoff from", show=duration, lowered=NEXT_FAILURE),
+    "last_ns": Row(setting="backoff to", show=duration, lowered=NEXT_FAILURE),
+    "jitter": Row(setting="backoff jitter", ordered=False, lowered=NEXT_FAILURE),
+    "honor_max_ns": Row(setting="honor retry-after max", show=duration, lowered=NEXT_FAILURE),
+    "ratio": Row(setting="ratio", show=ratio, lowered=AT_ONCE),
+}
+
+
+def _price(value: int) -> str:
+    return f"{money(value)}/Mtok"
+
+
+_MODEL: Final[Mapping[str, Row]] = {
+    **{
+        field: Row(setting=f"price {field.replace('_', '-')}", show=or_none(_price), lowered=SPENT)
+        for field in ("input", "output", "cache_read", "cache_write")
+    },
+    "context": Row(setting="context", show=or_none(count), lowered=NEXT_CALL),
+    "max_output": Row(setting="max-output", show=or_none(count), lowered=NEXT_CALL),
+}
+
+ROWS: Final = {
+    "server": _SERVER,
+    "provider": _PROVIDER,
+    "lane": _LANE,
+    "agent": _AGENT,
+    "retry": _RETRY,
+    "model": _MODEL,
+    "team": {
+        "weight": Row(setting="weight", lowered=_SHARES),
+        "lane": Row(setting="lane", show=or_none(str), ordered=False, lowered=ANEW),
+    },
+    "budget": {},
+}
+
+_UNITS: Final[Mapping[str, Callable[[Any], str]]] = {"_ns": duration, "_microusd": money, "_bytes": size}
+
+
+def plain(field: str) -> Row:
+    """Of a field that has no row of its own: its name says its unit."""
+    for unit, show in _UNITS.items():
+        if field.endswith(unit):
+            return Row(setting=_words(field.removesuffix(unit)), show=or_none(show), lowered=AT_ONCE)
+    return Row(setting=_words(field), show=_plainly, lowered=AT_ONCE)
+
+
+def _words(field: str) -> str:
+    return field.replace(".", " ").replace("_", "-")
+
+
+def _plainly(value: object) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return _yes(value)
+        case tuple() | list():
+            return _listed(value)
+        case frozenset() | set():
+            return _listed(sorted(map(str, value)))
+        case _:
+            return str(value)
+
+
+def verb_of(row: Row, before: Any, after: Any) -> Verb:
+    if row.cap and (before is None or after is None):
+        return Verb.RAISED if after is None else Verb.LOWERED
+    if before is None:
+        return Verb.ADDED
+    if after is None:
+        return Verb.REMOVED
+    if isinstance(before, Share) and isinstance(after, Share):
+        if (before.ratio is None) is not (after.ratio is None) and before.slots + after.slots:
+            return Verb.CHANGED  # a share and a number: which is more depends on the provider
+        before, after = (before.ratio or 0, before.slots), (after.ratio or 0, after.slots)
+    if not row.ordered or type(before) is not type(after) or not isinstance(before, (int, float, tuple)):
+        return Verb.CHANGED
+    return Verb.RAISED if after > before else Verb.LOWERED

@@ -1,0 +1,269 @@
+"""What a new policy changes of what is declared.
+
+`plan` compares two compiled programs, so layout, order and where a value is inherited from are no changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from hivemind_trio.policy.program.budgets import Budget, Per
+from hivemind_trio.policy.program.program import ModelPrice, Program, Provider, Server
+from hivemind_trio.policy.program.renames import Renames
+from hivemind_trio.policy.program.resilience import Aimd
+from hivemind_trio.policy.source.string_literals import quote
+
+from .change import (
+    ANEW,
+    CARRIED,
+    DRAINS,
+    FORGOTTEN,
+    FREED,
+    FROM_ZERO,
+    NEW,
+    SPENT,
+    Change,
+    Effect,
+    State,
+    Verb,
+)
+from .rate_rows import allowances, groups, thresholds
+from .setting_rows import ROWS, Row, plain, verb_of
+from .similar_names import likenesses
+
+_WHOLE: Final[Mapping[str, tuple[Effect, Effect]]] = {
+    "provider": (
+        NEW,
+        Effect(
+            State.DRAINS,
+            "nothing new begins there; what is in flight finishes; waiting calls are classified anew",
+        ),
+    ),
+    "lane": (ANEW, Effect(State.KEPT, "its waiting calls are classified anew and keep their age; in flight finishes")),
+    "team": (ANEW, ANEW),
+    "agent": (ANEW, Effect(State.KEPT, "its calls are unknown callers' from now on; in flight finishes")),
+    "budget": (
+        Effect(State.NONE, "counted from 0"),
+        Effect(State.RESETS, "what was spent is forgotten, should it come back too", "HM701"),
+    ),
+    "retry": (NEW, Effect(State.KEPT, "calls in flight that had it go by the class `default`")),
+    "model": (SPENT, SPENT),
+}
+"""Kind -> what it does to add one, and to remove one."""
+
+
+REMEMBERED: Final = ("provider", "lane", "agent", "budget")
+"""What has a state of its own that a name which is merely changed would lose."""
+
+NO_RENAMES: Final = Renames({}, {})
+
+
+def plan(old: Program | None, new: Program, renames: Renames = NO_RENAMES) -> tuple[Change, ...]:
+    """Everything that is declared otherwise, and what loading `new` does to a proxy that runs on `old`.
+
+    Args:
+        old: None: there was no policy; everything is new. What is renamed, it has under the new names.
+        renames: What that was.
+    """
+    changes: list[Change] = []
+    if old is not None:
+        changes += _server(old.server, new.server)
+    for kind, before, after in _tables(old, new):
+        effects = _WHOLE[kind]
+        former = {now: was for was, now in renames.of(kind).items()}
+        alike = likenesses(before, after) if kind in REMEMBERED else {}
+        for name in before:
+            if name not in after:
+                changes.append(_whole(kind, name, Verb.REMOVED, effects[1], before[name]))
+        for name, one in after.items():
+            if name not in before:
+                asked = name in alike and name not in former
+                effect = _mistaken(effects[0], alike[name]) if asked else effects[0]
+                changes.append(_whole(kind, name, Verb.ADDED, effect, one))
+            else:
+                if name in former:
+                    changes.append(_whole(kind, name, Verb.RENAMED, CARRIED, one, former[name]))
+                changes += _compared(kind, name, before[name], one)
+    if old is not None:
+        changes += _compared("agent", "unknown", old.unknown, new.unknown)
+    return tuple(changes)
+
+
+def _tables(old: Program | None, new: Program) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    def tables(program: Program) -> dict[str, Mapping[str, Any]]:
+        return {
+            "provider": program.providers,
+            "lane": program.lanes,
+            "team": program.teams,
+            "agent": program.agents,
+            "budget": program.budgets,
+            "retry": program.retries,
+            "model": _models(program),
+        }
+
+    before = tables(old) if old is not None else {}
+    for kind, after in tables(new).items():
+        # What is there without being declared is not news of a first policy.
+        mine = after if old is not None else {name: one for name, one in after.items() if getattr(one, "at", "")}
+        yield kind, before.get(kind, {}), mine
+
+
+def _models(program: Program) -> dict[str, ModelPrice]:
+    """Return the prices by glob and provider; what a declaration leaves open is from the list price of its glob."""
+    table: dict[str, ModelPrice] = {}
+    for row in program.models:
+        name = quote(row.glob) + (f" on {row.provider}" if row.provider is not None else "")
+        declared = table.setdefault(name, row)
+        if declared is not row:
+            price = declared if declared.has_price else row
+            context = row.context if declared.context is None else declared.context
+            table[name] = attrs.evolve(price, context=context, max_output=declared.max_output, at=declared.at)
+    return table
+
+
+def _whole(kind: str, name: str, verb: Verb, effect: Effect, one: object, former: str = "") -> Change:
+    return Change(
+        kind=kind,
+        name=name,
+        setting="",
+        verb=verb,
+        before=former,
+        after=name if former else "",
+        effect=effect,
+        at=getattr(one, "at", ""),
+    )
+
+
+def _mistaken(added: Effect, old: str) -> Effect:
+    """Of something new that looks like what it would replace."""
+    says = f"it begins anew: did you mean `was {old}`, which keeps what was counted and learned?"
+    return Effect(State.RESETS, f"{added.says}; {says}" if added.says else says, "HM703")
+
+
+# ---- one declaration ----
+
+
+def _compared(kind: str, name: str, old: Any, new: Any) -> Iterator[Change]:
+    """What one declaration says otherwise, in the order of its fields."""
+    match old, new:
+        case Provider(), Provider():
+            yield from _provider(old, new)
+        case Budget(), Budget():
+            yield from _budget(old, new)
+        case _:
+            yield from _fields(kind, name, old, new, new.at if hasattr(new, "at") else "")
+
+
+def _server(old: Server, new: Server) -> Iterator[Change]:
+    if (old.host, old.port) != (new.host, new.port):
+        yield Change(
+            kind="server",
+            name="",
+            setting="listen",
+            verb=Verb.CHANGED,
+            before=_address(old),
+            after=_address(new),
+            effect=Effect(State.RESTART, "needs a restart; until then nothing of this policy is taken up", "HM702"),
+            at="",
+        )
+    yield from _fields("server", "", old, new, "", without=("host", "port"))
+
+
+def _address(server: Server) -> str:
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    return f"{host}:{server.port}"
+
+
+def _fields(
+    kind: str, name: str, old: Any, new: Any, at: str, *, prefix: str = "", without: Sequence[str] = ()
+) -> Iterator[Change]:
+    """Field by field; settings that are blocks of their own by their fields."""
+    for field in attrs.fields(type(new)):
+        if not field.eq or field.name in ("name", "at", "glob", *without):
+            continue
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if before == after:
+            continue
+        row = ROWS[kind].get(prefix + field.name)
+        if row is None and attrs.has(type(after)) and type(before) is type(after):
+            yield from _fields(kind, name, before, after, at, prefix=f"{prefix}{field.name}.")
+            continue
+        row = row or plain(prefix + field.name)
+        verb = verb_of(row, before, after)
+        effect = row.raised if verb is Verb.RAISED and row.raised is not None else row.lowered
+        yield Change(
+            kind=kind, name=name, setting=row.setting, verb=verb, before=row.show(before), after=row.show(after),
+            effect=effect, at=at,
+        )  # fmt: skip
+
+
+# ---- providers ----
+
+
+def _provider(old: Provider, new: Provider) -> Iterator[Change]:
+    def change(setting: str, verb: Verb, before: str, after: str, effect: Effect) -> Change:
+        return Change(
+            kind="provider", name=new.name, setting=setting, verb=verb, before=before, after=after, effect=effect,
+            at=new.at,
+        )  # fmt: skip
+
+    if _bounds(old) != _bounds(new):
+        verb = verb_of(Row(setting="", lowered=NEW), (old.limit, _low(old)), (new.limit, _low(new)))
+        effect = _concurrency(old, new)
+        yield change("concurrency", verb, _spelt_bounds(old), _spelt_bounds(new), effect)
+    if old.aimd is not None and new.aimd is not None:
+        yield from _fields("provider", new.name, old.aimd, new.aimd, new.at, prefix="aimd.", without=("low",))
+    yield from _fields("provider", new.name, old, new, new.at, without=("limit", "aimd", "groups"))
+    yield from groups(old, new, change)
+
+
+def _low(provider: Provider) -> int:
+    return provider.aimd.low if provider.aimd is not None else provider.limit
+
+
+def _bounds(provider: Provider) -> tuple[int, int | None]:
+    return provider.limit, provider.aimd.low if provider.aimd is not None else None
+
+
+def _spelt_bounds(provider: Provider) -> str:
+    return f"{provider.aimd.low}..{provider.limit}" if provider.aimd is not None else str(provider.limit)
+
+
+def _concurrency(old: Provider, new: Provider) -> Effect:
+    """What `core._health` does with what it knows."""
+    match old.aimd, new.aimd:
+        case Aimd(), None:
+            return FORGOTTEN
+        case None, Aimd() as aimd:
+            return Effect(State.KEPT, f"in flight stays; what it bears is learned, from {aimd.start} on")
+        case None, None:
+            return DRAINS if new.limit < old.limit else FREED
+        case _ if new.limit < old.limit:
+            return Effect(State.DRAINS, "what was learned stays, up to the new bound; in flight beyond it drains")
+        case _:
+            return Effect(State.KEPT, "the limit stays where it was learned to be, or moves up to the new lower bound")
+
+
+# ---- budgets ----
+
+
+def _budget(old: Budget, new: Budget) -> Iterator[Change]:
+    def change(setting: str, verb: Verb, before: str, after: str, effect: Effect) -> Change:
+        return Change(
+            kind="budget", name=new.name, setting=setting, verb=verb, before=before, after=after, effect=effect,
+            at=new.at,
+        )  # fmt: skip
+
+    if old.per is not new.per:
+        effect = attrs.evolve(FROM_ZERO, says="other accounts: they are counted from 0")
+        yield change("per", Verb.CHANGED, _per(old.per), _per(new.per), effect)
+    yield from allowances(old.allowances, new.allowances, change)
+    yield from thresholds(old.thresholds, new.thresholds, change)
+    yield from _fields("budget", new.name, old, new, new.at, without=("per", "allowances", "thresholds"))
+
+
+def _per(per: Per) -> str:
+    return "one for all" if per is Per.ALL else str(per)

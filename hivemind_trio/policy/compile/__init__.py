@@ -1,0 +1,1 @@
+"""Compiler: binder, lowering and code generation, from syntax tree to program."""

@@ -1,0 +1,585 @@
+"""Statements held against the schema: which declarations there are, and what each setting says, typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, final
+
+import attrs
+
+from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.diagnostics.diagnostic import Label
+from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
+from hivemind_trio.policy.language.condition_typing import NUMBERS
+from hivemind_trio.policy.language.schema import (
+    DECLARATIONS,
+    DEFAULTED,
+    LINKS,
+    TEST_STATEMENTS,
+    Declaration,
+    Naming,
+    Setting,
+    Slot,
+    Type,
+    links,
+)
+from hivemind_trio.policy.language.synonyms import instead_of
+from hivemind_trio.policy.language.values import Reader, Unreadable
+from hivemind_trio.policy.syntax.ast import (
+    Block,
+    Expect,
+    Expr,
+    Item,
+    Let,
+    ListValue,
+    Name,
+    Quantity,
+    RangeValue,
+    Rate,
+    Span,
+    Statement,
+    String,
+    Value,
+)
+from hivemind_trio.policy.syntax.includes import Closure
+from hivemind_trio.policy.syntax.let_bindings import circles, too_large
+
+RESERVED: Final = {"agent": ("unknown",), "team": ("none",)}
+"""Names that have a meaning of their own: a caller that is nobody, and no team."""
+
+ALWAYS: Final = {"lane": "default", "retry": "default"}
+"""What is there whether it is declared or not."""
+
+NEXT: Final = "what comes next begins a new line, or stands behind a `;`"
+
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+"""What needs no quotes as a name."""
+
+FIELD_NAMES: Final = frozenset(
+    {"agent", "team", "provider", "model", "path", "method", "stream", "tools", "images", "hour", "weekday", "cost"}
+    | {"true", "false", *NUMBERS}
+)
+
+
+@final
+@attrs.frozen
+class Given:
+    """A setting as it was written, read."""
+
+    name: str
+    args: tuple[Any, ...]
+    options: Mapping[str, Any]
+    block: Mapping[str, list[Given]]
+    when: Expr | None
+    item: Item
+
+    @property
+    def value(self) -> Any:
+        """The one argument."""
+        return self.args[0]
+
+    @property
+    def span(self) -> Span:
+        """The smallest thing to point at: the arguments, or the word."""
+        if not self.item.args:
+            return self.item.head.span
+        return self.item.args[0].span.to(self.item.args[-1].span)
+
+    def place(self, option: str) -> Span:
+        """Where the value of an option stands that was given."""
+        pairs = zip(self.item.args, self.item.args[1:], strict=False)
+        return next(value.span for word, value in pairs if isinstance(word, Name) and word.text == option)
+
+
+@final
+@attrs.define(eq=False)
+class Declared:
+    """A declaration, read; a setting that could not be read is missing."""
+
+    kind: str
+    name: str
+    name_span: Span
+    item: Item
+    at: str
+    options: dict[str, Any] = attrs.field(factory=dict)
+    extends: Name | None = None
+    was: Name | None = None
+    """What it was called before."""
+    parent: Declared | None = None
+    settings: dict[str, list[Given]] = attrs.field(factory=dict)
+    unread: frozenset[str] = frozenset()
+    """Settings that are there and could not be read, which has been reported."""
+
+    @property
+    def when(self) -> Expr | None:
+        """The condition of an agent, a rule or a budget."""
+        return self.item.when
+
+
+def statements(closure: Closure) -> Iterator[Statement]:
+    """All statements in reading order: what a file includes stands in the place of its `include`."""
+    yield from _statements(closure, 0)
+
+
+def _statements(closure: Closure, source: int) -> Iterator[Statement]:
+    file = next((file for file in closure.files if file.source == source), None)
+    for statement in file.statements if file is not None else ():
+        yield statement
+        for included in closure.includes.get(statement.span, ()):
+            yield from _statements(closure, included)
+
+
+@final
+@attrs.define(eq=False)
+class Declarations:
+    """Everything that a policy declares."""
+
+    report: Report
+    reader: Reader
+    lets: dict[str, Expr]
+    let_spans: dict[str, Span]
+    by_kind: dict[str, dict[str, Declared]] = attrs.field(factory=dict)
+    defaults: dict[str, Declared] = attrs.field(factory=dict)
+    tests: list[Declared] = attrs.field(factory=list)
+
+    def of(self, kind: str) -> dict[str, Declared]:
+        """The declarations of a kind by name, in order."""
+        return self.by_kind.get(kind, {})
+
+    def effective(self, declared: Declared, setting: str) -> tuple[list[Given], str]:
+        """What holds: its own, its parent's, the kind's defaults; and where from (`own`, ...; empty: nowhere)."""
+        link: Declared | None = declared
+        while link is not None:
+            if setting in link.settings:
+                origin = "own" if link is declared else f"extends {link.name}"
+                return link.settings[setting], origin
+            link = link.parent
+        defaults = self.defaults.get(declared.kind)
+        if defaults is not None and setting in defaults.settings:
+            return defaults.settings[setting], f"defaults {declared.kind} {defaults.at}"
+        return [], ""
+
+    def one(self, declared: Declared, setting: str) -> Given | None:
+        """The effective setting, where it may be given once."""
+        given, _ = self.effective(declared, setting)
+        return given[0] if given else None
+
+
+def declare(closure: Closure, report: Report) -> Declarations:
+    """Read every declaration. What is wrong is reported and left out."""
+    return _Declarer(closure, report).run()
+
+
+@final
+class _Declarer:
+    def __init__(self, closure: Closure, report: Report) -> None:
+        self.closure = closure
+        self.report = report
+        self.items: list[tuple[Item, Declaration, str, Span]] = []
+        self.first: dict[tuple[str, str], Span] = {}
+        names: dict[str, list[str]] = {}
+        lets: dict[str, Expr] = {}
+        self.all = Declarations(report, Reader(report, names, _plain(lets), folder=self._folder), lets, {})
+
+    def run(self) -> Declarations:
+        for statement in statements(self.closure):
+            self._note(statement)
+        self._check_lets()
+        self.all.reader.lets = _plain(self.all.lets)
+        for item, declaration, name, name_span in self.items:
+            self._declare(item, declaration, name, name_span)
+        self._link_parents()
+        self._check_former_names()
+        return self.all
+
+    # ---- first pass: which names there are ----
+
+    def _note(self, statement: Statement) -> None:
+        match statement:
+            case Let(name=name):
+                self._note_let(statement, name)
+            case Expect(span=span):
+                self.report.add("HM103", "`expect` stands in a `test`", span)
+            case Item(head=head):
+                declaration = DECLARATIONS.get(head.text)
+                if declaration is None:
+                    self._unknown_declaration(head)
+                else:
+                    self._note_declaration(statement, head.text, declaration)
+
+    def _note_let(self, statement: Let, name: Name) -> None:
+        if name.text in FIELD_NAMES or "." in name.text:
+            self.report.add("HM111", f"`{name.text}` is a field's name", name.span, help="choose another for the `let`")
+        elif name.text in self.all.lets:
+            label = Label(self.all.let_spans[name.text], "first here")
+            self.report.add("HM104", f"`{name.text}` is defined twice", name.span, labels=(label,))
+        else:
+            self.all.lets[name.text] = statement.value
+            self.all.let_spans[name.text] = name.span
+
+    def _note_declaration(self, item: Item, kind: str, declaration: Declaration) -> None:
+        if kind in ("hmp", "include"):
+            self._check_preamble(item, kind)
+            return
+        named = self._name(item, kind, declaration)
+        if named is None:
+            return
+        name, span = named
+        if name in RESERVED.get(kind, ()):
+            self.report.add("HM111", f"`{name}` is no name for {_an(kind)} {kind}: it has a meaning", span)
+            return
+        names = self.all.reader.names.setdefault(kind, [])
+        identity = "" if declaration.singular else _identity(item, name)
+        first = self.first.get((kind, identity))
+        if first is not None and kind != "test":
+            what = f"{kind} `{identity}`" if name and not declaration.singular else f"`{kind}`"
+            code = "HM113" if kind == "model" else "HM104"
+            self.report.add(code, f"{what} is declared twice", span, labels=(Label(first, "first here"),))
+            return
+        names.append(name)
+        self.items.append((item, declaration, name, span))
+        self.first.setdefault((kind, identity), span)
+
+    def _name(self, item: Item, kind: str, declaration: Declaration) -> tuple[str, Span] | None:
+        """What the declaration is called, and where; reports a missing or unfit name."""
+        first = item.args[0] if item.args else None
+        match declaration.naming, first:
+            case Naming.NOTHING, _:
+                return "", item.head.span
+            case Naming.NAME, Name(text=text, span=span) if "." not in text and text not in LINKS:
+                return text, span
+            case Naming.WORD, Name(text=text, span=span):
+                if text in declaration.words:
+                    return text, span
+                self.report.unknown("HM214", f"`{kind}` of what? no", text, span, list(declaration.words))
+                return None
+            case ((Naming.GLOB | Naming.TEXT), String(value=value, span=span)):
+                return value, span
+        wants = {
+            Naming.NAME: f"{kind} NAME {{ ... }}",
+            Naming.GLOB: f'{kind} "claude-*" {{ ... }}',
+            Naming.TEXT: f'{kind} "..." {{ ... }}',
+            Naming.WORD: f"{kind} {'|'.join(declaration.words)} {{ ... }}",
+        }
+        quoted = declaration.naming in (Naming.GLOB, Naming.TEXT)
+        span, help_, put = item.head.span, f"write `{wants[declaration.naming]}`", None
+        if isinstance(first, (Name, String)):
+            span = first.span
+            if quoted and isinstance(first, Name):
+                put = f'"{first.text}"'
+            elif isinstance(first, String) and _WORD.fullmatch(first.value):
+                put = first.value
+            help_ = f"write `{put}`" if put is not None else help_
+        elif first is not None:
+            span = first.span
+        what = "a quoted text" if quoted else "a name without quotes" if isinstance(first, String) else "a name"
+        self.report.add("HM112", f"`{kind}` wants {what} here", span, help=help_, replacement=put)
+        return None
+
+    def _check_preamble(self, item: Item, kind: str) -> None:
+        shape = "hmp 1" if kind == "hmp" else 'include "common/*.hmp"'
+        wanted = Quantity if kind == "hmp" else String
+        if len(item.args) != 1 or not isinstance(item.args[0], wanted) or item.block or item.when:
+            self.report.add("HM112", f"`{kind}` is written `{shape}`", item.span)
+
+    def _unknown_declaration(self, head: Name) -> None:
+        homes = [kind for kind, declaration in DECLARATIONS.items() if head.text in declaration.settings]
+        if homes:
+            self.report.add(
+                "HM103", f"`{head.text}` is not allowed here", head.span, help=f"it belongs in {one_of(homes)}"
+            )
+        elif head.text in TEST_STATEMENTS:
+            self.report.add("HM103", f"`{head.text}` is not allowed here", head.span, help="it belongs in `test`")
+        else:
+            self.report.unknown("HM101", "no declaration", head.text, head.span, list(DECLARATIONS))
+
+    def _check_lets(self) -> None:
+        spans = self.all.let_spans
+        for circle in circles(self.all.lets):
+            if all(name in self.all.lets for name in circle):  # of two that meet, one is the cause
+                note = " -> ".join(circle)
+                self.report.add("HM110", f"`{circle[0]}` is defined through itself", spans[circle[0]], note=note)
+            for name in circle:
+                self.all.lets.pop(name, None)
+        large = too_large(self.all.lets)
+        for name, what in large.items():
+            if what:
+                self.report.add("HM007", f"`{name}`, with what it names, is {what}", spans[name])
+        if large:  # which others are used is then not known
+            self.all.reader.used.update(("let", name) for name in self.all.lets)
+        for name in large:
+            del self.all.lets[name]
+
+    # ---- second pass: what they say ----
+
+    def _declare(self, item: Item, declaration: Declaration, name: str, name_span: Span) -> None:
+        kind = item.head.text
+        declared = Declared(kind, name, name_span, item, self.report.at(item.span))
+        rest = item.args[1:] if declaration.naming is not Naming.NOTHING else item.args
+        rest = self._take_links(declared, declaration, rest)
+        slots = dict(declaration.options)
+        declared.options = self._options(kind, item, rest, slots)
+        if item.when is not None and not declaration.when:
+            self.report.add("HM103", f"`{kind}` takes no `when`", item.when.span)
+        if kind == "test":
+            self.all.tests.append(declared)
+            return
+        settings = DEFAULTED[name] if kind == "defaults" else declaration.settings
+        declared.settings = self._block(item.block, settings, kind if kind != "defaults" else name)
+        written = {one.head.text for one in item.block.statements if isinstance(one, Item)} if item.block else set()
+        declared.unread = frozenset(written - declared.settings.keys())
+        if kind == "defaults":
+            declared.kind = name
+            self.all.defaults[name] = declared
+        else:
+            self.all.by_kind.setdefault(kind, {})[_identity(item, name)] = declared
+
+    def _take_links(self, declared: Declared, declaration: Declaration, rest: tuple[Value, ...]) -> tuple[Value, ...]:
+        """`extends PARENT` and `was OLD`, in either order."""
+        while rest and isinstance(rest[0], Name) and rest[0].text in LINKS:
+            word, named = rest[0], rest[1] if len(rest) > 1 else None
+            nameless = not isinstance(named, Name) or "." in named.text or named.text in LINKS
+            rest = rest[1:] if isinstance(named, Name) and named.text in LINKS else rest[2:]
+            if word.text not in links(declaration):
+                self.report.add("HM103", f"`{declared.kind}` takes no `{word.text}`", word.span)
+            elif nameless:
+                self.report.add("HM112", f"`{word.text}` wants a name", word.span, help=f"write `{word.text} NAME`")
+            elif getattr(declared, word.text) is not None:
+                self.report.add("HM105", f"`{word.text}` is set twice", word.span)
+            else:
+                setattr(declared, word.text, named)
+        return rest
+
+    def _link_parents(self) -> None:
+        for kind, declared in [(kind, one) for kind, table in self.all.by_kind.items() for one in table.values()]:
+            if declared.extends is None:
+                continue
+            parent = self.all.of(kind).get(declared.extends.text)
+            other = next((k for k, table in self.all.by_kind.items() if declared.extends.text in table), None)
+            if parent is not None:
+                declared.parent = parent
+            elif other is not None:
+                what = f"`{declared.extends.text}` is {_an(other)} {other}"
+                self.report.add("HM109", f"{what}, not {_an(kind)} {kind}", declared.extends.span)
+                self.all.reader.used.add((other, declared.extends.text))
+            else:
+                try:
+                    self.all.reader.reference(kind, declared.extends)
+                except Unreadable:
+                    continue
+        for table in self.all.by_kind.values():
+            for declared in table.values():
+                self._break_circle(declared)
+
+    def _check_former_names(self) -> None:
+        """A `was` names what is no more, and nothing is what two things were."""
+        for kind, table in self.all.by_kind.items():
+            taken: dict[str, Declared] = {}
+            for declared in table.values():
+                if declared.was is None:
+                    continue
+                old, span = declared.was.text, declared.was.span
+                still, other = table.get(old), taken.setdefault(old, declared)
+                if declared.name == ALWAYS.get(kind):
+                    self.report.add("HM114", f"{kind} `{declared.name}` is always there: nothing becomes it", span)
+                elif old in RESERVED.get(kind, ()) or old == ALWAYS.get(kind):
+                    self.report.add("HM114", f"{kind} `{old}` is always there: nothing else was it", span)
+                elif still is declared:
+                    self.report.add("HM114", f"`{old}` is what it is called now", span, help="leave out `was`")
+                elif still is not None:
+                    label = Label(still.name_span, "declared here")
+                    what = f"{kind} `{old}` is still there: this is another one"
+                    self.report.add(
+                        "HM114", what, span, labels=(label,), help=f"leave out `was {old}`, or the other one"
+                    )
+                elif other is not declared:
+                    assert other.was is not None
+                    label = Label(other.was.span, "first here")
+                    self.report.add("HM114", f"{kind} `{old}` can have become one thing only", span, labels=(label,))
+
+    def _break_circle(self, declared: Declared) -> None:
+        seen = [declared]
+        link = declared.parent
+        while link is not None:
+            if link is declared:
+                assert declared.extends is not None
+                circle = " -> ".join([one.name for one in [*seen, declared]])
+                self.report.add("HM108", f"`{declared.name}` extends itself", declared.extends.span, note=circle)
+                declared.parent = None
+                return
+            if link in seen:
+                return  # a circle further up, which its own members report
+            seen.append(link)
+            link = link.parent
+
+    def _block(self, block: Block | None, settings: Mapping[str, Setting], owner: str) -> dict[str, list[Given]]:
+        read: dict[str, list[Given]] = {}
+        for statement in block.statements if block is not None else ():
+            if not isinstance(statement, Item):
+                word = "let" if isinstance(statement, Let) else "expect"
+                home = "at the top of a file" if word == "let" else "in a `test`"
+                self.report.add("HM103", f"`{word}` is not allowed here", statement.span, help=f"it stands {home}")
+                continue
+            setting = settings.get(statement.head.text)
+            if setting is None:
+                self._unknown_setting(statement, block, settings, owner)
+                continue
+            given = self._setting(statement, setting)
+            if given is None:
+                continue
+            same = read.setdefault(given.name, [])
+            twice = next((one for one in same if not setting.repeated or _key(one) == _key(given)), None)
+            if twice is not None and (not setting.repeated or given.block):
+                # Of two globs neither is the more specific; anything else is merely said twice.
+                glob = setting.repeated and all(isinstance(arg, str) for arg in given.args)
+                code = "HM113" if glob else "HM105"
+                label = Label(twice.item.head.span, "first here")
+                self.report.add(code, f"`{given.name}` is set twice", statement.head.span, labels=(label,))
+                continue
+            same.append(given)
+        return read
+
+    def _unknown_setting(self, item: Item, block: Block | None, settings: Mapping[str, Setting], owner: str) -> None:
+        head = item.head
+        self._mention(item.args)
+        if (known := instead_of(item, block, settings, owner, self.report.text)) is not None:
+            self.report.add(
+                "HM102",
+                f"`{owner}` has no setting `{head.text}`",
+                known.span,
+                help=known.help,
+                replacement=known.replacement,
+            )
+            return
+        homes = [
+            kind for kind, declaration in DECLARATIONS.items() if head.text in declaration.settings and kind != owner
+        ]
+        near = suggestion(head.text, settings)
+        if homes and near not in (f"{head.text}s", head.text.removesuffix("s")):
+            self.report.add(
+                "HM102", f"`{owner}` has no setting `{head.text}`", head.span, help=f"it belongs in {one_of(homes)}"
+            )
+        elif head.text in DECLARATIONS:
+            self.report.add(
+                "HM103", f"`{head.text}` is not allowed here", head.span, help="it stands at the top of a file"
+            )
+        else:
+            self.report.unknown("HM102", f"`{owner}` has no setting", head.text, head.span, list(settings))
+
+    def _setting(self, item: Item, setting: Setting) -> Given | None:
+        """One setting, read; None after reporting why it could not be."""
+        name = item.head.text
+        args: list[Any] = []
+        rest = list(item.args)
+        ok = True
+        for slot in setting.args:
+            if not rest or (isinstance(rest[0], Name) and rest[0].text in setting.options):
+                if slot.optional:
+                    continue
+                self.report.add("HM112", f"`{name}` wants {slot.shown()}", item.head.span)
+                return None
+            try:
+                args.append(self.all.reader.read(rest.pop(0), slot))
+            except Unreadable:
+                ok = False
+        if self._lacks_braces(item, rest, setting):
+            return None
+        options = self._options(name, item, tuple(rest), setting.options)
+        if item.when is not None and not setting.when:
+            self.report.add(
+                "HM103", f"`{name}` takes no `when`", item.when.span, help="a condition belongs to a `rule`"
+            )
+        if setting.when and item.when is None:
+            self.report.add("HM112", f"`{name}` wants `when` and a condition", item.head.span)
+        if item.block is not None and setting.block is None:
+            self.report.add("HM103", f"`{name}` takes no block", item.block.span)
+        block = self._block(item.block, setting.block, name) if setting.block is not None else {}
+        return Given(name, tuple(args), options, block, item.when, item) if ok else None
+
+    def _mention(self, values: Iterable[Value]) -> None:
+        """Count the names in a setting that could not be read as used."""
+        names = [value.text for value in values if isinstance(value, Name)]
+        self.all.reader.used.update((kind, name) for kind in ("let", *DECLARATIONS) for name in names)
+
+    def _lacks_braces(self, item: Item, rest: list[Value], setting: Setting) -> bool:
+        """Report settings of a block that stand there without its braces: `at 80% warn`."""
+        if not rest or setting.block is None or item.block is not None or item.when is not None:
+            return False
+        if not isinstance(rest[0], Name) or rest[0].text not in setting.block:
+            return False
+        written: list[str] = []
+        left = 0  # values that the last one still takes
+        for value in rest:
+            begins = isinstance(value, Name) and value.text in setting.block and not left
+            text = self.report.text(value.span)
+            written.append(f"; {text}" if begins and written else text)
+            left = len(setting.block[text].args) if begins else max(0, left - 1)
+        put = f"{{ {' '.join(written).replace(' ;', ';')} }}"
+        self._mention(rest)
+        span = rest[0].span.to(rest[-1].span)
+        message = f"`{item.head.text}` takes `{rest[0].text}` in a block"
+        self.report.add("HM112", message, span, help=f"write `{put}`", replacement=put)
+        return True
+
+    def _options(self, owner: str, item: Item, rest: tuple[Value, ...], slots: Mapping[str, Slot]) -> dict[str, Any]:
+        """`option value` pairs."""
+        read: dict[str, Any] = {}
+        values = list(rest)
+        while values:
+            word = values.pop(0)
+            if not isinstance(word, Name):
+                if slots:
+                    self.report.add("HM112", f"`{owner}` expects one of {one_of(slots)} here", word.span)
+                    continue
+                self.report.add("HM112", f"`{owner}` takes nothing more", word.span, help=NEXT)
+                break
+            slot = slots.get(word.text)
+            if slot is None:
+                if slots:
+                    self.report.unknown("HM112", f"`{owner}` has no option", word.text, word.span, list(slots))
+                else:
+                    self.report.add("HM112", f"`{owner}` takes nothing more", word.span, help=NEXT)
+                if not slots:
+                    break  # whatever follows is of the same mistake
+                if values and not (isinstance(values[0], Name) and values[0].text in slots):
+                    values.pop(0)
+                continue
+            if word.text in read:
+                self.report.add("HM105", f"`{word.text}` is set twice", word.span)
+            if slot.type is Type.FLAG:
+                read[word.text] = True
+            elif not values:
+                self.report.add("HM112", f"`{word.text}` wants {slot.shown()}", word.span)
+            else:
+                try:
+                    read[word.text] = self.all.reader.read(values.pop(0), slot)
+                except Unreadable:
+                    continue
+        return read
+
+    def _folder(self, span: Span) -> str:
+        folder, slash, _ = self.closure.paths[span.source].rpartition("/")
+        return folder + slash
+
+
+def _key(given: Given) -> tuple[Any, ...]:
+    return given.args
+
+
+def _plain(lets: Mapping[str, Expr]) -> dict[str, Value]:
+    """Those that stand for a value; the others stand for conditions."""
+    kinds = (Name, String, Quantity, Rate, ListValue, RangeValue)
+    return {name: value for name, value in lets.items() if isinstance(value, kinds)}
+
+
+def _identity(item: Item, name: str) -> str:
+    """Return what tells a declaration apart from others of its kind: of a model, the provider too."""
+    match item.head.text, item.args[1:]:
+        case "model", (Name(text="on"), Name(text=provider), *_):
+            return f"{name} on {provider}"
+    return name
+
+
+def _an(kind: str) -> str:
+    return "an" if kind[0] in "aeiou" else "a"

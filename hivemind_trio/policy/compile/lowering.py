@@ -1,0 +1,509 @@
+"""From declarations to the program: every default filled in, every reference followed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, final
+
+import attrs
+
+from hivemind_trio.model import Api, Decider, SecretRef, Verdict
+from hivemind_trio.policy.language.condition_typing import Condition, fields_read
+from hivemind_trio.policy.language.units import DURATIONS
+from hivemind_trio.policy.language.values import is_loopback
+from hivemind_trio.policy.program.budgets import Allowance, Budget, Measure, Per, Threshold
+from hivemind_trio.policy.program.degraded_answer import Degraded
+from hivemind_trio.policy.program.list_prices import BUILT_IN_PRICES
+from hivemind_trio.policy.program.program import (
+    DEFAULT_LANE,
+    NO_TEAM,
+    UNKNOWN_AGENT,
+    Agent,
+    Clue,
+    Group,
+    Lane,
+    ModelPrice,
+    Objective,
+    Pending,
+    Program,
+    Provider,
+    Resident,
+    Server,
+    Share,
+    Sticky,
+    Team,
+    Timeouts,
+)
+from hivemind_trio.policy.program.rate_limits import Dimension, Quota, Window
+from hivemind_trio.policy.program.resilience import (
+    DEFAULT_RETRY,
+    Aimd,
+    Breaker,
+    Failure,
+    Jitter,
+    Reaper,
+    Retry,
+    WhileOpen,
+)
+
+from .binder import Declarations, Declared, Given
+from .codegen import Identity, LaneDefaults, Router, Rule, compile_decide
+
+KNOWN_BASES: Final = {
+    Api.ANTHROPIC: "https://api.anthropic.com",
+    Api.OPENAI: "https://api.openai.com",
+    Api.GEMINI: "https://generativelanguage.googleapis.com",
+    Api.OLLAMA: "http://127.0.0.1:11434",
+}
+"""Where a provider of this dialect is unless the policy says `base`."""
+
+KNOWN_NAMES: Final = {api.value: api for api in KNOWN_BASES}
+"""A provider of one of these names need not say `api`."""
+
+S: Final = DURATIONS["s"]
+
+DEFAULT_AFFINITY_NS: Final = 90 * S
+DEFAULT_CONCURRENCY: Final = (2, 64)
+DEFAULT_START: Final = 8
+DEFAULT_TIMEOUTS: Final = Timeouts(
+    connect_ns=5 * S,
+    # Thinking and a cold local model take minutes; JavaScript clients give up at 300 s whatever we do.
+    first_byte_ns=300 * S,
+    # Providers ping their streams every few tens of seconds, and the clients' own watchdogs are at 300 s.
+    idle_ns=300 * S,
+    total_ns=1_800 * S,
+)
+DEFAULT_SERVER: Final = Server(
+    host="127.0.0.1",
+    port=8787,
+    timezone="",
+    drain_ns=30 * S,
+    max_body=32 << 20,
+    max_header=64 << 10,
+    max_waiting=10_000,
+    refuse_unknown=False,
+)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Conditions:
+    """The typed conditions of what has a `when`."""
+
+    agents: Mapping[str, Condition | None]
+    rules: Mapping[str, Condition]
+    budgets: Mapping[str, Condition] = attrs.field(factory=dict)
+    degraded: Mapping[str, Condition] = attrs.field(factory=dict)
+    """By provider."""
+
+
+def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pending, ...], digest: str) -> Program:
+    """The program of a policy without errors."""
+    providers = {name: _provider(declarations, one, conditions) for name, one in declarations.of("provider").items()}
+    lanes = {name: _lane(declarations, one) for name, one in declarations.of("lane").items()}
+    lanes.setdefault(DEFAULT_LANE, _default_lane(declarations))
+    speaking = {name: lane_defaults_of(declarations, name) for name in lanes}
+    teams = {
+        name: Team(name=name, weight=_one(declarations, one, "weight", 1), lane=None, at=one.at)
+        for name, one in declarations.of("team").items()
+    }
+    identities = [identity_of(declarations, one, conditions) for one in declarations.of("agent").values()]
+    unknown = unknown_of(declarations)
+    rules = [rule_of(one, conditions.rules[name]) for name, one in declarations.of("rule").items()]
+    retries = {name: _retry(declarations, one) for name, one in declarations.of("retry").items()}
+    retries.setdefault(DEFAULT_RETRY, Retry())
+    secrets: dict[SecretRef, None] = {}
+    for provider in providers.values():
+        secrets.update(dict.fromkeys(provider.keys))
+        if isinstance(provider.base, SecretRef):
+            secrets[provider.base] = None
+    for identity in identities:
+        secrets.update(dict.fromkeys(identity.agent.tokens))
+    return Program(
+        hash=digest,
+        server=_server(declarations),
+        providers=providers,
+        lanes=lanes,
+        teams=teams,
+        agents={identity.agent.name: identity.agent for identity in identities},
+        unknown=unknown.agent,
+        models=_models(declarations),
+        route=Router.of(providers).route,
+        decide=compile_decide(
+            rules=rules,
+            identities=identities,
+            lanes=speaking,
+            providers=providers,
+            unknown=unknown,
+            budgets=list(conditions.budgets.items()),
+        ),
+        pending=pending,
+        retries=retries,
+        budgets={name: _budget(declarations, one) for name, one in declarations.of("budget").items()},
+        secrets=tuple(secrets),
+        reads=frozenset[str]().union(
+            *(
+                fields_read(condition)
+                for table in (conditions.agents, conditions.rules, conditions.budgets)
+                for condition in table.values()
+                if condition is not None
+            )
+        ),
+        was=_former_names(declarations),
+    )
+
+
+def _former_names(declarations: Declarations) -> dict[str, dict[str, str]]:
+    former = {
+        kind: {name: one.was.text for name, one in table.items() if one.was is not None}
+        for kind, table in declarations.by_kind.items()
+    }
+    return {kind: names for kind, names in former.items() if names}
+
+
+def provider_api(declarations: Declarations, declared: Declared) -> Api | None:
+    """What it speaks: by its setting, or by its name."""
+    given = declarations.one(declared, "api")
+    return Api(given.value) if given is not None else KNOWN_NAMES.get(declared.name)
+
+
+def provider_base(declarations: Declarations, declared: Declared) -> str | SecretRef | None:
+    """Where it is: by its setting, or by what it speaks."""
+    given = declarations.one(declared, "base")
+    if given is not None:
+        base: str | SecretRef = given.value
+        return base
+    api = provider_api(declarations, declared)
+    return KNOWN_BASES.get(api) if api is not None else None
+
+
+def _aimd(declarations: Declarations, declared: Declared) -> Aimd | None:
+    """How its concurrency adapts; None: one number is one number."""
+    given = declarations.one(declared, "concurrency")
+    low, high = given.value if given is not None else DEFAULT_CONCURRENCY
+    if low == high:
+        return None
+    told = declarations.one(declared, "aimd")
+    options = dict(told.options) if told is not None else {}
+    names = {"increase": "increase", "decrease": "decrease", "cooldown": "cooldown_ns", "first-byte": "slow_ns"}
+    return Aimd(
+        low=low,
+        start=min(high, max(low, given.options.get("start", DEFAULT_START) if given is not None else DEFAULT_START)),
+        **{names[option]: value for option, value in options.items() if option in names},
+    )
+
+
+def breaker(declarations: Declarations, declared: Declared) -> Breaker:
+    """When it is left alone, its defaults included."""
+    given = declarations.one(declared, "breaker")
+    names = {"trip": "trip", "of": "of", "over": "over_ns", "open": "open_ns", "probes": "probes"}
+    return Breaker(**{names[option]: value for option, value in given.options.items()}) if given else Breaker()
+
+
+def _retry(declarations: Declarations, declared: Declared) -> Retry:
+    options: dict[str, Any] = {}
+    on = declarations.one(declared, "on")
+    if on is not None:
+        options["statuses"] = frozenset(status for item in on.value if isinstance(item, range) for status in item)
+        options["failures"] = frozenset(Failure(item) for item in on.value if isinstance(item, str))
+    backoff = declarations.one(declared, "backoff")
+    if backoff is not None:
+        options["first_ns"], options["last_ns"] = backoff.value
+        options["jitter"] = Jitter(backoff.options.get("jitter", "full"))
+    honor = declarations.one(declared, "honor")
+    if honor is not None and "max" in honor.options:
+        options["honor_max_ns"] = honor.options["max"]
+    for name in ("attempts", "ratio"):
+        given = declarations.one(declared, name)
+        if given is not None:
+            options[name] = given.value
+    return Retry(name=declared.name, at=declared.at, **options)
+
+
+def provider_limit(declarations: Declarations, declared: Declared) -> int:
+    """Its slots: the upper bound."""
+    given = declarations.one(declared, "concurrency")
+    return int(given.value[1]) if given is not None else DEFAULT_CONCURRENCY[1]
+
+
+def share(value: int | float | None) -> Share | None:
+    """A typed `reserve` or `max`."""
+    if value is None:
+        return None
+    return Share(ratio=value) if isinstance(value, float) else Share(slots=value)
+
+
+def _one(declarations: Declarations, declared: Declared, setting: str, default: Any) -> Any:
+    given = declarations.one(declared, setting)
+    return given.value if given is not None else default
+
+
+def _provider(declarations: Declarations, declared: Declared, conditions: Conditions) -> Provider:
+    api = provider_api(declarations, declared)
+    base = provider_base(declarations, declared)
+    assert api is not None
+    assert base is not None
+    timeout, key = declarations.one(declared, "timeout"), declarations.one(declared, "key")
+    groups, _ = declarations.effective(declared, "limits")
+    degraded = conditions.degraded.get(declared.name)
+    fallback = _one(declarations, declared, "fallback", None)
+    return Provider(
+        name=declared.name,
+        api=api,
+        base=base,
+        keys=(key.value,) if key is not None else (),
+        serves=_one(declarations, declared, "serves", ()),
+        limit=provider_limit(declarations, declared),
+        groups=tuple(_group(given) for given in groups),
+        queue=_one(declarations, declared, "queue", None),
+        timeouts=provider_timeouts(timeout),
+        at=declared.at,
+        aimd=_aimd(declarations, declared),
+        breaker=breaker(declarations, declared),
+        while_open=WhileOpen(_one(declarations, declared, "open", "hold" if fallback is None else "fallback")),
+        fallback=fallback,
+        retry=_one(declarations, declared, "retry", DEFAULT_RETRY),
+        objective=Objective(_one(declarations, declared, "objective", "fair")),
+        learns=_one(declarations, declared, "headers", "trust") == "trust",
+        reaper=_reaper(declarations.one(declared, "reaper")),
+        resident=_resident(declarations.one(declared, "resident")),
+        degraded=None if degraded is None else Degraded(degraded),
+    )
+
+
+def _group(given: Given) -> Group:
+    concurrency = given.block.get("concurrency")
+    window, headroom = given.block.get("window"), given.block.get("headroom")
+    options: dict[str, Any] = {"window": Window(window[0].value)} if window else {}
+    options |= {"headroom": headroom[0].value} if headroom else {}
+    return Group(
+        glob=given.args[0] if given.args else None,
+        concurrency=concurrency[0].value if concurrency else None,
+        quotas=tuple(
+            Quota(dimension=dimension, amount=one.value.amount, window_ns=one.value.window_ns, **options)
+            for dimension in Dimension
+            for one in given.block.get(dimension.value, [])
+        ),
+    )
+
+
+def provider_timeouts(given: Given | None) -> Timeouts:
+    """What `timeout` says, its defaults included."""
+    if given is None:
+        return DEFAULT_TIMEOUTS
+    return attrs.evolve(
+        DEFAULT_TIMEOUTS, **{f"{name.replace('-', '_')}_ns": value for name, value in given.options.items()}
+    )
+
+
+def _reaper(given: Given | None) -> Reaper:
+    options = {} if given is None else {name.replace("-", "_"): value for name, value in given.options.items()}
+    return Reaper(**options)
+
+
+def _resident(given: Given | None) -> Resident | None:
+    if given is None:
+        return None
+    return Resident(given.value, given.options["swap"]) if "swap" in given.options else Resident(given.value)
+
+
+def _lane(declarations: Declarations, declared: Declared) -> Lane:
+    queue = declarations.one(declared, "queue")
+    aging = declarations.one(declared, "aging")
+    objective, sticky = (_one(declarations, declared, name, None) for name in ("objective", "sticky"))
+    steal = declarations.one(declared, "steal")
+    return Lane(
+        name=declared.name,
+        weight=_one(declarations, declared, "weight", 1),
+        reserve=share(_one(declarations, declared, "reserve", 0)) or Share(),
+        max=share(_one(declarations, declared, "max", None)),
+        deadline_ns=_one(declarations, declared, "deadline", None),
+        queue=queue.value if queue is not None else None,
+        shed_oldest=queue is not None and queue.options.get("overflow") == "shed-oldest",
+        priority=_one(declarations, declared, "priority", 0),
+        aging_ns=aging.options["every"] // aging.value if aging is not None else None,
+        at=declared.at,
+        objective=Objective(objective) if objective is not None else None,
+        sticky=Sticky(sticky) if sticky is not None else None,
+        **({"steal_above": steal.options["above"]} if steal is not None and "above" in steal.options else {}),
+    )
+
+
+def _default_lane(declarations: Declarations) -> Lane:
+    """The lane that is there without being declared; `defaults lane` holds for it too."""
+    defaults = declarations.defaults.get("lane")
+    if defaults is not None:
+        return attrs.evolve(_lane(declarations, attrs.evolve(defaults, name=DEFAULT_LANE)), at="")
+    return Lane(
+        name=DEFAULT_LANE,
+        weight=1,
+        reserve=Share(),
+        max=None,
+        deadline_ns=None,
+        queue=None,
+        shed_oldest=False,
+        priority=0,
+        aging_ns=None,
+        at="",
+    )
+
+
+def lane_defaults_of(declarations: Declarations, name: str) -> LaneDefaults:
+    declared, defaults = declarations.of("lane").get(name), declarations.defaults.get("lane")
+    if declared is None and defaults is not None:
+        declared = attrs.evolve(defaults, name=name, settings={})
+    if declared is None:
+        return LaneDefaults(priority=None, deadline_ns=None)
+    return LaneDefaults(
+        priority=_decided(declarations, declared, "priority"),
+        deadline_ns=_decided(declarations, declared, "deadline"),
+    )
+
+
+def identity_of(declarations: Declarations, declared: Declared, conditions: Conditions) -> Identity:
+    agent = Agent(
+        name=declared.name,
+        team=_one(declarations, declared, "team", NO_TEAM),
+        tokens=_one(declarations, declared, "token", ()),
+        concurrency=_one(declarations, declared, "concurrency", None),
+        queue=_one(declarations, declared, "queue", None),
+        at=declared.at,
+        weight=_one(declarations, declared, "weight", 1),
+    )
+    return Identity(
+        agent=agent,
+        condition=conditions.agents.get(declared.name),
+        lane=_decided(declarations, declared, "lane"),
+        priority=_decided(declarations, declared, "priority"),
+    )
+
+
+def _decided(declarations: Declarations, declared: Declared, setting: str) -> tuple[Any, Decider] | None:
+    given, origin = declarations.effective(declared, setting)
+    if not given:
+        return None
+    if origin.startswith("defaults"):
+        return given[0].value, Decider("defaults", declared.kind, declarations.defaults[declared.kind].at)
+    return given[0].value, Decider(declared.kind, declared.name, declared.at)
+
+
+def unknown_of(declarations: Declarations) -> Identity:
+    """What holds for callers that are no declared agent: `defaults agent`, but for what proves an agent."""
+    defaults = declarations.defaults.get("agent")
+    if defaults is None:
+        nobody = Agent(name=UNKNOWN_AGENT, team=NO_TEAM, tokens=(), concurrency=None, queue=None, at="")
+        return Identity(agent=nobody, condition=None, lane=None, priority=None)
+    # It says nothing itself, so that the defaults are who decided.
+    declared = attrs.evolve(defaults, name=UNKNOWN_AGENT, settings={})
+    identity = identity_of(declarations, declared, Conditions(agents={}, rules={}))
+    return attrs.evolve(identity, agent=attrs.evolve(identity.agent, tokens=(), team=NO_TEAM))
+
+
+def rule_of(declared: Declared, condition: Condition) -> Rule:
+    effects: dict[str, Any] = {}
+    for setting in ("lane", "priority", "deadline", "provider", "model", "retry"):
+        if setting in declared.settings:
+            effects[setting] = declared.settings[setting][0].value
+    if "affinity" in declared.settings:
+        effects["affinity"] = declared.settings["affinity"][0].options.get("max", DEFAULT_AFFINITY_NS)
+    if "allow" in declared.settings:
+        effects["verdict"] = (Verdict.ALLOW, "")
+    elif "deny" in declared.settings:
+        given = declared.settings["deny"][0]
+        effects["verdict"] = (Verdict.DENY, given.value if given.args else f"denied by the rule `{declared.name}`")
+    return Rule(
+        declared.name,
+        condition,
+        effects,
+        declared.at,
+        tags=tuple(given.value for given in declared.settings.get("tag", [])),
+        warnings=tuple(
+            given.value if given.args else f"rule `{declared.name}`" for given in declared.settings.get("warn", [])
+        ),
+    )
+
+
+def _budget(declarations: Declarations, declared: Declared) -> Budget:
+    calendar = _one(declarations, declared, "window", "calendar") == "calendar"
+    allowances = []
+    for measure in Measure:
+        given = declarations.one(declared, measure.value)
+        if given is not None:
+            allowances.append(Allowance(measure, given.value.amount, given.value.window_ns, calendar=calendar))
+    thresholds, _ = declarations.effective(declared, "at")
+    steps = sorted((_threshold(declared, given) for given in thresholds), key=lambda step: step.share)
+    if not steps or steps[-1].share < 1:
+        steps.append(Threshold(share=1.0, deny=f"budget `{declared.name}` is used up"))
+    return Budget(
+        name=declared.name,
+        per=Per(declared.options.get("per", "all")),
+        allowances=tuple(allowances),
+        thresholds=tuple(steps),
+        at=declared.at,
+    )
+
+
+def _threshold(declared: Declared, given: Given) -> Threshold:
+    deny = given.block.get("deny")
+    words = {name: given.block[name][0].value for name in ("lane", "priority", "model") if name in given.block}
+    return Threshold(
+        share=given.args[0],
+        warn="warn" in given.block,
+        hold="hold" in given.block,
+        deny=None if not deny else deny[0].value if deny[0].args else f"budget `{declared.name}` is used up",
+        **words,
+    )
+
+
+def _models(declarations: Declarations) -> tuple[ModelPrice, ...]:
+    own = [
+        ModelPrice(
+            glob=one.name,
+            provider=one.options.get("on"),
+            input=_price(one, "input"),
+            output=_price(one, "output"),
+            cache_read=_price(one, "cache-read"),
+            cache_write=_price(one, "cache-write"),
+            context=_one(declarations, one, "context", None),
+            max_output=_one(declarations, one, "max-output", None),
+            at=one.at,
+        )
+        for one in declarations.of("model").values()
+    ]
+    return (*own, *BUILT_IN_PRICES)
+
+
+def _price(declared: Declared, option: str) -> int | None:
+    given = declared.settings.get("price")
+    return given[0].options.get(option) if given else None
+
+
+def refuses_unknown(declarations: Declarations, host: str) -> bool:
+    """Return whether callers that are no declared agent are rejected by a proxy that listens there."""
+    declared = declarations.of("server").get("")
+    said = declarations.one(declared, "unknown-agent") if declared is not None else None
+    return said.value == "deny" if said is not None else not is_loopback(host)
+
+
+def _server(declarations: Declarations) -> Server:
+    declared = declarations.of("server").get("")
+    if declared is None:
+        return DEFAULT_SERVER
+    waits = declarations.one(declared, "wait")
+    wait = waits.options if waits is not None else {}
+    host, port = _one(declarations, declared, "listen", (DEFAULT_SERVER.host, DEFAULT_SERVER.port))
+    return Server(
+        host=host,
+        port=port,
+        timezone=_one(declarations, declared, "timezone", DEFAULT_SERVER.timezone),
+        drain_ns=_one(declarations, declared, "drain", DEFAULT_SERVER.drain_ns),
+        max_body=_one(declarations, declared, "max-body", DEFAULT_SERVER.max_body),
+        max_header=_one(declarations, declared, "max-header", DEFAULT_SERVER.max_header),
+        max_waiting=_one(declarations, declared, "max-waiting", DEFAULT_SERVER.max_waiting),
+        refuse_unknown=refuses_unknown(declarations, host),
+        silent_ns=wait.get("silent", DEFAULT_SERVER.silent_ns),
+        hold_ns=wait.get("hold", DEFAULT_SERVER.hold_ns),
+        identify=tuple(Clue(word) for word in _one(declarations, declared, "identify", DEFAULT_SERVER.identify)),
+        log_json=_one(declarations, declared, "log", "text") == "json",
+        hosts=_one(declarations, declared, "hosts", ()),
+    )

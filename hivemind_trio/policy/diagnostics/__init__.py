@@ -1,0 +1,1 @@
+"""Diagnostics: collection, documentation pages, rendering and machine formats."""

@@ -1,0 +1,1 @@
+"""Questions about a policy: explanation of one call, effective settings, symbols."""

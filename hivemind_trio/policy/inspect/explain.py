@@ -1,0 +1,270 @@
+"""Which rule decides what for such a call: the question that people ask of a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
+
+import attrs
+
+from hivemind_trio.model import Api, Decider, Request, Treatment, Verdict
+from hivemind_trio.policy.checker import Checked
+from hivemind_trio.policy.compile.codegen import BUILT_IN, Router
+from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
+from hivemind_trio.policy.language.condition_eval import field_values, holds
+from hivemind_trio.policy.language.condition_typing import Field, Kind, reads, request_fields
+from hivemind_trio.policy.language.units import QUANTITY, UnitError, count, money_microusd
+from hivemind_trio.policy.program.budgets import Per
+from hivemind_trio.policy.program.call_facts import NO_API, ApisOf
+from hivemind_trio.policy.program.program import UNKNOWN_AGENT
+
+DERIVED: Final = {
+    "team": "a call's team follows from its agent; give `agent=...`",
+    "tokens.total": "give `tokens.in=...` and `tokens.max-out=...`",
+    "provider": "the provider follows from the model and the path; give `model=...`",
+}
+"""Fields that cannot be given, and what to give instead."""
+
+_FACTS: Final = {"tokens.in": "tokens_in", "tokens.max-out": "tokens_max_out", "cost": "cost_microusd"}
+
+SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "affinity", "allow", "deny")
+"""Of a rule: what it can decide that is in force."""
+
+_EXAMPLES: Final = {"hour": "14", "weekday": "3", "attempt": "2", "cost": "$0.10"}
+
+
+class RequestError(ValueError):
+    """A `field=value` that does not describe a call; the message says what to write."""
+
+
+@final
+@attrs.frozen
+class Step:
+    """One rule, as this call met it."""
+
+    rule: str
+    at: str
+    matches: bool
+    decides: tuple[str, ...]
+    """Settings that this rule is the first to name."""
+    late: tuple[str, ...]
+    """Settings that it names, and that a rule above had decided."""
+
+
+@final
+@attrs.frozen
+class Explanation:
+    """How one call would be treated, and why."""
+
+    request: Request
+    treatment: Treatment
+    denied: str | None
+    """The words of the rejection; None: the call is admitted."""
+    denied_by: Decider
+    """The declaration that decides whether the call is admitted."""
+    steps: tuple[Step, ...]
+    """Every rule, in order."""
+    bounds: tuple[tuple[str, str, str], ...]
+    """What its attempts count against: of what, how much, where that is declared."""
+
+
+def parse_request(
+    checked: Checked,
+    words: Sequence[str],
+    *,
+    defaults: Mapping[str, str] | None = None,
+    apis_of: ApisOf | None = None,
+) -> Request:
+    """The call that `field=value ...` describes; what is not given has the language's default.
+
+    Args:
+        checked: A policy without errors.
+        words: `agent=ci`, `model=claude-opus-4-1`, `tokens.in=12k`, `stream=true`, `header.x-job=7`, `api=openai`.
+        defaults: Given so too, unless `words` say otherwise, and without a complaint where a field is not known.
+        apis_of: The dialects of a path that is given without an `api`; None: those of all providers of the policy.
+
+    Raises:
+        RequestError: A word is no assignment, or of an unknown field, or of the wrong type.
+    """
+    assert checked.program is not None
+    declarations = checked.declarations
+    names = {kind: list(declarations.of(kind)) for kind in ("agent", "team", "provider")}
+    fields = request_fields(names["agent"], names["team"], names["provider"])
+    given: dict[str, str] = dict(defaults or {})
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise RequestError(f"`{word}` is no `field=value`")
+        given[name] = value
+    values: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    meta: dict[str, str] = {}
+    claimed: str | None = None
+    proven: str | None = None
+    apis = tuple(dict.fromkeys(provider.api for provider in checked.program.providers.values()))
+    for name, text in given.items():
+        family, _, rest = name.partition(".")
+        if name in DERIVED:
+            raise RequestError(f"`{name}` cannot be given: {DERIVED[name]}")
+        if name == "api":
+            apis = () if text == NO_API else (_api(text),)
+        elif name == "claim":
+            claimed = text
+        elif name == "token":
+            declared = checked.program.agents.get(text)
+            proven = declared.name if declared is not None and declared.tokens else None
+        elif family == "header" and rest:
+            headers[rest.lower()] = text
+        elif family == "meta" and rest:
+            meta[rest] = text
+        elif name in fields:
+            values[name] = _value(fields[name], text)
+        else:
+            known = [
+                *(field for field in fields if field not in DERIVED),
+                "api",
+                "token",
+                "claim",
+                "header.NAME",
+                "meta.NAME",
+            ]
+            meant = suggestion(name, known)
+            hint = f"did you mean `{meant}`?" if meant else f"there are {one_of(known, most=99)}"
+            raise RequestError(f"no field `{name}`; {hint}")
+    if apis_of is not None and "path" in values and "api" not in given:
+        apis = apis_of(values["path"], headers)
+    agent = values.pop("agent", UNKNOWN_AGENT)
+    facts: dict[str, Any] = {_FACTS.get(name, name): value for name, value in values.items()}
+    request = Request(apis=apis, token_agent=proven, claimed=claimed, headers=headers, meta=meta, **facts)
+    if agent != UNKNOWN_AGENT:
+        has_token = bool(checked.program.agents[str(agent)].tokens)
+        request = attrs.evolve(request, **{"token_agent" if has_token else "claimed": agent})
+    if "cost" not in given:
+        cost = checked.program.estimated_cost(apis, request.model, request.tokens_in, request.tokens_max_out)
+        request = attrs.evolve(request, cost_microusd=cost)
+    return request
+
+
+def explain(checked: Checked, request: Request) -> Explanation:
+    """How a policy without errors treats a call."""
+    assert checked.program is not None
+    treatment = checked.program.decide(request)
+    denied, denied_by = _verdict(checked, treatment)
+    steps = _steps(checked, request, treatment)
+    return Explanation(
+        request, treatment, denied, denied_by, steps, _bounds(checked, treatment) if denied is None else ()
+    )
+
+
+def _verdict(checked: Checked, treatment: Treatment) -> tuple[str | None, Decider]:
+    """Return why the scheduler rejects the call on arrival, if it does, and who decides that."""
+    assert checked.program is not None
+    if checked.program.rejects_as_unknown(treatment.agent):
+        server = checked.declarations.of("server")[""]
+        return "unknown agent: this policy only accepts declared agents", Decider("server", "", server.at)
+    if treatment.verdict is Verdict.DENY:
+        return treatment.message, treatment.decided["verdict"]
+    if treatment.provider is None:
+        return "no provider serves this call", BUILT_IN
+    return None, treatment.decided["verdict"]
+
+
+def reads_time(checked: Checked) -> bool:
+    """Whether any rule or agent asks for the hour or the weekday."""
+    conditions = [condition for table in checked.conditions.values() for condition in table.values()]
+    return any(reads(condition, field) for condition in conditions if condition for field in ("hour", "weekday"))
+
+
+def _steps(checked: Checked, request: Request, treatment: Treatment) -> tuple[Step, ...]:
+    assert checked.program is not None
+    routed = Router.of(checked.program.providers).route(request.apis, request.model)
+    values = field_values(request, agent=treatment.agent, team=treatment.team, provider=routed)
+    decided: set[str] = set()
+    steps = []
+    for name, declared in checked.declarations.of("rule").items():
+        condition = checked.conditions["rule"][name]
+        assert condition is not None  # the policy has no errors
+        matches = holds(condition, values)
+        named = [setting for setting in SETTINGS if setting in declared.settings]
+        first = tuple(name for name in named if _slot(name) not in decided)
+        if matches:
+            decided.update(map(_slot, named))
+            late = tuple(name for name in named if name not in first)
+            steps.append(Step(name, declared.at, True, first, late))
+        else:
+            steps.append(Step(name, declared.at, False, (), ()))
+    return tuple(steps)
+
+
+def _slot(setting: str) -> str:
+    """What a setting decides: `allow` and `deny` are the two values of one."""
+    return "verdict" if setting in ("allow", "deny") else setting
+
+
+def _bounds(checked: Checked, treatment: Treatment) -> tuple[tuple[str, str, str], ...]:
+    program = checked.program
+    assert program is not None
+    assert treatment.provider is not None  # the call is admitted
+    provider, lane, agent = program.providers[treatment.provider], program.lanes[treatment.lane], treatment.agent
+    rows = [(f"provider {provider.name}", f"{provider.limit} in flight", provider.at)]
+    if provider.queue is not None:
+        rows.append((f"provider {provider.name}", f"{provider.queue} waiting", provider.at))
+    for group in provider.groups:
+        if group.glob != treatment.group:
+            continue
+        of = f'limits "{group.glob}" of {provider.name}' if group.glob is not None else f"limits of {provider.name}"
+        if group.concurrency is not None:
+            rows.append((of, f"{group.concurrency} in flight", provider.at))
+        rows += [(of, str(quota), provider.at) for quota in group.quotas]
+    cap = lane.cap(provider.limit)
+    reserved = sum(other.reserve.of(provider.limit) for other in program.lanes.values() if other is not lane)
+    if reserved:
+        rows.append(("other lanes", f"{reserved} of the provider's slots reserved", ""))
+    if cap is not None:
+        rows.append((f"lane {lane.name}", f"{cap} in flight at this provider", lane.at))
+    if lane.queue is not None:
+        rows.append((f"lane {lane.name}", f"{lane.queue} waiting", lane.at))
+    declared = program.agent(agent)
+    who = f"agent {agent}" if declared is not program.unknown else "each unknown caller"
+    if declared.concurrency is not None:
+        rows.append((who, f"{declared.concurrency} in flight", declared.at))
+    if declared.queue is not None:
+        rows.append((who, f"{declared.queue} waiting", declared.at))
+    for name in treatment.budgets:
+        budget = program.budgets[name]
+        whose = f"budget {name}" if budget.per is Per.ALL else f"budget {name} of this {budget.per}"
+        rows += [(whose, allowance.shown(), budget.at) for allowance in budget.allowances]
+    return tuple(rows)
+
+
+def _api(text: str) -> Api:
+    try:
+        return Api(text)
+    except ValueError:
+        raise RequestError(f"no api `{text}`; there are {one_of([api.value for api in Api], most=99)}") from None
+
+
+def _value(field: Field, text: str) -> object:
+    """The value that the language's literal stands for; quotes around a text may be left out."""
+    if field.kind is Kind.FLAG:
+        if text not in ("true", "false"):
+            raise RequestError(f"`{field.name}` is a flag: `{field.name}=true` or `{field.name}=false`")
+        return text == "true"
+    if field.kind is Kind.ENUM:
+        if text not in field.choices:
+            meant = suggestion(text, field.choices)
+            hint = f"did you mean `{meant}`?" if meant else f"there are {one_of(field.choices)}"
+            raise RequestError(f"no {field.name} `{text}`; {hint}")
+        return text
+    if field.kind is Kind.TEXT:
+        return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+    if not QUANTITY.fullmatch(text):
+        raise RequestError(f"`{field.name}={text}`: a number such as `{_EXAMPLES.get(field.name, '12k')}` is wanted")
+    try:
+        value = money_microusd(text) if field.kind is Kind.MONEY else count(text)
+    except UnitError as error:
+        raise RequestError(f"`{field.name}={text}`: {error.message}" + f"; {error.help}" * bool(error.help)) from error
+    if value < field.least or (field.most is not None and value > field.most):
+        bounds = f"{field.least} to {field.most}" if field.most is not None else f"{field.least} or more"
+        raise RequestError(f"`{field.name}={text}`: it is {bounds}")
+    return value

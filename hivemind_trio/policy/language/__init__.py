@@ -1,0 +1,1 @@
+"""Vocabulary of the language: settings schema, values with units, globs and conditions."""

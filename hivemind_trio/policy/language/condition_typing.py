@@ -1,0 +1,585 @@
+"""Match expressions, typed. Total and two-valued: what is not said has a value, so nothing can fail at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum, auto
+from typing import Any, Final, TypeAlias, final
+
+import attrs
+
+from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
+from hivemind_trio.policy.diagnostics.suggest import suggestion
+from hivemind_trio.policy.syntax.ast import (
+    And,
+    Clock,
+    Compare,
+    Contains,
+    Expr,
+    ListValue,
+    Name,
+    Not,
+    Or,
+    Quantity,
+    RangeValue,
+    Span,
+    String,
+)
+
+from .globs import is_glob
+from .units import UnitError, count, duration_ns, money_microusd, ratio
+
+_ROUTED_AS: Final = "provider as "
+
+
+class Kind(Enum):
+    """The type of a field."""
+
+    TEXT = auto()
+    ENUM = auto()
+    NUMBER = auto()
+    MONEY = auto()
+    DURATION = auto()
+    RATIO = auto()
+    FLAG = auto()
+
+
+@final
+@attrs.frozen
+class Field:
+    """Something an expression can read."""
+
+    name: str
+    kind: Kind
+    choices: tuple[str, ...] = ()
+    least: int = 0
+    most: int | None = None
+
+
+@final
+@attrs.frozen
+class Always:
+    """A rule without `when`."""
+
+
+@final
+@attrs.frozen
+class AllOf:
+    """Every one holds."""
+
+    items: tuple[Condition, ...]
+
+
+@final
+@attrs.frozen
+class AnyOf:
+    """One holds."""
+
+    items: tuple[Condition, ...]
+
+
+@final
+@attrs.frozen
+class Negation:
+    """It does not hold."""
+
+    item: Condition
+
+
+@final
+@attrs.frozen
+class Flag:
+    """The flag is set."""
+
+    field: str
+
+
+@final
+@attrs.frozen
+class Relation:
+    """`field OP value`; `op` is one of `== != < <= > >=`."""
+
+    field: str
+    op: str
+    value: str | int | float
+
+
+@final
+@attrs.frozen
+class Member:
+    """The field is one of `values`, or within one of `ranges`, both ends included."""
+
+    field: str
+    values: tuple[str | int | float, ...]
+    ranges: tuple[tuple[int, int], ...]
+
+
+@final
+@attrs.frozen
+class Like:
+    """The field matches one of the globs."""
+
+    field: str
+    globs: tuple[str, ...]
+
+
+Condition: TypeAlias = Always | AllOf | AnyOf | Negation | Flag | Relation | Member | Like
+
+NUMBERS: Final = {
+    "tokens.in": 0,
+    "tokens.max-out": 0,
+    "tokens.total": 0,
+    "attempt": 1,
+}
+
+FLIPPED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def request_fields(agents: list[str], teams: list[str], providers: list[str]) -> dict[str, Field]:
+    """What a rule, an agent or a budget can ask of a call. `header.NAME` and `meta.NAME` are known beside these."""
+    fields = [
+        Field("agent", Kind.ENUM, (*agents, "unknown")),
+        Field("team", Kind.ENUM, (*teams, "none")),
+        Field("provider", Kind.ENUM, tuple(providers)),
+        *(Field(name, Kind.TEXT) for name in ("model", "path", "method")),
+        *(Field(name, Kind.FLAG) for name in ("stream", "tools", "images")),
+        *(Field(name, Kind.NUMBER, least=least) for name, least in NUMBERS.items()),
+        Field("hour", Kind.NUMBER, most=23),
+        Field("weekday", Kind.NUMBER, least=1, most=7),
+        Field("cost", Kind.MONEY),
+    ]
+    return {field.name: field for field in fields}
+
+
+class _Wrong(Exception):  # noqa: N818 - it never leaves this module
+    """The expression is not well typed; the report has it."""
+
+
+@final
+@attrs.define(eq=False)
+class Typer:
+    """Reads expressions for one policy.
+
+    Args:
+        fields: What may be read here.
+        lets: What `let` names stand for.
+        used: Where references are noted, as (kind, name).
+    """
+
+    report: Report
+    fields: Mapping[str, Field]
+    lets: Mapping[str, Expr]
+    used: set[tuple[str, str]]
+    dynamic: Callable[[str], Field | None] = attrs.field(default=lambda _: None)
+    """Fields whose names come from the policy, such as `people.wait.p95` in a test."""
+    of_request: bool = True
+    """`header.NAME` and `meta.NAME` may be read: whatever the caller sends."""
+
+    def condition(self, expr: Expr) -> Condition | None:
+        """What the expression asks; None after reporting why it is not a condition. Both sides of an `and` are read."""
+        match expr:
+            case And(items=items) | Or(items=items):
+                read = [self.condition(item) for item in items]
+                if any(item is None for item in read):
+                    return None
+                parts = tuple(item for item in read if item is not None)
+                return AllOf(parts) if isinstance(expr, And) else AnyOf(parts)
+            case Not(item=item):
+                inner = self.condition(item)
+                return None if inner is None else Negation(inner)
+            case _:
+                try:
+                    return self._test(expr)
+                except _Wrong:
+                    return None
+
+    def _test(self, expr: Expr) -> Condition:
+        match expr:
+            case Name(text=text) if text in self.lets:
+                self.used.add(("let", text))
+                value = self._meaning(expr)
+                if not isinstance(value, (And, Or, Not, Compare, Contains)) and not self._is_flag(value):
+                    # It may be a fine value: what is wrong is that it stands where a condition is wanted.
+                    label = Label(value.span, f"what `{text}` stands for")
+                    field = self.fields.get(value.text) if isinstance(value, Name) else None
+                    self.report.add(
+                        "HM211",
+                        f"`{text}` is {'no condition' if field is None else f'{_a(field)}, no condition'}",
+                        expr.span,
+                        labels=(label,),
+                        help=_comparison(text, value) if field is None else _example(field),
+                    )
+                    raise _Wrong
+                inner = self.condition(value)
+                if inner is None:
+                    raise _Wrong
+                return inner
+            case Name(text="true" | "false" as word) if word not in self.fields:
+                help_ = "leave it out: what has no `when` is for every call"
+                if word == "false":
+                    help_ = "no call would match: delete it, or put `#` before each of its lines"
+                self.report.add("HM211", f"`{word}` asks nothing of a call", expr.span, help=help_)
+                raise _Wrong
+            case Name():
+                field = self._field(expr)
+                if field.kind is not Kind.FLAG:
+                    self.report.add(
+                        "HM211", f"`{field.name}` is {_a(field)}, no condition", expr.span, help=_example(field)
+                    )
+                    raise _Wrong
+                return Flag(field.name)
+            case Compare():
+                return self._compare(expr)
+            case Contains(left=left, right=right, negated=negated):
+                field = self._field(left)
+                member = self._member(field, right)
+                return Negation(member) if negated else member
+            case _:
+                self.report.add(
+                    "HM211", "this is no condition", expr.span, help='compare a field with it: `model == "..."`'
+                )
+                raise _Wrong
+
+    def _compare(self, expr: Compare) -> Condition:
+        left, right, op = expr.left, expr.right, expr.op
+        if not self._is_field(left) and self._is_field(right) and op in FLIPPED:
+            self.report.add(
+                "HM212",
+                "the field stands on the left",
+                expr.span,
+                help=f"write `{self._text(right)} {FLIPPED[op]} {self._text(left)}`",
+                replacement=f"{self._text(right)} {FLIPPED[op]} {self._text(left)}",
+            )
+            raise _Wrong
+        field = self._field(left)
+        if op == "~":
+            return self._like(field, right, expr)
+        if field.kind is Kind.FLAG:
+            return self._flag(field, expr)
+        if field.kind in (Kind.TEXT, Kind.ENUM) and op not in ("==", "!="):
+            self.report.add("HM212", f"`{field.name}` is {_a(field)}; `{op}` compares numbers", expr.op_span)
+            raise _Wrong
+        value = self._literal(field, right)
+        if field.kind is Kind.TEXT and is_glob(str(value)):
+            self.report.warn(
+                "HM215", f"`{op}` compares letter for letter", right.span, help=f"for a glob write `{field.name} ~ ...`"
+            )
+        return Relation(field.name, op, value)
+
+    def _like(self, field: Field, right: Expr, expr: Compare) -> Condition:
+        if field.kind is not Kind.TEXT:
+            self.report.add("HM212", f"`~` matches text; `{field.name}` is {_a(field)}", expr.op_span)
+            raise _Wrong
+        globs = []
+        for item in self._items(right):
+            if not isinstance(item, String):
+                self._unquoted("`~` takes a quoted glob, or a list of them", field, item, glob=True)
+                raise _Wrong
+            globs.append(item.value)
+        if globs and not any(is_glob(glob) for glob in globs):
+            instead = "==" if len(globs) == 1 else "in"
+            self.report.warn(
+                "HM215",
+                "no wildcard in this glob",
+                right.span,
+                help=f"write `{field.name} {instead} ...`, or add a `*`",
+            )
+        return Like(field.name, tuple(globs))
+
+    def _flag(self, field: Field, expr: Compare) -> Condition:
+        right = expr.right
+        if expr.op not in ("==", "!=") or not (isinstance(right, Name) and right.text in ("true", "false")):
+            self.report.add(
+                "HM212", f"`{field.name}` is a flag", expr.span, help=f"write `{field.name}` or `not {field.name}`"
+            )
+            raise _Wrong
+        wanted = (right.text == "true") == (expr.op == "==")
+        simple = field.name if wanted else f"not {field.name}"
+        self.report.add(
+            "HM903",
+            f"`{self._text(expr)}` is `{simple}`",
+            expr.span,
+            severity=Severity.INFO,
+            help=f"write `{simple}`",
+            replacement=simple,
+        )
+        return Flag(field.name) if wanted else Negation(Flag(field.name))
+
+    def _member(self, field: Field, right: Expr) -> Member:
+        if field.kind is Kind.FLAG:
+            self.report.add("HM212", f"`{field.name}` is a flag", right.span, help=f"write `{field.name}`")
+            raise _Wrong
+        values: list[str | int | float] = []
+        ranges: list[tuple[int, int]] = []
+        is_wrong = False
+        for item in self._items(right):
+            try:
+                if isinstance(item, RangeValue):
+                    ranges.append(self._range(field, item))
+                    continue
+                value = self._literal(field, item)
+            except _Wrong:  # which does not hide what is wrong with the others
+                is_wrong = True
+                continue
+            if field.kind is Kind.TEXT and is_glob(str(value)):
+                self.report.warn(
+                    "HM215", "`in` compares letter for letter", item.span, help=f"for a glob write `{field.name} ~ ...`"
+                )
+            values.append(value)
+        if is_wrong:
+            raise _Wrong
+        return Member(field.name, tuple(values), tuple(ranges))
+
+    def _range(self, field: Field, item: RangeValue) -> tuple[int, int]:
+        if field.kind in (Kind.TEXT, Kind.ENUM):
+            self.report.add("HM212", f"`{field.name}` is {_a(field)}; a range is of numbers", item.span)
+            raise _Wrong
+        low, high = (self._literal(field, bound) for bound in (item.low, item.high))
+        assert isinstance(low, int)
+        assert isinstance(high, int)
+        if low > high:
+            help_ = ""
+            if field.name == "hour":
+                help_ = f"over midnight: `hour in {low}..23 or hour in 0..{high}`"
+            self.report.add("HM206", "this range is empty", item.span, help=help_ or "the smaller bound comes first")
+            raise _Wrong
+        return low, high
+
+    def _items(self, expr: Expr) -> list[Expr]:
+        if isinstance(expr, Name) and expr.text in self.lets:
+            self.used.add(("let", expr.text))
+            return self._items(self.lets[expr.text])
+        if isinstance(expr, ListValue):
+            return [inner for item in expr.items for inner in self._items(item)]
+        return [expr]
+
+    def _literal(self, field: Field, expr: Expr) -> str | int | float:
+        if isinstance(expr, Name) and expr.text in self.lets and expr.text not in field.choices:
+            self.used.add(("let", expr.text))
+            return self._literal(field, self.lets[expr.text])
+        try:
+            return self._plain(field, expr)
+        except UnitError as error:
+            self.report.add(error.code, error.message, expr.span, help=error.help, replacement=error.replacement)
+            raise _Wrong from error
+
+    def _plain(self, field: Field, expr: Expr) -> str | int | float:
+        match field.kind, expr:
+            case Kind.TEXT, String(value=value):
+                return value
+            case Kind.TEXT, Name():
+                self._unquoted(f"`{field.name}` is text", field, expr, glob=False)
+                raise _Wrong
+            case Kind.ENUM, Name(text=text, span=span):
+                if text not in field.choices:
+                    meant = self.report.unknown("HM214", f"no {field.name}", text, span, list(field.choices))
+                    if meant is not None:
+                        self.used.add((field.name, meant))
+                    raise _Wrong
+                self.used.add((field.name, text))
+                return text
+            case Kind.ENUM, String(value=value, span=span):
+                self.report.add(
+                    "HM212",
+                    f"`{field.name}` is a name, written without quotes",
+                    span,
+                    help=f"write `{value}`",
+                    replacement=value,
+                )
+                raise _Wrong
+            case Kind.NUMBER, Quantity(text=text, span=span):
+                return self._within(field, count(text), span)
+            case Kind.NUMBER, Clock(text=text, span=span) if field.name == "hour":
+                self.report.add("HM212", "`hour` is a number from 0 to 23", span, help=f"write `{int(text[:-3])}`")
+                raise _Wrong
+            case Kind.MONEY, Quantity(text=text):
+                return money_microusd(text)
+            case Kind.DURATION, Quantity(text=text):
+                return duration_ns(text)
+            case Kind.RATIO, Quantity(text=text):
+                return ratio(text)
+        self.report.add("HM212", f"`{field.name}` is {_a(field)}, and this is not", expr.span)
+        raise _Wrong
+
+    def _within(self, field: Field, value: int, span: Span) -> int:
+        if value < field.least or (field.most is not None and value > field.most):
+            bounds = f"{field.least} to {field.most}" if field.most is not None else f"{field.least} or more"
+            self.report.add("HM205", f"`{field.name}` is {bounds}", span)
+            raise _Wrong
+        return value
+
+    def _meaning(self, expr: Expr) -> Expr:
+        """What a word stands for: through one `let` after the other, to what is none."""
+        while isinstance(expr, Name) and expr.text in self.lets:
+            self.used.add(("let", expr.text))
+            expr = self.lets[expr.text]
+        return expr
+
+    def _is_flag(self, expr: Expr) -> bool:
+        """Whether it is a flag, or a word that is no field, which is a mistake of its own."""
+        if not isinstance(expr, Name):
+            return False
+        field = self.fields.get(expr.text) or self._open_field(expr.text) or self.dynamic(expr.text)
+        return field is None or field.kind is Kind.FLAG
+
+    def _is_field(self, expr: Expr) -> bool:
+        return isinstance(expr, Name) and (
+            expr.text in self.fields or self._open_field(expr.text) is not None or self.dynamic(expr.text) is not None
+        )
+
+    def _field(self, expr: Expr) -> Field:
+        if not isinstance(expr, Name):
+            self.report.add("HM212", "a field stands on the left", expr.span, help='`model == "..."`')
+            raise _Wrong
+        field = self.fields.get(expr.text) or self._open_field(expr.text) or self.dynamic(expr.text)
+        if field is None and self.of_request and expr.text in ("agent", "team", "provider"):
+            help_ = "ask for what the call brings: `header.NAME`, `path`, `model`"
+            self.report.add("HM213", f"`{expr.text}` is not known here yet", expr.span, help=help_)
+            raise _Wrong
+        if field is None:
+            known = [*self.fields, *(("header.NAME", "meta.NAME") if self.of_request else ())]
+            self.report.unknown("HM213", "no field", expr.text, expr.span, known)
+            raise _Wrong
+        return field
+
+    def _open_field(self, name: str) -> Field | None:
+        """`header.x-team`, `meta.user`."""
+        family, dot, rest = name.partition(".")
+        if self.of_request and dot and rest and family in ("header", "meta"):
+            return Field(f"header.{rest.lower()}" if family == "header" else name, Kind.TEXT)
+        return None
+
+    def _unquoted(self, message: str, field: Field, expr: Expr, *, glob: bool) -> None:
+        """Report a word where a text is wanted: a `let` that was misspelt or is missing, or a text without quotes."""
+        help_, put = "", None
+        if isinstance(expr, Name):
+            put = suggestion(expr.text, self.lets)
+            quoted = f'"{expr.text}*"' if glob else f'"{expr.text}"'
+            if put is not None:
+                help_ = f"did you mean `{put}`?"
+            elif field.name == "model" and not (glob and _begins_a_model(expr.text)) and not _has_digit(expr.text):
+                # A model's name has its version in it; this is the name of a list of models.
+                message = f"no `let` is called `{expr.text}`"
+                help_ = f'declare it: `let {expr.text} = ["claude-haiku-*"]`'
+            else:
+                put, help_ = quoted, f"write `{quoted}`"
+        self.report.add("HM212", message, expr.span, help=help_, replacement=put)
+
+    def _text(self, expr: Expr) -> str:
+        return self.report.sources[expr.span.source].text[expr.span.start : expr.span.end]
+
+
+def routed_as(model: str) -> str:
+    """Return the name of a field that no policy can write: the provider that would serve the call with this model."""
+    return f"{_ROUTED_AS}{model}"
+
+
+def is_routed_as(field: str) -> bool:
+    """True if the field is one of `routed_as`."""
+    return field.startswith(_ROUTED_AS)
+
+
+def as_model(field: str) -> str:
+    """Return the model of a field of `routed_as`."""
+    return field.removeprefix(_ROUTED_AS)
+
+
+def fields_of(condition: Condition) -> Iterator[str]:
+    """Yield the fields that a condition compares, with repetitions."""
+    match condition:
+        case AllOf(items=items) | AnyOf(items=items):
+            for item in items:
+                yield from fields_of(item)
+        case Negation(item=item):
+            yield from fields_of(item)
+        case Always():
+            return
+        case _:
+            yield condition.field
+
+
+def reads(condition: Condition, field: str) -> bool:
+    """Whether the condition depends on a field."""
+    match condition:
+        case AllOf(items=items) | AnyOf(items=items):
+            return any(reads(item, field) for item in items)
+        case Negation(item=item):
+            return reads(item, field)
+        case Always():
+            return False
+        case _:
+            return condition.field == field
+
+
+def fields_read(condition: Condition) -> frozenset[str]:
+    """Return the fields that the condition depends on."""
+    match condition:
+        case AllOf(items=items) | AnyOf(items=items):
+            return frozenset[str]().union(*map(fields_read, items))
+        case Negation(item=item):
+            return fields_read(item)
+        case Always():
+            return frozenset()
+        case _:
+            return frozenset({condition.field})
+
+
+def compared(condition: Condition, field: str) -> frozenset[str | int | float]:
+    """The values that the condition compares a field with."""
+    match condition:
+        case AllOf(items=items) | AnyOf(items=items):
+            return frozenset[str | int | float]().union(*(compared(item, field) for item in items))
+        case Negation(item=item):
+            return compared(item, field)
+        case Relation(field=name, value=value) if name == field:
+            return frozenset({value})
+        case Member(field=name, values=values) if name == field:
+            return frozenset(values)
+        case _:
+            return frozenset()
+
+
+def _a(field: Field) -> str:
+    names: dict[Kind, Any] = {
+        Kind.TEXT: "text",
+        Kind.ENUM: "a name",
+        Kind.NUMBER: "a number",
+        Kind.MONEY: "an amount of money",
+        Kind.DURATION: "a duration",
+        Kind.RATIO: "a ratio",
+        Kind.FLAG: "a flag",
+    }
+    return str(names[field.kind])
+
+
+def _has_digit(word: str) -> bool:
+    return any(letter.isdigit() for letter in word)
+
+
+def _begins_a_model(word: str) -> bool:
+    from hivemind_trio.policy.program.list_prices import (
+        BUILT_IN_PRICES,  # which are of the compiled program, above this module
+    )
+
+    return any(price.glob.startswith(word) for price in BUILT_IN_PRICES)
+
+
+def _comparison(word: str, value: Expr) -> str:
+    """How a `let` that is no condition is asked for."""
+    items = value.items if isinstance(value, ListValue) else (value,)
+    texts = [item.value for item in items if isinstance(item, String)]
+    if any(map(is_glob, texts)):
+        return f"compare a field with it: `model ~ {word}`"
+    if texts:
+        return f"compare a field with it: `model {'in' if isinstance(value, ListValue) else '=='} {word}`"
+    return f"compare a field with it: `tokens.in {'in' if isinstance(value, (ListValue, RangeValue)) else '>'} {word}`"
+
+
+def _example(field: Field) -> str:
+    literal = {Kind.TEXT: '!= ""', Kind.NUMBER: "> 0", Kind.MONEY: "> $0.10", Kind.DURATION: "> 1s", Kind.RATIO: "> 1%"}
+    if not field.choices and field.kind is Kind.ENUM:
+        return f"declare one first: `{field.name} anthropic {{ }}`"
+    if field.kind is Kind.ENUM:
+        return f"compare it: `{field.name} == {field.choices[0]}`"
+    return f"compare it: `{field.name} {literal[field.kind]}`"

@@ -1,0 +1,105 @@
+"""Names that other tools have for a setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.policy.syntax.ast import Block, Item, Quantity, Rate, Span
+
+from .schema import Setting
+
+RATES: Final = {
+    "rps": ("requests", "s"),
+    "qps": ("requests", "s"),
+    "rpm": ("requests", "min"),
+    "rph": ("requests", "hour"),
+    "rpd": ("requests", "day"),
+    "tps": ("tokens", "s"),
+    "tpm": ("tokens", "min"),
+    "tph": ("tokens", "hour"),
+    "tpd": ("tokens", "day"),
+    "itpm": ("input", "min"),
+    "itpd": ("input", "day"),
+    "otpm": ("output", "min"),
+    "otpd": ("output", "day"),
+}
+"""Abbreviations of the providers -> the limit, and its window."""
+
+_SYNONYMS: Final = {
+    "api-key": "key",
+    "api_key": "key",
+    "apikey": "key",
+    "url": "base",
+    "base-url": "base",
+    "base_url": "base",
+    "endpoint": "base",
+    "models": "serves",
+    "max-concurrency": "concurrency",
+    "max_concurrency": "concurrency",
+    "parallel": "concurrency",
+    "slots": "concurrency",
+    "reject": "deny",
+    "refuse": "deny",
+    "block": "deny",
+    "budget": "cost",
+    "spend": "cost",
+}
+
+
+@final
+@attrs.frozen
+class Instead:
+    """A help for a word that is no setting."""
+
+    span: Span
+    help: str
+    replacement: str | None
+
+
+def instead_of(
+    item: Item, block: Block | None, settings: Mapping[str, Setting], owner: str, text: Callable[[Span], str]
+) -> Instead | None:
+    """The setting of this language for one of another; None where there is none.
+
+    Args:
+        block: The block that the setting stands in.
+        text: The text of a span.
+    """
+    word = item.head.text
+    if word.lower() in RATES:
+        return _rate(item, block, settings, owner, text)
+    meant = _SYNONYMS.get(word.lower())
+    if meant is None or meant not in settings:
+        return None
+    return Instead(item.head.span, f"write `{meant}`", meant)
+
+
+def _rate(
+    item: Item, block: Block | None, settings: Mapping[str, Setting], owner: str, text: Callable[[Span], str]
+) -> Instead | None:
+    setting, window = RATES[item.head.text.lower()]
+    match item.args:
+        case (Quantity() as amount,):
+            written = f"{setting} {text(amount.span)}/{window}"
+        case (Rate() as rate,):
+            written = f"{setting} {text(rate.span)}"
+        case _:
+            written = f"{setting} 50/{window}"
+    span = item.head.span if not item.args else item.head.span.to(item.args[-1].span)
+    if setting in settings:
+        return Instead(span, f"write `{written}`", written)
+    if "limits" in settings:
+        others = (
+            [one for one in block.statements if isinstance(one, Item) and one.head.text.lower() in {"limits", *RATES}]
+            if block is not None
+            else []
+        )
+        if len(others) > 1:
+            return Instead(span, f"put `{written}` into the block of one `limits`", None)
+        return Instead(span, f"write `limits {{ {written} }}`", f"limits {{ {written} }}")
+    if owner == "agent":
+        return Instead(span, f"a budget counts for an agent: `budget NAME when agent == NAME {{ {written} }}`", None)
+    return None

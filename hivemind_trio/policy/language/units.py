@@ -1,0 +1,191 @@
+"""Numbers with their units, one spelling per magnitude; no dimension has a default unit.
+
+Whatever is read becomes an int: nanoseconds, bytes, micro-dollars, or a plain count. All arithmetic is exact: in
+fractions, since a `Decimal` rounds to 28 digits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Final
+
+from hivemind_trio.policy.diagnostics.suggest import one_of
+
+INT_MAX: Final = 2**63 - 1
+LETTERS_MAX: Final = 64
+"""Of a quantity. No amount needs more, and Python refuses to read numbers of some thousand digits."""
+
+DURATIONS: Final = {
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3_600 * 10**9,
+    "d": 86_400 * 10**9,
+    "w": 7 * 86_400 * 10**9,
+}
+COUNTS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+SIZES: Final = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+WINDOWS: Final = {"s": DURATIONS["s"], "min": DURATIONS["m"], "hour": DURATIONS["h"], "day": DURATIONS["d"]}
+PRICE_PER: Final = {"Mtok": 10**6, "ktok": 10**3}
+
+_DURATION_SLIPS: Final = {
+    "sec": "s", "secs": "s", "second": "s", "seconds": "s", "S": "s",
+    "min": "m", "mins": "m", "minute": "m", "minutes": "m", "M": "m",
+    "hr": "h", "hrs": "h", "hour": "h", "hours": "h", "H": "h",
+    "day": "d", "days": "d", "D": "d", "week": "w", "weeks": "w", "msec": "ms", "MS": "ms",
+}  # fmt: skip
+_COUNT_SLIPS: Final = {"K": "k", "m": "M", "g": "G", "B": "G", "b": "G", "mil": "M"}
+_SIZE_SLIPS: Final = {
+    "b": "B", "k": "kB", "K": "kB", "kb": "kB", "KB": "kB", "m": "MB", "M": "MB", "mb": "MB", "Mb": "MB",
+    "g": "GB", "G": "GB", "gb": "GB", "kib": "KiB", "kiB": "KiB", "mib": "MiB", "miB": "MiB", "gib": "GiB",
+}  # fmt: skip
+_WINDOW_SLIPS: Final = {
+    "sec": "s", "second": "s", "seconds": "s", "m": "min", "minute": "min", "minutes": "min", "mins": "min",
+    "h": "hour", "hr": "hour", "hours": "hour", "d": "day", "days": "day",
+}  # fmt: skip
+
+QUANTITY: Final = re.compile(r"(\$?)([0-9][0-9_]*(?:\.[0-9]+)?)(.*)", re.DOTALL)
+"""Dollar sign, number, unit."""
+_PART: Final = re.compile(r"([0-9]+)([A-Za-z%]+)")
+
+
+class UnitError(ValueError):
+    """A quantity that does not read as what is wanted there."""
+
+    def __init__(self, code: str, message: str, *, help: str = "", replacement: str | None = None) -> None:  # noqa: A002 - the diagnostic's field
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.help = help
+        self.replacement = replacement
+
+
+def duration_ns(text: str) -> int:
+    """`30s`, `1h30m`: nanoseconds."""
+    dollar, number, unit = _split(text)
+    if dollar or unit == "%":
+        raise UnitError("HM201", f"expected a duration, found `{text}`", help="write `30s`, `5m` or `1h30m`")
+    if not unit:
+        raise UnitError("HM203", "a duration needs a unit", help=f"write `{text}s` or `{text}ms`")
+    if unit in DURATIONS:
+        return _whole(Fraction(number) * DURATIONS[unit], text)
+    parts = _PART.findall(text)
+    if "".join(value + name for value, name in parts) == text and len(parts) > 1:
+        sizes = [DURATIONS.get(name, 0) for _, name in parts]
+        if all(sizes) and sizes == sorted(set(sizes), reverse=True):
+            return _whole(Fraction(sum(int(value) * size for (value, _), size in zip(parts, sizes, strict=True))), text)
+        raise UnitError("HM202", f"`{text}` is no duration", help="largest unit first, each once: `1h30m`")
+    raise _unknown_unit(text, number, unit, DURATIONS, _DURATION_SLIPS, "a duration")
+
+
+def count(text: str) -> int:
+    """`2`, `40k`, `1.5M`, `40_000`."""
+    dollar, number, unit = _split(text)
+    if dollar or unit == "%":
+        raise UnitError("HM201", f"expected a count, found `{text}`", help="write `40` or `40k`")
+    if unit not in COUNTS:
+        raise _unknown_unit(text, number, unit, COUNTS, _COUNT_SLIPS, "a count")
+    return _whole(Fraction(number) * COUNTS[unit], text)
+
+
+def size_bytes(text: str) -> int:
+    """`32MiB`."""
+    dollar, number, unit = _split(text)
+    if dollar or unit == "%":
+        raise UnitError("HM201", f"expected a size, found `{text}`", help="write `32MiB` or `64kB`")
+    if not unit:
+        raise UnitError("HM203", "a size needs a unit", help=f"write `{text}MiB` or `{text}kB`")
+    if unit not in SIZES:
+        raise _unknown_unit(text, number, unit, SIZES, _SIZE_SLIPS, "a size")
+    return _whole(Fraction(number) * SIZES[unit], text)
+
+
+def ratio(text: str) -> float:
+    """`50%` or `0.5`."""
+    dollar, number, unit = _split(text)
+    if dollar or unit not in ("", "%"):
+        raise UnitError("HM201", f"expected a ratio, found `{text}`", help="write `50%` or `0.5`")
+    value = Fraction(number) / (100 if unit else 1)
+    if value > 1:
+        meant = f"`{number}%`" if not unit and Fraction(number) <= 100 else "`100%`"
+        raise UnitError("HM205", f"`{text}` is more than the whole", help=f"write {meant} or less")
+    return float(value)
+
+
+def multiple(text: str) -> float:
+    """`4x`."""
+    dollar, number, unit = _split(text)
+    if dollar or unit != "x":
+        raise UnitError("HM201", f"expected a multiple, found `{text}`", help=f"write `{number}x`")
+    return float(number)
+
+
+def money_microusd(text: str) -> int:
+    """`$25`, `$4k`."""
+    dollar, number, unit = _split(text)
+    if not dollar:
+        raise UnitError("HM203", "money is in dollars", help=f"write `${text}`", replacement=f"${text}")
+    if unit not in COUNTS:
+        raise _unknown_unit(text, f"${number}", unit, COUNTS, _COUNT_SLIPS, "an amount")
+    return _whole(Fraction(number) * COUNTS[unit] * 10**6, text)
+
+
+def window_ns(text: str, *, quantity: bool) -> int:
+    """What follows the `/` of a rate: `min`, or a duration such as `10m`."""
+    if quantity:
+        window = duration_ns(text)
+        if window == 0:
+            raise UnitError("HM205", f"`{text}` is no time", help="write a window such as `10m`")
+        return window
+    if text in WINDOWS:
+        return WINDOWS[text]
+    meant = _WINDOW_SLIPS.get(text)
+    known = f"a rate is per {one_of(WINDOWS)}, or per a duration such as `10m`"
+    help_ = f"write `/{meant}`" if meant else known
+    raise UnitError("HM204", f"`{text}` is no window", help=help_, replacement=meant)
+
+
+def price_per(text: str) -> int:
+    """What follows the `/` of a price: how many tokens."""
+    if text in PRICE_PER:
+        return PRICE_PER[text]
+    raise UnitError("HM204", f"a price is not per `{text}`", help="write `/Mtok` or `/ktok`")
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    if len(text) > LETTERS_MAX:
+        raise UnitError("HM207", f"`{text[:8]}...` is too long for an amount")
+    match = QUANTITY.fullmatch(text)
+    assert match is not None, text  # the lexer's QTY
+    return match[1], match[2].replace("_", ""), match[3]
+
+
+def _unknown_unit(
+    text: str, number: str, unit: str, known: Mapping[str, int], slips: Mapping[str, str], what: str
+) -> UnitError:
+    meant = slips.get(unit)
+    if meant is not None:
+        fixed = f"{number}{meant}"
+        return UnitError("HM202", f"`{unit}` is no unit of {what}", help=f"write `{fixed}`", replacement=fixed)
+    units = one_of([name for name in known if name])
+    return UnitError("HM202", f"`{unit}` in `{text}` is no unit of {what}", help=f"the units are {units}")
+
+
+def _whole(value: Fraction, text: str) -> int:
+    if value > INT_MAX:
+        raise UnitError("HM207", f"`{text}` is too large to count with")
+    if 0 < value < 1:
+        raise UnitError("HM207", f"`{text}` rounds to zero")
+    if value.denominator != 1:
+        raise UnitError("HM207", f"`{text}` is not a whole number")
+    return int(value)

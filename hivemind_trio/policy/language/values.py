@@ -1,0 +1,522 @@
+"""A value as written, read as what a setting wants there."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, final
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import attrs
+
+from hivemind_trio.model import SecretRef, SecretSource
+from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.diagnostics.suggest import one_of
+from hivemind_trio.policy.source.secret_scan import find_keys
+from hivemind_trio.policy.syntax.ast import CallValue, ListValue, Name, Quantity, RangeValue, Rate, Span, String, Value
+
+from .schema import FAILURES, Slot, Type
+from .units import (
+    UnitError,
+    count,
+    duration_ns,
+    money_microusd,
+    multiple,
+    price_per,
+    ratio,
+    size_bytes,
+    window_ns,
+)
+
+PRIORITY_MAX: Final = 100
+BUILT_IN: Final = frozenset({("lane", "default"), ("retry", "default")})
+"""(kind, name) of what is there without being declared, and used without being named."""
+
+_VARIABLE: Final = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+"""A variable as a shell has it."""
+
+HOPELESS: Final = frozenset({400, 401, 403, 404, 413, 422})
+"""Statuses that say of the request what no repetition changes."""
+
+
+_BODIES: Final = {
+    "provider": 'api anthropic; base "https://llm.internal.example"',
+    "budget": "cost $10/day",
+}
+"""What a declaration of a kind cannot be without."""
+
+
+def declared_as(kind: str, name: str) -> str:
+    """The shortest declaration of that name."""
+    body = _BODIES.get(kind, "")
+    return f"{kind} {name} {{ {body} }}" if body else f"{kind} {name} {{ }}"
+
+
+class Unreadable(Exception):  # noqa: N818 - it never leaves this module
+    """The value is not what is wanted; the report has it."""
+
+
+@final
+@attrs.frozen
+class RateOf:
+    """So much per window."""
+
+    amount: int
+    window_ns: int
+
+
+@final
+@attrs.define(eq=False)
+class Reader:
+    """Reads values for one policy.
+
+    Args:
+        names: Kind of declaration -> the names that there are.
+        lets: `let` name -> what it stands for, where that is a plain value.
+    """
+
+    report: Report
+    names: dict[str, list[str]]
+    lets: dict[str, Value]
+    used: set[tuple[str, str]] = attrs.field(init=False, factory=set)
+    """(kind, name) of every reference, for HM308. A misspelt one counts for what it was meant to be."""
+    secrets: dict[SecretRef, Span] = attrs.field(init=False, factory=dict)
+    folder: Callable[[Span], str] = attrs.field(default=lambda _: "")
+    """The folder of a place's file: `file("...")` is relative to the policy."""
+
+    def read(self, value: Value, slot: Slot) -> Any:
+        """The typed value.
+
+        Raises:
+            Unreadable: After saying why.
+        """
+        if isinstance(value, Name) and value.text in self.lets and slot.type is not Type.REF:
+            self.used.add(("let", value.text))
+            value = self.lets[value.text]
+        if isinstance(value, CallValue) and slot.type not in (Type.SECRET, Type.SECRETS, Type.URL):
+            raise self._misplaced_call(value, slot)
+        try:
+            read = _READERS[slot.type](self, value, slot)
+        except UnitError as error:
+            self.report.add(error.code, error.message, value.span, help=error.help, replacement=error.replacement)
+            raise Unreadable from error
+        if slot.least and (read.amount if isinstance(read, RateOf) else read) == 0:
+            raise self._out_of_range(value, "must be more than nothing")
+        return read
+
+    def places(self, value: Value) -> tuple[Span, ...]:
+        """Where each item of a list stands, a `let`'s in the `let`; of what is no list, itself."""
+        if isinstance(value, Name) and value.text in self.lets:
+            value = self.lets[value.text]
+        return tuple(item.span for item in self._items(value))
+
+    # ---- one method per type ----
+
+    def _count(self, value: Value, slot: Slot) -> int:
+        number = count(self._quantity(value, slot))
+        if number < slot.least:
+            raise self._out_of_range(value, f"must be at least {slot.least}")
+        return number
+
+    def _priority(self, value: Value, slot: Slot) -> int:
+        number = count(self._quantity(value, slot))
+        if number > PRIORITY_MAX:
+            raise self._out_of_range(value, f"a priority is at most {PRIORITY_MAX}")
+        return number
+
+    def _duration(self, value: Value, slot: Slot) -> int:
+        return duration_ns(self._quantity(value, slot))
+
+    def _size(self, value: Value, slot: Slot) -> int:
+        return size_bytes(self._quantity(value, slot))
+
+    def _ratio(self, value: Value, slot: Slot) -> float:
+        return ratio(self._quantity(value, slot))
+
+    def _multiple(self, value: Value, slot: Slot) -> float:
+        number = multiple(self._quantity(value, slot))
+        if number < slot.least:
+            raise self._out_of_range(value, f"must be at least {slot.least}x")
+        return number
+
+    def _share(self, value: Value, slot: Slot) -> int | float:
+        text = self._quantity(value, slot)
+        if text.endswith("%") or "." in text:
+            return ratio(text)
+        return count(text)
+
+    def _concurrency(self, value: Value, slot: Slot) -> tuple[int, int]:
+        if isinstance(value, RangeValue):
+            low, high = (self._count(bound, Slot(Type.COUNT, least=1)) for bound in (value.low, value.high))
+            self._check_range(value, low, high)
+            return low, high
+        number = self._count(value, attrs.evolve(slot, least=1))
+        return number, number
+
+    def _backoff(self, value: Value, slot: Slot) -> tuple[int, int]:
+        if not isinstance(value, RangeValue):
+            raise self._wrong(value, slot)
+        low, high = (self._duration(bound, Slot(Type.DURATION)) for bound in (value.low, value.high))
+        self._check_range(value, low, high)
+        return low, high
+
+    def _count_rate(self, value: Value, slot: Slot) -> RateOf:
+        rate = self._rate(value, slot)
+        return RateOf(count(rate.amount.text), self._window(rate))
+
+    def _money_rate(self, value: Value, slot: Slot) -> RateOf:
+        rate = self._rate(value, slot)
+        return RateOf(self._in(rate.amount, money_microusd), self._window(rate))
+
+    def _price(self, value: Value, slot: Slot) -> int:
+        """Micro-dollars for a million tokens."""
+        rate = self._rate(value, slot)
+        amount = self._in(rate.amount, money_microusd)
+        return amount * 10**6 // self._in(rate.per, price_per)
+
+    def _word(self, value: Value, slot: Slot) -> str:
+        if not isinstance(value, Name):
+            raise self._wrong(value, slot)
+        if value.text not in slot.words:
+            self.report.unknown("HM214", "no such choice:", value.text, value.span, list(slot.words))
+            raise Unreadable
+        return value.text
+
+    def _words(self, value: Value, slot: Slot) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._word(item, slot) for item in self._items(value)))
+
+    def _ref(self, value: Value, slot: Slot) -> str:
+        (kind,) = slot.words
+        if not isinstance(value, Name):
+            raise self._wrong(value, slot)
+        return self.reference(kind, value)
+
+    def reference(self, kind: str, name: Name) -> str:
+        """The name of a declaration that exists.
+
+        Raises:
+            Unreadable: It does not; the one that was probably meant counts as used.
+        """
+        known = self.names.get(kind, [])
+        self.used.add((kind, name.text))
+        if name.text in known or (kind, name.text) in BUILT_IN:
+            return name.text
+        hint = f"declare it: `{declared_as(kind, name.text)}`"
+        if known:
+            hint = f"write {one_of(known)}, or {hint}"
+        meant = self.report.unknown("HM107", f"no {kind}", name.text, name.span, known, hint=hint)
+        if meant is not None:
+            self.used.add((kind, meant))
+        raise Unreadable
+
+    def _name(self, value: Value, slot: Slot) -> str:
+        if isinstance(value, Name):
+            return value.text
+        return self._text(value, slot)
+
+    def _text(self, value: Value, slot: Slot) -> str:
+        if not isinstance(value, String):
+            raise self._wrong(value, slot)
+        return value.value
+
+    def _globs(self, value: Value, slot: Slot) -> tuple[str, ...]:
+        return tuple(self._text(item, Slot(Type.GLOB)) for item in self._some_items(value, slot))
+
+    def _one_secret(self, value: Value, slot: Slot) -> SecretRef:
+        if not isinstance(value, ListValue):
+            return self._secret(value, slot)
+        for item in value.items:
+            if isinstance(item, String):
+                with suppress(Unreadable):  # a secret that is written down has a report of its own
+                    self._secret(item, slot)
+        source = self.report.sources[value.span.source].text
+        calls = [source[item.span.start : item.span.end] for item in value.items if isinstance(item, CallValue)]
+        self.report.add(
+            "HM201",
+            "expected one secret, found a list",
+            value.span,
+            help=f"write `{calls[0] if calls else 'env(NAME)'}`; a further key needs a provider of its own",
+            replacement=calls[0] if calls else None,
+        )
+        raise Unreadable
+
+    def _secret(self, value: Value, slot: Slot) -> SecretRef:
+        match value:
+            case String(value=text):
+                if not any(find_keys(text)):  # which is reported wherever it stands
+                    named = _VARIABLE.fullmatch(text)
+                    put = f"env({named[1] or named[2]})" if named is not None else None
+                    self.report.add(
+                        "HM208",
+                        "a secret is not written into a policy",
+                        value.span,
+                        help='write `env(NAME)` or `file("path")`' if put is None else f"write `{put}`",
+                        replacement=put,
+                    )
+                raise Unreadable
+            case Name(text=name, span=span) if "." not in name:
+                put = f"env({name})"
+                message = f"expected {slot.shown()}, found `{name}`"
+                self.report.add("HM201", message, span, help=f"write `{put}`", replacement=put)
+                raise Unreadable
+            case CallValue(name=Name(text="env"), args=(Name(text=name),)) if "." not in name:
+                ref = SecretRef(SecretSource.ENV, name)
+            case CallValue(name=Name(text="file"), args=(String(value=path),)) if path:
+                ref = SecretRef(SecretSource.FILE, path if path.startswith("/") else self.folder(value.span) + path)
+            case CallValue(name=Name(text=("env" | "file") as word)):
+                shape = "env(NAME)" if word == "env" else 'file("path")'
+                what = "the name of one variable" if word == "env" else "one quoted path"
+                self.report.add("HM112", f"`{word}` takes {what}", value.span, help=f"write `{shape}`")
+                raise Unreadable
+            case CallValue(name=Name(text=word, span=span)):
+                self.report.unknown("HM112", "no function", word, span, ["env", "file"])
+                raise Unreadable
+            case _:
+                raise self._wrong(value, slot)
+        self.secrets.setdefault(ref, value.span)
+        return ref
+
+    def _secrets(self, value: Value, slot: Slot) -> tuple[SecretRef, ...]:
+        return tuple(self._secret(item, slot) for item in self._some_items(value, slot))
+
+    def _url(self, value: Value, slot: Slot) -> str | SecretRef:
+        if isinstance(value, CallValue):
+            return self._secret(value, slot)
+        text = self._text(value, slot)
+        problem = url_problem(text)
+        if problem:
+            self.report.add(
+                "HM217", f"`{text}` is no base URL: {problem}", value.span, help='write `"https://host/path"`'
+            )
+            raise Unreadable
+        return text.rstrip("/")
+
+    def _address(self, value: Value, slot: Slot) -> tuple[str, int]:
+        address = parse_address(self._text(value, slot))
+        if address is None:
+            self.report.add(
+                "HM217",
+                "this is no address to listen on",
+                value.span,
+                help='write `"127.0.0.1:8787"` or `"[::1]:8787"`',
+            )
+            raise Unreadable
+        return address
+
+    def _hosts(self, value: Value, slot: Slot) -> tuple[str, ...]:
+        names = []
+        for item in self._some_items(value, slot):
+            text = self._text(item, Slot(Type.GLOB))
+            name = host_name(text)
+            if name != text.lower():
+                self.report.add(
+                    "HM217",
+                    f"`{text}` is no host name",
+                    item.span,
+                    help=f'write `"{name}"`' if name else 'write one such as `"llm.example.com"`',
+                    replacement=f'"{name}"' if name else None,
+                )
+                raise Unreadable
+            names.append(name)
+        return tuple(names)
+
+    def _timezone(self, value: Value, slot: Slot) -> str:
+        text = self._text(value, slot)
+        try:
+            ZoneInfo(text)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            self.report.add(
+                "HM219", f"no time zone `{text}`", value.span, help='write one such as `"Europe/Paris"` or `"UTC"`'
+            )
+            raise Unreadable from None
+        return text
+
+    def _signals(self, value: Value, slot: Slot) -> tuple[str | range, ...]:
+        signals: list[str | range] = []
+        for item in self._items(value):
+            match item:
+                case Name(text=text) if text in FAILURES:
+                    signals.append(text)
+                case Name(text=text):
+                    self.report.unknown("HM214", "no such failure:", text, item.span, list(FAILURES))
+                case RangeValue(low=Quantity(text=low), high=Quantity(text=high)) if low.isdigit() and high.isdigit():
+                    self._check_range(item, count(low), count(high))
+                    signals.append(self._statuses(item, count(low), count(high)))
+                case Quantity(text=text) if text.isdigit():
+                    signals.append(self._statuses(item, count(text), count(text)))
+                case _:
+                    raise self._wrong(item, slot)
+        return tuple(signals)
+
+    def _statuses(self, value: Value, low: int, high: int) -> range:
+        if not 100 <= low <= high <= 599:
+            raise self._out_of_range(value, "an HTTP status is between 100 and 599")
+        hopeless = sorted(HOPELESS & set(range(low, high + 1)))
+        if hopeless:
+            self.report.warn(
+                "HM218", f"{one_of(map(str, hopeless))} says that the request is wrong", value.span,
+                help="no repetition changes that; leave it out",
+            )  # fmt: skip
+        return range(low, high + 1)
+
+    # ---- shapes ----
+
+    def _quantity(self, value: Value, slot: Slot) -> str:
+        if not isinstance(value, Quantity):
+            raise self._wrong(value, slot)
+        return value.text
+
+    def _rate(self, value: Value, slot: Slot) -> Rate:
+        if not isinstance(value, Rate):
+            raise self._wrong(value, slot)
+        return value
+
+    def _window(self, rate: Rate) -> int:
+        return self._in(rate.per, lambda text: window_ns(text, quantity=isinstance(rate.per, Quantity)))
+
+    def _in(self, part: Quantity | Name, read: Callable[[str], int]) -> int:
+        """Read a part of a value; an error is shown at the part."""
+        try:
+            return read(part.text)
+        except UnitError as error:
+            self.report.add(error.code, error.message, part.span, help=error.help, replacement=error.replacement)
+            raise Unreadable from error
+
+    def _items(self, value: Value) -> tuple[Value, ...]:
+        if not isinstance(value, ListValue):
+            return (value,)
+        items: list[Value] = []
+        for item in value.items:
+            if isinstance(item, Name) and isinstance(self.lets.get(item.text), (String, ListValue)):
+                self.used.add(("let", item.text))
+                items += self._items(self.lets[item.text])
+            else:
+                items.append(item)
+        return tuple(items)
+
+    def _some_items(self, value: Value, slot: Slot) -> tuple[Value, ...]:
+        """The same where an empty list would say nothing, or the reverse of what it looks like."""
+        items = self._items(value)
+        if not items:
+            raise self._wrong(value, slot)
+        return items
+
+    def _check_range(self, value: Value, low: int, high: int) -> None:
+        if low > high:
+            self.report.add("HM206", "this range is empty", value.span, help="the smaller bound comes first")
+            raise Unreadable
+
+    def _out_of_range(self, value: Value, why: str) -> Unreadable:
+        self.report.add("HM205", f"{self._shown(value)} is out of range", value.span, note=why)
+        return Unreadable()
+
+    def _wrong(self, value: Value, slot: Slot) -> Unreadable:
+        self.report.add("HM201", f"expected {slot.shown()}, found {self._shown(value)}", value.span)
+        return Unreadable()
+
+    def _misplaced_call(self, value: CallValue, slot: Slot) -> Unreadable:
+        if value.name.text in ("env", "file"):
+            self.report.add("HM210", "a secret has no place here", value.span, note=f"expected {slot.shown()}")
+        else:
+            self.report.unknown("HM112", "no function", value.name.text, value.name.span, ["env", "file"])
+        return Unreadable()
+
+    def _shown(self, value: Value) -> str:
+        source = self.report.sources[value.span.source].text
+        text = source[value.span.start : value.span.end]
+        return f"`{text}`" if len(text) <= 40 and "\n" not in text else "this"
+
+
+_READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
+    Type.COUNT: Reader._count,
+    Type.PRIORITY: Reader._priority,
+    Type.DURATION: Reader._duration,
+    Type.SIZE: Reader._size,
+    Type.RATIO: Reader._ratio,
+    Type.MULTIPLE: Reader._multiple,
+    Type.SHARE: Reader._share,
+    Type.CONCURRENCY: Reader._concurrency,
+    Type.BACKOFF: Reader._backoff,
+    Type.COUNT_RATE: Reader._count_rate,
+    Type.MONEY_RATE: Reader._money_rate,
+    Type.PRICE: Reader._price,
+    Type.WORD: Reader._word,
+    Type.WORDS: Reader._words,
+    Type.REF: Reader._ref,
+    Type.NAME: Reader._name,
+    Type.TEXT: Reader._text,
+    Type.GLOB: Reader._text,
+    Type.GLOBS: Reader._globs,
+    Type.SECRET: Reader._one_secret,
+    Type.SECRETS: Reader._secrets,
+    Type.URL: Reader._url,
+    Type.ADDRESS: Reader._address,
+    Type.HOSTS: Reader._hosts,
+    Type.TIMEZONE: Reader._timezone,
+    Type.SIGNALS: Reader._signals,
+}
+
+
+def url_problem(text: str) -> str:
+    """What keeps a text from being the base of a provider; empty: nothing."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return "its host is malformed"  # the error's own words would quote it, and it may be a machine's secret
+    try:
+        port = parts.port
+    except ValueError:
+        return "its port is no number up to 65535"
+    if parts.scheme not in ("http", "https"):
+        return "it does not begin with `https://` or `http://`"
+    if not parts.hostname:
+        return "it names no host"
+    if parts.query or parts.fragment:
+        return "it may have a path, and no query"
+    if parts.username is not None:
+        return "a credential has no place in it"
+    return "its port is 0" if port == 0 else ""
+
+
+_HOST: Final = re.compile(r"[a-z0-9_*?-]+(?:\.[a-z0-9_*?-]+)*")
+
+
+def host_name(text: str) -> str:
+    """Return the host name that a text was meant to be, in the form that `Host` has it; empty: there is none."""
+    host = text.rpartition("://")[2].partition("/")[0].rpartition("@")[2]
+    host = re.sub(r":[0-9]*$", "", host).strip().removesuffix(".").lower()
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode("ascii")
+        except UnicodeError:
+            return ""
+    return host if _HOST.fullmatch(host) else ""
+
+
+def parse_address(text: str) -> tuple[str, int] | None:
+    """`host:port` with a port between 0 and 65535; None if it is not that."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
+        return None
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            return None
+    elif ":" in host or not host:
+        return None
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

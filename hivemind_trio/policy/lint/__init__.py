@@ -1,0 +1,1 @@
+"""Lints: reachability, contradictions between settings, rate arithmetic, sizes and timing."""

@@ -1,0 +1,455 @@
+"""Checks that look at several declarations at once: capacity, money, circles, exposure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from hivemind_trio.model import Api, SecretRef
+from hivemind_trio.policy.compile.binder import Declarations, Declared, Given
+from hivemind_trio.policy.compile.lowering import provider_api, provider_base, provider_limit, share
+from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
+from hivemind_trio.policy.language.condition_typing import Condition, compared
+from hivemind_trio.policy.language.globs import overlap, specificity
+from hivemind_trio.policy.language.values import BUILT_IN, is_loopback
+from hivemind_trio.policy.program.list_prices import BUILT_IN_PRICES
+from hivemind_trio.policy.syntax.ast import Span
+
+from .sizes import check_nodes
+from .timing import check_timing
+
+REFERENCED: Final = {
+    "retry": "a provider or a rule",
+    "team": "an agent",
+    "lane": "a rule or an agent",
+    "let": "a condition or a setting",
+}
+"""Kinds that exist to be named elsewhere, and where."""
+
+
+def check_together(declarations: Declarations, conditions: Mapping[str, Mapping[str, Condition | None]]) -> None:
+    """Report what only shows when declarations are seen beside each other."""
+    report = declarations.report
+    _required(declarations, report)
+    _starts(declarations, report)
+    _steps(declarations, report)
+    _ambiguous_globs(declarations, report)
+    _reserves(declarations, report)
+    _fallback_circles(declarations, report)
+    _same_keys(declarations, report)
+    _same_tokens(declarations, report)
+    check_timing(declarations, report)
+    check_nodes(declarations)
+    _unpriced(declarations, report)
+    _exposure(declarations, report)
+    _keyless(declarations, report)
+    _fallbacks(declarations, report)
+    _plain_http(declarations, report)
+    _spoofable(declarations, conditions, report)
+    _unused(declarations, report)
+    _no_provider(declarations, report)
+
+
+def _required(declarations: Declarations, report: Report) -> None:
+    for declared in declarations.of("provider").values():
+        if provider_api(declarations, declared) is None:
+            if "api" in declared.unread or _orphan(declared):
+                continue
+            hint = "add `api anthropic` or what it speaks; a provider named `anthropic` or `openai` needs none"
+            report.add("HM106", f"provider `{declared.name}` has no `api`", declared.name_span, help=hint)
+        elif provider_base(declarations, declared) is None and "base" not in declared.unread:
+            hint = 'add `base "https://..."`'
+            report.add("HM106", f"provider `{declared.name}` has no `base`", declared.name_span, help=hint)
+    for declared in declarations.of("budget").values():
+        if not {"cost", "tokens", "input", "output", "requests"} & (declared.settings.keys() | declared.unread):
+            hint = "add what it allows: `cost $20/day` or `tokens 8M/hour`"
+            report.add("HM106", f"budget `{declared.name}` allows nothing in particular", declared.name_span, help=hint)
+    for declared in declarations.of("resource").values():
+        if "capacity" not in declared.settings.keys() | declared.unread:
+            report.add(
+                "HM106", f"resource `{declared.name}` has no `capacity`", declared.name_span, help="add `capacity 4`"
+            )
+    for declared in declarations.of("lane").values():
+        for given in declared.settings.get("aging", []):
+            if "every" not in given.options:
+                report.add("HM112", "`aging` wants a time", given.span, help="write `aging 1 every 30s`")
+    for declared in declarations.of("rule").values():
+        if {"allow", "deny"} <= set(declared.settings):
+            second = declared.settings["deny"][0].item.head.span
+            report.add("HM105", "`allow` and `deny` are one setting", second, help="keep one of them")
+
+
+def _starts(declarations: Declarations, report: Report) -> None:
+    """Where concurrency begins: between its bounds."""
+    for given in _own(declarations, "provider", "concurrency"):
+        if "start" not in given.options:
+            continue
+        (low, high), start, place = given.value, given.options["start"], given.place("start")
+        bounds = (Label(given.item.args[0].span, "its bounds"),)
+        if low == high:
+            shape = f"write `concurrency 1..{high} start {min(start, high)}`, or leave `start` out"
+            report.add("HM112", "`start` wants two bounds to be between", place, labels=bounds, help=shape)
+        elif not low <= start <= high:
+            note = f"must be within `{low}..{high}`"
+            report.add("HM205", f"`{start}` is out of range", place, note=note, labels=bounds)
+
+
+def _own(declarations: Declarations, kind: str, setting: str) -> Iterator[Given]:
+    """A setting wherever it is written, in declarations of a kind and in their defaults."""
+    everything = [*declarations.of(kind).values()]
+    if kind in declarations.defaults:
+        everything.append(declarations.defaults[kind])
+    for declared in everything:
+        yield from declared.settings.get(setting, [])
+
+
+def _steps(declarations: Declarations, report: Report) -> None:
+    """What a budget's `at` says: something, and nothing behind the step where calls stop."""
+    for given in _own(declarations, "budget", "at"):
+        written = given.item.block.statements if given.item.block is not None else ()
+        if not written:
+            what = report.text(given.span)
+            help_ = f"write `at {what} {{ warn }}`, or in the block `lane`, `priority`, `model`, `hold`, `deny`"
+            whole = given.span if given.item.block is None else given.span.to(given.item.block.span)
+            put = f"{what} {{ warn }}"
+            report.add("HM112", f"`at {what}` wants what happens then", whole, help=help_, replacement=put)
+        if {"hold", "deny"} <= given.block.keys():
+            second = given.block["deny"][0].item.head.span
+            report.add("HM105", "`hold` and `deny` are one setting", second, help="keep one of them")
+    for declared in (*declarations.of("budget").values(), *filter(None, [declarations.defaults.get("budget")])):
+        steps = sorted(declared.settings.get("at", []), key=lambda step: step.value)
+        stop = next((step for step in steps if {"hold", "deny"} & step.block.keys()), None)
+        for step in steps[steps.index(stop) + 1 :] if stop is not None else ():
+            assert stop is not None
+            report.warn(
+                "HM402",
+                f"`at {report.text(step.span)}` changes nothing: no call goes on so far",
+                step.span,
+                labels=(Label(stop.span, "here they stop"),),
+                help="put it below that, or delete it",
+            )
+
+
+def _orphan(declared: Declared) -> bool:
+    """Whether it, or what it extends, extends what there is not: what it would have inherited is not known."""
+    link: Declared | None = declared
+    while link is not None:
+        if link.extends is not None and link.parent is None:
+            return True
+        link = link.parent
+    return False
+
+
+def _ambiguous_globs(declarations: Declarations, report: Report) -> None:
+    """Two globs over models that fit the same name equally well: which one holds would be chance."""
+    models = declarations.of("model").values()
+    scopes: list[list[tuple[str, Span]]] = [
+        [(one.name, one.name_span) for one in models if one.options.get("on") == provider]
+        for provider in dict.fromkeys(one.options.get("on") for one in models)
+    ]
+    for declared in declarations.of("provider").values():
+        groups = declared.settings.get("limits", [])
+        scopes.append([(given.args[0], given.span) for given in groups if given.args])
+    for scope in scopes:
+        for number, (glob, span) in enumerate(scope):
+            for other, place in scope[:number]:
+                if specificity(glob) == specificity(other) and overlap(glob, other):
+                    report.add(
+                        "HM113",
+                        f"`{glob}` and `{other}` fit the same models equally well",
+                        span,
+                        labels=(Label(place, "the other one"),),
+                        help="make one of them more specific",
+                    )
+
+
+def _reserves(declarations: Declarations, report: Report) -> None:
+    for provider in declarations.of("provider").values():
+        limit = provider_limit(declarations, provider)
+        taken = 0
+        for lane in declarations.of("lane").values():
+            reserve = declarations.one(lane, "reserve")
+            if reserve is None:
+                continue
+            wanted = share(reserve.value)
+            assert wanted is not None
+            taken += wanted.of(limit)
+            if taken > limit:
+                concurrency = declarations.one(provider, "concurrency")
+                place = concurrency.span if concurrency is not None else provider.name_span
+                report.add(
+                    "HM401",
+                    f"the lanes reserve {taken} slots, and `{provider.name}` has {limit}",
+                    reserve.span,
+                    labels=(Label(place, "the slots that there are"),),
+                    help="reserve less, or a share such as `25%`",
+                )
+                break
+
+
+def _fallback_circles(declarations: Declarations, report: Report) -> None:
+    table = declarations.of("provider")
+    reported: set[str] = set()
+    for name, declared in table.items():
+        path = [name]
+        given = declarations.one(declared, "fallback")
+        while given is not None and given.value in table and given.value not in path:
+            path.append(given.value)
+            given = declarations.one(table[given.value], "fallback")
+        if given is not None and given.value == name and not reported & set(path):
+            reported.update(path)
+            own = declarations.one(declared, "fallback")
+            assert own is not None
+            report.add("HM416", "providers fall back on each other", own.span, note=" -> ".join([*path, name]))
+
+
+SPEAKING: Final = (
+    frozenset({Api.ANTHROPIC, Api.VLLM, Api.OLLAMA, Api.GENERIC}),
+    frozenset({Api.OPENAI, Api.VLLM, Api.OLLAMA, Api.GENERIC}),
+)
+"""Dialects that servers have in common: Anthropic's Messages, and OpenAI's Chat."""
+
+
+def _fallbacks(declarations: Declarations, report: Report) -> None:
+    table = declarations.of("provider")
+    for declared in table.values():
+        given, how = declarations.one(declared, "fallback"), declarations.one(declared, "open")
+        if given is None and how is not None and how.value == "fallback":
+            report.add("HM106", "`open fallback` without a `fallback`", how.span, help="add `fallback PROVIDER`")
+        if given is None or given.value not in table:
+            continue
+        one, other = (provider_api(declarations, table[name]) for name in (declared.name, given.value))
+        if one is None or other is None or one is other or any({one, other} <= both for both in SPEAKING):
+            continue
+        report.add(
+            "HM419",
+            f"`{given.value}` speaks {other}, and can take no call of `{declared.name}`, which speaks {one}",
+            given.span,
+            severity=Severity.WARNING,
+            help=f"name a provider that speaks {one}",
+        )
+
+
+def _same_keys(declarations: Declarations, report: Report) -> None:
+    first: dict[SecretRef, tuple[Declared, Span]] = {}
+    for declared in declarations.of("provider").values():
+        given = declarations.one(declared, "key")
+        if given is None:
+            continue
+        other, place = first.setdefault(given.value, (declared, given.span))
+        if other is not declared:
+            report.warn(
+                "HM418",
+                f"`{other.name}` and `{declared.name}` share the key {given.value}",
+                given.span,
+                labels=(Label(place, "first here"),),
+                help="a provider counts by key: one pool of slots would see both",
+            )
+
+
+def _items(declarations: Declarations, given: Given | None) -> Iterator[tuple[Any, Span]]:
+    """The items of a list, and where each stands."""
+    if given is not None:
+        yield from zip(given.value, declarations.reader.places(given.item.args[0]), strict=True)
+
+
+def _same_tokens(declarations: Declarations, report: Report) -> None:
+    """A token that several agents have is the first one's, so that a call can never be another's by it."""
+    first: dict[SecretRef, tuple[Declared, Span]] = {}
+    for declared in declarations.of("agent").values():
+        own = "token" in declared.settings
+        lost: list[tuple[Declared, Span, Span]] = []
+        tokens = list(_items(declarations, declarations.one(declared, "token")))
+        for ref, span in tokens:
+            other, place = first.setdefault(ref, (declared, span))
+            if other is not declared:
+                lost.append((other, place, span if own else declared.name_span))
+        never = bool(tokens) and len(lost) == len(tokens)
+        for other, place, span in lost[: 1 if never else None]:
+            what = f"no call is ever `{declared.name}`'s: its token is" if never else "this token is"
+            report.warn(
+                "HM306",
+                f"{what} `{other.name}`'s already",
+                span,
+                labels=(Label(place, "first here"),) if place != span else (),
+                help=f"give `{declared.name}` a token of its own",
+            )
+
+
+def _unpriced(declarations: Declarations, report: Report) -> None:
+    budgets = [one for one in declarations.of("budget").values() if "cost" in one.settings]
+    if not budgets:
+        return
+    priced = [price.glob for price in BUILT_IN_PRICES]
+    declared = [one for one in declarations.of("model").values() if "price" in one.settings]
+    for provider in declarations.of("provider").values():
+        here = priced + [one.name for one in declared if one.options.get("on") in (None, provider.name)]
+        serves = declarations.one(provider, "serves")
+        for glob, span in _items(declarations, serves):
+            if not any(overlap(glob, known) for known in here):
+                report.warn(
+                    "HM407",
+                    f"budget `{budgets[0].name}` counts money, and no model like `{glob}` has a price",
+                    span,
+                    help=f'add `model "{glob}" {{ price input $1/Mtok output $5/Mtok }}`, or `$0/Mtok` if it is free',
+                )
+
+
+def _exposure(declarations: Declarations, report: Report) -> None:
+    server = declarations.of("server").get("")
+    if server is None:
+        return
+    listen = declarations.one(server, "listen")
+    if listen is not None and not is_loopback(listen.value[0]):
+        exposed_at(declarations, listen.span, report)
+    admin = declarations.one(server, "admin")
+    if admin is not None and not is_loopback(admin.value[0]):
+        report.add(
+            "HM602", "operators' commands must not be open to a network", admin.span, help='write `"127.0.0.1:8788"`'
+        )
+
+
+def exposed_at(declarations: Declarations, span: Span, report: Report) -> None:
+    """Report how callers without a token are served by a proxy that others than this machine reach.
+
+    Args:
+        span: Where it is said that they reach it.
+    """
+    tokens = {name: declarations.one(one, "token") for name, one in declarations.of("agent").items()}
+    if not any(tokens.values()):
+        report.warn(
+            "HM601",
+            "whoever reaches this address can spend your keys",
+            span,
+            help="give agents a `token env(NAME)`; `serve` does not start without",
+        )
+        return
+    server = declarations.of("server").get("")
+    unknown = declarations.one(server, "unknown-agent") if server is not None else None
+    if unknown is not None and unknown.value == "allow":
+        report.warn(
+            "HM601",
+            "callers without a token are served, and this address is open to a network",
+            unknown.span,
+            help="write `unknown-agent deny`, or delete this: it is the default beyond loopback",
+        )
+    for name, token in tokens.items():
+        if token is None:
+            report.warn(
+                "HM601",
+                f"anybody who reaches the proxy can say that they are `{name}`, and spend your keys",
+                declarations.of("agent")[name].name_span,
+                help=f"add `token env(NAME)` to agent `{name}`",
+            )
+    if server is None or "hosts" not in server.settings.keys() | server.unread:
+        report.add(
+            "HM606",
+            "no host name is declared: callers reach this address by its IP address or a local name only",
+            span,
+            severity=Severity.INFO,
+            help='add `hosts ["llm.example.com"]` with the name that callers use',
+        )
+
+
+def _keyless(declarations: Declarations, report: Report) -> None:
+    """Providers that no agent with a token can call."""
+    agents = declarations.of("agent").values()
+    first = next((token for one in agents if (token := declarations.one(one, "token")) is not None), None)
+    if first is None:
+        return
+    for name, provider in declarations.of("provider").items():
+        if declarations.one(provider, "key") is None and "key" not in provider.unread:
+            report.warn(
+                "HM610",
+                f"agents with a token cannot call provider `{name}`: it has no `key`, and tokens are not sent upstream",
+                provider.name_span,
+                labels=(Label(first.span, "a token"),),
+                help=f"add `key env({name.upper().replace('-', '_')}_API_KEY)` to it",
+            )
+
+
+def in_the_open(base: str) -> bool:
+    """Whether others can read what is sent there."""
+    parts = urlsplit(base)
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
+
+
+def _plain_http(declarations: Declarations, report: Report) -> None:
+    for declared in declarations.of("provider").values():
+        base = declarations.one(declared, "base")
+        if base is None or not isinstance(base.value, str) or declarations.one(declared, "key") is None:
+            continue
+        if in_the_open(base.value):
+            fixed = f'"https{base.value[4:]}"'
+            report.add(
+                "HM604", "the key would travel unencrypted", base.span, help=f"write `{fixed}`", replacement=fixed
+            )
+
+
+def _spoofable(
+    declarations: Declarations, conditions: Mapping[str, Mapping[str, Condition | None]], report: Report
+) -> None:
+    claimed = {
+        name: declarations.one(one, "team")
+        for name, one in declarations.of("agent").items()
+        if declarations.one(one, "token") is None
+    }
+    for kind in ("rule", "budget"):
+        for name, declared in declarations.of(kind).items():
+            condition = conditions[kind].get(name)
+            if condition is None or declared.when is None or not (kind == "budget" or "deny" in declared.settings):
+                continue
+            what = "a denial" if kind == "rule" else "a budget"
+            agents, teams = compared(condition, "agent"), compared(condition, "team")
+            for agent, team in claimed.items():
+                if agent in agents:
+                    whom = f"agent `{agent}`, which"
+                elif team is not None and team.value in teams:
+                    whom = f"team `{team.value}`, whose `{agent}`"
+                else:
+                    continue
+                report.warn(
+                    "HM603",
+                    f"{what} hangs on {whom} anybody can claim or disclaim to be",
+                    declared.when.span,
+                    help=f"give `{agent}` a `token env(NAME)`",
+                )
+                break
+
+
+def _unused(declarations: Declarations, report: Report) -> None:
+    used = declarations.reader.used
+    for kind in REFERENCED:
+        spans = (
+            {name: span for name, span in declarations.let_spans.items() if name in declarations.lets}
+            if kind == "let"
+            else {name: one.name_span for name, one in declarations.of(kind).items()}
+        )
+        for name, span in spans.items():
+            if (kind, name) not in used | BUILT_IN:
+                report.warn(
+                    "HM308", f"{kind} `{name}` is never used", span, help=f"name it in {REFERENCED[kind]}, or delete it"
+                )
+
+
+def _no_provider(declarations: Declarations, report: Report) -> None:
+    """Said last, and of a policy that is right otherwise: what keeps a provider from being read has been said."""
+    if set(declarations.by_kind) == {"model"}:
+        return  # a price list, to be included
+    if declarations.of("provider") or any(one.severity is Severity.ERROR for one in report.found):
+        return
+    is_empty = not any(declarations.by_kind.values()) and not declarations.let_spans and not declarations.tests
+    if is_empty and not declarations.defaults:
+        put = "provider anthropic { }"
+        message = "this policy is empty: every call would be refused"
+        help_ = f"write `{put}`, or `provider openai {{ }}`"
+        report.add("HM307", message, Span(0, 0, 0), help=help_, replacement=f"{put}\n")
+        return
+    report.warn(
+        "HM307",
+        "no provider is declared: every call would be refused",
+        Span(0, 0, 0),
+        help="add `provider anthropic { }`, or `provider openai { }`",
+    )

@@ -1,0 +1,70 @@
+"""What a setting replaces: it is inherited whole or replaced whole, which is easily forgotten (HM309, HM310)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hivemind_trio.policy.compile.binder import Declarations, Declared, Given
+from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
+
+
+def check_overrides(declarations: Declarations) -> None:
+    """Report settings that say what holds anyway, and those that lose a part of what they replace."""
+    for table in declarations.by_kind.values():
+        for declared in table.values():
+            for name, own in declared.settings.items():
+                inherited = _inherited(declarations, declared, name)
+                if inherited:
+                    _compare(declarations, declared, name, own, inherited)
+
+
+def _inherited(declarations: Declarations, declared: Declared, setting: str) -> Sequence[Given]:
+    """What would hold if the declaration did not say it."""
+    if declared.parent is not None:
+        return declarations.effective(declared.parent, setting)[0]
+    defaults = declarations.defaults.get(declared.kind)
+    return defaults.settings.get(setting, ()) if defaults is not None else ()
+
+
+def _compare(
+    declarations: Declarations, declared: Declared, name: str, own: Sequence[Given], inherited: Sequence[Given]
+) -> None:
+    labels = (Label(inherited[0].item.head.span, "inherited from here"),)
+    report = declarations.report
+    if [_value(one, report) for one in own] == [_value(one, report) for one in inherited]:
+        declarations.report.add(
+            "HM309",
+            f"`{name}` of `{declared.name}` is what it would inherit",
+            own[0].item.head.span,
+            severity=Severity.INFO,
+            labels=labels,
+            help="leave it out",
+        )
+        return
+    kept, there = dict.fromkeys(_entries(own)), dict.fromkeys(_entries(inherited))
+    lost = [entry for entry in there if entry not in kept]
+    if lost and kept.keys() < there.keys():
+        declarations.report.add(
+            "HM310",
+            f"`{name}` of `{declared.name}` replaces all that it inherits, and leaves out {', '.join(lost)}",
+            own[0].item.head.span,
+            severity=Severity.WARNING,
+            labels=labels,
+            help="say it here as well",
+        )
+
+
+def _entries(given: Sequence[Given]) -> Iterator[str]:
+    """What a setting consists of besides its values: options, and what its blocks name."""
+    for one in given:
+        of = f" of `{one.args[0]}`" if one.args and one.block else ""
+        yield from (f"`{option}`" for option in one.options)
+        yield from (f"`{inner}`{of}" for inner in one.block)
+
+
+def _value(given: Given, report: Report) -> object:
+    """What it says; a condition by its words, for that two of other words mean the same is nothing to tell."""
+    block = {name: [_value(one, report) for one in inner] for name, inner in given.block.items()}
+    condition = report.text(given.when.span).split() if given.when is not None else None
+    return given.args, dict(given.options), block, condition

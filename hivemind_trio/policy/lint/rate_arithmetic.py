@@ -1,0 +1,246 @@
+"""Limits, budgets and capacity beside each other, by arithmetic on what they say: HM403, HM405, HM406, HM411, HM417.
+
+The scheduler keeps a limit as a bucket, or so that every window of its length is within it. Either way no more than
+`amount * (1 + t / window)` can begin in any time `t`: a whole window at once, and what comes back meanwhile. A finding
+holds by that bound, or it is not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from hivemind_trio.policy.compile.binder import Declarations, Declared, Given
+from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
+from hivemind_trio.policy.language.condition_typing import Always, Condition, Relation
+from hivemind_trio.policy.program.budgets import Allowance, Budget, Measure, Per
+from hivemind_trio.policy.program.program import Program, Provider
+from hivemind_trio.policy.program.rate_limits import Dimension, Quota
+from hivemind_trio.policy.solver.call_space import World
+from hivemind_trio.policy.solver.satisfiability import Nothing, Space
+
+UNSTABLE: Final = 0.95
+"""A cut by so much leaves nothing to come back from."""
+
+COUNTED: Final = {
+    Measure.REQUESTS: Dimension.REQUESTS,
+    Measure.OUTPUT: Dimension.OUTPUT,
+}
+"""What a budget counts that a provider limits alike; cached input is counted by budgets and often by nobody else."""
+
+
+def check_amounts(
+    declarations: Declarations, conditions: Mapping[str, Mapping[str, Condition | None]], program: Program
+) -> None:
+    """Report amounts that cannot be reached, or that others keep from mattering, in a policy without errors."""
+    for name, declared in declarations.of("provider").items():
+        _limits(declarations, declared)
+        _slots(declarations, declared, program.providers[name])
+        _models_slots(declarations, declared, program.providers[name])
+        _aimd(declarations, declared)
+    _unreachable(declarations, conditions, program)
+    _children(declarations, conditions, program)
+
+
+def most(quota: Quota, time_ns: int) -> int:
+    """The most that can begin in some time."""
+    return quota.amount + quota.amount * time_ns // quota.window_ns
+
+
+def _limits(declarations: Declarations, declared: Declared) -> None:
+    """Of several windows of one dimension, those that another one keeps from being full."""
+    for block in declared.settings.get("limits", []):
+        for dimension in Dimension:
+            rates = block.block.get(dimension.value, [])
+            for one in rates:
+                for other in rates:
+                    bound = other.value.amount + other.value.amount * one.value.window_ns // other.value.window_ns
+                    if other is not one and bound <= one.value.amount:
+                        declarations.report.add(
+                            "HM417",
+                            f"`{_text(declarations, one)}` never binds",
+                            one.item.span,
+                            severity=Severity.INFO,
+                            labels=(Label(other.item.span, f"lets at most {bound:,} pass in that time"),),
+                            help="delete it, or make it smaller",
+                        )
+                        break
+
+
+def _slots(declarations: Declarations, declared: Declared, provider: Provider) -> None:
+    """More slots than calls that can begin while one lasts as long as any may."""
+    whole = list(_of_all(provider, Dimension.REQUESTS))
+    given = declarations.one(declared, "concurrency")
+    if not whole or given is None or given is not _own(declared, "concurrency"):
+        return
+    reached = min(most(quota, provider.timeouts.total_ns) for quota in whole)
+    if provider.limit > reached:
+        declarations.report.add(
+            "HM403",
+            f"`{provider.name}` has {provider.limit} slots, and its limits never fill more than {reached:,}",
+            given.span,
+            severity=Severity.INFO,
+            help=f"no more calls can begin within `timeout total`: `concurrency {reached}` is the same",
+        )
+
+
+def _models_slots(declarations: Declarations, declared: Declared, provider: Provider) -> None:
+    """A cap of some models above the slots of the whole provider."""
+    slots = declarations.one(declared, "concurrency")
+    for block in declared.settings.get("limits", []):
+        for given in block.block.get("concurrency", []):
+            if given.value > provider.limit:
+                declarations.report.warn(
+                    "HM402",
+                    f"this cap never binds: `{provider.name}` has {provider.limit} slots in all",
+                    given.span,
+                    labels=(Label(slots.span, "all its slots"),) if slots is not None else (),
+                    help="write fewer than the provider has, or delete it",
+                )
+
+
+def _aimd(declarations: Declarations, declared: Declared) -> None:
+    told, slots = _own(declared, "aimd"), declarations.one(declared, "concurrency")
+    if told is None:
+        return
+    report = declarations.report
+    if slots is not None and slots.value[0] == slots.value[1]:
+        labels = (Label(slots.span, "one number"),)
+        report.add(
+            "HM411",
+            f"`aimd` has nothing to move: `{declared.name}` has a fixed number of slots",
+            told.item.head.span,
+            severity=Severity.WARNING,
+            labels=labels,
+            help="give `concurrency` two bounds, `2..8`, or leave out `aimd`",
+        )
+    elif told.options.get("decrease", 0) >= UNSTABLE:
+        report.warn(
+            "HM411",
+            f"a cut by {told.options['decrease']:.0%} is an outage of our own making",
+            told.span if told.item.args else told.item.head.span,
+            help="half is usual: `decrease 50%`",
+        )
+
+
+def _unreachable(
+    declarations: Declarations, conditions: Mapping[str, Mapping[str, Condition | None]], program: Program
+) -> None:
+    """Budgets that no traffic can use up, as fast as the providers' limits let it be."""
+    for name, budget in program.budgets.items():
+        counting = _serving(declarations, conditions, program, name)
+        for allowance in budget.allowances:
+            bounds = [_passing(provider, allowance) for provider in counting]
+            total = sum(bound for bound in bounds if bound is not None)
+            if not bounds or None in bounds or total >= allowance.amount:
+                continue
+            given = declarations.one(declarations.of("budget")[name], allowance.measure.value)
+            assert given is not None
+            declarations.report.add(
+                "HM405",
+                f"budget `{name}` cannot be used up: the providers' limits let at most {total:,} pass in that time",
+                given.item.span,
+                severity=Severity.INFO,
+                help="make it smaller, or delete it",
+            )
+
+
+def _serving(
+    declarations: Declarations,
+    conditions: Mapping[str, Mapping[str, Condition | None]],
+    program: Program,
+    budget: str,
+) -> list[Provider]:
+    """Return the providers that can serve the calls that a budget counts; all where a rule may send them anywhere."""
+    every, condition = list(program.providers.values()), conditions["budget"][budget]
+    rules = declarations.of("rule").values()
+    steps = (step for one in program.budgets.values() for step in one.thresholds)
+    moved = any({"provider", "model"} & rule.settings.keys() for rule in rules) or any(step.model for step in steps)
+    if condition is None or moved:
+        return every
+    routed: dict[str, Condition] = {name: Relation("provider", "==", name) for name in program.providers}
+    space = Space.of([World.of(program, conditions["agent"])], [condition, *routed.values()])
+    first = [name for name, one in routed.items() if not isinstance(space.find([condition, one]), Nothing)]
+    reached = {provider.name for name in first for provider in program.chain(name)}
+    return [provider for provider in every if provider.name in reached]
+
+
+def _passing(provider: Provider, allowance: Allowance) -> int | None:
+    """The most of what a budget counts that a provider's limits let through in the budget's window; None: any."""
+    dimension = COUNTED.get(allowance.measure)
+    if dimension is None:
+        return None
+    # A block without a glob is for the models that no other is for, so all blocks have their share.
+    if not any(group.glob in (None, "*") for group in provider.groups):
+        return None
+    total = 0
+    for group in provider.groups:
+        quotas = [quota for quota in group.quotas if quota.dimension is dimension]
+        if not quotas:
+            return None
+        total += min(most(quota, allowance.window_ns) for quota in quotas)
+    return total
+
+
+def _of_all(provider: Provider, dimension: Dimension) -> Iterator[Quota]:
+    """The limits of a provider that has one block for all models."""
+    if len(provider.groups) == 1 and provider.groups[0].glob in (None, "*"):
+        yield from (quota for quota in provider.groups[0].quotas if quota.dimension is dimension)
+
+
+def _children(
+    declarations: Declarations, conditions: Mapping[str, Mapping[str, Condition | None]], program: Program
+) -> None:
+    """Budgets that one which counts the same calls, and more, is used up before."""
+    asked = conditions["budget"]
+    pairs = [
+        (child, parent, one, other)
+        for child in program.budgets.values()
+        for parent in program.budgets.values()
+        for one in child.allowances
+        for other in parent.allowances
+        if child is not parent and _is_above(child, one, parent, other)
+    ]
+    if not pairs:
+        return
+    known = [one for one in asked.values() if one is not None]
+    space = Space.of([World.of(program, conditions["agent"])], known)
+    told: set[tuple[str, Measure]] = set()
+    for child, parent, one, other in pairs:
+        if (child.name, one.measure) in told:
+            continue
+        narrow, wide = asked[child.name] or Always(), asked[parent.name] or Always()
+        if not isinstance(space.find([narrow], [wide]), Nothing):
+            continue
+        told.add((child.name, one.measure))
+        table = declarations.of("budget")
+        given = declarations.one(table[child.name], one.measure.value)
+        above = declarations.one(table[parent.name], other.measure.value)
+        assert given is not None
+        assert above is not None
+        declarations.report.add(
+            "HM406",
+            f"budget `{child.name}` cannot be used up: `{parent.name}` counts its calls too, and allows less",
+            given.span,
+            severity=Severity.WARNING,
+            labels=(Label(above.span, "used up first"),),
+            help="allow less here, or more there",
+        )
+
+
+def _is_above(child: Budget, one: Allowance, parent: Budget, other: Allowance) -> bool:
+    """Whether a budget allows more of the same than another, which stops calls when it is used up."""
+    same = (one.measure, one.window_ns, one.calendar) == (other.measure, other.window_ns, other.calendar)
+    stops = parent.stop is not None and parent.stop.share <= 1
+    return same and stops and one.amount > other.amount and parent.per in (Per.ALL, child.per)
+
+
+def _own(declared: Declared, setting: str) -> Given | None:
+    given = declared.settings.get(setting)
+    return given[0] if given else None
+
+
+def _text(declarations: Declarations, given: Given) -> str:
+    report: Report = declarations.report
+    return report.text(given.item.span)

@@ -1,0 +1,453 @@
+"""What rules and conditions can do, worked out for all calls at once: HM301 to HM306, and HM390 where it cannot be.
+
+Rules are read from top to bottom and the first that matches and names a setting decides it. So a setting of a rule
+never takes effect exactly if every call that the rule matches is decided before, by the rules above that name it, or
+is refused by any rule. That is a question of whether some boxes cover others (`_regions.py`, `_cover.py`), and the
+boxes that the proof needs are the rules that a finding names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum, auto
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.policy.compile.binder import Declarations, Declared
+from hivemind_trio.policy.diagnostics.collector import Progress, Report, untold
+from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
+from hivemind_trio.policy.language.condition_typing import AllOf, AnyOf, Condition, Negation, Relation
+from hivemind_trio.policy.program.program import Program
+from hivemind_trio.policy.solver.box_cover import Cover, Covered, Cube, Entangled, bits
+from hivemind_trio.policy.solver.call_space import World
+from hivemind_trio.policy.solver.satisfiability import Nothing, Space, common
+from hivemind_trio.policy.syntax.ast import And, Expr, Name, Not, Or, Span
+
+NAMED_MAX: Final = 8
+"""Rules that a finding points at."""
+
+
+AGENT_SETTINGS: Final = ("lane", "priority")
+"""What an agent says of its calls, where no rule does."""
+PAIRS_MAX: Final = 250_000
+"""Pairs of a rule that denies and one above it that allows, compared over a whole policy: a second or so."""
+
+
+class Truth(Enum):
+    """When a condition holds."""
+
+    NEVER = auto()
+    ALWAYS = auto()
+    SOMETIMES = auto()
+    UNKNOWN = auto()
+
+
+def analyse(
+    declarations: Declarations,
+    conditions: Mapping[str, Mapping[str, Condition | None]],
+    program: Program,
+    progress: Progress = untold,
+) -> None:
+    """Report what can never happen in a policy without errors."""
+    conditions = {kind: conditions[kind] for kind in ("agent", "rule", "budget")}
+    asked = [one for table in conditions.values() for one in table.values() if one is not None]
+    if not asked:
+        return
+    space = Space.of([World.of(program, conditions["agent"])], asked)
+    never = {
+        (kind, name)
+        for kind, table in conditions.items()
+        for name, one in table.items()
+        if _Constants(declarations, space).judge(kind, name, one) is Truth.NEVER
+    }
+    _identities(declarations, conditions["agent"], space, never)
+    rules = [
+        _Rule.of(declared, conditions["rule"][name], space, is_never=("rule", name) in never)
+        for name, declared in declarations.of("rule").items()
+    ]
+    judged = _Rules(declarations.report, space, rules)
+    judged.report_all(progress)
+    judged.report_agents(declarations, {name for kind, name in never if kind == "agent"})
+
+
+# ---- conditions ----
+
+
+@final
+@attrs.frozen
+class _Constants:
+    """Looks for the smallest parts of a condition that are always the same."""
+
+    declarations: Declarations
+    space: Space
+
+    def judge(self, kind: str, name: str, condition: Condition | None) -> Truth:
+        """Report what is constant in the condition of a declaration; when the whole holds."""
+        expr = self.declarations.of(kind)[name].when
+        if condition is None or expr is None:
+            return Truth.SOMETIMES
+        return self._judge(expr, condition, f"{kind} `{name}`", whole=True)[0]
+
+    def _judge(self, expr: Expr, condition: Condition, whose: str, *, whole: bool) -> tuple[Truth, frozenset[Truth]]:
+        """Return when it holds, and what has been reported of its parts or of itself."""
+        told = frozenset[Truth]().union(
+            *(self._judge(part, one, whose, whole=False)[1] for part, one in self._parts(expr, condition))
+        )
+        truth = self._truth(condition)
+        # A part that is always true is no reason for a whole that never is.
+        if told and (truth is not Truth.NEVER or Truth.NEVER in told):
+            return truth, told
+        report = self.declarations.report
+        what = f"the condition of {whose}" if whole else "this"
+        match truth:
+            case Truth.NEVER:
+                report.warn("HM301", f"{what} is never true", expr.span, help="no call meets it")
+            case Truth.ALWAYS:
+                report.warn("HM302", f"{what} is always true", expr.span, help="every call meets it")
+            case _:
+                return truth, told
+        return truth, told | {truth}
+
+    def _truth(self, condition: Condition) -> Truth:
+        boxes = self.space.cubes(condition)
+        if boxes is None:
+            return Truth.UNKNOWN
+        if not self.space.is_met(boxes):
+            return Truth.NEVER
+        if self.space.is_met_always(boxes):
+            return Truth.ALWAYS
+        return Truth.SOMETIMES
+
+    def _parts(self, expr: Expr, condition: Condition) -> Iterator[tuple[Expr, Condition]]:
+        match expr, condition:
+            case (And(items=exprs), AllOf(items=items)) | (Or(items=exprs), AnyOf(items=items)):
+                yield from zip(exprs, items, strict=True)
+            case Not(item=inner), Negation(item=item):
+                yield inner, item
+            case Name(text=text), _ if text in self.declarations.lets:
+                yield self.declarations.lets[text], condition
+            case _:
+                return
+
+
+# ---- agents ----
+
+
+def _identities(
+    declarations: Declarations,
+    conditions: Mapping[str, Condition | None],
+    space: Space,
+    never: set[tuple[str, str]],
+) -> None:
+    """Agents whose condition makes no caller that agent."""
+    earlier: dict[str, Condition] = {}
+    for name, declared in declarations.of("agent").items():
+        condition = conditions[name]
+        if condition is None or declared.when is None or ("agent", name) in never:
+            continue
+        token = declarations.one(declared, "token")
+        if token is not None:
+            declarations.report.add(
+                "HM306",
+                f"agent `{name}` has a token, so nobody is it by a condition",
+                declared.when.span,
+                severity=Severity.WARNING,
+                labels=(Label(token.span, "this alone makes a caller the agent"),),
+                help="leave out the `when`, or the token",
+            )
+            continue
+        if isinstance(space.find([condition], earlier.values()), Nothing):
+            first = _needed(space, condition, earlier)
+            declarations.report.add(
+                "HM306",
+                f"every caller that meets the condition of agent `{name}` is another agent already",
+                declared.when.span,
+                severity=Severity.WARNING,
+                labels=tuple(Label(declarations.of("agent")[one].name_span, "is taken first") for one in first),
+                help="put it above, or narrow the conditions above it",
+            )
+        earlier[name] = condition
+
+
+def _needed(space: Space, condition: Condition, earlier: dict[str, Condition]) -> list[str]:
+    """Of the earlier agents those without which some caller would be left."""
+    kept = dict(earlier)
+    for name in reversed(earlier):
+        without = [one for other, one in kept.items() if other != name]
+        if isinstance(space.find([condition], without), Nothing):
+            del kept[name]
+    return list(kept)[:NAMED_MAX]
+
+
+# ---- rules ----
+
+
+@final
+@attrs.frozen
+class _Rule:
+    """A rule, as boxes."""
+
+    declared: Declared
+    condition: Condition
+    boxes: Sequence[Cube] | None
+    """None: too many."""
+    spans: Mapping[str, Span]
+    """What it decides -> where it says so."""
+    is_never: bool
+
+    @classmethod
+    def of(cls, declared: Declared, condition: Condition | None, space: Space, *, is_never: bool) -> _Rule:
+        assert condition is not None  # the policy has no errors
+        spans = {
+            "verdict" if name in ("allow", "deny") else name: given[0].item.span
+            for name, given in declared.settings.items()
+            if name not in ("tag", "warn")
+        }
+        return cls(declared, condition, space.cubes(condition), spans, is_never)
+
+    @property
+    def denies(self) -> bool:
+        return "deny" in self.declared.settings
+
+    @property
+    def says_more(self) -> bool:
+        """Whether it does what every rule that matches does, whatever others do."""
+        return "tag" in self.declared.settings or "warn" in self.declared.settings
+
+    def same_as(self, other: _Rule) -> bool:
+        """Whether both give the same settings the same values."""
+        return _values(self.declared) == _values(other.declared)
+
+
+def _values(declared: Declared) -> dict[str, list[object]]:
+    return {name: [(one.args, dict(one.options)) for one in given] for name, given in declared.settings.items()}
+
+
+@final
+@attrs.define(eq=False)
+class _Rules:
+    """The rules of a policy, in order."""
+
+    _report: Report
+    _space: Space
+    _rules: Sequence[_Rule]
+    _cover: Cover = attrs.field(init=False)
+    _own: list[int] = attrs.field(init=False, factory=list)
+    """Of each rule its boxes, as bits."""
+    _refused: list[int] = attrs.field(init=False, factory=list)
+    """Of each rule the boxes of calls that it refuses, as far as no rule above exempts them."""
+
+    _pairs: int = attrs.field(init=False, default=0)
+    """Rules that deny, each with every rule above that allows, as far as they were compared."""
+    _whose: list[int] = attrs.field(init=False, factory=list)
+    """Of each box its rule."""
+
+    def __attrs_post_init__(self) -> None:
+        cubes: list[Cube] = []
+        allowing: list[_Rule] = []
+        for number, rule in enumerate(self._rules):
+            own = _numbered(cubes, rule.boxes or ())
+            self._own.append(own)
+            self._refused.append(own if rule.denies else 0)
+            if rule.denies and allowing:
+                self._refused[-1] = _numbered(cubes, self._without(rule, allowing))
+            if "allow" in rule.declared.settings:
+                allowing.append(rule)
+            self._whose += [number] * (len(cubes) - len(self._whose))
+        self._cover = self._space.cover(cubes)
+
+    def _without(self, rule: _Rule, allowing: Sequence[_Rule]) -> Sequence[Cube]:
+        """What a rule refuses; nothing where that falls into too many boxes: it is then taken to refuse less."""
+        self._pairs += len(allowing)
+        if self._pairs > PAIRS_MAX:
+            return ()
+        exempt = [
+            Negation(one.condition)
+            for one in allowing
+            if one.boxes is None
+            or any(common(box, other) is not None for box in rule.boxes or () for other in one.boxes)
+        ]
+        return self._space.cubes(AllOf((rule.condition, *exempt))) or ()
+
+    def report_all(self, progress: Progress = untold) -> None:
+        unknown: list[_Rule] = []
+        above: dict[str, int] = {}
+        denied = 0
+        for one in self._refused:
+            denied |= one
+        for number, rule in enumerate(self._rules):
+            progress("comparing rules", number, len(self._rules))
+            if not rule.is_never:
+                try:
+                    self._judge(number, above, denied)
+                except Entangled:
+                    unknown.append(rule)
+            for setting in rule.spans:
+                above[setting] = above.get(setting, 0) | self._own[number]
+        if unknown:
+            first = unknown[0].declared
+            also = f", and so for {len(unknown) - 1} below it" if len(unknown) > 1 else ""
+            self._report.add(
+                "HM390",
+                f"too entangled to say what is left for rule `{first.name}` to decide{also}",
+                first.name_span,
+                severity=Severity.INFO,
+                help="nothing is wrong with it; simpler conditions could be checked",
+            )
+
+    def report_agents(self, declarations: Declarations, never: set[str]) -> None:
+        """Report what agents say of their calls and rules decide for each of them.
+
+        Args:
+            never: Agents that no caller is.
+        """
+        denied = 0
+        for one in self._refused:
+            denied |= one
+        users: dict[Span, tuple[str, list[Declared]]] = {}
+        values: dict[Span, tuple[object, ...]] = {}
+        for name, declared in declarations.of("agent").items():
+            for setting in AGENT_SETTINGS:
+                given, _ = declarations.effective(declared, setting)
+                if given and name not in never:
+                    users.setdefault(given[0].item.span, (setting, []))[1].append(declared)
+                    values[given[0].item.span] = given[0].args
+        for span, (setting, agents) in users.items():
+            by: set[int] = set()
+            for declared in agents:
+                deciding = self._deciding(declared.name, setting, denied)
+                if deciding is None:
+                    break
+                by.update(deciding)
+            else:
+                told = [self._rules[one].declared.settings.get(setting, []) for one in by]
+                if all(given[0].args == values[span] for given in told if given):
+                    continue  # the rules say the same, so nothing is other than it looks
+                owner = f"agent `{agents[0].name}`" if len(agents) == 1 else f"{len(agents)} agents"
+                self._report.add(
+                    "HM304",
+                    f"`{self._report.text(span)}` of {owner} never takes effect",
+                    span,
+                    severity=Severity.WARNING,
+                    labels=self._labels(len(self._rules), {one: [setting] for one in by}),
+                    help="rules decide it for every call of the agent; delete it, or narrow the rules",
+                )
+
+    def _deciding(self, agent: str, setting: str, denied: int) -> Sequence[int] | None:
+        """The rules that decide a setting of every call of an agent; None: some call is left, or it is not certain."""
+        boxes = self._space.cubes(Relation("agent", "==", agent))
+        boxes = [{}] if boxes is None else boxes  # no condition tells agents apart, so no rule does
+        among = denied
+        for number, rule in enumerate(self._rules):
+            if setting in rule.spans and rule.boxes is not None:
+                among |= self._own[number]
+        try:
+            by = self._covered(boxes, among) if boxes and among else None
+        except Entangled:
+            return None
+        if by is None:
+            return None
+        some = sorted({self._whose[bit] for bit in bits(by) if bit < len(self._whose)})
+        groups = [(self._own[one] | self._refused[one]) & among for one in some]
+        try:
+            return [some[one] for one in self._cover.fewest(boxes, by, groups)]
+        except Entangled:
+            return some
+
+    def _judge(self, number: int, above: Mapping[str, int], denied: int) -> None:
+        rule = self._rules[number]
+        if rule.boxes is None:
+            raise Entangled
+        dead: dict[str, list[int]] = {}
+        for setting in rule.spans:
+            among = above.get(setting, 0) | (0 if setting == "verdict" else denied)
+            by = self._covered(rule.boxes, among)
+            if by is not None:
+                some = sorted({self._whose[bit] for bit in bits(by) if bit < len(self._whose)})
+                groups = [(self._own[one] | self._refused[one]) & among for one in some]
+                dead[setting] = [some[one] for one in self._cover.fewest(rule.boxes, by, groups)]
+        if len(dead) == len(rule.spans) and not rule.says_more:
+            self._dead(number, dead)
+            return
+        for setting, by_rules in dead.items():
+            self._report.add(
+                "HM304",
+                f"`{self._report.text(rule.spans[setting])}` of rule `{rule.declared.name}` never takes effect",
+                rule.spans[setting],
+                severity=Severity.WARNING,
+                labels=self._labels(number, {one: [setting] for one in by_rules}),
+                help="every call that the rule matches is decided before; delete it, or move the rule up",
+            )
+
+    def _covered(self, boxes: Sequence[Cube], among: int) -> int | None:
+        """Cubes that cover all boxes; None: none do."""
+        used = 0
+        among |= self._space.impossible(self._cover)
+        for box in boxes:
+            found = self._cover.search(box, among)
+            if not isinstance(found, Covered):
+                return None
+            used |= found.by
+        return used
+
+    def _dead(self, number: int, dead: Mapping[str, Sequence[int]]) -> None:
+        rule = self._rules[number]
+        settings: dict[int, list[str]] = {}
+        for setting, by_rules in dead.items():
+            for one in by_rules:
+                settings.setdefault(one, []).append(setting)
+        if not rule.spans:
+            self._report.warn(
+                "HM303",
+                f"rule `{rule.declared.name}` decides nothing: it has no settings",
+                rule.declared.name_span,
+                help="give it a `lane`, a `priority` or another setting, or delete it",
+            )
+        elif len(settings) == 1 and self._is_double(number, (other := next(iter(settings)))):
+            first = self._rules[other].declared
+            self._report.add(
+                "HM305",
+                f"rule `{rule.declared.name}` says the same as `{first.name}`",
+                rule.declared.name_span,
+                severity=Severity.WARNING,
+                labels=(Label(first.name_span, "the same calls, the same settings"),),
+                help="delete one of them",
+            )
+        else:
+            self._report.add(
+                "HM303",
+                f"rule `{rule.declared.name}` never decides anything",
+                rule.declared.name_span,
+                severity=Severity.WARNING,
+                note=f"every call that it matches is {'refused' if all(map(self._refuses, settings)) else 'decided'}",
+                labels=self._labels(number, settings),
+                help="move it up, narrow the rules that come first, or delete it",
+            )
+
+    def _refuses(self, number: int) -> bool:
+        """Whether it decides nothing but that calls are refused."""
+        return set(self._rules[number].spans) == {"verdict"}
+
+    def _is_double(self, number: int, other: int) -> bool:
+        """Whether an earlier rule, which covers this one, is for the same calls and says the same."""
+        rule, first = self._rules[number], self._rules[other]
+        return rule.same_as(first) and self._covered(first.boxes or (), self._own[number]) is not None
+
+    def _labels(self, of: int, settings: Mapping[int, Sequence[str]]) -> tuple[Label, ...]:
+        """Where the settings of a rule are decided, rule by rule."""
+        labels: list[Label] = []
+        for number in sorted(settings)[:NAMED_MAX]:
+            rule = self._rules[number]
+            decides = number < of and any(setting in rule.spans for setting in settings[number])
+            more = len(settings) - NAMED_MAX if len(labels) == NAMED_MAX - 1 else 0
+            text = "decided here" if decides else "refused here"
+            labels.append(Label(rule.declared.name_span, f"{text}, and by {more} more rules" if more > 0 else text))
+        return tuple(labels)
+
+
+def _numbered(cubes: list[Cube], more: Sequence[Cube]) -> int:
+    """Append cubes; which they are."""
+    numbers = ((1 << len(more)) - 1) << len(cubes)
+    cubes.extend(more)
+    return numbers

@@ -1,0 +1,135 @@
+"""Calls and queues that are larger than what is to hold them, and settings that need another one: HM404, HM414, HM415,
+HM420.
+
+Each is said only where it holds whatever calls come, and where the policy itself has written what it is about: the
+language's own defaults are nobody's mistake.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hivemind_trio.policy.compile.binder import Declarations
+from hivemind_trio.policy.compile.lowering import DEFAULT_SERVER
+from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
+from hivemind_trio.policy.language.globs import any_matcher
+from hivemind_trio.policy.language.unit_text import count, size
+from hivemind_trio.policy.program.program import DEFAULT_LANE, Program
+from hivemind_trio.policy.program.rate_limits import Dimension
+from hivemind_trio.policy.syntax.ast import Span
+
+MUCH: Final = 1 << 30
+"""Bytes."""
+
+SHARED: Final = ("redis",)
+"""Stores that several nodes see."""
+
+
+def check_sizes(declarations: Declarations, program: Program) -> None:
+    """Report what a policy without errors cannot hold, or holds for nothing."""
+    _prompts(declarations, program)
+    _queues(declarations, program)
+    _affinity(declarations, program)
+
+
+def check_nodes(declarations: Declarations) -> None:
+    """Report several nodes that share nothing, and leases that lapse between two renewals."""
+    server = declarations.of("server").get("")
+    nodes = declarations.one(server, "nodes") if server is not None else None
+    stores = declarations.of("store")
+    if nodes is not None and nodes.value > 1 and not stores.keys() & set(SHARED):
+        labels = tuple(Label(store.name_span, "one node's own") for store in stores.values())
+        declarations.report.add(
+            "HM415",
+            "so many nodes have nowhere to share limits and budgets",
+            nodes.span,
+            labels=labels,
+            help="write `1`: this version runs one node, and `store redis` is not yet in force",
+            replacement="1",
+        )
+    for store in stores.values():
+        lease = declarations.one(store, "lease")
+        if lease is not None and lease.options.get("renew", 0) * 2 >= lease.value:
+            declarations.report.add(
+                "HM415",
+                "one renewal that comes late, and the lease has lapsed",
+                lease.place("renew"),
+                labels=(Label(lease.span, "the lease"),),
+                help="renew it in less than half of its time",
+            )
+
+
+def _prompts(declarations: Declarations, program: Program) -> None:
+    """A prompt that the model could read, and that no window of a limit has room for: such a call is refused."""
+    for declared in declarations.of("model").values():
+        glob, on = declared.name, declared.options.get("on")
+        given = declarations.one(declared, "context")
+        # A name that the glob stands for. What holds for it holds for some calls at least.
+        model = glob.replace("*", "").replace("?", "x")
+        if given is None:
+            continue
+        for name, provider in program.providers.items():
+            price = program.price(model, name)
+            if on not in (None, name) or price is None or price.context != given.value:
+                continue
+            group = next((one for one in provider.groups if one.glob == provider.group_of(model)), None)
+            # A block for all models is no statement about the largest of them: most limits are below its context.
+            if group is None or group.glob is None or (provider.serves and not any_matcher(provider.serves)(model)):
+                continue
+            for quota in group.quotas:
+                if quota.dimension in (Dimension.INPUT, Dimension.TOKENS) and quota.amount < given.value:
+                    place = _limit(declarations, name, group.glob, quota.dimension.value)
+                    declarations.report.add(
+                        "HM404",
+                        f"a prompt of more than {count(quota.amount)} tokens is never sent to `{name}`, and `{glob}` "
+                        f"reads {count(given.value)}",
+                        place,
+                        severity=Severity.INFO,
+                        labels=(Label(given.span, "what the model reads"),),
+                        help="raise the limit if the provider's is higher; such calls are refused at once (413)",
+                    )
+                    break
+
+
+def _limit(declarations: Declarations, provider: str, glob: str | None, dimension: str) -> Span:
+    """Where a provider's limit stands."""
+    blocks, _ = declarations.effective(declarations.of("provider")[provider], "limits")
+    block = next(one for one in blocks if (one.args[0] if one.args else None) == glob)
+    return block.block[dimension][0].span
+
+
+def _queues(declarations: Declarations, program: Program) -> None:
+    """Bodies of waiting calls, which are kept in memory, where the policy has made room for more than the default."""
+    server, declared = program.server, declarations.of("server").get("")
+    if declared is None:
+        return
+    queues = [lane.queue for lane in program.lanes.values()]
+    waiting = server.max_waiting
+    if DEFAULT_LANE in declarations.of("lane") and None not in queues:
+        waiting = min(waiting, sum(queue for queue in queues if queue is not None))
+    for setting, default in (("max-body", DEFAULT_SERVER.max_body), ("max-waiting", DEFAULT_SERVER.max_waiting)):
+        given = declarations.one(declared, setting)
+        if given is not None and given.value > default and waiting * server.max_body > MUCH:
+            worst = f"{waiting * server.max_body / MUCH:,.0f} GiB"
+            declarations.report.add(
+                "HM414",
+                f"up to {count(waiting)} calls of {size(server.max_body)} may wait: {worst} of memory at the worst",
+                given.span,
+                severity=Severity.INFO,
+                help="make one of the two smaller, or give every lane a `queue`",
+            )
+            return
+
+
+def _affinity(declarations: Declarations, program: Program) -> None:
+    """Calls that ride together, where no provider says that models are changed."""
+    if any(provider.resident is not None for provider in program.providers.values()):
+        return
+    for rule in declarations.of("rule").values():
+        for given in rule.settings.get("affinity", []):
+            declarations.report.warn(
+                "HM420",
+                "no provider has `resident`, so nothing is known of models in memory",
+                given.item.head.span,
+                help="give the provider `resident 1 swap 20s`, or leave out `affinity`",
+            )

@@ -1,0 +1,1 @@
+"""The compiled program: immutable values that the scheduler and the proxy read."""

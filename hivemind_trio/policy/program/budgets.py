@@ -1,0 +1,96 @@
+"""What we allow per window, and what happens as it is used up."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import final
+
+import attrs
+
+from hivemind_trio.policy.language.unit_text import window_name
+
+
+class Per(StrEnum):
+    """Who has a budget of his own."""
+
+    ALL = "all"
+    """Nobody: it is one for all calls."""
+    AGENT = "agent"
+    TEAM = "team"
+    MODEL = "model"
+    PROVIDER = "provider"
+    KEY = "key"
+    """The credential that the provider is called with."""
+
+
+class Measure(StrEnum):
+    """What is counted."""
+
+    COST = "cost"
+    """Micro-dollars."""
+    TOKENS = "tokens"
+    """Of every kind."""
+    INPUT = "input"
+    """Cached ones included."""
+    OUTPUT = "output"
+    REQUESTS = "requests"
+
+
+@final
+@attrs.frozen
+class Allowance:
+    """So much of one measure per window."""
+
+    measure: Measure
+    amount: int
+    window_ns: int
+    calendar: bool
+    """The window begins with the hour, the day or the week; else it is the time just past."""
+
+    def shown(self, amount: int | None = None) -> str:
+        """`$5 per day`; or another amount in its unit, without the window."""
+        value = self.amount if amount is None else amount
+        text = f"${value / 10**6:,.6g}" if self.measure is Measure.COST else f"{value:,} {self.measure}"
+        if amount is not None:
+            return text
+        return f"{text} per {window_name(self.window_ns)}"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Threshold:
+    """What happens from a share of the amount on."""
+
+    share: float
+    warn: bool = False
+    lane: str | None = None
+    priority: int | None = None
+    model: str | None = None
+    hold: bool = False
+    """Calls wait until there is room again."""
+    deny: str | None = None
+    """Calls are refused, with these words."""
+
+    @property
+    def stops(self) -> bool:
+        """Nothing goes beyond it."""
+        return self.hold or self.deny is not None
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Budget:
+    """A declared budget."""
+
+    name: str
+    per: Per
+    allowances: tuple[Allowance, ...]
+    thresholds: tuple[Threshold, ...]
+    """By their share; at least one. Without one at the whole, the whole denies."""
+    at: str
+    stop: Threshold | None = attrs.field(init=False, eq=False, repr=False)
+    """The first that nothing goes beyond; None: it only watches."""
+
+    @stop.default
+    def _stop(self) -> Threshold | None:
+        return next((step for step in self.thresholds if step.stops), None)

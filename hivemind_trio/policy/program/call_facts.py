@@ -1,0 +1,114 @@
+"""A call by what it brings, in the words of `explain`, so that two policies can be asked about the same call.
+
+The same call is another `Request` to each policy: it is a declared agent's for one and nobody's for the other, and it
+costs what the one's prices say, or the other's.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from hivemind_trio.model import Api, Request
+
+from .program import Clue, Program
+
+Facts = Mapping[str, str | int | bool]
+"""Field -> value: `token`, `claim`, `api`, `model`, `path`, `tokens.in`, ..., `header.NAME`, `meta.NAME`.
+
+`token` is the agent whose token the call has, `claim` whom it merely says to be; `api` may be `none`.
+"""
+
+ApisOf = Callable[[str, Mapping[str, str]], tuple[Api, ...]]
+"""The dialects of a path, given the headers, likeliest first; `providers.endpoint` knows them."""
+
+NO_API: Final = "none"
+"""Of a call of no known dialect."""
+
+FIELDS: Final = {
+    "method": "method",
+    "path": "path",
+    "model": "model",
+    "stream": "stream",
+    "tools": "tools",
+    "images": "images",
+    "tokens.in": "tokens_in",
+    "tokens.max-out": "tokens_max_out",
+    "attempt": "attempt",
+    "hour": "hour",
+    "weekday": "weekday",
+}
+"""What a request has under a name of its own; a call's cost follows from its model and its tokens."""
+
+_ORDER: Final = {field: place for place, field in enumerate(("agent", "token", "claim", "api", *FIELDS))}
+
+_BARE: Final = re.compile(r"[\w@%+:,./=-]*", re.ASCII)
+
+
+def request_of(program: Program, facts: Facts, apis_of: ApisOf | None = None) -> Request:
+    """The request that such a call is to a policy; every real call has a day.
+
+    Without an `api` and a known path it is taken to speak what the policy's providers speak, as `explain` does.
+    """
+    values: dict[str, Any] = {FIELDS[field]: value for field, value in facts.items() if field in FIELDS}
+    values.setdefault("weekday", 1)
+    headers = _under("header.", facts)
+    apis = _apis(program, facts, headers, apis_of)
+    tokens = values.get("tokens_in", 0), values.get("tokens_max_out", 0)
+    return Request(
+        token_agent=_token(program, facts),
+        claimed=_claim(program, facts),
+        apis=apis,
+        headers=headers,
+        meta=_under("meta.", facts),
+        cost_microusd=program.estimated_cost(apis, str(values.get("model", "")), *tokens),
+        **values,
+    )
+
+
+def shown(facts: Facts, programs: Iterable[Program]) -> Facts:
+    """The same for people: who is told apart in the same way by all of them is an `agent`. In order."""
+    programs = tuple(programs)
+    named = {}
+    for field, value in facts.items():
+        agents = [program.agents.get(str(value)) for program in programs] if field in ("token", "claim") else []
+        plain = bool(agents) and all(one is not None and bool(one.tokens) is (field == "token") for one in agents)
+        named["agent" if plain else field] = value
+    return dict(sorted(named.items(), key=lambda fact: (_ORDER.get(fact[0], len(_ORDER)), fact[0])))
+
+
+def words(facts: Facts) -> tuple[str, ...]:
+    """`agent=ci model=claude-opus-4-1`: to be pasted behind `hivemind-trio explain FILE`."""
+    return tuple(_word(field, value) for field, value in facts.items())
+
+
+def _word(field: str, value: str | int | bool) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    word = f"{field}={text}"
+    return word if _BARE.fullmatch(word) else shlex.quote(word)
+
+
+def _token(program: Program, facts: Facts) -> str | None:
+    """Only of an agent that the policy gives one; another token is nobody's."""
+    declared = program.agents.get(str(facts["token"])) if "token" in facts else None
+    return declared.name if declared is not None and declared.tokens else None
+
+
+def _claim(program: Program, facts: Facts) -> str | None:
+    believed = Clue.URL in program.server.identify or Clue.HEADER in program.server.identify
+    return str(facts["claim"]) if "claim" in facts and believed else None
+
+
+def _apis(program: Program, facts: Facts, headers: Mapping[str, str], apis_of: ApisOf | None) -> tuple[Api, ...]:
+    if apis_of is not None and "path" in facts:
+        return apis_of(str(facts["path"]), headers)
+    if "api" in facts:
+        return () if facts["api"] == NO_API else (Api(str(facts["api"])),)
+    return tuple(dict.fromkeys(provider.api for provider in program.providers.values()))
+
+
+def _under(prefix: str, facts: Facts) -> dict[str, str]:
+    return {field[len(prefix) :].lower() if prefix == "header." else field[len(prefix) :]: str(value)
+            for field, value in facts.items() if field.startswith(prefix)}  # fmt: skip

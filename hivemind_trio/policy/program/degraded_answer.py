@@ -1,0 +1,62 @@
+"""What a policy may ask of a provider's answer, in `degraded when`."""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import Usage
+from hivemind_trio.policy.language.condition_eval import holds
+from hivemind_trio.policy.language.condition_typing import Condition, Field, Kind, reads
+
+
+def answer_fields() -> dict[str, Field]:
+    """The fields of such a condition."""
+    fields = [
+        *(Field(name, Kind.NUMBER) for name in ("status", "tokens.in", "tokens.out", "tokens.total")),
+        Field("model", Kind.TEXT),
+        Field("stream", Kind.FLAG),
+    ]
+    return {field.name: field for field in fields}
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Answer:
+    """One that has come to its end."""
+
+    status: int
+    model: str
+    """That the call was sent with."""
+    stream: bool
+    usage: Usage | None
+    """None: how many tokens it took is not known."""
+
+
+@final
+@attrs.frozen
+class Degraded:
+    """Which answers are worth nothing, though they look well."""
+
+    condition: Condition
+
+    def counts(self, answer: Answer) -> bool:
+        """Whether this is such an answer. Asked for tokens that nobody has counted, it is not: to say none of a request
+        is to say nothing, but a provider is not to be left alone for figures that it merely does not give."""
+        usage = answer.usage
+        unknown = ["tokens.in", "tokens.out", "tokens.total"] if usage is None else []
+        if usage is not None and usage.input is None:
+            unknown = ["tokens.in", "tokens.total"]
+        if any(reads(self.condition, name) for name in unknown):
+            return False
+        usage = usage or Usage()
+        values: dict[str, str | int | bool] = {
+            "status": answer.status,
+            "model": answer.model,
+            "stream": answer.stream,
+            "tokens.in": usage.total - usage.output,
+            "tokens.out": usage.output,
+            "tokens.total": usage.total,
+        }
+        return holds(self.condition, values)

@@ -1,0 +1,113 @@
+"""The tests of a policy, typed: what each asks, and what it expects."""
+
+from __future__ import annotations
+
+from typing import TypeAlias, final
+
+import attrs
+
+from hivemind_trio.policy.language.condition_typing import Condition
+from hivemind_trio.policy.syntax.ast import Span
+
+from .call_facts import Facts
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Given:
+    """`given { ... }`: one call."""
+
+    facts: Facts
+    span: Span
+
+
+@final
+@attrs.frozen(kw_only=True)
+class GivenAny:
+    """`given any [when ...]`: every call that meets the condition, and that a provider serves."""
+
+    condition: Condition
+    span: Span
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Arriving:
+    """`load NAME { ... }`: calls that keep coming."""
+
+    name: str
+    agent: str | None
+    """None: callers that are no declared agent."""
+    model: str
+    """Empty: the usual one of the first provider."""
+    tokens_in: int
+    tokens_out: int
+    per_second: float
+    stream: bool
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    hour: int | None
+    weekday: int | None
+    span: Span
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Failing:
+    """`fail 529 2% from 2m to 6m`."""
+
+    signal: str
+    """A status, or `connect`, `reset`."""
+    share: float
+    from_ns: int
+    to_ns: int | None
+    """None: to the end."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Behaving:
+    """`upstream PROVIDER { ... }`: how it behaves in a run."""
+
+    provider: str
+    latency_ns: tuple[int, int] | None
+    """None: as the simulator's own usual provider."""
+    failing: tuple[Failing, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Run:
+    """A simulated run."""
+
+    loads: tuple[Arriving, ...]
+    upstreams: tuple[Behaving, ...]
+    length_ns: int
+    seed: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Expectation:
+    """One `expect`."""
+
+    condition: Condition
+    span: Span
+    """Of the condition."""
+
+
+Asks: TypeAlias = tuple[Given | GivenAny, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PolicyTest:
+    """A test without mistakes: about calls, or about a run."""
+
+    name: str
+    span: Span
+    """Of its name."""
+    at: str
+    """`team.hmp:70`."""
+    asks: Asks | Run
+    expects: tuple[Expectation, ...]

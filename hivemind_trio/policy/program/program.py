@@ -1,0 +1,402 @@
+"""The compiled policy: what the scheduler, the engine and the doors run on. Immutable.
+
+Times are nanoseconds, sizes bytes, money micro-dollars, ratios floats between 0 and 1. Everything here is in force;
+what the language knows and this version does not yet do is listed in `Program.pending` (HM190).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import Api, Dimension, Request, SecretRef, Treatment, Usage
+from hivemind_trio.policy.language.globs import any_matcher, matcher, most_specific, specificity
+
+from .budgets import Budget
+from .degraded_answer import Degraded
+from .rate_limits import Quota
+from .resilience import DEFAULT_RETRY, SECOND_NS, Aimd, Breaker, Reaper, Retry, WhileOpen
+
+DEFAULT_LANE = "default"
+"""The lane of a call that no rule, agent or team gives one."""
+
+PRICES_MAX = 1_024
+UNKNOWN_AGENT = "unknown"
+NO_TEAM = "none"
+
+
+@final
+@attrs.frozen
+class Share:
+    """`4` slots, or `25%` of the provider's."""
+
+    slots: int = 0
+    ratio: float | None = None
+
+    def of(self, limit: int) -> int:
+        """Slots out of `limit`, rounded down."""
+        return self.slots if self.ratio is None else int(limit * self.ratio)
+
+
+class Objective(StrEnum):
+    """What the order among jobs of equal priority is for."""
+
+    FAIR = "fair"
+    """Teams and agents take turns by what they have had, and so do the jobs of an agent."""
+    LATENCY = "latency"
+    """The call that is thought to take least goes first."""
+    MAKESPAN = "makespan"
+    """The job with most ahead of it goes first, so that all are done soon."""
+    MEAN_COMPLETION = "mean-completion"
+    """The job that is furthest on goes first, so that each is done soon."""
+
+
+class Sticky(StrEnum):
+    """What makes calls of a lane one thread, to be served one after the other."""
+
+    KEY = "key"
+    """The credential that they present."""
+    AGENT = "agent"
+    PREFIX = "prefix"
+    """The beginning of their prompt, as a provider's cache would see it."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Timeouts:
+    """Bounds of one attempt."""
+
+    connect_ns: int
+    first_byte_ns: int
+    idle_ns: int
+    """Between two pieces of a body."""
+    total_ns: int
+
+
+@final
+@attrs.frozen
+class Resident:
+    """`resident 1 swap 20s`."""
+
+    models: int
+    """In memory at once."""
+    swap_ns: int = 20 * SECOND_NS
+    """How long it takes to load one instead of another."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Group:
+    """A `limits` block: the models that it covers share its caps within one provider."""
+
+    glob: str | None
+    """None: every model of the provider that no other block covers."""
+    concurrency: int | None
+    quotas: tuple[Quota, ...] = ()
+    """What the provider allows these models per window."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Provider:
+    """An upstream, and the slots we give ourselves there."""
+
+    name: str
+    api: Api
+    base: str | SecretRef
+    """An absolute URL without a trailing slash, or `env(NAME)` that holds one."""
+    keys: tuple[SecretRef, ...]
+    """Empty: the agent's own credential passes through."""
+    serves: tuple[str, ...]
+    """Globs over models; empty: every model of its API."""
+    limit: int
+    """Attempts in flight at most."""
+    groups: tuple[Group, ...]
+    queue: int | None
+    """Calls waiting for this provider at most; None: no bound of its own."""
+    timeouts: Timeouts
+    at: str
+    """Where it is declared, `team.hmp:24`."""
+    aimd: Aimd | None = None
+    """How the slots move between `aimd.low` and `limit`; None: they are fixed."""
+    breaker: Breaker = attrs.field(factory=Breaker)
+    while_open: WhileOpen = WhileOpen.HOLD
+    fallback: str | None = None
+    """The provider that takes its calls while it is down."""
+    retry: str = DEFAULT_RETRY
+    """The class of calls to which no rule gives one."""
+    objective: Objective = Objective.FAIR
+    """In lanes that have none of their own."""
+    learns: bool = True
+    """Whether its rate-limit headers are believed."""
+    reaper: Reaper = attrs.field(factory=Reaper)
+    resident: Resident | None = None
+    """Which models it has in memory is for us to mind; None: it is not."""
+    degraded: Degraded | None = None
+    """Which of its good answers count as failures; None: none of them."""
+
+    def takes(self, request: Request, model: str) -> bool:
+        """Whether a call can be sent here as it is, for this model."""
+        return self.api in request.apis and (not self.serves or not model or any_matcher(self.serves)(model))
+
+    def group_of(self, model: str) -> str | None:
+        """The glob of the most specific `limits` block that covers the model."""
+        return most_specific([group.glob for group in self.groups if group.glob], model) if model else None
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Lane:
+    """A waiting line and its share of every provider's slots."""
+
+    name: str
+    weight: int
+    reserve: Share
+    """Slots of each provider that only this lane may take."""
+    max: Share | None
+    """Slots of each provider that it may hold at most; None: all."""
+    deadline_ns: int | None
+    queue: int | None
+    """Calls waiting in this lane at most, over all providers; None: only `Server.max_waiting` bounds it."""
+    shed_oldest: bool
+    """When the queue is full: True drops the call that waits longest, False refuses the new one."""
+    priority: int
+    aging_ns: int | None
+    """Waiting this long is worth one step of priority; None: waiting does not change priority."""
+    at: str
+    objective: Objective | None = None
+    """Within a team, among calls of equal priority; None: the provider's."""
+    sticky: Sticky | None = None
+    """Go on with the thread that was served last; None: every call for itself."""
+    steal_above: int = 8
+    """Calls of another thread waiting, above which it may be next all the same."""
+
+    def cap(self, limit: int) -> int | None:
+        """`max` out of a provider's `limit` slots; None: no cap of its own.
+
+        At least 1: a share of a small provider that rounds to nothing would shut the lane out of it for good.
+        """
+        return None if self.max is None else max(1, self.max.of(limit))
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Team:
+    """A name that agents and rules share."""
+
+    name: str
+    weight: int
+    lane: str | None
+    at: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Agent:
+    """A declared caller."""
+
+    name: str
+    team: str
+    tokens: tuple[SecretRef, ...]
+    """What it proves itself with; an agent with a token is had by that alone, never by a claim."""
+    concurrency: int | None
+    queue: int | None
+    """Calls of this agent waiting at most."""
+    at: str
+    weight: int = 1
+    """Its share within its team; without a team, among the teams."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ModelPrice:
+    """`model "glob" [on PROVIDER]`: micro-dollars per million tokens, and the window."""
+
+    glob: str
+    provider: str | None = None
+    """`on PROVIDER`; None: every provider."""
+    input: int | None
+    output: int | None
+    cache_read: int | None
+    cache_write: int | None
+    context: int | None
+    max_output: int | None
+    at: str = attrs.field(default="", eq=False)
+    """Place of the declaration; empty for list prices."""
+
+    @property
+    def has_price(self) -> bool:
+        """True if it sets `price`."""
+        return any(one is not None for one in (self.input, self.output, self.cache_read, self.cache_write))
+
+    def cost_of(self, usage: Usage) -> int:
+        """Micro-dollars. Cached tokens at their own price, or at that of the input where none is declared."""
+        price = self.input or 0
+        read = price if self.cache_read is None else self.cache_read
+        write = price if self.cache_write is None else self.cache_write
+        total = (usage.input or 0) * price + usage.cache_read * read + usage.cache_write * write
+        return (total + usage.output * (self.output or 0)) // 10**6
+
+    def cost_microusd(self, tokens_in: int, tokens_out: int) -> int:
+        """What so many tokens cost, none of them cached; a price that is not declared counts as nothing."""
+        return self.cost_of(Usage(input=tokens_in, output=tokens_out))
+
+
+class Clue(StrEnum):
+    """What may tell callers apart, as `server { identify [...] }` names it."""
+
+    URL = "url"
+    """The `/@name` in the base URL."""
+    HEADER = "header"
+    """`x-hivemind-agent`."""
+    SESSION = "session"
+    """What agents send of their session without being asked."""
+    USER = "user"
+    """What the body says of its user."""
+    CLIENT = "client"
+    """The user-agent."""
+    CONNECTION = "connection"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Server:
+    """The agents' door."""
+
+    host: str
+    port: int
+    timezone: str
+    """An IANA name; empty: the machine's own."""
+    drain_ns: int
+    max_body: int
+    max_header: int
+    max_waiting: int
+    refuse_unknown: bool
+    """`unknown-agent deny`: callers that are no declared agent get 401."""
+    silent_ns: int = 15 * SECOND_NS
+    """How long a waiting call is sent nothing, so that a real status can still be given."""
+    hold_ns: int = 240 * SECOND_NS
+    """How long it is held after that: clients give up at 300 s."""
+    identify: tuple[Clue, ...] = (Clue.URL, Clue.HEADER, Clue.SESSION, Clue.USER, Clue.CONNECTION)
+    """What may tell callers apart, in order; what is not here is not believed."""
+    log_json: bool = False
+    """The log is one JSON object a line, unless the command line says otherwise."""
+    hosts: tuple[str, ...] = ()
+    """Globs over the names that `Host` may have beside addresses and local names."""
+
+    def has_host(self, name: str) -> bool:
+        """Return whether `hosts` has a name, which is in lower case and without a port."""
+        return bool(self.hosts) and any_matcher(self.hosts)(name)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Pending:
+    """A setting that this version knows and does not yet obey."""
+
+    setting: str
+    """`provider anthropic: aimd`."""
+    at: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Program:
+    """A policy without errors, ready to run."""
+
+    hash: str
+    """Hex digest over the bytes of the include closure; the same text has the same."""
+    server: Server
+    providers: Mapping[str, Provider]
+    """In file order; so are the other tables."""
+    lanes: Mapping[str, Lane]
+    """Always holds `default`."""
+    teams: Mapping[str, Team]
+    agents: Mapping[str, Agent]
+    """The declared ones; `unknown` is not among them."""
+    unknown: Agent
+    """What holds for every caller that is no declared agent, each caller on its own."""
+    models: tuple[ModelPrice, ...]
+    """Declared ones, then list prices."""
+    route: Callable[[tuple[Api, ...], str], str | None]
+    """The provider of a call of these dialects and this model before any rule; None: none serves it."""
+    decide: Callable[[Request], Treatment]
+    """The generated function: identifies the agent, routes, applies the rules. Total; O(size of the policy)."""
+    pending: tuple[Pending, ...]
+    retries: Mapping[str, Retry] = MappingProxyType({DEFAULT_RETRY: Retry()})
+    """Always holds `default`."""
+    budgets: Mapping[str, Budget] = MappingProxyType({})
+    secrets: tuple[SecretRef, ...]
+    """Every secret that serving needs."""
+    reads: frozenset[str] = frozenset()
+    """The fields of requests that its conditions depend on: `model`, `header.x-team`."""
+    was: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    """Kind -> name -> what it was called before (`was OLD`)."""
+    heeds_prompts: bool = attrs.field(init=False, eq=False, repr=False)
+    """The beginnings of prompts matter: to a lane, or where input is scarce."""
+    prices_by_provider: bool = attrs.field(init=False, eq=False, repr=False)
+    """True if some price depends on the provider."""
+    _prices: dict[tuple[str, str | None], ModelPrice | None] = attrs.field(
+        factory=dict, init=False, eq=False, repr=False
+    )
+    """Of models that were asked for, by provider: they are the callers' words, so no more than `PRICES_MAX`."""
+
+    @prices_by_provider.default
+    def _prices_by_provider(self) -> bool:
+        return any(row.provider is not None for row in self.models)
+
+    @heeds_prompts.default
+    def _heeds_prompts(self) -> bool:
+        quotas = (quota for one in self.providers.values() for group in one.groups for quota in group.quotas)
+        return any(quota.dimension in (Dimension.INPUT, Dimension.TOKENS) for quota in quotas) or any(
+            lane.sticky is Sticky.PREFIX for lane in self.lanes.values()
+        )
+
+    def rejects_as_unknown(self, agent: str) -> bool:
+        """True if `unknown-agent deny` rejects the calls of this agent."""
+        return agent == UNKNOWN_AGENT and self.server.refuse_unknown
+
+    def agent(self, name: str) -> Agent:
+        """The declared agent, or what holds for unknown ones."""
+        return self.agents.get(name, self.unknown)
+
+    def chain(self, provider: str) -> Iterator[Provider]:
+        """A provider, and in order those that take its calls while it is down."""
+        name: str | None = provider
+        while name is not None:
+            yield self.providers[name]
+            name = self.providers[name].fallback
+
+    def price(self, model: str, provider: str | None) -> ModelPrice | None:
+        """Return what holds for a model at a provider; None if no declaration and no list price covers it.
+
+        Each setting is that of the first row that has it: declared `on` this provider, declared for every provider,
+        list prices; among these the most specific glob.
+        """
+        key = (model, provider)
+        if key not in self._prices:
+            if len(self._prices) >= PRICES_MAX:
+                self._prices.clear()
+            self._prices[key] = self._price(model, provider)
+        return self._prices[key]
+
+    def _price(self, model: str, provider: str | None) -> ModelPrice | None:
+        rows = [row for row in self.models if row.provider in (None, provider) and matcher(row.glob)(model)]
+        rows.sort(key=lambda row: (row.provider is not None, bool(row.at), specificity(row.glob)), reverse=True)
+        if not rows:
+            return None
+        price = next((row for row in rows if row.has_price), rows[0])
+        context = next((row.context for row in rows if row.context is not None), None)
+        max_output = next((row.max_output for row in rows if row.max_output is not None), None)
+        if (price.context, price.max_output) == (context, max_output):
+            return price
+        return attrs.evolve(price, context=context, max_output=max_output)
+
+    def estimated_cost(self, apis: tuple[Api, ...], model: str, tokens_in: int, tokens_max_out: int) -> int:
+        """Return the `cost` of conditions in micro-dollars: at the provider before any rule; 0 without a price."""
+        price = self.price(model, self.route(apis, model) if self.prices_by_provider else None)
+        return price.cost_microusd(tokens_in, tokens_max_out) if price is not None else 0

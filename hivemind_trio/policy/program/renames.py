@@ -1,0 +1,122 @@
+"""What a new policy calls otherwise: `was OLD` carries over what is counted and learned (Terraform's `moved`).
+
+A rename holds between two programs: the running one has the old name and not yet the new one. So the same text loaded
+again renames nothing, and a `was` that has done its work may stay.
+
+Beside what is declared there are remnants under names that no longer are: a provider whose last attempt still runs, an
+agent's part of a budget. One of them may have the very name that is taken now. So a rename is a *swap* of two names:
+nothing is lost and no two things ever have one name, whoever keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any, Final, Self, TypeVar, final
+
+import attrs
+
+from hivemind_trio.model import Request, Treatment
+
+from .program import Program
+
+T = TypeVar("T")
+
+_TABLES: Final[Mapping[str, str]] = {
+    "provider": "providers",
+    "lane": "lanes",
+    "team": "teams",
+    "agent": "agents",
+    "budget": "budgets",
+    "retry": "retries",
+}
+"""Kind -> where a program has what is declared of it."""
+
+_NAMED: Final[Mapping[str, str]] = {
+    "agent": "agent",
+    "team": "team",
+    "provider": "provider",
+    "instead_of": "provider",
+    "lane": "lane",
+    "retry": "retry",
+}
+"""What a treatment names -> of which kind that is."""
+
+
+@final
+@attrs.frozen
+class Renames:
+    """Between two programs."""
+
+    _by_kind: Mapping[str, Mapping[str, str]]
+    """Kind -> old name -> new name."""
+    _claims: Mapping[str, str]
+    """The same for agents that are known by a claim."""
+
+    @classmethod
+    def between(cls, old: Program, new: Program) -> Self:
+        """What `new` calls otherwise than `old`, which runs."""
+        by_kind = {}
+        for kind, was in new.was.items():
+            before = getattr(old, _TABLES[kind])
+            renamed = {former: name for name, former in was.items() if former in before and name not in before}
+            if renamed:
+                by_kind[kind] = renamed
+        agents = by_kind.get("agent", {})
+        return cls(by_kind, {former: name for former, name in agents.items() if not old.agents[former].tokens})
+
+    def __bool__(self) -> bool:
+        return bool(self._by_kind)
+
+    def of(self, kind: str) -> Mapping[str, str]:
+        """Old name -> new name."""
+        return self._by_kind.get(kind, {})
+
+    def name(self, kind: str, old: str) -> str:
+        """What it is called now."""
+        return self.of(kind).get(old, old)
+
+    def swapped(self, kind: str, name: str) -> str:
+        """The name of a counter, or of a remnant that had the name which is taken now."""
+        renamed = self.of(kind)
+        return renamed.get(name) or next((old for old, new in renamed.items() if new == name), name)
+
+    def rekeyed(self, kind: str, table: Mapping[str, T]) -> dict[str, T]:
+        """A table of counters by name, in its order."""
+        return {self.swapped(kind, name): one for name, one in table.items()}
+
+    def agent_key(self, key: tuple[bool, str]) -> tuple[bool, str]:
+        """Of (declared, name): a caller that merely calls itself something is not renamed."""
+        declared, name = key
+        return (True, self.swapped("agent", name)) if declared else key
+
+    def contender(self, key: Hashable) -> Hashable:
+        """Who shares a lane: a team by its name, or an agent by its key."""
+        match key:
+            case (bool() as declared, str() as name):
+                return self.agent_key((declared, name))
+            case str():
+                return self.swapped("team", key)
+            case _:
+                return key
+
+    def request(self, request: Request) -> Request:
+        """Who called under the old name is known by the new one."""
+        token_agent, claimed = request.token_agent, request.claimed
+        said: dict[str, Any] = {
+            "token_agent": self.name("agent", token_agent) if token_agent is not None else None,
+            "claimed": self._claims.get(claimed, claimed) if claimed is not None else None,
+        }
+        if said == {"token_agent": token_agent, "claimed": claimed}:
+            return request
+        return attrs.evolve(request, **said)
+
+    def treatment(self, treatment: Treatment) -> Treatment:
+        """The same treatment, in the names of now."""
+        said: dict[str, Any] = {
+            field: self.name(kind, getattr(treatment, field))
+            for field, kind in _NAMED.items()
+            if getattr(treatment, field) in self.of(kind)
+        }
+        if any(name in self.of("budget") for name in treatment.budgets):
+            said["budgets"] = tuple(self.name("budget", name) for name in treatment.budgets)
+        return attrs.evolve(treatment, **said) if said else treatment

@@ -1,0 +1,1 @@
+"""Finite-domain satisfiability solver over calls: partitions, box covers and witnesses."""

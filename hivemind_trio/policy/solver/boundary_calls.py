@@ -1,0 +1,303 @@
+"""Calls at which two policies may part: at the edges of what either of them asks.
+
+Every condition is taken apart into its cases, and for each case a call is made that meets it, with every agent and
+every dialect. That finds what usual policies change, with examples that a reader knows. It is no proof that nothing
+else does (`_parting.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
+from typing import Final, TypeAlias, assert_never, final
+
+import attrs
+
+from hivemind_trio.model import Api
+from hivemind_trio.policy.language.condition_eval import holds
+from hivemind_trio.policy.language.condition_typing import (
+    AllOf,
+    Always,
+    AnyOf,
+    Condition,
+    Flag,
+    Like,
+    Member,
+    Negation,
+    Relation,
+    is_routed_as,
+)
+from hivemind_trio.policy.program.call_facts import Facts
+from hivemind_trio.policy.program.program import Program
+
+CALLS_MAX: Final = 3_000
+"""Asked of both policies at most."""
+CONDITIONS_MAX: Final = 48
+PAIRS_MAX: Final = 400
+"""Of cases, tried together."""
+CASES_MAX: Final = 24
+"""Of one condition."""
+COMBINATIONS_MAX: Final = 400
+"""Tried of the numbers that depend on each other, for one case."""
+
+KNOWN_MODELS: Final = (
+    "claude-opus-4-1",
+    "claude-sonnet-4-5",
+    "claude-haiku-4-5",
+    "gpt-5",
+    "gpt-4.1",
+    "gpt-4.1-mini",
+    "gemini-2.5-pro",
+    "gemini-2.5-flash",
+)
+"""Names that readers know, before those made up from a glob."""
+
+KNOWN_PATHS: Final = ("/v1/messages", "/v1/chat/completions", "/v1/other", "/")
+"""Paths on which several dialects may be spoken, one for each of `SHARED_PATHS`."""
+
+Test: TypeAlias = Flag | Relation | Member | Like
+Case: TypeAlias = tuple[tuple[Test, bool], ...]
+"""Tests, and whether each is to hold."""
+
+KNOWN_HEADERS: Final[Mapping[Api, tuple[str, str]]] = {
+    Api.ANTHROPIC: ("anthropic-version", "2023-06-01"),
+    Api.GEMINI: ("x-goog-api-client", "genai"),
+    Api.AZURE: ("api-key", "x"),
+}
+"""Headers that say the dialect of a path that several APIs have."""
+
+_DERIVED: Final = ("agent", "team", "provider")
+"""Found by trying every agent, model and dialect."""
+_JOINT: Final = ("tokens.in", "tokens.max-out", "tokens.total", "cost", "model")
+_LEAST: Final[Mapping[str, int]] = {"attempt": 1, "weekday": 1}
+_MOST: Final[Mapping[str, int]] = {"hour": 23, "weekday": 7}
+_FLAGS: Final = ("stream", "tools", "images")
+
+
+def candidates(conditions: Iterable[Condition], programs: tuple[Program, Program], *, by_path: bool) -> Iterator[Facts]:
+    """Calls to ask both policies about, the simplest first.
+
+    Args:
+        conditions: At whose edges they are; only so many of the first ones.
+        by_path: It is known which dialects a path may belong to.
+    """
+    conditions = list(islice(dict.fromkeys(conditions), CONDITIONS_MAX))
+    search = _Search.of(conditions, programs, by_path=by_path)
+    return islice(_distinct(search.calls(conditions)), CALLS_MAX)
+
+
+def _distinct(found: Iterable[Facts]) -> Iterator[Facts]:
+    seen = set()
+    for facts in found:
+        key = tuple(sorted(facts.items()))
+        if key not in seen:
+            seen.add(key)
+            yield facts
+
+
+@final
+@attrs.frozen
+class _Search:
+    """What calls are made of."""
+
+    programs: tuple[Program, Program]
+    pools: Mapping[str, Sequence[str | int | bool]]
+    """Field -> values on both sides of every edge."""
+    who: Sequence[Facts]
+    """Every agent, by its token and by a mere claim, and nobody."""
+    apis: Sequence[Facts]
+
+    @classmethod
+    def of(cls, conditions: Iterable[Condition], programs: tuple[Program, Program], *, by_path: bool) -> _Search:
+        pools: dict[str, dict[str | int | bool, None]] = {"model": dict.fromkeys(("", *_models(programs)))}
+        for test in (test for condition in conditions for test in _tests(condition)):
+            if not _is_derived(test.field):
+                pools.setdefault(test.field, {}).update(dict.fromkeys(_edges(test)))
+        agents = dict.fromkeys(agent for program in programs for agent in program.agents)
+        guarded = {name for program in programs for name, agent in program.agents.items() if agent.tokens}
+        who: list[Facts] = [{}, *({"token" if name in guarded else "claim": name} for name in agents)]
+        who += [{"claim": name} for name in agents if name in guarded]
+        apis = dict.fromkeys(provider.api for program in programs for provider in program.providers.values())
+        spoken: list[Facts] = [{"api": str(api)} for api in apis]
+        if by_path and len(apis) > 1:
+            spoken += [{"path": path} for path in KNOWN_PATHS]
+        return cls(programs, {field: tuple(pool) for field, pool in pools.items()}, who, spoken)
+
+    def calls(self, conditions: Sequence[Condition]) -> Iterator[Facts]:
+        """With nothing special; then a case of each condition; then of each two."""
+        yield from self._everybody({})
+        cases = [
+            case
+            for condition in dict.fromkeys(conditions)
+            for wanted in (True, False)
+            for case in islice(_cases(condition, wanted), CASES_MAX)
+        ]
+        for field in ("model", *_FLAGS):
+            for value in self.pools.get(field, ()):
+                yield from self._everybody({field: value})
+        solved = []
+        for case in dict.fromkeys(cases):
+            facts = self.solve(case)
+            if facts is not None:
+                solved.append(case)
+                yield from self._everybody(facts)
+        for one, other in islice(product(solved, solved), PAIRS_MAX):
+            if one is not other:
+                facts = self.solve((*one, *other))
+                if facts is not None:
+                    yield from self._everybody(facts)
+
+    def _everybody(self, facts: Facts) -> Iterator[Facts]:
+        for who, api in product(self.who, self.apis):
+            yield {"hour": 12, **who, **api, **facts}
+
+    def solve(self, case: Case) -> Facts | None:
+        """A call for which every test comes out as it should; None: none was found."""
+        asked: dict[str, list[tuple[Test, bool]]] = {}
+        for test, wanted in case:
+            if not _is_derived(test.field):
+                asked.setdefault(test.field, []).append((test, wanted))
+        facts: dict[str, str | int | bool] = {}
+        joint = [field for field in _JOINT if field in asked]
+        if "tokens.total" in joint or "cost" in joint:
+            together = self._together(asked)
+            if together is None:
+                return None
+            facts.update(together)
+        else:
+            joint = []
+        for field, tests in asked.items():
+            if field in joint:
+                continue
+            value = self._value(field, tests)
+            if value is None:
+                return None
+            if field in ("hour", "weekday") or (value not in ("", False) and value != _LEAST.get(field, 0)):
+                facts[field] = value
+        return facts
+
+    def _value(self, field: str, tests: Sequence[tuple[Test, bool]]) -> str | int | bool | None:
+        pool: Iterable[str | int | bool] = self.pools[field]
+        if field in _FLAGS:
+            pool = (False, True)
+        if field.startswith("header."):
+            field = field.lower()
+        fits = (value for value in pool if all(holds(test, {test.field: value}) is wanted for test, wanted in tests))
+        return next(fits, None)
+
+    def _together(self, asked: Mapping[str, Sequence[tuple[Test, bool]]]) -> Facts | None:
+        """Model and tokens, whose sum and whose cost are asked for."""
+        tests = [test for field in _JOINT for test in asked.get(field, ())]
+        totals = self.pools.get("tokens.total", ())
+        counts = dict.fromkeys((0, *self.pools.get("tokens.in", ()), *totals))
+        outs = dict.fromkeys((0, *self.pools.get("tokens.max-out", ()), *totals))
+        costs = self.pools.get("cost", ())
+        tried = 0
+        for model in self.pools["model"]:
+            price = next((price for one in self.programs if (price := one.price(str(model), None)) is not None), None)
+            bought = (
+                [] if price is None or not price.input else [-(-int(cost) * 10**6 // price.input) for cost in costs]
+            )
+            for tokens_in, out in product((*counts, *bought), outs):
+                tried += 1
+                if tried > COMBINATIONS_MAX:
+                    return None
+                cost = price.cost_microusd(int(tokens_in), int(out)) if price is not None else 0
+                values = {
+                    "model": model,
+                    "tokens.in": tokens_in,
+                    "tokens.max-out": out,
+                    "tokens.total": int(tokens_in) + int(out),
+                    "cost": cost,
+                }
+                if all(holds(test, values) is wanted for test, wanted in tests):
+                    return {field: values[field] for field in ("model", "tokens.in", "tokens.max-out") if values[field]}
+        return None
+
+
+# ---- conditions ----
+
+
+def _cases(condition: Condition, wanted: bool) -> Iterator[Case]:
+    """Ways in which a condition holds, or does not."""
+    match condition:
+        case Always():
+            if wanted:
+                yield ()
+        case Negation(item=item):
+            yield from _cases(item, not wanted)
+        case AllOf(items=items) | AnyOf(items=items):
+            if isinstance(condition, AllOf) is wanted:
+                for parts in product(*(list(islice(_cases(item, wanted), CASES_MAX)) for item in items[:CASES_MAX])):
+                    yield tuple(test for part in parts for test in part)
+            else:
+                for item in items:
+                    yield from _cases(item, wanted)
+        case Flag() | Relation() | Member() | Like():
+            yield ((condition, wanted),)
+        case _:
+            assert_never(condition)
+
+
+def _is_derived(field: str) -> bool:
+    return field in _DERIVED or is_routed_as(field)
+
+
+def _tests(condition: Condition) -> Iterator[Test]:
+    match condition:
+        case Always():
+            return
+        case Negation(item=item):
+            yield from _tests(item)
+        case AllOf(items=items) | AnyOf(items=items):
+            for item in items:
+                yield from _tests(item)
+        case Flag() | Relation() | Member() | Like():
+            yield condition
+        case _:
+            assert_never(condition)
+
+
+def _edges(test: Test) -> Iterator[str | int | bool]:
+    """Values on both sides of where the answer changes."""
+    match test:
+        case Flag():
+            yield from (True, False)
+        case Relation(field=field, value=value):
+            yield from _beside(field, value)
+        case Member(field=field, values=values, ranges=ranges):
+            for value in (*values, *(bound for span in ranges for bound in span)):
+                yield from _beside(field, value)
+        case Like(globs=globs):
+            for glob in globs:
+                yield from samples(glob)
+            yield from ("", "other")
+        case _:
+            assert_never(test)
+
+
+def _beside(field: str, value: str | float) -> Iterator[str | int]:
+    if isinstance(value, str):
+        yield from (value, "", "other")
+        return
+    for number in (int(value), int(value) - 1, int(value) + 1):
+        if _LEAST.get(field, 0) <= number <= _MOST.get(field, number):
+            yield number
+
+
+def samples(glob: str) -> Iterator[str]:
+    """Texts that it matches, well-known ones first."""
+    for model in KNOWN_MODELS:
+        if holds(Like("model", (glob,)), {"model": model}):
+            yield model
+    yield glob.replace("*", "").replace("?", "x")
+    yield glob.replace("*", "x").replace("?", "x")
+
+
+def _models(programs: Iterable[Program]) -> Iterator[str]:
+    for program in programs:
+        for provider in program.providers.values():
+            for glob in (*provider.serves, *(group.glob for group in provider.groups if group.glob is not None)):
+                yield from samples(glob)
+        for price in program.models:
+            yield from islice(samples(price.glob), 1)

@@ -1,0 +1,175 @@
+"""A policy as lists: of each thing that is decided, conditions from the top, and what the first that holds gives.
+
+What `_decide.py` does step by step (rules, then the agent, then the lane, then the built-in) is one list here for each
+thing, so that something can be said of all calls at once. `_decisions.py` has them as words, to compare two policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias, final
+
+import attrs
+
+from hivemind_trio.model import Verdict
+from hivemind_trio.policy.checker import Checked
+from hivemind_trio.policy.compile.codegen import Identity, Rule
+from hivemind_trio.policy.compile.lowering import Conditions, identity_of, lane_defaults_of, rule_of, unknown_of
+from hivemind_trio.policy.language.condition_typing import (
+    AllOf,
+    Always,
+    AnyOf,
+    Condition,
+    Negation,
+    Relation,
+    routed_as,
+)
+from hivemind_trio.policy.language.globs import any_matcher
+from hivemind_trio.policy.program.program import DEFAULT_LANE, UNKNOWN_AGENT, Program
+
+
+@final
+@attrs.frozen
+class AsAsked:
+    """Of a call's model: the one that it asks for."""
+
+
+AS_ASKED: Final = AsAsked()
+
+Value: TypeAlias = str | int | bool | AsAsked | None
+"""None: the call does not have it."""
+
+
+@final
+@attrs.frozen
+class Entry:
+    """One condition of a list."""
+
+    condition: Condition
+    value: Value
+    """What it gives."""
+    rule: str = ""
+    """That says so; empty: no rule does."""
+
+
+Entries: TypeAlias = Sequence[Entry]
+
+
+def lists_of(checked: Checked) -> Mapping[str, Entries]:
+    """Of a policy without errors; each list ends with an entry for every call that is left.
+
+    `verdict` gives True where the call is admitted, the last entry of `provider` what no provider serves.
+    """
+    program, declarations = checked.program, checked.declarations
+    assert program is not None
+    rules = rules_of(checked)
+    nobody = Conditions(agents={}, rules={})
+    identities = {name: identity_of(declarations, one, nobody) for name, one in declarations.of("agent").items()}
+    identities[UNKNOWN_AGENT] = unknown_of(declarations)
+    in_lane = {name: lane_defaults_of(declarations, name) for name in program.lanes}
+
+    lanes = [*_said(rules, "lane"), *_by_agent(identities, "lane"), Entry(Always(), DEFAULT_LANE)]
+    places = _providers(rules, program)
+
+    def of_lane(entry: Entry, setting: str) -> Entry:
+        found = getattr(in_lane[str(entry.value)], setting)
+        return Entry(entry.condition, found[0] if found is not None else None)
+
+    def of_place(entry: Entry) -> Entry:
+        retry = None if entry.value is None else program.providers[str(entry.value)].retry
+        return attrs.evolve(entry, value=retry, rule="")
+
+    priorities = (of_lane(entry, "priority") for entry in lanes)
+    found: dict[str, Entries] = {
+        "verdict": _verdicts(rules, program),
+        "provider": places,
+        "lane": lanes,
+        "model": [*_said(rules, "model"), Entry(Always(), AS_ASKED)],
+        "priority": [
+            *_said(rules, "priority"),
+            *_by_agent(identities, "priority"),
+            *(Entry(one.condition, one.value or 0) for one in priorities),
+        ],
+        "deadline": [*_said(rules, "deadline"), *(of_lane(entry, "deadline_ns") for entry in lanes)],
+        "retry": [*_said(rules, "retry"), *map(of_place, places)],
+        "affinity": [*_said(rules, "affinity"), Entry(Always(), None)],
+    }
+    for setting in dict.fromkeys(setting for rule in rules for setting in rule.effects):
+        # What no `expect` asks for can still be what a rule is there for.
+        found.setdefault(setting, [*_said(rules, setting), Entry(Always(), None)])
+    for tag in dict.fromkeys(tag for rule in rules for tag in rule.tags):
+        holding = tuple(rule.condition for rule in rules if tag in rule.tags)
+        found[f"tag.{tag}"] = [Entry(AnyOf(holding), True), Entry(Always(), False)]
+    for name, condition in checked.conditions["budget"].items():
+        if condition is not None:
+            found[f"budget.{name}"] = [Entry(condition, True), Entry(Always(), False)]
+    return found
+
+
+def rules_of(checked: Checked) -> list[Rule]:
+    """Of a policy without errors, in order."""
+    conditions = checked.conditions["rule"]
+    return [
+        rule_of(declared, condition)
+        for name, declared in checked.declarations.of("rule").items()
+        if (condition := conditions[name]) is not None
+    ]
+
+
+def _said(rules: Iterable[Rule], setting: str) -> list[Entry]:
+    return [Entry(rule.condition, rule.effects[setting], rule.name) for rule in rules if setting in rule.effects]
+
+
+def _by_agent(identities: Mapping[str, Identity], setting: str) -> list[Entry]:
+    found = []
+    for name, identity in identities.items():
+        decided = getattr(identity, setting)
+        if decided is not None:
+            found.append(Entry(Relation("agent", "==", name), decided[0]))
+    return found
+
+
+def _verdicts(rules: Iterable[Rule], program: Program) -> list[Entry]:
+    refused = [Entry(Relation("agent", "==", UNKNOWN_AGENT), False)] if program.server.refuse_unknown else []
+    said = [
+        Entry(rule.condition, rule.effects["verdict"][0] is Verdict.ALLOW, rule.name)
+        for rule in rules
+        if "verdict" in rule.effects
+    ]
+    return [*refused, *said, Entry(Always(), True)]
+
+
+def _providers(rules: Iterable[Rule], program: Program) -> list[Entry]:
+    rules = list(rules)
+    found = _said(rules, "provider")
+    if any(provider.serves for provider in program.providers.values()):
+        for rule in rules:
+            if "model" in rule.effects:
+                found += _as_model(rule, program)
+    found += [Entry(Relation("provider", "==", name), name) for name in program.providers]
+    return [*found, Entry(Always(), None)]
+
+
+def _as_model(rule: Rule, program: Program) -> Iterator[Entry]:
+    """Yield where a rule's calls go with the model that it sets, by the call's dialect."""
+    model = rule.effects["model"]
+    for name, provider in program.providers.items():
+        if any_matcher(provider.serves or ("*",))(model):
+            yield Entry(AllOf((rule.condition, Relation(routed_as(model), "==", name))), name)
+    yield Entry(rule.condition, None)
+
+
+def served_of(entries: Sequence[tuple[Condition, bool]]) -> Condition:
+    """Return what a call meets that some provider serves.
+
+    Args:
+        entries: The conditions of the list of `provider`, and whether a provider stands behind each.
+    """
+    unserved: list[Condition] = []
+    served: list[Condition] = []
+    for condition, is_served in entries:
+        if is_served:
+            served.append(AllOf((condition, *map(Negation, unserved))) if unserved else condition)
+        else:
+            unserved.append(condition)
+    return AnyOf(tuple(served))

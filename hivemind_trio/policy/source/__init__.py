@@ -1,0 +1,1 @@
+"""Policy source text: files, spans, string literals and the secret scan."""

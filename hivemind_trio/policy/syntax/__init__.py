@@ -1,0 +1,1 @@
+"""Lexer, LALR parser with error recovery, syntax tree, includes, let bindings and formatter."""

@@ -1,0 +1,1 @@
+"""Policy tests: typing of test blocks, proofs over all calls, and outcomes."""

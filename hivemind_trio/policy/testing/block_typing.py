@@ -1,0 +1,442 @@
+"""The statements of a `test`: names, fields and values are checked, and what it asks is typed (`_tests.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, final
+
+import attrs
+
+from hivemind_trio.model import Api
+from hivemind_trio.policy.compile.binder import Declarations, Declared
+from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.diagnostics.diagnostic import Severity
+from hivemind_trio.policy.language.condition_typing import Always, Field, Kind, Typer
+from hivemind_trio.policy.language.schema import TEST_STATEMENTS, Slot, Type
+from hivemind_trio.policy.language.values import Unreadable
+from hivemind_trio.policy.program.call_facts import NO_API
+from hivemind_trio.policy.program.policy_tests import (
+    Arriving,
+    Behaving,
+    Expectation,
+    Failing,
+    Given,
+    GivenAny,
+    PolicyTest,
+    Run,
+)
+from hivemind_trio.policy.syntax.ast import Expect, Item, Let, Name, Value
+
+OUTCOMES: Final = ("admitted", "denied")
+
+LOAD: Final[Mapping[str, Slot]] = {
+    "agent": Slot(Type.REF, ("agent",)),
+    "model": Slot(Type.TEXT),
+    "tokens.in": Slot(Type.COUNT),
+    "tokens.out": Slot(Type.COUNT, least=1),
+    "arrive": Slot(Type.COUNT_RATE, least=1),
+}
+"""What a `load NAME { ... }` may say; beside these it may set some fields of a request."""
+
+_LOAD_FIELDS: Final = ("stream", "path", "hour", "weekday")
+"""Fields of a request that a load may set, and headers."""
+
+FOLLOWING: Final = {
+    "team": "it follows from the agent: `agent ...`",
+    "provider": "it follows from the model: `model ...`",
+    "tokens.total": "give `tokens.in` and `tokens.max-out`",
+    "cost": "it follows from the model's price and the tokens",
+}
+"""Fields that a `given` cannot set, and what to set instead."""
+
+WAITS: Final = ("p50", "p95", "p99", "max", "mean")
+
+SHARES: Final = ("failed", "denied", "completed")
+"""Of a load."""
+
+FAILING: Final = ("connect", "reset", "502", "503", "529")
+"""What a simulated provider can be told to fail with."""
+
+LENGTH_NS: Final = 600 * 10**9
+"""Of a run that does not say."""
+LENGTH_MAX_NS: Final = 24 * 3_600 * 10**9
+
+
+def check_test(
+    test: Declared, declarations: Declarations, fields: Mapping[str, Field], names: Mapping[str, list[str]]
+) -> PolicyTest | None:
+    """Report what is wrong in one test; None if anything is."""
+    return _Reading(test, declarations, fields, names).read()
+
+
+def outcome_fields(names: Mapping[str, list[str]]) -> dict[str, Field]:
+    """What an `expect` can ask beside a call's own fields. `tag.NAME` and `budget.NAME` are known beside these."""
+    fields = [
+        *(Field(name, Kind.FLAG) for name in OUTCOMES),
+        Field("lane", Kind.ENUM, tuple(dict.fromkeys((*names["lane"], "default")))),
+        Field("retry", Kind.ENUM, tuple(dict.fromkeys((*names["retry"], "default")))),
+        Field("priority", Kind.NUMBER),
+        Field("deadline", Kind.DURATION),
+    ]
+    return {field.name: field for field in fields}
+
+
+@final
+@attrs.define(eq=False)
+class _Reading:
+    """One test."""
+
+    _test: Declared
+    _all: Declarations
+    _fields: Mapping[str, Field]
+    _names: Mapping[str, list[str]]
+    _asks: list[Given | GivenAny] = attrs.field(init=False, factory=list)
+    _loads: dict[str, Arriving | None] = attrs.field(init=False, factory=dict)
+    """Name -> what was read; None: it has mistakes."""
+    _upstreams: list[Behaving] = attrs.field(init=False, factory=list)
+    _run: tuple[int, int] | None = attrs.field(init=False, default=None)
+    _expects: list[Expectation] = attrs.field(init=False, factory=list)
+
+    def read(self) -> PolicyTest | None:
+        report, before = self._report, len(self._report.found)
+        block = self._test.item.block
+        statements = block.statements if block is not None else ()
+        about_run = [one for one in statements if _is(one, "load", "upstream", "run")]
+        about_calls = [one for one in statements if _is(one, "given")]
+        self._loads = {name.text: None for one in about_run if (name := _load_name(one)) is not None}
+        expected = self._typer_of_run() if about_run else self._typer_of_calls()
+        expects = 0
+        for statement in statements:
+            match statement:
+                case Expect(value=value):
+                    expects += 1
+                    condition = expected.condition(value)
+                    if condition is not None:
+                        self._expects.append(Expectation(condition=condition, span=value.span))
+                case Let(span=span):
+                    report.add("HM103", "`let` is not allowed here", span, help="it stands at the top of a file")
+                case Item():
+                    self._item(statement)
+        if not expects:
+            report.add("HM502", "this test expects nothing", self._test.name_span, help="add `expect ...`")
+        elif about_calls and about_run:
+            report.add(
+                "HM502",
+                "this test asks about calls, and about a run",
+                about_run[0].span,
+                help="make two tests of it: one with `given`, one with `load`",
+            )
+        elif not about_calls and not self._loads:
+            what = "`given { ... }`, `given any when ...` or `load NAME { ... }`"
+            report.add("HM502", "this test asks about nothing", self._test.name_span, help=f"add {what}")
+        whole = (
+            expects == len(self._expects) and len(about_calls) == len(self._asks) and None not in self._loads.values()
+        )
+        # What is wrong with a `let` may have been told before, of another test.
+        wrong = not whole or any(found.severity is Severity.ERROR for found in report.found[before:])
+        return None if wrong else self._typed()
+
+    def _typed(self) -> PolicyTest:
+        loads = tuple(one for one in self._loads.values() if one is not None)
+        length_ns, seed = self._run or (LENGTH_NS, 1)
+        run = Run(loads=loads, upstreams=tuple(self._upstreams), length_ns=length_ns, seed=seed)
+        return PolicyTest(
+            name=self._test.name,
+            span=self._test.name_span,
+            at=self._test.at,
+            asks=run if loads else tuple(self._asks),
+            expects=tuple(self._expects),
+        )
+
+    @property
+    def _report(self) -> Report:
+        return self._all.report
+
+    def _item(self, statement: Item) -> None:
+        match statement:
+            case Item(head=Name(text="given"), args=(Name(text="any"),)):
+                self._given_any(statement)
+            case Item(head=Name(text="given")):
+                self._given(statement)
+            case Item(head=Name(text="load")):
+                self._load(statement)
+            case Item(head=Name(text="upstream")):
+                self._upstream(statement)
+            case Item(head=Name(text="run")):
+                self._length(statement)
+            case Item(head=head):
+                self._report.unknown(
+                    "HM102", "`test` has no statement", head.text, head.span, [*TEST_STATEMENTS, "expect"]
+                )
+
+    # ---- what an expect can ask ----
+
+    def _typer_of_calls(self) -> Typer:
+        lets, used = self._all.lets, self._all.reader.used
+        tags = {
+            given.value
+            for rule in self._all.of("rule").values()
+            for given in rule.settings.get("tag", ())
+            if given.args
+        }
+
+        def flag(name: str) -> Field | None:
+            family, _, rest = name.partition(".")
+            known = tags if family == "tag" else self._names["budget"] if family == "budget" else ()
+            return Field(name, Kind.FLAG) if rest in known else None
+
+        return Typer(self._report, {**self._fields, **outcome_fields(self._names)}, lets, used, dynamic=flag)
+
+    def _typer_of_run(self) -> Typer:
+        lets, used = self._all.lets, self._all.reader.used
+        return Typer(self._report, self._examples(), lets, used, of_request=False, dynamic=self._measured)
+
+    def _measured(self, name: str) -> Field | None:
+        """What a run is measured by: `people.wait.p95`, `anthropic.breaker.opened`."""
+        owner, _, what = name.partition(".")
+        if owner in self._loads:
+            if what in {f"wait.{part}" for part in WAITS}:
+                return Field(name, Kind.DURATION)
+            if what in SHARES:
+                return Field(name, Kind.RATIO)
+        if owner in self._names["provider"] and (
+            what in ("breaker.opened", "concurrency.max") or (what.startswith("status-") and what[7:].isdigit())
+        ):
+            return Field(name, Kind.NUMBER)
+        if owner in self._names["budget"] and what == "spent":
+            return Field(name, Kind.MONEY)
+        return None
+
+    def _examples(self) -> dict[str, Field]:
+        """Fields to be shown to whoever asks for one that there is not."""
+        names = [f"{load}.{what}" for load in self._loads for what in ("wait.p95", *SHARES)]
+        names += [f"{provider}.breaker.opened" for provider in self._names["provider"]]
+        return {name: field for name in names if (field := self._measured(name)) is not None}
+
+    # ---- calls ----
+
+    def _given_any(self, statement: Item) -> None:
+        typer = Typer(self._report, self._fields, self._all.lets, self._all.reader.used)
+        condition = Always() if statement.when is None else typer.condition(statement.when)
+        if statement.block is not None:
+            self._report.add(
+                "HM112", "`given any` takes no block", statement.block.span, help="write `given any when ...`"
+            )
+        if condition is not None:
+            self._asks.append(GivenAny(condition=condition, span=statement.span))
+
+    def _given(self, statement: Item) -> None:
+        if statement.args or statement.when is not None:
+            place = statement.args[0].span if statement.args else statement.when.span if statement.when else None
+            assert place is not None
+            self._report.add(
+                "HM112", "`given` wants a block", place, help="write `given { ... }`, or `given any when ...`"
+            )
+            return
+        slots = {name: slot for name, slot in _as_slots(self._fields).items() if name not in FOLLOWING}
+        slots["api"] = Slot(Type.WORD, (*(api.value for api in Api), NO_API))
+        facts: dict[str, str | int | bool] = {}
+        for name, value in self._block(statement, slots, "given"):
+            if name != "agent":
+                facts[name] = value
+            elif value != "unknown":
+                declared = self._all.of("agent")[value]
+                facts["token" if self._all.one(declared, "token") is not None else "claim"] = value
+        self._asks.append(Given(facts=facts, span=statement.span))
+
+    def _block(self, statement: Item, slots: Mapping[str, Slot], owner: str) -> Iterator[tuple[str, Any]]:
+        """Its fields and their values, as far as they can be read."""
+        if statement.block is None:
+            self._report.add(
+                "HM112", f"`{owner}` wants a block", statement.head.span, help=f"write `{owner} {{ ... }}`"
+            )
+            return
+        seen: set[str] = set()
+        for inner in statement.block.statements:
+            if not isinstance(inner, Item):
+                self._report.add("HM103", "only fields and their values stand here", inner.span)
+                continue
+            name = inner.head.text
+            family, _, rest = name.partition(".")
+            open_ = family in ("header", "meta") and rest
+            name = name.lower() if family == "header" else name
+            slot = Slot(Type.TEXT) if open_ else slots.get(name)
+            if name in seen:
+                self._report.add("HM105", f"`{name}` is set twice", inner.head.span)
+            elif slot is None and name in FOLLOWING:
+                self._report.add("HM502", f"`{name}` cannot be given", inner.head.span, help=FOLLOWING[name])
+            elif slot is None:
+                known = [*slots, "header.NAME", "meta.NAME"]
+                self._report.unknown("HM213", "no field", name, inner.head.span, known)
+            else:
+                found = self._args(inner, [slot])
+                if found is not None:
+                    yield from self._value(inner, name, slot, found)
+            seen.add(name)
+
+    def _value(self, inner: Item, name: str, slot: Slot, found: list[Any]) -> Iterator[tuple[str, Any]]:
+        field = self._fields.get(name)
+        value = found[0] if found else True
+        if slot.words == ("true", "false"):
+            value = value in (True, "true")
+        elif field is not None and field.most is not None and value > field.most:
+            self._report.add("HM205", f"`{name}` is {field.least} to {field.most}", inner.args[0].span)
+            return
+        yield name, value
+
+    # ---- runs ----
+
+    def _load(self, statement: Item) -> None:
+        name = _load_name(statement)
+        if name is None:
+            place = statement.args[0].span if statement.args else statement.head.span
+            self._report.add("HM112", "`load` wants a name", place, help="write `load work { ... }`")
+            return
+        if self._loads.get(name.text) is not None:
+            self._report.add("HM104", f"load `{name.text}` is declared twice", name.span)
+            return
+        slots = {field: slot for field, slot in _as_slots(self._fields).items() if field in _LOAD_FIELDS}
+        said = dict(self._block(statement, {**slots, **LOAD}, "load"))
+        if "arrive" not in said:
+            written = statement.block.statements if statement.block is not None else ()
+            if not any(_is(one, "arrive") for one in written):
+                self._report.add("HM106", "`arrive` is missing", name.span, help="write `arrive 60/min`")
+            return
+        meta = next((field for field in said if field.startswith("meta.")), None)
+        if meta is not None:
+            self._report.add("HM502", f"`{meta}` is nothing that a simulated call has", name.span)
+        rate = said["arrive"]
+        self._loads[name.text] = Arriving(
+            name=name.text,
+            agent=said.get("agent"),
+            model=said.get("model", ""),
+            tokens_in=said.get("tokens.in", 1_000),
+            tokens_out=said.get("tokens.out", 300),
+            per_second=rate.amount * 10**9 / rate.window_ns,
+            stream=said.get("stream", False),
+            path=said.get("path", ""),
+            headers=tuple((field[7:], value) for field, value in said.items() if field.startswith("header.")),
+            hour=said.get("hour"),
+            weekday=said.get("weekday"),
+            span=statement.span,
+        )
+
+    def _upstream(self, statement: Item) -> None:
+        provider = self._args(statement, [Slot(Type.REF, ("provider",))])
+        latency: tuple[int, int] | None = None
+        failing: list[Failing] = []
+        for inner in statement.block.statements if statement.block is not None else ():
+            match inner:
+                case Item(head=Name(text="latency")):
+                    found = self._args(inner, [Slot(Type.BACKOFF)])
+                    latency = found[0] if found else latency
+                case Item(head=Name(text="fail"), args=(_, _, *_)):
+                    failing += self._fail(inner)
+                case Item(head=Name(text="fail")):
+                    self._report.add(
+                        "HM112", "`fail` wants a failure and a share", inner.span, help="write `fail 529 2%`"
+                    )
+                case Item(head=head):
+                    self._report.unknown(
+                        "HM102", "`upstream` has no setting", head.text, head.span, ["latency", "fail"]
+                    )
+                case _:
+                    self._report.add("HM103", "this is not allowed here", inner.span)
+        if provider is not None:
+            self._upstreams.append(Behaving(provider=provider[0], latency_ns=latency, failing=tuple(failing)))
+
+    def _fail(self, inner: Item) -> Iterator[Failing]:
+        kind, share, *window = inner.args
+        signals = self._read(kind, Slot(Type.SIGNALS))
+        part = self._read(share, Slot(Type.RATIO))
+        times = {"from": 0, "to": None}
+        for word, value in zip(window[::2], window[1::2], strict=False):
+            if isinstance(word, Name) and word.text in times:
+                times[word.text] = self._read(value, Slot(Type.DURATION))
+            else:
+                self._report.add("HM112", "`fail` expects `from` and `to` here", word.span)
+        if len(window) % 2:
+            self._report.add("HM112", "`fail` expects `from` and `to` here", window[-1].span)
+        if signals is None or part is None:
+            return
+        for signal in (each for one in signals for each in ((one,) if isinstance(one, str) else one)):
+            if str(signal) not in FAILING:
+                self._report.add(
+                    "HM502",
+                    f"a simulated provider does not fail with `{signal}`",
+                    kind.span,
+                    help=f"there are {', '.join(f'`{one}`' for one in FAILING)}; `limits` of the policy give 429",
+                )
+                return
+            yield Failing(signal=str(signal), share=part, from_ns=times["from"] or 0, to_ns=times["to"])
+
+    def _length(self, statement: Item) -> None:
+        match statement.args:
+            case (length,):
+                found = self._read(length, Slot(Type.DURATION, least=1)), 1
+            case (length, Name(text="seed"), seed):
+                found = self._read(length, Slot(Type.DURATION, least=1)), self._read(seed, Slot(Type.COUNT))
+            case _:
+                self._report.add("HM112", "`run` wants a duration", statement.span, help="write `run 10m seed 7`")
+                return
+        if self._run is not None:
+            self._report.add("HM105", "`run` is set twice", statement.head.span)
+        elif None not in found:
+            if found[0] > LENGTH_MAX_NS:
+                self._report.add("HM205", "a run lasts `24h` at most", statement.args[0].span)
+            self._run = found
+
+    def _check_times(self) -> None:
+        loads = [one for one in self._loads.values() if one is not None]
+        for what in ("hour", "weekday"):
+            first = next((one for one in loads if getattr(one, what) is not None), None)
+            for one in loads:
+                if first is not None and getattr(one, what) not in (None, getattr(first, what)):
+                    self._report.add(
+                        "HM502",
+                        f"load `{one.name}` begins at another {what} than load `{first.name}`",
+                        one.span,
+                        help="they are of one run",
+                    )
+
+    # ---- values ----
+
+    def _args(self, statement: Item, slots: list[Slot]) -> list[Any] | None:
+        """What the arguments are; None: one could not be read, which has been reported."""
+        optional = all(slot.optional for slot in slots)
+        if len(statement.args) != len(slots) and not (optional and not statement.args):
+            wanted = slots[0].shown()
+            self._report.add("HM112", f"`{statement.head.text}` wants {wanted}", statement.head.span)
+            return None
+        found = [self._read(value, slot) for value, slot in zip(statement.args, slots, strict=False)]
+        return None if None in found else found
+
+    def _read(self, value: Value, slot: Slot) -> Any:
+        """None: it could not be read, which has been reported."""
+        try:
+            return self._all.reader.read(value, slot)
+        except Unreadable:
+            return None
+
+
+def _is(statement: object, *heads: str) -> bool:
+    return isinstance(statement, Item) and statement.head.text in heads
+
+
+def _load_name(statement: object) -> Name | None:
+    match statement:
+        case Item(head=Name(text="load"), args=(Name() as name,)):
+            return name
+        case _:
+            return None
+
+
+def _as_slots(fields: Mapping[str, Field]) -> dict[str, Slot]:
+    """What may stand behind a field's name in a `given`."""
+    types: Mapping[Kind, Callable[[Field], Slot]] = {
+        Kind.TEXT: lambda _: Slot(Type.TEXT),
+        Kind.NUMBER: lambda field: Slot(Type.COUNT, least=field.least),
+        Kind.FLAG: lambda _: Slot(Type.WORD, ("true", "false"), optional=True),
+        Kind.ENUM: lambda field: Slot(Type.WORD, field.choices),
+    }
+    return {name: types[field.kind](field) for name, field in fields.items() if field.kind in types}

@@ -1,0 +1,223 @@
+"""What an `expect` asks of a call that has been decided.
+
+A call that is denied has no lane, no priority, no provider: what it does not have is not equal to anything, and neither
+more nor less. So `expect lane == batch` fails for a call that is denied, and `expect lane == batch or denied` does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias, final
+
+import attrs
+
+from hivemind_trio.model import Decider, Request, Treatment, Verdict
+from hivemind_trio.policy.compile.binder import Declarations
+from hivemind_trio.policy.compile.codegen import BUILT_IN, Router
+from hivemind_trio.policy.diagnostics.diagnostic import Label
+from hivemind_trio.policy.language.condition_eval import field_values, holds
+from hivemind_trio.policy.language.condition_typing import (
+    AllOf,
+    Always,
+    AnyOf,
+    Condition,
+    Flag,
+    Like,
+    Member,
+    Negation,
+    Relation,
+)
+from hivemind_trio.policy.language.unit_text import duration, money
+from hivemind_trio.policy.program.call_facts import Facts, request_of
+from hivemind_trio.policy.program.program import Program
+from hivemind_trio.policy.source.string_literals import quote
+from hivemind_trio.policy.syntax.ast import Span
+
+Leaf: TypeAlias = Flag | Relation | Member | Like
+Values: TypeAlias = Mapping[str, str | int | bool]
+
+OF_A_CALL_THAT_GOES: Final = ("lane", "priority", "deadline", "provider", "model", "retry")
+"""What a call that is denied does not have. Of `provider` and `model`: where it goes, and as what."""
+
+
+def is_outcome(field: str) -> bool:
+    """Whether it is decided, and no fact of the call."""
+    return field in OF_A_CALL_THAT_GOES or field in ("admitted", "denied") or field.startswith(("tag.", "budget."))
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Decided:
+    """A call, decided."""
+
+    request: Request
+    treatment: Treatment
+    values: Values
+    """Of every field that an `expect` can read; a field that the call does not have is missing."""
+    routed: str | None
+    """Where it would go before any rule."""
+    why_denied: str
+    """Empty: it is not."""
+
+    @classmethod
+    def of(cls, program: Program, facts: Facts) -> Decided:
+        """Such a call, decided by the compiled program."""
+        request = request_of(program, facts)
+        if "claim" in facts:
+            # That an agent is meant is said by the test, whatever the door believes.
+            request = attrs.evolve(request, claimed=str(facts["claim"]))
+        return cls.of_request(program, request)
+
+    @classmethod
+    def of_request(cls, program: Program, request: Request) -> Decided:
+        """It, decided by the compiled program."""
+        treatment = program.decide(request)
+        routed = Router.of(program.providers).route(request.apis, request.model)
+        values = field_values(request, agent=treatment.agent, team=treatment.team, provider=routed)
+        for field in OF_A_CALL_THAT_GOES:
+            values.pop(field, None)
+        why = _why_denied(program, treatment)
+        values |= {"admitted": not why, "denied": bool(why)}
+        values |= {f"tag.{tag}": True for tag in treatment.tags}
+        if not why:
+            assert treatment.provider is not None
+            values |= {"lane": treatment.lane, "priority": treatment.priority, "provider": treatment.provider}
+            values |= {"model": treatment.model or request.model}
+            values |= {"retry": treatment.retry or program.providers[treatment.provider].retry}
+            values |= {f"budget.{budget}": True for budget in treatment.budgets}
+            if treatment.deadline_ns is not None:
+                values["deadline"] = treatment.deadline_ns
+        return cls(request=request, treatment=treatment, values=values, routed=routed, why_denied=why)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether any provider takes it."""
+        return self.treatment.provider is not None
+
+    def asked(self, condition: Condition) -> bool:
+        """Whether it meets a condition of a rule, or of a `given any`."""
+        treatment = self.treatment
+        values = field_values(self.request, agent=treatment.agent, team=treatment.team, provider=self.routed)
+        return holds(condition, values)
+
+
+def _why_denied(program: Program, treatment: Treatment) -> str:
+    if program.rejects_as_unknown(treatment.agent):
+        return "its caller is no declared agent"
+    if treatment.verdict is Verdict.DENY:
+        return quote(treatment.message)
+    return "no provider serves it" if treatment.provider is None else ""
+
+
+def meets(condition: Condition, values: Values) -> bool:
+    """Whether an expectation is met."""
+    match condition:
+        case Always():
+            return True
+        case AllOf(items=items):
+            return all(meets(item, values) for item in items)
+        case AnyOf(items=items):
+            return any(meets(item, values) for item in items)
+        case Negation(item=item):
+            return not meets(item, values)
+        case Flag(field=field):
+            return bool(values.get(field, False))
+        case _ if condition.field not in values and not condition.field.startswith(("header.", "meta.")):
+            return is_met_by_nothing(condition)
+        case _:
+            return holds(condition, values)
+
+
+def is_met_by_nothing(test: Leaf) -> bool:
+    """Whether a test of a field holds for a call that does not have it."""
+    return isinstance(test, Relation) and test.op == "!="
+
+
+def leaves(condition: Condition) -> Iterator[Leaf]:
+    """Its tests, in order."""
+    match condition:
+        case Always():
+            return
+        case AllOf(items=items) | AnyOf(items=items):
+            for item in items:
+                yield from leaves(item)
+        case Negation(item=item):
+            yield from leaves(item)
+        case _:
+            yield condition
+
+
+# ---- for people ----
+
+
+def got(condition: Condition, decided: Decided, declarations: Declarations) -> tuple[str, tuple[Label, ...]]:
+    """What a call got instead of what was expected, in words with who decided it, and where that stands."""
+    parts: tuple[Condition, ...] = (condition,)
+    if isinstance(condition, AllOf):
+        parts = tuple(item for item in condition.items if not meets(item, decided.values))
+    fields = dict.fromkeys(test.field for part in parts for test in leaves(part))
+    if decided.why_denied and any(field in OF_A_CALL_THAT_GOES or field == "admitted" for field in fields):
+        fields = {"denied": None}
+    shown: dict[str, None] = {}
+    labels: dict[Label, None] = {}
+    for field in fields:
+        decider = _decider(field, decided)
+        shown[_shown(field, decided) + (f", {_by(decider)}" if decider is not None else "")] = None
+        place = _place(decider, declarations) if decider is not None else None
+        if place is not None:
+            what = "the verdict" if field in ("admitted", "denied") else f"the {field}"
+            labels[Label(place, f"decides {what}")] = None
+    return "; ".join(shown), tuple(labels)
+
+
+def _shown(field: str, decided: Decided) -> str:
+    values = decided.values
+    if field in ("admitted", "denied"):
+        return f"denied: {decided.why_denied}" if decided.why_denied else "admitted"
+    if field.startswith(("tag.", "budget.")):
+        family, _, name = field.partition(".")
+        return f"{'' if values.get(field) else 'no '}{family} `{name}`"
+    if field not in values:
+        return f"no {field}" if field in OF_A_CALL_THAT_GOES else f'{field} ""'
+    match field, values[field]:
+        case _, bool(value):
+            return f"{'' if value else 'not '}{field}"
+        case "deadline", int(value):
+            return f"{field} {duration(value)}"
+        case "cost", int(value):
+            return f"{field} {money(value)}"
+        case _, str(value) if is_text(field):
+            return f"{field} {quote(value)}"
+        case _, value:
+            return f"{field} {value}"
+
+
+def is_text(field: str) -> bool:
+    """Whether its values are written in quotes."""
+    return field in ("model", "path", "method") or field.startswith(("header.", "meta."))
+
+
+def _decider(field: str, decided: Decided) -> Decider | None:
+    """Who decided it; None: it is a fact, or nobody in particular did."""
+    if field in ("admitted", "denied"):
+        by = decided.treatment.decided["verdict"]
+        is_its = decided.treatment.verdict is Verdict.DENY or not decided.why_denied
+        return by if is_its and by.kind != BUILT_IN.kind else None
+    return decided.treatment.decided.get(field) if field in OF_A_CALL_THAT_GOES else None
+
+
+def _by(decider: Decider) -> str:
+    match decider.kind:
+        case BUILT_IN.kind:
+            return "by no rule"
+        case "defaults":
+            return f"by `defaults {decider.name}`"
+        case _:
+            return f"by {decider.kind} `{decider.name}`"
+
+
+def _place(decider: Decider, declarations: Declarations) -> Span | None:
+    if decider.kind == "defaults":
+        return declarations.defaults[decider.name].item.head.span
+    declared = declarations.of(decider.kind).get(decider.name)
+    return declared.name_span if declared is not None else None
