@@ -2,7 +2,7 @@
 
 The bound is Jackson's for one machine with delivery times, per resource (Carlier, "The one-machine sequencing problem",
 1982), as in
-`hivemind_trio/sim/_bound.py`, over the supply curves of this provider. It leaves out failures, other users
+`hivemind_trio/sim/bound/lower_bound.py`, over the supply curves of this provider. It leaves out failures, other users
 and refused requests, which only take time.
 
 The order knows the provider's limits and not the jobs: it asks as soon as the first call in line would be admitted. It

@@ -9,7 +9,7 @@ from hivemind_trio.demo._ratelimits import anthropic, azure, openai
 from hivemind_trio.dialects import read_ratelimits
 from hivemind_trio.model import Api
 from hivemind_trio.sim import Dimension, Reading
-from hivemind_trio.sim._wire import told
+from hivemind_trio.sim.provider.wire_format import told
 
 SECOND = 1_000_000_000
 

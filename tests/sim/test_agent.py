@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.sim import Agent, Job, Traits, Turn, lower_bound
-from hivemind_trio.sim._provider import service
+from hivemind_trio.sim.provider.provider import service
 
 
 def job(agent: str = "a", *, seed: int = 7, turns: int = 3, stream_every: int = 2, start_max_ns: int = 1_000) -> Job:

@@ -9,7 +9,8 @@ import pytest
 from hivemind_trio.model import Reason
 from hivemind_trio.proxy import _refusals
 from hivemind_trio.proxy._client import Client as Door
-from hivemind_trio.sim import CLIENTS, Reply, _proxied
+from hivemind_trio.sim import CLIENTS, Reply
+from hivemind_trio.sim.run import proxied_route
 
 from .worlds import MS, SECOND
 
@@ -94,9 +95,9 @@ def test_the_door_takes_each_for_what_it_is_here(client: str, headers: dict[str,
 def test_refusals_have_the_door_s_statuses() -> None:
     for reason, status in _refusals.STATUS.items():
         if reason not in (Reason.UPSTREAM_UNREACHABLE, Reason.UPSTREAM_TIMEOUT, Reason.UPSTREAM_BROKE):
-            assert _proxied.STATUS.get(reason, 429) == status or reason in NOT_OF_THE_SCHEDULER
+            assert proxied_route.STATUS.get(reason, 429) == status or reason in NOT_OF_THE_SCHEDULER
 
-    assert _refusals.FINAL - NOT_OF_THE_SCHEDULER == _proxied.FINAL
+    assert _refusals.FINAL - NOT_OF_THE_SCHEDULER == proxied_route.FINAL
 
 
 NOT_OF_THE_SCHEDULER = {

@@ -23,7 +23,7 @@ from hivemind_trio.sim import (
     plot,
     svg,
 )
-from hivemind_trio.sim._series import SAMPLES_MAX, Series
+from hivemind_trio.sim.results.time_series import SAMPLES_MAX, Series
 
 from .worlds import SECOND, fleet, one_provider, run, scenario
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.sim import Counting, Quota
-from hivemind_trio.sim._window import FixedWindow, SlidingWindow
+from hivemind_trio.sim.provider.windows import FixedWindow, SlidingWindow
 
 FIXED = st.builds(
     lambda limit, window_ns, phase, lazy: Quota(

@@ -6,8 +6,8 @@ import pytest
 
 from hivemind_trio.model import Api, Outcome
 from hivemind_trio.sim import Acceleration, Ask, Quota, Refused, Storm, Traits, Weather
-from hivemind_trio.sim._provider import Provider
-from hivemind_trio.sim._wire import ended
+from hivemind_trio.sim.provider.provider import Provider
+from hivemind_trio.sim.provider.wire_format import ended
 
 from .worlds import SECOND
 

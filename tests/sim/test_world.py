@@ -30,7 +30,7 @@ from hivemind_trio.sim import (
     Way,
     Weather,
 )
-from hivemind_trio.sim._population import populate
+from hivemind_trio.sim.scenario.population import populate
 
 from .worlds import MS, SECOND, fleet, one_provider, per_minute, run, scenario
 

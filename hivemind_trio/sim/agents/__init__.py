@@ -1,0 +1,1 @@
+"""Simulated agents: fleets, clients with the retry behaviour of SDKs, and their requests."""

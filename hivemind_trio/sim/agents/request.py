@@ -1,0 +1,37 @@
+"""One request of a client, and the two ways it can take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, final
+
+import attrs
+
+from hivemind_trio.model import Request
+
+from .agent import Turn
+from .client import Client, Reply
+
+
+@final
+@attrs.define(eq=False)
+class Asking:
+    """A request on its way."""
+
+    request: Request
+    caller: str
+    turn: Turn
+    load: str
+    client: Client
+    sent_ns: int
+    retried: int
+    """Requests for the same turn before this one."""
+    replied: Callable[[Reply], None]
+    """Called once, in virtual time, with what the client has had."""
+
+
+class Route(Protocol):
+    """Where requests go."""
+
+    def send(self, asking: Asking) -> None:
+        """A client sends a request now."""

@@ -1,0 +1,1 @@
+"""Lower bound of the makespan: work, supply curves and the bound itself."""

@@ -1,0 +1,58 @@
+"""What a seed makes of a scenario under a policy: who calls, and how soon that could be done."""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import Verdict
+from hivemind_trio.policy import Program
+from hivemind_trio.sim.scenario.population import Living, populate, providers
+from hivemind_trio.sim.scenario.scenario import Scenario
+
+from .lower_bound import Bound, lower_bound_of_several
+
+
+@final
+@attrs.define(eq=False)
+class Work:
+    """The same both ways, so worlds of one policy, scenario and seed may share it."""
+
+    program: Program
+    scenario: Scenario
+    seed: int
+    _population: list[Living] = attrs.field(init=False)
+    _bound: Bound | None = attrs.field(init=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        self._population = list(populate(self.program, self.scenario, self.seed))
+
+    def living(self) -> list[Living]:
+        """All agents, before they have done anything."""
+        return [one.anew() for one in self._population]
+
+    @property
+    def bound(self) -> Bound:
+        """The least time that any scheduler could need, if every call goes where the rules send it first."""
+        if self._bound is None:
+            self._bound = self._bounded()
+        return self._bound
+
+    def _bounded(self) -> Bound:
+        there = providers(self.program, self.scenario, self.seed)
+        names = {id(provider): f"{name}/{group}" for (name, group), provider in there.items()}
+        places: dict[str, str] = {}
+        for living in self._population:
+            for turn in living.agent.job.turns:
+                treatment = self.program.decide(living.request(self.program, self.scenario, turn, 0))
+                if treatment.provider is not None and treatment.verdict is Verdict.ALLOW:
+                    places[turn.prompt] = names[id(there[treatment.provider, treatment.group])]
+        jobs = [living.agent.job for living in self._population]
+        traits = {names[id(provider)]: provider.traits for provider in there.values()}
+        return lower_bound_of_several(jobs, traits, lambda _job, turn: places.get(turn.prompt, ""), self.seed)
+
+
+def bound_of(program: Program, scenario: Scenario, seed: int) -> Bound:
+    """The least time for work that is not run."""
+    return Work(program, scenario, seed).bound

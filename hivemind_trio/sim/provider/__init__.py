@@ -1,0 +1,1 @@
+"""Simulated providers: limits, latency, faults, background load and wire format."""

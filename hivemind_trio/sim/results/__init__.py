@@ -1,0 +1,1 @@
+"""Results of a run: recorder, tallies, figures and time series."""

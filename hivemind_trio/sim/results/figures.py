@@ -1,0 +1,168 @@
+"""What came of one run, as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import final
+
+import attrs
+
+from .time_series import Sample
+
+
+@final
+class Way(StrEnum):
+    """Whether the agents call their providers themselves or through us."""
+
+    DIRECT = "direct"
+    PROXY = "proxy"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Spread:
+    """Of many times, in ns; all 0 where there are none. Percentiles are of the nearest rank."""
+
+    count: int = 0
+    mean: int = 0
+    p50: int = 0
+    p95: int = 0
+    p99: int = 0
+    max: int = 0
+    unserved: int = 0
+    """Calls beside those `count`, of waits alone: rejected, or given up in the queue."""
+
+    @classmethod
+    def of(cls, times_ns: Iterable[int], *, unserved: int = 0) -> Spread:
+        """O(n log n)."""
+        ordered = sorted(times_ns)
+        if not ordered:
+            return cls(unserved=unserved)
+
+        def rank(percent: int) -> int:
+            return ordered[-(-len(ordered) * percent // 100) - 1]
+
+        return cls(
+            count=len(ordered),
+            mean=sum(ordered) // len(ordered),
+            p50=rank(50),
+            p95=rank(95),
+            p99=rank(99),
+            max=ordered[-1],
+            unserved=unserved,
+        )
+
+    @property
+    def unserved_share(self) -> float:
+        """The part of all calls that `count` leaves out."""
+        calls = self.count + self.unserved
+        return self.unserved / calls if calls else 0.0
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Load:
+    """What came of one fleet."""
+
+    agents: int
+    dead: int
+    turns: int
+    turns_done: int
+    calls: int
+    """Requests of its clients."""
+    denied: int
+    """Of these, what the policy or the scheduler turned away."""
+    refused: Mapping[str, int]
+    """Why it did: reason -> calls."""
+    died_of: Mapping[str, int]
+    wait: Spread
+    """Of its served calls, before the last attempt."""
+    turn: Spread
+    """Of its turns that came to a good end, from the first request on."""
+
+    @property
+    def failed(self) -> float:
+        """The share of turns that were begun and came to no good end."""
+        begun = self.turns_done + self.dead
+        return self.dead / begun if begun else 0.0
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Upstream:
+    """What one provider saw."""
+
+    attempts: int
+    met: Mapping[str, int]
+    """What went wrong (`Trouble`), and how often."""
+    inflight_max: int
+    """The most at once that asked."""
+    limit_min: int
+    """What it was trusted with, as far as samples show; 0 without a proxy, like the next two."""
+    limit_max: int
+    trips: int
+    """How often its circuit opened."""
+    utilisation: float | None
+    """Of its cap, from the first request to the last answer; None: it has none."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Figures:
+    """What came of one run."""
+
+    way: Way
+    seed: int
+    agents: int
+    dead: int
+    undone: int
+    """Agents that were still at it when time was up."""
+    turns: int
+    turns_done: int
+    calls: int
+    attempts: int
+    met: Mapping[str, int]
+    limited: int
+    """429s, of all kinds, from providers."""
+    tokens: int
+    """As providers bill them, input and output."""
+    tokens_wasted: int
+    """Of agents that died, and of answers that nobody has whole."""
+    cost_microusd: int
+    costs_microusd: Mapping[str, int]
+    """Team -> its part."""
+    budgets_microusd: Mapping[str, int]
+    """Budget -> what counts against it, in all windows together."""
+    makespan_ns: int
+    """From the beginning to the end of the last agent, dead or done."""
+    bound_ns: int
+    bound_binds: str
+    binding_used: float | None
+    """Of what the bound is named after, the part that was used while somebody waited; None: nobody did, or nothing
+    that is used up binds. More than all of it: answers under way are counted late."""
+    died_of: Mapping[str, int]
+    refused: Mapping[str, int]
+    """Reason -> calls."""
+    lanes: Mapping[str, Spread]
+    """Lane -> how long its served calls waited."""
+    teams: Mapping[str, Spread]
+    loads: Mapping[str, Load]
+    upstreams: Mapping[str, Upstream]
+    turn: Spread
+    """Of all turns that came to a good end."""
+    samples: tuple[Sample, ...]
+    wait: Spread
+    """Of all served calls, in the proxy, before the last attempt."""
+    digest: str
+    """Of what the scheduler decided, in order."""
+
+    @property
+    def over_bound(self) -> float | None:
+        """Time over the lower bound; None if work was left undone, for then it compares with nothing."""
+        return self.makespan_ns / self.bound_ns if self.turns_done == self.turns and self.bound_ns else None
+
+    @property
+    def attempts_wasted(self) -> int:
+        """Attempts that did not give anybody a turn."""
+        return self.attempts - self.turns_done

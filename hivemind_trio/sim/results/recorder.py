@@ -1,0 +1,75 @@
+"""What is written down while a world runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import Reason, Treatment, Usage
+from hivemind_trio.policy import Program
+
+from .time_series import Series
+
+Whose = tuple[str, str | None, str | None]
+"""A load, a lane and a team; of a call that was given up before anybody said which, only the load."""
+
+
+@final
+@attrs.define(eq=False)
+class Books:
+    """One run's. Times in ns, money in micro-dollars."""
+
+    program: Program
+    waits_ns: defaultdict[Whose, list[int]] = attrs.field(init=False, factory=lambda: defaultdict(list))
+    """Whose calls -> how long each of those waited that were served."""
+    unserved: Counter[Whose] = attrs.field(init=False, factory=Counter)
+    """Whose calls -> how many were rejected, or given up in the queue."""
+    turns_ns: defaultdict[str, list[int]] = attrs.field(init=False, factory=lambda: defaultdict(list))
+    """Load -> how long each turn took that came to a good end, from the first request, retries of clients included."""
+    calls: int = attrs.field(init=False, default=0)
+    """Requests of clients."""
+    asked: Counter[str] = attrs.field(init=False, factory=Counter)
+    """Load -> requests of clients."""
+    refused: Counter[tuple[str, Reason]] = attrs.field(init=False, factory=Counter)
+    """(Load, why) -> calls that the policy or the scheduler turned away."""
+    spent: Counter[tuple[str, str]] = attrs.field(init=False, factory=Counter)
+    """(`team`, `budget` or ``, its name) -> micro-dollars."""
+    trips: Counter[str] = attrs.field(init=False, factory=Counter)
+    """Provider -> how often its circuit opened."""
+    series: Series = attrs.field(init=False, factory=Series)
+    _digest: hashlib.blake2b = attrs.field(init=False, factory=lambda: hashlib.blake2b(digest_size=8))
+
+    @property
+    def digest(self) -> str:
+        """Of all that was granted and refused, in order: two runs with the same one decided alike."""
+        return self._digest.hexdigest()
+
+    def decided(self, now_ns: int, call_id: int, what: str) -> None:
+        """A grant or a refusal."""
+        self._digest.update(b"%d %d %s;" % (now_ns, call_id, what.encode()))
+
+    def call_over(self, load: str, treatment: Treatment | None, waited_ns: int | None) -> None:
+        """Record the end of a call.
+
+        Args:
+            waited_ns: Its time in the queue; None: it was rejected, or given up in the queue.
+        """
+        whose = (load, None, None) if treatment is None else (load, treatment.lane, treatment.team)
+        if waited_ns is None:
+            self.unserved[whose] += 1
+        else:
+            self.waits_ns[whose].append(waited_ns)
+
+    def spend(self, treatment: Treatment, model: str, usage: Usage) -> None:
+        """An attempt has cost something, or nothing."""
+        price = self.program.price(model, treatment.provider)
+        if price is None:
+            return
+        cost = price.cost_of(usage)
+        self.spent["", ""] += cost
+        self.spent["team", treatment.team] += cost
+        for budget in treatment.budgets:
+            self.spent["budget", budget] += cost

@@ -1,0 +1,1 @@
+"""One run in virtual time: event queue, routes, attempts and invariants."""

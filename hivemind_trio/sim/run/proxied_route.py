@@ -1,0 +1,402 @@
+"""The way through us: the scheduler of the proxy, and around it what the door and the engine do, in virtual time.
+
+`proxy/_exchange.py`, `proxy/_fetch.py`, `proxy/_patience.py` and `runtime/_ticket.py` do the same over sockets; what a
+client is told, and when, is theirs. No byte takes time on its way but on a `Road`, and no client reads slowly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final, assert_never, final
+
+import attrs
+
+from hivemind_trio.dialects import keep_alive
+from hivemind_trio.model import Outcome, Reason, Treatment
+from hivemind_trio.policy import Failure, Program, Server
+from hivemind_trio.scheduler import (
+    ALL_PARTS,
+    Adapted,
+    AnswerBegan,
+    AttemptEnded,
+    Call,
+    CallArrived,
+    CallCancelled,
+    CallId,
+    Circuit,
+    Ended,
+    Event,
+    Grant,
+    Parts,
+    Refuse,
+    Scheduler,
+    Settle,
+    TimePassed,
+)
+from hivemind_trio.sim.agents.client import Reply
+from hivemind_trio.sim.agents.request import Asking
+from hivemind_trio.sim.provider import wire_format
+from hivemind_trio.sim.provider.profile import SECOND_NS
+from hivemind_trio.sim.provider.provider import Provider
+from hivemind_trio.sim.results.recorder import Books
+
+from .attempt import Attempt, End, How
+from .event_queue import Agenda, Due
+from .invariants import Audit
+from .overhead_model import Road
+
+STATUS: Final = {
+    Reason.OVER_QUOTA: 413,
+    Reason.DENIED: 403,
+    Reason.UNKNOWN_AGENT: 401,
+    Reason.NO_PROVIDER: 404,
+    Reason.DRAINING: 503,
+    Reason.BREAKER_OPEN: 503,
+}
+"""Of refusals; 429 where nothing else is said (`proxy/_refusals.py`)."""
+
+FINAL: Final = frozenset(
+    {
+        *(Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER, Reason.OVER_QUOTA),
+        *(Reason.BUDGET, Reason.SPENT),
+    }
+)
+
+IN_TIME: Final = 0.9
+"""Of what a client waits: it is sent away before it gives up."""
+
+RETRY_AFTER_MAX_NS: Final = 60 * SECOND_NS
+HELD: Final = Reply(status=429, retry_after_ns=30 * SECOND_NS, why="held-too-long")
+
+_FAILED: Final = {
+    How.UNREACHABLE: (Outcome.UNREACHABLE, Failure.CONNECT),
+    How.RESET: (Outcome.FAILED, Failure.RESET),
+    How.FIRST_BYTE: (Outcome.FAILED, Failure.FIRST_BYTE),
+    How.IDLE: (Outcome.FAILED, Failure.IDLE),
+    How.TOTAL: (Outcome.FAILED, Failure.TIMEOUT),
+}
+
+
+@attrs.define(eq=False)
+class _Talk:
+    """One call, from its arrival until its client has an answer."""
+
+    asking: Asking
+    silent_ns: int
+    """When its client is sent a 200 and keep-alive events, if the call is streamed and its dialect has any."""
+    gives_up_ns: int
+    """When it is sent away, if it waits."""
+    alive: bool
+    treatment: Treatment | None = None
+    attempt: Attempt | None = None
+    end: End | None = None
+    """Of its latest attempt, of which the client has had nothing."""
+    waited_ns: int = 0
+    alarm: Due | None = None
+    over: bool = False
+
+    @classmethod
+    def of(cls, asking: Asking, server: Server) -> _Talk:
+        """A call that arrives now. How long it is held and when it is spoken to is `proxy/_patience.py`'s."""
+        request, known_ns = asking.request, asking.client.known_ns
+        api = request.apis[0] if request.apis else None
+        alive = request.stream and keep_alive(api, request.path, "", request.model, request.headers) is not None
+        held_ns, silent_ns = server.silent_ns + server.hold_ns, server.silent_ns
+        if known_ns is not None and alive:
+            silent_ns = min(silent_ns, known_ns // 2)
+        elif known_ns is not None:
+            held_ns = min(held_ns, int(known_ns * IN_TIME))
+        return cls(asking, asking.sent_ns + silent_ns, asking.sent_ns + held_ns, alive)
+
+    def call(self, call_id: CallId) -> Call:
+        """What the scheduler is told of it."""
+        asking, client = self.asking, self.asking.client
+        patience_ns = None
+        if not client.limits_are_fatal:
+            held_ns = self.gives_up_ns - asking.sent_ns
+            patience_ns = held_ns * (1 + client.known_tries - min(asking.retried, client.known_tries))
+        turn, recorded = asking.turn, asking.turn.recorded
+        job = turn.conversation if client.says_job else ""
+        return Call(
+            id=call_id,
+            request=asking.request,
+            caller=asking.caller,
+            prefix=turn.prefix,
+            job=job if recorded is None else recorded.job,
+            credential="" if recorded is None else recorded.credential,
+            again=f"{asking.caller} {turn.prompt}",
+            patience_ns=patience_ns,
+        )
+
+    def committed(self, now_ns: int) -> bool:
+        """The client has had a 200 of ours while the call waited."""
+        return self.alive and now_ns >= self.silent_ns
+
+    def leaves_ns(self, now_ns: int) -> int:
+        """When the client will have had no byte for longer than it bears."""
+        asking = self.asking
+        heard_ns = now_ns if self.alive and self.committed(now_ns) else asking.sent_ns
+        return heard_ns + asking.client.silence_ns
+
+
+@final
+@attrs.define(eq=False)
+class Proxied:
+    """Keeps the scheduler's time and carries out its commands."""
+
+    program: Program
+    seed: int
+    agenda: Agenda
+    providers: Mapping[tuple[str, str | None], Provider]
+    books: Books
+    audited: bool = False
+    parts: Parts = ALL_PARTS
+    road: Road | None = None
+    scheduler: Scheduler = attrs.field(init=False)
+    audit: Audit | None = attrs.field(init=False, default=None)
+    _talks: dict[CallId, _Talk] = attrs.field(init=False, factory=dict)
+    _ids: int = attrs.field(init=False, default=0)
+    _alarm_ns: int | None = attrs.field(init=False, default=None)
+    """The earliest time at which the scheduler's clock is looked at, as far as that is in the agenda."""
+    _circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.scheduler = Scheduler(self.program, self.seed, parts=self.parts)
+        if self.audited:
+            self.audit = Audit(self.program, self.scheduler)
+
+    def send(self, asking: Asking) -> None:
+        """A client sends a request now."""
+        self._ids += 1
+        call_id = CallId(self._ids)
+        talk = self._talks[call_id] = _Talk.of(asking, self.program.server)
+        self._post(CallArrived(talk.call(call_id)))
+        if talk.attempt is None and not talk.over:
+            self._watch(call_id, talk)
+
+    # ---- the scheduler's side ----
+
+    def _post(self, event: Event) -> None:
+        now_ns = self.agenda.now_ns
+        commands = self.scheduler.handle(event, now_ns)
+        if self.audit is not None:
+            self.audit.handled(event, commands, now_ns)
+        for command in commands:
+            match command:
+                case Grant():
+                    self._begin(command, now_ns)
+                case Settle():
+                    self._settle(command.call_id)
+                case Refuse():
+                    self._refuse(command, now_ns)
+                case Adapted():
+                    self._adapted(command)
+                case _:
+                    assert_never(command)
+        wakeup_ns = self.scheduler.wakeup_ns()
+        if wakeup_ns is not None and (self._alarm_ns is None or wakeup_ns < self._alarm_ns):
+            self._arm(wakeup_ns, now_ns)
+        if now_ns >= self.books.series.next_ns:
+            self.books.series.add(self.scheduler.snapshot(), self.providers)
+
+    def _adapted(self, command: Adapted) -> None:
+        if command.circuit is Circuit.OPEN and self._circuits.get(command.provider) is not Circuit.OPEN:
+            self.books.trips[command.provider] += 1
+        self._circuits[command.provider] = command.circuit
+
+    def _arm(self, wakeup_ns: int, now_ns: int) -> None:
+        self._alarm_ns = max(wakeup_ns, now_ns)
+        self.agenda.at(self._alarm_ns, self._ring, self._alarm_ns)
+
+    def _ring(self, alarm_ns: int) -> None:
+        if alarm_ns != self._alarm_ns:
+            return  # an earlier one was asked for since, and has rung
+        self._alarm_ns = None
+        wakeup_ns = self.scheduler.wakeup_ns()
+        if wakeup_ns is not None and wakeup_ns <= alarm_ns:
+            self._post(TimePassed())
+        elif wakeup_ns is not None:
+            self._arm(wakeup_ns, alarm_ns)
+
+    # ---- attempts ----
+
+    def _begin(self, grant: Grant, now_ns: int) -> None:
+        talk, treatment = self._talks[grant.call_id], grant.treatment
+        assert treatment.provider is not None
+        self._hush(talk)
+        talk.treatment, talk.waited_ns = treatment, grant.waited_ns
+        self.books.decided(now_ns, grant.call_id, treatment.provider)
+        asking = talk.asking
+        timeouts = grant.timeouts or self.program.providers[treatment.provider].timeouts
+        provider = self.providers[treatment.provider, treatment.group]
+        talk.attempt = Attempt(
+            self.agenda,
+            provider,
+            asking.turn.ask,
+            timeouts=timeouts,
+            leaves_ns=talk.leaves_ns(now_ns),
+            silence_ns=asking.client.silence_ns,
+            over=partial(self._ended, grant.call_id),
+            headed=partial(self._hear, grant.call_id, True),
+            road=self.road,
+        )
+        talk.attempt.begin()
+
+    def _hear(self, call_id: CallId, good: bool) -> None:
+        """The head of an answer is there."""
+        talk, now_ns = self._talks[call_id], self.agenda.now_ns
+        assert talk.treatment is not None
+        api = self.program.providers[talk.treatment.provider or ""].api
+        provider = self._provider(talk)
+        readings = wire_format.told(api, provider.readings(now_ns), now_ns) if provider.tells else ()
+        if readings or good:
+            self._post(AnswerBegan(call_id, readings, good))
+
+    def _provider(self, talk: _Talk) -> Provider:
+        """Where its attempt went."""
+        assert talk.treatment is not None
+        assert talk.treatment.provider is not None
+        return self.providers[talk.treatment.provider, talk.treatment.group]
+
+    def _ended(self, call_id: CallId, end: End) -> None:
+        talk = self._talks[call_id]
+        treatment = talk.treatment
+        assert treatment is not None
+        if end.refused is not None and end.refused.dimension is not None and self._provider(talk).tells:
+            self._hear(call_id, False)
+        talk.attempt, talk.end = None, end
+        if end.usage is not None:
+            self.books.spend(treatment, treatment.model or talk.asking.request.model, end.usage)
+        ended = self._said(end, treatment)
+        self._post(AttemptEnded(call_id, ended))
+        if ended.committed:
+            self._deliver(call_id, end)
+        elif talk.attempt is None and not talk.over:
+            self._watch(call_id, talk)
+
+    def _said(self, end: End, treatment: Treatment) -> Ended:
+        """What the scheduler is told."""
+        assert treatment.provider is not None
+        provider = self.program.providers[treatment.provider]
+        match end.how:
+            case How.WHOLE:
+                slow_ns = provider.aimd.slow_ns if provider.aimd is not None else None
+                slow = slow_ns is not None and end.waited_ns > slow_ns
+                outcome = Outcome.SLOW if slow else Outcome.SUCCEEDED
+                return Ended(
+                    outcome=outcome,
+                    status=200,
+                    committed=True,
+                    usage=end.usage,
+                    first_byte_ns=end.waited_ns,
+                    silence_ns=end.silence_ns,
+                )
+            case How.REFUSED:
+                assert end.refused is not None
+                return wire_format.ended(provider.api, end.refused)
+            case How.LEFT:
+                return Ended(outcome=Outcome.IGNORED, committed=True, usage=end.usage)
+            case _:
+                outcome, failure = _FAILED[end.how]
+                # What hung says what is usual as well: how long it was waited for.
+                hung = end.how in (How.FIRST_BYTE, How.IDLE)
+                return Ended(
+                    outcome=outcome,
+                    status=200 if end.begun else 0,
+                    failure=failure,
+                    committed=end.begun,
+                    usage=end.usage,
+                    first_byte_ns=end.waited_ns if hung else None,
+                    silence_ns=end.silence_ns if hung else None,
+                )
+
+    # ---- the client's side ----
+
+    def _watch(self, call_id: CallId, talk: _Talk) -> None:
+        """While it waits: it is sent away after a time, or goes by itself."""
+        if talk.alarm is not None:
+            return
+        now_ns = self.agenda.now_ns
+        patient_ns = talk.gives_up_ns
+        if not talk.alive or talk.asking.sent_ns + talk.asking.client.silence_ns < talk.silent_ns:
+            patient_ns = min(patient_ns, talk.asking.sent_ns + talk.asking.client.silence_ns)
+        talk.alarm = self.agenda.at(max(now_ns, patient_ns), self._tired, call_id, patient_ns < talk.gives_up_ns)
+
+    def _hush(self, talk: _Talk) -> None:
+        """Nobody waits any more, or not for now."""
+        if talk.alarm is not None:
+            self.agenda.forget(talk.alarm)
+            talk.alarm = None
+
+    def _tired(self, call_id: CallId, left: bool) -> None:
+        talk = self._talks[call_id]
+        talk.alarm = None
+        talk.waited_ns = self.agenda.now_ns - talk.asking.sent_ns
+        if talk.treatment is None:
+            talk.treatment = self.program.decide(talk.asking.request)  # whose wait it was
+        if not left:
+            self.books.refused[talk.asking.load, Reason.HELD_TOO_LONG] += 1
+        held = attrs.evolve(HELD, status=503) if talk.asking.client.limits_are_fatal else HELD
+        reply = Reply(status=0, timed_out=True, why="no byte for too long") if left else held
+        self._reply(call_id, reply, served=False)
+        self._post(CallCancelled(call_id))
+
+    def _deliver(self, call_id: CallId, end: End) -> None:
+        match end.how:
+            case How.WHOLE:
+                reply = Reply(status=200, whole=True, tokens=end.tokens)
+            case How.LEFT:
+                why = "no byte for too long"
+                reply = Reply(status=0, timed_out=True, broken=end.begun, tokens=end.tokens, why=why)
+            case _:
+                why = f"the stream broke ({end.how.name.lower()})"
+                reply = Reply(status=200, broken=True, tokens=end.tokens, why=why)
+        self._reply(call_id, reply)
+
+    def _settle(self, call_id: CallId) -> None:
+        talk = self._talks[call_id]
+        end = talk.end
+        assert end is not None
+        match end.how:
+            case How.REFUSED:
+                assert end.refused is not None
+                assert talk.treatment is not None
+                assert talk.treatment.provider is not None
+                said = wire_format.ended(self.program.providers[talk.treatment.provider].api, end.refused)
+                reply = Reply(
+                    status=said.status, retry_after_ns=said.retry_after_ns, why=f"{said.status} {end.refused.kind}"
+                )
+            case How.FIRST_BYTE | How.IDLE | How.TOTAL:
+                reply = Reply(status=504, why="504 upstream-timeout")
+            case _:
+                reply = Reply(status=503, retry_after_ns=5 * SECOND_NS, why="503 upstream-unreachable")
+        self._reply(call_id, attrs.evolve(reply, tokens=end.tokens))
+
+    def _refuse(self, refuse: Refuse, now_ns: int) -> None:
+        talk = self._talks[refuse.call_id]
+        if refuse.treatment is not None:
+            talk.treatment = refuse.treatment
+        talk.waited_ns = refuse.waited_ns
+        self.books.decided(now_ns, refuse.call_id, str(refuse.reason))
+        self.books.refused[talk.asking.load, refuse.reason] += 1
+        status = STATUS.get(refuse.reason, 429)
+        if status == 429 and talk.asking.client.limits_are_fatal and refuse.reason not in FINAL:
+            status = 503  # what one takes for a word to come back is the end of another
+        after_ns = None if refuse.retry_after_ns is None else min(RETRY_AFTER_MAX_NS, refuse.retry_after_ns)
+        if after_ns is not None:
+            after_ns = max(1, -(-after_ns // SECOND_NS)) * SECOND_NS  # as the header has it
+        reply = Reply(
+            status=status, retry_after_ns=after_ns, final=refuse.reason in FINAL, why=f"refused: {refuse.reason}"
+        )
+        self._reply(refuse.call_id, reply, served=False)
+
+    def _reply(self, call_id: CallId, reply: Reply, *, served: bool = True) -> None:
+        talk = self._talks.pop(call_id)
+        self._hush(talk)
+        talk.over = True
+        if not (reply.whole or reply.timed_out or reply.broken) and talk.committed(self.agenda.now_ns):
+            # The status is gone: what it is told is an error event within its stream.
+            reply = attrs.evolve(reply, status=200, broken=True)
+        self.books.call_over(talk.asking.load, talk.treatment, talk.waited_ns if served else None)
+        talk.asking.replied(reply)

@@ -1,0 +1,1 @@
+"""Scenarios: values, their text form, populations and replays of a journal."""

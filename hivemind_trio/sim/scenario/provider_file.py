@@ -1,0 +1,168 @@
+"""Providers of a scenario file: `[[upstream]]` in, an `Upstream` out."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hivemind_trio.sim.provider.profile import Acceleration, Neighbour, Storm, Traits, Wave, Weather
+from hivemind_trio.sim.provider.token_bucket import Counting, Dimension, Quota
+
+from .quantities import Wrong, count, duration, number, positive, rate, share, spread
+from .scenario import HOUR_NS, Upstream
+from .toml_table import Table
+from .words import either, flag, words
+
+_LIMITS: Final = {
+    "requests": Dimension.REQUESTS,
+    "input": Dimension.INPUT,
+    "output": Dimension.OUTPUT,
+    "tokens": Dimension.TOKENS,
+}
+
+_WINDOWS: Final = {
+    "bucket": Counting.BUCKET,
+    "gcra": Counting.BUCKET,
+    "fixed": Counting.FIXED,
+    "fixed-lazy": Counting.FIXED,
+    "sliding": Counting.SLIDING,
+}
+
+
+def upstream(table: Table) -> Upstream:
+    """One of several, every mistake reported to its table."""
+    plain = Traits()
+    latency = table.take("latency", spread(duration), None)
+    answer = table.take("answer", spread(count), None)
+    fail = table.table("fail")
+    shares = {key: fail.take(key, share, 0.0) for key in ("502", "reset", "break", "stall", "hang")}
+    fail.end()
+    if max(shares["502"] + shares["reset"], shares["break"] + shares["stall"]) > 1:
+        table.wrong(
+            "fail", "more fails than there is", "let `502` and `reset`, `break` and `stall` come to at most `100%`"
+        )
+        shares = dict.fromkeys(shares, 0.0)
+    hang = table.take("hang", spread(duration), None)
+    random_phase = table.take("phase", _phase, None) == "random"
+    traits = Traits(
+        latency_mean_ns=round(latency.mean) if latency else plain.latency_mean_ns,
+        latency_sigma_ns=round(latency.spread) if latency else plain.latency_sigma_ns,
+        latency_shape=latency.shape if latency else plain.latency_shape,
+        latency_told=latency is not None,
+        latency_min_ns=table.take("latency-min", duration, plain.latency_min_ns),
+        in_token_ns=table.take("per-input-token", duration, 0),
+        out_token_ns=table.take("per-output-token", duration, 0),
+        slowdown=table.take("slowdown", share, 0.0),
+        spikes=table.take("spikes", share, 0.0),
+        spike_factor=table.take("spike-factor", number, plain.spike_factor),
+        tokens_out_mean=round(answer.mean) if answer else plain.tokens_out_mean,
+        tokens_out_sigma=round(answer.spread) if answer else plain.tokens_out_sigma,
+        tokens_out_shape=answer.shape if answer else plain.tokens_out_shape,
+        first_byte=table.take("first-byte", share, plain.first_byte),
+        concurrency=table.take("concurrency", positive, None),
+        charges_most=table.take("charges", either("used", "most"), "used") == "most",
+        refusals_count=table.take("refusals-count", flag, False),
+        cache_ns=table.take("cache", duration, 0),
+        neighbours=tuple(_neighbour(each) for each in table.tables("neighbours")),
+        acceleration=_acceleration(table),
+        tells=table.take("headers", flag, True),
+        says_retry_after_ns=table.take("says-retry-after", duration, None),
+        bad_gateways=shares["502"],
+        resets=shares["reset"],
+        breaks=shares["break"],
+        stalls=shares["stall"],
+        hangs=shares["hang"],
+        hang_ns=(round(hang.mean - hang.spread), round(hang.mean + hang.spread)) if hang else plain.hang_ns,
+        hang_wave=_wave(table),
+        storms=tuple(_storm(each) for each in table.tables("storms")),
+    ).limited_to(_quotas(table))
+    found = Upstream(
+        provider=table.take("provider", words, "*"),
+        traits=traits,
+        as_declared=table.take("as-declared", flag, False),
+        random_phase=random_phase,
+    )
+    table.end()
+    return found
+
+
+def _quotas(table: Table) -> dict[Dimension, Quota]:
+    usual = table.take("window", either(*_WINDOWS), "bucket")
+    limits = table.table("limits")
+    found: dict[Dimension, Quota] = {}
+    for key, dimension in _LIMITS.items():
+        inline = isinstance(limits.values.get(key), dict)
+        own = limits.table(key) if inline else limits
+        allowed = own.take("rate" if inline else key, rate, None)
+        window = own.take("window", either(*_WINDOWS), usual) if inline else usual
+        burst = own.take("burst", positive, None) if inline else None
+        phase_ns = own.take("phase", duration, 0) if inline else 0
+        if inline:
+            own.end()
+        if allowed is None:
+            if inline:
+                limits.wrong(key, "how much is it", f'write `{key} = {{ rate = "50/min" }}`')
+            continue
+        limit, window_ns = allowed
+        if window == "gcra" and burst is None:
+            burst = max(1, limit * 1_000_000_000 // window_ns)  # a second's worth
+        found[dimension] = Quota(
+            limit=limit,
+            window_ns=window_ns,
+            burst=burst,
+            counting=_WINDOWS[window],
+            phase_ns=phase_ns % window_ns,
+            lazy=window == "fixed-lazy",
+        )
+    limits.end()
+    return found
+
+
+def _span(table: Table) -> tuple[int, int]:
+    from_ns, to_ns = table.take("from", duration, 0), table.take("to", duration, 0)
+    if to_ns <= from_ns:
+        table.wrong("to" if "to" in table else "", "it ends before it begins", 'write `from = "1m", to = "3m"`')
+    return from_ns, to_ns
+
+
+def _neighbour(table: Table) -> Neighbour:
+    from_ns, to_ns = _span(table)
+    found = Neighbour(from_ns=from_ns, to_ns=to_ns, share=table.take("share", share, 0.3))
+    table.end()
+    return found
+
+
+def _storm(table: Table) -> Storm:
+    from_ns, to_ns = _span(table)
+    weather = table.take("with", either(*(each.value for each in Weather)), Weather.OVERLOAD.value)
+    found = Storm(from_ns=from_ns, to_ns=to_ns, share=table.take("share", share, 1.0), weather=Weather(weather))
+    table.end()
+    return found
+
+
+def _acceleration(table: Table) -> Acceleration | None:
+    if "acceleration" not in table:
+        return None
+    inner = table.table("acceleration")
+    plain = Acceleration()
+    found = Acceleration(
+        factor=inner.take("factor", number, plain.factor),
+        over_ns=inner.take("over", duration, plain.over_ns),
+        floor=inner.take("floor", positive, plain.floor),
+    )
+    inner.end()
+    return found
+
+
+def _wave(table: Table) -> Wave | None:
+    if "hang-wave" not in table:
+        return None
+    inner = table.table("hang-wave")
+    found = Wave(amplitude=inner.take("by", share, 0.0), period_ns=max(1, inner.take("every", duration, HOUR_NS)))
+    inner.end()
+    return found
+
+
+def _phase(value: Any) -> str:
+    if value == "random":
+        return "random"
+    raise Wrong(f"`{value}` is no phase", 'write `"random"`; or in `limits`, `{ rate = "50/min", phase = "20s" }`')

@@ -1,0 +1,97 @@
+"""A scenario: who calls, and what the providers are really like."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from random import Random
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.policy import Dimension as Declared
+from hivemind_trio.policy import Group, Program, Window
+from hivemind_trio.sim.agents.fleet import Fleet
+from hivemind_trio.sim.provider.profile import SECOND_NS, Traits
+from hivemind_trio.sim.provider.token_bucket import Counting, Dimension, Quota
+
+HOUR_NS: Final = 3_600 * SECOND_NS
+
+_SIM: Final = {
+    Declared.REQUESTS: Dimension.REQUESTS,
+    Declared.INPUT: Dimension.INPUT,
+    Declared.OUTPUT: Dimension.OUTPUT,
+    Declared.TOKENS: Dimension.TOKENS,
+}
+_COUNTING: Final = {
+    Window.LEARN: Counting.BUCKET,
+    Window.BUCKET: Counting.BUCKET,
+    Window.FIXED: Counting.FIXED,
+    Window.SLIDING: Counting.SLIDING,
+}
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Upstream:
+    """What some of the policy's providers are really like."""
+
+    provider: str = "*"
+    """Glob over their names in the policy."""
+    traits: Traits = attrs.field(factory=Traits)
+    as_declared: bool = False
+    """Caps and quotas are what the policy says they are; each of its `limits` blocks is a provider of its own."""
+    random_phase: bool = False
+    """Fixed windows begin anywhere, drawn from the seed."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Scenario:
+    """A fleet of fleets and its providers. The same seed is the same work, whoever schedules it."""
+
+    name: str = ""
+    about: str = ""
+    fleets: tuple[Fleet, ...] = ()
+    upstreams: tuple[Upstream, ...] = ()
+    """For each provider the first that fits; one without any is as quick and as good as the default traits are."""
+    until_ns: int = 24 * HOUR_NS
+    """What has not come to an end by then is left undone."""
+    hour: int = 10
+    """Of the day, when it begins."""
+    weekday: int = 1
+    policy: str | None = None
+    """The text of a policy that fits, for who has none."""
+
+    def upstream(self, provider: str) -> Upstream:
+        """What that provider of the policy is like."""
+        fitting = (each for each in self.upstreams if fnmatchcase(provider, each.provider))
+        return next(fitting, Upstream(as_declared=True))
+
+    def traits(self, program: Program, provider: str, group: str | None, seed: int) -> Traits:
+        """What the provider behind a provider of the policy is like, to the models of one of its `limits` blocks."""
+        upstream = self.upstream(provider)
+        traits = upstream.traits
+        declared = program.providers[provider]
+        if upstream.as_declared:
+            limits = next((each for each in declared.groups if each.glob == group), None)
+            quotas = _declared(limits) if limits is not None else {}
+            traits = attrs.evolve(traits, concurrency=declared.limit).limited_to(quotas)
+        if upstream.random_phase:
+            chance = Random(f"{seed}/phase/{provider}")  # noqa: S311 - a simulation wants to be repeatable
+            shifted = {
+                dimension: attrs.evolve(quota, phase_ns=chance.randrange(quota.window_ns))
+                for dimension, quota in traits.quotas.items()
+                if quota.counting is Counting.FIXED
+            }
+            traits = traits.limited_to(shifted)
+        return traits
+
+
+def _declared(group: Group) -> dict[Dimension, Quota]:
+    """Of each dimension the quota with the longest window: a provider here has one for each."""
+    found: dict[Dimension, Quota] = {}
+    for quota in group.quotas:
+        of = _SIM[quota.dimension]
+        if of not in found or quota.window_ns > found[of].window_ns:
+            found[of] = Quota(limit=quota.amount, window_ns=quota.window_ns, counting=_COUNTING[quota.window])
+    return found

@@ -1,0 +1,1 @@
+"""Studies: runs over several seeds, comparison of policies, plots and SVG."""
