@@ -21,7 +21,7 @@ from typing import Final
 
 import attrs
 
-from hivemind_trio.machine import DiskFiles
+from hivemind_trio.host import DiskFiles
 from hivemind_trio.policy import Program, check
 from hivemind_trio.sim import Figures, Pair, parse_scenario, study
 

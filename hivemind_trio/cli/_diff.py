@@ -115,7 +115,7 @@ def _print(found: Diff, effect: Effect | None, format_: str, color: str, *, simu
 
 def _at(revision: str, path: str) -> Checked | None:
     """The policy as it was then; None: it was not there."""
-    from hivemind_trio.machine import GitError, GitFiles
+    from hivemind_trio.host import GitError, GitFiles
     from hivemind_trio.policy import check
 
     if path == "-":

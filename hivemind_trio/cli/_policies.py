@@ -47,7 +47,7 @@ def checked_policy(path: str, *, environment: bool = False, progress: Progress |
         environment: Look for its secrets on this machine too.
         progress: Told of how far it is.
     """
-    from hivemind_trio.machine import DiskFiles, Secrets, probe
+    from hivemind_trio.host import DiskFiles, Secrets, probe
     from hivemind_trio.policy import check, check_bases, check_secrets, untold
 
     files: Files = DiskFiles()

@@ -65,8 +65,8 @@ async def _provider(scenario: Scenario) -> AsyncIterator[SimulatedProvider]:
 async def _proxy(upstream: str) -> AsyncIterator[str]:
     """The proxy of `serve` on a free port, with the shipped policy; its base URL."""
     # Here and not above: who wants the simulated provider alone should not load a compiler and a server.
+    from hivemind_trio.host import DiskFiles
     from hivemind_trio.listen import bind
-    from hivemind_trio.machine import DiskFiles
     from hivemind_trio.policy import check
     from hivemind_trio.serve import open_house
 

@@ -38,7 +38,7 @@ from hivemind_trio.editor import (
     outline,
     rename,
 )
-from hivemind_trio.machine import DiskFiles
+from hivemind_trio.host import DiskFiles
 from hivemind_trio.policy import Checked, Diagnostic, FormatError, Span, format_text
 
 from ._convert import completion_items, diagnostic, path_of, range_of, symbol, uri_of, workspace_edit

@@ -20,7 +20,7 @@ class SecretSource(Enum):
 class SecretRef:
     """A secret by reference: `env(NAME)` or `file("path")`.
 
-    Safe to print, journal and compare. Whoever resolves it (`hivemind_trio.machine`) keeps the value.
+    Safe to print, journal and compare. Whoever resolves it (`hivemind_trio.host`) keeps the value.
     """
 
     source: SecretSource

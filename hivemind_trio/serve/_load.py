@@ -7,7 +7,7 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.machine import Secrets, folders, probe
+from hivemind_trio.host import Secrets, folders, probe
 from hivemind_trio.model import SecretSource
 from hivemind_trio.policy import (
     Checked,

@@ -17,8 +17,8 @@ import structlog
 import trio
 
 from hivemind_trio.dialects import apis_of
+from hivemind_trio.host import DiskFiles
 from hivemind_trio.listen import bind
-from hivemind_trio.machine import DiskFiles
 from hivemind_trio.policy import (
     Files,
     MemoryFiles,

@@ -9,7 +9,7 @@ import pytest
 
 from hivemind_trio.cli._diff import FORMATS
 from hivemind_trio.policy import DIFF_FORMATS
-from tests.machine.test_git import commit, git
+from tests.host.test_git import commit, git
 
 from .conftest import Run
 

@@ -10,7 +10,7 @@ import pytest
 
 from hivemind_trio.cli import _effect
 from hivemind_trio.sim import METRICS
-from tests.machine.test_git import commit, git
+from tests.host.test_git import commit, git
 
 from .conftest import Run
 

@@ -13,7 +13,7 @@ import trio
 from hivemind_trio.demo import _run as demo
 from hivemind_trio.demo._scenario import MS, TRAITS, Figures, Scenario
 from hivemind_trio.demo._show import JsonShow, TextShow
-from hivemind_trio.machine import DiskFiles
+from hivemind_trio.host import DiskFiles
 from hivemind_trio.policy import check
 
 SMALL = Scenario(

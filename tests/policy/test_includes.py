@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.machine import DiskFiles
+from hivemind_trio.host import DiskFiles
 from hivemind_trio.policy import Checked, Closure, MemoryFiles, check, read_closure, render
 from hivemind_trio.policy.compile.binder import statements
 from hivemind_trio.policy.syntax.ast import Item

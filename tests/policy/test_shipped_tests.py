@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from bench.policies import cells, measured, programs
-from hivemind_trio.machine import DiskFiles
+from hivemind_trio.host import DiskFiles
 from hivemind_trio.policy import Checked, Run, check, run_tests, unexercised
 from hivemind_trio.policy.program.policy_tests import GivenAny
 from hivemind_trio.trial import rehearse

@@ -16,7 +16,7 @@ import attrs
 import pytest
 import trio
 
-from hivemind_trio.machine import DiskFiles, Secrets, folders
+from hivemind_trio.host import DiskFiles, Secrets, folders
 from hivemind_trio.policy import Checked, Severity, check
 from hivemind_trio.runtime import _reload
 

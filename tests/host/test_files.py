@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hivemind_trio.machine import DiskFiles, folders
-from hivemind_trio.machine import _files as files_module
+from hivemind_trio.host import DiskFiles, folders
+from hivemind_trio.host import disk_files as files_module
 from hivemind_trio.policy import Severity, check
 
 

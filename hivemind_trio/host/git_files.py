@@ -12,7 +12,7 @@ from typing import Final, Self, final
 
 import attrs
 
-from ._files import READ_MAX
+from .disk_files import READ_MAX
 
 LINKS_MAX: Final = 8
 """Symbolic links followed one after the other."""

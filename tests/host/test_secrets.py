@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hivemind_trio.machine import Secrets, probe
-from hivemind_trio.machine import _secrets as secrets_module
+from hivemind_trio.host import Secrets, probe
+from hivemind_trio.host import secrets as secrets_module
 from hivemind_trio.model import SecretRef, SecretSource
 from hivemind_trio.policy import SecretState
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hivemind_trio.machine import GitError, GitFiles
+from hivemind_trio.host import GitError, GitFiles
 from hivemind_trio.policy import check
 
 PROVIDER = "provider anthropic { }\n"

@@ -1,0 +1,8 @@
+"""This machine as a policy sees it: its files, its environment, its secrets."""
+
+from .disk_files import DiskFiles as DiskFiles
+from .disk_files import folders as folders
+from .git_files import GitError as GitError
+from .git_files import GitFiles as GitFiles
+from .secrets import Secrets as Secrets
+from .secrets import probe as probe
