@@ -112,7 +112,7 @@ def scenario_of_test(checked: Checked, named: str) -> tuple[Scenario, int]:
     import difflib
 
     from hivemind_trio.policy import Run
-    from hivemind_trio.trial import stage
+    from hivemind_trio.policy_tests import stage
 
     runs = {test.name: (test, test.asks) for test in checked.tests if isinstance(test.asks, Run)}
     if named not in runs:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hivemind_trio.policy import Checked, RanTest
-    from hivemind_trio.trial import Heard
+    from hivemind_trio.policy_tests import Heard
 
 CHOICES: Final = ("all", "calls", "none")
 
@@ -24,7 +24,7 @@ def ran_tests(checked: Checked, which: str, *, coverage: bool) -> tuple[RanTest,
         coverage: Find out which rules they exercise.
     """
     from hivemind_trio.policy import Run, run_tests
-    from hivemind_trio.trial import rehearse
+    from hivemind_trio.policy_tests import rehearse
 
     if checked.program is None or which == "none":
         return ()

@@ -29,7 +29,7 @@ from hivemind_trio.policy import (
     with_findings,
     with_tests,
 )
-from hivemind_trio.trial import BUDGET_S, rehearse
+from hivemind_trio.policy_tests import BUDGET_S, rehearse
 
 FOLDER = Path(__file__).parent / "diagnostics"
 

@@ -13,7 +13,7 @@ from bench.policies import cells, measured, programs
 from hivemind_trio.host import DiskFiles
 from hivemind_trio.policy import Checked, Run, check, run_tests, unexercised
 from hivemind_trio.policy.program.policy_tests import GivenAny
-from hivemind_trio.trial import rehearse
+from hivemind_trio.policy_tests import rehearse
 
 FOLDER: Final = Path(__file__).parents[2] / "policies"
 NAMES: Final = sorted(path.name for path in FOLDER.glob("*.hmp"))

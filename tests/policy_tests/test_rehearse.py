@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from hivemind_trio.policy import Checked, MemoryFiles, PolicyTest, RanTest, Run, Severity, check
+from hivemind_trio.policy_tests import rehearse, runner, stage
 from hivemind_trio.sim import World
-from hivemind_trio.trial import _rehearse, rehearse, stage
 
 HEAD: Final = """
 provider anthropic { concurrency 2; limits { requests 600/min }; breaker trip 50% of 5 over 30s open 5s }
@@ -201,7 +201,7 @@ def test_a_run_of_more_calls_than_there_is_time_for_is_given_up_before_they_are_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     checked, test = compiled("load w { arrive 6k/min }\nload x { arrive 1/min }\nrun 24h\nexpect w.failed <= 100%")
-    monkeypatch.setattr(_rehearse, "World", None)
+    monkeypatch.setattr(runner, "World", None)
 
     (found,) = rehearse(checked, test).diagnostics
 

@@ -26,8 +26,8 @@ from hivemind_trio.policy import (
 )
 from hivemind_trio.sim import Bound, Figures, Load, World
 
-from ._shown import shown
-from ._stage import HOUR, most_out, stage
+from .scenario import HOUR, most_out, stage
+from .units import shown
 
 BUDGET_S: Final = 30.0
 """Of the processor, for one test."""
