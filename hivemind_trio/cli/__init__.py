@@ -1,3 +1,3 @@
 """The command line. Each command imports what it needs when it runs."""
 
-from ._main import run as run
+from .main import run as run

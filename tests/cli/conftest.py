@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from hivemind_trio.cli._main import main
+from hivemind_trio.cli.main import main
 
 Run = Callable[..., Result]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hivemind_trio.cli._diff import FORMATS
+from hivemind_trio.cli.policy.diff import FORMATS
 from hivemind_trio.policy import DIFF_FORMATS
 from tests.host.test_git import commit, git
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hivemind_trio.cli import _effect
+from hivemind_trio.cli.simulate import policy_effect
 from hivemind_trio.sim import METRICS
 from tests.host.test_git import commit, git
 
@@ -185,7 +185,7 @@ def test_progress_is_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("hivemind_trio.sim.run.world._TOLD_EVERY", 1)
 
     assert run("diff", "old.hmp", "new.hmp", *SIMULATED).stderr == ""
-    monkeypatch.setattr("hivemind_trio.cli._progress.on_terminal", lambda: True)
+    monkeypatch.setattr("hivemind_trio.cli.progress.on_terminal", lambda: True)
     shown = run("diff", "old.hmp", "new.hmp", *SIMULATED).stderr
     assert "seed 1 of 3: 0 of 6 agents" in shown
     assert shown.endswith("\r\x1b[K"), "nothing of it stays"
@@ -193,12 +193,12 @@ def test_progress_is_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("files")
 def test_who_has_had_enough_is_told_what_there_is(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Impatient(_effect.Progress):
+    class Impatient(policy_effect.Progress):
         def of(self, seed: int) -> None:
             if seed == 3:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(_effect, "Progress", Impatient)
+    monkeypatch.setattr(policy_effect, "Progress", Impatient)
     result = run("diff", "old.hmp", "new.hmp", "--simulate", "--scenario", "mine.toml", "--seeds", "9")
 
     assert result.exit_code == 130

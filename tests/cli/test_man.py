@@ -14,8 +14,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from hivemind_trio.cli._main import main
-from hivemind_trio.cli._man import manual
+from hivemind_trio.cli.main import main
+from hivemind_trio.cli.man import manual
 
 
 def page() -> str:

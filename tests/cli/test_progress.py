@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
-from hivemind_trio.cli import _progress
-from hivemind_trio.cli._progress import CheckProgress, Line
+from hivemind_trio.cli import progress as _progress
+from hivemind_trio.cli.progress import CheckProgress, Line
 from hivemind_trio.policy import MemoryFiles, check, untold
 
 POLICY = "".join(f"rule r{number} when tokens.in == {number} {{ priority 1 }}\n" for number in range(400))

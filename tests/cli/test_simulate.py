@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image, ImageColor
 
-from hivemind_trio.cli import _pictures, _simulate
-from hivemind_trio.cli._main import main
+from hivemind_trio.cli import pictures
+from hivemind_trio.cli.main import main
+from hivemind_trio.cli.simulate import command
 from hivemind_trio.sim import Ink
 
 from .conftest import Run
@@ -154,7 +155,7 @@ def run_in_ascii(*args: str) -> str:
 
 
 def test_on_a_narrow_terminal_nothing_is_wider_than_it(run: Run, files: Path) -> None:
-    from hivemind_trio.cli._simulate_show import as_text
+    from hivemind_trio.cli.simulate.tables import as_text
     from hivemind_trio.policy import MemoryFiles, check
     from hivemind_trio.sim import parse_scenario, study
 
@@ -245,7 +246,7 @@ def test_a_png_without_a_pillow_that_can_is_refused_before_anything_runs(
     run: Run, files: Path, monkeypatch: pytest.MonkeyPatch, version: str | None
 ) -> None:
     if version is None:
-        monkeypatch.setattr(_pictures.util, "find_spec", lambda _name: None)
+        monkeypatch.setattr(pictures.util, "find_spec", lambda _name: None)
     else:
         monkeypatch.setattr("PIL.__version__", version)
     result = run("simulate", "team.hmp", "--scenario", "mine.toml", "--plot", "out.png")
@@ -298,12 +299,12 @@ def test_what_cannot_be_run_is_told_with_what_to_write_instead(
 
 
 def test_who_has_had_enough_is_told_what_there_is(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Impatient(_simulate.Progress):
+    class Impatient(command.Progress):
         def of(self, seed: int) -> None:
             if seed == 3:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(_simulate, "Progress", Impatient)
+    monkeypatch.setattr(command, "Progress", Impatient)
     result = run("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "9")
 
     assert result.exit_code == 130

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from hivemind_trio.cli._simulate_over_time import sparks
-from hivemind_trio.cli._simulate_verdict import difference_said, fate, verdict
-from hivemind_trio.cli._simulate_words import number
+from hivemind_trio.cli.simulate.timeline import sparks
+from hivemind_trio.cli.simulate.verdict import difference_said, fate, verdict
+from hivemind_trio.cli.simulate.words import number
 from hivemind_trio.policy import MemoryFiles, check
 from hivemind_trio.sim import Figures, Pair, Scenario, parse_scenario, study
 

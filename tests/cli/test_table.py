@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hivemind_trio.cli._table import aligned
+from hivemind_trio.cli.table import aligned
 
 
 def test_wide_letters_take_two_columns() -> None:

@@ -13,7 +13,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from hivemind_trio.cli._main import main
+from hivemind_trio.cli.main import main
 from hivemind_trio.sim import Traits
 from hivemind_trio.store import open_journal, read_journal
 from tests.e2e.house import CAP_3, Place, messages, standing

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from click.testing import CliRunner
 
-from hivemind_trio.cli._main import main
+from hivemind_trio.cli.main import main
 from hivemind_trio.policy import lexemes
 
 ROOT: Final = Path(__file__).parents[2] / "grammar"

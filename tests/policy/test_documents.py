@@ -17,7 +17,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from hivemind_trio.cli._main import main
+from hivemind_trio.cli.main import main
 from hivemind_trio.policy import MemoryFiles, check, render
 from hivemind_trio.policy.language.schema import DECLARATIONS
 from hivemind_trio.serve._found import from_environment, policy_text

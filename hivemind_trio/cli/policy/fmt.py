@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from ._console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
-from ._policies import policies
+from hivemind_trio.cli.console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
+from hivemind_trio.cli.policy_files import policies
 
 
 @click.command(

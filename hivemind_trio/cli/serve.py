@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from ._console import color_option, wants_color
-from ._policies import allowed_folders
+from .console import color_option, wants_color
+from .policy_files import allowed_folders
 
 
 @click.command(

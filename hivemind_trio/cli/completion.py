@@ -24,7 +24,7 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from ._main import main
+    from .main import main
 
     complete = get_completion_class(shell)
     assert complete is not None  # click has these three

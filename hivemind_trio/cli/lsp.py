@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import click
 
-from ._console import fail
+from .console import fail
 
 
 @click.command(

@@ -8,7 +8,7 @@ import click
 
 from hivemind_trio import __version__
 
-from ._completion import PROGRAM
+from .completion import PROGRAM
 
 VERBATIM = "\b"
 """Alone on a line, it tells click to leave the paragraph's lines as they are."""
@@ -22,7 +22,7 @@ Examples:
 )
 def man() -> None:
     """Print the manual page, in the form that `man` reads."""
-    from ._main import main
+    from .main import main
 
     click.echo(manual(main), nl=False)
 

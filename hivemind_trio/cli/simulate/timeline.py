@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from hivemind_trio.cli.table import aligned
 from hivemind_trio.sim import Figures, Level
 
-from ._simulate_words import number
-from ._table import aligned
+from .words import number
 
 BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 """From nothing to the most."""

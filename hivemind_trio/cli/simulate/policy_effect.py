@@ -8,13 +8,13 @@ from typing import Any, Final, final
 import attrs
 import click
 
+from hivemind_trio.cli.console import EXIT_INTERRUPTED
+from hivemind_trio.cli.progress import Line, Progress
 from hivemind_trio.policy import Program, markdown_words, visible
 from hivemind_trio.sim import Figures, Scenario, same_truth, settled, shifts, side_by_side
 
-from ._console import EXIT_INTERRUPTED
-from ._progress import Line, Progress
-from ._simulate_json import interval
-from ._simulate_show import changes, table
+from .json_output import interval
+from .tables import changes, table
 
 AS_SAID: Final = (
     "The providers here are as strict as each policy says: what a policy raises is taken to be there. "

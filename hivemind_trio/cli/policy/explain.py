@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ._console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
-from ._policies import checked_policy
-from ._table import aligned
+from hivemind_trio.cli.console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
+from hivemind_trio.cli.policy_files import checked_policy
+from hivemind_trio.cli.table import aligned
 
 if TYPE_CHECKING:
     from hivemind_trio.model import Request

@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ._console import EXIT_CLEAN, EXIT_INTERRUPTED, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
-from ._pictures import stop_unless_drawable, write_drawing
-from ._policies import checked_policy, providing
-from ._progress import Line, Progress
-from ._scenarios import SEEDS, USUAL, list_scenarios, scenario_named, scenario_of_test, stop_at_misfits
+from hivemind_trio.cli.console import (
+    EXIT_CLEAN,
+    EXIT_INTERRUPTED,
+    EXIT_PROBLEMS,
+    EXIT_USAGE,
+    color_option,
+    fail,
+    wants_color,
+)
+from hivemind_trio.cli.pictures import stop_unless_drawable, write_drawing
+from hivemind_trio.cli.policy_files import checked_policy, providing
+from hivemind_trio.cli.progress import Line, Progress
+
+from .scenarios import SEEDS, USUAL, list_scenarios, scenario_named, scenario_of_test, stop_at_misfits
 
 if TYPE_CHECKING:
     from hivemind_trio.policy import Checked, Program
@@ -110,15 +119,15 @@ def simulate(
         sys.exit(EXIT_INTERRUPTED)
     against = (compared[0], others[: len(pairs)]) if compared else None
     if as_json:
-        from ._simulate_json import as_object
+        from .json_output import as_object
 
         json.dump(as_object(scenario, name, pairs, against), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
         from hivemind_trio.sim import same_truth, strangers
 
-        from ._effect import AS_SAID
-        from ._simulate_show import as_text
+        from .policy_effect import AS_SAID
+        from .tables import as_text
 
         gone = strangers(scenario, programs)
         text = as_text(

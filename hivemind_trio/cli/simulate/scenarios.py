@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import click
 
-from ._console import EXIT_USAGE, fail
+from hivemind_trio.cli.console import EXIT_USAGE, fail
 
 if TYPE_CHECKING:
     from hivemind_trio.model import RecordedCall

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from ._console import color_option, wants_color
+from .console import color_option, wants_color
 
 
 @click.command(

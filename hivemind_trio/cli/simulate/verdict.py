@@ -9,7 +9,7 @@ from typing import Final
 
 from hivemind_trio.sim import Estimate, Figures, Metric, Pair, Scenario, estimate, shifts
 
-from ._simulate_words import number
+from .words import number
 
 _BINDS: Final = {
     "chain": "the longest agent's own turns set, one after another",

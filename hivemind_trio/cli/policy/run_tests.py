@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from ._progress import Line
+from hivemind_trio.cli.progress import Line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ._console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
-from ._policies import checked_policy, policies, without_parts
-from ._progress import CheckProgress, Line
-from ._tests import CHOICES, outcome, ran_tests, with_what_they_found
+from hivemind_trio.cli.console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
+from hivemind_trio.cli.policy_files import checked_policy, policies, without_parts
+from hivemind_trio.cli.progress import CheckProgress, Line
+
+from .run_tests import CHOICES, outcome, ran_tests, with_what_they_found
 
 if TYPE_CHECKING:
     from hivemind_trio.policy import Diagnostic
@@ -93,7 +94,7 @@ def check(
         return diagnostic.severity is Severity.WARNING and "warnings" in deny
 
     if format_ == "junit":
-        from ._junit import junit
+        from .junit import junit
 
         click.echo(junit(list(zip(checked, ran, strict=True)), fails), nl=False)
     else:

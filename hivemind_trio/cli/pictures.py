@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ._console import fail
+from .console import fail
 
 if TYPE_CHECKING:
     from PIL import Image

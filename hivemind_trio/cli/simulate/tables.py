@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from hivemind_trio.cli.table import aligned
 from hivemind_trio.policy import visible
 from hivemind_trio.sim import (
     METRICS,
@@ -23,11 +24,10 @@ from hivemind_trio.sim import (
     shifts,
 )
 
-from ._simulate_json import Against
-from ._simulate_over_time import over_time
-from ._simulate_verdict import difference_said, verdict
-from ._simulate_words import number
-from ._table import aligned
+from .json_output import Against
+from .timeline import over_time
+from .verdict import difference_said, verdict
+from .words import number
 
 WITHIN: Final = "19 of 20 times within"
 

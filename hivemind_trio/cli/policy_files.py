@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 import attrs
 import click
 
-from ._console import fail
+from .console import fail
 
 if TYPE_CHECKING:
     from hivemind_trio.policy import Checked, Files, Program, Progress

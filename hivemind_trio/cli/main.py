@@ -5,17 +5,17 @@ from __future__ import annotations
 import click
 
 from hivemind_trio import __version__
+from hivemind_trio.cli.policy.check import check
+from hivemind_trio.cli.policy.diff import diff
+from hivemind_trio.cli.policy.explain import explain
+from hivemind_trio.cli.policy.fmt import fmt
+from hivemind_trio.cli.simulate.command import simulate
 
-from ._check import check
-from ._completion import completion
-from ._demo import demo
-from ._diff import diff
-from ._explain import explain
-from ._fmt import fmt
-from ._lsp import lsp
-from ._man import man
-from ._serve import serve
-from ._simulate import simulate
+from .completion import completion
+from .demo import demo
+from .lsp import lsp
+from .man import man
+from .serve import serve
 
 
 @click.group(

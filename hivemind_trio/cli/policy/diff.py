@@ -8,15 +8,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ._console import EXIT_CLEAN, EXIT_INTERRUPTED, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
-from ._policies import checked_policy, providing
-from ._scenarios import SEEDS, USUAL, scenario_named, stop_at_misfits
+from hivemind_trio.cli.console import (
+    EXIT_CLEAN,
+    EXIT_INTERRUPTED,
+    EXIT_PROBLEMS,
+    EXIT_USAGE,
+    color_option,
+    fail,
+    wants_color,
+)
+from hivemind_trio.cli.policy_files import checked_policy, providing
+from hivemind_trio.cli.simulate.scenarios import SEEDS, USUAL, scenario_named, stop_at_misfits
 
 if TYPE_CHECKING:
+    from hivemind_trio.cli.simulate.policy_effect import Effect
     from hivemind_trio.policy import Checked, Diff
     from hivemind_trio.sim import Scenario
-
-    from ._effect import Effect
 
 FORMATS = ("text", "json", "markdown")
 
@@ -88,7 +95,7 @@ def diff(
 
 def _effect(old: Checked | None, new: Checked, found: Diff, scenario: Scenario, seeds: range) -> Effect | None:
     """What the change does to a fleet; None: there is nothing that it could be compared with."""
-    from ._effect import effect
+    from hivemind_trio.cli.simulate.policy_effect import effect
 
     if old is None:
         alone = f"`hivemind-trio simulate {new.paths[0]}`"

@@ -1,0 +1,1 @@
+"""Commands about a policy file: check, fmt, explain, diff and test."""

@@ -1,0 +1,1 @@
+"""The `simulate` command: scenarios, tables, time line, verdict and JSON."""
