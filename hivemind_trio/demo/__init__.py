@@ -1,10 +1,10 @@
 """The simulated provider behind a socket, and the demonstration that uses it."""
 
-from ._client import live as live
-from ._dialects import DIALECTS as DIALECTS
-from ._dialects import Asked as Asked
-from ._provider import INSTANT as INSTANT
-from ._provider import SimulatedProvider as SimulatedProvider
-from ._reply import Reply as Reply
-from ._reply import Seen as Seen
-from ._run import run as run
+from .client import live as live
+from .command import run as run
+from .provider import INSTANT as INSTANT
+from .provider import SimulatedProvider as SimulatedProvider
+from .reply import Reply as Reply
+from .reply import Seen as Seen
+from .wire_dialects import DIALECTS as DIALECTS
+from .wire_dialects import Asked as Asked

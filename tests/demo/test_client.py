@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from hivemind_trio.demo import Reply, SimulatedProvider
-from hivemind_trio.demo._client import live
+from hivemind_trio.demo.client import live
 from hivemind_trio.sim import Agent, Job, Traits
 
 

@@ -10,9 +10,9 @@ import attrs
 import pytest
 import trio
 
-from hivemind_trio.demo import _run as demo
-from hivemind_trio.demo._scenario import MS, TRAITS, Figures, Scenario
-from hivemind_trio.demo._show import JsonShow, TextShow
+from hivemind_trio.demo import command as demo
+from hivemind_trio.demo.display import JsonShow, TextShow
+from hivemind_trio.demo.incident import MS, TRAITS, Figures, Scenario
 from hivemind_trio.host import DiskFiles
 from hivemind_trio.policy import check
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.demo._ratelimits import anthropic, azure, openai
+from hivemind_trio.demo.rate_limit_headers import anthropic, azure, openai
 from hivemind_trio.dialects import read_ratelimits
 from hivemind_trio.model import Api
 from hivemind_trio.sim import Dimension, Reading

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from hivemind_trio.demo import INSTANT, SimulatedProvider
-from hivemind_trio.demo._ratelimits import anthropic, go_duration, openai, retry_after
+from hivemind_trio.demo.rate_limit_headers import anthropic, go_duration, openai, retry_after
 from hivemind_trio.dialects import read_signal
 from hivemind_trio.model import Outcome
 from hivemind_trio.sim import Dimension, Quota, Reading, Traits, Trouble

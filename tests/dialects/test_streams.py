@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.demo._dialects import DIALECTS, Said
+from hivemind_trio.demo.wire_dialects import DIALECTS, Said
 from hivemind_trio.dialects import Meter
 from hivemind_trio.dialects.usage import LINE_MAX
 

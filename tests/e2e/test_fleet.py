@@ -14,7 +14,7 @@ import openai
 import pytest
 import trio
 
-from hivemind_trio.demo._client import Connection, TurnError
+from hivemind_trio.demo.client import Connection, TurnError
 from hivemind_trio.sim import Agent, Job, Quota, Traits, Trouble, Turn
 from tests.e2e.house import Place, standing, until
 

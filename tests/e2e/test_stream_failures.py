@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from hivemind_trio.demo import Reply
-from hivemind_trio.demo._dialects import DIALECTS, Said
+from hivemind_trio.demo.wire_dialects import DIALECTS, Said
 
 from .house import PATIENCE_S, Place, in_thread, messages, standing, until
 

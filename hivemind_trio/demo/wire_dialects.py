@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol, final
 
 import attrs
 
-from hivemind_trio.demo import _ratelimits
 from hivemind_trio.sim import Ask, Dimension, Reading
 
-from ._ratelimits import CREATED
+from . import rate_limit_headers
+from .rate_limit_headers import CREATED
 
 
 @final
@@ -193,7 +193,7 @@ class Anthropic:
         return _json({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_sim"})
 
     def limits(self, readings: Mapping[Dimension, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
-        return _ratelimits.anthropic(readings, now_ns)
+        return rate_limit_headers.anthropic(readings, now_ns)
 
 
 @final
@@ -201,7 +201,7 @@ class Anthropic:
 class OpenAIChat:
     """`POST /v1/chat/completions`; Azure's differs in what it says of limits."""
 
-    says_limits: Callable[[Mapping[Dimension, Reading], int], Sequence[tuple[bytes, bytes]]] = _ratelimits.openai
+    says_limits: Callable[[Mapping[Dimension, Reading], int], Sequence[tuple[bytes, bytes]]] = rate_limit_headers.openai
 
     def _usage(self, said: Said) -> dict[str, Any]:
         cached = {"prompt_tokens_details": {"cached_tokens": said.tokens_cached}} if said.tokens_cached else {}
@@ -322,13 +322,13 @@ class OpenAIResponses:
         return OpenAIChat().error(kind, message, dimension)
 
     def limits(self, readings: Mapping[Dimension, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
-        return _ratelimits.openai(readings, now_ns)
+        return rate_limit_headers.openai(readings, now_ns)
 
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
     "/v1/messages": Anthropic(),
     "/v1/chat/completions": OpenAIChat(),
-    "/openai/v1/chat/completions": OpenAIChat(_ratelimits.azure),
+    "/openai/v1/chat/completions": OpenAIChat(rate_limit_headers.azure),
     "/v1/responses": OpenAIResponses(),
 }
 """Path without the query -> who answers there."""

@@ -14,10 +14,10 @@ import trio
 from hivemind_trio.model import SecretRef, SecretSource
 from hivemind_trio.sim import Agent, Trouble
 
-from ._client import live
-from ._provider import SimulatedProvider
-from ._scenario import MS, Figures, Scenario
-from ._show import JsonShow, Show, TextShow
+from .client import live
+from .display import JsonShow, Show, TextShow
+from .incident import MS, Figures, Scenario
+from .provider import SimulatedProvider
 
 UPSTREAM: Final = SecretRef(SecretSource.ENV, "HIVEMIND_DEMO_UPSTREAM")
 """Where `policies/demo.hmp` says that its provider is; the demo knows the port only once it listens."""

@@ -11,16 +11,16 @@ import attrs
 import h11
 import trio
 
-from hivemind_trio.demo import _ratelimits
 from hivemind_trio.model import Usage
 from hivemind_trio.sim import Accepted, Dropped, Provider, Refused, Trouble
 
-from ._dialects import Anthropic, Asked, Dialect, OpenAIChat, Said, asked, without_slot
-from ._ratelimits import Headers
-from ._reply import Reply, Seen
+from . import rate_limit_headers
+from .rate_limit_headers import Headers
+from .reply import Reply, Seen
+from .wire_dialects import Anthropic, Asked, Dialect, OpenAIChat, Said, asked, without_slot
 
 if TYPE_CHECKING:
-    from ._provider import SimulatedProvider
+    from .provider import SimulatedProvider
 
 _BODY_MAX: Final = 64 * 1024 * 1024
 _AHEAD_MAX: Final = 64 * 1024
@@ -194,7 +194,7 @@ class Exchange:
             return
         headers = self._limits(dialect) if refused.dimension is not None else []
         if refused.retry_after_ns is not None:
-            headers += _ratelimits.retry_after(refused.retry_after_ns)
+            headers += rate_limit_headers.retry_after(refused.retry_after_ns)
         body = dialect.error(refused.kind, refused.message, refused.dimension)
         await self._whole(seen, reply, refused.status, body, headers)
 

@@ -19,9 +19,9 @@ import trio
 from hivemind_trio.model import Usage
 from hivemind_trio.sim import Accepted, Answer, Ask, Provider, Traits
 
-from ._dialects import Asked
-from ._exchange import Exchange
-from ._reply import Reply, Seen
+from .connection import Exchange
+from .reply import Reply, Seen
+from .wire_dialects import Asked
 
 INSTANT: Final = Traits(latency_mean_ns=0, latency_sigma_ns=0, latency_min_ns=0)
 """Answers at once: for tests that are not about time."""

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from hivemind_trio.sim import Agent, Provider, Traits, Trouble
 
-from ._scenario import Figures, Scenario
+from .incident import Figures, Scenario
 
 _REFRESH_S: Final = 0.1
 _PLAIN_EVERY_S: Final = 3.0
