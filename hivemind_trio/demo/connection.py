@@ -11,10 +11,10 @@ import attrs
 import h11
 import trio
 
+from hivemind_trio.demo import rate_limit_headers
 from hivemind_trio.model import Usage
 from hivemind_trio.sim import Accepted, Dropped, Provider, Refused, Trouble
 
-from . import rate_limit_headers
 from .rate_limit_headers import Headers
 from .reply import Reply, Seen
 from .wire_dialects import Anthropic, Asked, Dialect, OpenAIChat, Said, asked, without_slot

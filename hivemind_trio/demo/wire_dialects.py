@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol, final
 
 import attrs
 
+from hivemind_trio.demo import rate_limit_headers
 from hivemind_trio.sim import Ask, Dimension, Reading
 
-from . import rate_limit_headers
 from .rate_limit_headers import CREATED
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from hivemind_trio.editor import mends
-from hivemind_trio.editor._edits import applied
+from hivemind_trio.editor.trial_edits import applied
 from hivemind_trio.policy import Checked, Diagnostic, MemoryFiles, Severity, check
 
 GOLDEN: Final = Path(__file__).parents[1] / "policy" / "diagnostics"

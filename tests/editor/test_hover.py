@@ -9,8 +9,8 @@ import attrs
 import pytest
 
 from hivemind_trio.editor import Role, hints, hover, occurrences, outline, roles
-from hivemind_trio.editor._completion import described
-from hivemind_trio.editor._fields import FIELDS, OUTCOMES, TESTS, WORDS
+from hivemind_trio.editor.completion import described
+from hivemind_trio.editor.field_descriptions import FIELDS, OUTCOMES, TESTS, WORDS
 from hivemind_trio.policy import (
     DECLARATIONS,
     TEST_STATEMENTS,

@@ -107,7 +107,7 @@ def test_a_check_of_what_has_been_typed_over_is_given_up(monkeypatch: pytest.Mon
     session, shown = session_over(files)
     finished: list[str] = []
     monkeypatch.setattr(
-        "hivemind_trio.editor._workspace.run_tests", lambda one: finished.append(one.sources[0].text) or ()
+        "hivemind_trio.editor.workspace.run_tests", lambda one: finished.append(one.sources[0].text) or ()
     )
     texts = ['include "lanes.hmp"\nlane one { }\n', 'include "lanes.hmp"\nlane two { }\n']
 

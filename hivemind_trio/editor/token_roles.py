@@ -9,7 +9,7 @@ from typing import Final
 
 from hivemind_trio.policy import DECLARATIONS, TEST_STATEMENTS, Lexeme, Naming, Setting, lexemes, links, request_fields
 
-from ._spots import Spot, settings_in, spots, word
+from .cursor_context import Spot, settings_in, spots, word
 
 
 class Role(Enum):

@@ -27,8 +27,8 @@ from hivemind_trio.policy import (
     request_fields,
 )
 
-from ._fields import FAMILIES, FIELDS, OUTCOMES, TESTS, WORDS
-from ._spots import Spot, settings_in, spots, word
+from .cursor_context import Spot, settings_in, spots, word
+from .field_descriptions import FAMILIES, FIELDS, OUTCOMES, TESTS, WORDS
 
 _TYPED: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_.-]*\Z")
 _REST: Final = re.compile(r"[A-Za-z0-9_-]*")

@@ -11,7 +11,7 @@ import attrs
 
 from hivemind_trio.policy import DECLARATIONS, Checked, Diagnostic, Files, Item, Severity, Span, Statement
 
-from ._edits import Edit, amended, made_worse
+from .trial_edits import Edit, amended, made_worse
 
 _QUOTED: Final = re.compile(r"`([^`\n]+)`")
 _DECLARE: Final = re.compile(r"declare it: `([^`\n]+)`")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, final
 from pygments.lexer import Lexer
 from pygments.token import Comment, Error, Keyword, Name, Number, Operator, Punctuation, String, Whitespace
 
-from ._roles import Role, roles
+from .token_roles import Role, roles
 
 TOKENS: Final[Mapping[Role, Any]] = {
     Role.SPACE: Whitespace,

@@ -7,10 +7,10 @@ from typing import Final
 
 from hivemind_trio.policy import DECLARATIONS, LOAD, Checked, Lexeme, Occurrence, Span, lexemes, masked, occurrence_at
 
-from ._completion import described, takes
-from ._fields import FAMILIES, FIELDS, OUTCOMES, TESTS, WORDS
-from ._roles import Role, roles
-from ._spots import Spot, settings_in, spots, word
+from .completion import described, takes
+from .cursor_context import Spot, settings_in, spots, word
+from .field_descriptions import FAMILIES, FIELDS, OUTCOMES, TESTS, WORDS
+from .token_roles import Role, roles
 
 LINES_MAX: Final = 12
 """Of a declaration that is shown."""

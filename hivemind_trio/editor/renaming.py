@@ -9,7 +9,7 @@ import attrs
 
 from hivemind_trio.policy import Checked, Files, Occurrence, Symbol, occurrences
 
-from ._edits import Edit, amended, made_worse
+from .trial_edits import Edit, amended, made_worse
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
