@@ -4,11 +4,11 @@ An app is raw ASGI 3; in its scope it finds two extensions, `hivemind.on_disconn
 `Listener` describes.
 """
 
-from ._asgi import App as App
-from ._asgi import Message as Message
-from ._asgi import Receive as Receive
-from ._asgi import Scope as Scope
-from ._asgi import Send as Send
-from ._bounds import Bounds as Bounds
-from ._listener import Listener as Listener
-from ._sockets import bind as bind
+from .asgi import App as App
+from .asgi import Message as Message
+from .asgi import Receive as Receive
+from .asgi import Scope as Scope
+from .asgi import Send as Send
+from .bounds import Bounds as Bounds
+from .listener import Listener as Listener
+from .sockets import bind as bind

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.listen import Bounds, Message, Receive, Scope, Send
-from hivemind_trio.listen._http1 import Exchange
-from hivemind_trio.listen._wire import Wire
+from hivemind_trio.listen.http1 import Exchange
+from hivemind_trio.listen.wire import Wire
 
 from .house import GET, body_of, echoes, header, listens, post, refuses, respond, serving
 

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.listen import Bounds, Receive, Scope, Send
-from hivemind_trio.listen._frames import SLICE_WORK, FrameCutter
-from hivemind_trio.listen._http2 import Http2
+from hivemind_trio.listen.http2 import Http2
+from hivemind_trio.listen.http2_frames import SLICE_WORK, FrameCutter
 
 from .corpus import upgrade
 from .house import House, body_of, echoes, listens, refuses, respond, serving

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.listen import Bounds
-from hivemind_trio.listen._load import LoopLag, is_whole
+from hivemind_trio.listen.overload import LoopLag, is_whole
 
 from .house import GET, echoes, header, post, serving
 

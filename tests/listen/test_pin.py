@@ -1,6 +1,6 @@
 """What we lean on in Hypercorn that Hypercorn does not promise: why `pyproject.toml` pins its minor version.
 
-When this fails after an upgrade, read `hivemind_trio/listen/_hypercorn.py`, `_http1.py` and
+When this fails after an upgrade, read `hivemind_trio/listen/hypercorn_worker.py`, `_http1.py` and
 `_http2.py` against the new source; then move the pin.
 """
 

@@ -14,10 +14,10 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.listen import App, Bounds, _http1
-from hivemind_trio.listen._http1 import Exchange, Http1
-from hivemind_trio.listen._hypercorn import config_for
-from hivemind_trio.listen._request import Head, read_head
+from hivemind_trio.listen import App, Bounds, http1
+from hivemind_trio.listen.http1 import Exchange, Http1
+from hivemind_trio.listen.hypercorn_worker import config_for
+from hivemind_trio.listen.request_head import Head, read_head
 
 from .house import echoes
 
@@ -162,7 +162,7 @@ def served(pieces: list[bytes], *, by_us: bool) -> list[object]:
     http = Http1(line, *arguments)
     with pytest.MonkeyPatch.context() as patch:
         if not by_us:
-            patch.setattr(_http1, "read_head", lambda data: None)
+            patch.setattr(http1, "read_head", lambda data: None)
         for piece in pieces:
             if line.over:
                 break

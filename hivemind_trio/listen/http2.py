@@ -36,9 +36,9 @@ from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.protocol.ws_stream import WSStream
 from hypercorn.trio.task_group import TaskGroup
 
-from ._asgi import Message
-from ._frames import Allowance, FrameCutter
-from ._http1 import Link
+from .asgi import Message
+from .http1 import Link
+from .http2_frames import Allowance, FrameCutter
 
 _STREAM_WINDOW: Final = 65_535  # the protocol's default, which we leave
 _WEBSOCKET_MESSAGES: Final = 16

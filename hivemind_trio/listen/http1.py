@@ -18,11 +18,11 @@ import trio
 from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol.h11 import H2ProtocolAssumedError, H11Protocol
 
-from ._asgi import App, Message
-from ._bounds import Bounds
-from ._frames import Allowance
-from ._request import Head, read_head
-from ._wire import Wire
+from .asgi import App, Message
+from .bounds import Bounds
+from .http2_frames import Allowance
+from .request_head import Head, read_head
+from .wire import Wire
 
 _REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
 _BODYLESS: Final = frozenset({204, 304})

@@ -13,12 +13,12 @@ from typing import Final, final
 import trio
 from hypercorn.trio.worker_context import WorkerContext
 
-from ._asgi import App
-from ._bounds import Bounds
-from ._frames import Allowance, Pacer
-from ._hypercorn import Connection, config_for
-from ._load import LoopLag, refuse_at_once
-from ._wire import Flusher
+from .asgi import App
+from .bounds import Bounds
+from .http2_frames import Allowance, Pacer
+from .hypercorn_worker import Connection, config_for
+from .overload import LoopLag, refuse_at_once
+from .wire import Flusher
 
 _OUT_OF_SOMETHING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _BREATH_S: Final = 0.1

@@ -28,13 +28,13 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from ._asgi import App
-from ._bounds import Bounds
-from ._frames import Allowance, Pacer
-from ._http1 import Http1
-from ._http2 import Http2, Tasks
-from ._load import LoopLag
-from ._wire import Flusher, Wire
+from .asgi import App
+from .bounds import Bounds
+from .http1 import Http1
+from .http2 import Http2, Tasks
+from .http2_frames import Allowance, Pacer
+from .overload import LoopLag
+from .wire import Flusher, Wire
 
 
 def config_for(bounds: Bounds) -> Config:
