@@ -1,3 +1,3 @@
 """The language server: editors on one side, `editor` on the other. Needs the extra `lsp`."""
 
-from ._server import serve as serve
+from .server import serve as serve

@@ -14,8 +14,8 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
 from hivemind_trio.editor import Workspace
-from hivemind_trio.lsp import _server
-from hivemind_trio.lsp._server import _Session
+from hivemind_trio.lsp import server
+from hivemind_trio.lsp.server import _Session
 
 URI = "file:///srv/team.hmp"
 PATIENCE_S = 20
@@ -63,7 +63,7 @@ def typed(text: str) -> types.DidChangeTextDocumentParams:
 
 
 def test_what_was_found_in_a_text_that_has_been_typed_over_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_server, "TYPING_PAUSE_S", 0)
+    monkeypatch.setattr(server, "TYPING_PAUSE_S", 0)
     files = Slow()
     session, shown = session_over(files)
 
@@ -82,7 +82,7 @@ def test_what_was_found_in_a_text_that_has_been_typed_over_is_not_shown(monkeypa
 
 
 def test_of_texts_that_wait_for_their_turn_only_the_newest_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_server, "TYPING_PAUSE_S", 0)
+    monkeypatch.setattr(server, "TYPING_PAUSE_S", 0)
     files = Slow()
     session, shown = session_over(files)
 
@@ -102,7 +102,7 @@ def test_of_texts_that_wait_for_their_turn_only_the_newest_is_checked(monkeypatc
 
 
 def test_a_check_of_what_has_been_typed_over_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_server, "TYPING_PAUSE_S", 0)
+    monkeypatch.setattr(server, "TYPING_PAUSE_S", 0)
     files = Slow()
     session, shown = session_over(files)
     finished: list[str] = []
@@ -132,8 +132,8 @@ def test_a_refused_request_is_no_news_for_the_log_and_a_bug_is() -> None:
     def record(error: Exception) -> logging.LogRecord:
         return logging.LogRecord("pygls", logging.ERROR, "x", 1, "failed", (), (type(error), error, None))
 
-    assert not _server._is_news(record(JsonRpcInvalidParams("`5x` is no name")))
-    assert _server._is_news(record(ValueError("a bug")))
+    assert not server._is_news(record(JsonRpcInvalidParams("`5x` is no name")))
+    assert server._is_news(record(ValueError("a bug")))
 
 
 def test_the_loop_goes_on_while_a_policy_is_checked() -> None:
@@ -186,7 +186,7 @@ def test_in_a_large_policy_less_is_tried(monkeypatch: pytest.MonkeyPatch) -> Non
     session.workspace.open("/srv/team.hmp", f'include "lanes.hmp"\n{many}')
     session.workspace.check("/srv/team.hmp")
     before = files.reads
-    monkeypatch.setattr(_server, "LETTERS_TRIED_MAX", 3 * (len(many) + 60))
+    monkeypatch.setattr(server, "LETTERS_TRIED_MAX", 3 * (len(many) + 60))
     everywhere = types.Range(types.Position(0, 0), types.Position(30, 0))
 
     offered = session._actions(

@@ -41,7 +41,7 @@ from hivemind_trio.editor import (
 from hivemind_trio.host import DiskFiles
 from hivemind_trio.policy import Checked, Diagnostic, FormatError, Span, format_text
 
-from ._convert import completion_items, diagnostic, path_of, range_of, symbol, uri_of, workspace_edit
+from .conversion import completion_items, diagnostic, path_of, range_of, symbol, uri_of, workspace_edit
 
 TYPING_PAUSE_S: Final = 0.2
 """After the last letter, before the text is checked."""
