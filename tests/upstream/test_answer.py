@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hivemind_trio.upstream._answer import Answer
-from hivemind_trio.upstream._head import read_head
+from hivemind_trio.upstream.response import Answer
+from hivemind_trio.upstream.response_head import read_head
 
 Read = tuple[int, list[tuple[bytes, bytes]], bytes, list[tuple[bytes, bytes]], bool]
 """Status, headers, body, trailers, and whether the connection may be used again."""

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from hivemind_trio.upstream._exchange import Connection, PooledExchange
-from hivemind_trio.upstream._outgoing import Base, Outgoing
-from hivemind_trio.upstream._wire import Wire
+from hivemind_trio.upstream.exchange import Connection, PooledExchange
+from hivemind_trio.upstream.outgoing import Base, Outgoing
+from hivemind_trio.upstream.wire import Wire
 
 
 @pytest.mark.parametrize("body", [b"", b"x" * 1000, b"x" * 1_000_000], ids=len)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.upstream._outgoing import Base, Origin, Outgoing
+from hivemind_trio.upstream.outgoing import Base, Origin, Outgoing
 
 # Few bytes, most of them dangerous, so that the search finds their combinations; and mostly sound parts around them, so
 # that one bad part is not hidden behind another.

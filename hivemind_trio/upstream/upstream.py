@@ -11,12 +11,12 @@ import httpx2
 
 from hivemind_trio.policy import Timeouts
 
-from ._attempt import UNBOUNDED, Attempt
-from ._errors import FOREIGN, Stage, UpstreamError, UpstreamErrorKind, translate
-from ._exchange import Exchange
-from ._outgoing import Headers, Outgoing, parse_base
-from ._pool import PoolTransport
-from ._stock import begin_stock
+from .attempt import UNBOUNDED, Attempt
+from .errors import FOREIGN, Stage, UpstreamError, UpstreamErrorKind, translate
+from .exchange import Exchange
+from .httpx_transport import begin_stock
+from .outgoing import Headers, Outgoing, parse_base
+from .pool import PoolTransport
 
 
 @final

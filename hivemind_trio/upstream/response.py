@@ -13,7 +13,7 @@ from typing import Final, final
 import attrs
 import h11
 
-from ._head import read_head
+from .response_head import read_head
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 """Of a response; a read that is under way when it is reached may go beyond it by one receive."""

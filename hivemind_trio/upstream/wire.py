@@ -14,7 +14,7 @@ from typing import Final, final
 import attrs
 import trio
 
-from ._outgoing import Origin
+from .outgoing import Origin
 
 # Above the 16 KiB of a TLS record: a read then never leaves decrypted bytes behind in OpenSSL, where the kernel would
 # not see them, and waiting for the kernel's "readable" is enough.

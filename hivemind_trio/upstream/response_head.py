@@ -12,7 +12,7 @@ from typing import Final, final
 
 import attrs
 
-from ._outgoing import TOKEN
+from .outgoing import TOKEN
 
 _STATUS: Final = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*+))?\r\n")
 # Possessive, and no two ways to read a line: it cannot be made to take long.

@@ -14,9 +14,9 @@ from typing import Final, Protocol, final
 import attrs
 import trio
 
-from ._answer import Answer
-from ._outgoing import Outgoing
-from ._wire import Wire
+from .outgoing import Outgoing
+from .response import Answer
+from .wire import Wire
 
 _JOINED_BYTES_MAX: Final = 64 * 1024
 """A body up to this size is copied behind its head, to leave in one packet train; above it the copy would cost more."""

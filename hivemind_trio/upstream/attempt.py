@@ -10,7 +10,7 @@ import trio
 
 from hivemind_trio.policy import Timeouts
 
-from ._errors import Stage, UpstreamError, UpstreamErrorKind
+from .errors import Stage, UpstreamError, UpstreamErrorKind
 
 _S_PER_NS: Final = 1e-9
 _A_YEAR_NS: Final = 365 * 86_400 * 1_000_000_000

@@ -8,7 +8,7 @@ from typing import final
 import attrs
 import trio
 
-from ._exchange import Connection
+from .exchange import Connection
 
 
 @final

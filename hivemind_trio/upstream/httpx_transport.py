@@ -8,9 +8,9 @@ from typing import Any, Final, final
 import attrs
 import httpx2
 
-from ._attempt import Attempt
-from ._outgoing import Outgoing
-from ._pool import IDLE_CONNECTIONS_MAX, IDLE_EXPIRY_S
+from .attempt import Attempt
+from .outgoing import Outgoing
+from .pool import IDLE_CONNECTIONS_MAX, IDLE_EXPIRY_S
 
 _SENDING: Final = "http11.send_request_headers.started"
 

@@ -12,10 +12,10 @@ import trio
 
 from hivemind_trio.policy import Timeouts
 
-from ._attempt import UNBOUNDED, Attempt
-from ._errors import FOREIGN, Stage, UpstreamError, UpstreamErrorKind, translate
-from ._exchange import PooledExchange
-from ._outgoing import Base, Outgoing, origin_of
+from .attempt import UNBOUNDED, Attempt
+from .errors import FOREIGN, Stage, UpstreamError, UpstreamErrorKind, translate
+from .exchange import PooledExchange
+from .outgoing import Base, Outgoing, origin_of
 
 Begin: TypeAlias = Callable[[Outgoing, Attempt], Awaitable[PooledExchange]]
 

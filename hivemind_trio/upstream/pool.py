@@ -13,12 +13,12 @@ from typing import Final, final
 import httpx2
 import trio
 
-from ._attempt import Attempt
-from ._exchange import Connection, PooledExchange
-from ._face import answer
-from ._idle import IdleStack
-from ._outgoing import Origin, Outgoing, parse_base
-from ._wire import open_wire
+from .attempt import Attempt
+from .exchange import Connection, PooledExchange
+from .httpx_adapter import answer
+from .idle_connections import IdleStack
+from .outgoing import Origin, Outgoing, parse_base
+from .wire import open_wire
 
 IDLE_CONNECTIONS_MAX: Final = 256
 """Per origin; more than any cap on calls in flight that a policy is likely to have."""
