@@ -8,8 +8,8 @@ What is told of a call is enough to make it again (`hivemind_trio.sim`) and to s
 is in it, and no credential (`_redact`). The tables are in `_schema`; `SELECT * FROM history` has a line for each call.
 """
 
-from ._file import JournalError as JournalError
-from ._journal import Journal as Journal
-from ._journal import open_journal as open_journal
-from ._read import read_journal as read_journal
-from ._rows import Answered as Answered
+from .journal_file import JournalError as JournalError
+from .reader import read_journal as read_journal
+from .rows import Answered as Answered
+from .writer import Journal as Journal
+from .writer import open_journal as open_journal

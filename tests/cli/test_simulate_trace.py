@@ -14,7 +14,7 @@ import trio
 
 from hivemind_trio.model import Api, RecordedCall
 from hivemind_trio.store import open_journal
-from hivemind_trio.store._file import JournalFile
+from hivemind_trio.store.journal_file import JournalFile
 from tests.store.written import CALL, moved, tell
 
 from .conftest import Run

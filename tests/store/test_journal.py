@@ -28,9 +28,9 @@ from hivemind_trio.scheduler import (
     Refuse,
     TimePassed,
 )
-from hivemind_trio.store import Journal, JournalError, _journal, _read, open_journal, read_journal
-from hivemind_trio.store._file import JournalFile
-from hivemind_trio.store._rows import Entry
+from hivemind_trio.store import Journal, JournalError, open_journal, read_journal, reader, writer
+from hivemind_trio.store.journal_file import JournalFile
+from hivemind_trio.store.rows import Entry
 from tests.support.policies import compiled
 
 from .drawn import calls
@@ -142,7 +142,7 @@ async def test_a_clock_that_was_put_back_puts_no_session_before_another(tmp_path
 async def test_a_full_disk_is_said_once_and_what_it_kept_out_is_written_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_journal, "AGAIN_S", 0.001)
+    monkeypatch.setattr(writer, "AGAIN_S", 0.001)
     path, said = at(tmp_path), list[str]()
     told = [moved(TWICE if number % 2 else CALL, number * MS) for number in range(400)]
 
@@ -199,7 +199,7 @@ async def test_what_is_lost_in_the_end_is_said(tmp_path: Path) -> None:
 async def test_an_end_that_takes_too_long_says_what_is_lost_and_lets_go_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_journal, "CLOSE_S", 0)
+    monkeypatch.setattr(writer, "CLOSE_S", 0)
     path, said = at(tmp_path), list[str]()
 
     async with open_journal(path, on_trouble=said.append) as journal:
@@ -214,7 +214,7 @@ async def test_an_end_that_takes_too_long_says_what_is_lost_and_lets_go_of_the_f
 async def test_who_is_turned_away_while_it_is_behind_is_counted_and_fills_no_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_journal, "AGAIN_S", 0.001)
+    monkeypatch.setattr(writer, "AGAIN_S", 0.001)
     path, said = at(tmp_path), list[str]()
     refused = answered(attrs.evolve(CALL, status=503, attempts=()), None)
 
@@ -242,7 +242,7 @@ async def test_who_is_turned_away_while_it_is_behind_is_counted_and_fills_no_mem
 async def test_who_is_too_many_waits_until_the_writer_has_caught_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_journal, "AGAIN_S", 0.001)
+    monkeypatch.setattr(writer, "AGAIN_S", 0.001)
     path, said = at(tmp_path), list[str]()
 
     async with open_journal(path, on_trouble=said.append, behind=40) as journal:
@@ -417,7 +417,7 @@ def test_what_begins_to_be_written_while_it_is_read_is_read_anew(
 ) -> None:
     trio.run(written, at(tmp_path), [CALL])
     modes: list[bool] = []
-    real = _read._read
+    real = reader._read
 
     def reading(path: str, *, still: bool) -> tuple[RecordedCall, ...]:
         modes.append(still)
@@ -425,7 +425,7 @@ def test_what_begins_to_be_written_while_it_is_read_is_read_anew(
         Path(f"{path}-wal").touch()
         return found
 
-    monkeypatch.setattr(_read, "_read", reading)
+    monkeypatch.setattr(reader, "_read", reading)
 
     assert list(read_journal(at(tmp_path))) == [CALL]
     assert modes == [True, False]

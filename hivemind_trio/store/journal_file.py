@@ -11,7 +11,7 @@ from typing import Any, Final, Self, final
 
 import attrs
 
-from ._schema import APPLICATION_ID, HISTORY, TABLES, UPGRADES, VERSION
+from .tables import APPLICATION_ID, HISTORY, TABLES, UPGRADES, VERSION
 
 BUSY_S: Final = 5.0
 """How long it is waited for somebody who reads in a way that locks. What cannot be written then is tried again."""

@@ -18,8 +18,8 @@ import trio
 
 from hivemind_trio.scheduler import AnswerBegan, Command, Event, TimePassed
 
-from ._file import JournalFile
-from ._rows import Answered, Began, Entry, Over, Scribe
+from .journal_file import JournalFile
+from .rows import Answered, Began, Entry, Over, Scribe
 
 GATHERED: Final = 256
 """Entries in a commit, at most."""

@@ -17,7 +17,7 @@ import msgspec
 
 from hivemind_trio.model import Api, Outcome, Reason, RecordedAttempt, RecordedCall, Request, Usage
 
-from ._file import BUSY_S, JournalError, check_kind, not_a_journal
+from .journal_file import BUSY_S, JournalError, check_kind, not_a_journal
 
 _Key = tuple[int, int]
 

@@ -22,7 +22,7 @@ from hivemind_trio.scheduler import (
     Refuse,
 )
 
-from ._redact import HEADERS, LONGEST, METADATA, alias, told
+from .redaction import HEADERS, LONGEST, METADATA, alias, told
 
 DECIDERS_MAX: Final = 1_024
 """Kept in memory; the same is written once more if there are others in between."""
