@@ -1,4 +1,4 @@
 """The agents' door: one exchange at a time, as raw ASGI."""
 
-from ._door import Door as Door
-from ._record import CallRecord as CallRecord
+from .access_record import CallRecord as CallRecord
+from .app import Door as Door

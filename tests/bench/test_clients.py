@@ -12,8 +12,8 @@ from bench._clients import Caller, session
 from hivemind_trio.demo import Reply as Script
 from hivemind_trio.demo import SimulatedProvider
 from hivemind_trio.model import Api
-from hivemind_trio.proxy._client import Client as Known
-from hivemind_trio.proxy._identity import job
+from hivemind_trio.proxy.caller_identity import job
+from hivemind_trio.proxy.client_profile import Client as Known
 from hivemind_trio.sim import CLIENTS, Reply, Traits, Turn
 
 DIALECTS = {

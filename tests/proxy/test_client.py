@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Reason
-from hivemind_trio.proxy._client import PATIENCE_MAX_S, Client, known_by
+from hivemind_trio.proxy.client_profile import PATIENCE_MAX_S, Client, known_by
 from tests.support.agent import Agent, Headers
 from tests.support.upstream import FakeProvider, Reply
 

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hivemind_trio.model import Outcome, Reason
 from hivemind_trio.policy import Failure
-from hivemind_trio.proxy._fetch import HELD_BYTES_MAX
+from hivemind_trio.proxy.attempt import HELD_BYTES_MAX
 from hivemind_trio.scheduler import AnswerBegan, AttemptEnded, Circuit, Command, Event
 from tests.support.agent import Agent
 from tests.support.policies import compiled

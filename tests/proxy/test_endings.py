@@ -11,7 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hivemind_trio.model import Api, Reason
-from hivemind_trio.proxy._outbox import AGENT_PATIENCE_S, OUTBOX_BYTES_MAX
+from hivemind_trio.proxy.response_buffer import AGENT_PATIENCE_S, OUTBOX_BYTES_MAX
 from hivemind_trio.scheduler import Command, Event, Grant
 from tests.support.agent import Agent
 from tests.support.programs import program, provider

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.policy import Clue, Program
-from hivemind_trio.proxy._head import Head
-from hivemind_trio.proxy._identity import caller, credential, split_prefix, without_key
+from hivemind_trio.proxy.caller_identity import caller, credential, split_prefix, without_key
+from hivemind_trio.proxy.request_head import Head
 from tests.support.agent import Agent, Headers
 from tests.support.programs import agent as declared
 from tests.support.programs import program, provider

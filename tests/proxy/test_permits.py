@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hivemind_trio.model import Outcome
-from hivemind_trio.proxy._outbox import OUTBOX_BYTES_MAX
+from hivemind_trio.proxy.response_buffer import OUTBOX_BYTES_MAX
 from hivemind_trio.scheduler import AttemptEnded, Command, Event, Grant
 from tests.support.agent import Agent
 from tests.support.programs import SECOND_NS, lane, program, provider

@@ -11,8 +11,8 @@ import trio
 from hivemind_trio.dialects import read_signal
 from hivemind_trio.model import Api, Reason
 from hivemind_trio.proxy import CallRecord, Door
-from hivemind_trio.proxy._client import Client
-from hivemind_trio.proxy._refusals import FINAL, STATUS, refusal
+from hivemind_trio.proxy.client_profile import Client
+from hivemind_trio.proxy.error_responses import FINAL, STATUS, refusal
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream
 from tests.support.agent import Agent

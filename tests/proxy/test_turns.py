@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from hivemind_trio.dialects import STEP_BYTES, Steps
-from hivemind_trio.proxy._turns import Turns
+from hivemind_trio.proxy.stepped_work import Turns
 from tests.support.agent import Agent
 
 from .house import body_of, compiled, house

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from hivemind_trio.model import Api, Reason
-from hivemind_trio.proxy._patience import PING_S
+from hivemind_trio.proxy.hold import PING_S
 from tests.support.agent import Agent
 from tests.support.upstream import STALL, FakeProvider, Reply, Request
 

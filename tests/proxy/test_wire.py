@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from hivemind_trio.listen import bind
-from hivemind_trio.proxy._outbox import OUTBOX_BYTES_MAX
+from hivemind_trio.proxy.response_buffer import OUTBOX_BYTES_MAX
 from hivemind_trio.serve import House, open_house
 from tests.runtime.agents import assert_empty
 from tests.support.programs import program, provider

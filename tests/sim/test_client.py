@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from hivemind_trio.model import Reason
-from hivemind_trio.proxy import _refusals
-from hivemind_trio.proxy._client import Client as Door
+from hivemind_trio.proxy import error_responses
+from hivemind_trio.proxy.client_profile import Client as Door
 from hivemind_trio.sim import CLIENTS, Reply
 from hivemind_trio.sim.run import proxied_route
 
@@ -93,11 +93,11 @@ def test_the_door_takes_each_for_what_it_is_here(client: str, headers: dict[str,
 
 
 def test_refusals_have_the_door_s_statuses() -> None:
-    for reason, status in _refusals.STATUS.items():
+    for reason, status in error_responses.STATUS.items():
         if reason not in (Reason.UPSTREAM_UNREACHABLE, Reason.UPSTREAM_TIMEOUT, Reason.UPSTREAM_BROKE):
             assert proxied_route.STATUS.get(reason, 429) == status or reason in NOT_OF_THE_SCHEDULER
 
-    assert _refusals.FINAL - NOT_OF_THE_SCHEDULER == proxied_route.FINAL
+    assert error_responses.FINAL - NOT_OF_THE_SCHEDULER == proxied_route.FINAL
 
 
 NOT_OF_THE_SCHEDULER = {

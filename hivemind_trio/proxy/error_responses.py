@@ -10,8 +10,8 @@ import attrs
 from hivemind_trio.dialects import refusal_body
 from hivemind_trio.model import Api, Reason
 
-from ._client import Client
-from ._headers import Headers
+from .client_profile import Client
+from .header_filter import Headers
 
 STATUS: Final = {
     Reason.QUEUE_FULL: 429,

@@ -13,8 +13,8 @@ from hivemind_trio.dialects import Recognised
 from hivemind_trio.model import Request, SecretRef
 from hivemind_trio.policy import Program, Provider
 
-from ._head import Head
-from ._identity import Tokens
+from .caller_identity import Tokens
+from .request_head import Head
 
 
 @final

@@ -14,9 +14,9 @@ from hivemind_trio.policy import Failure, Timeouts
 from hivemind_trio.scheduler import Ended
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind, UpstreamResponse
 
-from ._headers import Headers, for_agent
-from ._outbox import AgentStalled, Outbox
-from ._stopwatch import Stopwatch
+from .header_filter import Headers, for_agent
+from .progress_timer import Stopwatch
+from .response_buffer import AgentStalled, Outbox
 
 HELD_BYTES_MAX: Final = 64 * 1024
 """Of an error's body, or before a stream's first content event: as much is held while another attempt is possible."""

@@ -15,7 +15,7 @@ from hivemind_trio.dialects import CREDENTIAL_HEADERS
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Clue, Program
 
-from ._headers import Headers
+from .header_filter import Headers
 
 _PREFIX: Final = re.compile(rb"/@([A-Za-z0-9._~-]{1,64})(?=/|$)")
 

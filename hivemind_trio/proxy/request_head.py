@@ -10,8 +10,8 @@ import attrs
 from hivemind_trio.listen import Scope
 from hivemind_trio.policy import Clue
 
-from ._headers import Headers
-from ._identity import Credential, credential, split_prefix
+from .caller_identity import Credential, credential, split_prefix
+from .header_filter import Headers
 
 NAME_HEADER = b"x-hivemind-agent"
 

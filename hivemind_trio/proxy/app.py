@@ -12,16 +12,16 @@ from hivemind_trio.dialects import endpoint
 from hivemind_trio.listen import Receive, Scope, Send
 from hivemind_trio.model import Reason, SecretRef
 from hivemind_trio.policy import Program
-from hivemind_trio.proxy import _guard as guard
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream
 
-from ._exchange import Exchange, Gate
-from ._head import Head
-from ._record import CallRecord
-from ._refusals import refusal
-from ._rules import InForce
-from ._turns import Turns
+from . import request_guard as guard
+from .access_record import CallRecord
+from .active_policy import InForce
+from .error_responses import refusal
+from .exchange import Exchange, Gate
+from .request_head import Head
+from .stepped_work import Turns
 
 READY: Final = "/readyz"
 HEALTH: Final = ("/healthz", READY)

@@ -17,7 +17,7 @@ import trio
 from hivemind_trio.dialects import KeepAlive
 from hivemind_trio.policy import Server
 
-from ._client import Client
+from .client_profile import Client
 
 T = TypeVar("T")
 

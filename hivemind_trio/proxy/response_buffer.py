@@ -12,7 +12,7 @@ from hivemind_trio.dialects import Meter, Signal
 from hivemind_trio.model import Usage
 from hivemind_trio.upstream import UpstreamError
 
-from ._headers import Headers
+from .header_filter import Headers
 
 OUTBOX_BYTES_MAX: Final = 256 * 1024
 """Of an answer that the agent has not taken yet; as much again may be in the kernel's buffers."""

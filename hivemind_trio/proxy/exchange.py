@@ -31,22 +31,22 @@ from hivemind_trio.dialects import (
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import Api, Reason, Request, Treatment, Usage, Verdict
 from hivemind_trio.policy import Provider, WhileOpen
-from hivemind_trio.proxy import _guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.scheduler import Grant
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 
-from ._client import Client, fingerprint, known_by
-from ._fetch import Outgoing, fetch, left, unsayable
-from ._head import Head
-from ._headers import Headers, first, for_upstream
-from ._identity import caller, job, network, without_key
-from ._outbox import Outbox
-from ._patience import HeldTooLong, Patience, held_at_most_s
-from ._record import CallRecord
-from ._refusals import SECOND_NS, STATUS, Refusal, refusal
-from ._rules import InForce
-from ._turns import Turns, is_long
+from . import request_guard as guard
+from .access_record import CallRecord
+from .active_policy import InForce
+from .attempt import Outgoing, fetch, left, unsayable
+from .caller_identity import caller, job, network, without_key
+from .client_profile import Client, fingerprint, known_by
+from .error_responses import SECOND_NS, STATUS, Refusal, refusal
+from .header_filter import Headers, first, for_upstream
+from .hold import HeldTooLong, Patience, held_at_most_s
+from .request_head import Head
+from .response_buffer import Outbox
+from .stepped_work import Turns, is_long
 
 RETRY_AFTER_UNREACHABLE_NS: Final = 5 * SECOND_NS
 """A provider that cannot be reached: soon enough to notice its return, late enough not to hammer."""
