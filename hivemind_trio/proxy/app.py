@@ -12,10 +12,10 @@ from hivemind_trio.dialects import endpoint
 from hivemind_trio.listen import Receive, Scope, Send
 from hivemind_trio.model import Reason, SecretRef
 from hivemind_trio.policy import Program
+from hivemind_trio.proxy import request_guard as guard
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream
 
-from . import request_guard as guard
 from .access_record import CallRecord
 from .active_policy import InForce
 from .error_responses import refusal

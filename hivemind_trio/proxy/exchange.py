@@ -31,11 +31,11 @@ from hivemind_trio.dialects import (
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import Api, Reason, Request, Treatment, Usage, Verdict
 from hivemind_trio.policy import Provider, WhileOpen
+from hivemind_trio.proxy import request_guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.scheduler import Grant
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 
-from . import request_guard as guard
 from .access_record import CallRecord
 from .active_policy import InForce
 from .attempt import Outgoing, fetch, left, unsayable

@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from hivemind_trio.model import Outcome, Reason
 from hivemind_trio.policy import Breaker, Failure, Program, WhileOpen
 from hivemind_trio.runtime import Rejected
-from hivemind_trio.runtime._ticket import Ticket
+from hivemind_trio.runtime.ticket import Ticket
 from hivemind_trio.scheduler import AttemptEnded, Circuit, Command, Ended, Event, Grant
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import SECOND_NS, agent, lane, program, provider, wish

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from hivemind_trio.runtime._calendar import DAY_NS, SECOND_NS, WEEK_NS, Calendar, _left_ns
+from hivemind_trio.runtime.window_calendar import DAY_NS, SECOND_NS, WEEK_NS, Calendar, _left_ns
 
 HOUR_NS = 3_600 * SECOND_NS
 PARIS = ZoneInfo("Europe/Paris")

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from hivemind_trio.runtime import _reload
+from hivemind_trio.runtime import reload
 
 from .desk import Read, reloading
 
@@ -37,7 +37,7 @@ class Script:
 
 async def polls(count: int) -> None:
     """Let so many polls come and be dealt with."""
-    await trio.sleep(_reload.POLL_S * (count + 0.5))
+    await trio.sleep(reload.POLL_S * (count + 0.5))
 
 
 def texts(readings: list[Read]) -> list[str | None]:
@@ -116,9 +116,9 @@ async def test_a_change_that_is_taken_back_while_it_is_read_was_none(autojump_cl
 
 
 async def test_what_never_comes_to_rest_is_left_and_tried_again(autojump_clock: MockClock) -> None:
-    restless = [f"half {number}" for number in range(3 * _reload.TORN_MAX)]
+    restless = [f"half {number}" for number in range(3 * reload.TORN_MAX)]
     async with reloading(Script(["one", *restless, "two"])) as desk:
-        await trio.sleep(_reload.POLL_S + 10 * _reload.DEBOUNCE_S)  # it does not wait for the next poll
+        await trio.sleep(reload.POLL_S + 10 * reload.DEBOUNCE_S)  # it does not wait for the next poll
 
         assert texts(desk.applied) == ["two"]
 
@@ -143,7 +143,7 @@ async def test_who_asks_is_told_of_the_same_bad_one_again(autojump_clock: MockCl
 
 
 async def test_what_was_asked_for_before_it_ran_or_while_it_read_is_not_forgotten(autojump_clock: MockClock) -> None:
-    restless = [f"half {number}" for number in range(_reload.TORN_MAX + 1)]
+    restless = [f"half {number}" for number in range(reload.TORN_MAX + 1)]
     disk = Script(["one"])
     async with reloading(disk) as desk:
         desk.reloader.trigger()

@@ -18,14 +18,14 @@ import trio
 
 from hivemind_trio.host import DiskFiles, Secrets, folders
 from hivemind_trio.policy import Checked, Severity, check
-from hivemind_trio.runtime import _reload
+from hivemind_trio.runtime import reload
 
 from .desk import Desk, Read, reloading
 
 
 @pytest.fixture(autouse=True)
 def _no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_reload, "POLL_S", 3_600.0)
+    monkeypatch.setattr(reload, "POLL_S", 3_600.0)
 
 
 def text_of(path: Path) -> str | None:
@@ -230,7 +230,7 @@ async def test_a_directory_that_comes_later_is_watched_from_then_on(tmp_path: Pa
 
 
 async def test_the_poll_sees_what_the_watch_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_reload, "POLL_S", 0.05)
+    monkeypatch.setattr(reload, "POLL_S", 0.05)
     elsewhere = tmp_path / "elsewhere" / "policy.hmp"
     elsewhere.parent.mkdir()
     elsewhere.write_text("zero")
@@ -264,7 +264,7 @@ def files_used_up(but: int) -> Iterator[None]:
 
 
 async def test_a_system_that_has_no_watch_left_leaves_the_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_reload, "POLL_S", 0.05)
+    monkeypatch.setattr(reload, "POLL_S", 0.05)
     path = tmp_path / "policy.hmp"
     path.write_text("zero")
 

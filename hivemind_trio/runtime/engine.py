@@ -32,10 +32,10 @@ from hivemind_trio.scheduler import (
     Waiting,
 )
 
-from ._branch import Branch, Job
-from ._calendar import Calendar
-from ._caps import Caps
-from ._ticket import Ticket
+from .capacity_limiters import Caps
+from .provider_nursery import Branch, Job
+from .ticket import Ticket
+from .window_calendar import Calendar
 
 SECOND_NS: Final = 1_000_000_000
 

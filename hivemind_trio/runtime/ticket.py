@@ -13,7 +13,7 @@ from hivemind_trio.model import Outcome, Reading
 from hivemind_trio.scheduler import Call, CallId, Ended, Grant, Permit, Refuse, Settle, Waiting
 
 if TYPE_CHECKING:
-    from ._engine import Engine
+    from .engine import Engine
 
 Attempt = Callable[[], Awaitable[Ended]]
 
