@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hivemind_trio.serve._log import Form, Lossy, make_log
+from hivemind_trio.serve.log import Form, Lossy, make_log
 
 
 class Said:

@@ -11,9 +11,9 @@ from hivemind_trio.model import Outcome
 from hivemind_trio.policy import MemoryFiles
 from hivemind_trio.scheduler import Adapted, Circuit
 from hivemind_trio.serve import Options
-from hivemind_trio.serve._load import load
-from hivemind_trio.serve._log import Form, Lossy, Notices
-from hivemind_trio.serve._run import _Watcher
+from hivemind_trio.serve.command import _Watcher
+from hivemind_trio.serve.load import load
+from hivemind_trio.serve.log import Form, Lossy, Notices
 
 from .conftest import Said
 

@@ -8,7 +8,7 @@ import trio
 from hivemind_trio.demo import Reply, SimulatedProvider
 from hivemind_trio.model import Api
 from hivemind_trio.policy import MemoryFiles, check, format_text
-from hivemind_trio.serve._found import KEYS, OLLAMA_BASE, Found, from_environment, ollama, ollama_base, policy_text
+from hivemind_trio.serve.autodetect import KEYS, OLLAMA_BASE, Found, from_environment, ollama, ollama_base, policy_text
 from hivemind_trio.upstream import PoolTransport, Upstream
 from tests.support.relay import Peer, raw_server
 

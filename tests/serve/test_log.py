@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from hivemind_trio.serve._log import QUIET_S, Form, Lossy, Notices, make_log
+from hivemind_trio.serve.log import QUIET_S, Form, Lossy, Notices, make_log
 
 from .conftest import Said
 

@@ -9,10 +9,10 @@ import pytest
 import trio
 
 from hivemind_trio.policy import MemoryFiles, call_changes, check, setting_changes
-from hivemind_trio.serve import Options, _run
-from hivemind_trio.serve._load import load
-from hivemind_trio.serve._log import Form, Lossy, Notices
-from hivemind_trio.serve._news import SAID_MAX, say_calls, say_changes
+from hivemind_trio.serve import Options, command
+from hivemind_trio.serve.change_log import SAID_MAX, say_calls, say_changes
+from hivemind_trio.serve.load import load
+from hivemind_trio.serve.log import Form, Lossy, Notices
 
 from .conftest import Said
 
@@ -113,8 +113,8 @@ async def test_a_comparison_that_fails_ends_no_proxy(said: Said, monkeypatch: py
     def broken(*_args: object, **_more: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(_run, "call_changes", broken)
-    watcher = _run._Watcher(said.log, Form(json=True), Lossy(io.StringIO()), Notices(said.log), Options())
+    monkeypatch.setattr(command, "call_changes", broken)
+    watcher = command._Watcher(said.log, Form(json=True), Lossy(io.StringIO()), Notices(said.log), Options())
     loaded = await trio.to_thread.run_sync(load, "team.hmp", MemoryFiles({"team.hmp": BASE}))
 
     await watcher._say_calls(loaded, loaded)

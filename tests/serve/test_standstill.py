@@ -10,7 +10,7 @@ from hivemind_trio.model import Outcome
 from hivemind_trio.policy import Retry
 from hivemind_trio.runtime import Engine
 from hivemind_trio.scheduler import AttemptEnded, Call, CallArrived, CallId, Ended, Scheduler, TimePassed
-from hivemind_trio.serve._standstill import LONG_NS, Standstills
+from hivemind_trio.serve.standstill_log import LONG_NS, Standstills
 from tests.support.programs import SECOND_NS, program, provider, wish
 
 from .conftest import Said

@@ -37,12 +37,12 @@ from hivemind_trio.scheduler import HEALTHY, Adapted, Circuit
 from hivemind_trio.store import Journal, JournalError, open_journal
 from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
 
-from ._found import Found, from_environment, ollama, ollama_base, policy_text
-from ._house import House, open_house
-from ._load import Loaded, load
-from ._log import Form, Lossy, Notices, make_log
-from ._news import say_calls, say_changes
-from ._standstill import Standstills
+from .assembly import House, open_house
+from .autodetect import Found, from_environment, ollama, ollama_base, policy_text
+from .change_log import say_calls, say_changes
+from .load import Loaded, load
+from .log import Form, Lossy, Notices, make_log
+from .standstill_log import Standstills
 
 BUILT_IN: Final = "built-in.hmp"
 """The name that diagnostics give the policy made from what was found."""
