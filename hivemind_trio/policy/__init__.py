@@ -1,6 +1,5 @@
 """The policy language: text in, compiled program out. Pure; the files come from a `Files` that it is handed."""
 
-from .checker import Checked as Checked
 from .checker import SecretState as SecretState
 from .checker import check as check
 from .checker import check_bases as check_bases
@@ -21,13 +20,13 @@ from .comparison.render import markdown_words as markdown_words
 from .comparison.render import render_diff as render_diff
 from .comparison.render import summary as summary
 from .compile.binder import RESERVED as RESERVED
+from .compile.checked import Checked as Checked
 from .compile.lowering import refuses_unknown as refuses_unknown
 from .diagnostics.collector import Progress as Progress
 from .diagnostics.collector import untold as untold
 from .diagnostics.diagnostic import Diagnostic as Diagnostic
 from .diagnostics.diagnostic import Label as Label
 from .diagnostics.diagnostic import Severity as Severity
-from .diagnostics.diagnostic import Source as Source
 from .diagnostics.pages import PAGES as PAGES
 from .diagnostics.pages import Page as Page
 from .diagnostics.pages import page_text as page_text
@@ -54,16 +53,7 @@ from .language.condition_typing import Field as Field
 from .language.condition_typing import Kind as Kind
 from .language.condition_typing import Relation as Relation
 from .language.condition_typing import request_fields as request_fields
-from .language.schema import DECLARATIONS as DECLARATIONS
-from .language.schema import DEFAULTED as DEFAULTED
-from .language.schema import FAILURES as FAILURES
-from .language.schema import TEST_STATEMENTS as TEST_STATEMENTS
-from .language.schema import Declaration as Declaration
-from .language.schema import Naming as Naming
-from .language.schema import Setting as Setting
-from .language.schema import Slot as Slot
-from .language.schema import Type as Type
-from .language.schema import links as links
+from .language.model_price import ModelPrice as ModelPrice
 from .language.unit_text import duration as duration
 from .language.values import is_loopback as is_loopback
 from .language.values import parse_address as parse_address
@@ -86,7 +76,6 @@ from .program.program import Agent as Agent
 from .program.program import Clue as Clue
 from .program.program import Group as Group
 from .program.program import Lane as Lane
-from .program.program import ModelPrice as ModelPrice
 from .program.program import Objective as Objective
 from .program.program import Pending as Pending
 from .program.program import Program as Program
@@ -110,6 +99,16 @@ from .program.resilience import Jitter as Jitter
 from .program.resilience import Reaper as Reaper
 from .program.resilience import Retry as Retry
 from .program.resilience import WhileOpen as WhileOpen
+from .schema import DECLARATIONS as DECLARATIONS
+from .schema import DEFAULTED as DEFAULTED
+from .schema import FAILURES as FAILURES
+from .schema import TEST_STATEMENTS as TEST_STATEMENTS
+from .schema import Declaration as Declaration
+from .schema import Naming as Naming
+from .schema import Setting as Setting
+from .schema import Slot as Slot
+from .schema import Type as Type
+from .schema import links as links
 from .solver.call_space import World as World
 from .solver.satisfiability import GaveUp as GaveUp
 from .solver.satisfiability import Nothing as Nothing
@@ -119,6 +118,8 @@ from .solver.satisfiability import Witness as Witness
 from .source.files import Files as Files
 from .source.files import MemoryFiles as MemoryFiles
 from .source.secret_scan import masked as masked
+from .source.source_text import Source as Source
+from .source.span import Span as Span
 from .syntax.ast import And as And
 from .syntax.ast import Block as Block
 from .syntax.ast import CallValue as CallValue
@@ -135,7 +136,6 @@ from .syntax.ast import Name as Name
 from .syntax.ast import Not as Not
 from .syntax.ast import Or as Or
 from .syntax.ast import Quantity as Quantity
-from .syntax.ast import Span as Span
 from .syntax.ast import Statement as Statement
 from .syntax.ast import String as String
 from .syntax.ast import Value as Value
@@ -144,7 +144,7 @@ from .syntax.formatter import format_text as format_text
 from .syntax.includes import Closure as Closure
 from .syntax.includes import read_closure as read_closure
 from .syntax.let_bindings import names_in as names_in
-from .syntax.lexer import Lexeme as Lexeme
+from .syntax.lexeme import Lexeme as Lexeme
 from .syntax.lexer import lexemes as lexemes
 from .syntax.lexer import significant as significant
 from .testing.block_typing import LOAD as LOAD

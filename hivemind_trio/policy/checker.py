@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum, auto
-from typing import final
-
-import attrs
 
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy.compile.binder import Declarations, Given, declare
+from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.lowering import Conditions, lower
 from hivemind_trio.policy.diagnostics.collector import Progress, Report, untold
-from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity, Source
+from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
 from hivemind_trio.policy.language.condition_typing import Always, Condition, Typer, reads, request_fields
-from hivemind_trio.policy.language.schema import DECLARATIONS, DEFAULTED, Setting
 from hivemind_trio.policy.language.values import is_loopback, url_problem
 from hivemind_trio.policy.lint.consistency import check_together, exposed_at, in_the_open
 from hivemind_trio.policy.lint.overrides import check_overrides
@@ -25,37 +22,13 @@ from hivemind_trio.policy.program.degraded_answer import answer_fields
 from hivemind_trio.policy.program.policy_tests import PolicyTest
 from hivemind_trio.policy.program.program import Pending, Program
 from hivemind_trio.policy.source.files import Files
-from hivemind_trio.policy.syntax.ast import And, Compare, Contains, Expr, File, Not, Or, Span
+from hivemind_trio.policy.source.span import Span
+from hivemind_trio.policy.syntax.ast import And, Compare, Contains, Expr, Not, Or
 from hivemind_trio.policy.syntax.damage import ABOUT_A_WORD, Damage
-from hivemind_trio.policy.syntax.includes import Allow, Closure, read_closure, suppressed
+from hivemind_trio.policy.syntax.includes import Closure, read_closure, suppressed
 from hivemind_trio.policy.testing.block_typing import check_test
 
-
-@final
-@attrs.frozen(kw_only=True)
-class Checked:
-    """What a policy file turned out to be."""
-
-    sources: tuple[Source, ...]
-    paths: tuple[str, ...]
-    """The files that were read, to watch."""
-    files: tuple[File, ...]
-    """Their trees, of those that are text."""
-    diagnostics: tuple[Diagnostic, ...]
-    """In the order of the text."""
-    program: Program | None
-    """None if and only if there is an error."""
-    unreadable: bool
-    """Some file could not be read at all."""
-    hash: str
-    secret_spans: Mapping[SecretRef, Span]
-    """Where each secret is first asked for."""
-    declarations: Declarations
-    conditions: Mapping[str, Mapping[str, Condition | None]]
-    """Kind (`agent`, `rule`, `budget`; of a `provider`, what its `degraded` says) -> name -> its typed condition."""
-    tests: tuple[PolicyTest, ...]
-    """Those without mistakes, in order."""
-    allows: tuple[Allow, ...]
+from .schema import DECLARATIONS, DEFAULTED, Setting
 
 
 class SecretState(Enum):

@@ -21,7 +21,7 @@ from hivemind_trio.policy import (
     outcome_fields,
     request_fields,
 )
-from hivemind_trio.policy.language.schema import LINKS
+from hivemind_trio.policy.schema import LINKS
 
 FOLDER: Final = Path(__file__).parents[2] / "policies"
 FILES: Final = {path.relative_to(FOLDER).as_posix(): path.read_text(encoding="utf-8") for path in FOLDER.rglob("*.hmp")}

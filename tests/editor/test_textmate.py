@@ -27,7 +27,7 @@ from hivemind_trio.policy import (
     lexemes,
     request_fields,
 )
-from hivemind_trio.policy.language.schema import FAILURES, LINKS
+from hivemind_trio.policy.schema import FAILURES, LINKS
 from hivemind_trio.policy.testing.block_typing import LOAD
 from tests.policy.drawn import Drawn
 from tests.policy.drawn import policies as drawn_policies

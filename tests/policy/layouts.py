@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hivemind_trio.policy.syntax.ast import Span
+from hivemind_trio.policy.source.span import Span
 
 COMMENTS = st.sampled_from(["#", "# why", "#why  ", "# hmp: allow HM190 yes", '# "', "# { ; [", "# ünï 界\t"])
 INLINE = st.sampled_from([" ", "  ", "\t", " \t "])

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from hivemind_trio.cli.main import main
 from hivemind_trio.policy import MemoryFiles, check, render
-from hivemind_trio.policy.language.schema import DECLARATIONS
+from hivemind_trio.policy.schema import DECLARATIONS
 from hivemind_trio.serve.autodetect import from_environment, policy_text
 
 ROOT: Final = Path(__file__).parents[2]

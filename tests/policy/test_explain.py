@@ -19,7 +19,7 @@ from hivemind_trio.policy import (
     reads_time,
     settings,
 )
-from hivemind_trio.policy.language.schema import DECLARATIONS
+from hivemind_trio.policy.schema import DECLARATIONS
 
 TEAM = """\
 server { timezone "UTC" }

@@ -24,7 +24,7 @@ from hivemind_trio.policy import (
     check,
 )
 from hivemind_trio.policy.language.condition_typing import AllOf, Flag, Negation, Relation
-from hivemind_trio.policy.program.list_prices import BUILT_IN_PRICES
+from hivemind_trio.policy.language.list_prices import BUILT_IN_PRICES
 
 MS = 10**6
 S = 10**9

@@ -28,7 +28,7 @@ from hivemind_trio.policy import (
     render,
     visible,
 )
-from hivemind_trio.policy.syntax.ast import Span
+from hivemind_trio.policy.source.span import Span
 
 from .regenerate import cases
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hivemind_trio.policy import Checked, MemoryFiles, check, parse_request, run_tests, with_tests
-from hivemind_trio.policy.language.schema import DECLARATIONS, DEFAULTED, Setting
+from hivemind_trio.policy.schema import DECLARATIONS, DEFAULTED, Setting
 from hivemind_trio.policy.syntax.ast import Item, Name, Statement
 from hivemind_trio.policy.syntax.parser import parse
 

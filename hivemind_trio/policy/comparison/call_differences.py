@@ -16,10 +16,10 @@ from typing import Any, Final, TypeAlias, final
 import attrs
 
 from hivemind_trio.model import SHARED_PATHS, Api
-from hivemind_trio.policy.checker import Checked
+from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.language.condition_typing import Always, AnyOf, Condition, fields_of, is_routed_as
-from hivemind_trio.policy.program.call_facts import NO_API, Facts
-from hivemind_trio.policy.solver.boundary_calls import KNOWN_HEADERS, KNOWN_PATHS
+from hivemind_trio.policy.program.call_facts import Facts
+from hivemind_trio.policy.solver.boundary_calls import readings
 from hivemind_trio.policy.solver.box_cover import Cover, Cube
 from hivemind_trio.policy.solver.call_space import World
 from hivemind_trio.policy.solver.partition import DERIVED
@@ -38,13 +38,6 @@ Triple: TypeAlias = tuple[str, str, str]
 
 _By: TypeAlias = tuple[str, int, int]
 """The entry that decides a setting: the setting, the policy, the number of the entry."""
-
-_FIELDS: Final = {
-    "tokens_in": "tokens.in",
-    "tokens_max_out": "tokens.max-out",
-    "token_agent": "token",
-    "claimed": "claim",
-}
 
 
 @final
@@ -341,30 +334,3 @@ def _side(asked: Sequence[Of], bits: Mapping[Of, int | None]) -> _Side:
         last, more = above[-1], bits[one]
         above.append(None if last is None or more is None else last | more)
     return _Side(asked, above)
-
-
-def readings(witness: Witness, *, by_path: bool) -> Iterator[Facts]:
-    """A call that was found, in the words of `explain`: as it is, in each dialect, and on a path of several."""
-    facts: dict[str, Any] = {}
-    for name, value in witness.facts.items():
-        if name in ("headers", "meta"):
-            facts |= {f"{name.removesuffix('s')}.{key}": text for key, text in value.items()}
-        elif name != "apis":
-            facts[_FIELDS.get(name, name)] = value
-    apis: tuple[Api, ...] = witness.facts.get("apis", ())
-    if by_path and "path" in facts:
-        yield facts
-        for api in apis:
-            if api in KNOWN_HEADERS:
-                name, value = KNOWN_HEADERS[api]
-                yield {f"header.{name}": value, **facts}
-    if "apis" in witness.facts and not apis:
-        yield {"api": NO_API, **facts}
-    for api in apis:
-        yield {"api": str(api), **facts}
-    if by_path and len(apis) > 1 and "path" not in facts:
-        for path in KNOWN_PATHS:
-            yield {"path": path, **facts}
-    if "apis" not in witness.facts:
-        for api in dict.fromkeys(one.api for world in witness._worlds for one in world.program.providers.values()):
-            yield {"api": str(api), **facts}

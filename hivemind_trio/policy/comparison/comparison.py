@@ -15,7 +15,7 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.model import Decider, SecretRef, SecretSource
-from hivemind_trio.policy.checker import Checked
+from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.program.call_facts import ApisOf, Facts, request_of, shown, words
 from hivemind_trio.policy.program.program import Program
 from hivemind_trio.policy.program.renames import Renames

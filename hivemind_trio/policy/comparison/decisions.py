@@ -8,7 +8,7 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.model import Treatment, Verdict
-from hivemind_trio.policy.checker import Checked
+from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.codegen import Rule
 from hivemind_trio.policy.language.condition_typing import AllOf, Always, AnyOf, Condition, Relation
 from hivemind_trio.policy.language.unit_text import duration

@@ -5,12 +5,14 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 
-from hivemind_trio.policy.checker import Checked, check
+from hivemind_trio.policy.checker import check
+from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.lowering import provider_api
 from hivemind_trio.policy.inspect.symbols import occurrences
 from hivemind_trio.policy.program.renames import Renames
 from hivemind_trio.policy.source.files import MemoryFiles
-from hivemind_trio.policy.syntax.ast import Name, Span
+from hivemind_trio.policy.source.span import Span
+from hivemind_trio.policy.syntax.ast import Name
 
 
 def in_the_names_of(old: Checked, new: Checked) -> Checked:

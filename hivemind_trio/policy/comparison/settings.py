@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import attrs
 
+from hivemind_trio.policy.language.model_price import ModelPrice
 from hivemind_trio.policy.program.budgets import Budget, Per
-from hivemind_trio.policy.program.program import ModelPrice, Program, Provider, Server
+from hivemind_trio.policy.program.program import Program, Provider, Server
 from hivemind_trio.policy.program.renames import Renames
 from hivemind_trio.policy.program.resilience import Aimd
 from hivemind_trio.policy.source.string_literals import quote

@@ -12,7 +12,9 @@ from hivemind_trio.policy.diagnostics.collector import Report
 from hivemind_trio.policy.diagnostics.diagnostic import Label
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.language.condition_typing import NUMBERS
-from hivemind_trio.policy.language.schema import (
+from hivemind_trio.policy.language.synonyms import instead_of
+from hivemind_trio.policy.language.values import Reader, Unreadable
+from hivemind_trio.policy.schema import (
     DECLARATIONS,
     DEFAULTED,
     LINKS,
@@ -24,8 +26,7 @@ from hivemind_trio.policy.language.schema import (
     Type,
     links,
 )
-from hivemind_trio.policy.language.synonyms import instead_of
-from hivemind_trio.policy.language.values import Reader, Unreadable
+from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import (
     Block,
     Expect,
@@ -37,7 +38,6 @@ from hivemind_trio.policy.syntax.ast import (
     Quantity,
     RangeValue,
     Rate,
-    Span,
     Statement,
     String,
     Value,

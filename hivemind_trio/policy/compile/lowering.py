@@ -9,11 +9,12 @@ import attrs
 
 from hivemind_trio.model import Api, Decider, SecretRef, Verdict
 from hivemind_trio.policy.language.condition_typing import Condition, fields_read
+from hivemind_trio.policy.language.list_prices import BUILT_IN_PRICES
+from hivemind_trio.policy.language.model_price import ModelPrice
 from hivemind_trio.policy.language.units import DURATIONS
 from hivemind_trio.policy.language.values import is_loopback
 from hivemind_trio.policy.program.budgets import Allowance, Budget, Measure, Per, Threshold
 from hivemind_trio.policy.program.degraded_answer import Degraded
-from hivemind_trio.policy.program.list_prices import BUILT_IN_PRICES
 from hivemind_trio.policy.program.program import (
     DEFAULT_LANE,
     NO_TEAM,
@@ -22,7 +23,6 @@ from hivemind_trio.policy.program.program import (
     Clue,
     Group,
     Lane,
-    ModelPrice,
     Objective,
     Pending,
     Program,

@@ -6,9 +6,10 @@ from typing import Protocol, final
 
 import attrs
 
-from hivemind_trio.policy.syntax.ast import Span
+from hivemind_trio.policy.source.source_text import Source
+from hivemind_trio.policy.source.span import Span
 
-from .diagnostic import Diagnostic, Label, Severity, Source
+from .diagnostic import Diagnostic, Label, Severity
 from .suggest import one_of, suggestion
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
 from enum import StrEnum
-from typing import Final, final
+from typing import final
 
 import attrs
 
-from hivemind_trio.policy.syntax.ast import Span
-
-_NEWLINE: Final = re.compile("\n")
+from hivemind_trio.policy.source.span import Span
 
 
 class Severity(StrEnum):
@@ -51,23 +47,3 @@ class Diagnostic:
     """Text that can be pasted, in backticks, after "= help: "."""
     replacement: str | None = None
     """What to put in place of `span`, where one edit mends it: for editors."""
-
-
-@final
-@attrs.frozen
-class Source:
-    """One file of the closure as it was read."""
-
-    name: str
-    """As the user would write it: relative to where they stand."""
-    text: str
-    """Decoded; empty where the bytes were not text."""
-    _starts: list[int] = attrs.field(init=False, factory=list, eq=False, repr=False)
-    """Offsets at which lines begin, once somebody has asked."""
-
-    def line(self, offset: int) -> int:
-        """The number of the line of an offset, from 0."""
-        if not self._starts:
-            self._starts.append(0)
-            self._starts.extend(match.end() for match in _NEWLINE.finditer(self.text))
-        return bisect_right(self._starts, offset) - 1

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from hivemind_trio import __version__
 from hivemind_trio.policy.source.lines import Lines, Position
-from hivemind_trio.policy.syntax.ast import Span
+from hivemind_trio.policy.source.span import Span
 
 from .diagnostic import Diagnostic, Severity
 from .pages import title

@@ -9,9 +9,10 @@ import attrs
 
 from hivemind_trio.policy.source.lines import Lines, readable
 from hivemind_trio.policy.source.secret_scan import masked
-from hivemind_trio.policy.syntax.ast import Span
+from hivemind_trio.policy.source.source_text import Source
+from hivemind_trio.policy.source.span import Span
 
-from .diagnostic import Diagnostic, Label, Severity, Source
+from .diagnostic import Diagnostic, Label, Severity
 from .machine_formats import github, json_report, sarif
 from .suggest import one_of
 from .terminal import visible, width

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 import attrs
 
 from hivemind_trio.model import Api, Decider, Request, Treatment, Verdict
-from hivemind_trio.policy.checker import Checked
+from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.codegen import BUILT_IN, Router
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.language.condition_eval import field_values, holds

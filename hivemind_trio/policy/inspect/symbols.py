@@ -11,8 +11,9 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.policy.checker import Checked
-from hivemind_trio.policy.language.schema import DECLARATIONS, DEFAULTED, Naming, Setting, Slot, Type, links
+from hivemind_trio.policy.compile.checked import Checked
+from hivemind_trio.policy.schema import DECLARATIONS, DEFAULTED, Naming, Setting, Slot, Type, links
+from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import (
     And,
     Compare,
@@ -25,7 +26,6 @@ from hivemind_trio.policy.syntax.ast import (
     Name,
     Not,
     Or,
-    Span,
     Statement,
     Value,
 )

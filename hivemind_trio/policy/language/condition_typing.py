@@ -11,6 +11,7 @@ import attrs
 from hivemind_trio.policy.diagnostics.collector import Report
 from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
 from hivemind_trio.policy.diagnostics.suggest import suggestion
+from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import (
     And,
     Clock,
@@ -23,11 +24,11 @@ from hivemind_trio.policy.syntax.ast import (
     Or,
     Quantity,
     RangeValue,
-    Span,
     String,
 )
 
 from .globs import is_glob
+from .list_prices import BUILT_IN_PRICES
 from .units import UnitError, count, duration_ns, money_microusd, ratio
 
 _ROUTED_AS: Final = "provider as "
@@ -558,10 +559,6 @@ def _has_digit(word: str) -> bool:
 
 
 def _begins_a_model(word: str) -> bool:
-    from hivemind_trio.policy.program.list_prices import (
-        BUILT_IN_PRICES,  # which are of the compiled program, above this module
-    )
-
     return any(price.glob.startswith(word) for price in BUILT_IN_PRICES)
 
 

@@ -7,9 +7,9 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.policy.syntax.ast import Block, Item, Quantity, Rate, Span
-
-from .schema import Setting
+from hivemind_trio.policy.schema import Setting
+from hivemind_trio.policy.source.span import Span
+from hivemind_trio.policy.syntax.ast import Block, Item, Quantity, Rate
 
 RATES: Final = {
     "rps": ("requests", "s"),

@@ -15,10 +15,11 @@ import attrs
 from hivemind_trio.model import SecretRef, SecretSource
 from hivemind_trio.policy.diagnostics.collector import Report
 from hivemind_trio.policy.diagnostics.suggest import one_of
+from hivemind_trio.policy.schema import FAILURES, Slot, Type
 from hivemind_trio.policy.source.secret_scan import find_keys
-from hivemind_trio.policy.syntax.ast import CallValue, ListValue, Name, Quantity, RangeValue, Rate, Span, String, Value
+from hivemind_trio.policy.source.span import Span
+from hivemind_trio.policy.syntax.ast import CallValue, ListValue, Name, Quantity, RangeValue, Rate, String, Value
 
-from .schema import FAILURES, Slot, Type
 from .units import (
     UnitError,
     count,

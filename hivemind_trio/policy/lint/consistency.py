@@ -13,9 +13,9 @@ from hivemind_trio.policy.diagnostics.collector import Report
 from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
 from hivemind_trio.policy.language.condition_typing import Condition, compared
 from hivemind_trio.policy.language.globs import overlap, specificity
+from hivemind_trio.policy.language.list_prices import BUILT_IN_PRICES
 from hivemind_trio.policy.language.values import BUILT_IN, is_loopback
-from hivemind_trio.policy.program.list_prices import BUILT_IN_PRICES
-from hivemind_trio.policy.syntax.ast import Span
+from hivemind_trio.policy.source.span import Span
 
 from .sizes import check_nodes
 from .timing import check_timing

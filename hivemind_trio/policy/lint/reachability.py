@@ -22,7 +22,8 @@ from hivemind_trio.policy.program.program import Program
 from hivemind_trio.policy.solver.box_cover import Cover, Covered, Cube, Entangled, bits
 from hivemind_trio.policy.solver.call_space import World
 from hivemind_trio.policy.solver.satisfiability import Nothing, Space, common
-from hivemind_trio.policy.syntax.ast import And, Expr, Name, Not, Or, Span
+from hivemind_trio.policy.source.span import Span
+from hivemind_trio.policy.syntax.ast import And, Expr, Name, Not, Or
 
 NAMED_MAX: Final = 8
 """Rules that a finding points at."""

@@ -16,7 +16,7 @@ from hivemind_trio.policy.language.globs import any_matcher
 from hivemind_trio.policy.language.unit_text import count, size
 from hivemind_trio.policy.program.program import DEFAULT_LANE, Program
 from hivemind_trio.policy.program.rate_limits import Dimension
-from hivemind_trio.policy.syntax.ast import Span
+from hivemind_trio.policy.source.span import Span
 
 MUCH: Final = 1 << 30
 """Bytes."""

@@ -10,7 +10,7 @@ from hivemind_trio.policy.diagnostics.collector import Report
 from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
 from hivemind_trio.policy.language.values import RateOf
 from hivemind_trio.policy.program.resilience import BREAKER_MEMORY, DEFAULT_RETRY
-from hivemind_trio.policy.syntax.ast import Span
+from hivemind_trio.policy.source.span import Span
 
 
 def check_timing(declarations: Declarations, report: Report) -> None:

@@ -7,7 +7,7 @@ from typing import TypeAlias, final
 import attrs
 
 from hivemind_trio.policy.language.condition_typing import Condition
-from hivemind_trio.policy.syntax.ast import Span
+from hivemind_trio.policy.source.span import Span
 
 from .call_facts import Facts
 

@@ -13,8 +13,9 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.model import Api, Dimension, Request, SecretRef, Treatment, Usage
+from hivemind_trio.model import Api, Dimension, Request, SecretRef, Treatment
 from hivemind_trio.policy.language.globs import any_matcher, matcher, most_specific, specificity
+from hivemind_trio.policy.language.model_price import ModelPrice
 
 from .budgets import Budget
 from .degraded_answer import Degraded
@@ -209,41 +210,6 @@ class Agent:
     at: str
     weight: int = 1
     """Its share within its team; without a team, among the teams."""
-
-
-@final
-@attrs.frozen(kw_only=True)
-class ModelPrice:
-    """`model "glob" [on PROVIDER]`: micro-dollars per million tokens, and the window."""
-
-    glob: str
-    provider: str | None = None
-    """`on PROVIDER`; None: every provider."""
-    input: int | None
-    output: int | None
-    cache_read: int | None
-    cache_write: int | None
-    context: int | None
-    max_output: int | None
-    at: str = attrs.field(default="", eq=False)
-    """Place of the declaration; empty for list prices."""
-
-    @property
-    def has_price(self) -> bool:
-        """True if it sets `price`."""
-        return any(one is not None for one in (self.input, self.output, self.cache_read, self.cache_write))
-
-    def cost_of(self, usage: Usage) -> int:
-        """Micro-dollars. Cached tokens at their own price, or at that of the input where none is declared."""
-        price = self.input or 0
-        read = price if self.cache_read is None else self.cache_read
-        write = price if self.cache_write is None else self.cache_write
-        total = (usage.input or 0) * price + usage.cache_read * read + usage.cache_write * write
-        return (total + usage.output * (self.output or 0)) // 10**6
-
-    def cost_microusd(self, tokens_in: int, tokens_out: int) -> int:
-        """What so many tokens cost, none of them cached; a price that is not declared counts as nothing."""
-        return self.cost_of(Usage(input=tokens_in, output=tokens_out))
 
 
 class Clue(StrEnum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
-from typing import Final, TypeAlias, assert_never, final
+from typing import Any, Final, TypeAlias, assert_never, final
 
 import attrs
 
@@ -27,8 +27,10 @@ from hivemind_trio.policy.language.condition_typing import (
     Relation,
     is_routed_as,
 )
-from hivemind_trio.policy.program.call_facts import Facts
+from hivemind_trio.policy.program.call_facts import NO_API, Facts
 from hivemind_trio.policy.program.program import Program
+
+from .satisfiability import Witness
 
 CALLS_MAX: Final = 3_000
 """Asked of both policies at most."""
@@ -301,3 +303,38 @@ def _models(programs: Iterable[Program]) -> Iterator[str]:
                 yield from samples(glob)
         for price in program.models:
             yield from islice(samples(price.glob), 1)
+
+
+_FIELDS: Final = {
+    "tokens_in": "tokens.in",
+    "tokens_max_out": "tokens.max-out",
+    "token_agent": "token",
+    "claimed": "claim",
+}
+
+
+def readings(witness: Witness, *, by_path: bool) -> Iterator[Facts]:
+    """A call that was found, in the words of `explain`: as it is, in each dialect, and on a path of several."""
+    facts: dict[str, Any] = {}
+    for name, value in witness.facts.items():
+        if name in ("headers", "meta"):
+            facts |= {f"{name.removesuffix('s')}.{key}": text for key, text in value.items()}
+        elif name != "apis":
+            facts[_FIELDS.get(name, name)] = value
+    apis: tuple[Api, ...] = witness.facts.get("apis", ())
+    if by_path and "path" in facts:
+        yield facts
+        for api in apis:
+            if api in KNOWN_HEADERS:
+                name, value = KNOWN_HEADERS[api]
+                yield {f"header.{name}": value, **facts}
+    if "apis" in witness.facts and not apis:
+        yield {"api": NO_API, **facts}
+    for api in apis:
+        yield {"api": str(api), **facts}
+    if by_path and len(apis) > 1 and "path" not in facts:
+        for path in KNOWN_PATHS:
+            yield {"path": path, **facts}
+    if "apis" not in witness.facts:
+        for api in dict.fromkeys(one.api for world in witness._worlds for one in world.program.providers.values()):
+            yield {"api": str(api), **facts}

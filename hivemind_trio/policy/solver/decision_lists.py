@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, final
 import attrs
 
 from hivemind_trio.model import Verdict
-from hivemind_trio.policy.checker import Checked
+from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.codegen import Identity, Rule
 from hivemind_trio.policy.compile.lowering import Conditions, identity_of, lane_defaults_of, rule_of, unknown_of
 from hivemind_trio.policy.language.condition_typing import (

@@ -8,10 +8,9 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.policy.diagnostics.diagnostic import Source
-from hivemind_trio.policy.syntax.ast import Span
-
 from .secret_scan import masked
+from .source_text import Source
+from .span import Span
 
 
 @final

@@ -8,8 +8,8 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
+from hivemind_trio.policy.source.span import Span
 
-from .ast import Span
 from .includes import Closure
 
 ABOUT_A_WORD: Final = frozenset({"HM201", "HM211", "HM212", "HM213"})

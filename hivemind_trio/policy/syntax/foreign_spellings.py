@@ -15,11 +15,12 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
-from hivemind_trio.policy.language.schema import DECLARATIONS, LIMITS, TEST_STATEMENTS, Type
+from hivemind_trio.policy.schema import DECLARATIONS, LIMITS, TEST_STATEMENTS, Type
+from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.source.string_literals import quote
 
-from .ast import Span
-from .lexer import CONTINUES_AFTER, CONTINUES_BEFORE, ENDS_BRACKETS, Lexeme, words
+from .lexeme import Lexeme
+from .lexer import CONTINUES_AFTER, CONTINUES_BEFORE, ENDS_BRACKETS, words
 
 _OPERATORS: Final = {
     "&&": "and",

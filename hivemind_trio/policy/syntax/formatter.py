@@ -13,7 +13,8 @@ from typing import Final, final
 
 import attrs
 
-from .lexer import CONTINUES_AFTER, CONTINUES_BEFORE, Lexeme, lexemes, significant
+from .lexeme import Lexeme
+from .lexer import CONTINUES_AFTER, CONTINUES_BEFORE, lexemes, significant
 from .parser import parse
 
 INDENT: Final = "  "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
+from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.source.string_literals import unescape
 
 from .ast import (
@@ -34,10 +35,9 @@ from .ast import (
     Quantity,
     RangeValue,
     Rate,
-    Span,
     String,
 )
-from .lexer import Lexeme
+from .lexeme import Lexeme
 
 if TYPE_CHECKING:
     from lark import Lark, Token

@@ -11,12 +11,14 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.policy.diagnostics.collector import Progress, untold
-from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity, Source
-from hivemind_trio.policy.language.schema import DECLARATIONS
+from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
+from hivemind_trio.policy.schema import DECLARATIONS
 from hivemind_trio.policy.source.files import Files
 from hivemind_trio.policy.source.secret_scan import find_keys
+from hivemind_trio.policy.source.source_text import Source
+from hivemind_trio.policy.source.span import Span
 
-from .ast import File, Item, Quantity, Span, String
+from .ast import File, Item, Quantity, String
 from .parser import NESTING_MAX, parse
 
 FILE_BYTES_MAX: Final = 4 << 20

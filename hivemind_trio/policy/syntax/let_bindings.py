@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import attrs
 
-from .ast import And, CallValue, Compare, Contains, Expr, ListValue, Name, Not, Or, Span
+from hivemind_trio.policy.source.span import Span
+
+from .ast import And, CallValue, Compare, Contains, Expr, ListValue, Name, Not, Or
 from .parser import NESTING_MAX
 
 WORDS_MAX: Final = 10_000

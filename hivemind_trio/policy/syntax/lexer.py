@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, final
+from typing import Final
 
-import attrs
+from hivemind_trio.policy.source.span import Span
 
-from .ast import Span
+from .lexeme import Lexeme
 
 TRIVIA: Final = frozenset({"WS", "COMMENT"})
 
@@ -20,16 +20,6 @@ _OPENS: Final = frozenset({"LPAR", "LSQB"})
 _CLOSES: Final = frozenset({"RPAR", "RSQB"})
 ENDS_BRACKETS: Final = frozenset({"LBRACE", "RBRACE", "LET", "EXPECT"})
 """Whatever bracket is open, it ends here: one missing `]` must not eat the file."""
-
-
-@final
-@attrs.frozen
-class Lexeme:
-    """A piece of the text. `type` is the grammar's terminal; Lark's parser looks at nothing else."""
-
-    type: str
-    text: str
-    span: Span
 
 
 def lexemes(text: str, source: int) -> list[Lexeme]:

@@ -15,11 +15,13 @@ import attrs
 
 from hivemind_trio.policy.diagnostics.collector import Progress, untold
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Label, Severity
+from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.source.string_literals import ESCAPES, bad_escapes
 
-from .ast import File, Item, Span, Statement
+from .ast import File, Item, Statement
 from .foreign_spellings import CONDITIONALS, respelled
-from .lexer import ENDS_BRACKETS, Lexeme, significant, words
+from .lexeme import Lexeme
+from .lexer import ENDS_BRACKETS, significant, words
 
 if TYPE_CHECKING:
     from lark.parsers.lalr_interactive_parser import InteractiveParser

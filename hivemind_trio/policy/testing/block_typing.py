@@ -12,7 +12,6 @@ from hivemind_trio.policy.compile.binder import Declarations, Declared
 from hivemind_trio.policy.diagnostics.collector import Report
 from hivemind_trio.policy.diagnostics.diagnostic import Severity
 from hivemind_trio.policy.language.condition_typing import Always, Field, Kind, Typer
-from hivemind_trio.policy.language.schema import TEST_STATEMENTS, Slot, Type
 from hivemind_trio.policy.language.values import Unreadable
 from hivemind_trio.policy.program.call_facts import NO_API
 from hivemind_trio.policy.program.policy_tests import (
@@ -25,6 +24,7 @@ from hivemind_trio.policy.program.policy_tests import (
     PolicyTest,
     Run,
 )
+from hivemind_trio.policy.schema import TEST_STATEMENTS, Slot, Type
 from hivemind_trio.policy.syntax.ast import Expect, Item, Let, Name, Value
 
 OUTCOMES: Final = ("admitted", "denied")

@@ -30,8 +30,8 @@ from hivemind_trio.policy.language.condition_typing import (
 from hivemind_trio.policy.language.unit_text import duration, money
 from hivemind_trio.policy.program.call_facts import Facts, request_of
 from hivemind_trio.policy.program.program import Program
+from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.source.string_literals import quote
-from hivemind_trio.policy.syntax.ast import Span
 
 Leaf: TypeAlias = Flag | Relation | Member | Like
 Values: TypeAlias = Mapping[str, str | int | bool]

@@ -15,15 +15,14 @@ from typing import Final, TypeAlias, final
 
 import attrs
 
-from hivemind_trio.policy.checker import Checked
-from hivemind_trio.policy.comparison.call_differences import readings
+from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.codegen import Rule
 from hivemind_trio.policy.language.condition_eval import holds
 from hivemind_trio.policy.language.condition_typing import AllOf, Always, AnyOf, Condition, Negation
 from hivemind_trio.policy.program.call_facts import Facts
 from hivemind_trio.policy.program.policy_tests import GivenAny
 from hivemind_trio.policy.program.program import Program
-from hivemind_trio.policy.solver.boundary_calls import KNOWN_MODELS, candidates
+from hivemind_trio.policy.solver.boundary_calls import KNOWN_MODELS, candidates, readings
 from hivemind_trio.policy.solver.box_cover import Cover, Cube
 from hivemind_trio.policy.solver.call_space import World
 from hivemind_trio.policy.solver.decision_lists import AS_ASKED, Entries, Value, lists_of, served_of

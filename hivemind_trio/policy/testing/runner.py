@@ -7,7 +7,7 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.policy.checker import Checked
+from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.codegen import SETTINGS
 from hivemind_trio.policy.diagnostics.collector import Report
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
@@ -15,8 +15,8 @@ from hivemind_trio.policy.program.call_facts import Facts, shown
 from hivemind_trio.policy.program.policy_tests import Expectation, Given, GivenAny, PolicyTest, Run
 from hivemind_trio.policy.program.program import Program
 from hivemind_trio.policy.solver.decision_lists import rules_of
+from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.source.string_literals import quote
-from hivemind_trio.policy.syntax.ast import Span
 
 from .outcomes import Decided, got, is_text, meets
 from .prover import Counterexample, NoCall, Proven, Universe, Unproven

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .program import ModelPrice
+from .model_price import ModelPrice
 
 PRICES_DATE: Final = "2026-11"
 
