@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-PROGRAM = "hivemind-trio"
 VARIABLE = "_HIVEMIND_TRIO_COMPLETE"
 """What click looks for in the environment when a shell asks it."""
 
@@ -24,8 +23,8 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from .main import main
+    from .console import PROGRAM
 
     complete = get_completion_class(shell)
     assert complete is not None  # click has these three
-    click.echo(complete(main, {}, PROGRAM, VARIABLE).source())
+    click.echo(complete(click.get_current_context().find_root().command, {}, PROGRAM, VARIABLE).source())

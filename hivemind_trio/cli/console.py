@@ -9,6 +9,8 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
+PROGRAM = "hivemind-trio"
+
 EXIT_CLEAN = 0
 EXIT_PROBLEMS = 1
 EXIT_USAGE = 2

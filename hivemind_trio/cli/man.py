@@ -8,7 +8,7 @@ import click
 
 from hivemind_trio import __version__
 
-from .completion import PROGRAM
+from .console import PROGRAM
 
 VERBATIM = "\b"
 """Alone on a line, it tells click to leave the paragraph's lines as they are."""
@@ -22,9 +22,9 @@ Examples:
 )
 def man() -> None:
     """Print the manual page, in the form that `man` reads."""
-    from .main import main
-
-    click.echo(manual(main), nl=False)
+    root = click.get_current_context().find_root().command
+    assert isinstance(root, click.Group)
+    click.echo(manual(root), nl=False)
 
 
 def manual(group: click.Group) -> str:

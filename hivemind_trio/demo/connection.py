@@ -5,22 +5,20 @@ from __future__ import annotations
 import select
 import socket
 import struct
-from typing import TYPE_CHECKING, Final, assert_never
+from collections import deque
+from typing import Final, Protocol, assert_never
 
 import attrs
 import h11
 import trio
 
-from hivemind_trio.demo import rate_limit_headers
 from hivemind_trio.model import Usage
-from hivemind_trio.sim import Accepted, Dropped, Provider, Refused, Trouble
+from hivemind_trio.sim import Accepted, Answer, Dropped, Provider, Refused, Trouble
 
+from . import rate_limit_headers
 from .rate_limit_headers import Headers
 from .reply import Reply, Seen
 from .wire_dialects import Anthropic, Asked, Dialect, OpenAIChat, Said, asked, without_slot
-
-if TYPE_CHECKING:
-    from .provider import SimulatedProvider
 
 _BODY_MAX: Final = 64 * 1024 * 1024
 _AHEAD_MAX: Final = 64 * 1024
@@ -42,11 +40,37 @@ class _Dies(Exception):  # noqa: N818 - control flow, not an error
         self.reset = reset
 
 
+class Owner(Protocol):
+    """The simulated provider, as far as one of its connections needs it."""
+
+    world: Provider
+    seen: deque[Seen]
+    replies: deque[Reply]
+    default: Reply
+    hangups: int
+    vanished: bool
+
+    def arrive(self, asked: Asked, exchange: Exchange) -> Answer:
+        """Begin a request on this connection."""
+
+    def generate(self, exchange: Exchange, tokens: int) -> None:
+        """Count tokens that the answer has so far."""
+
+    def leave(self, exchange: Exchange, *, whole: bool = False, breaks: bool = False) -> None:
+        """End the request under way, if there is one."""
+
+    def now_ns(self) -> int:
+        """Return the time since the provider began, in nanoseconds."""
+
+    def tell(self) -> None:
+        """Wake those who wait for a change of the provider."""
+
+
 @attrs.define(eq=False)
 class Exchange:
     """One connection, and the answer under way on it."""
 
-    provider: SimulatedProvider
+    provider: Owner
     stream: trio.SocketStream
     wire: h11.Connection = attrs.field(init=False, factory=lambda: h11.Connection(h11.SERVER))
     scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)

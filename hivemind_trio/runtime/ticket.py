@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, Self, final
+from typing import Final, Protocol, Self, final
 
 import attrs
 import trio
 
 from hivemind_trio.model import Outcome, Reading
 from hivemind_trio.scheduler import Call, CallId, Ended, Grant, Permit, Refuse, Settle, Waiting
-
-if TYPE_CHECKING:
-    from .engine import Engine
 
 Attempt = Callable[[], Awaitable[Ended]]
 
@@ -45,6 +42,34 @@ class _State(Enum):
     OVER = auto()
 
 
+class TicketOwner(Protocol):
+    """The engine, as far as a ticket needs it."""
+
+    def arrived(self, ticket: Ticket, call: Call) -> None:
+        """Post the arrival of a call."""
+
+    def begin(self, grant: Grant, job: Callable[[], Awaitable[None]]) -> None:
+        """Start an attempt in the provider's nursery."""
+
+    def heard(self, ticket: Ticket, readings: tuple[Reading, ...], good: bool) -> None:
+        """Post the head of an attempt's answer."""
+
+    def ended(self, ticket: Ticket, permit: Permit | None, ended: Ended) -> None:
+        """Take back the permit of an attempt that is over."""
+
+    def unused(self, ticket: Ticket, permit: Permit | None) -> None:
+        """Take back the permit of a call that left before its attempt began."""
+
+    def withdrawn(self, ticket: Ticket) -> Waiting | None:
+        """Take a call out of the queue; return its place there, None if it had none."""
+
+    def left(self, ticket: Ticket) -> None:
+        """Forget a ticket whose block was left."""
+
+    def crashed(self, error: Exception) -> None:
+        """Report an exception that escaped from an attempt."""
+
+
 @final
 @attrs.define(eq=False)
 class Ticket:
@@ -55,7 +80,7 @@ class Ticket:
     """
 
     _call: Call
-    _engine: Engine
+    _engine: TicketOwner
     gave_up: Waiting | None = attrs.field(init=False, default=None)
     """How the call stood in the queue when its client left it there; None: it did not."""
     _state: _State = attrs.field(init=False, default=_State.WAITING)
