@@ -1,13 +1,13 @@
 """The scheduler: events in, commands out. Nothing here waits, reads a clock or touches the world."""
 
 from .decisions.grant import Waiting as Waiting
-from .health.circuit_breaker import Circuit as Circuit
 from .protocol.ablation import ALL_PARTS as ALL_PARTS
 from .protocol.ablation import Parts as Parts
 from .protocol.attempt_result import HEALTHY as HEALTHY
 from .protocol.attempt_result import Ended as Ended
 from .protocol.call import Call as Call
 from .protocol.call import CallId as CallId
+from .protocol.circuit import Circuit as Circuit
 from .protocol.events import Adapted as Adapted
 from .protocol.events import AnswerBegan as AnswerBegan
 from .protocol.events import AttemptEnded as AttemptEnded

@@ -17,15 +17,17 @@ from hivemind_trio.scheduler.calls.running_call import Flight
 from hivemind_trio.scheduler.calls.waiting_call import Waiter, rank
 from hivemind_trio.scheduler.calls.waiting_room import WaitingRoom
 from hivemind_trio.scheduler.health.billing import SpentKey
-from hivemind_trio.scheduler.health.circuit_breaker import Circuit
 from hivemind_trio.scheduler.health.provider_health import Health
 from hivemind_trio.scheduler.limits.budget_account import Account, Turns
 from hivemind_trio.scheduler.limits.budgets import NO_CLAIM, Budgets, Claim, Partition, Shortage, amounts_of, sent
-from hivemind_trio.scheduler.limits.rate_limits import NOTHING, Cost, Quotas
+from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
+from hivemind_trio.scheduler.limits.rate_limits import Quotas
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
+from hivemind_trio.scheduler.protocol.agent_key import AgentKey, agent_word
 from hivemind_trio.scheduler.protocol.call import Call, CallId
+from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
-from hivemind_trio.scheduler.queueing.agent import AgentKey, AgentSlots, agent_word
+from hivemind_trio.scheduler.queueing.agent import AgentSlots
 from hivemind_trio.scheduler.queueing.drain_rate import RETRY_MAX_NS
 from hivemind_trio.scheduler.queueing.job_priority import Jobs
 from hivemind_trio.scheduler.queueing.provider import Pool

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Dimension, Reading
 from hivemind_trio.policy import Quota, Window
+from hivemind_trio.scheduler.limits.cost import NOTHING
 from hivemind_trio.scheduler.limits.rate_limiter import RAISE_PER_S, SHARED_HEADROOM, Bucket
-from hivemind_trio.scheduler.limits.rate_limits import MINUTE_NS, NOTHING, TOLD_MAX, Quotas
+from hivemind_trio.scheduler.limits.rate_limits import MINUTE_NS, TOLD_MAX, Quotas
 from hivemind_trio.scheduler.limits.token_estimator import cost_of
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.sim import Counting

@@ -21,7 +21,8 @@ from hivemind_trio.scheduler import (
     Standstill,
     TimePassed,
 )
-from hivemind_trio.scheduler.limits.rate_limits import NOTHING, Quotas
+from hivemind_trio.scheduler.limits.cost import NOTHING
+from hivemind_trio.scheduler.limits.rate_limits import Quotas
 from hivemind_trio.scheduler.limits.token_estimator import cost_of
 from tests.support.programs import SECOND_NS, program, provider, wish
 

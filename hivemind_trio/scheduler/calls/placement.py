@@ -9,8 +9,9 @@ import attrs
 from hivemind_trio.model import Reason, Request
 from hivemind_trio.policy import Objective
 from hivemind_trio.scheduler.limits.concurrency_limit import give_back, take
+from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.limits.limit_group import Group
-from hivemind_trio.scheduler.limits.rate_limits import Cost, Quotas
+from hivemind_trio.scheduler.limits.rate_limits import Quotas
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.queueing.agent import AgentSlots
 

@@ -13,7 +13,7 @@ from hivemind_trio.scheduler.calls.waiting_call import Waiter
 from hivemind_trio.scheduler.decisions import rejection
 from hivemind_trio.scheduler.health.retry import pause_ns, turned_away, wants_retry
 from hivemind_trio.scheduler.limits.budgets import Amounts, amounts_of
-from hivemind_trio.scheduler.limits.rate_limits import NOTHING, Cost
+from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
 from hivemind_trio.scheduler.limits.token_estimator import cost_of
 from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY, TOO_OFTEN, Ended
 from hivemind_trio.scheduler.state import Books

@@ -6,7 +6,7 @@ from hivemind_trio.model import Reason, Request, Treatment, Verdict
 from hivemind_trio.policy import Program, Quota
 from hivemind_trio.scheduler.calls.waiting_call import Waiter
 from hivemind_trio.scheduler.limits.budgets import Shortage
-from hivemind_trio.scheduler.limits.rate_limits import Cost
+from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.protocol.call import Call
 from hivemind_trio.scheduler.protocol.events import Refuse
 from hivemind_trio.scheduler.queueing.drain_rate import RETRY_MAX_NS, RETRY_MIN_NS

@@ -8,7 +8,6 @@ an outage by more than that fraction.
 from __future__ import annotations
 
 from bisect import insort
-from enum import StrEnum
 from math import ceil
 from random import Random
 from typing import Final, final
@@ -20,16 +19,9 @@ from hivemind_trio.policy import BREAKER_MEMORY
 from hivemind_trio.policy import Breaker as Settings
 from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY
 from hivemind_trio.scheduler.protocol.call import CallId
+from hivemind_trio.scheduler.protocol.circuit import Circuit
 
 SECOND_NS: Final = 1_000_000_000
-
-
-class Circuit(StrEnum):
-    """CLOSED lets calls through, OPEN none, HALF_OPEN one at a time."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half-open"
 
 
 PAUSE_SHARE: Final = 6

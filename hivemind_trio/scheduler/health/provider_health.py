@@ -12,12 +12,13 @@ from hivemind_trio.policy import Answer, Degraded, Provider
 from hivemind_trio.policy import Breaker as BreakerSettings
 from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, Ended
 from hivemind_trio.scheduler.protocol.call import CallId
+from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.protocol.snapshot import AimdSnapshot
 
 from .adaptive_timeout import Progress
 from .aimd import Aimd
 from .billing import Spent
-from .circuit_breaker import Breaker, Circuit
+from .circuit_breaker import Breaker
 from .retry import RetryBudget
 
 

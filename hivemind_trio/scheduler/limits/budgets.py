@@ -15,7 +15,7 @@ import attrs
 
 from hivemind_trio.model import Decider, Request, Treatment, Usage
 from hivemind_trio.policy import Allowance, Budget, Measure, ModelPrice, Per, Program, Renames, Threshold
-from hivemind_trio.scheduler.queueing.agent import renamed_word
+from hivemind_trio.scheduler.protocol.agent_key import renamed_word
 from hivemind_trio.scheduler.structures.indexed_heap import Rank
 
 from .budget_account import Account, Turns

@@ -17,6 +17,7 @@ from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.snapshot import GateSnapshot
 
+from .cost import NOTHING, Cost
 from .rate_limiter import Bucket
 from .refusal_gate import Gate
 
@@ -28,12 +29,6 @@ CLAIM_AFTER_NS: Final = 20 * 1_000_000_000
 CLAIM_WAITED_NS: Final = 60 * 1_000_000_000
 """One that has waited for so long is not passed: where many are large, each would else be passed once more for all that
 were before it."""
-
-Cost = dict[Dimension, int]
-"""What one call takes of each dimension."""
-
-NOTHING: Final[Cost] = dict.fromkeys(Dimension, 0)
-"""Of a call that no quota is counted for."""
 
 
 SECOND_NS: Final = 1_000_000_000

@@ -8,7 +8,7 @@ import attrs
 
 from hivemind_trio.model import Api, Dimension, Request, Usage
 
-from .rate_limits import Cost
+from .cost import Cost
 
 WEIGHT: Final = 0.1
 """Of a new sample in the running means."""

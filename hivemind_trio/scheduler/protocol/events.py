@@ -8,10 +8,10 @@ import attrs
 
 from hivemind_trio.model import Outcome, Reading, Reason, Treatment
 from hivemind_trio.policy import Program, Timeouts
-from hivemind_trio.scheduler.health.circuit_breaker import Circuit
 
 from .attempt_result import Ended
 from .call import Call, CallId
+from .circuit import Circuit
 
 # ---- events ----
 

@@ -9,7 +9,8 @@ import attrs
 
 from hivemind_trio.model import Dimension, Reason
 from hivemind_trio.policy import Window
-from hivemind_trio.scheduler.health.circuit_breaker import Circuit
+
+from .circuit import Circuit
 
 
 @final

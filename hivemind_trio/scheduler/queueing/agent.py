@@ -6,27 +6,13 @@ from typing import TYPE_CHECKING, Self, final
 
 import attrs
 
-from hivemind_trio.policy import Program, Renames
+from hivemind_trio.policy import Program
 from hivemind_trio.scheduler.limits.concurrency_limit import Slots
+from hivemind_trio.scheduler.protocol.agent_key import AgentKey
 
 if TYPE_CHECKING:
     from .fair_share import Share
     from .flow import Line
-
-AgentKey = tuple[bool, str]
-"""(declared, name). A caller that merely calls itself `ci` is not the declared agent `ci` and shares no cap with it."""
-
-
-def agent_word(key: AgentKey) -> str:
-    """The key as one word, where others are told apart by a word too."""
-    declared, name = key
-    return f"{declared} {name}"
-
-
-def renamed_word(word: str, renames: Renames) -> str:
-    """The same agent's, by the name that it has now."""
-    declared, _, name = word.partition(" ")
-    return agent_word(renames.agent_key((True, name))) if declared == "True" else word
 
 
 @final

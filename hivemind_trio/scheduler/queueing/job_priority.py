@@ -16,8 +16,7 @@ import attrs
 
 from hivemind_trio.model import Request, Usage
 from hivemind_trio.policy import Objective, Renames
-
-from .agent import AgentKey
+from hivemind_trio.scheduler.protocol.agent_key import AgentKey
 
 LEVELS: Final = (25_000, 100_000, 400_000)
 """Tokens of service after which a job is one level further back."""

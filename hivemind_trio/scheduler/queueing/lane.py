@@ -13,10 +13,11 @@ from hivemind_trio.scheduler.calls.waiting_call import Waiter
 from hivemind_trio.scheduler.limits.concurrency_limit import Slots
 from hivemind_trio.scheduler.limits.rate_limits import Quotas
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
+from hivemind_trio.scheduler.protocol.agent_key import agent_word, renamed_word
 from hivemind_trio.scheduler.protocol.call import Call
 from hivemind_trio.scheduler.structures.indexed_heap import Rank
 
-from .agent import AgentSlots, agent_word, renamed_word
+from .agent import AgentSlots
 from .cache_affinity import STREAK_NS
 from .drain_rate import Turns
 from .fair_share import Peers, Share

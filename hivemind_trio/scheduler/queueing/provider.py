@@ -24,8 +24,9 @@ from hivemind_trio.scheduler.caching.prompt_cache import Prefixes
 from hivemind_trio.scheduler.calls.waiting_call import Waiter
 from hivemind_trio.scheduler.health.provider_health import Health
 from hivemind_trio.scheduler.limits.concurrency_limit import Slots
+from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.limits.limit_group import Group
-from hivemind_trio.scheduler.limits.rate_limits import Cost, Quotas
+from hivemind_trio.scheduler.limits.rate_limits import Quotas
 from hivemind_trio.scheduler.limits.token_estimator import Estimates
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
 from hivemind_trio.scheduler.protocol.snapshot import PoolSnapshot, Standstill

@@ -10,9 +10,9 @@ from hivemind_trio.model import Reason
 from hivemind_trio.scheduler.calls.waiting_call import Waiter
 from hivemind_trio.scheduler.limits.limit_group import Group
 from hivemind_trio.scheduler.limits.rate_limits import Quotas
+from hivemind_trio.scheduler.protocol.agent_key import AgentKey
 from hivemind_trio.scheduler.structures.indexed_heap import Heap, Rank
 
-from .agent import AgentKey
 from .cache_affinity import Threads
 from .fair_share import Share
 from .flow import Line, Party
