@@ -690,7 +690,7 @@ class Limited:
 
 
 _STATUS: Final = {Reason.OVER_QUOTA: 413, Reason.DRAINING: 503, Reason.BREAKER_OPEN: 503}
-"""Of refusals, as in `proxy/_refusals.py`; else 429."""
+"""Of refusals, as in `proxy/error_responses.py`; else 429."""
 
 _FINAL: Final = frozenset({Reason.OVER_QUOTA, Reason.BUDGET, Reason.SPENT})
 
@@ -710,7 +710,7 @@ def readings_of(headers: dict[str, str]) -> tuple[Reading, ...]:
 
 
 def refused_as(answer: Answer) -> Ended:
-    """A refusal, by the proxy's reader (`proxy/_fetch.py`, `_of_error`)."""
+    """A refusal, by the proxy's reader (`proxy/attempt.py`, `_of_error`)."""
     signal = read_signal(answer.status, answer.headers, answer.body)
     return Ended(
         outcome=signal.outcome,
@@ -722,7 +722,7 @@ def refused_as(answer: Answer) -> Ended:
 
 
 def ended_as(end: End, ask: Ask) -> Ended:
-    """The end of an attempt, as the proxy tells its scheduler (`proxy/_fetch.py`).
+    """The end of an attempt, as the proxy tells its scheduler (`proxy/attempt.py`).
 
     Errors, resets, stalls and ends before the first content event are failed attempts of which the client has had
     nothing (design `feedback.md`, principle 9).
@@ -882,7 +882,7 @@ class Ours:
             first_byte_ns=timeouts.first_byte_ns,
             idle_ns=min(timeouts.idle_ns, agent.patience_ns),
             total_ns=timeouts.total_ns,
-            # The head of a stream is held, so it is not known yet whether the answer is good (`proxy/_fetch.py`).
+            # The head of a stream is held, so it is not known yet whether the answer is good (`proxy/attempt.py`).
             headed=partial(self._headed, grant.call_id, False),
             contented=partial(self._contented, grant.call_id),
         )

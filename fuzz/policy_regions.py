@@ -2,7 +2,8 @@
 
 Invariant: where `Space` says that a call meets some conditions and no others, or that none does, z3 says so too. Texts
 are z3's own strings, globs its regular expressions, numbers its integers; that `tokens.total` is a sum, which provider
-serves a model and who is in a team is told to it as formulas, independently of how `_linked.py` enumerates it.
+serves a model and who is in a team is told to it as formulas, independently of how `solver/call_space.py` enumerates
+it.
 
 z3 is no dependency of this project: `pip install z3-solver` in an environment of your own. Without it there is nothing
 to compare with, so `one_input` raises, and as a script this says so and ends with status 2.

@@ -4,8 +4,9 @@
 - A body was acknowledged before the app had taken it, or blocked every other stream: here the stream's window is the
   bound, opened again as the app reads.
 - An app that crashes or stops half-way left the stream open for ever: it is reset.
-- Nothing bounded what frames may cost: see `_frames.py`. Slices of them take turns, a request that is reset within its
-  slice is not begun, and who resets too much or sends too many frames without content is told ENHANCE_YOUR_CALM.
+- Nothing bounded what frames may cost: see `http2_frames.py`. Slices of them take turns, a request that is reset
+  within its slice is not begun, and who resets too much or sends too many frames without content is told
+  ENHANCE_YOUR_CALM.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One accepted connection: Hypercorn's Trio TCPServer, isolated from the others.
 
-This file, `_http1.py` (its H11Protocol) and `_http2.py` (its H2Protocol and TaskGroup) are all that knows Hypercorn.
+This file, `http1.py` (its H11Protocol) and `http2.py` (its H2Protocol and TaskGroup) are all that knows Hypercorn.
 They lean on names that Hypercorn does not promise, which is why `pyproject.toml` pins the minor version and
 `tests/listen/test_pin.py` lists them. What differs from the stock worker, and why:
 

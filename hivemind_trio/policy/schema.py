@@ -15,7 +15,7 @@ import attrs
 
 
 class Type(Enum):
-    """What a value is. `_values.py` reads each."""
+    """What a value is. `language/values.py` reads each."""
 
     COUNT = auto()
     PRIORITY = auto()

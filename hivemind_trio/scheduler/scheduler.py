@@ -2,10 +2,10 @@
 
 A call is classified by the policy when it arrives, and anew when it is to stand in line again: for another attempt,
 under a new policy, elsewhere once a provider has gone down or come back, or when a budget that held it has room
-(`_standing.py`). It starts when there is a slot for it at its provider, in its limits group, in its lane there and for
-its agent, and its quotas have room; it takes of all of these in one step (`Place`). Otherwise it waits, holding
-nothing, in the queue of its provider, lane and limits group (`PoolLane`, `Queue`), in the line of its agent there
-(`Line`).
+(`decisions/requeue.py`). It starts when there is a slot for it at its provider, in its limits group, in its lane there
+and for its agent, and its quotas have room; it takes of all of these in one step (`Place`). Otherwise it waits,
+holding nothing, in the queue of its provider, lane and limits group (`PoolLane`, `Queue`), in the line of its agent
+there (`Line`).
 
 Who is next: which lane is `Pool`'s decision; within a lane it is `Queue`'s: by priority and age, then by what teams and
 their agents have had (`Share`), then by arrival. Calls that are blocked by their agent or their limits group are passed
@@ -16,9 +16,9 @@ fits may go at once: had anybody equal been waiting, he would have gone. And why
 given back, a policy, an answer that tells of room, a large call that leaves the line to smaller ones, or a time that
 was waited for: the end of a pause before a retry, of a circuit's, of a quota's.
 
-An attempt that fails before the agent has had anything of it may be tried again (`_ending.py`): the call then rests
-without a slot, and stands in line again in its old place. What attempts say of their provider is kept in `Health`
-(`_lessons.py`).
+An attempt that fails before the agent has had anything of it may be tried again (`decisions/completion.py`): the call
+then rests without a slot, and stands in line again in its old place. What attempts say of their provider is kept in
+`Health` (`decisions/feedback.py`).
 """
 
 from __future__ import annotations

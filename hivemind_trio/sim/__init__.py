@@ -5,14 +5,14 @@
     figures = World(program, scenario, seed=7).run()
     figures.dead, figures.lanes["batch"].p95, figures.over_bound
 
-A `World` is one run: the same `core.Scheduler` as in the proxy, in virtual time, with simulated providers below it and
-clients that behave as the SDKs do above it; with `way=Way.DIRECT` the same agents without us. The same program,
-scenario and seed give the same figures. A scenario is a value (`Scenario` of `Fleet`s and `Upstream`s) and can be built
-in code as well as read from text; `Figures` has what a policy's `expect` may ask, by load, lane and provider.
+A `World` is one run: the same `scheduler.Scheduler` as in the proxy, in virtual time, with simulated providers below
+it and clients that behave as the SDKs do above it; with `way=Way.DIRECT` the same agents without us. The same program,
+scenario and seed give the same figures. A scenario is a value (`Scenario` of `Fleet`s and `Upstream`s) and can be
+built in code as well as read from text; `Figures` has what a policy's `expect` may ask, by load, lane and provider.
 `study` runs a scenario over several seeds both ways; `METRICS`, `estimate` and `difference` say what came of it, and
-what another policy changes, with intervals over the seeds (`side_by_side` runs two, `shifts` goes through the numbers);
-`misfits` are what a scenario names and a policy does not have; `plot` draws limit, queue and what is in flight, and
-`svg` writes that down.
+what another policy changes, with intervals over the seeds (`side_by_side` runs two, `shifts` goes through the
+numbers); `misfits` are what a scenario names and a policy does not have; `plot` draws limit, queue and what is in
+flight, and `svg` writes that down.
 
 `Provider`, `Job` and `lower_bound` are of use without a world: the demo puts the same provider behind a socket.
 """

@@ -1,7 +1,7 @@
 """What we lean on in Hypercorn that Hypercorn does not promise: why `pyproject.toml` pins its minor version.
 
-When this fails after an upgrade, read `hivemind_trio/listen/hypercorn_worker.py`, `_http1.py` and
-`_http2.py` against the new source; then move the pin.
+When this fails after an upgrade, read `hivemind_trio/listen/hypercorn_worker.py`, `http1.py` and
+`http2.py` against the new source; then move the pin.
 """
 
 from __future__ import annotations

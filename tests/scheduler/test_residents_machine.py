@@ -1,8 +1,8 @@
 """Any sequence of calls of a few models at one machine, against a mirror of its memory kept by brute force.
 
-The mirror is a list of models by last use and a list of calls, and shares nothing with `_residents.py` but the words.
-Held against it is what a user relies on: no model is thrown out under its calls, nobody rides past one who has waited
-for its `max`, and nobody waits who could go, but for the holds that are documented.
+The mirror is a list of models by last use and a list of calls, and shares nothing with `caching/model_residency.py`
+but the words. Held against it is what a user relies on: no model is thrown out under its calls, nobody rides past one
+who has waited for its `max`, and nobody waits who could go, but for the holds that are documented.
 """
 
 from __future__ import annotations

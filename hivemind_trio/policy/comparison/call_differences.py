@@ -1,9 +1,9 @@
 """Where two policies part: for every way in which a setting could change, a call for which it does, or a proof.
 
-Of each setting both policies are lists of conditions (`_decisions.py`), of which the first that holds decides. A call
+Of each setting both policies are lists of conditions (`decisions.py`), of which the first that holds decides. A call
 is decided by entry i of the one and by entry j of the other if it meets both and none above them, which is a question
-that has an exact answer (`_regions.py`). Most pairs need none: an entry that stands in both lists, and is not moved
-past another one, cannot part them.
+that has an exact answer (`solver/satisfiability.py`). Most pairs need none: an entry that stands in both lists, and is
+not moved past another one, cannot part them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One thing that a new policy changes, and what becomes of running state when it is loaded.
 
-What is said of running state is what `core` and `runtime` do at a reload: state has the identity of its kind and name
-(a budget's that of its window too), the same identity keeps it, and nothing in flight is ever cut off.
+What is said of running state is what `scheduler` and `runtime` do at a reload: state has the identity of its kind and
+name (a budget's that of its window too), the same identity keeps it, and nothing in flight is ever cut off.
 """
 
 from __future__ import annotations

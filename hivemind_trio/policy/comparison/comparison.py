@@ -1,8 +1,8 @@
 """What a new policy changes, by meaning: what is declared, and which calls are treated differently.
 
-What is declared is compared value by value (`_changes.py`). Of the calls, examples are looked for where they are likely
-(`_candidates.py`) and where one is needed to be sure (`_parting.py`); whatever is found is decided with both programs,
-so that none is shown that is not treated differently.
+What is declared is compared value by value (`settings.py`). Of the calls, examples are looked for where they are
+likely (`solver/boundary_calls.py`) and where one is needed to be sure (`call_differences.py`); whatever is found is
+decided with both programs, so that none is shown that is not treated differently.
 """
 
 from __future__ import annotations

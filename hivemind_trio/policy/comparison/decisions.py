@@ -1,4 +1,4 @@
-"""What a policy decides, as words: a treatment, and the lists of `_lists.py`, so that two policies can be compared."""
+"""Decisions of a policy as text: a treatment and its decision lists, for the comparison of two policies."""
 
 from __future__ import annotations
 

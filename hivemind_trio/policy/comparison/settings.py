@@ -234,7 +234,7 @@ def _spelt_bounds(provider: Provider) -> str:
 
 
 def _concurrency(old: Provider, new: Provider) -> Effect:
-    """What `core._health` does with what it knows."""
+    """What `scheduler.health` does with what it knows."""
     match old.aimd, new.aimd:
         case Aimd(), None:
             return FORGOTTEN

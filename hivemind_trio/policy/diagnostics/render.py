@@ -1,4 +1,4 @@
-"""Findings as text: carets for people, one line each for editors. `_formats.py` has the forms for machines."""
+"""Findings as text: carets for people, one line each for editors. `machine_formats.py` has the forms for machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as a policy would write them: the inverse of `_units.py`, for people and exact."""
+"""Values as a policy would write them: the inverse of `units.py`, for people and exact."""
 
 from __future__ import annotations
 

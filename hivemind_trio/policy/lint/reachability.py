@@ -2,8 +2,8 @@
 
 Rules are read from top to bottom and the first that matches and names a setting decides it. So a setting of a rule
 never takes effect exactly if every call that the rule matches is decided before, by the rules above that name it, or
-is refused by any rule. That is a question of whether some boxes cover others (`_regions.py`, `_cover.py`), and the
-boxes that the proof needs are the rules that a finding names.
+is refused by any rule. That is a question of whether some boxes cover others (`solver/satisfiability.py`,
+`solver/box_cover.py`), and the boxes that the proof needs are the rules that a finding names.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ Facts = Mapping[str, str | int | bool]
 """
 
 ApisOf = Callable[[str, Mapping[str, str]], tuple[Api, ...]]
-"""The dialects of a path, given the headers, likeliest first; `providers.endpoint` knows them."""
+"""The dialects of a path, given the headers, likeliest first; `dialects.endpoint` knows them."""
 
 NO_API: Final = "none"
 """Of a call of no known dialect."""

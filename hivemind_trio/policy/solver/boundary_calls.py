@@ -2,7 +2,7 @@
 
 Every condition is taken apart into its cases, and for each case a call is made that meets it, with every agent and
 every dialect. That finds what usual policies change, with examples that a reader knows. It is no proof that nothing
-else does (`_parting.py`).
+else does (`comparison/call_differences.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A policy as lists: of each thing that is decided, conditions from the top, and what the first that holds gives.
 
-What `_decide.py` does step by step (rules, then the agent, then the lane, then the built-in) is one list here for each
-thing, so that something can be said of all calls at once. `_decisions.py` has them as words, to compare two policies.
+What `compile/codegen.py` does step by step (rules, then the agent, then the lane, then the built-in) is one list here
+for each thing, so that something can be said of all calls at once. `comparison/decisions.py` has them as words, to
+compare two policies.
 """
 
 from __future__ import annotations

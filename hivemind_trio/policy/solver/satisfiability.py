@@ -7,9 +7,10 @@
         case GaveUp(): ...              # it could not be found out within the bounds
 
 `Space` divides what calls can be by all conditions that it will be asked about, so those are named when it is made
-(`_cells.py`), and a question is one to the covers of `_cover.py`. A condition may belong to one of several policies;
-`Of(condition, k)` reads the agent, the team, the provider and the cost as policy `k` gives them, so that two policies
-can be compared over one and the same call. What is found is held against the plain interpreter before it is given away.
+(`partition.py`), and a question is one to the covers of `box_cover.py`. A condition may belong to one of several
+policies; `Of(condition, k)` reads the agent, the team, the provider and the cost as policy `k` gives them, so that two
+policies can be compared over one and the same call. What is found is held against the plain interpreter before it is
+given away.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The statements of a `test`: names, fields and values are checked, and what it asks is typed (`_tests.py`)."""
+"""Type checker of `test` blocks: names, fields and values, and the typed test (`program/policy_tests.py`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What is expected of every call: a proof, a call for which it is not so, or neither.
 
-A policy is a list of conditions for each thing that can be expected (`_lists.py`). Which entries of the lists a call is
-decided by makes each test of the expectation true or false, so that of the expectation only facts of the call are left;
-and whether a call is decided so and does not meet the rest is a question with an exact answer (`_regions.py`). Entries
-beside each other that make no difference for the expectation are one.
+A policy is a list of conditions for each thing that can be expected (`solver/decision_lists.py`). Which entries of the
+lists a call is decided by makes each test of the expectation true or false, so that of the expectation only facts of
+the call are left; and whether a call is decided so and does not meet the rest is a question with an exact answer
+(`solver/satisfiability.py`). Entries beside each other that make no difference for the expectation are one.
 
 What is found is decided by the compiled program before it is believed, and made as plain as it can be.
 """

@@ -4,11 +4,11 @@ The policy seldom says how a provider counts. A declared quota of unknown kind i
 it may go at once. Once the provider refuses a call for it, it is spaced as well, behind the burst that was accepted
 (GCRA, the generic cell rate algorithm: a leaky bucket in one number). A quota that only headers tell of is kept as a
 token bucket that is as deep as the most that was ever left. A kind that the policy declares, or that answers have
-shown (`_likeness.py`), is kept alone.
+shown (`window_inference.py`), is kept alone.
 
 Answers tell what is left, as of the request that they answer. Less than was reckoned means that others use the key, or
 that estimates were low: it is believed at once, and comes back at the limit's rate. More is believed bit by bit. What
-good answers say slows dispatch down; only a refusal stops it (`_gate.py`).
+good answers say slows dispatch down; only a refusal stops it (`refusal_gate.py`).
 """
 
 from __future__ import annotations

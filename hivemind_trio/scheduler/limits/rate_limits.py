@@ -1,7 +1,7 @@
 """What a provider allows one limits group per window, kept so that it never has to say no.
 
-What the policy declares is mirrored, and what answers tell of (`_bucket.py`). What a call will take is estimated when
-it is granted, and settled when it is known.
+What the policy declares is mirrored, and what answers tell of (`rate_limiter.py`). What a call will take is estimated
+when it is granted, and settled when it is known.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Gate of one limits group: what refusals say about when the next call may go, and the probes that test it.
 
-A refusal closes the gate for as long as the provider asks, and starts a learned rate (`_rate.py`). Nothing else closes
-it. While calls wait and none is in flight, a probe goes sooner than that: providers that name a wrong time are found
-out by one call, and a wait that nobody checks is the one failure that a fleet does not survive.
+A refusal closes the gate for as long as the provider asks, and starts a learned rate (`learned_rate.py`). Nothing else
+closes it. While calls wait and none is in flight, a probe goes sooner than that: providers that name a wrong time are
+found out by one call, and a wait that nobody checks is the one failure that a fleet does not survive.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Client:
     silence_ns: int = 600 * SECOND_NS
     """How long it waits for a byte."""
     known_ns: int | None = None
-    """How long the door takes it to wait, by what it says of itself; None: it says nothing (`proxy/_client.py`)."""
+    """Patience that the proxy assumes from the client's headers; None: they do not tell (`proxy/client_profile.py`)."""
     known_tries: int = 0
     """How often it takes it to come back."""
     says_job: bool = False

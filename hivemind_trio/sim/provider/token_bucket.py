@@ -3,7 +3,7 @@
 Anthropic: "continuously replenished up to your maximum limit, rather than being reset at fixed intervals" (API docs,
 "Rate limits", 2026). OpenAI's `x-ratelimit-reset-*` headers count down to a full bucket as well. A bucket with a small
 `burst` is what GCRA comes to (the same admissions, kept as one time instead of one level). Who counts otherwise is in
-`_window.py`.
+`windows.py`.
 """
 
 from __future__ import annotations

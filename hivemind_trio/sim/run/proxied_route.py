@@ -1,6 +1,6 @@
 """The way through us: the scheduler of the proxy, and around it what the door and the engine do, in virtual time.
 
-`proxy/_exchange.py`, `proxy/_fetch.py`, `proxy/_patience.py` and `runtime/_ticket.py` do the same over sockets; what a
+`proxy/exchange.py`, `proxy/attempt.py`, `proxy/hold.py` and `runtime/ticket.py` do the same over sockets; what a
 client is told, and when, is theirs. No byte takes time on its way but on a `Road`, and no client reads slowly.
 """
 
@@ -54,7 +54,7 @@ STATUS: Final = {
     Reason.DRAINING: 503,
     Reason.BREAKER_OPEN: 503,
 }
-"""Of refusals; 429 where nothing else is said (`proxy/_refusals.py`)."""
+"""Of refusals; 429 where nothing else is said (`proxy/error_responses.py`)."""
 
 FINAL: Final = frozenset(
     {
@@ -98,7 +98,7 @@ class _Talk:
 
     @classmethod
     def of(cls, asking: Asking, server: Server) -> _Talk:
-        """A call that arrives now. How long it is held and when it is spoken to is `proxy/_patience.py`'s."""
+        """A call that arrives now. How long it is held and when it is spoken to is `proxy/hold.py`'s."""
         request, known_ns = asking.request, asking.client.known_ns
         api = request.apis[0] if request.apis else None
         alive = request.stream and keep_alive(api, request.path, "", request.model, request.headers) is not None

@@ -1,6 +1,6 @@
 """Scenario files: TOML in, a `Scenario` out, and every problem of a file at once.
 
-What may stand in one is here, in `_upstream_text.py` and, for people, in `scenarios/README.md`; names and units are the
+What may stand in one is here, in `provider_file.py` and, for people, in `scenarios/README.md`; names and units are the
 policy language's where it has them.
 """
 
