@@ -1,4 +1,4 @@
-"""The scheduler with parts of it switched off: by a policy's settings where there are any, else by `Parts`."""
+"""The scheduler with parts of it switched off: by a policy's settings where there are any, else by `Features`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.scheduler import Parts
+from hivemind_trio.scheduler import Features
 from hivemind_trio.sim import Scenario
 
 from ._worlds import RESETS, shipped, with_resets
@@ -17,7 +17,7 @@ from ._worlds import RESETS, shipped, with_resets
 @final
 @attrs.frozen(kw_only=True)
 class Switches:
-    """What is on. Off is what a setting's absence or opposite does, or what `Parts` says."""
+    """What is on. Off is what a setting's absence or opposite does, or what `Features` says."""
 
     caps: bool = True
     """`concurrency` is what the policy says; off: a thousand."""
@@ -44,7 +44,7 @@ class Switches:
     @classmethod
     def settings(cls) -> list[str]:
         """Those that a policy can switch."""
-        parts = {field.name for field in attrs.fields(Parts)}
+        parts = {field.name for field in attrs.fields(Features)}
         return [name for name in cls.names() if name not in parts]
 
     @classmethod
@@ -59,8 +59,8 @@ class Switches:
         }
 
     @property
-    def parts(self) -> Parts:
-        return Parts(**{field.name: getattr(self, field.name) for field in attrs.fields(Parts)})
+    def parts(self) -> Features:
+        return Features(**{field.name: getattr(self, field.name) for field in attrs.fields(Features)})
 
 
 def ablated(scenario: Scenario, on: Switches) -> str:

@@ -20,25 +20,25 @@ from typing import Any, Final, Protocol, final
 import attrs
 
 from hivemind_trio.dialects import read_ratelimits, read_signal, used_up
-from hivemind_trio.model import Outcome, Reading, Reason, Request, Usage
+from hivemind_trio.model import Outcome, QuotaReading, Reason, Request, Usage
 from hivemind_trio.policy import Failure, Program
 from hivemind_trio.scheduler import (
-    Adapted,
-    AnswerBegan,
     AttemptEnded,
+    AttemptResult,
     Call,
     CallArrived,
     CallCancelled,
     CallId,
-    Ended,
     Event,
     Grant,
+    LimitChanged,
     Refuse,
+    ResponseStarted,
     Scheduler,
     Settle,
     TimePassed,
 )
-from hivemind_trio.sim import CLIENTS, Client, Reply
+from hivemind_trio.sim import CLIENTS, ClientBehaviour, ClientReply
 
 from ._adversary_provider import EPOCH_S, SECOND_NS, Answer, Ask, Exchange, Provider, Stage, Traits, error_event
 
@@ -359,7 +359,7 @@ class Agent:
 
     job: Job
     number: int
-    client: Client
+    client: ClientBehaviour
     patience_ns: int
     world: World
     chance: Random
@@ -385,7 +385,7 @@ class Agent:
         self.asked_ns = self.world.loop.now_ns
         self.world.road.send(self)
 
-    def replied(self, reply: Reply) -> None:
+    def replied(self, reply: ClientReply) -> None:
         """The client has an answer, or has none and gives up."""
         world = self.world
         if reply.whole:
@@ -539,24 +539,24 @@ class World:
 # ---- without a scheduler ----
 
 
-def client_reply(end: End) -> Reply:
+def client_reply(end: End) -> ClientReply:
     """What a client of the provider itself makes of an attempt."""
     match end.how:
         case How.WHOLE:
-            return Reply(status=200, whole=True)
+            return ClientReply(status=200, whole=True)
         case How.REFUSED:
             assert end.answer is not None
             signal = read_signal(end.answer.status, end.answer.headers, end.answer.body)
             why = f"{end.answer.status} {end.answer.why}"
-            return Reply(status=end.answer.status, retry_after_ns=signal.retry_after_ns, why=why)
+            return ClientReply(status=end.answer.status, retry_after_ns=signal.retry_after_ns, why=why)
         case How.UNREACHABLE:
-            return Reply(status=0, why="connection refused")
+            return ClientReply(status=0, why="connection refused")
         case How.RESET if not end.content:
-            return Reply(status=0, why="connection reset")
+            return ClientReply(status=0, why="connection reset")
         case How.FIRST_BYTE | How.LEFT:
-            return Reply(status=0, timed_out=True, why="no answer for too long")
+            return ClientReply(status=0, timed_out=True, why="no answer for too long")
         case _:
-            return Reply(status=200, broken=True, why=f"stream broke: {end.how.value}")
+            return ClientReply(status=200, broken=True, why=f"stream broke: {end.how.value}")
 
 
 @final
@@ -609,7 +609,7 @@ class Limited:
     _cut_ns: int = attrs.field(init=False, default=-(1 << 62))
     _inflight: int = attrs.field(init=False, default=0)
     _chance: Random = attrs.field(init=False)
-    _client: Client = attrs.field(init=False)
+    _client: ClientBehaviour = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._chance = Random(f"{self.world.drawing.seed}/limited")
@@ -654,7 +654,7 @@ class Limited:
             held.attempt.leave()
             return
         self.world.waiting -= 1
-        held.agent.replied(Reply(status=0, timed_out=True, why="no answer for too long"))
+        held.agent.replied(ClientReply(status=0, timed_out=True, why="no answer for too long"))
 
     def _over(self, held: _Held, end: End) -> None:
         world = self.world
@@ -678,7 +678,7 @@ class Limited:
         world.stood()
         world.sample(int(self.limit))
 
-    def _adapt(self, end: End, reply: Reply) -> None:
+    def _adapt(self, end: End, reply: ClientReply) -> None:
         if end.how is How.WHOLE:
             self.limit = min(64.0, self.limit + 1 / self.limit)
         elif reply.status in (429, 503, 529) and self.world.loop.now_ns >= self._cut_ns + 5 * SECOND_NS:
@@ -704,15 +704,15 @@ _BROKE: Final = {
 }
 
 
-def readings_of(headers: dict[str, str]) -> tuple[Reading, ...]:
+def readings_of(headers: dict[str, str]) -> tuple[QuotaReading, ...]:
     """Rate limits in the head of an answer, by the proxy's reader."""
     return read_ratelimits(headers)
 
 
-def refused_as(answer: Answer) -> Ended:
+def refused_as(answer: Answer) -> AttemptResult:
     """A refusal, by the proxy's reader (`proxy/attempt.py`, `_of_error`)."""
     signal = read_signal(answer.status, answer.headers, answer.body)
-    return Ended(
+    return AttemptResult(
         outcome=signal.outcome,
         status=answer.status,
         retry_after_ns=signal.retry_after_ns,
@@ -721,7 +721,7 @@ def refused_as(answer: Answer) -> Ended:
     )
 
 
-def ended_as(end: End, ask: Ask) -> Ended:
+def ended_as(end: End, ask: Ask) -> AttemptResult:
     """The end of an attempt, as the proxy tells its scheduler (`proxy/attempt.py`).
 
     Errors, resets, stalls and ends before the first content event are failed attempts of which the client has had
@@ -730,7 +730,9 @@ def ended_as(end: End, ask: Ask) -> Ended:
     usage = Usage(input=ask.tokens_in, output=end.tokens_out)
     match end.how:
         case How.WHOLE:
-            return Ended(outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=usage, first_byte_ns=end.first_ns)
+            return AttemptResult(
+                outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=usage, first_byte_ns=end.first_ns
+            )
         case How.REFUSED:
             assert end.answer is not None
             return refused_as(end.answer)
@@ -739,11 +741,11 @@ def ended_as(end: End, ask: Ask) -> Ended:
             ended = refused_as(end.answer)
             return attrs.evolve(ended, status=200, committed=True, usage=usage) if end.content else ended
         case How.LEFT:
-            return Ended(outcome=Outcome.IGNORED, committed=True, usage=usage if end.content else None)
+            return AttemptResult(outcome=Outcome.IGNORED, committed=True, usage=usage if end.content else None)
         case _:
             outcome, failure = _BROKE[end.how]
             hung = end.how in (How.FIRST_BYTE, How.IDLE)
-            return Ended(
+            return AttemptResult(
                 outcome=outcome,
                 status=200 if end.content or end.how is How.NO_END else 0,
                 failure=failure,
@@ -831,7 +833,7 @@ class Ours:
                     self._settle(call_id)
                 case Refuse():
                     self._refuse(command)
-                case Adapted():
+                case LimitChanged():
                     because = "" if command.because is None else f" because {command.because}"
                     world.say(f"    limit {command.limit}, circuit {command.circuit.name}{because}")
         world.stood()
@@ -914,7 +916,7 @@ class Ours:
                     for one in readings
                 )
                 self.world.say(f"    heard of {call_id}: {said}")
-            self._post(AnswerBegan(call_id, readings, good))
+            self._post(ResponseStarted(call_id, readings, good))
 
     def _received(self, headers: dict[str, str]) -> dict[str, str]:
         """The head of an answer with the time of receipt, where it has no date, as the proxy reads it."""
@@ -924,7 +926,7 @@ class Ours:
 
     def _contented(self, call_id: CallId) -> None:
         self.world.loop.forget(self._talks[call_id].alarm)
-        self._post(AnswerBegan(call_id, (), True))
+        self._post(ResponseStarted(call_id, (), True))
 
     def _over(self, call_id: CallId, end: End) -> None:
         world, talk = self.world, self._talks[call_id]
@@ -962,7 +964,7 @@ class Ours:
         agent = self._talks[call_id].agent
         self._post(CallCancelled(call_id))
         del self._talks[call_id]
-        agent.replied(Reply(status=429, retry_after_ns=30 * SECOND_NS, why="held too long"))
+        agent.replied(ClientReply(status=429, retry_after_ns=30 * SECOND_NS, why="held too long"))
 
     def _settle(self, call_id: CallId) -> None:
         """The last attempt was the last: its failure is the answer."""
@@ -974,13 +976,13 @@ class Ours:
             case How.REFUSED | How.ERROR:
                 assert end.answer is not None
                 said = refused_as(end.answer)
-                reply = Reply(
+                reply = ClientReply(
                     status=said.status, retry_after_ns=said.retry_after_ns, why=f"{said.status} {end.answer.why}"
                 )
             case How.FIRST_BYTE | How.IDLE | How.TOTAL:
-                reply = Reply(status=504, why="504 upstream-timeout")
+                reply = ClientReply(status=504, why="504 upstream-timeout")
             case _:
-                reply = Reply(status=503, retry_after_ns=5 * SECOND_NS, why="503 upstream-unreachable")
+                reply = ClientReply(status=503, retry_after_ns=5 * SECOND_NS, why="503 upstream-unreachable")
         self._reply(call_id, reply)
 
     def _refuse(self, refuse: Refuse) -> None:
@@ -989,7 +991,7 @@ class Ours:
         if after_ns is not None:
             after_ns = max(1, -(-min(RETRY_AFTER_MAX_NS, after_ns) // SECOND_NS)) * SECOND_NS
         self.world.say(f"  refused {refuse.call_id}: {refuse.reason}, come back after {(after_ns or 0) / 1e9:.0f} s")
-        reply = Reply(
+        reply = ClientReply(
             status=_STATUS.get(refuse.reason, 429),
             retry_after_ns=after_ns,
             final=refuse.reason in _FINAL,
@@ -997,7 +999,7 @@ class Ours:
         )
         self._reply(refuse.call_id, reply)
 
-    def _reply(self, call_id: CallId, reply: Reply) -> None:
+    def _reply(self, call_id: CallId, reply: ClientReply) -> None:
         talk = self._talks.pop(call_id)
         self.world.loop.forget(talk.alarm)
         talk.agent.replied(reply)

@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from hivemind_trio.model import Api
-from hivemind_trio.sim import CLIENTS, Client, Reply
+from hivemind_trio.sim import CLIENTS, ClientBehaviour, ClientReply
 from hivemind_trio.sim import Turn as Asked
 
 from ._adversary_draw import declared, undeclared
@@ -357,7 +357,7 @@ class _Fleet:
     """All agents of one drawing."""
 
     drawing: Drawing
-    client: Client
+    client: ClientBehaviour
     base: str
     """With `{agent}` for the agent's name."""
     turns: int = 0
@@ -406,7 +406,7 @@ class _Fleet:
         """One turn with its retries. Return why it failed; empty: it did not."""
         retried = broken = 0
         while True:
-            reply: Reply = await caller.ask(base, asked, retried)
+            reply: ClientReply = await caller.ask(base, asked, retried)
             if reply.whole:
                 return ""
             pause_ns = self.client.pause_ns(reply, retried, broken, chance)

@@ -11,7 +11,7 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.sim import Amount, Effort, Efforts, Fleet, Scenario, Traits, Upstream, Way
+from hivemind_trio.sim import Amount, Effort, Efforts, Fleet, Scenario, Traits, UpstreamSpec, Way
 
 from ._measured import Measured
 from ._sockets import staged
@@ -81,7 +81,7 @@ async def _measure(way: Way, *, agents: int, turns: int, stream: bool = False) -
         tokens_out_sigma=0,
     )
     fleet = Fleet(name="agent", count=agents, turns=Amount(turns), stream=float(stream))
-    scenario = Scenario(name="calibration", fleets=(fleet,), upstreams=(Upstream(traits=traits),))
+    scenario = Scenario(name="calibration", fleets=(fleet,), upstreams=(UpstreamSpec(traits=traits),))
     async with staged(compiled(POLICY), scenario, 1, way) as stage:
         before_ns = process_time_ns()
         measured = await stage.run()

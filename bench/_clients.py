@@ -1,7 +1,7 @@
 """Agents' clients over sockets: what they send, what they make of an answer, and when they ask again.
 
-When they ask again is `sim`'s to say (`Client.pause_ns`); this is the wire around it, over the project's own transport
-for httpx2. Requests carry the headers by which the proxy knows the real ones (`proxy/client_profile.py`).
+When they ask again is `sim`'s to say (`ClientBehaviour.pause_ns`); this is the wire around it, over the project's own
+transport for httpx2. Requests carry the headers by which the proxy knows the real ones (`proxy/client_profile.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import attrs
 import httpx2
 
 from hivemind_trio.model import Api
-from hivemind_trio.sim import Client, Reply, Turn
+from hivemind_trio.sim import ClientBehaviour, ClientReply, Turn
 from hivemind_trio.upstream import PoolTransport
 
 PAD: Final = "."
@@ -50,14 +50,14 @@ def _tls() -> SSLContext:
 class Caller:
     """One agent's client, with connections of its own."""
 
-    client: Client
+    client: ClientBehaviour
     api: Api
     model: str
     path: str
     credential: str = CREDENTIAL
     _transport: PoolTransport = attrs.field(init=False, factory=lambda: PoolTransport(tls=_tls()))
 
-    async def ask(self, base: str, turn: Turn, retried: int = 0, says: Mapping[str, str] = NOTHING) -> Reply:
+    async def ask(self, base: str, turn: Turn, retried: int = 0, says: Mapping[str, str] = NOTHING) -> ClientReply:
         """Send one request and read its answer to the end, or to where it breaks.
 
         Args:
@@ -75,11 +75,11 @@ class Caller:
         try:
             response = await self._transport.handle_async_request(request)
         except httpx2.TimeoutException:
-            return Reply(status=0, timed_out=True, why="no byte for too long")
+            return ClientReply(status=0, timed_out=True, why="no byte for too long")
         except httpx2.ConnectError:
-            return Reply(status=0, why="no connection")
+            return ClientReply(status=0, why="no connection")
         except httpx2.TransportError:
-            return Reply(status=0, why="connection reset")
+            return ClientReply(status=0, why="connection reset")
         try:
             if response.status_code == 200 and turn.stream:
                 return await _read_stream(response, Reading())
@@ -103,7 +103,7 @@ class Caller:
         return said | {"authorization": f"Bearer {self.credential}"}
 
 
-def session(client: Client, conversation: str) -> dict[str, str]:
+def session(client: ClientBehaviour, conversation: str) -> dict[str, str]:
     """What a client that says which session a request belongs to says of it."""
     if not client.says_job:
         return {}
@@ -131,20 +131,20 @@ def _body(api: Api, path: str, model: str, turn: Turn) -> bytes:
 # ---- answers ----
 
 
-async def _read_whole(response: httpx2.Response) -> Reply:
+async def _read_whole(response: httpx2.Response) -> ClientReply:
     status = response.status_code
     try:
         body = await response.aread()
     except httpx2.TimeoutException:
-        return Reply(status=0, timed_out=True, why="no byte for too long")
+        return ClientReply(status=0, timed_out=True, why="no byte for too long")
     except httpx2.TransportError:
-        return Reply(status=0, why="connection reset")
+        return ClientReply(status=0, why="connection reset")
     if status == 200:
         reading = Reading()
         reading.usage(json.loads(body).get("usage"))
-        return Reply(status=200, whole=True, tokens=reading.tokens)
+        return ClientReply(status=200, whole=True, tokens=reading.tokens)
     after_s = response.headers.get("retry-after", "")
-    return Reply(
+    return ClientReply(
         status=status,
         retry_after_ns=int(after_s) * 10**9 if after_s.isdecimal() else None,
         final=response.headers.get("x-should-retry") == "false",
@@ -152,7 +152,7 @@ async def _read_whole(response: httpx2.Response) -> Reply:
     )
 
 
-async def _read_stream(response: httpx2.Response, reading: Reading) -> Reply:
+async def _read_stream(response: httpx2.Response, reading: Reading) -> ClientReply:
     rest = b""
     try:
         async for piece in response.aiter_raw():
@@ -161,13 +161,13 @@ async def _read_stream(response: httpx2.Response, reading: Reading) -> Reply:
                 reading.event(event)
     except httpx2.TimeoutException:
         why = "no byte for too long"
-        return Reply(status=0, timed_out=True, broken=True, tokens=reading.tokens, why=why)
+        return ClientReply(status=0, timed_out=True, broken=True, tokens=reading.tokens, why=why)
     except httpx2.TransportError:
-        return Reply(status=200, broken=True, tokens=reading.tokens, why="the stream broke")
+        return ClientReply(status=200, broken=True, tokens=reading.tokens, why="the stream broke")
     if reading.failed or not reading.ended:
         why = reading.failed or "the stream ended early"
-        return Reply(status=200, broken=True, tokens=reading.tokens, why=why)
-    return Reply(status=200, whole=True, tokens=reading.tokens)
+        return ClientReply(status=200, broken=True, tokens=reading.tokens, why=why)
+    return ClientReply(status=200, whole=True, tokens=reading.tokens)
 
 
 @final

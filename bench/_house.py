@@ -21,7 +21,7 @@ from hivemind_trio.model import Api, SecretRef
 from hivemind_trio.policy import Program
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.serve import open_house
-from hivemind_trio.sim import CLIENTS, Job, Living
+from hivemind_trio.sim import CLIENTS, AgentJob, SimulatedCaller
 
 from ._clients import CREDENTIAL, Caller
 from ._worlds import compiled
@@ -49,7 +49,7 @@ def token_of(agent: str) -> str:
     return f"token-of-{agent}"
 
 
-def identity(program: Program, living: Living) -> tuple[str, str]:
+def identity(program: Program, living: SimulatedCaller) -> tuple[str, str]:
     """An agent's name in its URL, and its credential."""
     declared = program.agents.get(living.identity or "")
     if declared is None:
@@ -89,7 +89,7 @@ def _said(call: CallRecord) -> dict[str, Any]:
 
 async def _warm_up() -> None:
     """Calls through a house of the same make, plain and streamed."""
-    job = Job.draw("warm", seed=0, turns=WARM_UP, start_max_ns=0, think_ns=(0, 0))
+    job = AgentJob.draw("warm", seed=0, turns=WARM_UP, start_max_ns=0, think_ns=(0, 0))
     provider = SimulatedProvider(INSTANT)
     caller = Caller(client=CLIENTS["none"], api=Api.ANTHROPIC, model="claude", path="/v1/messages")
     async with trio.open_nursery() as nursery:

@@ -9,7 +9,7 @@ from typing import Final
 from hivemind_trio.demo import DIALECTS
 from hivemind_trio.model import Api
 from hivemind_trio.policy import Clue, MemoryFiles, Program, check, reads_time
-from hivemind_trio.sim import Living, Scenario, Weather, populate
+from hivemind_trio.sim import Scenario, SimulatedCaller, Weather, populate
 
 from ._clients import CREDENTIAL
 from ._house import identity
@@ -42,7 +42,7 @@ def obstacles(program: Program, scenario: Scenario) -> Iterator[str]:
             yield from _in_the_way(program, scenario, living)
 
 
-def _in_the_way(program: Program, scenario: Scenario, living: Living) -> Iterator[str]:
+def _in_the_way(program: Program, scenario: Scenario, living: SimulatedCaller) -> Iterator[str]:
     whose = f"agents `{living.fleet.name}`"
     if living.fleet.recorded:
         yield f"{whose} are recorded, and what they asked was not written down: there is nothing to send"

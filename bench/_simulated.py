@@ -13,7 +13,7 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.policy import Program
-from hivemind_trio.scheduler import ALL_PARTS, Parts
+from hivemind_trio.scheduler import ALL_PARTS, Features
 from hivemind_trio.sim import Figures, Scenario, Way, World, bound_of
 
 Key = tuple[str, ...]
@@ -32,7 +32,7 @@ class Case:
     scenario: Scenario
     program: Program
     way: Way = Way.PROXY
-    parts: Parts = ALL_PARTS
+    parts: Features = ALL_PARTS
     work: Scenario | None = None
     """Whose lower bound it is, if several cases have the same work before them; None: its own."""
     drawn: bool = False

@@ -19,15 +19,15 @@ from typing import Any, Final, final
 import attrs
 import trio
 
-from hivemind_trio.demo import Asked, SimulatedProvider
+from hivemind_trio.demo import ParsedRequest, SimulatedProvider
 from hivemind_trio.model import Api, Usage
 from hivemind_trio.policy import Program
 from hivemind_trio.sim import (
     Ask,
-    Living,
+    ClientReply,
     Provider,
-    Reply,
     Scenario,
+    SimulatedCaller,
     Spread,
     Turn,
     Way,
@@ -64,7 +64,7 @@ class Stage:
     _house: _House | None
     _asks: Mapping[str, Ask]
     _billed: Counter[str]
-    _living: list[Living] = attrs.field(init=False)
+    _living: list[SimulatedCaller] = attrs.field(init=False)
     _turns_ns: list[int] = attrs.field(init=False, factory=list)
     _calls: int = attrs.field(init=False, default=0)
     _ended: int = attrs.field(init=False, default=0)
@@ -102,7 +102,7 @@ class Stage:
         everything = sum(len(one.agent.job.turns) for one in self._living)
         return f"{self._ended} of {len(self._living)} agents, {done:,} of {everything:,} turns"
 
-    async def _live(self, living: Living, began_s: float) -> None:
+    async def _live(self, living: SimulatedCaller, began_s: float) -> None:
         """What `sim`'s world does with an agent, with its own client."""
         agent, fleet = living.agent, living.fleet
         name, credential = identity(self.program, living)
@@ -123,14 +123,14 @@ class Stage:
         self._took_s = max(self._took_s, ready_s - began_s)
         await caller.aclose()
 
-    async def _take(self, living: Living, caller: Caller, name: str, turn: Turn, chance: Random) -> None:
+    async def _take(self, living: SimulatedCaller, caller: Caller, name: str, turn: Turn, chance: Random) -> None:
         agent = living.agent
         asked_s = trio.current_time()
         retried = broken = 0
         while True:
             base = self._where(living, turn) if self._house is None else f"{self._house.url}/@{name}"
             self._calls += 1
-            reply = Reply(status=404, why="no provider serves it")
+            reply = ClientReply(status=404, why="no provider serves it")
             if base is not None:
                 reply = await caller.ask(base, turn, retried, self._says(living, turn))
             if reply.whole:
@@ -147,12 +147,12 @@ class Stage:
             broken += reply.broken
             await trio.sleep(pause_ns / 1e9)
 
-    def _says(self, living: Living, turn: Turn) -> dict[str, str]:
+    def _says(self, living: SimulatedCaller, turn: Turn) -> dict[str, str]:
         """The headers that the scenario has it send, and its session if it says one."""
         said = living.request(self.program, self.scenario, turn, 0).headers
         return {**said, **session(living.fleet.client, living.agent.job.agent)}
 
-    def _where(self, living: Living, turn: Turn) -> str | None:
+    def _where(self, living: SimulatedCaller, turn: Turn) -> str | None:
         """Without us each client knows where its call goes."""
         provider = self.program.decide(living.request(self.program, self.scenario, turn, 0)).provider
         return None if provider is None else self._faces[provider].url
@@ -246,10 +246,10 @@ def _face(
     """A provider of the policy behind a socket. It draws for what a prompt is called, without what fills it up."""
     declared = program.providers[name]
 
-    def reads(asked: Asked) -> tuple[Provider, Ask]:
+    def reads(asked: ParsedRequest) -> tuple[Provider, Ask]:
         return worlds[name, declared.group_of(asked.model)], asks[asked.ask.key.rstrip(PAD)]
 
-    def bill(asked: Asked, usage: Usage) -> None:
+    def bill(asked: ParsedRequest, usage: Usage) -> None:
         price = program.price(asked.model, name)
         billed[""] += price.cost_of(usage) if price is not None else 0
 

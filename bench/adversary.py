@@ -42,7 +42,7 @@ import trio
 from hivemind_trio.sim import Figures, Sample, Spread, plot, svg
 from hivemind_trio.sim import Level as Drawn
 from hivemind_trio.sim import Way as Through
-from hivemind_trio.sim.results.figures import Upstream as Seen
+from hivemind_trio.sim.results.figures import UpstreamFigures as Seen
 
 from ._adversary_bound import hint_free, lower_bound
 from ._adversary_draw import NAMED, PARAMETERS, declared, held_out, named, parsed, undeclared, values_of, written

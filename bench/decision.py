@@ -26,21 +26,21 @@ from typing import Any, NamedTuple
 from hivemind_trio.model import Api, Outcome, Request, Usage
 from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.scheduler import (
-    Adapted,
     AttemptEnded,
+    AttemptResult,
     Call,
     CallArrived,
     CallCancelled,
     CallId,
     Command,
-    Ended,
     Grant,
+    LimitChanged,
     Refuse,
     Scheduler,
 )
 
 WAITING = (100, 1_000, 10_000)
-SUCCEEDED = Ended(
+SUCCEEDED = AttemptResult(
     outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=Usage(input=20_000, output=400), first_byte_ns=10**9
 )
 
@@ -168,7 +168,7 @@ class Crowd:
         self._scheduler.wakeup_ns()  # as every driver does
         self.events += 1
         for command in commands:
-            if isinstance(command, Adapted):
+            if isinstance(command, LimitChanged):
                 continue
             self._waiting.pop(command.call_id, None)
             if isinstance(command, Grant):

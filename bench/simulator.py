@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from hivemind_trio.policy import MemoryFiles, Program, check
-from hivemind_trio.sim import Amount, Figures, Fleet, Scenario, Traits, Upstream, World
+from hivemind_trio.sim import Amount, Figures, Fleet, Scenario, Traits, UpstreamSpec, World
 
 SECOND_NS = 1_000_000_000
 AGENTS_PER_SLOT = 3
@@ -46,7 +46,7 @@ def world(agents: int, turns: int, seed: int) -> World:
     slots = max(1, agents // AGENTS_PER_SLOT)
     fleet = Fleet(name="worker", count=agents, turns=Amount(turns), think_ns=Amount(SECOND_NS // 20))
     scenario = Scenario(
-        fleets=(fleet,), upstreams=(Upstream(traits=Traits(concurrency=slots)),), until_ns=86_400 * SECOND_NS
+        fleets=(fleet,), upstreams=(UpstreamSpec(traits=Traits(concurrency=slots)),), until_ns=86_400 * SECOND_NS
     )
     return World(program(slots), scenario, seed=seed)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from hivemind_trio.policy import Checked, MemoryFiles, Nothing, Space, Witness, World, check
+from hivemind_trio.policy import CallSpace, Checked, MemoryFiles, Nothing, Space, Witness, check
 from hivemind_trio.policy.language.condition_typing import (
     AllOf,
     Always,
@@ -69,7 +69,7 @@ def one_input(data: bytes) -> str:
     checked = check("team.hmp", MemoryFiles({"team.hmp": HEAD + "".join(rules)}))
     assert checked.program is not None, checked.diagnostics
     conditions = [one for one in checked.conditions["rule"].values() if one is not None]
-    space = Space.of([World.of(checked.program, checked.conditions["agent"])], conditions)
+    space = Space.of([CallSpace.of(checked.program, checked.conditions["agent"])], conditions)
     wanted = random.sample(conditions, random.randint(1, min(2, len(conditions))))
     unwanted = [one for one in conditions if one not in wanted]
 

@@ -70,7 +70,7 @@ def png(drawing: Drawing) -> bytes:
     """Paint it, on light ground, with the font that Pillow brings: the same picture on every machine."""
     from PIL import Image, ImageDraw
 
-    from hivemind_trio.sim import Area, Ink, Line, Text
+    from hivemind_trio.sim import Area, Ink, Polyline, Text
 
     big = SHARP * _SMOOTH
     image = Image.new("RGB", (drawing.width * big, drawing.height * big), Ink.GROUND.light)
@@ -80,7 +80,7 @@ def png(drawing: Drawing) -> bytes:
             case Area():
                 # Only a picture with transparency lets what is below show through, and only its own box is painted.
                 _shade(image, [(x * big, y * big) for x, y in shape.points], shape.ink.light, shape.opacity)
-            case Line():
+            case Polyline():
                 points = [(x * big, y * big) for x, y in shape.points]
                 ImageDraw.Draw(image).line(points, shape.ink.light, width=round(shape.width * big), joint="curve")
             case Text():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 import click
 
 if TYPE_CHECKING:
-    from hivemind_trio.policy import Progress as CheckTold
+    from hivemind_trio.policy import CheckProgress as CheckTold
     from hivemind_trio.sim import Told
 
 
@@ -19,14 +19,14 @@ def on_terminal() -> bool:
 
 
 @final
-class Line:
+class ProgressLine:
     """One line that is written over, on a terminal alone, once a run takes long enough to be told of."""
 
     def __init__(self) -> None:
         self.shown = on_terminal()
         self._written = False
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -41,10 +41,10 @@ class Line:
         self._written = True
 
 
-class Progress:
+class RunProgress:
     """How far the runs of some seeds are."""
 
-    def __init__(self, line: Line, seeds: range) -> None:
+    def __init__(self, line: ProgressLine, seeds: range) -> None:
         self._line = line
         self._seeds = seeds
 
@@ -72,7 +72,7 @@ class CheckProgress:
         clock: Seconds from any moment on.
     """
 
-    def __init__(self, line: Line, clock: Callable[[], float]) -> None:
+    def __init__(self, line: ProgressLine, clock: Callable[[], float]) -> None:
         self._line = line
         self._clock = clock
         self._next_s = clock() + QUIET_S

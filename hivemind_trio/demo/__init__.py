@@ -4,7 +4,7 @@ from .client import live as live
 from .command import run as run
 from .provider import INSTANT as INSTANT
 from .provider import SimulatedProvider as SimulatedProvider
-from .reply import Reply as Reply
+from .reply import ScriptedReply as ScriptedReply
 from .reply import Seen as Seen
 from .wire_dialects import DIALECTS as DIALECTS
-from .wire_dialects import Asked as Asked
+from .wire_dialects import ParsedRequest as ParsedRequest

@@ -38,14 +38,14 @@ async def live(agent: Agent, base: str, took: Callable[[float], None] | None = N
         base: `http://host:port`, with a path in front of `/v1` or without.
         took: Told of every turn that came to a good end how many seconds it took.
     """
-    connection: Connection | None = None
+    connection: AgentConnection | None = None
     try:
         for turn in agent.turns():
             await trio.sleep(turn.think_ns / 1e9)
             began_s = trio.current_time()
             try:
                 if connection is None:
-                    connection = await Connection.open(base)
+                    connection = await AgentConnection.open(base)
                 agent.succeeded(await connection.take(turn))
                 if took is not None:
                     took(trio.current_time() - began_s)
@@ -62,7 +62,7 @@ async def live(agent: Agent, base: str, took: Callable[[float], None] | None = N
 
 @final
 @attrs.define(eq=False)
-class Connection:
+class AgentConnection:
     """One kept-alive connection."""
 
     stream: trio.SocketStream
@@ -71,7 +71,7 @@ class Connection:
     _wire: h11.Connection = attrs.field(init=False, factory=lambda: h11.Connection(h11.CLIENT))
 
     @classmethod
-    async def open(cls, base: str) -> Connection:
+    async def open(cls, base: str) -> AgentConnection:
         """Connect; raises OSError."""
         url = urlsplit(base)
         stream = await trio.open_tcp_stream(url.hostname or "", url.port or 80)

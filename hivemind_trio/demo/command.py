@@ -16,7 +16,7 @@ from hivemind_trio.sim import Agent, Trouble
 
 from .client import live
 from .display import JsonShow, Show, TextShow
-from .incident import MS, Figures, Scenario
+from .incident import MS, Incident, IncidentFigures
 from .provider import SimulatedProvider
 
 UPSTREAM: Final = SecretRef(SecretSource.ENV, "HIVEMIND_DEMO_UPSTREAM")
@@ -29,18 +29,18 @@ def run(*, quick: bool = False, as_json: bool = False, seed: int = 7, color: boo
     Args:
         quick: Fewer turns and shorter answers.
     """
-    scenario = Scenario(seed=seed)
+    scenario = Incident(seed=seed)
     if quick:
         traits = attrs.evolve(
             scenario.traits, latency_mean_ns=300 * MS, latency_sigma_ns=80 * MS, latency_min_ns=100 * MS
         )
-        scenario = Scenario(seed=seed, turns=2, traits=traits, start_max_ns=600 * MS, think_ns=(50 * MS, 200 * MS))
+        scenario = Incident(seed=seed, turns=2, traits=traits, start_max_ns=600 * MS, think_ns=(50 * MS, 200 * MS))
     show: Show = JsonShow() if as_json else TextShow(color=color)
     _direct, proxied = trio.run(compare, scenario, show)
     return 0 if proxied.dead == 0 else 1
 
 
-async def compare(scenario: Scenario, show: Show) -> tuple[Figures, Figures]:
+async def compare(scenario: Incident, show: Show) -> tuple[IncidentFigures, IncidentFigures]:
     """Send the fleet straight at the provider, then the same fleet through the proxy."""
     show.begin(scenario)
     async with _provider(scenario) as provider:
@@ -53,7 +53,7 @@ async def compare(scenario: Scenario, show: Show) -> tuple[Figures, Figures]:
 
 
 @asynccontextmanager
-async def _provider(scenario: Scenario) -> AsyncIterator[SimulatedProvider]:
+async def _provider(scenario: Incident) -> AsyncIterator[SimulatedProvider]:
     async with trio.open_nursery() as nursery:
         provider = SimulatedProvider(scenario.traits, scenario.seed)
         await nursery.start(provider.run)
@@ -84,8 +84,8 @@ def shipped_policies() -> Path:
 
 
 async def _fleet(
-    scenario: Scenario, provider: SimulatedProvider, show: Show, title: str, base: Callable[[str], str]
-) -> Figures:
+    scenario: Incident, provider: SimulatedProvider, show: Show, title: str, base: Callable[[str], str]
+) -> IncidentFigures:
     agents = [Agent(job) for job in scenario.jobs()]
     started_s = trio.current_time()
     async with trio.open_nursery() as audience:
@@ -96,7 +96,7 @@ async def _fleet(
         ended_s = trio.current_time()
         audience.cancel_scope.cancel()
     world, bound = provider.world, scenario.bound
-    return Figures(
+    return IncidentFigures(
         agents=len(agents),
         dead=sum(agent.dead for agent in agents),
         turns=sum(len(agent.job.turns) for agent in agents),

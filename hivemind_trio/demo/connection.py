@@ -17,8 +17,8 @@ from hivemind_trio.sim import Accepted, Answer, Dropped, Provider, Refused, Trou
 
 from . import rate_limit_headers
 from .rate_limit_headers import Headers
-from .reply import Reply, Seen
-from .wire_dialects import Anthropic, Asked, Dialect, OpenAIChat, Said, asked, without_slot
+from .reply import ScriptedReply, Seen
+from .wire_dialects import Anthropic, Dialect, OpenAIChat, ParsedRequest, Said, asked, without_slot
 
 _BODY_MAX: Final = 64 * 1024 * 1024
 _AHEAD_MAX: Final = 64 * 1024
@@ -45,18 +45,18 @@ class Owner(Protocol):
 
     world: Provider
     seen: deque[Seen]
-    replies: deque[Reply]
-    default: Reply
+    replies: deque[ScriptedReply]
+    default: ScriptedReply
     hangups: int
     vanished: bool
 
-    def arrive(self, asked: Asked, exchange: Exchange) -> Answer:
+    def arrive(self, asked: ParsedRequest, exchange: ProviderConnection) -> Answer:
         """Begin a request on this connection."""
 
-    def generate(self, exchange: Exchange, tokens: int) -> None:
+    def generate(self, exchange: ProviderConnection, tokens: int) -> None:
         """Count tokens that the answer has so far."""
 
-    def leave(self, exchange: Exchange, *, whole: bool = False, breaks: bool = False) -> None:
+    def leave(self, exchange: ProviderConnection, *, whole: bool = False, breaks: bool = False) -> None:
         """End the request under way, if there is one."""
 
     def now_ns(self) -> int:
@@ -67,7 +67,7 @@ class Owner(Protocol):
 
 
 @attrs.define(eq=False)
-class Exchange:
+class ProviderConnection:
     """One connection, and the answer under way on it."""
 
     provider: Owner
@@ -77,7 +77,7 @@ class Exchange:
     """Of the answer under way."""
     between: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     """Of the wait for the next request."""
-    asked: Asked | None = attrs.field(init=False, default=None)
+    asked: ParsedRequest | None = attrs.field(init=False, default=None)
     world: Provider = attrs.field(init=False)
     """Who answers: of several behind this port the one that the latest request was for."""
     accepted: Accepted | None = attrs.field(init=False, default=None)
@@ -142,7 +142,7 @@ class Exchange:
                 assert isinstance(event, h11.ConnectionClosed), event
                 return None
 
-    async def _answer(self, seen: Seen, reply: Reply) -> bool:
+    async def _answer(self, seen: Seen, reply: ScriptedReply) -> bool:
         """Answer, watching for the client to hang up. False if it did."""
         self._begin()
         death: _Dies | None = None
@@ -184,7 +184,7 @@ class Exchange:
             ahead += len(data)
             self.wire.receive_data(data)
 
-    async def _generate(self, seen: Seen, reply: Reply) -> None:
+    async def _generate(self, seen: Seen, reply: ScriptedReply) -> None:
         path = seen.target.split(b"?", 1)[0].decode("ascii", "replace")
         request = asked(path, seen.body)
         dialect: Dialect = request.dialect if request else Anthropic() if path.startswith("/v1/m") else OpenAIChat()
@@ -212,7 +212,7 @@ class Exchange:
             case _:
                 assert_never(answer)
 
-    async def _refuse(self, seen: Seen, dialect: Dialect, refused: Refused, reply: Reply) -> None:
+    async def _refuse(self, seen: Seen, dialect: Dialect, refused: Refused, reply: ScriptedReply) -> None:
         if refused.trouble is Trouble.BAD_GATEWAY:
             await self._whole(seen, reply, refused.status, _GATEWAY_PAGE, content_type=b"text/html")
             return
@@ -222,7 +222,7 @@ class Exchange:
         body = dialect.error(refused.kind, refused.message, refused.dimension)
         await self._whole(seen, reply, refused.status, body, headers)
 
-    async def _serve(self, seen: Seen, request: Asked, accepted: Accepted, reply: Reply) -> None:
+    async def _serve(self, seen: Seen, request: ParsedRequest, accepted: Accepted, reply: ScriptedReply) -> None:
         if reply.hold is not None:
             await reply.hold.wait()
         said = Said(
@@ -248,7 +248,7 @@ class Exchange:
     async def _whole(
         self,
         seen: Seen,
-        reply: Reply,
+        reply: ScriptedReply,
         status: int,
         body: bytes,
         limits: Headers | None = None,
@@ -271,7 +271,7 @@ class Exchange:
         data = self.wire.send(h11.Data(data=body)) or b""
         await self.stream.send_all(head + data + (self.wire.send(h11.EndOfMessage()) or b""))
 
-    async def _streamed(self, dialect: Dialect, said: Said, accepted: Accepted, reply: Reply) -> None:
+    async def _streamed(self, dialect: Dialect, said: Said, accepted: Accepted, reply: ScriptedReply) -> None:
         streamed, service = dialect.streamed(said), accepted.service
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
         await _sleep_ns(service.first_byte_ns)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from hivemind_trio.sim import Agent, Provider, Traits, Trouble
 
-from .incident import Figures, Scenario
+from .incident import Incident, IncidentFigures
 
 _REFRESH_S: Final = 0.1
 _PLAIN_EVERY_S: Final = 3.0
@@ -27,13 +27,13 @@ _ASCII_GLYPHS: Final = ("#", "x", ".")
 class Show(Protocol):
     """Someone to tell the story to."""
 
-    def begin(self, scenario: Scenario) -> None:
+    def begin(self, scenario: Incident) -> None:
         """Before anything runs."""
 
     async def watch(self, title: str, agents: list[Agent], world: Provider) -> None:
         """Follow a fleet until cancelled."""
 
-    def end(self, scenario: Scenario, direct: Figures, proxied: Figures) -> None:
+    def end(self, scenario: Incident, direct: IncidentFigures, proxied: IncidentFigures) -> None:
         """After both fleets."""
 
 
@@ -41,14 +41,14 @@ class Show(Protocol):
 class JsonShow:
     """Figures only."""
 
-    def begin(self, scenario: Scenario) -> None:
+    def begin(self, scenario: Incident) -> None:
         pass
 
     async def watch(self, title: str, agents: list[Agent], world: Provider) -> None:
         await trio.sleep_forever()
 
-    def end(self, scenario: Scenario, direct: Figures, proxied: Figures) -> None:
-        def figures(one: Figures) -> dict[str, object]:
+    def end(self, scenario: Incident, direct: IncidentFigures, proxied: IncidentFigures) -> None:
+        def figures(one: IncidentFigures) -> dict[str, object]:
             ratio = one.over_bound
             return attrs.asdict(one) | {"over_bound": None if ratio is None else round(ratio, 4)}
 
@@ -70,7 +70,7 @@ class TextShow:
     def __init__(self, *, color: bool) -> None:
         self._console = Console(color_system="auto" if color else None, no_color=not color, highlight=False)
 
-    def begin(self, scenario: Scenario) -> None:
+    def begin(self, scenario: Incident) -> None:
         traits = scenario.traits
         mean_s = traits.latency_mean_ns / 1e9
         rate = f" and more than {traits.requests.limit} requests a minute (429)" if traits.requests else ""
@@ -126,7 +126,7 @@ class TextShow:
                 turn = agent.turns_done + 1
                 self._console.print(f"  {seconds:5.1f} s  {agent.job.agent} died in turn {turn}: {agent.died_of}")
 
-    def end(self, scenario: Scenario, direct: Figures, proxied: Figures) -> None:
+    def end(self, scenario: Incident, direct: IncidentFigures, proxied: IncidentFigures) -> None:
         table = Table(title_justify="left")
         table.add_column("")
         table.add_column("direct", justify="right")
@@ -181,7 +181,7 @@ def _troubles(traits: Traits) -> dict[Trouble, str]:
     }
 
 
-def _ratio(figures: Figures) -> str:
+def _ratio(figures: IncidentFigures) -> str:
     ratio = figures.over_bound
     return "work left undone" if ratio is None else f"{ratio:.2f}"
 

@@ -7,7 +7,7 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.sim import Bound, Job, Quota, Traits, lower_bound
+from hivemind_trio.sim import AgentJob, Bound, Quota, Traits, lower_bound
 
 MS: Final = 1_000_000
 
@@ -26,7 +26,7 @@ TRAITS: Final = Traits(
 
 @final
 @attrs.frozen(kw_only=True)
-class Scenario:
+class Incident:
     """A fleet and the provider it calls. The same seed is the same work, whoever schedules it."""
 
     seed: int
@@ -37,10 +37,10 @@ class Scenario:
     think_ns: tuple[int, int] = (100 * MS, 500 * MS)
     traits: Traits = TRAITS
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[AgentJob]:
         """What the agents set out to do; every turn is streamed, as coding agents do."""
         return [
-            Job.draw(
+            AgentJob.draw(
                 f"agent-{number:02}",
                 seed=self.seed,
                 turns=self.turns,
@@ -59,7 +59,7 @@ class Scenario:
 
 @final
 @attrs.frozen(kw_only=True)
-class Figures:
+class IncidentFigures:
     """What came of one fleet."""
 
     agents: int

@@ -3,7 +3,7 @@
 How it behaves is `hivemind_trio.sim`'s to say; this is its face. The demo and the end-to-end tests call it, so it does
 what a provider does and what a test must be able to make it do: it refuses above its cap and beyond its quotas, fails
 as often as its traits say, stops generating when the client hangs up, and dies, stalls or answers nonsense on request
-(`Reply`).
+(`ScriptedReply`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import trio
 from hivemind_trio.model import Usage
 from hivemind_trio.sim import Accepted, Answer, Ask, Provider, Traits
 
-from .connection import Exchange
-from .reply import Reply, Seen
-from .wire_dialects import Asked
+from .connection import ProviderConnection
+from .reply import ScriptedReply, Seen
+from .wire_dialects import ParsedRequest
 
 INSTANT: Final = Traits(latency_mean_ns=0, latency_sigma_ns=0, latency_min_ns=0)
 """Answers at once: for tests that are not about time."""
 
 _REQUESTS_REMEMBERED: Final = 10_000
 
-Reads = Callable[[Asked], tuple[Provider, Ask]]
-Billed = Callable[[Asked, Usage], None]
+Reads = Callable[[ParsedRequest], tuple[Provider, Ask]]
+Billed = Callable[[ParsedRequest, Usage], None]
 
 
 @attrs.define(eq=False)
@@ -60,9 +60,9 @@ class SimulatedProvider:
     world: Provider = attrs.field(init=False)
     url: str = attrs.field(init=False, default="")
     """`http://127.0.0.1:PORT`, once `run` has started."""
-    replies: deque[Reply] = attrs.field(init=False, factory=deque)
+    replies: deque[ScriptedReply] = attrs.field(init=False, factory=deque)
     """Each request takes the leftmost; ordinary answers when it is empty."""
-    default: Reply = attrs.field(init=False, default=Reply())
+    default: ScriptedReply = attrs.field(init=False, default=ScriptedReply())
     """For requests that find no `replies`."""
     seen: deque[Seen] = attrs.field(init=False, factory=lambda: deque(maxlen=_REQUESTS_REMEMBERED))
     """The latest requests, oldest first."""
@@ -77,9 +77,9 @@ class SimulatedProvider:
     """Set, and replaced, whenever a request arrives or ends; see `until`."""
     _began_s: float | None = attrs.field(init=False, default=None)
     """On Trio's clock."""
-    _generating: dict[Exchange, None] = attrs.field(init=False, factory=dict)
+    _generating: dict[ProviderConnection, None] = attrs.field(init=False, factory=dict)
     """Who is being answered, in the order of arrival."""
-    _conversations: dict[Exchange, None] = attrs.field(init=False, factory=dict)
+    _conversations: dict[ProviderConnection, None] = attrs.field(init=False, factory=dict)
     """Open connections."""
     _listening: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     _wanted: trio.Event = attrs.field(init=False, factory=trio.Event)
@@ -132,7 +132,7 @@ class SimulatedProvider:
         self.connections_made += 1
         try:
             async with stream:
-                exchange = Exchange(self, stream)
+                exchange = ProviderConnection(self, stream)
                 self._conversations[exchange] = None
                 try:
                     await exchange.converse()
@@ -144,7 +144,7 @@ class SimulatedProvider:
             self.connections -= 1
             self.tell()
 
-    def arrive(self, asked: Asked, exchange: Exchange) -> Answer:
+    def arrive(self, asked: ParsedRequest, exchange: ProviderConnection) -> Answer:
         """A request is there, and `exchange` will answer it."""
         world, ask = (self.world, asked.ask) if self.reads is None else self.reads(asked)
         exchange.asked, exchange.world = asked, world
@@ -161,14 +161,14 @@ class SimulatedProvider:
         self.tell()
         return answer
 
-    def generate(self, exchange: Exchange, tokens: int) -> None:
+    def generate(self, exchange: ProviderConnection, tokens: int) -> None:
         """So many tokens more are there, unless the next arrival has found the client gone."""
         if exchange in self._generating:
             assert exchange.accepted is not None
             exchange.world.generate(exchange.accepted, tokens, self.now_ns())
             exchange.tokens_out += tokens
 
-    def leave(self, exchange: Exchange, *, whole: bool = False, breaks: bool = False) -> None:
+    def leave(self, exchange: ProviderConnection, *, whole: bool = False, breaks: bool = False) -> None:
         """Free the slot. Idempotent: a client that hangs up may be found gone by the next arrival or by its own task.
 
         Args:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Final
 
-from hivemind_trio.sim import Dimension, Reading
+from hivemind_trio.sim import Metered, Reading
 
 BEGAN: Final = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 """When a simulated provider claims to have begun: a fixed instant, so that answers are the same on every run. It is not
@@ -22,13 +22,13 @@ _ROUNDED_TO: Final = 1000
 Headers = list[tuple[bytes, bytes]]
 
 
-def anthropic(readings: Mapping[Dimension, Reading], now_ns: int) -> Headers:
+def anthropic(readings: Mapping[Metered, Reading], now_ns: int) -> Headers:
     """`anthropic-ratelimit-requests-remaining: 59` and their like; when a bucket is full again, as RFC 3339."""
     said: Headers = []
     for dimension, reading in readings.items():
         name = f"anthropic-ratelimit-{dimension.value.replace(' ', '-')}"
         left = reading.remaining
-        if dimension is not Dimension.REQUESTS:
+        if dimension is not Metered.REQUESTS:
             left = (left + _ROUNDED_TO // 2) // _ROUNDED_TO * _ROUNDED_TO
         # Upwards, for whoever comes at the time that was named should find what was promised.
         full = _at(now_ns + reading.full_ns + 999_999_999).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -36,7 +36,7 @@ def anthropic(readings: Mapping[Dimension, Reading], now_ns: int) -> Headers:
     return said + _date(now_ns) if said else []
 
 
-def openai(readings: Mapping[Dimension, Reading], now_ns: int) -> Headers:
+def openai(readings: Mapping[Metered, Reading], now_ns: int) -> Headers:
     """`x-ratelimit-remaining-requests: 59` and their like; how long until a bucket is full again, as Go prints it.
 
     There is one figure for tokens, of both directions together.
@@ -49,7 +49,7 @@ def openai(readings: Mapping[Dimension, Reading], now_ns: int) -> Headers:
     return said + _date(now_ns) if said else []
 
 
-def azure(readings: Mapping[Dimension, Reading], now_ns: int) -> Headers:
+def azure(readings: Mapping[Metered, Reading], now_ns: int) -> Headers:
     """The same figures; instead of when a window ends, how many seconds one is long."""
     said: Headers = []
     for name, reading in _shown(readings).items():
@@ -59,10 +59,10 @@ def azure(readings: Mapping[Dimension, Reading], now_ns: int) -> Headers:
     return said + _date(now_ns) if said else []
 
 
-def _shown(readings: Mapping[Dimension, Reading]) -> dict[str, Reading]:
+def _shown(readings: Mapping[Metered, Reading]) -> dict[str, Reading]:
     """Requests, and one figure for all tokens."""
-    tokens = [reading for dimension, reading in readings.items() if dimension is not Dimension.REQUESTS]
-    shown = {"requests": readings[Dimension.REQUESTS]} if Dimension.REQUESTS in readings else {}
+    tokens = [reading for dimension, reading in readings.items() if dimension is not Metered.REQUESTS]
+    shown = {"requests": readings[Metered.REQUESTS]} if Metered.REQUESTS in readings else {}
     if tokens:
         shown["tokens"] = Reading(
             limit=sum(reading.limit for reading in tokens),

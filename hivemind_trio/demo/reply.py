@@ -11,7 +11,7 @@ import trio
 
 @final
 @attrs.frozen(kw_only=True)
-class Reply:
+class ScriptedReply:
     """How one answer differs from the ordinary one. With no argument it does not."""
 
     status: int | None = None

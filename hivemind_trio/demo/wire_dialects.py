@@ -12,14 +12,14 @@ from typing import Any, Final, Protocol, final
 import attrs
 
 from hivemind_trio.demo import rate_limit_headers
-from hivemind_trio.sim import Ask, Dimension, Reading
+from hivemind_trio.sim import Ask, Metered, Reading
 
 from .rate_limit_headers import CREATED
 
 
 @final
 @attrs.frozen(kw_only=True)
-class Asked:
+class ParsedRequest:
     """A request as the provider understands it."""
 
     dialect: Dialect
@@ -72,14 +72,14 @@ class Dialect(Protocol):
     def streamed(self, said: Said) -> Streamed:
         """The parts of a `text/event-stream`."""
 
-    def error(self, kind: str, message: str, dimension: Dimension | None = None) -> bytes:
+    def error(self, kind: str, message: str, dimension: Metered | None = None) -> bytes:
         """The body of a refusal.
 
         Args:
             dimension: Of a 429.
         """
 
-    def limits(self, readings: Mapping[Dimension, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
+    def limits(self, readings: Mapping[Metered, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
         """Headers that say how the quotas stand."""
 
 
@@ -99,7 +99,7 @@ def without_slot(path: str, body: bytes) -> bytes | None:
     return None
 
 
-def asked(path: str, body: bytes) -> Asked | None:
+def asked(path: str, body: bytes) -> ParsedRequest | None:
     """Read a request; None if the path is none of ours or the body is no JSON object."""
     dialect = DIALECTS.get(path)
     try:
@@ -114,7 +114,7 @@ def asked(path: str, body: bytes) -> Asked | None:
     last = messages if isinstance(messages, str) else _text(messages[-1]) if messages else ""
     most = said.get("max_tokens") or said.get("max_completion_tokens") or said.get("max_output_tokens") or 4096
     options = said.get("stream_options") or {}
-    return Asked(
+    return ParsedRequest(
         dialect=dialect,
         model=str(said.get("model", "")),
         stream=said.get("stream") is True,
@@ -189,10 +189,10 @@ class Anthropic:
             + _named({"type": "message_stop"}),
         )
 
-    def error(self, kind: str, message: str, dimension: Dimension | None = None) -> bytes:
+    def error(self, kind: str, message: str, dimension: Metered | None = None) -> bytes:
         return _json({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_sim"})
 
-    def limits(self, readings: Mapping[Dimension, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
+    def limits(self, readings: Mapping[Metered, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
         return rate_limit_headers.anthropic(readings, now_ns)
 
 
@@ -201,7 +201,7 @@ class Anthropic:
 class OpenAIChat:
     """`POST /v1/chat/completions`; Azure's differs in what it says of limits."""
 
-    says_limits: Callable[[Mapping[Dimension, Reading], int], Sequence[tuple[bytes, bytes]]] = rate_limit_headers.openai
+    says_limits: Callable[[Mapping[Metered, Reading], int], Sequence[tuple[bytes, bytes]]] = rate_limit_headers.openai
 
     def _usage(self, said: Said) -> dict[str, Any]:
         cached = {"prompt_tokens_details": {"cached_tokens": said.tokens_cached}} if said.tokens_cached else {}
@@ -240,13 +240,13 @@ class OpenAIChat:
             + b"data: [DONE]\n\n",
         )
 
-    def error(self, kind: str, message: str, dimension: Dimension | None = None) -> bytes:
+    def error(self, kind: str, message: str, dimension: Metered | None = None) -> bytes:
         code = None
         if dimension is not None:
-            kind, code = "requests" if dimension is Dimension.REQUESTS else "tokens", "rate_limit_exceeded"
+            kind, code = "requests" if dimension is Metered.REQUESTS else "tokens", "rate_limit_exceeded"
         return _json({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
-    def limits(self, readings: Mapping[Dimension, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
+    def limits(self, readings: Mapping[Metered, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
         return self.says_limits(readings, now_ns)
 
 
@@ -318,10 +318,10 @@ class OpenAIResponses:
             opening=b"".join(numbered[:first]), pieces=numbered[first:last], closing=b"".join(numbered[last:])
         )
 
-    def error(self, kind: str, message: str, dimension: Dimension | None = None) -> bytes:
+    def error(self, kind: str, message: str, dimension: Metered | None = None) -> bytes:
         return OpenAIChat().error(kind, message, dimension)
 
-    def limits(self, readings: Mapping[Dimension, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
+    def limits(self, readings: Mapping[Metered, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
         return rate_limit_headers.openai(readings, now_ns)
 
 

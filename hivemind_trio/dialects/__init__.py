@@ -31,4 +31,4 @@ from .steps import Steps as Steps
 from .steps import Text as Text
 from .steps import done as done
 from .stream_errors import StreamError as StreamError
-from .usage import Meter as Meter
+from .usage import UsageMeter as UsageMeter

@@ -22,7 +22,7 @@ import msgspec
 from .stream_errors import UNNAMED, StreamError, event_error
 
 
-class Form(Enum):
+class StreamForm(Enum):
     """Known forms of streams."""
 
     MESSAGES = auto()
@@ -32,20 +32,20 @@ class Form(Enum):
     OLLAMA = auto()
 
 
-class _Kind(Enum):
+class _EventKind(Enum):
     PREAMBLE = auto()
     CONTENT = auto()
     CLOSING = auto()
 
 
-CLOSINGS: Final[Mapping[Form, re.Pattern[bytes]]] = {
-    Form.MESSAGES: re.compile(rb'"type"\s*:\s*"message_stop"|^event: ?message_stop', re.M),
+CLOSINGS: Final[Mapping[StreamForm, re.Pattern[bytes]]] = {
+    StreamForm.MESSAGES: re.compile(rb'"type"\s*:\s*"message_stop"|^event: ?message_stop', re.M),
     # Some compatible servers send a `finish_reason` and no `[DONE]`.
-    Form.CHAT: re.compile(rb'"finish_reason"\s*:\s*"|^data: ?\[DONE\]', re.M),
-    Form.RESPONSES: re.compile(rb'"response\.(?:completed|failed|incomplete|cancelled)"|^data: ?\[DONE\]', re.M),
+    StreamForm.CHAT: re.compile(rb'"finish_reason"\s*:\s*"|^data: ?\[DONE\]', re.M),
+    StreamForm.RESPONSES: re.compile(rb'"response\.(?:completed|failed|incomplete|cancelled)"|^data: ?\[DONE\]', re.M),
     # Google ends the stream of a blocked prompt with a `blockReason` and no candidate.
-    Form.GEMINI: re.compile(rb'"(?:finishReason|blockReason)"\s*:\s*"'),
-    Form.OLLAMA: re.compile(rb'"done"\s*:\s*true'),
+    StreamForm.GEMINI: re.compile(rb'"(?:finishReason|blockReason)"\s*:\s*"'),
+    StreamForm.OLLAMA: re.compile(rb'"done"\s*:\s*true'),
 }  # fmt: skip
 """Closing event of each form. A quotation mark within a text stands behind a backslash, so texts do not match."""
 
@@ -76,7 +76,7 @@ class Stream:
     """The closing event has come."""
     error: StreamError | None = attrs.field(default=None, init=False)
     """Error event before any content; None: there is none."""
-    form: Form | None = attrs.field(default=None, init=False)
+    form: StreamForm | None = attrs.field(default=None, init=False)
     """None: unknown so far."""
     _name: str = attrs.field(default="", init=False)
     """Name of the event that the next data line belongs to."""
@@ -100,7 +100,7 @@ class Stream:
         """End the preamble, whatever has come."""
         self.begun = True
         if self.form is None and self._name.startswith("response."):
-            self.form = Form.RESPONSES  # `response.created` repeats the instructions and may exceed any bound
+            self.form = StreamForm.RESPONSES  # `response.created` repeats the instructions and may exceed any bound
 
     def _read(self, line: bytes) -> bool:
         """Read a line of the preamble. Return True if it ends there."""
@@ -134,12 +134,12 @@ class Stream:
             self.error = StreamError(UNNAMED, msgspec.json.encode({"error": {"message": message}}))
         if self.error is not None:
             return
-        form, kind = _kind(self._name, event) if isinstance(event, dict) else (None, _Kind.CONTENT)
+        form, kind = _kind(self._name, event) if isinstance(event, dict) else (None, _EventKind.CONTENT)
         self.form = self.form or form
-        self.begun, self.closed = kind is not _Kind.PREAMBLE, kind is _Kind.CLOSING
+        self.begun, self.closed = kind is not _EventKind.PREAMBLE, kind is _EventKind.CLOSING
 
 
-def _kind(name: str, event: dict[str, Any]) -> tuple[Form | None, _Kind]:
+def _kind(name: str, event: dict[str, Any]) -> tuple[StreamForm | None, _EventKind]:
     """Classify an event.
 
     Args:
@@ -148,78 +148,80 @@ def _kind(name: str, event: dict[str, Any]) -> tuple[Form | None, _Kind]:
     said = event.get("type")
     kind = said if isinstance(said, str) else name
     if kind.startswith("response."):
-        return Form.RESPONSES, _of_responses(kind, event)
+        return StreamForm.RESPONSES, _of_responses(kind, event)
     if kind.startswith(("message_", "content_block_")):
-        return Form.MESSAGES, _of_messages(kind, event)
+        return StreamForm.MESSAGES, _of_messages(kind, event)
     if isinstance(event.get("choices"), list):
-        return Form.CHAT, _of_chat(_dicts(event["choices"]))
+        return StreamForm.CHAT, _of_chat(_dicts(event["choices"]))
     if "candidates" in event or "promptFeedback" in event or "usageMetadata" in event:
-        return Form.GEMINI, _of_gemini(event)
+        return StreamForm.GEMINI, _of_gemini(event)
     if isinstance(event.get("done"), bool):
-        return Form.OLLAMA, _of_ollama(event)
-    return None, _Kind.PREAMBLE if kind in _NOTHING_YET else _Kind.CONTENT
+        return StreamForm.OLLAMA, _of_ollama(event)
+    return None, _EventKind.PREAMBLE if kind in _NOTHING_YET else _EventKind.CONTENT
 
 
-def _of_messages(kind: str, event: dict[str, Any]) -> _Kind:
+def _of_messages(kind: str, event: dict[str, Any]) -> _EventKind:
     match kind:
         case "message_stop":
-            return _Kind.CLOSING
+            return _EventKind.CLOSING
         case "content_block_start":
             block = _dict(event.get("content_block"))
             empty = block.get("type") in _BLOCKS_BY_DELTAS and not (block.get("text") or block.get("input"))
-            return _Kind.PREAMBLE if empty else _Kind.CONTENT
+            return _EventKind.PREAMBLE if empty else _EventKind.CONTENT
         case "content_block_delta":
             delta = _dict(event.get("delta"))
             empty = delta.get("type", "text_delta") == "text_delta" and not delta.get("text")
-            return _Kind.PREAMBLE if empty else _Kind.CONTENT
+            return _EventKind.PREAMBLE if empty else _EventKind.CONTENT
         case "message_start":
-            return _Kind.CONTENT if _dict(event.get("message")).get("content") else _Kind.PREAMBLE
+            return _EventKind.CONTENT if _dict(event.get("message")).get("content") else _EventKind.PREAMBLE
         case "content_block_stop" | "message_delta":
-            return _Kind.PREAMBLE
+            return _EventKind.PREAMBLE
         case _:
-            return _Kind.CONTENT
+            return _EventKind.CONTENT
 
 
-def _of_chat(choices: list[dict[str, Any]]) -> _Kind:
+def _of_chat(choices: list[dict[str, Any]]) -> _EventKind:
     for choice in choices:
         delta = _dict(choice.get("delta"))
         if choice.get("text") or any(value for name, value in delta.items() if name != "role"):
-            return _Kind.CONTENT
+            return _EventKind.CONTENT
     finished = any(isinstance(choice.get("finish_reason"), str) for choice in choices)
-    return _Kind.CLOSING if finished else _Kind.PREAMBLE
+    return _EventKind.CLOSING if finished else _EventKind.PREAMBLE
 
 
-def _of_responses(kind: str, event: dict[str, Any]) -> _Kind:
+def _of_responses(kind: str, event: dict[str, Any]) -> _EventKind:
     if kind in _AFTER_ITEMS:
-        return _Kind.CLOSING
+        return _EventKind.CLOSING
     if kind in _BEFORE_ITEMS or kind.endswith(".delta"):
-        return _Kind.PREAMBLE if not event.get("delta") else _Kind.CONTENT
+        return _EventKind.PREAMBLE if not event.get("delta") else _EventKind.CONTENT
     if kind == "response.output_item.added":
         item = _dict(event.get("item"))
         empty = item.get("type") in _BY_DELTAS and not (
             item.get("content") or item.get("arguments") or item.get("input")
         )
-        return _Kind.PREAMBLE if empty else _Kind.CONTENT
+        return _EventKind.PREAMBLE if empty else _EventKind.CONTENT
     if kind in ("response.content_part.added", "response.reasoning_summary_part.added"):
-        return _Kind.CONTENT if _dict(event.get("part")).get("text") else _Kind.PREAMBLE
-    return _Kind.CONTENT
+        return _EventKind.CONTENT if _dict(event.get("part")).get("text") else _EventKind.PREAMBLE
+    return _EventKind.CONTENT
 
 
-def _of_gemini(event: dict[str, Any]) -> _Kind:
+def _of_gemini(event: dict[str, Any]) -> _EventKind:
     candidates = _dicts(event.get("candidates"))
     parts = [part for each in candidates for part in _dicts(_dict(each.get("content")).get("parts"))]
     if any(value for part in parts for name, value in part.items() if name != "thought"):
-        return _Kind.CONTENT
+        return _EventKind.CONTENT
     blocked = _dict(event.get("promptFeedback")).get("blockReason")
-    return _Kind.CLOSING if blocked or any(each.get("finishReason") for each in candidates) else _Kind.PREAMBLE
+    return (
+        _EventKind.CLOSING if blocked or any(each.get("finishReason") for each in candidates) else _EventKind.PREAMBLE
+    )
 
 
-def _of_ollama(event: dict[str, Any]) -> _Kind:
+def _of_ollama(event: dict[str, Any]) -> _EventKind:
     if event["done"]:
-        return _Kind.CLOSING
+        return _EventKind.CLOSING
     message = _dict(event.get("message"))
     said = [event.get("response"), event.get("thinking"), *(value for name, value in message.items() if name != "role")]
-    return _Kind.CONTENT if any(said) else _Kind.PREAMBLE
+    return _EventKind.CONTENT if any(said) else _EventKind.PREAMBLE
 
 
 def _dict(value: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from hivemind_trio.model import Dimension, Reading
+from hivemind_trio.model import Dimension, QuotaReading
 
 from .bodies import decoded
 from .retry_after import SECOND_NS, from_now_ns
@@ -65,7 +65,7 @@ WORDS_MAX: Final = 16 * 1024
 _PLAN: Final = "anthropic-ratelimit-unified-"
 
 
-def read_ratelimits(headers: Mapping[str, str]) -> tuple[Reading, ...]:
+def read_ratelimits(headers: Mapping[str, str]) -> tuple[QuotaReading, ...]:
     """What the head of an answer says, good or bad; at most one reading for each dimension and window.
 
     Args:
@@ -82,7 +82,7 @@ def read_ratelimits(headers: Mapping[str, str]) -> tuple[Reading, ...]:
             dimension = _COUNTED[match["anthropic"] or match["what"]]
             told = found.setdefault((dimension, match["window"], match["scope"]), {})
             told[match["part"] or match["other_part"]] = text
-    tightest: dict[tuple[Dimension, int | None], Reading] = {}
+    tightest: dict[tuple[Dimension, int | None], QuotaReading] = {}
     for (dimension, window, _), told in found.items():
         reading = _reading(dimension, window, told, headers, rounds=anthropic and dimension is not Dimension.REQUESTS)
         if reading.limit is None and reading.remaining is None:
@@ -94,11 +94,11 @@ def read_ratelimits(headers: Mapping[str, str]) -> tuple[Reading, ...]:
 
 def _reading(
     dimension: Dimension, window: str | None, told: Mapping[str, str], headers: Mapping[str, str], *, rounds: bool
-) -> Reading:
+) -> QuotaReading:
     limit, remaining = _count(told.get("limit")) or None, _count(told.get("remaining"))
     if limit is not None and remaining is not None:
         remaining = min(limit, remaining)
-    return Reading(
+    return QuotaReading(
         dimension=dimension,
         limit=limit,
         remaining=remaining,
@@ -114,7 +114,7 @@ def _count(text: str | None) -> int | None:
     return int(text.partition(".")[0]) if _WHOLE.fullmatch(text) else None
 
 
-def _left(reading: Reading) -> tuple[bool, int]:
+def _left(reading: QuotaReading) -> tuple[bool, int]:
     """Of an organisation's quota and a project's, the one that binds first."""
     return reading.remaining is None, reading.remaining or 0
 

@@ -65,7 +65,7 @@ class _Said:
 
 @final
 @attrs.define(eq=False)
-class Meter:
+class UsageMeter:
     """One answer's: `feed` it each piece of the body as received, and ask for `usage` and `error` once, at the end or
     before it."""
 

@@ -9,7 +9,17 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.policy import Checked, Diagnostic, Files, MemoryFiles, Progress, check, run_tests, untold, with_tests
+from hivemind_trio.policy import (
+    Checked,
+    CheckProgress,
+    Diagnostic,
+    Files,
+    MemoryFiles,
+    check,
+    run_tests,
+    untold,
+    with_tests,
+)
 
 CANDIDATES_MAX: Final = 200
 """Files that are asked whether they include what is open."""
@@ -29,7 +39,7 @@ class Workspace:
 
     disk: Files
     folders: tuple[str, ...] = ()
-    progress: Progress = untold
+    progress: CheckProgress = untold
     """Told of how far a check is; what it raises ends the check."""
     _open: dict[str, str] = attrs.field(init=False, factory=dict)
     _checked: dict[str, Checked] = attrs.field(init=False, factory=dict)

@@ -20,9 +20,9 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError, H11Protocol
 
 from .asgi import App, Message
 from .bounds import Bounds
-from .http2_frames import Allowance
-from .request_head import Head, read_head
-from .wire import Wire
+from .http2_frames import FrameAllowance
+from .request_head import ParsedHead, read_head
+from .wire import InboundWire
 
 _REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
 _BODYLESS: Final = frozenset({204, 304})
@@ -34,15 +34,15 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _READ_BY_US: Final = frozenset({b"connection", b"content-length", b"transfer-encoding", b"upgrade"})
 
 
-class Link(Protocol):
+class ConnectionState(Protocol):
     """What the connection does for its protocol; all of it synchronous."""
 
     app: App
-    wire: Wire
+    wire: InboundWire
     bounds: Bounds
 
     @property
-    def resets(self) -> Allowance:
+    def resets(self) -> FrameAllowance:
         """HTTP/2 streams that all clients together may reset."""
 
     @property
@@ -98,10 +98,12 @@ def _unsplit(lines: list[bytes]) -> bytes:
 
 
 @final
-class Exchange:
+class AsgiExchange:
     """One request and its answer, as the ASGI app sees them."""
 
-    def __init__(self, owner: Http1, link: Link, scope: dict[str, Any], *, expects: bool, keep: bool) -> None:
+    def __init__(
+        self, owner: Http1, link: ConnectionState, scope: dict[str, Any], *, expects: bool, keep: bool
+    ) -> None:
         self.expects = expects  # the client waits for 100 Continue
         self.keep = keep
         self.whole = False  # the request's body has arrived
@@ -310,10 +312,10 @@ class Exchange:
 class Http1(H11Protocol):
     """The requests of one connection, one after the other."""
 
-    def __init__(self, link: Link, *args: Any) -> None:
+    def __init__(self, link: ConnectionState, *args: Any) -> None:
         super().__init__(*args)
         self._link = link
-        self._exchange: Exchange | None = None
+        self._exchange: AsgiExchange | None = None
         self._first = True
         self._in_head = False
         self._left: int | None = None  # of the request's body; None: h11 reads this request
@@ -405,7 +407,7 @@ class Http1(H11Protocol):
             self._link.within(self._link.bounds.body_idle_ns)
             self._link.resume()
 
-    def answered(self, exchange: Exchange) -> None:
+    def answered(self, exchange: AsgiExchange) -> None:
         """Turn to the next request, of which some or all may be here already."""
         if self._exchange is not exchange:
             return
@@ -487,7 +489,7 @@ class Http1(H11Protocol):
                 self._ahead = len(self.connection.trailing_data[0])
             self._await(exchange)
 
-    def _await(self, exchange: Exchange) -> None:
+    def _await(self, exchange: AsgiExchange) -> None:
         """Whose turn it is, and for how long."""
         if exchange.whole or exchange.expects:
             self._link.within(None)
@@ -505,10 +507,10 @@ class Http1(H11Protocol):
             self.refuse(505)
             return False
         headers = [(name.lower(), value) for name, value in request.headers.raw_items()]
-        head = Head(request.method, request.target, version, headers, 0, 0)
+        head = ParsedHead(request.method, request.target, version, headers, 0, 0)
         return self._begin(head, expects=self.connection.they_are_waiting_for_100_continue, request=request)
 
-    def _begin(self, head: Head, *, expects: bool, request: h11.Request | None = None) -> bool:
+    def _begin(self, head: ParsedHead, *, expects: bool, request: h11.Request | None = None) -> bool:
         """Whether there is more to read for us."""
         self._first = self._in_head = False
         connection, upgrade, framings, size = b"", b"", set(), len(head.target)
@@ -542,7 +544,7 @@ class Http1(H11Protocol):
             return False
 
         path, _, query = head.target.partition(b"?")
-        exchange = self._exchange = Exchange(
+        exchange = self._exchange = AsgiExchange(
             self,
             self._link,
             {

@@ -38,8 +38,8 @@ from hypercorn.protocol.ws_stream import WSStream
 from hypercorn.trio.task_group import TaskGroup
 
 from .asgi import Message
-from .http1 import Link
-from .http2_frames import Allowance, FrameCutter
+from .http1 import ConnectionState
+from .http2_frames import FrameAllowance, FrameCutter
 
 _STREAM_WINDOW: Final = 65_535  # the protocol's default, which we leave
 _WEBSOCKET_MESSAGES: Final = 16
@@ -56,7 +56,7 @@ _IDLE: Final = (PingReceived, PriorityUpdated, RemoteSettingsChanged)
 class Tasks(TaskGroup):
     """The tasks of one connection, in its nursery; and what connects an app to Hypercorn's stream objects."""
 
-    def __init__(self, link: Link, nursery: trio.Nursery) -> None:
+    def __init__(self, link: ConnectionState, nursery: trio.Nursery) -> None:
         super().__init__()
         self._nursery = nursery
         self._link = link
@@ -196,15 +196,15 @@ class Inbox:
 
 @final
 class Http2(H2Protocol):
-    def __init__(self, link: Link, tasks: Tasks, *args: Any) -> None:
+    def __init__(self, link: ConnectionState, tasks: Tasks, *args: Any) -> None:
         super().__init__(*args)
         self._link = link
         self._tasks = tasks
         self.frames = FrameCutter()
         self._late_bytes = 0
         bounds = link.bounds
-        self._resets = Allowance(bounds.resets, bounds.resets / _REFILL_S)
-        self._idle_frames = Allowance(bounds.idle_frames, bounds.idle_frames / _REFILL_S)
+        self._resets = FrameAllowance(bounds.resets, bounds.resets / _REFILL_S)
+        self._idle_frames = FrameAllowance(bounds.idle_frames, bounds.idle_frames / _REFILL_S)
 
     async def initiate(self, headers: Any = None, settings: bytes | None = None) -> None:
         # The connection's window must not be what a stream waits for because another one's app does not read.

@@ -69,7 +69,7 @@ class Pacer:
 
 @final
 @attrs.define(eq=False)
-class Allowance:
+class FrameAllowance:
     """Token bucket: `burst` at once, and `per_s` of them a second."""
 
     burst: int

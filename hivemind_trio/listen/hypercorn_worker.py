@@ -32,9 +32,9 @@ from .asgi import App
 from .bounds import Bounds
 from .http1 import Http1
 from .http2 import Http2, Tasks
-from .http2_frames import Allowance, Pacer
+from .http2_frames import FrameAllowance, Pacer
 from .overload import LoopLag
-from .wire import Flusher, Wire
+from .wire import Flusher, InboundWire
 
 
 def config_for(bounds: Bounds) -> Config:
@@ -51,7 +51,7 @@ def config_for(bounds: Bounds) -> Config:
     return config
 
 
-class House(Protocol):
+class ListenerContext(Protocol):
     """What a connection needs of its listener."""
 
     app: App
@@ -60,7 +60,7 @@ class House(Protocol):
     context: WorkerContext
     flusher: Flusher
     pacer: Pacer
-    resets: Allowance
+    resets: FrameAllowance
     lag: LoopLag
     closing: bool
 
@@ -76,16 +76,16 @@ class House(Protocol):
 
 
 @final
-class Connection(TCPServer):
+class InboundConnection(TCPServer):
     """Reads, keeps the time, and hands bytes to a protocol."""
 
-    def __init__(self, house: House, sock: socket.socket) -> None:
+    def __init__(self, house: ListenerContext, sock: socket.socket) -> None:
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))  # sets TCP_NODELAY
         super().__init__(ASGIWrapper(house.app), house.config, house.context, ConnectionState({}), stream)  # type: ignore[arg-type]  # our ASGI types are looser
         self.app: Any = house.app
         self.bounds = house.bounds
         self.resting = False
-        self.wire = Wire(sock, house.bounds.write_patience_ns / 1e9, house.flusher, self._closed)
+        self.wire = InboundWire(sock, house.bounds.write_patience_ns / 1e9, house.flusher, self._closed)
         self._house = house
         self._peer = "a client"
         self._nursery: trio.Nursery
@@ -131,7 +131,7 @@ class Connection(TCPServer):
     # -- for the protocols (Link) ------------------------------------------------------------------------------------
 
     @property
-    def resets(self) -> Allowance:
+    def resets(self) -> FrameAllowance:
         return self._house.resets
 
     def refusal(self) -> bytes:

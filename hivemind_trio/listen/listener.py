@@ -15,8 +15,8 @@ from hypercorn.trio.worker_context import WorkerContext
 
 from .asgi import App
 from .bounds import Bounds
-from .http2_frames import Allowance, Pacer
-from .hypercorn_worker import Connection, config_for
+from .http2_frames import FrameAllowance, Pacer
+from .hypercorn_worker import InboundConnection, config_for
 from .overload import LoopLag, refuse_at_once
 from .wire import Flusher
 
@@ -69,9 +69,9 @@ class Listener:
         self.pacer = Pacer()
         self.lag: LoopLag
         self._said_s = -math.inf
-        self.resets: Allowance
+        self.resets: FrameAllowance
         self._sockets: Sequence[socket.socket] = ()
-        self._connections: dict[Connection, None] = {}  # in the order of their arrival
+        self._connections: dict[InboundConnection, None] = {}  # in the order of their arrival
         self._changed: trio.Event | None = None  # somebody waits for a connection to end or to come to rest
 
     @property
@@ -94,7 +94,7 @@ class Listener:
                 self.flusher = Flusher(helpers)
                 self.lag = LoopLag(self.bounds.turn_ns / 1e9)
                 trio.lowlevel.add_instrument(self.lag)
-                self.resets = Allowance(self.bounds.resets_in_all, self.bounds.resets_in_all / 10)
+                self.resets = FrameAllowance(self.bounds.resets_in_all, self.bounds.resets_in_all / 10)
                 helpers.start_soon(self.flusher.run)
                 async with trio.open_nursery() as nursery:
                     for sock in sockets:
@@ -169,7 +169,7 @@ class Listener:
         if self.lag.is_overloaded and refuse_at_once(accepted, self.lag):
             self.overloaded()
             return
-        connection = Connection(self, accepted)
+        connection = InboundConnection(self, accepted)
         self._connections[connection] = None
         nursery.start_soon(self._serve, connection)
 
@@ -188,7 +188,7 @@ class Listener:
                     break
             await self._change()
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: InboundConnection) -> None:
         try:
             await connection.run()
         finally:

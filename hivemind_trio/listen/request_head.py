@@ -25,7 +25,7 @@ _ODD: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
 
 @final
 @attrs.frozen
-class Head:
+class ParsedHead:
     """Request line, headers, and how long the body is."""
 
     method: bytes
@@ -39,7 +39,7 @@ class Head:
     """Where the body begins in what was read."""
 
 
-def read_head(data: bytes) -> Head | None:
+def read_head(data: bytes) -> ParsedHead | None:
     """The head with which these bytes begin; None: it is for h11 to read."""
     line = _LINE.match(data)
     if line is None:
@@ -61,4 +61,4 @@ def read_head(data: bytes) -> Head | None:
     length = said.get(b"content-length", b"0")
     if b"host" not in said or not _LENGTH.fullmatch(length):
         return None
-    return Head(line[1], line[2], b"1.1", headers, int(length), block.end())
+    return ParsedHead(line[1], line[2], b"1.1", headers, int(length), block.end())

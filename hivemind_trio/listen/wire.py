@@ -19,7 +19,7 @@ _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
 @final
-class Wire:
+class InboundWire:
     """A non-blocking socket that says once that it has closed.
 
     Args:
@@ -167,10 +167,10 @@ class Flusher:
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
-        self._wires: list[Wire] = []
+        self._wires: list[InboundWire] = []
         self._parked: trio.lowlevel.Task | None = None
 
-    def remind(self, wire: Wire) -> None:
+    def remind(self, wire: InboundWire) -> None:
         self._wires.append(wire)
         if self._parked is not None:
             trio.lowlevel.reschedule(self._parked)

@@ -1,11 +1,11 @@
 """The nouns: what is called, by whom, and why it was treated as it was. Values only."""
 
 from .decision import Decider as Decider
-from .decision import Treatment as Treatment
+from .decision import Decision as Decision
 from .decision import Verdict as Verdict
 from .outcome import Outcome as Outcome
 from .quota_reading import Dimension as Dimension
-from .quota_reading import Reading as Reading
+from .quota_reading import QuotaReading as QuotaReading
 from .reason import Reason as Reason
 from .recorded_call import RecordedAttempt as RecordedAttempt
 from .recorded_call import RecordedCall as RecordedCall

@@ -35,7 +35,7 @@ class Decider:
 
 @final
 @attrs.frozen(kw_only=True)
-class Treatment:
+class Decision:
     """The outcome of the rules for one call. Cheap to make: one per call, and one per waiting call at a reload."""
 
     agent: str

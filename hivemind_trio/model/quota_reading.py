@@ -20,7 +20,7 @@ class Dimension(StrEnum):
 
 @final
 @attrs.frozen(kw_only=True)
-class Reading:
+class QuotaReading:
     """One quota, as the head of an answer tells of it."""
 
     dimension: Dimension

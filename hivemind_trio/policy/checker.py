@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 
 from hivemind_trio.model import SecretRef
-from hivemind_trio.policy.compile.binder import Declarations, Given, declare
+from hivemind_trio.policy.compile.binder import SettingValue, SymbolTable, declare
 from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.lowering import Conditions, lower
-from hivemind_trio.policy.diagnostics.collector import Progress, Report, untold
+from hivemind_trio.policy.diagnostics.collector import CheckProgress, DiagnosticCollector, untold
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
 from hivemind_trio.policy.language.condition_typing import Always, Condition, Typer, reads, request_fields
 from hivemind_trio.policy.language.values import is_loopback, url_problem
@@ -44,14 +44,14 @@ class SecretState(Enum):
     """A file that every user of the machine can read."""
 
 
-def check(path: str, files: Files, progress: Progress = untold, *, allowed: Sequence[str] = ()) -> Checked:
+def check(path: str, files: Files, progress: CheckProgress = untold, *, allowed: Sequence[str] = ()) -> Checked:
     """Check a policy and all that it includes. Needs no environment and no network; raises nothing.
 
     Args:
         allowed: Folders that may be included from, beside that of the policy.
     """
     closure = read_closure(path, files, progress, allowed=allowed)
-    report = Report(closure.sources)
+    report = DiagnosticCollector(closure.sources)
     declarations = declare(closure, report)
     conditions, tests = _conditions(declarations)
     check_together(declarations, conditions)
@@ -87,7 +87,7 @@ def check(path: str, files: Files, progress: Progress = untold, *, allowed: Sequ
     )
 
 
-def _found(closure: Closure, declarations: Declarations) -> tuple[Diagnostic, ...]:
+def _found(closure: Closure, declarations: SymbolTable) -> tuple[Diagnostic, ...]:
     """All findings so far, without those that only follow from others."""
     report = declarations.report
     damage = Damage.of(closure)
@@ -111,7 +111,7 @@ def check_secrets(
     Args:
         serving: The program is about to run: what it needs must be there (errors); otherwise HM209 is a warning.
     """
-    report = Report(checked.sources)
+    report = DiagnosticCollector(checked.sources)
     needed = set(checked.program.secrets) if checked.program is not None else set(checked.secret_spans)
     for ref, span in checked.secret_spans.items():
         severity = Severity.ERROR if serving and ref in needed else Severity.WARNING
@@ -146,7 +146,7 @@ def check_bases(checked: Checked, values: Mapping[SecretRef, str]) -> tuple[Diag
     Args:
         values: Of the secrets that can be had here.
     """
-    report = Report(checked.sources)
+    report = DiagnosticCollector(checked.sources)
     for declared in checked.declarations.of("provider").values():
         given = checked.declarations.one(declared, "base")
         if given is None or not isinstance(given.value, SecretRef) or given.value not in values:
@@ -167,7 +167,7 @@ def check_bases(checked: Checked, values: Mapping[SecretRef, str]) -> tuple[Diag
 
 def check_exposure(checked: Checked, host: str) -> tuple[Diagnostic, ...]:
     """Return what `check` would say if the policy listened there: the command line has the last word."""
-    report = Report(checked.sources)
+    report = DiagnosticCollector(checked.sources)
     if not is_loopback(host):
         exposed_at(checked.declarations, Span(0, 0, 0), report)
     said = {(one.code, one.message) for one in checked.diagnostics}
@@ -175,7 +175,7 @@ def check_exposure(checked: Checked, host: str) -> tuple[Diagnostic, ...]:
 
 
 def _conditions(
-    declarations: Declarations,
+    declarations: SymbolTable,
 ) -> tuple[dict[str, dict[str, Condition | None]], tuple[PolicyTest, ...]]:
     """Type every `when`, and the statements of tests."""
     report = declarations.report
@@ -201,7 +201,7 @@ def _conditions(
     return typed, tuple(test for test in tests if test is not None)
 
 
-def _degraded(declarations: Declarations) -> dict[str, Condition | None]:
+def _degraded(declarations: SymbolTable) -> dict[str, Condition | None]:
     """Type every `degraded when`; what holds for each provider."""
     typer = Typer(declarations.report, answer_fields(), declarations.lets, declarations.reader.used, of_request=False)
     everywhere = [*declarations.of("provider").values(), declarations.defaults.get("provider")]
@@ -211,7 +211,7 @@ def _degraded(declarations: Declarations) -> dict[str, Condition | None]:
     return {name: typed.get(given.item.span) for name, given in held.items() if given is not None}
 
 
-def _check_unused_lets(declarations: Declarations, typer: Typer) -> None:
+def _check_unused_lets(declarations: SymbolTable, typer: Typer) -> None:
     """A `let` that holds a condition is typed where it is used; one that nobody uses would never be read."""
     for name, value in declarations.lets.items():
         if ("let", name) not in declarations.reader.used and _is_condition(value):
@@ -225,7 +225,7 @@ def _is_condition(value: Expr) -> bool:
 # ---- known, and not yet in force ----
 
 
-def _pending(declarations: Declarations) -> tuple[Pending, ...]:
+def _pending(declarations: SymbolTable) -> tuple[Pending, ...]:
     """Every setting that this version knows and does not obey, each reported as HM190."""
     found = list(_pending_places(declarations))
     for setting, span in found:
@@ -233,7 +233,7 @@ def _pending(declarations: Declarations) -> tuple[Pending, ...]:
     return tuple(Pending(setting=setting, at=declarations.report.at(span)) for setting, span in found)
 
 
-def _pending_places(declarations: Declarations) -> Iterator[tuple[str, Span]]:
+def _pending_places(declarations: SymbolTable) -> Iterator[tuple[str, Span]]:
     everything = [
         *(one for table in declarations.by_kind.values() for one in table.values()),
         *declarations.defaults.values(),
@@ -252,7 +252,7 @@ def _pending_places(declarations: Declarations) -> Iterator[tuple[str, Span]]:
                 yield from _pending_in(name, settings[name], one)
 
 
-def _pending_in(name: str, setting: Setting, given: Given) -> Iterator[tuple[str, Span]]:
+def _pending_in(name: str, setting: Setting, given: SettingValue) -> Iterator[tuple[str, Span]]:
     if setting.pending:
         yield name, given.item.head.span
         return

@@ -11,19 +11,19 @@ from hivemind_trio.policy import Arriving, Behaving, Run
 from hivemind_trio.sim import (
     Amount,
     Arrivals,
-    Client,
+    ClientBehaviour,
     Fleet,
     Scenario,
     Shape,
     Storm,
     Traits,
-    Upstream,
+    UpstreamSpec,
     Weather,
 )
 
 SECOND_NS: Final = 10**9
 
-CLIENT: Final = Client(name="test", retries=0, silence_ns=600 * SECOND_NS, known_ns=600 * SECOND_NS)
+CLIENT: Final = ClientBehaviour(name="test", retries=0, silence_ns=600 * SECOND_NS, known_ns=600 * SECOND_NS)
 """It waits as long as the SDKs do, and asks once: what fails in a test is to be the proxy's doing."""
 
 LATENCY_NS: Final = (2 * SECOND_NS, 6 * SECOND_NS)
@@ -46,7 +46,7 @@ def stage(run: Run) -> Scenario:
         fleets=tuple(_fleet(load, run.length_ns) for load in run.loads),
         upstreams=(
             *(_upstream(one, run.length_ns) for one in upstreams.values()),
-            Upstream(traits=_traits(LATENCY_NS), as_declared=True),
+            UpstreamSpec(traits=_traits(LATENCY_NS), as_declared=True),
         ),
         until_ns=run.length_ns,
         hour=next((load.hour for load in run.loads if load.hour is not None), HOUR),
@@ -75,7 +75,7 @@ def _fleet(load: Arriving, length_ns: int) -> Fleet:
     )
 
 
-def _upstream(one: Behaving, length_ns: int) -> Upstream:
+def _upstream(one: Behaving, length_ns: int) -> UpstreamSpec:
     storms = tuple(
         Storm(
             from_ns=each.from_ns,
@@ -86,7 +86,7 @@ def _upstream(one: Behaving, length_ns: int) -> Upstream:
         for each in one.failing
     )
     traits = attrs.evolve(_traits(one.latency_ns or LATENCY_NS), storms=storms)
-    return Upstream(provider=one.provider, traits=traits, as_declared=True)
+    return UpstreamSpec(provider=one.provider, traits=traits, as_declared=True)
 
 
 def _traits(latency_ns: tuple[int, int]) -> Traits:

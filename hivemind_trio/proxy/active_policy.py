@@ -11,10 +11,10 @@ import attrs
 
 from hivemind_trio.dialects import Recognised
 from hivemind_trio.model import Request, SecretRef
-from hivemind_trio.policy import Program, Provider
+from hivemind_trio.policy import Program, ProviderSettings
 
 from .caller_identity import Tokens
-from .request_head import Head
+from .request_head import RequestHead
 
 
 @final
@@ -33,17 +33,17 @@ class InForce:
         zone = ZoneInfo(program.server.timezone) if program.server.timezone else None
         return cls(program, secrets, Tokens(program, secrets), zone)
 
-    def base(self, provider: Provider) -> str:
+    def base(self, provider: ProviderSettings) -> str:
         """Where the provider is, a reference followed."""
         if isinstance(provider.base, SecretRef):
             return self.secrets.get(provider.base, "").rstrip("/")
         return provider.base
 
-    def key(self, provider: Provider) -> str | None:
+    def key(self, provider: ProviderSettings) -> str | None:
         """What goes upstream in the place of the agent's credential; None: that one does."""
         return next((self.secrets[ref] for ref in provider.keys if self.secrets.get(ref)), None)
 
-    def request(self, head: Head, asked: Recognised, token_agent: str | None) -> Request:
+    def request(self, head: RequestHead, asked: Recognised, token_agent: str | None) -> Request:
         """The facts that rules are matched against. The one place where a wall clock is read."""
         now = datetime.now(self._zone)
         cost = self.program.estimated_cost(asked.apis, asked.model, asked.tokens_in, asked.tokens_max_out)

@@ -19,9 +19,9 @@ from hivemind_trio.upstream import Upstream
 from .access_record import CallRecord
 from .active_policy import InForce
 from .error_responses import refusal
-from .exchange import Exchange, Gate
-from .request_head import Head
-from .stepped_work import Turns
+from .exchange import AdmissionGate, Exchange
+from .request_head import RequestHead
+from .stepped_work import StepQueue
 
 READY: Final = "/readyz"
 HEALTH: Final = ("/healthz", READY)
@@ -44,7 +44,7 @@ class Door:
         upstream: Upstream,
         *,
         on_call: Callable[[CallRecord], None] | None = None,
-        gate: Gate | None = None,
+        gate: AdmissionGate | None = None,
     ) -> None:
         self._engine = engine
         self._upstream = upstream
@@ -53,7 +53,7 @@ class Door:
         self._in_force: InForce | None = None
         self._boot = random.token_hex(3)
         self._calls = 0
-        self._turns = Turns()
+        self._turns = StepQueue()
 
     def use(self, program: Program, secrets: Mapping[SecretRef, str]) -> None:
         """From here on calls are served by this policy. Load it into the engine in the same step."""
@@ -97,7 +97,7 @@ class Door:
             current=self._current,
             rules=self._current(),
             call_id=self._next_id(),
-            head=Head.of(scope),
+            head=RequestHead.of(scope),
             send=send,
             abort=extensions["hivemind.abort"],
             turns=self._turns,
@@ -115,7 +115,7 @@ class Door:
 
     async def _say_health(self, scope: Scope, send: Send) -> None:
         """Answer an orchestrator's probe: whether the process serves, or whether it takes new calls."""
-        why = guard.refused(Head.of(scope), self._current().program.server)
+        why = guard.refused(RequestHead.of(scope), self._current().program.server)
         behind = self._gate is not None and self._gate.behind
         if why is not None:
             answer = refusal(None, *why)
@@ -134,7 +134,7 @@ class Door:
         if "websocket.http.response" not in scope.get("extensions", {}):
             await send({"type": "websocket.close", "code": 1008, "reason": NO_WEBSOCKETS})
             return
-        head = Head.of({**scope, "method": "GET"})
+        head = RequestHead.of({**scope, "method": "GET"})
         apis = endpoint(head.path_text, head.words).apis
         why = guard.refused(head, self._current().program.server) or (Reason.UPGRADE, NO_WEBSOCKETS)
         answer = refusal(next(iter(apis), None), *why)

@@ -8,10 +8,10 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.dialects import Meter, StreamError, Text, read_ratelimits, read_signal, used_up
-from hivemind_trio.model import Outcome, Reading
+from hivemind_trio.dialects import StreamError, Text, UsageMeter, read_ratelimits, read_signal, used_up
+from hivemind_trio.model import Outcome, QuotaReading
 from hivemind_trio.policy import Failure, Timeouts
-from hivemind_trio.scheduler import Ended
+from hivemind_trio.scheduler import AttemptResult
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind, UpstreamResponse
 
 from .header_filter import Headers, for_agent
@@ -51,7 +51,7 @@ SLOW_CONNECT_NS: Final = 1_000_000_000
 
 @final
 @attrs.frozen(kw_only=True)
-class Outgoing:
+class UpstreamRequest:
     """What is sent upstream."""
 
     base: str
@@ -72,10 +72,10 @@ class Outgoing:
 
 async def fetch(
     upstream: Upstream,
-    outgoing: Outgoing,
+    outgoing: UpstreamRequest,
     outbox: Outbox,
-    heard: Callable[[tuple[Reading, ...], bool], None],
-) -> Ended:
+    heard: Callable[[tuple[QuotaReading, ...], bool], None],
+) -> AttemptResult:
     """Send the request and put the answer into the outbox, piece by piece.
 
     An error's answer is held whole, if it is short, and so is a stream until its first content event: the agent shall
@@ -142,7 +142,7 @@ async def fetch(
         outbox.close()
 
 
-async def _opened(response: UpstreamResponse, outbox: Outbox, meter: Meter) -> Ended | None:
+async def _opened(response: UpstreamResponse, outbox: Outbox, meter: UsageMeter) -> AttemptResult | None:
     """Hold a stream until its first content event; None: it is on its way to the agent.
 
     Return the end of the attempt if an error came first.
@@ -170,12 +170,12 @@ async def _opened(response: UpstreamResponse, outbox: Outbox, meter: Meter) -> E
     return None
 
 
-def _refused(refused: StreamError, response: UpstreamResponse, outbox: Outbox) -> Ended:
+def _refused(refused: StreamError, response: UpstreamResponse, outbox: Outbox) -> AttemptResult:
     """Treat an error that came before any content as the plain answer with its status."""
     headers = [each for each in for_agent(response.headers) if each[0].lower() not in OF_A_STREAM]
     outbox.hold(refused.status, [*headers, (b"content-type", b"application/json")], refused.body)
     signal = refused.signal
-    return Ended(
+    return AttemptResult(
         outcome=signal.outcome,
         status=refused.status,
         retry_after_ns=signal.retry_after_ns,
@@ -183,20 +183,20 @@ def _refused(refused: StreamError, response: UpstreamResponse, outbox: Outbox) -
     )
 
 
-def _failed(error: UpstreamError, status: int, outbox: Outbox, watch: Stopwatch) -> Ended:
+def _failed(error: UpstreamError, status: int, outbox: Outbox, watch: Stopwatch) -> AttemptResult:
     """End the attempt after a failure of the provider."""
     committed = outbox.head is not None
     outbox.fail(error)
     if unsayable(error):
-        return Ended(outcome=Outcome.IGNORED)
+        return AttemptResult(outcome=Outcome.IGNORED)
     outcome, failure = FAILURES[error.kind]
     # The agent is not charged for an attempt of which it has had nothing.
     usage = outbox.usage() if committed else None
-    ended = Ended(outcome=outcome, status=status, failure=failure, committed=committed, usage=usage)
+    ended = AttemptResult(outcome=outcome, status=status, failure=failure, committed=committed, usage=usage)
     return _as_said(_given_up(ended, watch), outbox)
 
 
-def _over(response: UpstreamResponse, outgoing: Outgoing, outbox: Outbox, watch: Stopwatch) -> Ended:
+def _over(response: UpstreamResponse, outgoing: UpstreamRequest, outbox: Outbox, watch: Stopwatch) -> AttemptResult:
     """End the attempt after an answer that came to its end, if not to its closing event."""
     if outbox.meter is None or not outbox.meter.unfinished:
         outbox.end(response.trailers)
@@ -204,14 +204,14 @@ def _over(response: UpstreamResponse, outgoing: Outgoing, outbox: Outbox, watch:
     error = UpstreamError(UpstreamErrorKind.TRUNCATED, NO_END, sent=True)
     outbox.end(response.trailers, error)
     outcome, failure = FAILURES[error.kind]
-    return Ended(outcome=outcome, status=response.status, failure=failure, committed=True, usage=outbox.usage())
+    return AttemptResult(outcome=outcome, status=response.status, failure=failure, committed=True, usage=outbox.usage())
 
 
-def _whole(status: int, outgoing: Outgoing, outbox: Outbox, watch: Stopwatch) -> Ended:
+def _whole(status: int, outgoing: UpstreamRequest, outbox: Outbox, watch: Stopwatch) -> AttemptResult:
     """An answer that is no error came to its end."""
     assert watch.first_byte_ns is not None
     slow = outgoing.slow_ns is not None and watch.first_byte_ns > outgoing.slow_ns
-    ended = Ended(
+    ended = AttemptResult(
         outcome=Outcome.SLOW if slow else Outcome.SUCCEEDED,
         status=status,
         committed=True,
@@ -222,7 +222,7 @@ def _whole(status: int, outgoing: Outgoing, outbox: Outbox, watch: Stopwatch) ->
     return _as_said(ended, outbox)
 
 
-def _given_up(ended: Ended, watch: Stopwatch) -> Ended:
+def _given_up(ended: AttemptResult, watch: Stopwatch) -> AttemptResult:
     """Of what hung, how long it was waited for: that too says what is usual."""
     if ended.status >= 400:
         return ended
@@ -233,18 +233,18 @@ def _given_up(ended: Ended, watch: Stopwatch) -> Ended:
     return ended
 
 
-def left(outbox: Outbox) -> Ended:
+def left(outbox: Outbox) -> AttemptResult:
     """How an attempt ends whose agent has gone: it says nothing of the provider, unless the provider did before.
 
     An SDK that reads an error event hangs up on it, so this is how most such streams end.
     """
     head = outbox.head or outbox.pending
     status = head[0] if head is not None else 0
-    ended = Ended(outcome=Outcome.IGNORED, status=status, committed=True, usage=outbox.usage())
+    ended = AttemptResult(outcome=Outcome.IGNORED, status=status, committed=True, usage=outbox.usage())
     return _as_said(ended, outbox)
 
 
-def _as_said(ended: Ended, outbox: Outbox) -> Ended:
+def _as_said(ended: AttemptResult, outbox: Outbox) -> AttemptResult:
     """What an error in the stream says goes before how the stream came to its end."""
     said = outbox.said()
     if said is None:
@@ -279,8 +279,8 @@ async def _held(response: UpstreamResponse, outbox: Outbox) -> bool:
     return True
 
 
-def _meter(words: Mapping[str, str]) -> Meter:
-    return Meter(words.get("content-type", ""), words.get("content-encoding", ""))
+def _meter(words: Mapping[str, str]) -> UsageMeter:
+    return UsageMeter(words.get("content-type", ""), words.get("content-encoding", ""))
 
 
 def _words(headers: Headers) -> dict[str, str]:
@@ -291,13 +291,13 @@ def _words(headers: Headers) -> dict[str, str]:
     return words
 
 
-def _of_error(status: int, outbox: Outbox) -> Ended:
+def _of_error(status: int, outbox: Outbox) -> AttemptResult:
     """What an error's answer says of the provider, and of trying again."""
     head = outbox.held or outbox.head
     assert head is not None
     words = _words(head[1])
     signal = read_signal(status, words, outbox.held_body)
-    return Ended(
+    return AttemptResult(
         outcome=signal.outcome,
         status=status,
         retry_after_ns=signal.retry_after_ns,

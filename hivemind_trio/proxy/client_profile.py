@@ -41,7 +41,7 @@ _COUNT: Final = re.compile(r"\d{1,3}")
 
 @final
 @attrs.frozen(kw_only=True)
-class Client:
+class ClientProfile:
     """One request's sender."""
 
     waits_s: float | None = None
@@ -52,7 +52,7 @@ class Client:
     """It takes a 429 for the end, and tries again after a 503."""
 
     @classmethod
-    def of(cls, headers: Mapping[str, str]) -> Client:
+    def of(cls, headers: Mapping[str, str]) -> ClientProfile:
         """Read a request. Total: what cannot be read says nothing.
 
         Args:

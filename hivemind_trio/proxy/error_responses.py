@@ -10,7 +10,7 @@ import attrs
 from hivemind_trio.dialects import refusal_body
 from hivemind_trio.model import Api, Reason
 
-from .client_profile import Client
+from .client_profile import ClientProfile
 from .header_filter import Headers
 
 STATUS: Final = {
@@ -51,7 +51,7 @@ FINAL: Final = frozenset(
 )
 """Trying again changes nothing, and the SDKs are told so."""
 
-UNKNOWN: Final = Client()
+UNKNOWN: Final = ClientProfile()
 
 RETRY_AFTER_MAX_S: Final = 60
 """anthropic-python heeds no more than 60 s, and openai-python gives up beyond 120 s."""
@@ -74,7 +74,7 @@ def refusal(
     reason: Reason,
     message: str,
     retry_after_ns: int | None = None,
-    client: Client = UNKNOWN,
+    client: ClientProfile = UNKNOWN,
 ) -> Refusal:
     """An answer for a reason.
 

@@ -29,8 +29,8 @@ from hivemind_trio.dialects import (
     remodelling,
 )
 from hivemind_trio.listen import Receive, Send
-from hivemind_trio.model import Api, Reason, Request, Treatment, Usage, Verdict
-from hivemind_trio.policy import Provider, WhileOpen
+from hivemind_trio.model import Api, Decision, Reason, Request, Usage, Verdict
+from hivemind_trio.policy import ProviderSettings, WhileOpen
 from hivemind_trio.proxy import request_guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.scheduler import Grant
@@ -38,15 +38,15 @@ from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 
 from .access_record import CallRecord
 from .active_policy import InForce
-from .attempt import Outgoing, fetch, left, unsayable
+from .attempt import UpstreamRequest, fetch, left, unsayable
 from .caller_identity import caller, job, network, without_key
-from .client_profile import Client, fingerprint, known_by
+from .client_profile import ClientProfile, fingerprint, known_by
 from .error_responses import SECOND_NS, STATUS, Refusal, refusal
 from .header_filter import Headers, first, for_upstream
 from .hold import HeldTooLong, Patience, held_at_most_s
-from .request_head import Head
+from .request_head import RequestHead
 from .response_buffer import Outbox
-from .stepped_work import Turns, is_long
+from .stepped_work import StepQueue, is_long
 
 RETRY_AFTER_UNREACHABLE_NS: Final = 5 * SECOND_NS
 """A provider that cannot be reached: soon enough to notice its return, late enough not to hammer."""
@@ -64,7 +64,7 @@ HEADER_TEXT_MAX: Final = 1_024
 TIMEOUTS: Final = frozenset({UpstreamErrorKind.FIRST_BYTE, UpstreamErrorKind.TOTAL, UpstreamErrorKind.IDLE})
 
 
-class Gate(Protocol):
+class AdmissionGate(Protocol):
     """What may keep calls from coming in: the journal, where it cannot be written as fast as they do."""
 
     @property
@@ -94,11 +94,11 @@ class Exchange:
     """The policy of now; `rules` is the one that the call began with, or was granted by."""
     rules: InForce
     call_id: str
-    head: Head
+    head: RequestHead
     send: Send
     abort: Callable[[], None]
-    turns: Turns
-    gate: Gate | None = None
+    turns: StepQueue
+    gate: AdmissionGate | None = None
     can_trail: bool = False
     """Whether trailers can be sent on this connection."""
     asked: Recognised = attrs.field(init=False, default=Recognised(apis=(), generates=False))
@@ -106,8 +106,8 @@ class Exchange:
     """Of the body; empty: it need not be known again."""
     prefix: str = attrs.field(init=False, default="")
     """Of its prompt; empty: it does not count."""
-    client: Client = attrs.field(init=False, default=Client())
-    provider: Provider | None = attrs.field(init=False, default=None)
+    client: ClientProfile = attrs.field(init=False, default=ClientProfile())
+    provider: ProviderSettings | None = attrs.field(init=False, default=None)
     lane: str | None = attrs.field(init=False, default=None)
     agent: str = attrs.field(init=False, default="unknown")
     caller: str = attrs.field(init=False, default="")
@@ -116,7 +116,7 @@ class Exchange:
     reason: Reason = attrs.field(init=False, default=Reason.NONE)
     error: UpstreamError | None = attrs.field(init=False, default=None)
     waited_ns: int = attrs.field(init=False, default=0)
-    treatment: Treatment | None = attrs.field(init=False, default=None)
+    treatment: Decision | None = attrs.field(init=False, default=None)
     """As it was granted last, or refused."""
     patience: Patience | None = attrs.field(init=False, default=None)
     ticket: Ticket | None = attrs.field(init=False, default=None)
@@ -159,7 +159,7 @@ class Exchange:
         self.caller = caller(identify, words, self.head.claims, self.asked.user, self.head.credential, self.head.peer)
         request = self.rules.request(self.head, self.asked, token_agent)
         outbox: Outbox | None = None
-        client = self.client = Client.of(words)
+        client = self.client = ClientProfile.of(words)
         keep_alive = self._keep_alive()
         patience = self.patience = Patience.of(
             self.rules.program.server, client, keep_alive, self._commit, self._say_nothing
@@ -196,7 +196,7 @@ class Exchange:
 
     # ---- the request ----
 
-    async def _let_in(self, gate: Gate) -> bool:
+    async def _let_in(self, gate: AdmissionGate) -> bool:
         """Wait until what happens can be written down again; False: it could not be, and the agent was told so."""
         with trio.move_on_after(GATE_S):
             await gate.caught_up()
@@ -266,7 +266,7 @@ class Exchange:
                 body += piece
         return body
 
-    def _prepare(self, grant: Grant, body: Text, *, by_token: bool) -> Outgoing:
+    def _prepare(self, grant: Grant, body: Text, *, by_token: bool) -> UpstreamRequest:
         """What goes upstream.
 
         Raises:
@@ -307,7 +307,7 @@ class Exchange:
             # The 200 that the agent has had named no content-encoding.
             headers = [(name, value) for name, value in headers if name.lower() != b"accept-encoding"]
             headers.append((b"accept-encoding", b"identity"))
-        return Outgoing(
+        return UpstreamRequest(
             base=self.rules.base(provider),
             method=self.head.method,
             target=self.head.path + (b"?" + query if query else b""),
@@ -320,7 +320,7 @@ class Exchange:
             slow_ns=provider.aimd.slow_ns if provider.aimd is not None else None,
         )
 
-    async def _remodelled(self, outgoing: Outgoing, model: str) -> Outgoing:
+    async def _remodelled(self, outgoing: UpstreamRequest, model: str) -> UpstreamRequest:
         """The same with the model that the policy wants.
 
         Raises:
@@ -595,7 +595,7 @@ class Exchange:
         )
 
 
-def _allowed_by_rule(treatment: Treatment) -> bool:
+def _allowed_by_rule(treatment: Decision) -> bool:
     decider = treatment.decided.get("verdict")
     return treatment.verdict is Verdict.ALLOW and decider is not None and decider.kind == "rule"
 

@@ -17,7 +17,7 @@ import trio
 from hivemind_trio.dialects import KeepAlive
 from hivemind_trio.policy import Server
 
-from .client_profile import Client
+from .client_profile import ClientProfile
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ IN_TIME: Final = 0.9
 """Of what a client waits: it is sent away before it gives up, so that it hears when to come back."""
 
 
-def held_at_most_s(server: Server, client: Client, *, speaks: bool) -> float:
+def held_at_most_s(server: Server, client: ClientProfile, *, speaks: bool) -> float:
     """How long a call may wait for its turn.
 
     Args:
@@ -66,7 +66,7 @@ class Patience:
     def of(
         cls,
         server: Server,
-        client: Client,
+        client: ClientProfile,
         keep_alive: KeepAlive | None,
         commit: Callable[[KeepAlive], Awaitable[None]],
         ping: Callable[[KeepAlive], Awaitable[None]],

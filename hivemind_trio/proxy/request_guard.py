@@ -12,7 +12,7 @@ from typing import Final
 from hivemind_trio.model import Reason
 from hivemind_trio.policy import Server
 
-from .request_head import Head
+from .request_head import RequestHead
 
 LOCAL_DOMAINS: Final = (".localhost", ".internal")
 """Names that public DNS never resolves: RFC 6761, and ICANN's resolution of July 2024."""
@@ -25,7 +25,7 @@ METHODS_REFUSED: Final = frozenset({"CONNECT", "TRACE", "TRACK"})
 Refused = tuple[Reason, str]
 
 
-def refused(head: Head, server: Server) -> Refused | None:
+def refused(head: RequestHead, server: Server) -> Refused | None:
     """Return why a request is refused because of its head; None: it is not."""
     if head.method in METHODS_REFUSED:
         return Reason.METHOD, f"{head.method} is not forwarded"

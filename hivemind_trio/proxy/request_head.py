@@ -18,7 +18,7 @@ NAME_HEADER = b"x-hivemind-agent"
 
 @final
 @attrs.frozen(kw_only=True)
-class Head:
+class RequestHead:
     """Method, target, headers, and who says what of itself in them."""
 
     method: str
@@ -36,7 +36,7 @@ class Head:
     peer: tuple[str, int] | None
 
     @classmethod
-    def of(cls, scope: Scope) -> Head:
+    def of(cls, scope: Scope) -> RequestHead:
         """Read an ASGI scope."""
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         prefix, path = split_prefix(raw)

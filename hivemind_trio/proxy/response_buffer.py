@@ -8,7 +8,7 @@ from typing import Final, final
 import attrs
 import trio
 
-from hivemind_trio.dialects import Meter, Signal
+from hivemind_trio.dialects import Signal, UsageMeter
 from hivemind_trio.model import Usage
 from hivemind_trio.upstream import UpstreamError
 
@@ -39,7 +39,7 @@ class Outbox:
     trailers: Headers = attrs.field(init=False, factory=list)
     error: UpstreamError | None = attrs.field(init=False, default=None)
     """Why it ended before its end, or without its closing event."""
-    meter: Meter | None = attrs.field(init=False, default=None)
+    meter: UsageMeter | None = attrs.field(init=False, default=None)
     """Reads what the answer says it has taken, and its error; None: there is none yet, or nobody wants to know."""
     _pieces: deque[bytes] = attrs.field(init=False, factory=deque)
     _bytes: int = attrs.field(init=False, default=0)

@@ -17,7 +17,7 @@ SHORT_BYTES_MAX: Final = STEP_BYTES
 
 @final
 @attrs.define(eq=False)
-class Turns:
+class StepQueue:
     """Shared by all calls of a door, so that many long bodies hold up the others no more than one does."""
 
     _turn: trio.Lock = attrs.field(init=False, factory=trio.Lock)

@@ -8,23 +8,23 @@ from typing import Final, final
 
 import trio
 
-from hivemind_trio.model import Outcome, Reading, Request
+from hivemind_trio.model import Outcome, QuotaReading, Request
 from hivemind_trio.policy import Program, Renames
 from hivemind_trio.scheduler import (
-    Adapted,
-    AnswerBegan,
     AttemptEnded,
+    AttemptResult,
     Call,
     CallArrived,
     CallCancelled,
     CallId,
     Command,
     Draining,
-    Ended,
     Event,
     Grant,
+    LimitChanged,
     Permit,
     PolicyLoaded,
+    ResponseStarted,
     Scheduler,
     Settle,
     Snapshot,
@@ -39,7 +39,7 @@ from .window_calendar import Calendar
 
 SECOND_NS: Final = 1_000_000_000
 
-UNUSED: Final = Ended(outcome=Outcome.IGNORED, committed=True)
+UNUSED: Final = AttemptResult(outcome=Outcome.IGNORED, committed=True)
 """A permit that no attempt was begun with."""
 
 Journal = Callable[[int, Event, Sequence[Command]], None]
@@ -70,7 +70,7 @@ class Engine:
         seed: int = 0,
         journal: Journal | None = None,
         on_crash: Callable[[Exception], None] = _ignore,
-        on_adapted: Callable[[Adapted], None] = _ignore,
+        on_adapted: Callable[[LimitChanged], None] = _ignore,
         on_closed: Callable[[str], None] = _ignore,
         audit: bool = False,
     ) -> None:
@@ -152,7 +152,7 @@ class Engine:
         if self._journal is not None:
             self._journal(now_ns, event, commands)
         for command in commands:
-            if isinstance(command, Adapted):
+            if isinstance(command, LimitChanged):
                 self._caps.adapt(command.provider, command.limit)
                 self._on_adapted(command)
                 continue
@@ -252,11 +252,11 @@ class Engine:
         assert provider is not None
         self._branch(provider).start(job)
 
-    def heard(self, ticket: Ticket, readings: tuple[Reading, ...], good: bool) -> None:
+    def heard(self, ticket: Ticket, readings: tuple[QuotaReading, ...], good: bool) -> None:
         """The head of an attempt's answer is there, of an error or of a good one."""
-        self.post(AnswerBegan(ticket.id, readings, good))
+        self.post(ResponseStarted(ticket.id, readings, good))
 
-    def ended(self, ticket: Ticket, permit: Permit | None, ended: Ended) -> None:
+    def ended(self, ticket: Ticket, permit: Permit | None, ended: AttemptResult) -> None:
         """An attempt is over."""
         self._released(ticket, permit, ended)
         if permit is None and not ended.committed:
@@ -277,7 +277,7 @@ class Engine:
         """An attempt let an exception escape."""
         self._on_crash(error)
 
-    def _released(self, ticket: Ticket, permit: Permit | None, ended: Ended) -> None:
+    def _released(self, ticket: Ticket, permit: Permit | None, ended: AttemptResult) -> None:
         self._granted -= 1
         if not self._granted:
             self._idle.set()

@@ -9,20 +9,20 @@ from typing import Final, Protocol, Self, final
 import attrs
 import trio
 
-from hivemind_trio.model import Outcome, Reading
-from hivemind_trio.scheduler import Call, CallId, Ended, Grant, Permit, Refuse, Settle, Waiting
+from hivemind_trio.model import Outcome, QuotaReading
+from hivemind_trio.scheduler import AttemptResult, Call, CallId, Grant, Permit, Refuse, Settle, Waiting
 
-Attempt = Callable[[], Awaitable[Ended]]
+Attempt = Callable[[], Awaitable[AttemptResult]]
 
 
-CANCELLED: Final = Ended(outcome=Outcome.IGNORED, committed=True)
+CANCELLED: Final = AttemptResult(outcome=Outcome.IGNORED, committed=True)
 """It says nothing about its provider, and nobody is there for another."""
 
-CRASHED: Final = Ended(outcome=Outcome.IGNORED)
+CRASHED: Final = AttemptResult(outcome=Outcome.IGNORED)
 """Our own mistake: it says nothing about the provider either, and trying again would make it again."""
 
 
-def _nothing() -> Ended:
+def _nothing() -> AttemptResult:
     return CANCELLED
 
 
@@ -51,10 +51,10 @@ class TicketOwner(Protocol):
     def begin(self, grant: Grant, job: Callable[[], Awaitable[None]]) -> None:
         """Start an attempt in the provider's nursery."""
 
-    def heard(self, ticket: Ticket, readings: tuple[Reading, ...], good: bool) -> None:
+    def heard(self, ticket: Ticket, readings: tuple[QuotaReading, ...], good: bool) -> None:
         """Post the head of an attempt's answer."""
 
-    def ended(self, ticket: Ticket, permit: Permit | None, ended: Ended) -> None:
+    def ended(self, ticket: Ticket, permit: Permit | None, ended: AttemptResult) -> None:
         """Take back the permit of an attempt that is over."""
 
     def unused(self, ticket: Ticket, permit: Permit | None) -> None:
@@ -140,7 +140,7 @@ class Ticket:
             raise Rejected(self._answer)
         return self._answer
 
-    def start(self, attempt: Attempt, cut_off: Callable[[], Ended] = _nothing) -> None:
+    def start(self, attempt: Attempt, cut_off: Callable[[], AttemptResult] = _nothing) -> None:
         """Run one attempt in the nursery of the provider that was granted.
 
         Args:
@@ -157,7 +157,7 @@ class Ticket:
         self._scope = trio.CancelScope()
         self._engine.begin(grant, lambda: self._run(attempt, cut_off, grant.permit))
 
-    async def _run(self, attempt: Attempt, cut_off: Callable[[], Ended], permit: Permit | None) -> None:
+    async def _run(self, attempt: Attempt, cut_off: Callable[[], AttemptResult], permit: Permit | None) -> None:
         assert self._scope is not None
         ended = CANCELLED
         try:
@@ -176,7 +176,7 @@ class Ticket:
                 ended = attrs.evolve(ended, committed=True)  # nobody is there for another attempt
             self._engine.ended(self, permit, ended)
 
-    def heard(self, readings: tuple[Reading, ...], good: bool) -> None:
+    def heard(self, readings: tuple[QuotaReading, ...], good: bool) -> None:
         """The head of the running attempt's answer is there, and tells of the provider's quotas."""
         if self._state is _State.RUNNING:
             self._engine.heard(self, readings, good)

@@ -2,14 +2,12 @@
 
 from .decisions.grant import Waiting as Waiting
 from .protocol.ablation import ALL_PARTS as ALL_PARTS
-from .protocol.ablation import Parts as Parts
+from .protocol.ablation import Features as Features
 from .protocol.attempt_result import HEALTHY as HEALTHY
-from .protocol.attempt_result import Ended as Ended
+from .protocol.attempt_result import AttemptResult as AttemptResult
 from .protocol.call import Call as Call
 from .protocol.call import CallId as CallId
 from .protocol.circuit import Circuit as Circuit
-from .protocol.events import Adapted as Adapted
-from .protocol.events import AnswerBegan as AnswerBegan
 from .protocol.events import AttemptEnded as AttemptEnded
 from .protocol.events import CallArrived as CallArrived
 from .protocol.events import CallCancelled as CallCancelled
@@ -17,9 +15,11 @@ from .protocol.events import Command as Command
 from .protocol.events import Draining as Draining
 from .protocol.events import Event as Event
 from .protocol.events import Grant as Grant
+from .protocol.events import LimitChanged as LimitChanged
 from .protocol.events import Permit as Permit
 from .protocol.events import PolicyLoaded as PolicyLoaded
 from .protocol.events import Refuse as Refuse
+from .protocol.events import ResponseStarted as ResponseStarted
 from .protocol.events import Settle as Settle
 from .protocol.events import TimePassed as TimePassed
 from .protocol.snapshot import AimdSnapshot as AimdSnapshot

@@ -3,13 +3,14 @@
 A call is classified by the policy when it arrives, and anew when it is to stand in line again: for another attempt,
 under a new policy, elsewhere once a provider has gone down or come back, or when a budget that held it has room
 (`decisions/requeue.py`). It starts when there is a slot for it at its provider, in its limits group, in its lane there
-and for its agent, and its quotas have room; it takes of all of these in one step (`Place`). Otherwise it waits,
-holding nothing, in the queue of its provider, lane and limits group (`PoolLane`, `Queue`), in the line of its agent
-there (`Line`).
+and for its agent, and its quotas have room; it takes of all of these in one step (`Placement`). Otherwise it waits,
+holding nothing, in the queue of its provider, lane and limits group (`ProviderLane`, `WaitQueue`), in the line of its
+agent there (`AgentFlow`).
 
-Who is next: which lane is `Pool`'s decision; within a lane it is `Queue`'s: by priority and age, then by what teams and
-their agents have had (`Share`), then by arrival. Calls that are blocked by their agent or their limits group are passed
-by others that fit. Where several providers could give one agent its next slot, the call that arrived first has it.
+Who is next: which lane is `ProviderQueue`'s decision; within a lane it is `WaitQueue`'s: by priority and age, then by
+what teams and their agents have had (`Flow`), then by arrival. Calls that are blocked by their agent or their limits
+group are passed by others that fit. Where several providers could give one agent its next slot, the call that arrived
+first has it.
 
 At rest, that is after every event, no call waits that fits everywhere and is due. That is why an arriving call that
 fits may go at once: had anybody equal been waiting, he would have gone. And why calls are set going only by a slot
@@ -18,7 +19,7 @@ was waited for: the end of a pause before a retry, of a circuit's, of a quota's.
 
 An attempt that fails before the agent has had anything of it may be tried again (`decisions/completion.py`): the call
 then rests without a slot, and stands in line again in its old place. What attempts say of their provider is kept in
-`Health` (`decisions/feedback.py`).
+`ProviderHealth` (`decisions/feedback.py`).
 """
 
 from __future__ import annotations
@@ -27,19 +28,18 @@ from collections.abc import Iterable
 from random import Random
 from typing import Final, assert_never, final
 
-from hivemind_trio.model import Reading, Reason
+from hivemind_trio.model import QuotaReading, Reason
 from hivemind_trio.policy import Program, Renames
-from hivemind_trio.scheduler.calls.waiting_call import Waiter
+from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn
 from hivemind_trio.scheduler.decisions.grant import Waiting, grant, waited_for, waiting
 from hivemind_trio.scheduler.decisions.requeue import let_in, move, stand_anew, turn_away
 from hivemind_trio.scheduler.limits.budget_account import Turns
 from hivemind_trio.scheduler.limits.budgets import NO_CLAIM
-from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
-from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, Ended
+from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
+from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, AttemptResult
 from hivemind_trio.scheduler.protocol.call import Call, CallId
 from hivemind_trio.scheduler.protocol.events import (
-    AnswerBegan,
     AttemptEnded,
     CallArrived,
     CallCancelled,
@@ -48,15 +48,16 @@ from hivemind_trio.scheduler.protocol.events import (
     Event,
     Grant,
     PolicyLoaded,
+    ResponseStarted,
     Settle,
     TimePassed,
 )
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
-from hivemind_trio.scheduler.queueing.agent import AgentSlots
-from hivemind_trio.scheduler.queueing.provider import Pool
+from hivemind_trio.scheduler.queueing.agent import AgentState
+from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 
 from .decisions import completion, rejection
-from .state import Books
+from .state import SchedulerState
 
 TIMED: Final = frozenset({Reason.QUOTA, Reason.PROVIDER_QUOTA, Reason.RAMP, Reason.MODEL_RESIDENT})
 """Reasons to wait that time alone may end."""
@@ -82,9 +83,9 @@ class Scheduler:
     """
 
     def __init__(
-        self, program: Program, seed: int = 0, turns: Turns = _no_calendar, *, parts: Parts = ALL_PARTS
+        self, program: Program, seed: int = 0, turns: Turns = _no_calendar, *, parts: Features = ALL_PARTS
     ) -> None:
-        self._books = Books(program, Random(seed), turns, parts)  # noqa: S311  spreads load, guards nothing
+        self._books = SchedulerState(program, Random(seed), turns, parts)  # noqa: S311  spreads load, guards nothing
         self._due_ns: int | None = None
         """When time alone will next matter, as of the last event."""
 
@@ -105,7 +106,7 @@ class Scheduler:
                 self._on_arrived(call, now_ns, commands)
             case CallCancelled(call_id=call_id):
                 self._on_cancelled(call_id, now_ns, commands)
-            case AnswerBegan(call_id=call_id, readings=readings, good=good):
+            case ResponseStarted(call_id=call_id, readings=readings, good=good):
                 self._on_answer(call_id, readings, good, now_ns, commands)
             case AttemptEnded(call_id=call_id, ended=ended):
                 self._on_ended(call_id, ended, now_ns, commands)
@@ -212,7 +213,7 @@ class Scheduler:
             self._dispatch([waiter.place.pool], None, commands)
 
     def _on_answer(
-        self, call_id: CallId, readings: tuple[Reading, ...], good: bool, now_ns: int, commands: list[Command]
+        self, call_id: CallId, readings: tuple[QuotaReading, ...], good: bool, now_ns: int, commands: list[Command]
     ) -> None:
         books = self._books
         self._advance(now_ns, commands)
@@ -220,7 +221,7 @@ class Scheduler:
         if flight is None:
             return  # it needs no slot, or its attempt has ended meanwhile
         place = flight.place
-        pools: dict[str, Pool] = {}
+        pools: dict[str, ProviderQueue] = {}
         if good and place.pool.residents.matter:
             place.pool.residents.on_answered(place.model, now_ns)
         news = place.pool.learns and place.quotas.hear(call_id, readings, now_ns)
@@ -236,7 +237,7 @@ class Scheduler:
             books.wake()
         self._dispatch(pools.values(), None, commands)
 
-    def _on_ended(self, call_id: CallId, ended: Ended, now_ns: int, commands: list[Command]) -> None:
+    def _on_ended(self, call_id: CallId, ended: AttemptResult, now_ns: int, commands: list[Command]) -> None:
         books = self._books
         flight = books.inflight.get(call_id)
         if flight is None:
@@ -314,7 +315,7 @@ class Scheduler:
 
     # ---- deciding ----
 
-    def _follows(self, waiter: Waiter) -> bool:
+    def _follows(self, waiter: WaitingCall) -> bool:
         """Whether it is to wait for another call that has its prompt read."""
         prefixes = waiter.place.prefixes
         rests_until_ns = prefixes.follow(waiter, self._books.now_ns) if prefixes is not None else None
@@ -323,7 +324,7 @@ class Scheduler:
         waiter.rests_until_ns, waiter.blocked = rests_until_ns, Reason.PREFIX
         return True
 
-    def _put_in_line(self, waiter: Waiter, commands: list[Command]) -> None:
+    def _put_in_line(self, waiter: WaitingCall, commands: list[Command]) -> None:
         """Let it wait if the bounds of the queues allow; or somebody else has to go, or it itself."""
         books = self._books
         lane = books.program.lanes[waiter.treatment.lane]
@@ -353,7 +354,7 @@ class Scheduler:
         if waiter.deadline_ns is not None:
             self._expire(commands)  # it may have no patience at all
 
-    def _dispatch(self, pools: Iterable[Pool], freed: AgentSlots | None, commands: list[Command]) -> None:
+    def _dispatch(self, pools: Iterable[ProviderQueue], freed: AgentState | None, commands: list[Command]) -> None:
         """Grant until nothing fits. `freed`: the agent that has just come down from its cap."""
         books = self._books
         pools = list(pools)
@@ -374,7 +375,7 @@ class Scheduler:
             place.lane.turns.on_turn(books.now_ns, place.lane.waiting)
             commands.append(grant(books, waiter, reason))
 
-    def _expire(self, commands: list[Command]) -> list[Waiter]:
+    def _expire(self, commands: list[Command]) -> list[WaitingCall]:
         books = self._books
         gone = []
         while (waiter := books.room.expired(books.now_ns)) is not None:
@@ -392,7 +393,7 @@ class Scheduler:
             gone = self._expire(commands)
             self._open_what_is_due(gone, commands)
 
-    def _open_what_is_due(self, gone: list[Waiter], commands: list[Command]) -> None:
+    def _open_what_is_due(self, gone: list[WaitingCall], commands: list[Command]) -> None:
         """Whoever can go now, goes.
 
         Args:
@@ -403,7 +404,7 @@ class Scheduler:
         if opened:
             self._dispatch(opened.values(), None, commands)
 
-    def _open(self, commands: list[Command]) -> dict[str, Pool]:
+    def _open(self, commands: list[Command]) -> dict[str, ProviderQueue]:
         """Retries whose pause is over, circuits and quotas: the providers at which somebody may be able to go now."""
         books = self._books
         opened = {}

@@ -8,56 +8,73 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.model import Reason, Request, Treatment
-from hivemind_trio.policy import DEFAULT_RETRY, UNKNOWN_AGENT, Objective, Program, Provider, Renames, Retry, WhileOpen
+from hivemind_trio.model import Decision, Reason, Request
+from hivemind_trio.policy import (
+    DEFAULT_RETRY,
+    UNKNOWN_AGENT,
+    Objective,
+    Program,
+    ProviderSettings,
+    Renames,
+    RetrySettings,
+    WhileOpen,
+)
 from hivemind_trio.scheduler.caching.prompt_cache import LONG_TOKENS
-from hivemind_trio.scheduler.calls.kept_places import Returns
-from hivemind_trio.scheduler.calls.placement import Place
-from hivemind_trio.scheduler.calls.running_call import Flight
-from hivemind_trio.scheduler.calls.waiting_call import Waiter, rank
-from hivemind_trio.scheduler.calls.waiting_room import WaitingRoom
+from hivemind_trio.scheduler.calls.kept_places import KeptPositions
+from hivemind_trio.scheduler.calls.placement import Placement
+from hivemind_trio.scheduler.calls.running_call import RunningCall
+from hivemind_trio.scheduler.calls.waiting_call import WaitingCall, rank
+from hivemind_trio.scheduler.calls.waiting_room import WaitingCalls
 from hivemind_trio.scheduler.health.billing import SpentKey
-from hivemind_trio.scheduler.health.provider_health import Health
-from hivemind_trio.scheduler.limits.budget_account import Account, Turns
-from hivemind_trio.scheduler.limits.budgets import NO_CLAIM, Budgets, Claim, Partition, Shortage, amounts_of, sent
+from hivemind_trio.scheduler.health.provider_health import ProviderHealth
+from hivemind_trio.scheduler.limits.budget_account import BudgetAccount, Turns
+from hivemind_trio.scheduler.limits.budgets import (
+    NO_CLAIM,
+    Budgets,
+    InsufficientBudget,
+    Partition,
+    Reservation,
+    amounts_of,
+    sent,
+)
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
-from hivemind_trio.scheduler.limits.rate_limits import Quotas
-from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
+from hivemind_trio.scheduler.limits.rate_limits import RateLimits
+from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey, agent_word
 from hivemind_trio.scheduler.protocol.call import Call, CallId
 from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
-from hivemind_trio.scheduler.queueing.agent import AgentSlots
+from hivemind_trio.scheduler.queueing.agent import AgentState
 from hivemind_trio.scheduler.queueing.drain_rate import RETRY_MAX_NS
-from hivemind_trio.scheduler.queueing.job_priority import Jobs
-from hivemind_trio.scheduler.queueing.provider import Pool
+from hivemind_trio.scheduler.queueing.job_priority import JobOrdering
+from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 
 
 @final
 @attrs.define(eq=False)
-class Books:
+class SchedulerState:
     """The counters of a program, who waits and who is in flight."""
 
     program: Program
     random: Random
     turns: Turns
-    parts: Parts = ALL_PARTS
+    parts: Features = ALL_PARTS
     now_ns: int = attrs.field(default=0, init=False)
     arrivals: int = attrs.field(default=0, init=False)
     draining: bool = attrs.field(default=False, init=False)
-    room: WaitingRoom = attrs.field(factory=WaitingRoom, init=False)
-    returns: Returns = attrs.field(factory=Returns, init=False)
-    inflight: dict[CallId, Flight] = attrs.field(factory=dict, init=False)
-    pools: dict[str, Pool] = attrs.field(factory=dict, init=False)
+    room: WaitingCalls = attrs.field(factory=WaitingCalls, init=False)
+    returns: KeptPositions = attrs.field(factory=KeptPositions, init=False)
+    inflight: dict[CallId, RunningCall] = attrs.field(factory=dict, init=False)
+    pools: dict[str, ProviderQueue] = attrs.field(factory=dict, init=False)
     """In file order, then providers that are gone and were still in use when the policy was loaded."""
-    _each: tuple[Pool, ...] = attrs.field(default=(), init=False)
+    _each: tuple[ProviderQueue, ...] = attrs.field(default=(), init=False)
     """Of `pools`: every event looks at them."""
-    jobs: Jobs = attrs.field(factory=Jobs, init=False)
+    jobs: JobOrdering = attrs.field(factory=JobOrdering, init=False)
     detours: bool = attrs.field(default=False, init=False)
     """Budgets, or providers that are down, may send calls elsewhere than the rules do."""
-    loosened: dict[Account, None] = attrs.field(factory=dict, init=False)
+    loosened: dict[BudgetAccount, None] = attrs.field(factory=dict, init=False)
     """Where calls are held by a budget that may have room again."""
-    _agents: dict[AgentKey, AgentSlots] = attrs.field(factory=dict, init=False)
+    _agents: dict[AgentKey, AgentState] = attrs.field(factory=dict, init=False)
     """Only those with a call waiting or in flight."""
     _budgets: Budgets = attrs.field(init=False)
 
@@ -77,7 +94,8 @@ class Books:
         self._budgets.load(program)
         gone = [pool for name, pool in self.pools.items() if name not in program.providers and pool.slots.held]
         self.pools = {
-            name: self.pools.get(name) or Pool(name, Health(self.random), self.parts) for name in program.providers
+            name: self.pools.get(name) or ProviderQueue(name, ProviderHealth(self.random), self.parts)
+            for name in program.providers
         }
         self.pools |= {pool.name: pool for pool in gone}
         self._each = tuple(self.pools.values())
@@ -105,7 +123,7 @@ class Books:
         self._agents = {agent.key: agent for agent in self._agents.values()}
         self.inflight = {call_id: flight.renamed(renames) for call_id, flight in self.inflight.items()}
 
-    def place(self, call: Call, treatment: Treatment) -> Place:
+    def place(self, call: Call, treatment: Decision) -> Placement:
         """The counters that a call so treated needs room in."""
         assert treatment.provider is not None
         pool = self.pools[treatment.provider]
@@ -113,7 +131,7 @@ class Books:
         key = (declared, treatment.agent if declared else call.caller)
         agent = self._agents.get(key)
         if agent is None:
-            agent = self._agents[key] = AgentSlots.of(key, self.program)
+            agent = self._agents[key] = AgentState.of(key, self.program)
         request = call.request if treatment.model is None else sent(call.request, treatment)
         route = pool.route(treatment, request.model)
         lane, quotas = route.lane, route.quotas
@@ -122,7 +140,7 @@ class Books:
         share = lane.share(agent, treatment.team, weight, route.objective)
         model = pool.residents.name(request.model) if pool.residents.matter else route.model
         heeds = call.prefix and request.tokens_in >= LONG_TOKENS and self.parts.prefixes
-        return Place(
+        return Placement(
             pool,
             lane,
             route.group,
@@ -136,12 +154,12 @@ class Books:
             route.objective,
         )
 
-    def _cost(self, quotas: Quotas, request: Request, pool: Pool) -> Cost:
+    def _cost(self, quotas: RateLimits, request: Request, pool: ProviderQueue) -> Cost:
         """What it is thought to take of these quotas."""
         # Of a provider whose headers are believed an answer may tell of a quota at any moment.
         return pool.estimates.cost(request, pool.api) if quotas.counted or pool.learns else NOTHING
 
-    def treat(self, call: Call, treatment: Treatment, failed: Pool | None = None) -> Treatment:
+    def treat(self, call: Call, treatment: Decision, failed: ProviderQueue | None = None) -> Decision:
         """What it comes to as things stand: budgets that are nearly used up, providers that are down.
 
         Args:
@@ -163,7 +181,7 @@ class Books:
                 return there
         return treated
 
-    def _taken(self, call: Call, treatment: Treatment, provider: Provider, pool: Pool) -> bool:
+    def _taken(self, call: Call, treatment: Decision, provider: ProviderSettings, pool: ProviderQueue) -> bool:
         """Whether a provider that is up will take such a call, sooner or later."""
         if pool.health.spent.shut(self.pays_with(call, treatment), self.now_ns):
             return False
@@ -173,7 +191,7 @@ class Books:
         quotas = pool.group(treatment.group).quotas(request.model)
         return provider.takes(request, request.model) and quotas.too_large(self._cost(quotas, request, pool)) is None
 
-    def _budgeted(self, call: Call, treatment: Treatment) -> Treatment:
+    def _budgeted(self, call: Call, treatment: Decision) -> Decision:
         """What the budgets that are nearly used up make of it."""
         if treatment.provider is None:
             return treatment
@@ -185,7 +203,7 @@ class Books:
         there = self.program.decide(asked)
         return attrs.evolve(treated, provider=there.provider, group=there.group)
 
-    def _whose(self, call: Call, treatment: Treatment) -> Partition:
+    def _whose(self, call: Call, treatment: Decision) -> Partition:
         declared = treatment.agent != UNKNOWN_AGENT
         provider = self.program.providers[treatment.provider or ""]
         # A name, a session or a connection costs nothing, and neither does a credential that is not sent upstream.
@@ -198,21 +216,21 @@ class Books:
             key=f"{provider.keys[0]}" if provider.keys else call.credential,
         )
 
-    def pays_with(self, call: Call, treatment: Treatment) -> SpentKey:
+    def pays_with(self, call: Call, treatment: Decision) -> SpentKey:
         """What a provider's word that nothing is left is about."""
         provider = self.program.providers.get(treatment.provider or "")
         own = "" if provider is not None and provider.keys else call.credential
         return own, treatment.model or call.request.model
 
     def waiter(
-        self, call: Call, treatment: Treatment, place: Place, arrived_ns: int, seq: int, blocked: Reason
-    ) -> Waiter:
+        self, call: Call, treatment: Decision, place: Placement, arrived_ns: int, seq: int, blocked: Reason
+    ) -> WaitingCall:
         patience_ns = treatment.deadline_ns
         lane, objective = self.program.lanes[treatment.lane], place.objective
         likely = place.pool.estimates.likely
         key = self.jobs.key(objective, place.agent.key, call.job, place.request, likely, self.now_ns)
         prefixes = place.prefixes if place.prompts is not None else None
-        return Waiter(
+        return WaitingCall(
             call=call,
             seq=seq,
             arrived_ns=arrived_ns,
@@ -230,7 +248,7 @@ class Books:
             warm_until_ns=prefixes.warm_until_ns(call.prefix, self.now_ns) if prefixes is not None else None,
         )
 
-    def rouse(self, waiters: Iterable[Waiter]) -> dict[str, Pool]:
+    def rouse(self, waiters: Iterable[WaitingCall]) -> dict[str, ProviderQueue]:
         """Let those go on who waited for another's prompt. Return where."""
         there = {}
         for waiter in waiters:
@@ -239,11 +257,11 @@ class Books:
                 there[waiter.place.pool.name] = waiter.place.pool
         return there
 
-    def flight(self, waiter: Waiter) -> Flight:
+    def flight(self, waiter: WaitingCall) -> RunningCall:
         """The attempt that begins now."""
         assert waiter.claim is not None
         place = waiter.place
-        return Flight(
+        return RunningCall(
             call=waiter.call,
             seq=waiter.seq,
             arrived_ns=waiter.arrived_ns,
@@ -258,7 +276,7 @@ class Books:
             swap_ns=place.pool.residents.swap_ns(place.model, self.now_ns) if place.pool.residents.matter else 0,
         )
 
-    def claim(self, waiter: Waiter) -> Shortage | None:
+    def claim(self, waiter: WaitingCall) -> InsufficientBudget | None:
         """Put aside what the call may take; or have it held, and say by what."""
         treatment, pool = waiter.treatment, waiter.place.pool
         if waiter.claim is NO_CLAIM:
@@ -266,32 +284,32 @@ class Books:
         request = waiter.place.request
         most = amounts_of(pool.estimates.most(request), self.program.price(request.model, pool.name))
         claim = self._budgets.claim(treatment, self._whose(waiter.call, treatment), most, waiter.rank, self.now_ns)
-        if isinstance(claim, Claim):
+        if isinstance(claim, Reservation):
             waiter.claim = claim
             return None
         waiter.held_in, waiter.blocked = claim.account, Reason.BUDGET
         waiter.rests_until_ns = claim.opens_ns(self.now_ns)
         return claim
 
-    def unclaim(self, waiter: Waiter) -> None:
+    def unclaim(self, waiter: WaitingCall) -> None:
         """It takes nothing of any budget, and stands before none."""
         if waiter.claim is not None:
             self.loosen(waiter.claim.end(None, self.now_ns))
         elif waiter.held_in is not None:
             self.loosen([waiter.held_in])
 
-    def loosen(self, accounts: Iterable[Account]) -> None:
+    def loosen(self, accounts: Iterable[BudgetAccount]) -> None:
         """Something has come back to these accounts."""
         self.loosened.update(dict.fromkeys(accounts))
 
-    def leave(self, waiter: Waiter) -> None:
+    def leave(self, waiter: WaitingCall) -> None:
         """It is not to be served."""
         self.room.leave(waiter)
         self.keep_place(waiter)
         self.unclaim(waiter)
         self.forget(waiter.place.agent)
 
-    def keep_place(self, of: Waiter | Flight) -> None:
+    def keep_place(self, of: WaitingCall | RunningCall) -> None:
         """Its client may come back with it."""
         since_ns = of.arrived_ns if of.call.since_ns is None else of.call.since_ns
         self.returns.keep(of.call.again, since_ns, of.seq, self.now_ns)
@@ -304,7 +322,7 @@ class Books:
         self.arrivals += 1
         return call, self.arrivals - 1
 
-    def too_long_ns(self, waiter: Waiter) -> int | None:
+    def too_long_ns(self, waiter: WaitingCall) -> int | None:
         """How long the turn of a call that has just come is away, if that is longer than its client waits; None: it is
         not, as far as anybody can say. The wait is the least that it can be."""
         patience_ns, place = waiter.call.patience_ns, waiter.place
@@ -324,7 +342,7 @@ class Books:
         wait_ns = place.lane.turns.least_ns(ahead)
         return wait_ns + swap_ns if wait_ns is not None and wait_ns + swap_ns > patience_ns else None
 
-    def forget(self, agent: AgentSlots) -> None:
+    def forget(self, agent: AgentState) -> None:
         """Callers come and go, and not all of them are declared."""
         if agent.waiting or agent.slots.held:
             return
@@ -332,7 +350,7 @@ class Books:
             del self._agents[agent.key]
             agent.retire()
 
-    def wake(self) -> list[Waiter]:
+    def wake(self) -> list[WaitingCall]:
         """Those whose retry is due now. Who was held by a budget is to be let in instead: see `loosened`."""
         woken = []
         while (waiter := self.room.wake(self.now_ns)) is not None:
@@ -342,17 +360,17 @@ class Books:
                 woken.append(waiter)
         return woken
 
-    def waited_ns(self, waiter: Waiter) -> int:
+    def waited_ns(self, waiter: WaitingCall) -> int:
         """In all, its earlier attempts not included."""
         return waiter.waited_ns + self.now_ns - waiter.since_ns
 
-    def retry(self, treatment: Treatment, pool: Pool) -> Retry:
+    def retry(self, treatment: Decision, pool: ProviderQueue) -> RetrySettings:
         """The retry class: the rule's, or else the provider's."""
         name = treatment.retry or (pool.provider.retry if pool.provider is not None else DEFAULT_RETRY)
         # Of a class that a reload has taken away, what is in flight keeps the default.
         return self.program.retries.get(name) or self.program.retries[DEFAULT_RETRY]
 
-    def to_move(self, pool: Pool) -> list[Waiter]:
+    def to_move(self, pool: ProviderQueue) -> list[WaitingCall]:
         """Those who are to wait elsewhere, now that the circuit of this provider has changed.
 
         Away from it while it is down, and back when it is well; to find out whether it is, the smallest comes back.
@@ -371,15 +389,15 @@ class Books:
             return away
         return [min(away, key=lambda waiter: waiter.call.request.tokens_total)]  # the least is lost with it
 
-    def given_up(self, pool: Pool) -> bool:
+    def given_up(self, pool: ProviderQueue) -> bool:
         """Whether nobody is to wait for it, not even to rest before the next attempt."""
         return pool.health.breaker.circuit is Circuit.OPEN and self.refuses_while_open(pool)
 
-    def refuses_while_open(self, pool: Pool) -> bool:
+    def refuses_while_open(self, pool: ProviderQueue) -> bool:
         """Whether the policy would rather refuse than hold, while the provider is left alone."""
         return pool.provider is not None and pool.provider.while_open is WhileOpen.REFUSE
 
-    def retry_after_ns(self, waiter: Waiter, least_ns: int = 0) -> int:
+    def retry_after_ns(self, waiter: WaitingCall, least_ns: int = 0) -> int:
         """How long its provider's queue will take at the pace it has been served lately; 1 to 60 s."""
         pool = waiter.place.pool
         wait_ns = pool.pace.wait_ns(pool.waiting + 1, self.now_ns)

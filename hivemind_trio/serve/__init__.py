@@ -1,6 +1,6 @@
 """Puts the house together: policy, engine, doors, signals, reload."""
 
-from .assembly import House as House
+from .assembly import ProxyServer as ProxyServer
 from .assembly import open_house as open_house
 from .command import Options as Options
 from .command import main as main

@@ -17,7 +17,7 @@ from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program
 from hivemind_trio.proxy import CallRecord, Door
 from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler import Adapted
+from hivemind_trio.scheduler import LimitChanged
 from hivemind_trio.store import Journal
 from hivemind_trio.upstream import PoolTransport, Upstream
 
@@ -29,7 +29,7 @@ Report = Callable[[str, BaseException], None]
 
 @final
 @attrs.define(eq=False)
-class House:
+class ProxyServer:
     """A proxy that is serving."""
 
     engine: Engine
@@ -81,10 +81,10 @@ async def open_house(
     transport: httpx2.AsyncBaseTransport | None = None,
     report: Report | None = None,
     on_call: Callable[[CallRecord], None] | None = None,
-    on_adapted: Callable[[Adapted], None] | None = None,
+    on_adapted: Callable[[LimitChanged], None] | None = None,
     journal: Journal | None = None,
     audit: bool = False,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[ProxyServer]:
     """Serve on these listening sockets within the context; leaving it ends every call.
 
     Args:
@@ -110,7 +110,7 @@ async def open_house(
 
     bases = _bases(program, secrets)
 
-    def adapted(change: Adapted) -> None:
+    def adapted(change: LimitChanged) -> None:
         if on_adapted is not None:
             on_adapted(change)
 
@@ -147,7 +147,7 @@ async def open_house(
             await nursery.start(engine.run)
             host, port = sockets[0].getsockname()[:2]
             await nursery.start(listener.run, sockets)
-            yield House(engine, door, listener, (host, port), bases)
+            yield ProxyServer(engine, door, listener, (host, port), bases)
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):

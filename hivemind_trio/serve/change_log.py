@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from hivemind_trio.policy import CallChange, Change, Turn, visible
+from hivemind_trio.policy import CallChange, Change, DecisionChange, visible
 
 SAID_MAX: Final = 20
 """Lines for the settings, and as many for the calls; `hivemind-trio diff` shows the rest."""
@@ -33,7 +33,7 @@ def say_calls(log: structlog.typing.FilteringBoundLogger, calls: Sequence[CallCh
         log.info("not every call could be looked at", see="hivemind-trio diff")
 
 
-def _turned(turns: Sequence[Turn]) -> dict[str, str]:
+def _turned(turns: Sequence[DecisionChange]) -> dict[str, str]:
     """Setting -> what became of it. Of tags, warnings and budgets, of which a call may have several, those that it has
     now and those that it has no longer: `budgets="+team -each"`. A field's name is never an author's word."""
     fields: dict[str, str] = {}

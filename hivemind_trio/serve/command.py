@@ -33,15 +33,15 @@ from hivemind_trio.policy import (
 )
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.runtime import Reloader
-from hivemind_trio.scheduler import HEALTHY, Adapted, Circuit
+from hivemind_trio.scheduler import HEALTHY, Circuit, LimitChanged
 from hivemind_trio.store import Journal, JournalError, open_journal
 from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
 
-from .assembly import House, open_house
+from .assembly import ProxyServer, open_house
 from .autodetect import Found, from_environment, ollama, ollama_base, policy_text
 from .change_log import say_calls, say_changes
 from .load import Loaded, load
-from .log import Form, Lossy, Notices, make_log
+from .log import LogFormat, Lossy, Notices, make_log
 from .standstill_log import Standstills
 
 BUILT_IN: Final = "built-in.hmp"
@@ -119,7 +119,7 @@ async def _serve(options: Options) -> int:
         return _refuse(error.strerror or str(error))  # `str` would put the number first
 
     stderr = Lossy(sys.stderr)
-    form = Form(_wants_json(options, loaded.program))
+    form = LogFormat(_wants_json(options, loaded.program))
     log = make_log(stderr, form=form, color=options.color)
     notices = Notices(log)
     watcher = _Watcher(log, form, stderr, notices, options)
@@ -176,7 +176,7 @@ async def _until_told(
         reloader.trigger()
 
 
-async def _drain(house: House, notices: Notices, log: structlog.typing.FilteringBoundLogger) -> None:
+async def _drain(house: ProxyServer, notices: Notices, log: structlog.typing.FilteringBoundLogger) -> None:
     """Let what is in flight end, for as long as the policy says."""
     at_most_s = house.engine.program.server.drain_ns / SECOND_NS
     log.info("draining", inflight=house.engine.snapshot().inflight, at_most_s=at_most_s)
@@ -259,14 +259,14 @@ class _Watcher:
     """Turns what happens into lines that an operator would act on."""
 
     _log: structlog.typing.FilteringBoundLogger
-    _form: Form
+    _form: LogFormat
     _stderr: Lossy
     _notices: Notices
     _options: Options
     _running: Loaded | None = attrs.field(init=False, default=None)
     _circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
 
-    def say_start(self, house: House, loaded: Loaded, found: list[Found]) -> None:
+    def say_start(self, house: ProxyServer, loaded: Loaded, found: list[Found]) -> None:
         self._running = loaded
         for one in found:
             self._log.info("found", provider=one.provider, how=one.how)
@@ -290,7 +290,7 @@ class _Watcher:
         else:
             self._log.info("journal is written again", file=file)
 
-    def take(self, house: House, new: Loaded, nursery: trio.Nursery) -> None:
+    def take(self, house: ProxyServer, new: Loaded, nursery: trio.Nursery) -> None:
         """A good policy: run on it, unless it needs what a running process cannot change.
 
         Args:
@@ -363,7 +363,7 @@ class _Watcher:
         elif record.status == 429 or record.status >= 500:
             self._notices.say("provider refuses", provider=record.provider, status=record.status)
 
-    def adapted(self, change: Adapted) -> None:
+    def adapted(self, change: LimitChanged) -> None:
         """A provider is trusted with more or less than before."""
         because = str(change.because) if change.because is not None else "time"
         known = self._circuits.get(change.provider, Circuit.CLOSED)

@@ -53,13 +53,13 @@ class Lossy:
 
 @final
 @attrs.define
-class Form:
+class LogFormat:
     """What a line of the log looks like: for people, or with `json` one object. May change with the policy."""
 
     json: bool
 
 
-def make_log(stream: Lossy, *, form: Form, color: bool) -> structlog.typing.FilteringBoundLogger:
+def make_log(stream: Lossy, *, form: LogFormat, color: bool) -> structlog.typing.FilteringBoundLogger:
     """A logger that writes one line per event to `stream`, in the form of that moment."""
     as_object = structlog.processors.JSONRenderer()
     for_people = structlog.dev.ConsoleRenderer(colors=color, pad_event_to=0, sort_keys=False)

@@ -7,22 +7,22 @@
 
 A `World` is one run: the same `scheduler.Scheduler` as in the proxy, in virtual time, with simulated providers below
 it and clients that behave as the SDKs do above it; with `way=Way.DIRECT` the same agents without us. The same program,
-scenario and seed give the same figures. A scenario is a value (`Scenario` of `Fleet`s and `Upstream`s) and can be
+scenario and seed give the same figures. A scenario is a value (`Scenario` of `Fleet`s and `UpstreamSpec`s) and can be
 built in code as well as read from text; `Figures` has what a policy's `expect` may ask, by load, lane and provider.
 `study` runs a scenario over several seeds both ways; `METRICS`, `estimate` and `difference` say what came of it, and
 what another policy changes, with intervals over the seeds (`side_by_side` runs two, `shifts` goes through the
 numbers); `misfits` are what a scenario names and a policy does not have; `plot` draws limit, queue and what is in
 flight, and `svg` writes that down.
 
-`Provider`, `Job` and `lower_bound` are of use without a world: the demo puts the same provider behind a socket.
+`Provider`, `AgentJob` and `lower_bound` are of use without a world: the demo puts the same provider behind a socket.
 """
 
 from .agents.agent import Agent as Agent
-from .agents.agent import Job as Job
+from .agents.agent import AgentJob as AgentJob
 from .agents.agent import Turn as Turn
 from .agents.client import CLIENTS as CLIENTS
-from .agents.client import Client as Client
-from .agents.client import Reply as Reply
+from .agents.client import ClientBehaviour as ClientBehaviour
+from .agents.client import ClientReply as ClientReply
 from .agents.fleet import Amount as Amount
 from .agents.fleet import Arrivals as Arrivals
 from .agents.fleet import Fleet as Fleet
@@ -46,9 +46,9 @@ from .provider.provider import Dropped as Dropped
 from .provider.provider import Provider as Provider
 from .provider.provider import Refused as Refused
 from .provider.provider import Trouble as Trouble
-from .provider.token_bucket import Bucket as Bucket
 from .provider.token_bucket import Counting as Counting
-from .provider.token_bucket import Dimension as Dimension
+from .provider.token_bucket import Metered as Metered
+from .provider.token_bucket import ProviderBucket as ProviderBucket
 from .provider.token_bucket import Quota as Quota
 from .provider.token_bucket import Reading as Reading
 from .results.figures import Figures as Figures
@@ -65,12 +65,12 @@ from .run.world import World as World
 from .scenario.compatibility import misfits as misfits
 from .scenario.compatibility import settled as settled
 from .scenario.compatibility import strangers as strangers
-from .scenario.population import Living as Living
+from .scenario.population import SimulatedCaller as SimulatedCaller
 from .scenario.population import populate as populate
 from .scenario.population import providers as providers
-from .scenario.quantities import Wrong as Wrong
+from .scenario.quantities import ScenarioValueError as ScenarioValueError
 from .scenario.scenario import Scenario as Scenario
-from .scenario.scenario import Upstream as Upstream
+from .scenario.scenario import UpstreamSpec as UpstreamSpec
 from .scenario.scenario_file import parse_scenario as parse_scenario
 from .scenario.toml_table import Problem as Problem
 from .scenario.toml_table import ScenarioError as ScenarioError
@@ -90,6 +90,6 @@ from .studies.study import study as study
 from .studies.svg import Area as Area
 from .studies.svg import Drawing as Drawing
 from .studies.svg import Ink as Ink
-from .studies.svg import Line as Line
+from .studies.svg import Polyline as Polyline
 from .studies.svg import Text as Text
 from .studies.svg import svg as svg

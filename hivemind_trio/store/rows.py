@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeAlias, final
 import attrs
 import msgspec
 
-from hivemind_trio.model import Decider, Reason, Treatment
+from hivemind_trio.model import Decider, Decision, Reason
 from hivemind_trio.scheduler import (
     AttemptEnded,
     CallArrived,
@@ -192,7 +192,7 @@ class Scribe:
             *(answered.attempts, answered.bytes_out, answered.lane, answered.waited_ms * MILLISECOND_NS),
         )
 
-    def _by(self, treatment: Treatment, rows: dict[str, list[tuple[Any, ...]]]) -> int:
+    def _by(self, treatment: Decision, rows: dict[str, list[tuple[Any, ...]]]) -> int:
         """The number of those who decided; calls that were decided alike share it."""
         decided = treatment.decided
         known = self._deciders.get(id(decided))

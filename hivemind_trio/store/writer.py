@@ -16,7 +16,7 @@ from typing import Any, Final, final
 
 import trio
 
-from hivemind_trio.scheduler import AnswerBegan, Command, Event, TimePassed
+from hivemind_trio.scheduler import Command, Event, ResponseStarted, TimePassed
 
 from .journal_file import JournalFile
 from .rows import Answered, Began, Entry, Over, Scribe
@@ -102,7 +102,7 @@ class Journal:
 
     def record(self, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
         """`runtime.Engine`'s journal."""
-        if commands or not isinstance(event, TimePassed | AnswerBegan):
+        if commands or not isinstance(event, TimePassed | ResponseStarted):
             self._note((now_ns, self._wall_ns(), event, tuple(commands)))
 
     def over(self, now_ns: int, answered: Answered) -> None:

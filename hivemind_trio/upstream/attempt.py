@@ -21,7 +21,7 @@ UNBOUNDED: Final = Timeouts(connect_ns=_A_YEAR_NS, first_byte_ns=_A_YEAR_NS, idl
 
 @final
 @attrs.define(eq=False)
-class Attempt:
+class AttemptDeadlines:
     """How far it has come, and when it has taken too long.
 
     A cancel scope costs four times what moving its deadline does, so there is one for the whole attempt, the caller's

@@ -14,15 +14,15 @@ from typing import Final, Protocol, final
 import attrs
 import trio
 
-from .outgoing import Outgoing
-from .response import Answer
-from .wire import Wire
+from .outgoing import OutgoingRequest
+from .response import ResponseParser
+from .wire import OutboundWire
 
 _JOINED_BYTES_MAX: Final = 64 * 1024
 """A body up to this size is copied behind its head, to leave in one packet train; above it the copy would cost more."""
 
 
-class Exchange(Protocol):
+class UpstreamExchange(Protocol):
     """What `Upstream` asks of a response, whichever transport it came by."""
 
     @property
@@ -56,10 +56,10 @@ class Exchange(Protocol):
 
 @final
 @attrs.define(eq=False)
-class Connection:
+class IdleConnection:
     """A wire on which no exchange is under way."""
 
-    wire: Wire
+    wire: OutboundWire
     idle_since: float = 0.0
 
 
@@ -68,13 +68,13 @@ class Connection:
 class PooledExchange:
     """An exchange that owns its connection until it is over."""
 
-    _connection: Connection | None
-    _keep: Callable[[Connection], None]
+    _connection: IdleConnection | None
+    _keep: Callable[[IdleConnection], None]
     """Takes the connection back when all ended well."""
 
     answered: bool = attrs.field(default=False, init=False)
     """Whether a byte of a response has come."""
-    _answer: Answer = attrs.field(init=False)
+    _answer: ResponseParser = attrs.field(init=False)
     _sent: bool = attrs.field(default=False, init=False)
     """The request, to its end."""
     _piece: bytes = attrs.field(default=b"", init=False)
@@ -99,11 +99,11 @@ class PooledExchange:
         """Behind a chunked body, once it has been received to its end."""
         return self._answer.trailers
 
-    async def request(self, outgoing: Outgoing, head: bytes) -> None:
+    async def request(self, outgoing: OutgoingRequest, head: bytes) -> None:
         """Send, and wait for the head. Raises OSError, EOFError, `h11.RemoteProtocolError`; then it is closed."""
         connection = self._connection
         assert connection is not None, "an exchange is used once"
-        self._answer = Answer(outgoing.method)
+        self._answer = ResponseParser(outgoing.method)
         try:
             self._sent = await self._upload(connection.wire, head, outgoing.body)
             while not self._answer.status:
@@ -143,7 +143,7 @@ class PooledExchange:
         """The same; nothing in it waits."""
         self.close()
 
-    async def _upload(self, wire: Wire, head: bytes, body: bytes | bytearray) -> bool:
+    async def _upload(self, wire: OutboundWire, head: bytes, body: bytes | bytearray) -> bool:
         """Write it all; False: a response came before the end, or is on its way."""
         parts = (head + body,) if len(body) <= _JOINED_BYTES_MAX else (head, body)
         for part in parts:
@@ -173,7 +173,7 @@ class PooledExchange:
         self.answered = True
         return self._answer.begin(data)
 
-    def _take(self, connection: Connection, data: bytes | None) -> bytes:
+    def _take(self, connection: IdleConnection, data: bytes | None) -> bytes:
         """All of the body that has come. At its end the connection goes its way."""
         answer = self._answer
         piece = answer.body(data)

@@ -12,12 +12,12 @@ import trio
 
 from hivemind_trio.policy import Timeouts
 
-from .attempt import UNBOUNDED, Attempt
+from .attempt import UNBOUNDED, AttemptDeadlines
 from .errors import FOREIGN, Stage, UpstreamError, UpstreamErrorKind, translate
 from .exchange import PooledExchange
-from .outgoing import Base, Outgoing, origin_of
+from .outgoing import Base, OutgoingRequest, origin_of
 
-Begin: TypeAlias = Callable[[Outgoing, Attempt], Awaitable[PooledExchange]]
+Begin: TypeAlias = Callable[[OutgoingRequest, AttemptDeadlines], Awaitable[PooledExchange]]
 
 _OURS: Final = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection", b"upgrade"})
 _NS_PER_S: Final = 1_000_000_000
@@ -38,7 +38,7 @@ async def answer(request: httpx2.Request, begin: Begin) -> httpx2.Response:
     """Run httpx2's request through the pool, one way in for two kinds of caller."""
     assert isinstance(request.stream, httpx2.AsyncByteStream)
     authority = request.headers.get("host", "").encode() or request.url.netloc
-    outgoing = Outgoing(
+    outgoing = OutgoingRequest(
         base=Base(origin_of(request.url), authority, b"", request.url),
         method=request.method.encode(),
         target=request.extensions.get("target", request.url.raw_path),
@@ -46,7 +46,7 @@ async def answer(request: httpx2.Request, begin: Begin) -> httpx2.Response:
         body=b"".join([chunk async for chunk in request.stream]),
     )
     timeouts = request.extensions.get("timeout", {})
-    attempt = Attempt(_timeouts(timeouts.get("connect"), timeouts.get("read")))
+    attempt = AttemptDeadlines(_timeouts(timeouts.get("connect"), timeouts.get("read")))
     with attempt.scope:
         try:
             exchange = await begin(outgoing, attempt)

@@ -8,8 +8,8 @@ from typing import Any, Final, final
 import attrs
 import httpx2
 
-from .attempt import Attempt
-from .outgoing import Outgoing
+from .attempt import AttemptDeadlines
+from .outgoing import OutgoingRequest
 from .pool import IDLE_CONNECTIONS_MAX, IDLE_EXPIRY_S
 
 _SENDING: Final = "http11.send_request_headers.started"
@@ -84,7 +84,9 @@ class StockExchange:
         await self._stream.aclose()
 
 
-async def begin_stock(transport: httpx2.AsyncBaseTransport, outgoing: Outgoing, attempt: Attempt) -> StockExchange:
+async def begin_stock(
+    transport: httpx2.AsyncBaseTransport, outgoing: OutgoingRequest, attempt: AttemptDeadlines
+) -> StockExchange:
     """As `PoolTransport.begin`, through any transport of httpx2's kind. Raises `httpx2.TransportError`."""
     outgoing.head()  # for its checks: what we refuse to say, no transport shall say
 

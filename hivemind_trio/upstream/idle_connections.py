@@ -8,7 +8,7 @@ from typing import final
 import attrs
 import trio
 
-from .exchange import Connection
+from .exchange import IdleConnection
 
 
 @final
@@ -23,9 +23,9 @@ class IdleStack:
     _connections_max: int
     _expiry_s: float
     _closed: bool = attrs.field(default=False, init=False)
-    _connections: deque[Connection] = attrs.field(factory=deque, init=False)
+    _connections: deque[IdleConnection] = attrs.field(factory=deque, init=False)
 
-    def take(self) -> Connection | None:
+    def take(self) -> IdleConnection | None:
         """The connection that was used last and can still be used. Amortised O(1)."""
         oldest = trio.current_time() - self._expiry_s
         while self._connections:
@@ -35,7 +35,7 @@ class IdleStack:
             connection.wire.close()
         return None
 
-    def put(self, connection: Connection) -> None:
+    def put(self, connection: IdleConnection) -> None:
         """Keep a connection whose exchange has ended well."""
         if self._closed:
             connection.wire.close()

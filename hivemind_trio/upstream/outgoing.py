@@ -86,7 +86,7 @@ parse_base = lru_cache(maxsize=256)(Base.parse)
 
 @final
 @attrs.frozen
-class Outgoing:
+class OutgoingRequest:
     """One request, whole."""
 
     base: Base

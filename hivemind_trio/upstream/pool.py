@@ -13,11 +13,11 @@ from typing import Final, final
 import httpx2
 import trio
 
-from .attempt import Attempt
-from .exchange import Connection, PooledExchange
+from .attempt import AttemptDeadlines
+from .exchange import IdleConnection, PooledExchange
 from .httpx_adapter import answer
 from .idle_connections import IdleStack
-from .outgoing import Origin, Outgoing, parse_base
+from .outgoing import Origin, OutgoingRequest, parse_base
 from .wire import open_wire
 
 IDLE_CONNECTIONS_MAX: Final = 256
@@ -52,7 +52,7 @@ class PoolTransport(httpx2.AsyncBaseTransport):
         self._idle: dict[Origin, IdleStack] = {}
         self._closed = False
 
-    async def begin(self, outgoing: Outgoing, attempt: Attempt) -> PooledExchange:
+    async def begin(self, outgoing: OutgoingRequest, attempt: AttemptDeadlines) -> PooledExchange:
         """Send a request and wait for the head of its response.
 
         Raises OSError, EOFError and `h11.ProtocolError` for `translate`; then, or when cancelled, no connection is
@@ -72,7 +72,7 @@ class PoolTransport(httpx2.AsyncBaseTransport):
                     raise
             else:
                 return exchange
-        connection = Connection(await open_wire(outgoing.base.origin, self._tls))
+        connection = IdleConnection(await open_wire(outgoing.base.origin, self._tls))
         attempt.sending()
         exchange = PooledExchange(connection, stack.put)
         await exchange.request(outgoing, head)

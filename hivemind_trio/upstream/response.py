@@ -29,13 +29,13 @@ _CHUNKS_FOLLOW: Final = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 @lru_cache(maxsize=32)
 def _stand_in(method: bytes) -> h11.Request:
-    # All that h11 needs of a request in order to read its response is the method; the bytes are written by `Outgoing`.
+    # h11 needs only the method of a request to read its response; `OutgoingRequest` writes the bytes.
     return h11.Request(method=method, target=b"/", headers=[(b"host", b"upstream")])
 
 
 @final
 @attrs.define(eq=False)
-class Answer:
+class ResponseParser:
     """A response as far as it has come."""
 
     _method: bytes

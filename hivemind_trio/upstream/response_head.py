@@ -26,7 +26,7 @@ _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"connecti
 
 @final
 @attrs.frozen
-class Head:
+class ResponseHead:
     """Status, headers, and how the body is told from what follows it."""
 
     status: int
@@ -40,7 +40,7 @@ class Head:
     """Where the body begins in what was read."""
 
 
-def read_head(data: bytes, method: bytes) -> Head | None:
+def read_head(data: bytes, method: bytes) -> ResponseHead | None:
     """The head with which these bytes begin; None: it is for h11 to read.
 
     Args:
@@ -72,7 +72,7 @@ def read_head(data: bytes, method: bytes) -> Head | None:
             return None
     elif coding is not None or not _LENGTH.fullmatch(length):
         return None
-    return Head(
+    return ResponseHead(
         int(status[1]),
         status[2] or b"",
         headers,

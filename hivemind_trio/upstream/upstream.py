@@ -11,11 +11,11 @@ import httpx2
 
 from hivemind_trio.policy import Timeouts
 
-from .attempt import UNBOUNDED, Attempt
+from .attempt import UNBOUNDED, AttemptDeadlines
 from .errors import FOREIGN, Stage, UpstreamError, UpstreamErrorKind, translate
-from .exchange import Exchange
+from .exchange import UpstreamExchange
 from .httpx_transport import begin_stock
-from .outgoing import Headers, Outgoing, parse_base
+from .outgoing import Headers, OutgoingRequest, parse_base
 from .pool import PoolTransport
 
 
@@ -27,8 +27,8 @@ class UpstreamResponse:
     status: int
     headers: list[tuple[bytes, bytes]]
     """In the order, in the case and as often as they came. Hop-by-hop headers included."""
-    _exchange: Exchange
-    _attempt: Attempt
+    _exchange: UpstreamExchange
+    _attempt: AttemptDeadlines
 
     @property
     def trailers(self) -> list[tuple[bytes, bytes]]:
@@ -104,7 +104,7 @@ class Upstream:
             UpstreamError: And nothing else that has to do with the provider. A deadline ends what the caller does
                 within the context and becomes an error when the context is left, so catch it outside.
         """
-        attempt = Attempt(timeouts)
+        attempt = AttemptDeadlines(timeouts)
         with attempt.scope:
             exchange = await self._begin(base, method, target, headers, body, attempt)
             attempt.headed()
@@ -126,15 +126,21 @@ class Upstream:
         await self._transport.aclose()
 
     async def _begin(
-        self, base: str, method: str, target: bytes, headers: Headers, body: bytes | bytearray, attempt: Attempt
-    ) -> Exchange:
+        self,
+        base: str,
+        method: str,
+        target: bytes,
+        headers: Headers,
+        body: bytes | bytearray,
+        attempt: AttemptDeadlines,
+    ) -> UpstreamExchange:
         try:
             place = parse_base(base)
         except ValueError as exc:
             raise UpstreamError(UpstreamErrorKind.CONNECT, f"connect: {exc}", sent=False) from exc
         if not target.startswith(b"/"):
             raise UpstreamError(UpstreamErrorKind.PROTOCOL, "protocol: a target begins with `/`", sent=False)
-        outgoing = Outgoing(place, method.encode(), place.prefix + target, headers, body)
+        outgoing = OutgoingRequest(place, method.encode(), place.prefix + target, headers, body)
         try:
             if isinstance(self._transport, PoolTransport):
                 return await self._transport.begin(outgoing, attempt)

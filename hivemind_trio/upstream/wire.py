@@ -28,7 +28,7 @@ _NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 @final
 @attrs.define(eq=False)
-class Wire:
+class OutboundWire:
     """Bytes out, bytes in. Used by one task at a time."""
 
     _socket: socket.socket
@@ -84,7 +84,7 @@ class Wire:
         self._socket.close()
 
 
-async def open_wire(origin: Origin, context: ssl.SSLContext) -> Wire:
+async def open_wire(origin: Origin, context: ssl.SSLContext) -> OutboundWire:
     """Connect to whichever address of the host answers first (RFC 6555), and shake hands if it is TLS.
 
     Raises OSError, of which `ssl.SSLError` is one. Leaves nothing open when it raises or is cancelled.
@@ -94,7 +94,7 @@ async def open_wire(origin: Origin, context: ssl.SSLContext) -> Wire:
     try:
         connected.setblocking(False)
         if not origin.tls:
-            return Wire(connected)
+            return OutboundWire(connected)
         # A close without a close_notify must not pass for the end of a body, hence no suppression.
         secured = context.wrap_socket(
             connected, server_hostname=origin.host, do_handshake_on_connect=False, suppress_ragged_eofs=False
@@ -107,7 +107,7 @@ async def open_wire(origin: Origin, context: ssl.SSLContext) -> Wire:
     except BaseException:
         secured.close()
         raise
-    return Wire(secured)
+    return OutboundWire(secured)
 
 
 async def _shake_hands(secured: ssl.SSLSocket) -> None:

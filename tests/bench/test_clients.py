@@ -9,12 +9,12 @@ import pytest
 import trio
 
 from bench._clients import Caller, session
-from hivemind_trio.demo import Reply as Script
+from hivemind_trio.demo import ScriptedReply as Script
 from hivemind_trio.demo import SimulatedProvider
 from hivemind_trio.model import Api
 from hivemind_trio.proxy.caller_identity import job
-from hivemind_trio.proxy.client_profile import Client as Known
-from hivemind_trio.sim import CLIENTS, Reply, Traits, Turn
+from hivemind_trio.proxy.client_profile import ClientProfile as Known
+from hivemind_trio.sim import CLIENTS, ClientReply, Traits, Turn
 
 DIALECTS = {
     "/v1/messages": Api.ANTHROPIC,
@@ -39,7 +39,7 @@ def turn(*, stream: bool) -> Turn:
     return Turn(number=1, think_ns=0, stream=stream, prompt="a, turn 1", tokens_max_out=900, tokens_in=80)
 
 
-async def asked(provider: SimulatedProvider, path: str, *, stream: bool, hasty: bool = False) -> Reply:
+async def asked(provider: SimulatedProvider, path: str, *, stream: bool, hasty: bool = False) -> ClientReply:
     client = CLIENTS["none"]
     if hasty:
         client = attrs.evolve(client, silence_ns=SHORT_NS)
@@ -58,7 +58,7 @@ async def test_a_whole_answer_is_one_and_has_cost_what_is_billed(
 ) -> None:
     reply = await asked(provider, path, stream=stream)
 
-    assert reply == Reply(status=200, whole=True, tokens=80 + 150)
+    assert reply == ClientReply(status=200, whole=True, tokens=80 + 150)
     assert (provider.world.tokens_in, provider.world.tokens_out) == (80, 150)
 
 
@@ -69,30 +69,30 @@ async def test_a_stream_that_breaks_has_cost_what_had_come(provider: SimulatedPr
     reply = await asked(provider, path, stream=True)
 
     said_at_first = 80 if path == "/v1/messages" else 0  # of the input only Anthropic speaks before the end
-    assert reply == Reply(status=200, broken=True, tokens=said_at_first + 40, why="the stream broke")
+    assert reply == ClientReply(status=200, broken=True, tokens=said_at_first + 40, why="the stream broke")
 
 
 @pytest.mark.parametrize(
     ("script", "stream", "expected"),
     [
-        (Script(status=429, headers=[(b"retry-after", b"7")]), True, Reply(status=429, retry_after_ns=7 * 10**9)),
-        (Script(status=529), False, Reply(status=529)),
-        (Script(status=403, headers=[(b"x-should-retry", b"false")]), True, Reply(status=403, final=True)),
-        (Script(reset=True), True, Reply(status=0)),
-        (Script(hold=trio.Event()), True, Reply(status=0, timed_out=True)),
-        (Script(hold=trio.Event()), False, Reply(status=0, timed_out=True)),
+        (Script(status=429, headers=[(b"retry-after", b"7")]), True, ClientReply(status=429, retry_after_ns=7 * 10**9)),
+        (Script(status=529), False, ClientReply(status=529)),
+        (Script(status=403, headers=[(b"x-should-retry", b"false")]), True, ClientReply(status=403, final=True)),
+        (Script(reset=True), True, ClientReply(status=0)),
+        (Script(hold=trio.Event()), True, ClientReply(status=0, timed_out=True)),
+        (Script(hold=trio.Event()), False, ClientReply(status=0, timed_out=True)),
         (
             Script(hold_after=(2, trio.Event())),
             True,
-            Reply(status=0, timed_out=True, broken=True, tokens=80 + 20),
+            ClientReply(status=0, timed_out=True, broken=True, tokens=80 + 20),
         ),
-        (Script(die_after=3), True, Reply(status=200, broken=True, tokens=80 + 30)),
-        (Script(die_after=3), False, Reply(status=0)),
+        (Script(die_after=3), True, ClientReply(status=200, broken=True, tokens=80 + 30)),
+        (Script(die_after=3), False, ClientReply(status=0)),
     ],
     ids=["429", "529", "final", "reset", "silence", "silence, plain", "a stall", "an early end", "half a body"],
 )
 async def test_what_is_no_answer_is_told_apart(
-    provider: SimulatedProvider, script: Script, stream: bool, expected: Reply
+    provider: SimulatedProvider, script: Script, stream: bool, expected: ClientReply
 ) -> None:
     provider.replies.append(script)
 
@@ -105,7 +105,7 @@ async def test_what_is_no_answer_is_told_apart(
 async def test_nobody_there_is_no_connection() -> None:
     caller = Caller(client=CLIENTS["none"], api=Api.ANTHROPIC, model="m", path="/v1/messages")
 
-    assert await caller.ask("http://127.0.0.1:9", turn(stream=False)) == Reply(status=0, why="no connection")
+    assert await caller.ask("http://127.0.0.1:9", turn(stream=False)) == ClientReply(status=0, why="no connection")
 
 
 @pytest.mark.parametrize("kind", CLIENTS)

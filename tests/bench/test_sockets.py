@@ -15,7 +15,7 @@ from bench._obstacles import obstacles
 from bench._runs import Case, Run, Together, performed
 from bench._sockets import Stage, staged
 from bench._worlds import REGIMES, compiled
-from hivemind_trio.sim import CLIENTS, Fleet, Scenario, Traits, Upstream, Way, parse_scenario
+from hivemind_trio.sim import CLIENTS, Fleet, Scenario, Traits, UpstreamSpec, Way, parse_scenario
 
 POLICY = """
 provider first {
@@ -235,7 +235,7 @@ def test_a_client_asks_as_often_as_its_kind_does_and_no_more(traits: Traits, cal
     for kind, often in calls.items():
         hasty = attrs.evolve(CLIENTS[kind], first_ns=1_000_000, last_ns=1_000_000)
         fleet = Fleet(name="agent", count=2, stream=1.0, client=hasty, models=("claude-sonnet-4-5",))
-        scenario = Scenario(name=kind, fleets=(fleet,), upstreams=(Upstream(traits=traits),))
+        scenario = Scenario(name=kind, fleets=(fleet,), upstreams=(UpstreamSpec(traits=traits),))
 
         measured = trio.run(direct, Case(scenario=scenario, program=compiled(PLAIN.format(api="anthropic"))))
 

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from hivemind_trio.cli import progress as _progress
-from hivemind_trio.cli.progress import CheckProgress, Line
+from hivemind_trio.cli.progress import CheckProgress, ProgressLine
 from hivemind_trio.policy import MemoryFiles, check, untold
 
 POLICY = "".join(f"rule r{number} when tokens.in == {number} {{ priority 1 }}\n" for number in range(400))
@@ -16,7 +16,7 @@ POLICY = "".join(f"rule r{number} when tokens.in == {number} {{ priority 1 }}\n"
 def shown(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, step_s: float) -> None:
     monkeypatch.setattr(_progress, "on_terminal", lambda: is_terminal)
     clock = (number * step_s for number in count())
-    with Line() as line:
+    with ProgressLine() as line:
         progress = CheckProgress(line, lambda: next(clock))
         check("team.hmp", MemoryFiles({"team.hmp": POLICY}), progress.of("team.hmp") or untold)
 

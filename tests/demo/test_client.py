@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from hivemind_trio.demo import Reply, SimulatedProvider
+from hivemind_trio.demo import ScriptedReply, SimulatedProvider
 from hivemind_trio.demo.client import live
-from hivemind_trio.sim import Agent, Job, Traits
+from hivemind_trio.sim import Agent, AgentJob, Traits
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
 
 
 def agent(*, turns: int = 4, stream_every: int = 2) -> Agent:
-    return Agent(Job.draw("a", seed=1, turns=turns, start_max_ns=0, think_ns=(0, 0), stream_every=stream_every))
+    return Agent(AgentJob.draw("a", seed=1, turns=turns, start_max_ns=0, think_ns=(0, 0), stream_every=stream_every))
 
 
 async def test_an_agent_does_its_job_over_one_connection(provider: SimulatedProvider) -> None:
@@ -49,7 +49,7 @@ async def test_a_prefix_of_the_base_url_comes_before_v1(provider: SimulatedProvi
 async def test_an_agent_dies_of_an_overload_and_has_wasted_what_it_did_before(provider: SimulatedProvider) -> None:
     one = agent()
     overloaded = b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'
-    provider.replies.extend([Reply(), Reply(), Reply(status=529, body=overloaded)])
+    provider.replies.extend([ScriptedReply(), ScriptedReply(), ScriptedReply(status=529, body=overloaded)])
 
     await live(one, provider.url)
 
@@ -61,19 +61,19 @@ async def test_an_agent_dies_of_an_overload_and_has_wasted_what_it_did_before(pr
 @pytest.mark.parametrize(
     ("reply", "died_of", "tokens"),
     [
-        (Reply(die_after=3), "the stream broke", 50 + 30),
-        (Reply(reset=True), "connection", 0),
-        (Reply(status=502, body=b"<html>"), "502, and a body that is no answer", 0),
-        (Reply(status=200, body=b"data: {}\n\n"), "the stream ended early", 0),
+        (ScriptedReply(die_after=3), "the stream broke", 50 + 30),
+        (ScriptedReply(reset=True), "connection", 0),
+        (ScriptedReply(status=502, body=b"<html>"), "502, and a body that is no answer", 0),
+        (ScriptedReply(status=200, body=b"data: {}\n\n"), "the stream ended early", 0),
         (
-            Reply(status=200, body=b'data: {"type":"error","error":{"type":"overloaded_error"}}\n\n'),
+            ScriptedReply(status=200, body=b'data: {"type":"error","error":{"type":"overloaded_error"}}\n\n'),
             "mid-stream: overloaded_error",
             0,
         ),
     ],
 )
 async def test_what_a_streaming_turn_dies_of(
-    provider: SimulatedProvider, reply: Reply, died_of: str, tokens: int
+    provider: SimulatedProvider, reply: ScriptedReply, died_of: str, tokens: int
 ) -> None:
     one = agent(stream_every=1)
     provider.replies.append(reply)

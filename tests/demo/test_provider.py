@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from hivemind_trio.demo import INSTANT, Asked, Reply, SimulatedProvider
+from hivemind_trio.demo import INSTANT, ParsedRequest, ScriptedReply, SimulatedProvider
 from hivemind_trio.model import Usage
 from hivemind_trio.sim import Ask, Provider, Traits
 
@@ -50,7 +50,7 @@ async def receive_until(stream: trio.SocketStream, what: bytes, times: int = 1) 
 
 async def test_an_answer_is_held_until_the_test_lets_it_go(provider: SimulatedProvider) -> None:
     gate = trio.Event()
-    provider.replies.append(Reply(hold=gate))
+    provider.replies.append(ScriptedReply(hold=gate))
     async with await connect(provider) as stream:
         await stream.send_all(request())
         await provider.until(lambda: provider.world.inflight == 1)
@@ -65,7 +65,7 @@ async def test_an_answer_is_held_until_the_test_lets_it_go(provider: SimulatedPr
 
 
 async def test_a_stream_stops_being_generated_when_the_client_hangs_up(provider: SimulatedProvider) -> None:
-    provider.replies.append(Reply(hold_after=(4, trio.Event())))
+    provider.replies.append(ScriptedReply(hold_after=(4, trio.Event())))
     async with await connect(provider) as stream:
         await stream.send_all(request(stream=True))
         await receive_until(stream, b"event: content_block_delta", times=4)
@@ -79,12 +79,12 @@ async def test_a_stream_stops_being_generated_when_the_client_hangs_up(provider:
 async def test_the_slot_of_a_client_that_hung_up_is_free_for_the_very_next_arrival(
     provider: SimulatedProvider,
 ) -> None:
-    provider.default = Reply(hold=trio.Event())
+    provider.default = ScriptedReply(hold=trio.Event())
     gone = [await connect(provider) for _ in range(2)]
     for stream in gone:
         await stream.send_all(request())
     await provider.until(lambda: provider.world.inflight == 2)
-    provider.default = Reply()
+    provider.default = ScriptedReply()
     async with await connect(provider) as late:
         await late.send_all(request(path="/warm"))
         await receive_until(late, b"not served")
@@ -102,7 +102,7 @@ async def test_the_slot_of_a_client_that_hung_up_is_free_for_the_very_next_arriv
 
 @pytest.mark.parametrize("reset", [False, True])
 async def test_it_dies_mid_stream(provider: SimulatedProvider, reset: bool) -> None:
-    provider.replies.append(Reply(die_after=3, reset=reset))
+    provider.replies.append(ScriptedReply(die_after=3, reset=reset))
     async with await connect(provider) as stream:
         await stream.send_all(request(stream=True))
         got = b""
@@ -120,7 +120,7 @@ async def test_it_dies_mid_stream(provider: SimulatedProvider, reset: bool) -> N
 
 
 async def test_it_resets_before_the_first_byte(provider: SimulatedProvider) -> None:
-    provider.replies.append(Reply(reset=True))
+    provider.replies.append(ScriptedReply(reset=True))
     async with await connect(provider) as stream:
         await stream.send_all(request())
         with pytest.raises(trio.BrokenResourceError):
@@ -130,7 +130,7 @@ async def test_it_resets_before_the_first_byte(provider: SimulatedProvider) -> N
 
 async def test_a_scripted_status_passes_as_it_is_and_the_connection_lives_on(provider: SimulatedProvider) -> None:
     odd = ((b"X-Odd", b"1"), (b"x-odd", b"2"))
-    provider.replies.append(Reply(status=502, headers=odd, body=b"<html>bad gateway"))
+    provider.replies.append(ScriptedReply(status=502, headers=odd, body=b"<html>bad gateway"))
     async with await connect(provider) as stream:
         await stream.send_all(request())
         first = await receive_until(stream, b"bad gateway")
@@ -220,7 +220,7 @@ async def test_several_providers_behind_one_port_are_told_apart_and_say_what_eac
     worlds = {name: Provider(traits=attrs.evolve(INSTANT, cache_ns=10**12)) for name in ("small", "large")}
     bills: list[tuple[str, Usage]] = []
 
-    def reads(asked: Asked) -> tuple[Provider, Ask]:
+    def reads(asked: ParsedRequest) -> tuple[Provider, Ask]:
         return worlds[asked.model], attrs.evolve(asked.ask, tokens_in=70, conversation="one")
 
     provider = SimulatedProvider(reads=reads, billed=lambda asked, usage: bills.append((asked.model, usage)))

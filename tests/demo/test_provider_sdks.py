@@ -10,7 +10,7 @@ import openai
 import pytest
 import trio
 
-from hivemind_trio.demo import Reply, SimulatedProvider
+from hivemind_trio.demo import ScriptedReply, SimulatedProvider
 from hivemind_trio.sim import Traits
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ async def test_counting_tokens_and_listing_models_take_no_slot(provider: Simulat
 
 async def test_the_sdks_see_an_overload_as_such(provider: SimulatedProvider) -> None:
     gate = trio.Event()
-    provider.default = Reply(hold=gate)
+    provider.default = ScriptedReply(hold=gate)
 
     def overloaded() -> None:
         with anthropic.Anthropic(base_url=provider.url, api_key="k", max_retries=0) as other:

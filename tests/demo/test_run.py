@@ -12,11 +12,11 @@ import trio
 
 from hivemind_trio.demo import command as demo
 from hivemind_trio.demo.display import JsonShow, TextShow
-from hivemind_trio.demo.incident import MS, TRAITS, Figures, Scenario
+from hivemind_trio.demo.incident import MS, TRAITS, Incident, IncidentFigures
 from hivemind_trio.host import DiskFiles
 from hivemind_trio.policy import check
 
-SMALL = Scenario(
+SMALL = Incident(
     seed=7,
     turns=2,
     start_max_ns=150 * MS,
@@ -26,7 +26,7 @@ SMALL = Scenario(
 
 
 @pytest.fixture(scope="module")
-def told() -> tuple[Figures, Figures, str]:
+def told() -> tuple[IncidentFigures, IncidentFigures, str]:
     """What came of both fleets, and what was shown without a terminal."""
     with redirect_stdout(io.StringIO()) as out:
         direct, proxied = trio.run(demo.compare, SMALL, TextShow(color=False))
@@ -34,7 +34,7 @@ def told() -> tuple[Figures, Figures, str]:
 
 
 def test_without_the_proxy_agents_die_each_of_one_failure_and_of_more_than_one_kind(
-    told: tuple[Figures, Figures, str],
+    told: tuple[IncidentFigures, IncidentFigures, str],
 ) -> None:
     direct, _, _ = told
 
@@ -46,7 +46,7 @@ def test_without_the_proxy_agents_die_each_of_one_failure_and_of_more_than_one_k
     assert direct.inflight_max > TRAITS.concurrency == 5
 
 
-def test_nobody_dies_behind_the_proxy(told: tuple[Figures, Figures, str]) -> None:
+def test_nobody_dies_behind_the_proxy(told: tuple[IncidentFigures, IncidentFigures, str]) -> None:
     _, proxied, _ = told
 
     assert proxied.dead == proxied.overloads == proxied.tokens_wasted == 0
@@ -59,7 +59,7 @@ def test_nobody_dies_behind_the_proxy(told: tuple[Figures, Figures, str]) -> Non
 
 
 def test_the_story_is_told_in_plain_lines_and_a_table_that_says_what_failed(
-    told: tuple[Figures, Figures, str],
+    told: tuple[IncidentFigures, IncidentFigures, str],
 ) -> None:
     direct, proxied, out = told
     # A console that is no terminal is eighty columns wide, and wraps.
@@ -80,7 +80,9 @@ def test_the_story_is_told_in_plain_lines_and_a_table_that_says_what_failed(
     assert "No agent died behind the proxy" in out
 
 
-def test_the_figures_are_json(told: tuple[Figures, Figures, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_figures_are_json(
+    told: tuple[IncidentFigures, IncidentFigures, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     direct, proxied, _ = told
     JsonShow().end(SMALL, direct, proxied)
 
@@ -117,12 +119,12 @@ def test_the_work_is_the_same_either_way_and_on_every_run() -> None:
 def test_the_exit_status_says_whether_an_agent_died_behind_the_proxy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    figures = Figures(
+    figures = IncidentFigures(
         agents=11, dead=0, turns=33, turns_done=33, tokens_spent=1, tokens_wasted=0, seconds=1.0, bound_seconds=1.0,
         bound_binds="concurrency", inflight_max=5, overloads=0, attempts=33, met={},
     )  # fmt: skip
 
-    async def came_to(dead: int) -> tuple[Figures, Figures]:
+    async def came_to(dead: int) -> tuple[IncidentFigures, IncidentFigures]:
         return attrs.evolve(figures, dead=6), attrs.evolve(figures, dead=dead)
 
     statuses = []

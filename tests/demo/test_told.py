@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from hivemind_trio.demo.rate_limit_headers import anthropic, azure, openai
 from hivemind_trio.dialects import read_ratelimits
 from hivemind_trio.model import Api
-from hivemind_trio.sim import Dimension, Reading
+from hivemind_trio.sim import Metered, Reading
 from hivemind_trio.sim.provider.wire_format import told
 
 SECOND = 1_000_000_000
 
 readings = st.dictionaries(
-    st.sampled_from(Dimension),
+    st.sampled_from(Metered),
     st.integers(1, 10**6).flatmap(
         lambda limit: st.builds(
             Reading, limit=st.just(limit), remaining=st.integers(0, limit), full_ns=st.integers(0, 60 * SECOND)
@@ -24,7 +24,7 @@ readings = st.dictionaries(
 
 
 @given(readings, st.integers(0, 10**13))
-def test_the_world_hears_what_anthropic_s_headers_say(given: dict[Dimension, Reading], now_ns: int) -> None:
+def test_the_world_hears_what_anthropic_s_headers_say(given: dict[Metered, Reading], now_ns: int) -> None:
     now_ns -= now_ns % 1_000  # its clock is a datetime, which knows no less
     headers = {name.decode(): value.decode() for name, value in anthropic(given, now_ns)}
 
@@ -32,14 +32,14 @@ def test_the_world_hears_what_anthropic_s_headers_say(given: dict[Dimension, Rea
 
 
 @given(readings, st.integers(0, 10**13))
-def test_the_world_hears_what_openai_s_headers_say(given: dict[Dimension, Reading], now_ns: int) -> None:
+def test_the_world_hears_what_openai_s_headers_say(given: dict[Metered, Reading], now_ns: int) -> None:
     headers = {name.decode(): value.decode() for name, value in openai(given, now_ns)}
 
     assert set(told(Api.OPENAI, given, now_ns)) == set(read_ratelimits(headers))
 
 
 @given(readings, st.integers(0, 10**13))
-def test_the_world_hears_what_azure_s_headers_say(given: dict[Dimension, Reading], now_ns: int) -> None:
+def test_the_world_hears_what_azure_s_headers_say(given: dict[Metered, Reading], now_ns: int) -> None:
     headers = {name.decode(): value.decode() for name, value in azure(given, now_ns)}
 
     assert set(told(Api.AZURE, given, now_ns)) == set(read_ratelimits(headers))

@@ -17,7 +17,7 @@ from hivemind_trio.demo import INSTANT, SimulatedProvider
 from hivemind_trio.demo.rate_limit_headers import anthropic, go_duration, openai, retry_after
 from hivemind_trio.dialects import read_signal
 from hivemind_trio.model import Outcome
-from hivemind_trio.sim import Dimension, Quota, Reading, Traits, Trouble
+from hivemind_trio.sim import Metered, Quota, Reading, Traits, Trouble
 
 SECOND = 1_000_000_000
 STEADY = attrs.evolve(INSTANT, tokens_out_sigma=0)
@@ -154,9 +154,9 @@ async def test_without_a_quota_there_are_no_such_headers() -> None:
 
 
 READINGS = {
-    Dimension.REQUESTS: Reading(limit=3000, remaining=2999, full_ns=20_000_000),
-    Dimension.INPUT: Reading(limit=80_000, remaining=79_501, full_ns=375_000_000),
-    Dimension.OUTPUT: Reading(limit=16_000, remaining=8_499, full_ns=90 * SECOND),
+    Metered.REQUESTS: Reading(limit=3000, remaining=2999, full_ns=20_000_000),
+    Metered.INPUT: Reading(limit=80_000, remaining=79_501, full_ns=375_000_000),
+    Metered.OUTPUT: Reading(limit=16_000, remaining=8_499, full_ns=90 * SECOND),
 }
 
 

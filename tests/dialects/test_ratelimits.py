@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.dialects import read_ratelimits, used_up
-from hivemind_trio.model import Dimension, Reading
+from hivemind_trio.model import Dimension, QuotaReading
 
 S = 1_000_000_000
 DATE = {"date": "Sat, 21 Nov 2026 07:00:00 GMT"}
@@ -17,25 +17,25 @@ EPOCH_S = 1_795_244_400
 """The same moment, in seconds since 1970."""
 
 
-def requests(**said: Any) -> Reading:
-    return Reading(dimension=Dimension.REQUESTS, **said)
+def requests(**said: Any) -> QuotaReading:
+    return QuotaReading(dimension=Dimension.REQUESTS, **said)
 
 
-def tokens(**said: Any) -> Reading:
-    return Reading(dimension=Dimension.TOKENS, **said)
+def tokens(**said: Any) -> QuotaReading:
+    return QuotaReading(dimension=Dimension.TOKENS, **said)
 
 
-def tokens_in(**said: Any) -> Reading:
-    return Reading(dimension=Dimension.INPUT, **said)
+def tokens_in(**said: Any) -> QuotaReading:
+    return QuotaReading(dimension=Dimension.INPUT, **said)
 
 
-def tokens_out(**said: Any) -> Reading:
-    return Reading(dimension=Dimension.OUTPUT, **said)
+def tokens_out(**said: Any) -> QuotaReading:
+    return QuotaReading(dimension=Dimension.OUTPUT, **said)
 
 
 ANTHROPIC = "anthropic-ratelimit-"
 
-KNOWN: dict[str, tuple[dict[str, str], set[Reading]]] = {
+KNOWN: dict[str, tuple[dict[str, str], set[QuotaReading]]] = {
     # platform.claude.com/docs/en/api/rate-limits; figures of a recorded answer of the R package tidyllm
     "anthropic: four quotas, reset as RFC 3339": (
         {
@@ -200,11 +200,11 @@ KNOWN: dict[str, tuple[dict[str, str], set[Reading]]] = {
 
 
 @pytest.mark.parametrize(("headers", "readings"), KNOWN.values(), ids=KNOWN)
-def test_the_headers_of_each_provider_are_read(headers: dict[str, str], readings: set[Reading]) -> None:
+def test_the_headers_of_each_provider_are_read(headers: dict[str, str], readings: set[QuotaReading]) -> None:
     assert set(read_ratelimits(DATE | headers)) == readings
 
 
-ODD: dict[str, tuple[dict[str, str], set[Reading]]] = {
+ODD: dict[str, tuple[dict[str, str], set[QuotaReading]]] = {
     "words": ({"limit": "many", "remaining": "some", "reset": "soon"}, set()),
     "empty": ({"limit": "", "remaining": "", "reset": ""}, set()),
     "what is left alone": ({"limit": "x", "remaining": "5"}, {requests(remaining=5)}),
@@ -227,7 +227,7 @@ ODD: dict[str, tuple[dict[str, str], set[Reading]]] = {
 
 
 @pytest.mark.parametrize(("said", "readings"), ODD.values(), ids=ODD)
-def test_what_is_no_figure_is_none(said: dict[str, str], readings: set[Reading]) -> None:
+def test_what_is_no_figure_is_none(said: dict[str, str], readings: set[QuotaReading]) -> None:
     headers = {f"{ANTHROPIC}requests-{part}": text for part, text in said.items()}
 
     assert set(read_ratelimits(DATE | headers)) == readings

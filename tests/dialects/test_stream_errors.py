@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.dialects import Meter, Signal
+from hivemind_trio.dialects import Signal, UsageMeter
 from hivemind_trio.dialects.usage import TAIL_MAX
 from hivemind_trio.model import Outcome
 
@@ -150,7 +150,7 @@ NONE: dict[str, tuple[str, bytes]] = {
 
 
 def read(content_type: str, body: bytes, size: int, coding: str = "") -> Signal | None:
-    meter = Meter(content_type, coding)
+    meter = UsageMeter(content_type, coding)
     for piece in pieces(body, size):
         meter.feed(piece)
     return meter.error()
@@ -187,7 +187,7 @@ def test_an_answer_that_went_well_has_none(name: str) -> None:
 
 
 def test_it_is_known_as_soon_as_its_line_has_come_though_the_stream_goes_on() -> None:
-    meter = Meter(SSE)
+    meter = UsageMeter(SSE)
     meter.feed(anthropic("overloaded_error"))
 
     assert meter.error() == Signal(outcome=Outcome.OVERLOADED)
@@ -213,7 +213,7 @@ NASTY: Final = st.sampled_from(
     st.lists(st.binary() | st.sampled_from([body[-900:] for _, body, _ in ERRORS.values()]) | NASTY, max_size=6),
 )
 def test_any_bytes_have_an_answer(content_type: str, fed: list[bytes]) -> None:
-    meter = Meter(content_type)
+    meter = UsageMeter(content_type)
     for piece in fed:
         meter.feed(piece)
     error = meter.error()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.demo.wire_dialects import DIALECTS, Said
-from hivemind_trio.dialects import Meter
+from hivemind_trio.dialects import UsageMeter
 from hivemind_trio.dialects.usage import LINE_MAX
 
 from .test_usage import NDJSON, SSE, ndjson, pieces, sse
@@ -139,8 +139,8 @@ SAMPLES: Final = {
 }  # fmt: skip
 
 
-def fed(content_type: str, body: bytes, size: int = 1_000_000, coding: str = "") -> Meter:
-    meter = Meter(content_type, coding)
+def fed(content_type: str, body: bytes, size: int = 1_000_000, coding: str = "") -> UsageMeter:
+    meter = UsageMeter(content_type, coding)
     for piece in pieces(body, size):
         meter.feed(piece)
     return meter
@@ -149,7 +149,7 @@ def fed(content_type: str, body: bytes, size: int = 1_000_000, coding: str = "")
 @pytest.mark.parametrize("size", [1, 7, 1_000_000], ids="by {}".format)
 @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
 def test_content_begins_with_its_first_event_and_not_before(sample: Sample, size: int) -> None:
-    meter = Meter(sample.content_type)
+    meter = UsageMeter(sample.content_type)
     for piece in pieces(sample.preamble, size):
         meter.feed(piece)
         assert not meter.begun

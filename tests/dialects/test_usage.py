@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.dialects import Meter
+from hivemind_trio.dialects import UsageMeter
 from hivemind_trio.dialects.content_codings import PIECE_MAX
 from hivemind_trio.dialects.usage import COUNT_MAX, LINE_MAX, TAIL_MAX
 from hivemind_trio.model import Usage
@@ -202,7 +202,7 @@ def pieces(body: bytes, size: int) -> Iterator[bytes]:
 
 
 def metered(content_type: str, body: bytes, size: int, coding: str = "") -> Usage | None:
-    meter = Meter(content_type, coding)
+    meter = UsageMeter(content_type, coding)
     for piece in pieces(body, size):
         meter.feed(piece)
     return meter.usage()
@@ -223,7 +223,7 @@ def test_every_cut_in_two_reads_alike(name: str) -> None:
     content_type, body, usage = TRANSCRIPTS[name]
 
     for at in range(len(body)):
-        meter = Meter(content_type)
+        meter = UsageMeter(content_type)
         meter.feed(body[:at])
         meter.feed(body[at:])
         assert meter.usage() == usage, at
@@ -238,7 +238,7 @@ def test_compressed_answers_are_read_in_a_copy(name: str, coding: str) -> None:
 
 
 def test_an_event_is_read_as_soon_as_it_has_come_though_the_stream_goes_on() -> None:
-    meter = Meter(SSE, "gzip")
+    meter = UsageMeter(SSE, "gzip")
     compress = zlib.compressobj(wbits=31)
     for event in (ANTHROPIC_START, ANTHROPIC_DELTA):
         meter.feed(compress.compress(sse(event, named=True)) + compress.flush(zlib.Z_SYNC_FLUSH))
@@ -263,7 +263,7 @@ def test_a_coding_that_nobody_knows_is_let_be() -> None:
 
 
 def test_a_line_without_an_end_is_not_kept_whole() -> None:
-    meter = Meter(SSE)
+    meter = UsageMeter(SSE)
     for _ in range(40):
         meter.feed(b"x" * (LINE_MAX // 4))
         assert len(meter._rest) <= LINE_MAX
@@ -273,7 +273,7 @@ def test_a_line_without_an_end_is_not_kept_whole() -> None:
     "fed", [(), (b": ping\n\n", b"data: [DONE]\n\n")], ids=["nothing", "nothing but signs of life"]
 )
 def test_an_answer_without_any_object_has_put_out_nothing_once_it_is_whole(fed: tuple[bytes, ...]) -> None:
-    meter = Meter(SSE)
+    meter = UsageMeter(SSE)
     for piece in fed:
         meter.feed(piece)
 
@@ -290,7 +290,7 @@ NASTY = st.sampled_from([b'{"usage":' * 3, b'"usage":{"input_tokens":' + b"9" * 
     st.lists(st.binary() | st.sampled_from([body[-900:] for _, body, _ in TRANSCRIPTS.values()]) | NASTY),
 )
 def test_any_bytes_have_an_answer(content_type: str, coding: str, fed: list[bytes]) -> None:
-    meter = Meter(content_type, coding)
+    meter = UsageMeter(content_type, coding)
     for piece in fed:
         meter.feed(piece)
     usage = meter.usage()

@@ -15,7 +15,7 @@ from hivemind_trio.listen import bind
 from hivemind_trio.model import SecretRef, SecretSource
 from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.proxy import CallRecord
-from hivemind_trio.serve import House, open_house
+from hivemind_trio.serve import ProxyServer, open_house
 from hivemind_trio.sim import Traits
 from hivemind_trio.store import Journal
 from hivemind_trio.upstream import PoolTransport, StockTransport
@@ -49,7 +49,7 @@ def compiled(policy: str) -> Program:
 class Place:
     """A proxy that is serving, and the provider behind it."""
 
-    house: House
+    house: ProxyServer
     provider: SimulatedProvider
     secrets: Mapping[SecretRef, str]
     records: list[CallRecord]

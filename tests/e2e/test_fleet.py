@@ -14,8 +14,8 @@ import openai
 import pytest
 import trio
 
-from hivemind_trio.demo.client import Connection, TurnError
-from hivemind_trio.sim import Agent, Job, Quota, Traits, Trouble, Turn
+from hivemind_trio.demo.client import AgentConnection, TurnError
+from hivemind_trio.sim import Agent, AgentJob, Quota, Traits, Trouble, Turn
 from tests.e2e.house import Place, standing, until
 
 # openai-python leaves its async generators half read at the end of every stream.
@@ -111,7 +111,7 @@ Ask = Callable[[Turn], Awaitable[int]]
 
 def anthropic(place: Place, name: str) -> Ask:
     async def ask(turn: Turn) -> int:
-        connection = await Connection.open(f"{place.url}/@{name}")
+        connection = await AgentConnection.open(f"{place.url}/@{name}")
         try:
             return await connection.take(turn)
         except TurnError as error:
@@ -180,7 +180,7 @@ async def send(place: Place, turns: int) -> Fleet:
     fleet = Fleet(
         [
             Agent(
-                Job.draw(
+                AgentJob.draw(
                     f"agent-{number:02}",
                     seed=7,
                     turns=turns,

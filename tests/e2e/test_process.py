@@ -16,7 +16,7 @@ import openai
 import pytest
 import trio
 
-from hivemind_trio.demo import Reply, SimulatedProvider
+from hivemind_trio.demo import ScriptedReply, SimulatedProvider
 from hivemind_trio.policy import MemoryFiles, check
 from tests.e2e.house import in_thread, messages
 from tests.e2e.process import environment, run, serving
@@ -258,7 +258,7 @@ async def test_sigterm_lets_a_stream_end_well_and_takes_no_new_connections(
 ) -> None:
     save(policy, text(provider, concurrency=1))
     gate = trio.Event()
-    provider.replies.append(Reply(hold_after=(1, gate)))
+    provider.replies.append(ScriptedReply(hold_after=(1, gate)))
     async with serving("--policy", policy) as proxy, client_of(proxy.url) as client, trio.open_nursery() as nursery:
         stream = await client.chat.completions.create(model="gpt-x", messages=messages(), stream=True)
         chunks: list[Any] = [await anext(aiter(stream))]
@@ -301,7 +301,7 @@ async def test_what_has_not_ended_when_the_patience_has_is_cut_off_and_never_loo
     policy: Path, provider: SimulatedProvider
 ) -> None:
     save(policy, text(provider, rest="server { drain 200ms }\n"))
-    provider.replies.append(Reply(hold_after=(1, trio.Event())))
+    provider.replies.append(ScriptedReply(hold_after=(1, trio.Event())))
     async with serving("--policy", policy) as proxy, client_of(proxy.url) as client:
         stream = await client.chat.completions.create(model="gpt-x", messages=messages(), stream=True)
         await anext(aiter(stream))
@@ -318,7 +318,7 @@ async def test_what_has_not_ended_when_the_patience_has_is_cut_off_and_never_loo
 
 
 async def test_a_second_sigterm_ends_at_once(policy: Path, provider: SimulatedProvider) -> None:
-    provider.replies.append(Reply(hold_after=(1, trio.Event())))
+    provider.replies.append(ScriptedReply(hold_after=(1, trio.Event())))
     async with serving("--policy", policy) as proxy, client_of(proxy.url) as client:
         stream = await client.chat.completions.create(model="gpt-x", messages=messages(), stream=True)
         await anext(aiter(stream))

@@ -11,7 +11,7 @@ import openai
 import pytest
 import trio
 
-from hivemind_trio.demo import Reply
+from hivemind_trio.demo import ScriptedReply
 from hivemind_trio.model import SecretRef, SecretSource
 from hivemind_trio.sim import Traits
 from tests.e2e.house import CAP_1, PATIENCE_S, Place, compiled, messages, standing, until
@@ -129,7 +129,7 @@ async def test_a_lowered_cap_drains_and_is_never_exceeded_again() -> None:
 async def test_a_raised_cap_is_used_at_once() -> None:
     async with standing(capped(1)) as place, client_of(place) as client, trio.open_nursery() as agents:
         gate = trio.Event()
-        place.provider.default = Reply(hold=gate)
+        place.provider.default = ScriptedReply(hold=gate)
         for number in range(5):
             agents.start_soon(stream, client, f"I am number {number}")
         await until(lambda: place.waiting == 4)
@@ -148,7 +148,7 @@ async def test_who_waits_keeps_his_age_and_his_place_in_another_lane() -> None:
     merged = CAP_1 + lanes + "rule all { lane b }\n"
     async with standing(split) as place, client_of(place) as client, trio.open_nursery() as agents:
         gate = trio.Event()
-        place.provider.replies.append(Reply(hold=gate))
+        place.provider.replies.append(ScriptedReply(hold=gate))
         agents.start_soon(stream, client, "holds the slot")
         await until(lambda: place.provider.world.inflight == 1)
         agents.start_soon(stream, client, "came first")
@@ -169,7 +169,7 @@ async def test_who_waits_keeps_his_age_and_his_place_in_another_lane() -> None:
 async def test_who_waits_for_what_the_new_policy_denies_is_told_so() -> None:
     async with standing(CAP_1) as place, client_of(place) as client, trio.open_nursery() as agents:
         gate = trio.Event()
-        place.provider.replies.append(Reply(hold=gate))
+        place.provider.replies.append(ScriptedReply(hold=gate))
         agents.start_soon(stream, client, "streams on")
         await until(lambda: place.provider.world.inflight == 1)
 

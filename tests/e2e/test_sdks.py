@@ -12,7 +12,7 @@ import openai
 import pytest
 import trio
 
-from hivemind_trio.demo import INSTANT, Reply
+from hivemind_trio.demo import INSTANT, ScriptedReply
 from hivemind_trio.sim import Traits
 from tests.e2e.house import CAP_1, CAP_3, PATIENCE_S, TRANSPORTS, Place, in_thread, messages, standing, until
 
@@ -135,10 +135,10 @@ async def test_what_generates_nothing_passes_though_every_slot_is_taken(opened: 
 
     async with opened(CAP_1) as place, trio.open_nursery() as callers:
         gate = trio.Event()
-        place.provider.default = Reply(hold=gate)
+        place.provider.default = ScriptedReply(hold=gate)
         callers.start_soon(chat, place)
         await until(lambda: place.provider.world.inflight == 1)
-        place.provider.default = Reply()
+        place.provider.default = ScriptedReply()
 
         counted = await in_thread(lambda: cheap(place))
         async with async_openai(place) as client:
@@ -183,7 +183,7 @@ async def test_twenty_at_once_over_a_cap_of_three_are_all_served(opened: Open) -
 async def test_every_answer_says_which_call_it_was_and_what_it_waited_for(opened: Open) -> None:
     async with opened(CAP_1) as place, async_openai(place) as client:
         gate = trio.Event()
-        place.provider.replies.append(Reply(hold=gate))
+        place.provider.replies.append(ScriptedReply(hold=gate))
         headers: dict[str, Any] = {}
 
         async def ask(name: str) -> None:
@@ -211,7 +211,7 @@ async def test_every_answer_says_which_call_it_was_and_what_it_waited_for(opened
 
 async def test_hanging_up_in_mid_stream_ends_the_generation_and_frees_the_slot(opened: Open) -> None:
     async with opened(CAP_1) as place, async_openai(place) as client:
-        place.provider.replies.append(Reply(hold_after=(1, trio.Event())))
+        place.provider.replies.append(ScriptedReply(hold_after=(1, trio.Event())))
         stream = await client.chat.completions.create(model="gpt-x", messages=messages("a"), stream=True)
         await anext(aiter(stream))
 
@@ -234,7 +234,7 @@ async def test_a_thread_that_hangs_up_in_mid_stream_is_noticed_too(opened: Open)
             next(iter(stream))
 
     async with opened(CAP_1) as place:
-        place.provider.replies.append(Reply(hold_after=(1, trio.Event())))
+        place.provider.replies.append(ScriptedReply(hold_after=(1, trio.Event())))
 
         await in_thread(lambda: begin_and_leave(place))
         with trio.fail_after(PATIENCE_S):
@@ -247,7 +247,7 @@ async def test_a_thread_that_hangs_up_in_mid_stream_is_noticed_too(opened: Open)
 async def test_hanging_up_while_waiting_leaves_the_queue_and_never_reaches_the_provider(opened: Open) -> None:
     async with opened(CAP_1) as place, trio.open_nursery() as callers:
         gate = trio.Event()
-        place.provider.replies.append(Reply(hold=gate))
+        place.provider.replies.append(ScriptedReply(hold=gate))
         callers.start_soon(chat, place, "first")
         await until(lambda: place.inflight == 1)
 
@@ -266,7 +266,7 @@ async def test_hanging_up_while_waiting_leaves_the_queue_and_never_reaches_the_p
 
 async def test_hanging_up_on_a_silent_provider_frees_the_slot(opened: Open) -> None:
     async with opened(CAP_1) as place:
-        place.provider.replies.append(Reply(hold=trio.Event()))
+        place.provider.replies.append(ScriptedReply(hold=trio.Event()))
 
         async with trio.open_nursery() as impatient:
             impatient.start_soon(chat, place)
@@ -286,7 +286,7 @@ async def test_a_full_queue_is_a_rate_limit_error_that_says_when_to_come_back(op
     policy = CAP_1 + "lane only { weight 1; queue 0 }\nrule all { lane only }\n"
     async with opened(policy) as place, trio.open_nursery() as callers:
         gate = trio.Event()
-        place.provider.replies.append(Reply(hold=gate))
+        place.provider.replies.append(ScriptedReply(hold=gate))
         callers.start_soon(chat, place)
         await until(lambda: place.inflight == 1)
 
@@ -366,7 +366,9 @@ async def test_a_provider_that_is_not_there_is_a_server_error_with_a_time_to_com
 
 
 async def test_what_the_provider_refuses_for_good_passes_as_it_is(opened: Open) -> None:
-    reply = Reply(status=429, headers=[(b"retry-after", b"7"), (b"anthropic-ratelimit-x", b"1")], body=b'{"error":{}}')
+    reply = ScriptedReply(
+        status=429, headers=[(b"retry-after", b"7"), (b"anthropic-ratelimit-x", b"1")], body=b'{"error":{}}'
+    )
     async with opened(CAP_3 + "retry default { attempts 1 }") as place:
         place.provider.replies.append(reply)
 
@@ -381,7 +383,7 @@ async def test_what_the_provider_refuses_for_good_passes_as_it_is(opened: Open) 
 @pytest.mark.parametrize("reset", [False, True], ids=["closes", "resets"])
 async def test_an_answer_that_breaks_off_is_an_error_and_never_an_end(opened: Open, reset: bool) -> None:
     async with opened(CAP_3) as place:
-        place.provider.default = Reply(die_after=2, reset=reset)
+        place.provider.default = ScriptedReply(die_after=2, reset=reset)
 
         with pytest.raises(openai.APIError, match="broke off"):
             await chat_streamed(place)
@@ -448,11 +450,11 @@ async def test_agents_with_a_cap_of_their_own_do_not_take_each_others_slots(open
     policy = CAP_3 + "agent greedy { concurrency 1 }\n"
     async with opened(policy, traits=INSTANT) as place, trio.open_nursery() as callers:
         gate = trio.Event()
-        place.provider.default = Reply(hold=gate)
+        place.provider.default = ScriptedReply(hold=gate)
         for _ in range(5):
             callers.start_soon(partial(chat, place, prefix="/@greedy"))
         await until(lambda: place.waiting == 4 and place.provider.world.inflight == 1)
-        place.provider.default = Reply()
+        place.provider.default = ScriptedReply()
 
         assert await chat(place)
         during = place.inflight

@@ -13,7 +13,7 @@ import openai
 import pytest
 import trio
 
-from hivemind_trio.demo import Reply
+from hivemind_trio.demo import ScriptedReply
 from hivemind_trio.demo.wire_dialects import DIALECTS, Said
 
 from .house import PATIENCE_S, Place, in_thread, messages, standing, until
@@ -94,14 +94,16 @@ SDKS: Final = {
     ),
 }
 
-FAILURES: Final[dict[str, Callable[[Sdk], Reply]]] = {
-    "an error at once": lambda sdk: Reply(status=200, body=sdk.event, content_type=EVENTS),
-    "an error behind the preamble": lambda sdk: Reply(status=200, body=sdk.opening + sdk.event, content_type=EVENTS),
-    "a reset behind the preamble": lambda _: Reply(die_after=0, reset=True),
-    "an early end": lambda _: Reply(die_after=0),
-    "a stall": lambda _: Reply(hold_after=(0, trio.Event())),
-    "an end without content": lambda sdk: Reply(status=200, body=sdk.opening, content_type=EVENTS),
-    "an end without a byte": lambda _: Reply(status=200, body=b"", content_type=EVENTS),
+FAILURES: Final[dict[str, Callable[[Sdk], ScriptedReply]]] = {
+    "an error at once": lambda sdk: ScriptedReply(status=200, body=sdk.event, content_type=EVENTS),
+    "an error behind the preamble": lambda sdk: ScriptedReply(
+        status=200, body=sdk.opening + sdk.event, content_type=EVENTS
+    ),
+    "a reset behind the preamble": lambda _: ScriptedReply(die_after=0, reset=True),
+    "an early end": lambda _: ScriptedReply(die_after=0),
+    "a stall": lambda _: ScriptedReply(hold_after=(0, trio.Event())),
+    "an end without content": lambda sdk: ScriptedReply(status=200, body=sdk.opening, content_type=EVENTS),
+    "an end without a byte": lambda _: ScriptedReply(status=200, body=b"", content_type=EVENTS),
 }
 
 
@@ -122,7 +124,7 @@ async def test_an_sdk_sees_nothing_of_what_fails_before_any_content(name: str, f
 
 
 @asynccontextmanager
-async def kept_alive(reply: Reply, ask: Callable[[Place], str]) -> AsyncIterator[tuple[Place, list[Exception]]]:
+async def kept_alive(reply: ScriptedReply, ask: Callable[[Place], str]) -> AsyncIterator[tuple[Place, list[Exception]]]:
     """A call that waited until it had a 200 of ours, and was then answered with `reply`."""
     raised: list[Exception] = []
 
@@ -133,7 +135,7 @@ async def kept_alive(reply: Reply, ask: Callable[[Place], str]) -> AsyncIterator
 
     async with standing(IMPATIENT) as place:
         gate = trio.Event()
-        place.provider.replies.append(Reply(hold=gate))
+        place.provider.replies.append(ScriptedReply(hold=gate))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(in_thread, lambda: message(place))
             await until(lambda: place.inflight == 1)
@@ -145,10 +147,10 @@ async def kept_alive(reply: Reply, ask: Callable[[Place], str]) -> AsyncIterator
         yield place, raised
 
 
-def refusing(status: int, kind: str, code: str | None = None, message: str = "no") -> Reply:
+def refusing(status: int, kind: str, code: str | None = None, message: str = "no") -> ScriptedReply:
     error = {"type": kind, "message": message} | ({"code": code, "param": None} if code is not None else {})
     body = {"error": error} if code is not None else {"type": "error", "error": error, "request_id": "req_1"}
-    return Reply(status=status, body=json.dumps(body).encode())
+    return ScriptedReply(status=status, body=json.dumps(body).encode())
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ async def test_an_error_before_any_content_is_told_by_its_own_name_after_a_200_o
     ask: Callable[[Place], str],
 ) -> None:
     sdk = next(one for one in SDKS.values() if one.ask is ask)
-    reply = Reply(status=200, body=sdk.opening + sdk.event, content_type=EVENTS)
+    reply = ScriptedReply(status=200, body=sdk.opening + sdk.event, content_type=EVENTS)
 
     async with kept_alive(reply, ask) as (_, raised):
         (error,) = raised
@@ -225,7 +227,7 @@ async def test_an_sdk_is_served_though_an_attempt_failed_after_a_200_of_ours() -
     said: list[str] = []
     async with standing(IMPATIENT.replace("attempts 1", "attempts 3; backoff 1ms..1ms")) as place:
         gate = trio.Event()
-        place.provider.replies.append(Reply(hold=gate))
+        place.provider.replies.append(ScriptedReply(hold=gate))
 
         async def late() -> None:
             said.append(await in_thread(lambda: message(place)))
@@ -233,7 +235,7 @@ async def test_an_sdk_is_served_though_an_attempt_failed_after_a_200_of_ours() -
         async with trio.open_nursery() as nursery:
             nursery.start_soon(in_thread, lambda: message(place))
             await until(lambda: place.inflight == 1)
-            place.provider.replies.append(Reply(die_after=0, reset=True))
+            place.provider.replies.append(ScriptedReply(die_after=0, reset=True))
             place.provider.replies.append(FAILURES["an error behind the preamble"](SDKS["anthropic"]))
             nursery.start_soon(late)
             await until(lambda: place.waiting == 1)

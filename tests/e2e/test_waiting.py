@@ -9,7 +9,7 @@ import openai
 import pytest
 import trio
 
-from hivemind_trio.demo import Reply
+from hivemind_trio.demo import ScriptedReply
 
 from .house import Place, in_thread, messages, standing, until
 
@@ -55,7 +55,7 @@ async def test_an_sdk_reads_what_was_kept_alive(ask: Callable[[Place], str]) -> 
 
     async with standing(IMPATIENT) as place, trio.open_nursery() as nursery:
         gate = trio.Event()
-        place.provider.replies.append(Reply(hold=gate))
+        place.provider.replies.append(ScriptedReply(hold=gate))
         nursery.start_soon(late, place)
         await until(lambda: place.inflight == 1)
         nursery.start_soon(late, place)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.listen import Bounds, Message, Receive, Scope, Send
-from hivemind_trio.listen.http1 import Exchange
-from hivemind_trio.listen.wire import Wire
+from hivemind_trio.listen.http1 import AsgiExchange
+from hivemind_trio.listen.wire import InboundWire
 
 from .house import GET, body_of, echoes, header, listens, post, refuses, respond, serving
 
@@ -205,13 +205,13 @@ async def test_an_answer_that_has_no_body_is_followed_by_the_next(
 
 async def test_the_head_shares_a_write_with_a_body_that_follows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[bytes] = []
-    send = Wire._send
+    send = InboundWire._send
 
-    def counted(wire: Wire, data: bytes) -> int:
+    def counted(wire: InboundWire, data: bytes) -> int:
         writes.append(bytes(data))
         return send(wire, data)
 
-    monkeypatch.setattr(Wire, "_send", counted)
+    monkeypatch.setattr(InboundWire, "_send", counted)
     async with serving(echoes) as house:
         client = await house.client()
         await client.ask(post(b"abc"))
@@ -297,9 +297,9 @@ async def half_an_answer(send: Send, headers: list[tuple[bytes, bytes]]) -> None
 @pytest.mark.parametrize("ahead", [False, True], ids=["at once", "behind another request"])
 async def test_a_body_in_tiny_chunks_is_read_some_at_a_time(ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     fed: list[int] = [0]
-    feed = Exchange.feed
+    feed = AsgiExchange.feed
 
-    def counted(exchange: Exchange, data: bytes) -> None:
+    def counted(exchange: AsgiExchange, data: bytes) -> None:
         fed[-1] += 1
         feed(exchange, data)
 
@@ -307,7 +307,7 @@ async def test_a_body_in_tiny_chunks_is_read_some_at_a_time(ahead: bool, monkeyp
         def before_io_wait(self, timeout: float) -> None:
             fed.append(0)
 
-    monkeypatch.setattr(Exchange, "feed", counted)
+    monkeypatch.setattr(AsgiExchange, "feed", counted)
     head = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
     async with serving(echoes) as house:
         client = await house.client()

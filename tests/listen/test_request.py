@@ -15,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.listen import App, Bounds, http1
-from hivemind_trio.listen.http1 import Exchange, Http1
+from hivemind_trio.listen.http1 import AsgiExchange, Http1
 from hivemind_trio.listen.hypercorn_worker import config_for
-from hivemind_trio.listen.request_head import Head, read_head
+from hivemind_trio.listen.request_head import ParsedHead, read_head
 
 from .house import echoes
 
@@ -37,7 +37,7 @@ FIELDS = (
 BODY = b"abcdef"
 
 
-def by_h11(data: bytes) -> tuple[Head, bytes] | None:
+def by_h11(data: bytes) -> tuple[ParsedHead, bytes] | None:
     """The head, and the body as far as it has come; None: h11 does not like it, or waits for more."""
     http = h11.Connection(h11.SERVER, max_incomplete_event_size=64 * 1024)
     http.receive_data(data)
@@ -53,7 +53,7 @@ def by_h11(data: bytes) -> tuple[Head, bytes] | None:
     headers = [(name.lower(), value) for name, value in request.headers.raw_items()]
     end = data.find(b"\r\n\r\n") + 4
     length = next((int(value) for name, value in headers if name == b"content-length"), 0)
-    return Head(request.method, request.target, request.http_version, headers, length, end), body
+    return ParsedHead(request.method, request.target, request.http_version, headers, length, end), body
 
 
 @pytest.mark.parametrize("line", LINES, ids=repr)
@@ -105,7 +105,7 @@ class Line:
     over: bool = False
     """Whatever else the client sends is read and forgotten."""
     told: list[object] = attrs.field(factory=list)
-    exchange: Exchange | None = None
+    exchange: AsgiExchange | None = None
 
     @property
     def wire(self) -> Any:
@@ -150,7 +150,7 @@ class Line:
             exchange.end()
             http.answered(exchange)
 
-    def tell(self, exchange: Exchange) -> None:
+    def tell(self, exchange: AsgiExchange) -> None:
         scope = {name: value for name, value in exchange.scope.items() if name not in ("extensions", "asgi", "state")}
         self.told.append((scope, b"".join(exchange._body), exchange.whole, exchange.keep, exchange.expects))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hivemind_trio.model import Usage
-from hivemind_trio.policy import Answer, Degraded, MemoryFiles, Program, Severity, check
+from hivemind_trio.policy import DegradedSettings, FinishedAnswer, MemoryFiles, Program, Severity, check
 
 
 def program(text: str) -> Program:
@@ -15,7 +15,7 @@ def program(text: str) -> Program:
     return checked.program
 
 
-def degraded(condition: str) -> Degraded:
+def degraded(condition: str) -> DegradedSettings:
     one = program(f"provider openai {{ degraded when {condition} }}").providers["openai"].degraded
     assert one is not None
     return one
@@ -51,7 +51,7 @@ STREAMED = Usage(output=3, exact=False)
     ],
 )  # fmt: skip
 def test_a_condition_is_asked_of_what_is_known(condition: str, usage: Usage | None, counts: bool) -> None:
-    answer = Answer(status=200, model="gpt-5", stream=True, usage=usage)
+    answer = FinishedAnswer(status=200, model="gpt-5", stream=True, usage=usage)
 
     assert degraded(condition).counts(answer) is counts
 

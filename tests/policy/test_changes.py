@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Api
 from hivemind_trio.policy import (
-    Agent,
-    Aimd,
-    Breaker,
-    Budget,
-    Group,
-    Lane,
+    AgentSettings,
+    AimdSettings,
+    BudgetSettings,
+    CircuitBreakerSettings,
+    LaneSettings,
+    LimitGroupSettings,
     Program,
-    Provider,
+    ProviderSettings,
     Reaper,
     Resident,
-    Retry,
+    RetrySettings,
     Server,
-    Share,
+    SlotShare,
     Team,
     Timeouts,
 )
@@ -272,7 +272,7 @@ UNGUESSED: dict[str, Any] = {
     "api": Api.OPENAI,
     "serves": ("x",),
     "queue": 5,
-    "max": Share(slots=1),
+    "max": SlotShare(slots=1),
     "deadline_ns": 5,
     "aging_ns": 5,
     "resident": Resident(1),
@@ -283,7 +283,13 @@ OTHER: dict[type, Any] = {bool: True, int: 77, float: 0.123, str: "other", type(
 
 
 def fields() -> list[tuple[str, str]]:
-    nouns = {"server": Server, "provider": Provider, "lane": Lane, "retry": Retry, "budget": Budget}
+    nouns = {
+        "server": Server,
+        "provider": ProviderSettings,
+        "lane": LaneSettings,
+        "retry": RetrySettings,
+        "budget": BudgetSettings,
+    }
     return [
         (kind, field.name)
         for kind, noun in nouns.items()
@@ -300,13 +306,17 @@ def other(value: Any) -> Any:
         case int() | float() | str() if type(value) in OTHER:
             return OTHER[type(value)]
         case None:
-            return Aimd(low=1, start=1)
-        case Breaker():
-            return Breaker(of=77)
+            return AimdSettings(low=1, start=1)
+        case CircuitBreakerSettings():
+            return CircuitBreakerSettings(of=77)
         case frozenset():
             return frozenset({next(iter(value))})
         case tuple():
-            return (Group(glob="x", concurrency=1, quotas=()),) if not value or isinstance(value[0], Group) else ()
+            return (
+                (LimitGroupSettings(glob="x", concurrency=1, quotas=()),)
+                if not value or isinstance(value[0], LimitGroupSettings)
+                else ()
+            )
         case _ if attrs.has(type(value)):
             first = attrs.fields(type(value))[0].name
             return attrs.evolve(value, **{first: other(getattr(value, first))})
@@ -362,11 +372,18 @@ def test_what_is_shown_is_read_as_the_same_value(value: int) -> None:
 
 def test_every_field_has_a_row_of_its_own() -> None:
     """What has none is told of plainly, by the name of a field that no policy has."""
-    blocks = {"timeouts": Timeouts, "breaker": Breaker, "aimd": Aimd, "reaper": Reaper}
+    blocks = {"timeouts": Timeouts, "breaker": CircuitBreakerSettings, "aimd": AimdSettings, "reaper": Reaper}
     told_elsewhere = {
         ("provider", "limit"), ("provider", "groups"), ("provider", "aimd.low"), ("server", "host"), ("server", "port")
     }  # fmt: skip
-    classes = {"server": Server, "provider": Provider, "lane": Lane, "agent": Agent, "team": Team, "retry": Retry}
+    classes = {
+        "server": Server,
+        "provider": ProviderSettings,
+        "lane": LaneSettings,
+        "agent": AgentSettings,
+        "team": Team,
+        "retry": RetrySettings,
+    }
     fields = [
         (kind, f"{name}.{inner.name}" if inner is not None else name)
         for kind, of in classes.items()

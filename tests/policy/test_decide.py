@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Api, Decider, Request, Treatment, Verdict
+from hivemind_trio.model import Api, Decider, Decision, Request, Verdict
 from hivemind_trio.policy import Checked, MemoryFiles, check, parse_request
 from hivemind_trio.policy.language.condition_eval import field_values, holds
 
@@ -87,7 +87,7 @@ def routed(drawn: Drawn, request: Request) -> str | None:
     return None
 
 
-def decided(drawn: Drawn, request: Request, asked: Asked) -> Treatment:
+def decided(drawn: Drawn, request: Request, asked: Asked) -> Decision:
     """What the policy says of a call."""
     agent, by_agent = identified(drawn, request, asked)
     name = agent.name if agent is not None else "unknown"
@@ -128,7 +128,7 @@ def decided(drawn: Drawn, request: Request, asked: Asked) -> Treatment:
         "affinity": first.get("affinity", (None, BUILT_IN)),
     }
     value: dict[str, Any] = {setting: value for setting, (value, _) in found.items()}
-    return Treatment(
+    return Decision(
         agent=name,
         team=call.team,
         provider=value["provider"],

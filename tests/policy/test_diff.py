@@ -19,7 +19,7 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.dialects import apis_of
-from hivemind_trio.model import Treatment, Verdict
+from hivemind_trio.model import Decision, Verdict
 from hivemind_trio.policy import CallChange, Checked, MemoryFiles, call_changes, check, diff, parse_request, render_diff
 from hivemind_trio.policy.comparison import call_differences
 from hivemind_trio.policy.comparison.call_differences import Parting, Triple
@@ -42,13 +42,13 @@ def checked(text: str, name: str = "team.hmp") -> Checked:
 # ---- a plain reading ----
 
 
-def refused(one: Checked, treatment: Treatment) -> bool:
+def refused(one: Checked, treatment: Decision) -> bool:
     assert one.program is not None
     unknown = treatment.agent == "unknown" and one.program.server.refuse_unknown
     return unknown or treatment.verdict is Verdict.DENY or treatment.provider is None
 
 
-def of_setting(one: Checked, treatment: Treatment, setting: str) -> object:
+def of_setting(one: Checked, treatment: Decision, setting: str) -> object:
     """What a setting comes to, by the name that the comparison gives it."""
     assert one.program is not None
     kind, _, name = setting.partition(" ")
@@ -72,7 +72,7 @@ def of_setting(one: Checked, treatment: Treatment, setting: str) -> object:
             return getattr(treatment, kind)
 
 
-def differ(pair: tuple[Checked, Checked], treatments: tuple[Treatment, Treatment]) -> bool:
+def differ(pair: tuple[Checked, Checked], treatments: tuple[Decision, Decision]) -> bool:
     """Whether a call is treated differently, as far as that can be noticed."""
     settings_ = ["agent", "verdict"]
     gone = [refused(one, treatment) for one, treatment in zip(pair, treatments, strict=True)]
@@ -84,7 +84,7 @@ def differ(pair: tuple[Checked, Checked], treatments: tuple[Treatment, Treatment
     return one != other or gone[0] is not gone[1]
 
 
-def treatments(pair: tuple[Checked, Checked], facts: Facts) -> tuple[Treatment, Treatment]:
+def treatments(pair: tuple[Checked, Checked], facts: Facts) -> tuple[Decision, Decision]:
     programs = [one.program for one in pair]
     before, after = (program.decide(request_of(program, facts)) for program in programs if program is not None)
     return before, after

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Api, Request, Treatment
+from hivemind_trio.model import Api, Decision, Request
 from hivemind_trio.policy import Checked, MemoryFiles, Severity, check
 from hivemind_trio.policy.language.condition_eval import field_values, holds
 
@@ -60,7 +60,7 @@ def answer(condition: str, request: Request) -> bool:
     return walked
 
 
-def values_of(request: Request, treatment: Treatment) -> dict[str, str | int | bool]:
+def values_of(request: Request, treatment: Decision) -> dict[str, str | int | bool]:
     """What the interpreter is told of a call that no rule sends elsewhere."""
     return field_values(request, agent=treatment.agent, team=treatment.team, provider=treatment.provider)
 

@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Request, SecretRef, SecretSource
-from hivemind_trio.policy import Aimd, Breaker, MemoryFiles, Program, Provider, Share, Timeouts, WhileOpen, check
+from hivemind_trio.policy import (
+    AimdSettings,
+    CircuitBreakerSettings,
+    MemoryFiles,
+    Program,
+    ProviderSettings,
+    SlotShare,
+    Timeouts,
+    WhileOpen,
+    check,
+)
 
 S = 10**9
 
@@ -35,11 +45,10 @@ SAYINGS: dict[str, dict[str, tuple[str, Any]]] = {
         "timeout idle 2s": (
             "timeouts", Timeouts(connect_ns=5 * S, first_byte_ns=300 * S, idle_ns=2 * S, total_ns=1800 * S),
         ),
-    },
-    "breaker": {"breaker of 3": ("breaker", Breaker(of=3)), "breaker open 9s": ("breaker", Breaker(open_ns=9 * S))},
-    "concurrency": {"concurrency 3": ("limit", 3), "concurrency 2..5 start 3": ("limit", 5)},
-    "open": {"open refuse": ("while_open", WhileOpen.REFUSE), "open hold": ("while_open", WhileOpen.HOLD)},
-    "retry": {"retry patient": ("retry", "patient"), "retry default": ("retry", "default")},
+    }, "breaker": {"breaker of 3": ("breaker", CircuitBreakerSettings(of=3)), "breaker open 9s": ("breaker",
+    CircuitBreakerSettings(open_ns=9 * S))}, "concurrency": {"concurrency 3": ("limit", 3), "concurrency 2..5 start 3":
+    ("limit", 5)}, "open": {"open refuse": ("while_open", WhileOpen.REFUSE), "open hold": ("while_open",
+    WhileOpen.HOLD)}, "retry": {"retry patient": ("retry", "patient"), "retry default": ("retry", "default")},
     "limits": {
         'limits "a*" { concurrency 1 }': ("groups", [("a*", 1)]),
         'limits { concurrency 2 }; limits "b" { concurrency 3 }': ("groups", [(None, 2), ("b", 3)]),
@@ -48,7 +57,7 @@ SAYINGS: dict[str, dict[str, tuple[str, Any]]] = {
 """Setting -> how it is written -> the program's field, and what it is then."""
 
 
-def seen(provider: Provider, field: str) -> object:
+def seen(provider: ProviderSettings, field: str) -> object:
     if field == "groups":
         return [(group.glob, group.concurrency) for group in provider.groups]
     return getattr(provider, field)
@@ -85,14 +94,14 @@ def test_every_setting_is_that_of_the_nearest_who_says_it_whole(
 @pytest.mark.parametrize(
     ("child", "expected"),
     [
-        ("", Aimd(low=2, start=6, increase=3, decrease=0.1)),
-        ("aimd cooldown 9s", Aimd(low=2, start=6, cooldown_ns=9 * S)),
-        ("concurrency 2..20", Aimd(low=2, start=8, increase=3, decrease=0.1)),
+        ("", AimdSettings(low=2, start=6, increase=3, decrease=0.1)),
+        ("aimd cooldown 9s", AimdSettings(low=2, start=6, cooldown_ns=9 * S)),
+        ("concurrency 2..20", AimdSettings(low=2, start=8, increase=3, decrease=0.1)),
         ("concurrency 4", None),
     ],
     ids=["both", "its own `aimd`", "its own slots", "fixed slots"],
 )
-def test_how_slots_adapt_and_between_what_are_inherited_each_whole(child: str, expected: Aimd | None) -> None:
+def test_how_slots_adapt_and_between_what_are_inherited_each_whole(child: str, expected: AimdSettings | None) -> None:
     parent = "provider anthropic { concurrency 2..9 start 6; aimd increase 3 decrease 10% }"
 
     policy = program(f"{parent}\nprovider second extends anthropic {{ api anthropic; {child} }}")
@@ -125,7 +134,7 @@ def test_a_base_that_nobody_says_follows_from_the_providers_own_dialect() -> Non
 
 
 LANE_ROWS = [
-    ("weight", "weight 2", 2), ("reserve", "reserve 1", Share(slots=1)), ("max", "max 50%", Share(ratio=0.5)),
+    ("weight", "weight 2", 2), ("reserve", "reserve 1", SlotShare(slots=1)), ("max", "max 50%", SlotShare(ratio=0.5)),
     ("deadline_ns", "deadline 5s", 5 * S), ("queue", "queue 7", 7), ("priority", "priority 4", 4),
     ("aging_ns", "aging 2 every 4s", 2 * S), ("shed_oldest", "queue 1 overflow shed-oldest", True),
 ]  # fmt: skip

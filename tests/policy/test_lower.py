@@ -9,16 +9,16 @@ import pytest
 
 from hivemind_trio.model import Api, SecretRef, SecretSource
 from hivemind_trio.policy import (
-    Aimd,
-    Breaker,
-    Degraded,
+    AimdSettings,
+    CircuitBreakerSettings,
+    DegradedSettings,
     MemoryFiles,
     Program,
-    Provider,
+    ProviderSettings,
     Reaper,
-    Retry,
+    RetrySettings,
     Severity,
-    Share,
+    SlotShare,
     Timeouts,
     WhileOpen,
     check,
@@ -51,16 +51,16 @@ def env(name: str) -> SecretRef:
 OTHER = 'provider other { api anthropic; base "https://other.example" }\n'
 
 
-def provider(settings: str) -> Provider:
+def provider(settings: str) -> ProviderSettings:
     return program(f"provider anthropic {{\n{settings}\n}}\nretry patient {{ }}\n{OTHER}").providers["anthropic"]
 
 
 PROVIDERS: dict[str, tuple[str, dict[str, Any]]] = {
     "nothing": ("", {
         "name": "anthropic", "api": Api.ANTHROPIC, "base": "https://api.anthropic.com", "keys": (), "serves": (),
-        "limit": 64, "aimd": Aimd(low=2, start=8), "groups": (), "queue": None, "retry": "default",
+        "limit": 64, "aimd": AimdSettings(low=2, start=8), "groups": (), "queue": None, "retry": "default",
         "while_open": WhileOpen.HOLD,
-        "breaker": Breaker(trip=0.5, of=20, over_ns=30 * S, open_ns=5 * S, probes=1), "at": "team.hmp:1",
+        "breaker": CircuitBreakerSettings(trip=0.5, of=20, over_ns=30 * S, open_ns=5 * S, probes=1), "at": "team.hmp:1",
         "timeouts": Timeouts(connect_ns=5 * S, first_byte_ns=5 * MINUTE, idle_ns=5 * MINUTE, total_ns=30 * MINUTE),
         "degraded": None, "learns": True, "reaper": Reaper(first_byte=4.0, idle=10.0),
     }),
@@ -75,14 +75,14 @@ PROVIDERS: dict[str, tuple[str, dict[str, Any]]] = {
     "what it serves, one": ('serves "a*"', {"serves": ("a*",)}),
     "fixed slots": ("concurrency 3", {"limit": 3, "aimd": None}),
     "fixed slots, written as a range": ("concurrency 3..3", {"limit": 3, "aimd": None}),
-    "slots that adapt": ("concurrency 2..32", {"limit": 32, "aimd": Aimd(low=2, start=8)}),
-    "where they begin": ("concurrency 2..32 start 20", {"limit": 32, "aimd": Aimd(low=2, start=20)}),
-    "they begin within their bounds": ("concurrency 10..12", {"aimd": Aimd(low=10, start=10)}),
+    "slots that adapt": ("concurrency 2..32", {"limit": 32, "aimd": AimdSettings(low=2, start=8)}),
+    "where they begin": ("concurrency 2..32 start 20", {"limit": 32, "aimd": AimdSettings(low=2, start=20)}),
+    "they begin within their bounds": ("concurrency 10..12", {"aimd": AimdSettings(low=10, start=10)}),
     "how they adapt": (
         "concurrency 1..4\naimd increase 2 decrease 75% cooldown 10s slow first-byte 8s",
-        {"aimd": Aimd(low=1, start=4, increase=2, decrease=0.75, cooldown_ns=10 * S, slow_ns=8 * S)},
+        {"aimd": AimdSettings(low=1, start=4, increase=2, decrease=0.75, cooldown_ns=10 * S, slow_ns=8 * S)},
     ),
-    "a part of how": ("concurrency 1..4\naimd decrease 30%", {"aimd": Aimd(low=1, start=4, decrease=0.3)}),
+    "a part of how": ("concurrency 1..4\naimd decrease 30%", {"aimd": AimdSettings(low=1, start=4, decrease=0.3)}),
     "fixed slots do not adapt": ("concurrency 4\naimd increase 2", {"limit": 4, "aimd": None}),
     "a queue": ("queue 2k", {"queue": 2_000}),
     "no queue": ("queue 0", {"queue": 0}),
@@ -96,9 +96,9 @@ PROVIDERS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "a breaker": (
         "breaker trip 40% of 50 over 1m open 10s probes 1",
-        {"breaker": Breaker(trip=0.4, of=50, over_ns=MINUTE, open_ns=10 * S, probes=1)},
+        {"breaker": CircuitBreakerSettings(trip=0.4, of=50, over_ns=MINUTE, open_ns=10 * S, probes=1)},
     ),
-    "a part of a breaker": ("breaker open 10s", {"breaker": Breaker(open_ns=10 * S)}),
+    "a part of a breaker": ("breaker open 10s", {"breaker": CircuitBreakerSettings(open_ns=10 * S)}),
     "open means refused": ("open refuse", {"while_open": WhileOpen.REFUSE}),
     "open means held": ("open hold", {"while_open": WhileOpen.HOLD}),
     "a fallback": ("fallback other", {"fallback": "other", "while_open": WhileOpen.FALLBACK}),
@@ -111,7 +111,7 @@ PROVIDERS: dict[str, tuple[str, dict[str, Any]]] = {
     "a part of a reaper": ("reaper idle 100x", {"reaper": Reaper(first_byte=4.0, idle=100.0)}),
     "answers that are worth nothing": (
         "degraded when tokens.out == 0 and not stream",
-        {"degraded": Degraded(AllOf((Relation("tokens.out", "==", 0), Negation(Flag("stream")))))},
+        {"degraded": DegradedSettings(AllOf((Relation("tokens.out", "==", 0), Negation(Flag("stream")))))},
     ),
 }  # fmt: skip
 
@@ -204,7 +204,7 @@ def test_a_retry_class_is_what_it_says_and_the_defaults(settings: str, expected:
     policy = program(f"provider anthropic {{ retry mine }}\nretry mine {{ {settings} }}")
 
     assert fields(policy.retries["mine"], expected) == expected
-    assert policy.retries["default"] == Retry()
+    assert policy.retries["default"] == RetrySettings()
 
 
 def test_a_retry_class_named_default_is_that_of_every_call() -> None:
@@ -219,15 +219,15 @@ def test_a_retry_class_named_default_is_that_of_every_call() -> None:
 
 LANES: dict[str, tuple[str, dict[str, Any]]] = {
     "nothing": ("", {
-        "weight": 1, "reserve": Share(), "max": None, "deadline_ns": None, "queue": None, "shed_oldest": False,
+        "weight": 1, "reserve": SlotShare(), "max": None, "deadline_ns": None, "queue": None, "shed_oldest": False,
         "priority": 0, "aging_ns": None, "at": "team.hmp:2", "name": "mine",
     }),
     "a weight": ("weight 8", {"weight": 8}),
-    "a reserve of slots": ("reserve 4", {"reserve": Share(slots=4)}),
-    "a reserve that is a share": ("reserve 25%", {"reserve": Share(ratio=0.25)}),
-    "a share written as a fraction": ("reserve 0.5", {"reserve": Share(ratio=0.5)}),
-    "all of it is a share": ("max 100%", {"max": Share(ratio=1.0)}),
-    "one slot is none": ("max 1", {"max": Share(slots=1)}),
+    "a reserve of slots": ("reserve 4", {"reserve": SlotShare(slots=4)}),
+    "a reserve that is a share": ("reserve 25%", {"reserve": SlotShare(ratio=0.25)}),
+    "a share written as a fraction": ("reserve 0.5", {"reserve": SlotShare(ratio=0.5)}),
+    "all of it is a share": ("max 100%", {"max": SlotShare(ratio=1.0)}),
+    "one slot is none": ("max 1", {"max": SlotShare(slots=1)}),
     "a deadline": ("deadline 1m30s", {"deadline_ns": 90 * S}),
     "a queue": ("queue 2k", {"queue": 2_000, "shed_oldest": False}),
     "a queue that refuses": ("queue 5 overflow deny", {"queue": 5, "shed_oldest": False}),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.policy import Dimension, MemoryFiles, Quota, check
+from hivemind_trio.policy import Dimension, MemoryFiles, RateLimitSettings, check
 from hivemind_trio.policy.lint.rate_arithmetic import most
 
 MONEY = ("HM403", "HM405", "HM406", "HM411", "HM417")
@@ -90,7 +90,7 @@ def test_what_can_be_reached_is_not_warned_of(text: str) -> None:
     wanted=st.lists(st.integers(0, 5), min_size=41, max_size=41),
 )
 def test_a_bucket_lets_no_more_begin_than_is_said(amount: int, window: int, time: int, wanted: list[int]) -> None:
-    bound = most(Quota(dimension=Dimension.REQUESTS, amount=amount, window_ns=window), time)
+    bound = most(RateLimitSettings(dimension=Dimension.REQUESTS, amount=amount, window_ns=window), time)
 
     tokens, begun = amount * window, 0  # a bucket, full, in parts of a call
     for moment in range(time + 1):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Request
-from hivemind_trio.policy import Checked, GaveUp, MemoryFiles, Nothing, Of, Space, Witness, World, check
+from hivemind_trio.policy import CallSpace, Checked, GaveUp, MemoryFiles, Nothing, Of, Space, Witness, check
 from hivemind_trio.policy.compile.codegen import Router
 from hivemind_trio.policy.language.condition_eval import field_values, holds
 from hivemind_trio.policy.solver.box_cover import Cover, Covered, Open, bits
@@ -29,9 +29,9 @@ def policy(text: str) -> Checked:
     return checked
 
 
-def world(checked: Checked) -> World:
+def world(checked: Checked) -> CallSpace:
     assert checked.program is not None
-    return World.of(checked.program, checked.conditions["agent"])
+    return CallSpace.of(checked.program, checked.conditions["agent"])
 
 
 def values_of(checked: Checked, request: Request) -> dict[str, Any]:
@@ -338,7 +338,7 @@ def test_what_cannot_be_divided_has_no_answer() -> None:
 # ---- two policies ----
 
 
-def compared(old: str, new: str, condition: str) -> tuple[list[World], Any, Any]:
+def compared(old: str, new: str, condition: str) -> tuple[list[CallSpace], Any, Any]:
     """Both as worlds, and the condition as each reads it."""
     both = [
         policy(f"provider anthropic {{ }}\n{text}\nrule r when {condition} {{ priority 1 }}\n") for text in (old, new)

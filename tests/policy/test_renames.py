@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Request, Treatment, Verdict
+from hivemind_trio.model import Decision, Request, Verdict
 from hivemind_trio.policy import (
     Checked,
     MemoryFiles,
@@ -263,7 +263,7 @@ def test_who_called_under_the_old_name_is_known_by_the_new_one() -> None:
 
 def test_a_treatment_is_put_in_the_names_of_now() -> None:
     renames = Renames.between(compiled(OLD), compiled(NEW))
-    was = Treatment(
+    was = Decision(
         agent="bot", team="ml", provider="anthropic", instead_of="spare", group=None, lane="chat", priority=0,
         deadline_ns=None, retry="calm", verdict=Verdict.ALLOW, budgets=("spend",),
     )  # fmt: skip

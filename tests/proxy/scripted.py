@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 import trio
 
-from hivemind_trio.policy import Program, Retry
+from hivemind_trio.policy import Program, RetrySettings
 from tests.runtime.failing import PUNCTUAL
 from tests.support.agent import Agent, Headers
 from tests.support.programs import SECOND_NS, TIMEOUTS, lane, program, provider
@@ -17,7 +17,7 @@ FIRST_BYTE_S: Final = 5
 
 
 def policy(
-    *, limit: int = 4, retry: Retry = PUNCTUAL, base: str = "http://there", deadline_s: int | None = None
+    *, limit: int = 4, retry: RetrySettings = PUNCTUAL, base: str = "http://there", deadline_s: int | None = None
 ) -> Program:
     return program(
         providers=[

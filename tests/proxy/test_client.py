@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Reason
-from hivemind_trio.proxy.client_profile import PATIENCE_MAX_S, Client, known_by
+from hivemind_trio.proxy.client_profile import PATIENCE_MAX_S, ClientProfile, known_by
 from tests.support.agent import Agent, Headers
 from tests.support.upstream import FakeProvider, Reply
 
@@ -21,21 +21,21 @@ PYTHON = {"user-agent": "OpenAI/Python 3.52.0", "x-stainless-lang": "python", "x
 
 # Headers as the clients sent them to a server of ours, or as their sources have them; the numbers are of their
 # documentation and of what was measured.
-CLIENTS: dict[str, tuple[dict[str, str], Client]] = {
-    "openai-python": (PYTHON | {"x-stainless-read-timeout": "600"}, Client(waits_s=600, tries_left=2)),
+CLIENTS: dict[str, tuple[dict[str, str], ClientProfile]] = {
+    "openai-python": (PYTHON | {"x-stainless-read-timeout": "600"}, ClientProfile(waits_s=600, tries_left=2)),
     "openai-python, a timeout of one's own": (
         PYTHON | {"x-stainless-read-timeout": "12.5"},
-        Client(waits_s=12.5, tries_left=2),
+        ClientProfile(waits_s=12.5, tries_left=2),
     ),
     "openai-python, its last try": (
         PYTHON | {"x-stainless-read-timeout": "60", "x-stainless-retry-count": "2"},
-        Client(waits_s=60, tries_left=0),
+        ClientProfile(waits_s=60, tries_left=0),
     ),
     "openai-python, more tries than usual": (
         PYTHON | {"x-stainless-read-timeout": "60", "x-stainless-retry-count": "7"},
-        Client(waits_s=60, tries_left=0),
+        ClientProfile(waits_s=60, tries_left=0),
     ),
-    "openai-python, without a timeout": (PYTHON, Client(waits_s=600, tries_left=2)),
+    "openai-python, without a timeout": (PYTHON, ClientProfile(waits_s=600, tries_left=2)),
     "anthropic-python, streaming": (
         {
             "user-agent": "Anthropic/Python 2.11.0",
@@ -43,19 +43,19 @@ CLIENTS: dict[str, tuple[dict[str, str], Client]] = {
             "x-stainless-read-timeout": "600",
             "x-stainless-retry-count": "1",
         },
-        Client(waits_s=600, tries_left=1),
+        ClientProfile(waits_s=600, tries_left=1),
     ),
     "anthropic-python, an older one": (
         {"user-agent": "Anthropic/Python 0.40.0", "x-stainless-timeout": "30", "x-stainless-retry-count": "0"},
-        Client(waits_s=30, tries_left=2),
+        ClientProfile(waits_s=30, tries_left=2),
     ),
     "openai-node": (
         {"user-agent": "OpenAI/JS 6.49.0", "x-stainless-lang": "js", "x-stainless-timeout": "600"},
-        Client(waits_s=300, tries_left=2),
+        ClientProfile(waits_s=300, tries_left=2),
     ),
     "openai-node, a short timeout": (
         {"user-agent": "OpenAI/JS 6.49.0", "x-stainless-lang": "js", "x-stainless-timeout": "20"},
-        Client(waits_s=20, tries_left=2),
+        ClientProfile(waits_s=20, tries_left=2),
     ),
     "Claude Code": (
         {
@@ -64,31 +64,34 @@ CLIENTS: dict[str, tuple[dict[str, str], Client]] = {
             "x-stainless-timeout": "600",
             "x-stainless-retry-count": "3",
         },
-        Client(waits_s=300, tries_left=7),
+        ClientProfile(waits_s=300, tries_left=7),
     ),
     "Codex": (
         {"user-agent": "codex_cli_rs/0.155.1 (Debian 12; x86_64)", "originator": "codex_cli_rs"},
-        Client(waits_s=300, tries_left=4, dies_of_429=True),
+        ClientProfile(waits_s=300, tries_left=4, dies_of_429=True),
     ),
-    "Vercel's": ({"user-agent": "ai/6.0.326 ai-sdk/provider-utils/4.0.1 runtime/node.js/22"}, Client(waits_s=300)),
-    "google-genai, node": ({"user-agent": "google-genai-sdk/2.32.0 gl-node/v22.1.0"}, Client(waits_s=300)),
-    "google-genai, python": ({"user-agent": "google-genai-sdk/3.4.0 gl-python/3.11.7"}, Client()),
-    "ollama-python": ({"user-agent": "ollama-python/0.6.3 (x86_64 linux) Python/3.11.7"}, Client()),
-    "litellm": ({"user-agent": "litellm/1.106.2"}, Client(waits_s=600)),
-    "curl": ({"user-agent": "curl/8.7.1"}, Client()),
-    "nothing": ({}, Client()),
+    "Vercel's": (
+        {"user-agent": "ai/6.0.326 ai-sdk/provider-utils/4.0.1 runtime/node.js/22"},
+        ClientProfile(waits_s=300),
+    ),
+    "google-genai, node": ({"user-agent": "google-genai-sdk/2.32.0 gl-node/v22.1.0"}, ClientProfile(waits_s=300)),
+    "google-genai, python": ({"user-agent": "google-genai-sdk/3.4.0 gl-python/3.11.7"}, ClientProfile()),
+    "ollama-python": ({"user-agent": "ollama-python/0.6.3 (x86_64 linux) Python/3.11.7"}, ClientProfile()),
+    "litellm": ({"user-agent": "litellm/1.106.2"}, ClientProfile(waits_s=600)),
+    "curl": ({"user-agent": "curl/8.7.1"}, ClientProfile()),
+    "nothing": ({}, ClientProfile()),
     "noise": (
         {"x-stainless-read-timeout": "soon", "x-stainless-timeout": "-1", "x-stainless-retry-count": "many"},
-        Client(),
+        ClientProfile(),
     ),
-    "no time at all": ({"x-stainless-read-timeout": "0", "x-stainless-timeout": "0.0"}, Client()),
-    "more than a day": ({"x-stainless-read-timeout": "86401"}, Client()),
+    "no time at all": ({"x-stainless-read-timeout": "0", "x-stainless-timeout": "0.0"}, ClientProfile()),
+    "more than a day": ({"x-stainless-read-timeout": "86401"}, ClientProfile()),
 }
 
 
 @pytest.mark.parametrize(("headers", "client"), CLIENTS.values(), ids=CLIENTS)
-def test_a_client_is_known_by_its_headers(headers: dict[str, str], client: Client) -> None:
-    assert Client.of(headers) == client
+def test_a_client_is_known_by_its_headers(headers: dict[str, str], client: ClientProfile) -> None:
+    assert ClientProfile.of(headers) == client
 
 
 NAMES = sorted({name for headers, _ in CLIENTS.values() for name in headers})
@@ -97,7 +100,7 @@ VALUES = sorted({value for headers, _ in CLIENTS.values() for value in headers.v
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES) | st.text(max_size=30), max_size=5))
 def test_whatever_a_client_says_it_is_read_within_bounds(headers: dict[str, str]) -> None:
-    client = Client.of(headers)
+    client = ClientProfile.of(headers)
 
     assert client.waits_s is None or 0 < client.waits_s <= PATIENCE_MAX_S
     assert 0 <= client.tries_left <= 10

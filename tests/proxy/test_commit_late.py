@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from hivemind_trio.model import Outcome, Reason
 from hivemind_trio.policy import Failure
 from hivemind_trio.proxy.attempt import HELD_BYTES_MAX
-from hivemind_trio.scheduler import AnswerBegan, AttemptEnded, Circuit, Command, Event
+from hivemind_trio.scheduler import AttemptEnded, Circuit, Command, Event, ResponseStarted
 from tests.support.agent import Agent
 from tests.support.policies import compiled
 from tests.support.upstream import EARLY_END, EVENT_STREAM, RESET, STALL, FakeProvider, Reply, Step
@@ -335,7 +335,7 @@ class Heard:
 
     def __call__(self, now_ns: int, event: Event, _commands: Sequence[Command]) -> None:
         match event:
-            case AnswerBegan(readings=readings, good=good):
+            case ResponseStarted(readings=readings, good=good):
                 self.began.append((now_ns / 1e9, bool(readings), good))
             case AttemptEnded():
                 self.ended.append(event)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Reason
 from hivemind_trio.proxy import request_guard
-from hivemind_trio.proxy.request_head import Head
+from hivemind_trio.proxy.request_head import RequestHead
 from tests.support.agent import Agent
 from tests.support.upstream import FakeProvider
 
@@ -137,7 +137,7 @@ async def test_a_reload_changes_the_names_from_the_next_request_on(autojump_cloc
 def test_any_bytes_as_host_have_an_answer(host: str) -> None:
     scope = Agent(headers=[(b"host", host.encode("latin-1")), (b"origin", host.encode("latin-1"))]).scope()
 
-    found = request_guard.refused(Head.of(scope), compiled(POLICY).server)
+    found = request_guard.refused(RequestHead.of(scope), compiled(POLICY).server)
 
     assert found is None or found[0] in (Reason.FOREIGN_HOST, Reason.FOREIGN_ORIGIN)
 

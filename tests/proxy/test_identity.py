@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.policy import Clue, Program
 from hivemind_trio.proxy.caller_identity import caller, credential, split_prefix, without_key
-from hivemind_trio.proxy.request_head import Head
+from hivemind_trio.proxy.request_head import RequestHead
 from tests.support.agent import Agent, Headers
 from tests.support.programs import agent as declared
 from tests.support.programs import program, provider
@@ -203,7 +203,7 @@ async def test_no_secret_is_in_what_is_kept_of_a_call(autojump_clock: object) ->
 
     for secret in (OWN, TOKEN, KEY, "in-the-query"):
         assert secret not in repr(opened.records)
-    head = Head.of(Agent(target=b"/v1/messages", headers=[(b"authorization", b"Bearer x-secret")]).scope())
+    head = RequestHead.of(Agent(target=b"/v1/messages", headers=[(b"authorization", b"Bearer x-secret")]).scope())
     assert "x-secret" not in repr(head.credential)
 
 
@@ -359,7 +359,7 @@ def test_a_caller_s_name_is_bounded_however_much_it_says() -> None:
     st.binary(max_size=40),
 )
 def test_any_head_can_be_read(headers: Headers, path: bytes, query: bytes) -> None:
-    head = Head.of(Agent(target=b"/" + path.replace(b"?", b"") + b"?" + query, headers=headers).scope())
+    head = RequestHead.of(Agent(target=b"/" + path.replace(b"?", b"") + b"?" + query, headers=headers).scope())
 
     assert head.path
     assert isinstance(head.path_text, str)

@@ -11,7 +11,7 @@ import trio
 from hivemind_trio.dialects import read_signal
 from hivemind_trio.model import Api, Reason
 from hivemind_trio.proxy import CallRecord, Door
-from hivemind_trio.proxy.client_profile import Client
+from hivemind_trio.proxy.client_profile import ClientProfile
 from hivemind_trio.proxy.error_responses import FINAL, STATUS, refusal
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream
@@ -277,8 +277,8 @@ def test_who_need_not_come_back_is_told_no_time_in_the_body(reason: Reason) -> N
 
 @pytest.mark.parametrize("reason", STATUS)
 def test_whoever_dies_of_a_429_is_told_503_unless_it_is_meant_so(reason: Reason) -> None:
-    codex = refusal(Api.OPENAI, reason, "no", None, Client(dies_of_429=True))
-    others = refusal(Api.OPENAI, reason, "no", None, Client())
+    codex = refusal(Api.OPENAI, reason, "no", None, ClientProfile(dies_of_429=True))
+    others = refusal(Api.OPENAI, reason, "no", None, ClientProfile())
 
     survives = others.status == 429 and reason not in FINAL
     assert codex.status == (503 if survives else others.status)

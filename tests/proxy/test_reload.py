@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import trio
 
-from hivemind_trio.policy import Agent, Program
+from hivemind_trio.policy import AgentSettings, Program
 from hivemind_trio.scheduler import Command, Event, Grant
 from tests.support.programs import agent, program, provider
 from tests.support.upstream import FakeProvider, Reply
@@ -103,7 +103,7 @@ TOKEN = "secret-of-ci"
 OF_CI = [(b"x-api-key", TOKEN.encode())]
 
 
-def known(*agents: Agent, **more: Any) -> Program:
+def known(*agents: AgentSettings, **more: Any) -> Program:
     """Nobody else is served."""
     return program(providers=[provider(keys=[NEW])], agents=agents, refuse_unknown=True, **more)
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from hivemind_trio.dialects import STEP_BYTES, Steps
-from hivemind_trio.proxy.stepped_work import Turns
+from hivemind_trio.proxy.stepped_work import StepQueue
 from tests.support.agent import Agent
 
 from .house import body_of, compiled, house
@@ -22,7 +22,7 @@ def steps(log: list[str], name: str, count: int) -> Steps[str]:
 
 
 async def test_long_work_of_all_takes_one_step_in_a_turn_of_the_loop() -> None:
-    turns, log, results = Turns(), list[str](), list[str]()
+    turns, log, results = StepQueue(), list[str](), list[str]()
 
     async def work(name: str) -> None:
         results.append(await turns.of(steps(log, name, 5), long=True))
@@ -46,7 +46,7 @@ async def test_long_work_of_all_takes_one_step_in_a_turn_of_the_loop() -> None:
 
 
 async def test_short_work_does_not_wait_for_the_long() -> None:
-    turns, log = Turns(), list[str]()
+    turns, log = StepQueue(), list[str]()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: turns.of(steps(log, "long", 100), long=True))

@@ -12,7 +12,7 @@ import trio.testing
 
 from hivemind_trio.listen import bind
 from hivemind_trio.proxy.response_buffer import OUTBOX_BYTES_MAX
-from hivemind_trio.serve import House, open_house
+from hivemind_trio.serve import ProxyServer, open_house
 from tests.runtime.agents import assert_empty
 from tests.support.programs import program, provider
 from tests.support.relay import Accepting, Peer, raw_server
@@ -42,7 +42,7 @@ def clock() -> trio.testing.MockClock:
 @asynccontextmanager
 async def serving(
     script: Callable[[Peer], Awaitable[None]], *, limit: int = 1
-) -> AsyncIterator[tuple[House, Accepting]]:
+) -> AsyncIterator[tuple[ProxyServer, Accepting]]:
     """A proxy before one provider that plays the script; at the end nobody waits and nothing is in flight."""
     # With a bound there is always a next time to jump to: who is forgotten fails, and does not hang.
     with trio.fail_after(END_S):
@@ -54,7 +54,7 @@ async def serving(
                 assert_empty(house.engine)
 
 
-async def connect(house: House, request: bytes = CALL) -> trio.SocketStream:
+async def connect(house: ProxyServer, request: bytes = CALL) -> trio.SocketStream:
     stream = await trio.open_tcp_stream(*house.address)
     await stream.send_all(request)
     return stream

@@ -13,7 +13,7 @@ import trio
 from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler import Ended, Grant
+from hivemind_trio.scheduler import AttemptResult, Grant
 from tests.support.ends import SUCCEEDED
 
 END_S = 1_000.0
@@ -68,7 +68,7 @@ class Work:
     finished: Counter[Hashable] = attrs.field(factory=Counter)
     cancelled: Counter[Hashable] = attrs.field(factory=Counter)
 
-    async def attempt(self, *names: Hashable, crash: BaseException | None = None) -> Ended:
+    async def attempt(self, *names: Hashable, crash: BaseException | None = None) -> AttemptResult:
         """Count under each of the names while it lasts."""
         for name in names:
             self.now[name] += 1
@@ -99,7 +99,7 @@ class Work:
         """One agent's call from arrival to the end of its attempt; `started` when its attempt was handed over."""
         over = trio.Event()
 
-        async def attempt() -> Ended:
+        async def attempt() -> AttemptResult:
             try:
                 return await self.attempt(grant.treatment.provider, crash=crash)
             finally:

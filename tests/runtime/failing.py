@@ -9,23 +9,23 @@ import attrs
 import trio
 
 from hivemind_trio.model import Outcome
-from hivemind_trio.policy import Failure, Jitter, Retry
-from hivemind_trio.scheduler import Ended
+from hivemind_trio.policy import Failure, Jitter, RetrySettings
+from hivemind_trio.scheduler import AttemptResult
 from tests.support.programs import SECOND_NS
 
-OVERLOADED: Final = Ended(outcome=Outcome.OVERLOADED, status=529)
-BROKEN: Final = Ended(outcome=Outcome.FAILED, status=500)
-RESET: Final = Ended(outcome=Outcome.FAILED, failure=Failure.RESET)
+OVERLOADED: Final = AttemptResult(outcome=Outcome.OVERLOADED, status=529)
+BROKEN: Final = AttemptResult(outcome=Outcome.FAILED, status=500)
+RESET: Final = AttemptResult(outcome=Outcome.FAILED, failure=Failure.RESET)
 IN_TEN_SECONDS: Final = attrs.evolve(OVERLOADED, retry_after_ns=10 * SECOND_NS)
 
-PUNCTUAL: Final = Retry(attempts=4, first_ns=SECOND_NS, last_ns=4 * SECOND_NS, jitter=Jitter.NONE)
+PUNCTUAL: Final = RetrySettings(attempts=4, first_ns=SECOND_NS, last_ns=4 * SECOND_NS, jitter=Jitter.NONE)
 """Rests one second, then two, then four."""
 
 
-def ends(ended: Ended, after_s: float = 0.0) -> Callable[[], Awaitable[Ended]]:
+def ends(ended: AttemptResult, after_s: float = 0.0) -> Callable[[], Awaitable[AttemptResult]]:
     """An attempt that takes so long and ends so."""
 
-    async def attempt() -> Ended:
+    async def attempt() -> AttemptResult:
         await trio.sleep(after_s)
         return ended
 

@@ -19,7 +19,7 @@ from trio.testing import MockClock
 from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
-from hivemind_trio.scheduler import AttemptEnded, Command, Ended, Event, Grant, Permit
+from hivemind_trio.scheduler import AttemptEnded, AttemptResult, Command, Event, Grant, Permit
 from tests.scheduler.drawn import CALLERS, programs, settings, wishes
 from tests.support.ends import SUCCEEDED
 
@@ -89,7 +89,7 @@ class World:
     async def call(self, request: Request, manner: dict[str, Any]) -> str:
         over = trio.Event()
 
-        async def attempt() -> Ended:
+        async def attempt() -> AttemptResult:
             self.running.update(names)
             try:
                 with trio.CancelScope(shield=manner["stubborn"]):

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hivemind_trio.model import Outcome
-from hivemind_trio.policy import Aimd, Breaker, Program, Provider, Retry
+from hivemind_trio.policy import AimdSettings, CircuitBreakerSettings, Program, ProviderSettings, RetrySettings
 from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler import Adapted, Ended, Grant
+from hivemind_trio.scheduler import AttemptResult, Grant, LimitChanged
 from tests.support.ends import IGNORED, SUCCEEDED
 from tests.support.programs import NEVER_TRIPS, SECOND_NS, lane, program, provider, wish
 
 from .agents import assert_empty, held, running
 from .failing import BROKEN, IN_TEN_SECONDS, OVERLOADED, PUNCTUAL, RESET, ends
 
-SLOW: Final = Ended(outcome=Outcome.SLOW, status=200, committed=True)
+SLOW: Final = AttemptResult(outcome=Outcome.SLOW, status=200, committed=True)
 """A mild signal: of 8 slots it takes away 2."""
 LIMITERS: Final = 4
 """Of one permit: the provider's, the lane's, the limits group's and the agent's."""
@@ -36,19 +36,19 @@ def slots(engine: Engine) -> tuple[float, ...]:
 
 
 def adaptive(limit: int = 8, start: int = 8, low: int = 1) -> Program:
-    aimd = Aimd(low=low, start=start, decrease=0.99)
+    aimd = AimdSettings(low=low, start=start, decrease=0.99)
     return program(
         providers=[provider("p", limit=limit, aimd=aimd, breaker=NEVER_TRIPS)],
         lanes=[lane(max="50%")],
-        retries=[Retry(attempts=1)],
+        retries=[RetrySettings(attempts=1)],
     )
 
 
-async def through(engine: Engine, *ended: Ended) -> None:
+async def through(engine: Engine, *ended: AttemptResult) -> None:
     """Attempts that run at the same time and end in this order."""
     async with trio.open_nursery() as agents:
 
-        async def call(after_s: float, end: Ended) -> None:
+        async def call(after_s: float, end: AttemptResult) -> None:
             with engine.ticket(wish(), "x") as ticket:
                 await ticket.granted()
                 ticket.start(ends(end, after_s))
@@ -67,7 +67,7 @@ async def test_limiters_begin_where_aimd_does(autojump_clock: MockClock) -> None
 
 
 async def test_limiters_follow_a_cut_and_what_is_beyond_it_drains(autojump_clock: MockClock) -> None:
-    adapted: list[Adapted] = []
+    adapted: list[LimitChanged] = []
     plain = attrs.evolve(adaptive(), lanes={"default": lane()})
     async with running(plain, on_adapted=adapted.append) as engine, trio.open_nursery() as agents:
         agents.start_soon(through, engine, SLOW, *[IGNORED] * 7)
@@ -132,14 +132,14 @@ async def test_what_was_learned_comes_through_a_reload(policy: Program, limit: i
     ("first", "ended"),
     [
         (provider("p", limit=2), OVERLOADED),
-        (provider("p", limit=2), Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=SECOND_NS // 2)),
-        (provider("p", limit=2, breaker=Breaker(of=1, open_ns=SECOND_NS // 2)), OVERLOADED),
+        (provider("p", limit=2), AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=SECOND_NS // 2)),
+        (provider("p", limit=2, breaker=CircuitBreakerSettings(of=1, open_ns=SECOND_NS // 2)), OVERLOADED),
     ],
     ids=["a retry", "a quota", "a circuit"],
 )
 @pytest.mark.parametrize("limit", [1, 2], ids="now {} slots".format)
 async def test_what_is_due_when_a_policy_is_loaded_goes_by_the_new_one(
-    first: Provider, ended: Ended, limit: int, autojump_clock: MockClock
+    first: ProviderSettings, ended: AttemptResult, limit: int, autojump_clock: MockClock
 ) -> None:
     async with running(program(providers=[first], retries=[PUNCTUAL])) as engine:
         with engine.ticket(wish(), "x") as runs, engine.ticket(wish(), "y") as resting:
@@ -165,9 +165,9 @@ async def test_what_is_due_when_a_policy_is_loaded_goes_by_the_new_one(
 
 OUTCOMES: Final = [SUCCEEDED, SUCCEEDED, OVERLOADED, BROKEN, RESET, IN_TEN_SECONDS]
 OUTCOMES_OF_A_QUOTA: Final = [
-    Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=2 * SECOND_NS),
-    Ended(outcome=Outcome.CONCURRENCY, status=429),
-    Ended(outcome=Outcome.IGNORED, status=400),
+    AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=2 * SECOND_NS),
+    AttemptResult(outcome=Outcome.CONCURRENCY, status=429),
+    AttemptResult(outcome=Outcome.IGNORED, status=400),
     attrs.evolve(BROKEN, committed=True),
 ]
 MOST: Final = 6
@@ -180,16 +180,16 @@ manners = st.tuples(
 
 
 async def _live(
-    policies: Sequence[Program], reload_s: float, calls: Sequence[tuple[float, list[Ended], float | None]]
+    policies: Sequence[Program], reload_s: float, calls: Sequence[tuple[float, list[AttemptResult], float | None]]
 ) -> None:
     fates = 0
 
-    async def call(engine: Engine, arrives_s: float, endings: list[Ended], leaves_s: float | None) -> None:
+    async def call(engine: Engine, arrives_s: float, endings: list[AttemptResult], leaves_s: float | None) -> None:
         nonlocal fates
         await trio.sleep(arrives_s)
         over = trio.Event()
 
-        async def attempt(ended: Ended) -> Ended:
+        async def attempt(ended: AttemptResult) -> AttemptResult:
             try:
                 await trio.sleep(1)
                 return ended
@@ -229,11 +229,11 @@ async def _live(
     calls=st.lists(manners, min_size=1, max_size=8),
 )
 def test_after_any_attempts_nothing_is_held_and_the_keepers_agree(
-    limits: list[int], reload_s: float, calls: list[tuple[float, list[Ended], float | None]]
+    limits: list[int], reload_s: float, calls: list[tuple[float, list[AttemptResult], float | None]]
 ) -> None:
     policies = [
         program(
-            providers=[provider("p", limit=limit, aimd=Aimd(low=1, start=limit, cooldown_ns=SECOND_NS))],
+            providers=[provider("p", limit=limit, aimd=AimdSettings(low=1, start=limit, cooldown_ns=SECOND_NS))],
             lanes=[lane(max="75%")],
             retries=[PUNCTUAL],
         )

@@ -11,10 +11,10 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hivemind_trio.model import Outcome, Reason
-from hivemind_trio.policy import Breaker, Failure, Program, WhileOpen
+from hivemind_trio.policy import CircuitBreakerSettings, Failure, Program, WhileOpen
 from hivemind_trio.runtime import Rejected
 from hivemind_trio.runtime.ticket import Ticket
-from hivemind_trio.scheduler import AttemptEnded, Circuit, Command, Ended, Event, Grant
+from hivemind_trio.scheduler import AttemptEnded, AttemptResult, Circuit, Command, Event, Grant
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import SECOND_NS, agent, lane, program, provider, wish
 
@@ -27,7 +27,7 @@ LIMITERS: Final = 4
 ONE_SLOT: Final = program(providers=[provider("p", limit=1)], retries=[PUNCTUAL])
 
 
-async def rest(ticket: Ticket, ended: Ended = OVERLOADED) -> None:
+async def rest(ticket: Ticket, ended: AttemptResult = OVERLOADED) -> None:
     """Have an attempt that ends like this."""
     await ticket.granted()
     ticket.start(ends(ended))
@@ -100,7 +100,7 @@ async def test_one_that_rests_keeps_its_place_and_goes_before_those_who_came_lat
     order = []
     async with running(ONE_SLOT) as engine, trio.open_nursery() as agents:
 
-        async def call(name: str, *attempts: Ended) -> None:
+        async def call(name: str, *attempts: AttemptResult) -> None:
             with engine.ticket(wish(), "x") as ticket:
                 grant: Grant | None = await ticket.granted()
                 for ended in attempts:
@@ -122,15 +122,15 @@ async def test_one_that_rests_keeps_its_place_and_goes_before_those_who_came_lat
 # ---- when there is no other attempt ----
 
 LAST: Final = {
-    "what a class does not name": Ended(outcome=Outcome.IGNORED, status=400),
+    "what a class does not name": AttemptResult(outcome=Outcome.IGNORED, status=400),
     "what says it is final": attrs.evolve(OVERLOADED, final=True),
     "a wait that is too long": attrs.evolve(OVERLOADED, retry_after_ns=61 * SECOND_NS),
-    "a failure that it does not name": Ended(outcome=Outcome.FAILED, failure=Failure.TIMEOUT),
+    "a failure that it does not name": AttemptResult(outcome=Outcome.FAILED, failure=Failure.TIMEOUT),
 }
 
 
 @pytest.mark.parametrize("ended", LAST.values(), ids=LAST)
-async def test_an_agent_is_told_at_once_that_there_is_no_other(ended: Ended, autojump_clock: MockClock) -> None:
+async def test_an_agent_is_told_at_once_that_there_is_no_other(ended: AttemptResult, autojump_clock: MockClock) -> None:
     async with running(ONE_SLOT) as engine:
         with engine.ticket(wish(), "x") as ticket:
             await rest(ticket, ended)
@@ -153,7 +153,7 @@ async def test_what_the_agent_has_had_something_of_is_over(autojump_clock: MockC
 async def test_a_crash_is_not_tried_again(autojump_clock: MockClock) -> None:
     crashes: list[Exception] = []
 
-    async def crash() -> Ended:
+    async def crash() -> AttemptResult:
         raise ZeroDivisionError
 
     async with running(ONE_SLOT, on_crash=crashes.append) as engine:
@@ -237,7 +237,7 @@ async def test_who_leaves_during_its_second_attempt_cancels_it(autojump_clock: M
 
 
 async def test_an_attempt_that_fails_after_its_agent_left_is_not_tried_again(autojump_clock: MockClock) -> None:
-    async def stubborn() -> Ended:
+    async def stubborn() -> AttemptResult:
         with trio.CancelScope(shield=True):
             await trio.sleep(5)
         return OVERLOADED
@@ -347,7 +347,9 @@ async def test_what_fails_during_a_drain_is_not_tried_again(autojump_clock: Mock
 async def test_a_provider_that_is_left_alone_lets_what_rests_wait_or_go(
     while_open: WhileOpen, autojump_clock: MockClock
 ) -> None:
-    trips = provider("p", limit=2, breaker=Breaker(of=2, trip=1.0, open_ns=60 * SECOND_NS), while_open=while_open)
+    trips = provider(
+        "p", limit=2, breaker=CircuitBreakerSettings(of=2, trip=1.0, open_ns=60 * SECOND_NS), while_open=while_open
+    )
     async with running(program(providers=[trips], retries=[PUNCTUAL])) as engine:
         with engine.ticket(wish(), "x") as resting, engine.ticket(wish(), "y") as second:
             await rest(resting)

@@ -12,10 +12,10 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from hivemind_trio.model import Outcome, Reason, Request, Treatment
+from hivemind_trio.model import Decision, Outcome, Reason, Request
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
-from hivemind_trio.scheduler import AttemptEnded, Ended, Event, TimePassed
+from hivemind_trio.scheduler import AttemptEnded, AttemptResult, Event, TimePassed
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import SECOND_NS, agent, lane, program, provider, treatment, wish
 
@@ -122,7 +122,7 @@ async def test_attempts_that_run_are_as_many_as_the_cap_and_never_more(
 async def test_a_caller_who_calls_itself_what_an_agent_is_called_shares_no_cap_with_it(
     autojump_clock: MockClock,
 ) -> None:
-    def by_token(request: Request) -> Treatment:
+    def by_token(request: Request) -> Decision:
         return treatment(agent=request.token_agent or "unknown")
 
     work = Work()
@@ -232,7 +232,7 @@ async def test_a_client_that_leaves_while_its_attempt_runs_cancels_it_and_the_pe
 async def test_the_permit_of_an_attempt_that_is_slow_to_stop_stays_taken_until_it_has(
     autojump_clock: MockClock,
 ) -> None:
-    async def shielded() -> Ended:
+    async def shielded() -> AttemptResult:
         with trio.CancelScope(shield=True):
             await trio.sleep(5)
         return SUCCEEDED

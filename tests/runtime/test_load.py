@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from hivemind_trio.model import Reason
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
-from hivemind_trio.scheduler import Ended, Event, TimePassed
+from hivemind_trio.scheduler import AttemptResult, Event, TimePassed
 from tests.support.programs import SECOND_NS, agent, lane, program, provider, wish
 
 from .agents import Work, assert_empty, held, running
@@ -185,7 +185,7 @@ async def test_a_call_whose_provider_is_removed_between_grant_and_start_runs_the
     over = trio.Event()
     work = Work()
 
-    async def attempt() -> Ended:
+    async def attempt() -> AttemptResult:
         try:
             return await work.attempt("p")
         finally:

@@ -8,18 +8,18 @@ from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
 from hivemind_trio.scheduler import (
     ALL_PARTS,
-    Adapted,
     AttemptEnded,
+    AttemptResult,
     Call,
     CallArrived,
     CallCancelled,
     CallId,
     Command,
     Draining,
-    Ended,
     Event,
+    Features,
     Grant,
-    Parts,
+    LimitChanged,
     PolicyLoaded,
     Refuse,
     Scheduler,
@@ -33,7 +33,7 @@ from tests.support.programs import wish
 class Driver:
     """Ids are handed out from 0. What was answered stays in `answers`, by id, and in `granted`, in order."""
 
-    def __init__(self, program: Program, seed: int = 0, *, parts: Parts = ALL_PARTS) -> None:
+    def __init__(self, program: Program, seed: int = 0, *, parts: Features = ALL_PARTS) -> None:
         self.scheduler = Scheduler(program, seed, parts=parts)
         self.now_ns = 0
         self.answers: dict[int, Command] = {}
@@ -53,7 +53,7 @@ class Driver:
     def calls(self, times: int, caller: str = "x", **wishes: Any) -> list[int]:
         return [self.call(caller, **wishes) for _ in range(times)]
 
-    def end(self, call_id: int, ended: Ended = SUCCEEDED) -> list[int]:
+    def end(self, call_id: int, ended: AttemptResult = SUCCEEDED) -> list[int]:
         """Return who was granted."""
         return [each.call_id for each in self.post(AttemptEnded(CallId(call_id), ended)) if isinstance(each, Grant)]
 
@@ -73,7 +73,7 @@ class Driver:
     def post(self, event: Event) -> list[Command]:
         commands = self.scheduler.handle(event, self.now_ns)
         for command in commands:
-            if isinstance(command, Adapted):
+            if isinstance(command, LimitChanged):
                 continue
             self.answers[command.call_id] = command
             if isinstance(command, Grant) and command.permit is not None:

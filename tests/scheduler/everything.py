@@ -10,29 +10,29 @@ from typing import Any
 import attrs
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Api, Dimension, Outcome, Reading, Request, Treatment, Usage
+from hivemind_trio.model import Api, Decision, Dimension, Outcome, QuotaReading, Request, Usage
 from hivemind_trio.policy import (
     DEFAULT_LANE,
     DEFAULT_RETRY,
     UNKNOWN_AGENT,
-    Aimd,
-    Allowance,
-    Breaker,
-    Budget,
-    Degraded,
+    AimdSettings,
+    BudgetAllowance,
+    BudgetSettings,
+    CircuitBreakerSettings,
+    DegradedSettings,
     Failure,
     Jitter,
     Measure,
     Objective,
     Per,
     Program,
-    Quota,
-    Retry,
+    RateLimitSettings,
+    RetrySettings,
     Threshold,
     WhileOpen,
     Window,
 )
-from hivemind_trio.scheduler import Ended
+from hivemind_trio.scheduler import AttemptResult
 from tests.support.policies import compiled
 from tests.support.programs import SECOND_NS, agent, lane, program, provider, team, wish
 
@@ -55,7 +55,12 @@ providers = scattered(
     queue=[None] * 6 + [2, 0],
     aimd=[None, (1, 1), (1, 2), (2, 4)],
     cooldown_ns=[0, 5 * SECOND_NS],
-    breaker=[Breaker(of=1_000), Breaker(of=2), Breaker(of=4, probes=1), Breaker(of=2, open_ns=50 * SECOND_NS)],
+    breaker=[
+        CircuitBreakerSettings(of=1_000),
+        CircuitBreakerSettings(of=2),
+        CircuitBreakerSettings(of=4, probes=1),
+        CircuitBreakerSettings(of=2, open_ns=50 * SECOND_NS),
+    ],
     while_open=[WhileOpen.HOLD, WhileOpen.FALLBACK, WhileOpen.REFUSE],
     retry=[DEFAULT_RETRY, "other"],
     objective=list(Objective),
@@ -113,7 +118,7 @@ whole = scattered(
 
 
 @cache
-def worthless() -> Degraded:
+def worthless() -> DegradedSettings:
     """What says that an answer without output is worth nothing."""
     text = 'provider anthropic { base "http://127.0.0.1:9"; degraded when tokens.out == 0 }'
     degraded = compiled(text).providers["anthropic"].degraded
@@ -138,12 +143,12 @@ def programs(draw: st.DrawFn) -> Program:
         agents=[agent(name, team=AGENTS[name], **each) for name, each in agent_table.items() if each.pop("declared")],
         teams=[team("build", weight=told["weight"])],
         unknown=agent(UNKNOWN_AGENT, **unknown),
-        retries=[Retry(name=name, **draw(retries)) for name in (DEFAULT_RETRY, "other")],
+        retries=[RetrySettings(name=name, **draw(retries)) for name in (DEFAULT_RETRY, "other")],
         max_waiting=told["max_waiting"],
         refuse_unknown=told["refuse_unknown"],
     )
 
-    def decide(request: Request) -> Treatment:
+    def decide(request: Request) -> Decision:
         treatment = base.decide(request)
         if request.attempt > told["attempts_allowed"]:
             return attrs.evolve(treatment, provider=None)
@@ -158,7 +163,7 @@ def _provider(name: str, names: list[str], drawn: dict[str, Any], draw: st.DrawF
     cooldown_ns, aimd = drawn.pop("cooldown_ns"), drawn.pop("aimd")
     if aimd is not None:
         low, start = (min(bound, drawn["limit"]) for bound in aimd)
-        aimd = Aimd(low=low, start=start, cooldown_ns=cooldown_ns)
+        aimd = AimdSettings(low=low, start=start, cooldown_ns=cooldown_ns)
     after = names[names.index(name) + 1 :]
     if not after and drawn["while_open"] is WhileOpen.FALLBACK:
         drawn["while_open"] = WhileOpen.HOLD
@@ -168,15 +173,17 @@ def _provider(name: str, names: list[str], drawn: dict[str, Any], draw: st.DrawF
     for group in made.groups:
         wanted = [draw(quotas) for _ in range(2)]
         wanted = [each | {"amount": each["amount"] * UNIT[each["dimension"]]} for each in wanted]
-        kept = {(each["dimension"], each["window_ns"]): Quota(**each) for each in wanted if each.pop("declared")}
+        kept = {
+            (each["dimension"], each["window_ns"]): RateLimitSettings(**each) for each in wanted if each.pop("declared")
+        }
         groups.append(attrs.evolve(group, quotas=tuple(kept.values())))
     return attrs.evolve(made, groups=tuple(groups), learns=learns, degraded=degraded)
 
 
-def _budget(name: str, drawn: dict[str, Any]) -> Budget | None:
+def _budget(name: str, drawn: dict[str, Any]) -> BudgetSettings | None:
     if not drawn.pop("declared"):
         return None
-    allowance = Allowance(drawn["measure"], drawn["amount"], drawn["window_ns"], drawn["calendar"])
+    allowance = BudgetAllowance(drawn["measure"], drawn["amount"], drawn["window_ns"], drawn["calendar"])
     steps = [Threshold(share=0.5, **drawn["step"])] if drawn["step"] else []
     match drawn["stop"]:
         case "hold":
@@ -185,7 +192,9 @@ def _budget(name: str, drawn: dict[str, Any]) -> Budget | None:
             steps.append(Threshold(share=1.0, deny="no more"))
     if not steps:
         steps = [Threshold(share=1.0, warn=True)]
-    return Budget(name=name, per=drawn["per"], allowances=(allowance,), thresholds=tuple(steps), at="test.hmp:1")
+    return BudgetSettings(
+        name=name, per=drawn["per"], allowances=(allowance,), thresholds=tuple(steps), at="test.hmp:1"
+    )
 
 
 def _request(picked: dict[str, Any]) -> tuple[Request, dict[str, Any]]:
@@ -218,14 +227,14 @@ USAGES = [None, None, Usage(input=1, output=1, exact=False), Usage(input=90, cac
 USAGES += [Usage(output=3, exact=False), Usage(input=10, output=0, exact=False)]
 
 
-def _ended(picked: dict[str, Any]) -> Ended:
+def _ended(picked: dict[str, Any]) -> AttemptResult:
     outcome: Outcome = picked["outcome"]
     status, failure = STATUS.get(outcome, 429), None
     if outcome is Outcome.UNREACHABLE:
         status, failure = 0, Failure.CONNECT
     elif outcome is Outcome.FAILED and picked["silent"]:
         status, failure = 0, Failure.RESET
-    return Ended(
+    return AttemptResult(
         outcome=outcome,
         status=status,
         failure=failure,
@@ -266,6 +275,6 @@ readings = st.lists(
         resets_ns=[None, 0, 1, SECOND_NS, 30 * SECOND_NS, MINUTE_NS, 86_400 * SECOND_NS],
         window_ns=[None, None, MINUTE_NS, 10 * SECOND_NS, 1],
         rounding=[0, 5],
-    ).map(lambda picked: Reading(**picked)),
+    ).map(lambda picked: QuotaReading(**picked)),
     max_size=3,
 )

@@ -10,9 +10,20 @@ from collections.abc import Iterable
 
 import attrs
 
-from hivemind_trio.model import Outcome, Reason, Treatment, Verdict
-from hivemind_trio.policy import DEFAULT_RETRY, Program, Retry, WhileOpen
-from hivemind_trio.scheduler import Adapted, Call, CallId, Circuit, Command, Ended, Grant, Refuse, Settle, Snapshot
+from hivemind_trio.model import Decision, Outcome, Reason, Verdict
+from hivemind_trio.policy import DEFAULT_RETRY, Program, RetrySettings, WhileOpen
+from hivemind_trio.scheduler import (
+    AttemptResult,
+    Call,
+    CallId,
+    Circuit,
+    Command,
+    Grant,
+    LimitChanged,
+    Refuse,
+    Settle,
+    Snapshot,
+)
 
 from .trouble import OBEYED_NS, ROUNDED, TOO_OFTEN, TURNED_AWAY, Range, Sample, Trouble, Word
 
@@ -24,7 +35,7 @@ class Entry:
     call: Call
     order: int
     arrived_ns: int
-    treatment: Treatment
+    treatment: Decision
     since_ns: int
     waited_ns: int = 0
     attempts: int = 0
@@ -97,14 +108,14 @@ class Incident:
         has_block = any(group.glob == its.group for group in provider.groups)
         return self.at[entry.provider].word(its.group, "" if has_block else entry.call.request.model)
 
-    def outright(self, treatment: Treatment) -> Reason | None:
+    def outright(self, treatment: Decision) -> Reason | None:
         if self.draining:
             return Reason.DRAINING
         if treatment.verdict is Verdict.DENY:
             return Reason.DENIED
         return Reason.NO_PROVIDER if treatment.provider is None else None
 
-    def retry_of(self, entry: Entry) -> Retry:
+    def retry_of(self, entry: Entry) -> RetrySettings:
         provider = self.program.providers.get(entry.provider)
         return self.program.retries[provider.retry if provider is not None else DEFAULT_RETRY]
 
@@ -118,7 +129,7 @@ class Incident:
         """
         for command in commands:
             match command:
-                case Adapted():
+                case LimitChanged():
                     self.told(command)
                 case Grant():
                     self.granted(command, late=late)
@@ -127,7 +138,7 @@ class Incident:
                 case Settle():
                     raise AssertionError("only the end of its attempt settles a call")
 
-    def told(self, adapted: Adapted) -> None:
+    def told(self, adapted: LimitChanged) -> None:
         trouble = self.at[adapted.provider]
         if adapted.because is None and trouble.opens_ns is None and adapted.provider not in self.program.providers:
             trouble.try_again()  # it was gone when it opened, and no snapshot says until when
@@ -202,7 +213,7 @@ class Incident:
 
     def answered(self, call_id: CallId, commands: list[Command]) -> None:
         """The answer to an attempt in flight has begun, and is no error."""
-        told = next((each for each in commands if isinstance(each, Adapted) and each.because is not None), None)
+        told = next((each for each in commands if isinstance(each, LimitChanged) and each.because is not None), None)
         before = commands[: commands.index(told)] if told is not None else []
         self.heard(before, late=True)
         entry = self.running[call_id]
@@ -211,12 +222,12 @@ class Incident:
         entry.began, entry.probe = True, False
         self.heard(commands[len(before) + (told is not None) :], late=True)
 
-    def ended(self, call_id: CallId, ended: Ended, commands: list[Command], *, late: bool) -> None:
+    def ended(self, call_id: CallId, ended: AttemptResult, commands: list[Command], *, late: bool) -> None:
         """Whatever time has opened comes first; then what the attempt has taught; then its slot is somebody else's."""
         entry = self.running[call_id]
         provider, model = entry.provider, entry.call.request.model
         settled = commands.count(Settle(call_id))
-        told = next((each for each in commands if isinstance(each, Adapted) and each.because is not None), None)
+        told = next((each for each in commands if isinstance(each, LimitChanged) and each.because is not None), None)
         taught = False
         for command in commands:
             if not taught and not (late and self._comes_before(call_id, command)):
@@ -232,7 +243,7 @@ class Incident:
     def _comes_before(self, call_id: CallId, command: Command) -> bool:
         """Whether a command can come of the time alone that has passed."""
         match command:
-            case Adapted(because=because):
+            case LimitChanged(because=because):
                 return because is None
             case Refuse(reason=reason):
                 return reason is Reason.DEADLINE
@@ -241,7 +252,7 @@ class Incident:
             case _:
                 return False
 
-    def _teach(self, call_id: CallId, ended: Ended, told: Adapted | None, *, settled: int) -> None:
+    def _teach(self, call_id: CallId, ended: AttemptResult, told: LimitChanged | None, *, settled: int) -> None:
         entry = self.running[call_id]
         trouble = self.at[entry.provider]
         others = sum(
@@ -280,7 +291,7 @@ class Incident:
         entry.since_ns, entry.rests_ns, entry.probe = self.now_ns, rests_ns, False
         self.waiting[call_id] = entry
 
-    def _verdict(self, entry: Entry, ended: Ended, trouble: Trouble) -> tuple[Range | None, bool]:
+    def _verdict(self, entry: Entry, ended: AttemptResult, trouble: Trouble) -> tuple[Range | None, bool]:
         """Between when its next attempt may be due, if there may be one; and whether it may be given up."""
         retry, attempt = self.retry_of(entry), entry.attempts + 1
         free, maybe_free = self._uncounted(entry, ended)
@@ -315,7 +326,7 @@ class Incident:
             return None, True
         return (earliest_ns, min(latest_ns, deadline_ns - 1)), used_up or latest_ns >= deadline_ns
 
-    def _uncounted(self, entry: Entry, ended: Ended) -> tuple[bool, bool]:
+    def _uncounted(self, entry: Entry, ended: AttemptResult) -> tuple[bool, bool]:
         """Return if the attempt surely, and if it may, not count: a refusal for going too often, or of a probe."""
         away = ended.outcome in TURNED_AWAY
         free = ended.outcome in (*TOO_OFTEN, Outcome.CONCURRENCY) or (away and entry.tries)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import attrs
 
-from hivemind_trio.model import Reason, Treatment, Verdict
+from hivemind_trio.model import Decision, Reason, Verdict
 from hivemind_trio.policy import UNKNOWN_AGENT, Program
 from hivemind_trio.scheduler import Call, CallId, Command, Grant, Refuse, Snapshot
 
@@ -27,7 +27,7 @@ class Entry:
     call: Call
     order: int
     arrived_ns: int
-    treatment: Treatment
+    treatment: Decision
 
     @property
     def agent(self) -> Key:
@@ -144,7 +144,7 @@ class Ledger:
 
     # ---- events ----
 
-    def outright(self, call: Call, treatment: Treatment) -> Reason | None:
+    def outright(self, call: Call, treatment: Decision) -> Reason | None:
         if self.draining:
             return Reason.DRAINING
         if treatment.agent == UNKNOWN_AGENT and self.program.server.refuse_unknown:

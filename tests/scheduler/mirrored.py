@@ -10,13 +10,13 @@ from random import Random
 
 import attrs
 
-from hivemind_trio.model import Dimension, Reading
-from hivemind_trio.scheduler.limits.rate_limits import Quotas
+from hivemind_trio.model import Dimension, QuotaReading
+from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.limits.token_estimator import cost_of
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.sim import Counting
 from hivemind_trio.sim import Quota as Counted
-from hivemind_trio.sim import Reading as Counter
+from hivemind_trio.sim import QuotaReading as Counter
 from hivemind_trio.sim.provider.windows import meter
 
 S = 1_000_000_000
@@ -63,7 +63,7 @@ class Told:
     """Refused, though what was in flight unseen and what others took meanwhile does not explain it."""
 
 
-def spend(setup: Setup, quotas: Quotas, until_ns: int, seed: int = 1) -> Told:
+def spend(setup: Setup, quotas: RateLimits, until_ns: int, seed: int = 1) -> Told:
     """Send as much as the mirror lets go."""
     random = Random(seed)
     counted = Counted(
@@ -77,7 +77,7 @@ def spend(setup: Setup, quotas: Quotas, until_ns: int, seed: int = 1) -> Told:
     provider = meter(counted)
     told = Told()
     cost = cost_of(0, 0) | {Dimension.REQUESTS: max(1, round(setup.estimate))}
-    heads: list[tuple[int, int, int, int, tuple[Reading, int]]] = []
+    heads: list[tuple[int, int, int, int, tuple[QuotaReading, int]]] = []
     foreign_ns = round(S / setup.foreign_per_s) if setup.foreign_per_s else None
     next_foreign = 0
     seen_foreign = 0
@@ -126,9 +126,9 @@ def spend(setup: Setup, quotas: Quotas, until_ns: int, seed: int = 1) -> Told:
     raise AssertionError("it never ends")
 
 
-def _said(setup: Setup, reading: Counter) -> Reading:
+def _said(setup: Setup, reading: Counter) -> QuotaReading:
     steps = -(-reading.full_ns // setup.resolution_ns)
-    return Reading(
+    return QuotaReading(
         dimension=Dimension.REQUESTS,
         limit=reading.limit,
         remaining=reading.remaining,

@@ -12,16 +12,25 @@ from fractions import Fraction
 
 import attrs
 
-from hivemind_trio.model import Api, Dimension, Outcome, Reading, Reason, Request, Verdict
-from hivemind_trio.policy import DEFAULT_RETRY, UNKNOWN_AGENT, Answer, Program, Quota, Retry, WhileOpen, Window
+from hivemind_trio.model import Api, Dimension, Outcome, QuotaReading, Reason, Request, Verdict
+from hivemind_trio.policy import (
+    DEFAULT_RETRY,
+    UNKNOWN_AGENT,
+    FinishedAnswer,
+    Program,
+    RateLimitSettings,
+    RetrySettings,
+    WhileOpen,
+    Window,
+)
 from hivemind_trio.scheduler import (
-    Adapted,
+    AttemptResult,
     Call,
     CallId,
     Circuit,
     Command,
-    Ended,
     Grant,
+    LimitChanged,
     Permit,
     Refuse,
     Scheduler,
@@ -104,7 +113,7 @@ class Taken:
 class Kept:
     """One quota of one limits group, with everything that was ever taken of it."""
 
-    quota: Quota
+    quota: RateLimitSettings
     taken: list[Taken] = attrs.field(factory=list)
 
     @property
@@ -181,7 +190,7 @@ class Observer:
     def heard(self, commands: Iterable[Command]) -> None:
         for command in commands:
             match command:
-                case Adapted():
+                case LimitChanged():
                     assert command.because is None, "an attempt is said to have ended"
                     self.told(command)
                 case Grant():
@@ -191,7 +200,7 @@ class Observer:
                 case Settle():
                     raise AssertionError("nothing but the end of an attempt settles a call")
 
-    def told(self, adapted: Adapted) -> None:
+    def told(self, adapted: LimitChanged) -> None:
         watched = self.at[adapted.provider]
         watched.limit, watched.circuit = adapted.limit, adapted.circuit
 
@@ -267,14 +276,14 @@ class Observer:
             life.state = "over"
         self.heard(commands)
 
-    def answered(self, call_id: CallId, readings: tuple[Reading, ...], commands: list[Command]) -> None:
+    def answered(self, call_id: CallId, readings: tuple[QuotaReading, ...], commands: list[Command]) -> None:
         life = self.lives.get(call_id)
         if life is None or life.state != "running":
             self.heard(commands)
             return
         watched = self.at[life.permit.provider]
         watched.answers += bool(readings)
-        told = next((each for each in commands if isinstance(each, Adapted) and each.because is not None), None)
+        told = next((each for each in commands if isinstance(each, LimitChanged) and each.because is not None), None)
         self.heard(commands[: commands.index(told)] if told is not None else [])
         life.word.accepted(call_id)
         provider = self.program.providers.get(life.permit.provider)
@@ -286,7 +295,7 @@ class Observer:
             self.told(told)
         self.heard(commands[commands.index(told) + 1 :] if told is not None else commands)
 
-    def ended(self, call_id: CallId, ended: Ended, commands: list[Command]) -> None:
+    def ended(self, call_id: CallId, ended: AttemptResult, commands: list[Command]) -> None:
         life = self.lives[call_id]
         provider = life.permit.provider
         watched = self.at[provider]
@@ -295,7 +304,7 @@ class Observer:
         inflight = self.held(lambda other: other.provider == provider)
         began = sum(life.began and life.permit.provider == provider for life in self.of("running").values())
         judged, was = self._judged(life, ended), attrs.evolve(life)  # it may go again within this event
-        told = next((each for each in commands if isinstance(each, Adapted) and each.because is not None), None)
+        told = next((each for each in commands if isinstance(each, LimitChanged) and each.because is not None), None)
         self._end(life, ended, settled)
         if watched.known and provider in self.program.providers:
             watched.trouble.learn(
@@ -311,7 +320,7 @@ class Observer:
             match command:
                 case Settle():
                     assert command.call_id == call_id, "nothing but the end of its attempt settles a call"
-                case Adapted(because=because) if because is not None:
+                case LimitChanged(because=because) if because is not None:
                     assert command.provider == provider
                     self.told(command)
                 case _:
@@ -510,7 +519,7 @@ class Observer:
 
     # ---- the books ----
 
-    def _end(self, life: Life, ended: Ended, settled: int) -> None:
+    def _end(self, life: Life, ended: AttemptResult, settled: int) -> None:
         self.exactly_once(life, "running")
         provider = life.permit.provider
         watched = self.at[provider]
@@ -546,7 +555,7 @@ class Observer:
         life.rests_ns = self.now_ns + low_ns, self.now_ns + high_ns
         life.state = "waiting"
 
-    def class_of(self, life: Life) -> Retry:
+    def class_of(self, life: Life) -> RetrySettings:
         """The retry class of its last attempt, by the policy of now."""
         provider = self.program.providers.get(life.permit.provider)
         name = life.retry or (provider.retry if provider is not None else DEFAULT_RETRY)
@@ -557,13 +566,13 @@ class Observer:
             life.state == "running" and life.probe and life.permit.provider == provider for life in self.lives.values()
         )
 
-    def _judged(self, life: Life, ended: Ended) -> Ended:
+    def _judged(self, life: Life, ended: AttemptResult) -> AttemptResult:
         """What it is taken for: a good answer may be worth nothing."""
         provider = self.program.providers.get(life.permit.provider)
         good = ended.outcome in HEALTHY and 200 <= ended.status < 300
         if provider is None or provider.degraded is None or not good:
             return ended
-        answer = Answer(status=ended.status, model=life.model, stream=False, usage=ended.usage)
+        answer = FinishedAnswer(status=ended.status, model=life.model, stream=False, usage=ended.usage)
         return attrs.evolve(ended, outcome=Outcome.DEGRADED) if provider.degraded.counts(answer) else ended
 
     def word(self, provider: str, group: str | None, model: str) -> Word:
@@ -613,7 +622,7 @@ class Observer:
             Dimension.TOKENS: tokens,
         }
 
-    def _settle(self, life: Life, ended: Ended) -> None:
+    def _settle(self, life: Life, ended: AttemptResult) -> None:
         """What it has really taken of its quotas."""
         provider = self.program.providers.get(life.permit.provider)
         api = provider.api if provider is not None else Api.GENERIC

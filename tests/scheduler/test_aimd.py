@@ -12,25 +12,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Outcome
-from hivemind_trio.policy import Aimd, Breaker, Jitter, Lane, Program, Retry
-from hivemind_trio.scheduler import Adapted, AttemptEnded, CallId, Circuit, Command, Ended
+from hivemind_trio.policy import AimdSettings, CircuitBreakerSettings, Jitter, LaneSettings, Program, RetrySettings
+from hivemind_trio.scheduler import AttemptEnded, AttemptResult, CallId, Circuit, Command, LimitChanged
 from hivemind_trio.scheduler.health.aimd import CAP_NS, TRIES_MIN
-from hivemind_trio.scheduler.health.aimd import Aimd as Limiter
+from hivemind_trio.scheduler.health.aimd import AimdSettings as Limiter
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import NEVER_TRIPS, SECOND_NS, lane, program, provider
 
 from .driver import Driver
 
 COOLDOWN_NS = 5 * SECOND_NS
-OVERLOADED = Ended(outcome=Outcome.OVERLOADED, status=529)
-SLOW = Ended(outcome=Outcome.SLOW, status=200, committed=True)
-FAILED = Ended(outcome=Outcome.FAILED, status=500)
+OVERLOADED = AttemptResult(outcome=Outcome.OVERLOADED, status=529)
+SLOW = AttemptResult(outcome=Outcome.SLOW, status=200, committed=True)
+FAILED = AttemptResult(outcome=Outcome.FAILED, status=500)
 
 
 def adaptive(
-    *, low: int = 2, start: int = 40, high: int = 100, breaker: Breaker = NEVER_TRIPS, **settings: Any
+    *, low: int = 2, start: int = 40, high: int = 100, breaker: CircuitBreakerSettings = NEVER_TRIPS, **settings: Any
 ) -> Program:
-    aimd = Aimd(low=low, start=start, **{"cooldown_ns": COOLDOWN_NS, **settings})
+    aimd = AimdSettings(low=low, start=start, **{"cooldown_ns": COOLDOWN_NS, **settings})
     return program(providers=[provider("p", limit=high, breaker=breaker, aimd=aimd)])
 
 
@@ -50,7 +50,7 @@ class Crowd:
     def inflight(self) -> int:
         return self.driver.rest.inflight
 
-    def end(self, times: int = 1, ended: Ended = SUCCEEDED) -> list[Command]:
+    def end(self, times: int = 1, ended: AttemptResult = SUCCEEDED) -> list[Command]:
         """Return what came of the last."""
         commands: list[Command] = []
         for _ in range(times):
@@ -61,9 +61,9 @@ class Crowd:
 
     def renew(self) -> None:
         """All that are in flight end, and say nothing; others take their places."""
-        self.end(self.inflight, Ended(outcome=Outcome.IGNORED, committed=True))
+        self.end(self.inflight, AttemptResult(outcome=Outcome.IGNORED, committed=True))
 
-    def cut(self, ended: Ended = OVERLOADED) -> None:
+    def cut(self, ended: AttemptResult = OVERLOADED) -> None:
         """A new piece of bad news."""
         self.driver.now_ns += COOLDOWN_NS
         self.renew()
@@ -133,7 +133,7 @@ class World:
 
 
 def limiter(low: int = 2, start: int = 4, high: int = 64, **settings: Any) -> Limiter:
-    return Limiter(Aimd(low=low, start=start, **{"cooldown_ns": COOLDOWN_NS, **settings}), high)
+    return Limiter(AimdSettings(low=low, start=start, **{"cooldown_ns": COOLDOWN_NS, **settings}), high)
 
 
 @given(
@@ -175,7 +175,7 @@ def test_refusals_at_random_leave_nearly_all_of_the_limit() -> None:
 def test_a_refusal_keeps_what_remains_in_flight() -> None:
     crowd = Crowd(adaptive(start=40))
 
-    crowd.end(5, Ended(outcome=Outcome.CONCURRENCY, status=429))
+    crowd.end(5, AttemptResult(outcome=Outcome.CONCURRENCY, status=429))
 
     assert crowd.limit == 35
 
@@ -184,8 +184,8 @@ def test_refusals_of_one_batch_are_one_piece_of_evidence_of_a_cap() -> None:
     at_once, later = Crowd(adaptive(start=40)), Crowd(adaptive(start=40))
 
     for _ in range(10):
-        at_once.end(1, Ended(outcome=Outcome.CONCURRENCY, status=429))
-        later.end(1, Ended(outcome=Outcome.CONCURRENCY, status=429))
+        at_once.end(1, AttemptResult(outcome=Outcome.CONCURRENCY, status=429))
+        later.end(1, AttemptResult(outcome=Outcome.CONCURRENCY, status=429))
         later.driver.now_ns += SECOND_NS // 10  # however late it is told
 
     assert at_once.limit == later.limit == 30
@@ -251,9 +251,9 @@ def test_growth_stops_where_throughput_does(capacity: int) -> None:
     ids=["a reserve keeps them", "a part of them is all it may have", "a cap of its own", "nobody waits"],
 )
 def test_it_grows_too_where_slots_that_are_free_are_not_for_those_who_wait(
-    kept: Lane, waits: str | None, grows: bool
+    kept: LaneSettings, waits: str | None, grows: bool
 ) -> None:
-    driver = Driver(program(providers=[provider("p", limit=64, aimd=Aimd(low=1, start=8))], lanes=[kept]))
+    driver = Driver(program(providers=[provider("p", limit=64, aimd=AimdSettings(low=1, start=8))], lanes=[kept]))
     driver.calls(2, lane=waits or "default")
     if waits is not None:
         driver.calls(300, lane=waits)
@@ -301,7 +301,7 @@ def test_it_climbs_to_the_upper_bound_and_no_further() -> None:
 def test_what_each_outcome_does_to_a_limit_of_forty(outcome: Outcome, leaves: int) -> None:
     crowd = Crowd(adaptive(start=40))
 
-    crowd.end(1, Ended(outcome=outcome, committed=True))
+    crowd.end(1, AttemptResult(outcome=outcome, committed=True))
 
     assert crowd.limit == leaves
 
@@ -343,16 +343,16 @@ def test_a_cut_revokes_nothing_and_lets_nobody_go_until_there_is_room() -> None:
     crowd.end(1, SLOW)
     assert (crowd.limit, crowd.inflight) == (36, 39)
 
-    crowd.end(3, Ended(outcome=Outcome.IGNORED, committed=True))
+    crowd.end(3, AttemptResult(outcome=Outcome.IGNORED, committed=True))
     assert crowd.inflight == 36
-    crowd.end(1, Ended(outcome=Outcome.IGNORED, committed=True))
+    crowd.end(1, AttemptResult(outcome=Outcome.IGNORED, committed=True))
 
     assert crowd.inflight == 36
 
 
 @pytest.mark.parametrize("low", [1, 3])
 @pytest.mark.parametrize("ended", [SLOW, OVERLOADED], ids=["slow", "overloaded"])
-def test_it_is_never_cut_under_the_lower_bound(low: int, ended: Ended) -> None:
+def test_it_is_never_cut_under_the_lower_bound(low: int, ended: AttemptResult) -> None:
     crowd = Crowd(adaptive(low=low, start=40), calls=20_000)
 
     for _ in range(200):
@@ -402,10 +402,10 @@ def test_between_two_cuts_there_is_the_cooldown(after_ns: int, leaves: int) -> N
 
 
 def test_each_provider_has_its_own() -> None:
-    settings = Aimd(low=1, start=8)
+    settings = AimdSettings(low=1, start=8)
     driver = Driver(program(providers=[provider("p", limit=9, aimd=settings), provider("q", limit=9, aimd=settings)]))
     for call in driver.calls(8, provider="p")[:3]:
-        driver.end(call, Ended(outcome=Outcome.CONCURRENCY, status=429, committed=True))
+        driver.end(call, AttemptResult(outcome=Outcome.CONCURRENCY, status=429, committed=True))
 
     assert [pool.limit for pool in driver.rest.pools.values()] == [5, 8]
 
@@ -415,7 +415,7 @@ def test_each_provider_has_its_own() -> None:
 
 @pytest.mark.parametrize(("low", "leaves"), [(2, 20), (25, 25)])
 def test_a_provider_that_is_back_is_trusted_with_half_and_one_more_for_each_success(low: int, leaves: int) -> None:
-    crowd = Crowd(adaptive(low=low, start=40, breaker=Breaker(trip=0.02, of=100, probes=1)))
+    crowd = Crowd(adaptive(low=low, start=40, breaker=CircuitBreakerSettings(trip=0.02, of=100, probes=1)))
     crowd.end(2, FAILED)
     crowd.renew()
     assert (crowd.limit, crowd.inflight) == (40, 0)
@@ -430,7 +430,7 @@ def test_a_provider_that_is_back_is_trusted_with_half_and_one_more_for_each_succ
 
 
 def test_failures_of_an_open_circuit_teach_no_limit() -> None:
-    crowd = Crowd(adaptive(start=40, breaker=Breaker(trip=0.02, of=100, probes=1)))
+    crowd = Crowd(adaptive(start=40, breaker=CircuitBreakerSettings(trip=0.02, of=100, probes=1)))
     crowd.end(2, FAILED)
 
     crowd.end(38, OVERLOADED)
@@ -442,13 +442,13 @@ def test_failures_of_an_open_circuit_teach_no_limit() -> None:
 
 
 def test_shares_and_reserves_are_of_what_there_is_now() -> None:
-    aimd = Aimd(low=1, start=8)
+    aimd = AimdSettings(low=1, start=8)
     lanes = [lane("a", max="50%"), lane("b", reserve="25%")]
     driver = Driver(program(providers=[provider("p", limit=8, aimd=aimd)], lanes=lanes))
     for call in driver.calls(6):
-        driver.end(call, Ended(outcome=Outcome.CONCURRENCY, status=429, committed=True))
+        driver.end(call, AttemptResult(outcome=Outcome.CONCURRENCY, status=429, committed=True))
     assert driver.rest.pools["p"].limit == 1
-    driver.load(program(providers=[provider("p", limit=8, aimd=Aimd(low=4, start=8))], lanes=lanes))
+    driver.load(program(providers=[provider("p", limit=8, aimd=AimdSettings(low=4, start=8))], lanes=lanes))
     assert driver.rest.pools["p"].limit == 4
 
     driver.calls(4, lane="a")
@@ -463,8 +463,8 @@ def test_every_change_of_whole_slots_is_told_with_what_it_came_of() -> None:
 
     commands = [*crowd.end(1, SLOW), *crowd.end(1, SLOW), *crowd.end(1)]
 
-    told = [each for each in commands if isinstance(each, Adapted)]
-    assert told == [Adapted(provider="p", limit=36, circuit=Circuit.CLOSED, because=Outcome.SLOW)]
+    told = [each for each in commands if isinstance(each, LimitChanged)]
+    assert told == [LimitChanged(provider="p", limit=36, circuit=Circuit.CLOSED, because=Outcome.SLOW)]
 
 
 def test_a_limit_that_does_not_adapt_stays_where_it_is() -> None:
@@ -472,7 +472,7 @@ def test_a_limit_that_does_not_adapt_stays_where_it_is() -> None:
 
     for outcome in Outcome:
         driver.now_ns += SECOND_NS  # a complaint about growth slows down what follows
-        driver.end(driver.call(model=outcome), Ended(outcome=outcome, committed=True))  # money is of one model
+        driver.end(driver.call(model=outcome), AttemptResult(outcome=outcome, committed=True))  # money is of one model
 
     assert driver.rest.pools["p"].limit == 8
 
@@ -569,7 +569,7 @@ def test_it_stays_within_its_bounds_and_moves_as_it_was_told(
             return
         crowd.driver.now_ns += passed_ns
         before = crowd.limit
-        crowd.end(1, Ended(outcome=outcome, committed=True))
+        crowd.end(1, AttemptResult(outcome=outcome, committed=True))
 
         assert low <= crowd.limit <= high
         if outcome in (Outcome.OVERLOADED, Outcome.CONCURRENCY, Outcome.SLOW) and not passed_ns:
@@ -582,11 +582,11 @@ def test_it_stays_within_its_bounds_and_moves_as_it_was_told(
 
 
 def test_it_does_not_grow_for_a_call_that_rests() -> None:
-    adapting = provider("p", limit=64, aimd=Aimd(low=1, start=8))
-    retry = Retry(attempts=2, first_ns=60 * SECOND_NS, last_ns=60 * SECOND_NS, jitter=Jitter.NONE, ratio=1.0)
+    adapting = provider("p", limit=64, aimd=AimdSettings(low=1, start=8))
+    retry = RetrySettings(attempts=2, first_ns=60 * SECOND_NS, last_ns=60 * SECOND_NS, jitter=Jitter.NONE, ratio=1.0)
     driver = Driver(program(providers=[adapting], lanes=[lane("b", reserve="75%")], retries=[retry]))
     call, other = driver.calls(2, lane="default")
-    driver.end(other, Ended(outcome=Outcome.FAILED, status=502))
+    driver.end(other, AttemptResult(outcome=Outcome.FAILED, status=502))
     driver.call(lane="default")
 
     driver.end(call)

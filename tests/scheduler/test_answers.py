@@ -7,9 +7,9 @@ from typing import Any
 import attrs
 import pytest
 
-from hivemind_trio.model import Dimension, Outcome, Reading, Reason
-from hivemind_trio.policy import Group, Program, Quota, Window
-from hivemind_trio.scheduler import AnswerBegan, CallId, Ended
+from hivemind_trio.model import Dimension, Outcome, QuotaReading, Reason
+from hivemind_trio.policy import LimitGroupSettings, Program, RateLimitSettings, Window
+from hivemind_trio.scheduler import AttemptResult, CallId, ResponseStarted
 from hivemind_trio.scheduler.limits.limit_group import MODELS_MAX
 from tests.support.programs import SECOND_NS, program, provider
 
@@ -18,27 +18,27 @@ from .driver import Driver
 MINUTE = 60 * SECOND_NS
 
 
-def policy(*quotas: Quota, learns: bool = True, glob: str | None = None) -> Program:
-    groups = (Group(glob=glob, concurrency=None, quotas=quotas),) if quotas else ()
+def policy(*quotas: RateLimitSettings, learns: bool = True, glob: str | None = None) -> Program:
+    groups = (LimitGroupSettings(glob=glob, concurrency=None, quotas=quotas),) if quotas else ()
     return program(providers=[attrs.evolve(provider("p"), groups=groups, learns=learns)])
 
 
-def requests(amount: int, window: Window = Window.BUCKET) -> Quota:
-    return Quota(dimension=Dimension.REQUESTS, amount=amount, window_ns=MINUTE, headroom=0.0, window=window)
+def requests(amount: int, window: Window = Window.BUCKET) -> RateLimitSettings:
+    return RateLimitSettings(dimension=Dimension.REQUESTS, amount=amount, window_ns=MINUTE, headroom=0.0, window=window)
 
 
-def left(remaining: int, limit: int = 60, resets_s: int | None = None) -> Reading:
+def left(remaining: int, limit: int = 60, resets_s: int | None = None) -> QuotaReading:
     resets_ns = None if resets_s is None else resets_s * SECOND_NS
-    return Reading(dimension=Dimension.REQUESTS, limit=limit, remaining=remaining, resets_ns=resets_ns)
+    return QuotaReading(dimension=Dimension.REQUESTS, limit=limit, remaining=remaining, resets_ns=resets_ns)
 
 
-def hear(driver: Driver, call_id: int, *readings: Reading) -> list[Any]:
-    return driver.post(AnswerBegan(CallId(call_id), readings))
+def hear(driver: Driver, call_id: int, *readings: QuotaReading) -> list[Any]:
+    return driver.post(ResponseStarted(CallId(call_id), readings))
 
 
-def refused(*used_up: Dimension, seconds: int | None = None) -> Ended:
+def refused(*used_up: Dimension, seconds: int | None = None) -> AttemptResult:
     wait_ns = None if seconds is None else seconds * SECOND_NS
-    return Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=wait_ns, used_up=used_up, committed=True)
+    return AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=wait_ns, used_up=used_up, committed=True)
 
 
 def test_without_limits_what_headers_tell_of_is_kept() -> None:
@@ -185,7 +185,7 @@ def test_what_has_ended_is_not_remembered() -> None:
 
 
 def test_a_refusal_spaces_the_quota_that_it_names_and_no_other() -> None:
-    tokens = Quota(dimension=Dimension.INPUT, amount=1_000, window_ns=MINUTE)
+    tokens = RateLimitSettings(dimension=Dimension.INPUT, amount=1_000, window_ns=MINUTE)
     driver = Driver(policy(requests(600, Window.LEARN), tokens))
     driver.end(driver.call(), refused(Dimension.INPUT))
 
@@ -197,10 +197,10 @@ def test_a_refusal_spaces_the_quota_that_it_names_and_no_other() -> None:
 
 
 def test_of_a_refusal_that_names_nothing_the_headers_tell_what_was_short() -> None:
-    tokens = Quota(dimension=Dimension.INPUT, amount=1_000, window_ns=MINUTE)
+    tokens = RateLimitSettings(dimension=Dimension.INPUT, amount=1_000, window_ns=MINUTE)
     driver = Driver(policy(requests(600, Window.LEARN), tokens))
     call = driver.call()
-    hear(driver, call, left(0, 600), Reading(dimension=Dimension.INPUT, limit=1_000, remaining=900))
+    hear(driver, call, left(0, 600), QuotaReading(dimension=Dimension.INPUT, limit=1_000, remaining=900))
 
     driver.end(call, refused(seconds=90))
 

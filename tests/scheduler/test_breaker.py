@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Outcome, Reason
-from hivemind_trio.policy import Breaker, Jitter, Program, Retry, WhileOpen
-from hivemind_trio.scheduler import Adapted, AnswerBegan, AttemptEnded, CallId, Circuit, Ended
+from hivemind_trio.policy import CircuitBreakerSettings, Jitter, Program, RetrySettings, WhileOpen
+from hivemind_trio.scheduler import AttemptEnded, AttemptResult, CallId, Circuit, LimitChanged, ResponseStarted
 from hivemind_trio.scheduler.health.circuit_breaker import IN_A_ROW, RETRY_AFTER_MAX_NS
 from tests.support.ends import IGNORED, SUCCEEDED
 from tests.support.programs import SECOND_NS, agent, program, provider
@@ -25,16 +25,16 @@ NEUTRAL = (Outcome.IGNORED, Outcome.QUOTA, Outcome.TOO_FAST, Outcome.CONCURRENCY
 OPEN_NS = 5 * SECOND_NS
 PAUSE_NS = SECOND_NS
 """Of a circuit that has just opened."""
-SENSITIVE = Breaker(trip=1.0, of=2, over_ns=30 * SECOND_NS, open_ns=OPEN_NS, probes=2)
-FAILED = Ended(outcome=Outcome.FAILED, status=500)
-SLOW = Ended(outcome=Outcome.SLOW, status=200, committed=True)
+SENSITIVE = CircuitBreakerSettings(trip=1.0, of=2, over_ns=30 * SECOND_NS, open_ns=OPEN_NS, probes=2)
+FAILED = AttemptResult(outcome=Outcome.FAILED, status=500)
+SLOW = AttemptResult(outcome=Outcome.SLOW, status=200, committed=True)
 
 
-def of(outcome: Outcome) -> Ended:
-    return Ended(outcome=outcome)
+def of(outcome: Outcome) -> AttemptResult:
+    return AttemptResult(outcome=outcome)
 
 
-def guarded(breaker: Breaker = SENSITIVE, *, while_open: WhileOpen = WhileOpen.HOLD) -> Program:
+def guarded(breaker: CircuitBreakerSettings = SENSITIVE, *, while_open: WhileOpen = WhileOpen.HOLD) -> Program:
     return program(providers=[provider("p", breaker=breaker, while_open=while_open)])
 
 
@@ -48,12 +48,14 @@ def opens_ns(driver: Driver) -> int:
     return opens
 
 
-def fail(driver: Driver, times: int = 1, ended: Ended = FAILED) -> None:
+def fail(driver: Driver, times: int = 1, ended: AttemptResult = FAILED) -> None:
     for _ in range(times):
         driver.end(driver.call(), ended)
 
 
-def tripped(breaker: Breaker = SENSITIVE, *, seed: int = 0, while_open: WhileOpen = WhileOpen.HOLD) -> Driver:
+def tripped(
+    breaker: CircuitBreakerSettings = SENSITIVE, *, seed: int = 0, while_open: WhileOpen = WhileOpen.HOLD
+) -> Driver:
     """A provider that has just been given up."""
     driver = Driver(guarded(breaker, while_open=while_open), seed)
     fail(driver, breaker.of)
@@ -92,7 +94,7 @@ def half_open(driver: Driver) -> None:
     ],
 )
 def test_it_opens_when_a_share_of_the_latest_attempts_has_failed(outcomes: str, trips: bool) -> None:
-    driver = Driver(guarded(Breaker(trip=0.5, of=4)))
+    driver = Driver(guarded(CircuitBreakerSettings(trip=0.5, of=4)))
 
     for letter in outcomes:
         fail(driver, ended=FAILED if letter == "f" else SUCCEEDED)
@@ -102,7 +104,7 @@ def test_it_opens_when_a_share_of_the_latest_attempts_has_failed(outcomes: str, 
 
 @pytest.mark.parametrize("outcome", BROKEN)
 def test_the_circuit_opens_after_five_failures_in_a_row(outcome: Outcome) -> None:
-    driver = Driver(guarded(Breaker(trip=1.0, of=1_000)))
+    driver = Driver(guarded(CircuitBreakerSettings(trip=1.0, of=1_000)))
     fail(driver, 20, SUCCEEDED)
     fail(driver, IN_A_ROW - 1, of(outcome))
     fail(driver, 1, SUCCEEDED)
@@ -115,7 +117,7 @@ def test_the_circuit_opens_after_five_failures_in_a_row(outcome: Outcome) -> Non
 
 
 def test_the_row_is_of_attempts_as_they_were_granted() -> None:
-    driver = Driver(guarded(Breaker(trip=1.0, of=1_000)))
+    driver = Driver(guarded(CircuitBreakerSettings(trip=1.0, of=1_000)))
     late, *calls = driver.calls(IN_A_ROW + 1)
 
     # The success ends in between and began before: all that was granted since has failed.
@@ -128,19 +130,19 @@ def test_the_row_is_of_attempts_as_they_were_granted() -> None:
 
 
 def test_an_answer_that_has_begun_breaks_the_row() -> None:
-    driver = Driver(guarded(Breaker(trip=1.0, of=1_000)))
+    driver = Driver(guarded(CircuitBreakerSettings(trip=1.0, of=1_000)))
     calls = driver.calls(IN_A_ROW + 1)
     for call in calls[:-2]:
         driver.end(call, FAILED)
 
-    driver.post(AnswerBegan(CallId(calls[-1]), (), good=True))
+    driver.post(ResponseStarted(CallId(calls[-1]), (), good=True))
     driver.end(calls[-2], FAILED)
 
     assert circuit(driver) is Circuit.CLOSED
 
 
 def test_what_is_in_flight_counts_as_not_failed() -> None:
-    driver = Driver(guarded(Breaker(trip=0.5, of=4)))
+    driver = Driver(guarded(CircuitBreakerSettings(trip=0.5, of=4)))
     first, *_ = driver.calls(4)
 
     driver.end(first, FAILED)
@@ -149,7 +151,9 @@ def test_what_is_in_flight_counts_as_not_failed() -> None:
 
 
 def test_an_outage_opens_it_though_more_are_in_flight_than_it_remembers() -> None:
-    driver = Driver(program(providers=[provider("p", limit=64, breaker=Breaker(over_ns=600 * SECOND_NS))]))
+    driver = Driver(
+        program(providers=[provider("p", limit=64, breaker=CircuitBreakerSettings(over_ns=600 * SECOND_NS))])
+    )
     driver.calls(2_000)
 
     # Each attempt fails after its time, the first that began first; another takes its place.
@@ -165,7 +169,7 @@ def test_an_outage_opens_it_though_more_are_in_flight_than_it_remembers() -> Non
 def test_a_refusal_while_others_are_accepted_is_about_the_number_at_once() -> None:
     driver = Driver(guarded())
     accepted, *refused = driver.calls(12)
-    driver.post(AnswerBegan(CallId(accepted), (), good=True))
+    driver.post(ResponseStarted(CallId(accepted), (), good=True))
 
     for call in refused[:-1]:
         driver.end(call, of(Outcome.OVERLOADED))
@@ -187,7 +191,7 @@ def test_what_counts_as_broken_opens_it(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("outcome", NEUTRAL)
 def test_what_says_nothing_about_its_health_neither_opens_it_nor_counts(outcome: Outcome) -> None:
-    driver = Driver(guarded(Breaker(trip=1.0, of=3)))
+    driver = Driver(guarded(CircuitBreakerSettings(trip=1.0, of=3)))
 
     # Each of another model: a refusal for going too often holds its own back.
     for number in range(20):
@@ -202,7 +206,7 @@ def test_what_says_nothing_about_its_health_neither_opens_it_nor_counts(outcome:
 
 
 def test_an_answer_that_is_slow_is_an_answer() -> None:
-    driver = Driver(guarded(Breaker(trip=1.0, of=4)))
+    driver = Driver(guarded(CircuitBreakerSettings(trip=1.0, of=4)))
 
     fail(driver, 3)
     fail(driver, 1, SLOW)
@@ -212,7 +216,7 @@ def test_an_answer_that_is_slow_is_an_answer() -> None:
 
 
 def test_what_is_older_than_its_window_is_forgotten() -> None:
-    driver = Driver(guarded(Breaker(trip=1.0, of=2, over_ns=10)))
+    driver = Driver(guarded(CircuitBreakerSettings(trip=1.0, of=2, over_ns=10)))
     fail(driver)
 
     driver.now_ns = 10
@@ -225,7 +229,7 @@ def test_what_is_older_than_its_window_is_forgotten() -> None:
 
 
 def test_what_is_pushed_out_by_newer_samples_counts_no_longer() -> None:
-    driver = Driver(guarded(Breaker(trip=0.5, of=8)))
+    driver = Driver(guarded(CircuitBreakerSettings(trip=0.5, of=8)))
     fail(driver, 3)
     fail(driver, 8, SUCCEEDED)
 
@@ -235,7 +239,7 @@ def test_what_is_pushed_out_by_newer_samples_counts_no_longer() -> None:
 
 
 def test_a_window_of_nothing_remembers_nothing() -> None:
-    driver = Driver(guarded(Breaker(of=1, over_ns=0)))
+    driver = Driver(guarded(CircuitBreakerSettings(of=1, over_ns=0)))
 
     fail(driver, 20)
 
@@ -288,7 +292,7 @@ def test_a_pause_is_a_sixth_of_the_outage_between_a_second_and_the_policy_s_long
 def test_an_outage_is_prolonged_by_no_more_than_a_fifth_or_the_shortest_pause(
     seed: int, outage_s: int, open_s: int
 ) -> None:
-    driver = tripped(Breaker(trip=1.0, of=2, open_ns=open_s * SECOND_NS), seed=seed)
+    driver = tripped(CircuitBreakerSettings(trip=1.0, of=2, open_ns=open_s * SECOND_NS), seed=seed)
     ends_ns = outage_s * SECOND_NS
 
     while circuit(driver) is not Circuit.CLOSED:
@@ -299,7 +303,7 @@ def test_an_outage_is_prolonged_by_no_more_than_a_fifth_or_the_shortest_pause(
 
 
 def test_a_pause_that_the_policy_wants_shorter_is_shorter() -> None:
-    driver = tripped(Breaker(trip=1.0, of=2, open_ns=SECOND_NS // 10))
+    driver = tripped(CircuitBreakerSettings(trip=1.0, of=2, open_ns=SECOND_NS // 10))
 
     assert opens_ns(driver) <= 0.12 * SECOND_NS
 
@@ -312,7 +316,7 @@ def test_a_pause_that_the_policy_wants_shorter_is_shorter() -> None:
 def test_the_provider_may_ask_for_a_longer_pause_up_to_a_bound(asked_ns: int, waits_ns: int) -> None:
     driver = Driver(guarded())
     fail(driver)
-    fail(driver, ended=Ended(outcome=Outcome.OVERLOADED, status=529, retry_after_ns=asked_ns))
+    fail(driver, ended=AttemptResult(outcome=Outcome.OVERLOADED, status=529, retry_after_ns=asked_ns))
 
     assert opens_ns(driver) == waits_ns
 
@@ -320,7 +324,7 @@ def test_the_provider_may_ask_for_a_longer_pause_up_to_a_bound(asked_ns: int, wa
 def test_the_provider_may_not_ask_for_a_shorter_pause() -> None:
     driver = Driver(guarded())
     fail(driver)
-    fail(driver, ended=Ended(outcome=Outcome.OVERLOADED, status=529, retry_after_ns=1))
+    fail(driver, ended=AttemptResult(outcome=Outcome.OVERLOADED, status=529, retry_after_ns=1))
 
     assert opens_ns(driver) >= 0.8 * PAUSE_NS
 
@@ -361,14 +365,14 @@ def test_what_was_in_flight_when_it_opened_says_nothing_new() -> None:
     fail(driver, 2)
     before = opens_ns(driver)
 
-    driver.end(bad, Ended(outcome=Outcome.OVERLOADED, retry_after_ns=300 * SECOND_NS))
+    driver.end(bad, AttemptResult(outcome=Outcome.OVERLOADED, retry_after_ns=300 * SECOND_NS))
     driver.end(good)
 
     assert (circuit(driver), opens_ns(driver)) == (Circuit.OPEN, before)
 
 
 def test_a_policy_that_refuses_sends_away_who_waits_and_who_comes_with_an_honest_time() -> None:
-    among_four = Breaker(trip=0.5, of=4)
+    among_four = CircuitBreakerSettings(trip=0.5, of=4)
     driver = Driver(
         program(providers=[provider("p", limit=2, breaker=among_four, while_open=WhileOpen.REFUSE), provider("q")])
     )
@@ -393,7 +397,7 @@ def test_a_policy_that_refuses_sends_away_who_waits_and_who_comes_with_an_honest
 def test_a_policy_that_refuses_lets_nothing_rest_for_a_provider_that_is_left_alone() -> None:
     policy = program(
         providers=[provider("p", breaker=SENSITIVE, while_open=WhileOpen.REFUSE)],
-        retries=[Retry(first_ns=SECOND_NS, jitter=Jitter.NONE)],
+        retries=[RetrySettings(first_ns=SECOND_NS, jitter=Jitter.NONE)],
     )
     driver = Driver(policy)
     resting, other = driver.calls(2)
@@ -483,7 +487,7 @@ def test_a_probe_that_says_nothing_lets_the_next_one_try(outcome: Outcome) -> No
 
 @pytest.mark.parametrize("probes", [1, 2, 3])
 def test_so_many_successes_in_a_row_close_it(probes: int) -> None:
-    driver = tripped(Breaker(trip=1.0, of=2, probes=probes))
+    driver = tripped(CircuitBreakerSettings(trip=1.0, of=2, probes=probes))
     half_open(driver)
 
     for _ in range(probes - 1):
@@ -572,18 +576,18 @@ def test_what_it_remembered_is_forgotten_when_it_closes() -> None:
 
 
 def test_a_probe_whose_answer_begins_well_closes_it() -> None:
-    driver = tripped(Breaker(trip=1.0, of=2, probes=1))
+    driver = tripped(CircuitBreakerSettings(trip=1.0, of=2, probes=1))
     probe, other = driver.calls(2)
     half_open(driver)
 
-    driver.post(AnswerBegan(CallId(probe), (), good=True))
+    driver.post(ResponseStarted(CallId(probe), (), good=True))
 
     assert circuit(driver) is Circuit.CLOSED
     assert driver.grant(other)
 
 
 def test_samples_from_before_the_opening_do_not_count_after_the_closing() -> None:
-    driver = Driver(guarded(Breaker(trip=0.375, of=8, over_ns=3_600 * SECOND_NS, probes=1)))
+    driver = Driver(guarded(CircuitBreakerSettings(trip=0.375, of=8, over_ns=3_600 * SECOND_NS, probes=1)))
     before = driver.calls(5)
     fail(driver, 3)
     half_open(driver)
@@ -611,7 +615,7 @@ def test_every_change_is_told_once_with_what_it_came_of() -> None:
     for _ in range(2):
         commands += driver.post(AttemptEnded(CallId(driver.call()), SUCCEEDED))
 
-    told = [(each.circuit, each.because) for each in commands if isinstance(each, Adapted)]
+    told = [(each.circuit, each.because) for each in commands if isinstance(each, LimitChanged)]
 
     assert told == [
         (Circuit.OPEN, Outcome.FAILED),
@@ -637,7 +641,7 @@ def _oracle_opens(outcomes: list[bool | None], of: int, enough: int) -> bool:
 def test_it_is_open_from_the_first_failure_on_at_which_the_latest_attempts_say_so(
     of: int, trip: float, steps: list[tuple[int, bool]]
 ) -> None:
-    driver = Driver(guarded(Breaker(trip=trip, of=of, over_ns=3_600 * SECOND_NS)))
+    driver = Driver(guarded(CircuitBreakerSettings(trip=trip, of=of, over_ns=3_600 * SECOND_NS)))
     outcomes: list[bool | None] = []
     inflight: list[int] = []
     for pick, failed in steps:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Outcome, Reason, Request, Usage
 from hivemind_trio.policy import Measure
-from hivemind_trio.scheduler import Ended
+from hivemind_trio.scheduler import AttemptResult
 from hivemind_trio.scheduler.limits import budgets
-from hivemind_trio.scheduler.limits.budget_account import Account
+from hivemind_trio.scheduler.limits.budget_account import BudgetAccount
 from tests.support.ends import SUCCEEDED
 from tests.support.policies import compiled
 
@@ -36,7 +36,7 @@ def ask(
     return driver.ask(attrs.evolve(request, **facts), caller=caller, credential=credential, address=address)
 
 
-def took(tokens_out: int, tokens_in: int = 0) -> Ended:
+def took(tokens_out: int, tokens_in: int = 0) -> AttemptResult:
     return attrs.evolve(SUCCEEDED, usage=Usage(input=tokens_in, output=tokens_out))
 
 
@@ -199,9 +199,9 @@ def test_money_is_counted_by_the_price_of_each_kind_of_token() -> None:
 
 def test_requests_count_when_they_are_answered() -> None:
     driver = driver_of("retry default { attempts 1 }\nbudget b { requests 2/hour }")
-    driver.end(ask(driver), Ended(outcome=Outcome.OVERLOADED, status=529))
-    driver.end(ask(driver), Ended(outcome=Outcome.UNREACHABLE))
-    driver.end(ask(driver), Ended(outcome=Outcome.IGNORED, status=400, committed=True))
+    driver.end(ask(driver), AttemptResult(outcome=Outcome.OVERLOADED, status=529))
+    driver.end(ask(driver), AttemptResult(outcome=Outcome.UNREACHABLE))
+    driver.end(ask(driver), AttemptResult(outcome=Outcome.IGNORED, status=400, committed=True))
     driver.end(ask(driver), SUCCEEDED)
 
     assert driver.refusal(ask(driver)).reason is Reason.BUDGET
@@ -291,14 +291,14 @@ def test_a_new_partition_costs_no_search_through_all(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(budgets, "ACCOUNTS_MAX", 1_000)
     monkeypatch.setattr(budgets, "SWEEP_EVERY", 125)
     looked_at = 0
-    idle = Account.idle
+    idle = BudgetAccount.idle
 
-    def counted(account: Account, now_ns: int) -> bool:
+    def counted(account: BudgetAccount, now_ns: int) -> bool:
         nonlocal looked_at
         looked_at += 1
         return idle(account, now_ns)
 
-    monkeypatch.setattr(Account, "idle", counted)
+    monkeypatch.setattr(BudgetAccount, "idle", counted)
     driver = driver_of("budget each per model { output 1M/hour }")
     for number in range(3_000):
         spend(driver, 10, model=f"m-{number}")
@@ -399,7 +399,7 @@ def test_who_leaves_gives_back_what_he_claimed() -> None:
 def test_an_attempt_that_is_tried_again_keeps_its_claim() -> None:
     driver = driver_of("retry default { attempts 3; backoff 1s..1s jitter none }\nbudget b { output 100/hour }")
     call = ask(driver, 80)
-    driver.end(call, Ended(outcome=Outcome.OVERLOADED, status=529))
+    driver.end(call, AttemptResult(outcome=Outcome.OVERLOADED, status=529))
     other = ask(driver, 80)
 
     driver.at(60 * S)
@@ -460,7 +460,7 @@ def test_a_retry_that_was_held_in_between_is_not_due_before_its_time() -> None:
     small = compiled(ANTHROPIC + retry + "budget b { output 10/hour; at 100% { hold } }")
     driver = driver_of(retry + "budget b { output 100/hour; at 100% { hold } }")
     failed, other = ask(driver, 50), ask(driver, 50)
-    driver.end(failed, Ended(outcome=Outcome.FAILED, status=500))
+    driver.end(failed, AttemptResult(outcome=Outcome.FAILED, status=500))
 
     driver.load(small)
     driver.load(compiled(ANTHROPIC + retry))
@@ -520,7 +520,7 @@ def test_after_any_story_no_window_holds_more_and_nobody_waits_for_nothing(
                 spent.append((driver.now_ns, tokens))
                 driver.end(call, took(tokens))
             case "fail" if running:
-                failed = Ended(outcome=Outcome.OVERLOADED, status=529, committed=other)
+                failed = AttemptResult(outcome=Outcome.OVERLOADED, status=529, committed=other)
                 driver.end(running[one % len(running)], failed)
             case "cancel" if most:
                 waiting = [call for call in most if call in driver.scheduler._books.room]

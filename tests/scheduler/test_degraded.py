@@ -6,13 +6,13 @@ import pytest
 
 from hivemind_trio.model import Api, Outcome, Request, Usage
 from hivemind_trio.policy import Program
-from hivemind_trio.scheduler import Adapted, AttemptEnded, CallId, Circuit, Ended, PolicyLoaded
+from hivemind_trio.scheduler import AttemptEnded, AttemptResult, CallId, Circuit, LimitChanged, PolicyLoaded
 from tests.support.policies import compiled
 
 from .driver import Driver
 
-EMPTY = Ended(outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=Usage(input=9))
-GOOD = Ended(outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=Usage(input=9, output=7))
+EMPTY = AttemptResult(outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=Usage(input=9))
+GOOD = AttemptResult(outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=Usage(input=9, output=7))
 
 ASKED = Request(apis=(Api.OPENAI,), model="gpt-5", tokens_in=9, tokens_max_out=10)
 
@@ -30,7 +30,7 @@ def circuit(driver: Driver) -> Circuit:
     return driver.rest.pools["p"].circuit
 
 
-def ends(driver: Driver, *all_ended: Ended) -> None:
+def ends(driver: Driver, *all_ended: AttemptResult) -> None:
     for ended in all_ended:
         driver.end(driver.ask(ASKED), ended)
 
@@ -40,7 +40,7 @@ def test_they_open_the_circuit_as_failures_do_and_it_is_said_why() -> None:
     ends(driver, EMPTY, EMPTY, EMPTY)
     last = CallId(driver.ask(ASKED))
 
-    told = [one for one in driver.post(AttemptEnded(last, EMPTY)) if isinstance(one, Adapted)]
+    told = [one for one in driver.post(AttemptEnded(last, EMPTY)) if isinstance(one, LimitChanged)]
 
     assert [(one.circuit, one.because) for one in told] == [(Circuit.OPEN, Outcome.DEGRADED)]
 
@@ -65,7 +65,7 @@ def test_good_answers_are_left_alone() -> None:
 def test_one_that_came_late_is_no_better(outcome: Outcome) -> None:
     driver = Driver(NOTHING_OUT)
 
-    ends(driver, *[Ended(outcome=outcome, status=201, committed=True, usage=Usage(input=9))] * 4)
+    ends(driver, *[AttemptResult(outcome=outcome, status=201, committed=True, usage=Usage(input=9))] * 4)
 
     assert circuit(driver) is Circuit.OPEN
 
@@ -73,13 +73,13 @@ def test_one_that_came_late_is_no_better(outcome: Outcome) -> None:
 @pytest.mark.parametrize(
     "ended",
     [
-        Ended(outcome=Outcome.IGNORED, status=200, committed=True, usage=Usage(input=9)),
-        Ended(outcome=Outcome.SUCCEEDED, status=304, committed=True, usage=Usage(input=9)),
-        Ended(outcome=Outcome.SUCCEEDED, status=200, committed=True),
+        AttemptResult(outcome=Outcome.IGNORED, status=200, committed=True, usage=Usage(input=9)),
+        AttemptResult(outcome=Outcome.SUCCEEDED, status=304, committed=True, usage=Usage(input=9)),
+        AttemptResult(outcome=Outcome.SUCCEEDED, status=200, committed=True),
     ],
     ids=["the agent hung up", "not modified", "of unknown tokens"],
 )
-def test_what_is_no_finished_answer_or_none_that_can_be_judged_is_not_asked(ended: Ended) -> None:
+def test_what_is_no_finished_answer_or_none_that_can_be_judged_is_not_asked(ended: AttemptResult) -> None:
     driver = Driver(NOTHING_OUT)
 
     ends(driver, *[ended] * 8)
@@ -129,7 +129,7 @@ def test_its_tokens_are_charged_for_all_that() -> None:
     text = f"provider p {{ {SETTINGS}; degraded when tokens.out == 0 }}\nbudget b {{ input 100/day }}"
     driver = Driver(compiled(text))
 
-    ends(driver, Ended(outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=Usage(input=200)))
+    ends(driver, AttemptResult(outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=Usage(input=200)))
     late = driver.ask(ASKED)
 
     assert late not in driver.granted

@@ -6,13 +6,13 @@ import pytest
 
 from hivemind_trio.model import Api, Request, Usage
 from hivemind_trio.policy import Dimension
-from hivemind_trio.scheduler.limits.token_estimator import MODELS_MAX, OUTPUT_MARGIN, OUTPUT_UNKNOWN, Estimates
+from hivemind_trio.scheduler.limits.token_estimator import MODELS_MAX, OUTPUT_MARGIN, OUTPUT_UNKNOWN, TokenEstimator
 
 CALL = Request(model="m", tokens_in=100, tokens_max_out=5_000)
 
 
 def test_before_anything_is_known_the_body_s_size_and_a_usual_answer() -> None:
-    cost = Estimates().cost(CALL, Api.ANTHROPIC)
+    cost = TokenEstimator().cost(CALL, Api.ANTHROPIC)
 
     assert cost == {
         Dimension.REQUESTS: 1,
@@ -23,11 +23,11 @@ def test_before_anything_is_known_the_body_s_size_and_a_usual_answer() -> None:
 
 
 def test_no_more_output_than_the_request_allows() -> None:
-    assert Estimates().cost(Request(tokens_max_out=7), Api.ANTHROPIC)[Dimension.OUTPUT] == 7
+    assert TokenEstimator().cost(Request(tokens_max_out=7), Api.ANTHROPIC)[Dimension.OUTPUT] == 7
 
 
 def test_both_bytes_per_token_and_the_length_of_answers_are_learned_per_model() -> None:
-    estimates = Estimates()
+    estimates = TokenEstimator()
     for _ in range(100):
         estimates.settled(CALL, Api.ANTHROPIC, estimates.cost(CALL, Api.ANTHROPIC), Usage(input=150, output=300))
 
@@ -35,18 +35,18 @@ def test_both_bytes_per_token_and_the_length_of_answers_are_learned_per_model() 
     assert learned[Dimension.INPUT] == pytest.approx(150, abs=1)
     assert learned[Dimension.OUTPUT] == int(300 * OUTPUT_MARGIN) + 1
     other = Request(model="other", tokens_in=100)
-    assert estimates.cost(other, Api.ANTHROPIC) == Estimates().cost(other, Api.ANTHROPIC)
+    assert estimates.cost(other, Api.ANTHROPIC) == TokenEstimator().cost(other, Api.ANTHROPIC)
 
 
 def test_one_odd_call_does_not_turn_the_estimate_over() -> None:
-    estimates = Estimates()
+    estimates = TokenEstimator()
     estimates.settled(CALL, Api.ANTHROPIC, estimates.cost(CALL, Api.ANTHROPIC), Usage(input=10**9, output=1))
 
     assert estimates.cost(CALL, Api.ANTHROPIC)[Dimension.INPUT] <= 130
 
 
 def test_what_the_provider_did_not_count_itself_teaches_nothing() -> None:
-    estimates = Estimates()
+    estimates = TokenEstimator()
     cost = estimates.cost(CALL, Api.ANTHROPIC)
 
     actual = estimates.settled(CALL, Api.ANTHROPIC, cost, Usage(output=3, exact=False))
@@ -63,12 +63,12 @@ def test_what_the_provider_did_not_count_itself_teaches_nothing() -> None:
 def test_what_a_cache_had_costs_no_tokens_per_minute_at_anthropic(api: Api, tokens_in: int) -> None:
     usage = Usage(input=10, cache_write=5, cache_read=1_000, output=1)
 
-    assert Estimates().settled(CALL, api, Estimates().cost(CALL, api), usage)[Dimension.INPUT] == tokens_in
+    assert TokenEstimator().settled(CALL, api, TokenEstimator().cost(CALL, api), usage)[Dimension.INPUT] == tokens_in
 
 
 @pytest.mark.parametrize(("api", "tokens"), [(Api.OPENAI, 5_000), (Api.AZURE, 5_100)])
 def test_who_counts_what_it_might_put_out_gives_nothing_back(api: Api, tokens: int) -> None:
-    estimates = Estimates()
+    estimates = TokenEstimator()
     cost = estimates.cost(CALL, api)
     assert cost[Dimension.TOKENS] == tokens
 
@@ -79,7 +79,7 @@ def test_who_counts_what_it_might_put_out_gives_nothing_back(api: Api, tokens: i
 
 
 def test_callers_words_fill_no_memory() -> None:
-    estimates = Estimates()
+    estimates = TokenEstimator()
     for number in range(MODELS_MAX * 3):
         call = Request(model=str(number), tokens_in=1)
         estimates.settled(call, Api.ANTHROPIC, estimates.cost(call, Api.ANTHROPIC), Usage(input=1, output=1))

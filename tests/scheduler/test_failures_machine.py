@@ -12,11 +12,21 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hivemind_trio.model import Outcome, Request, Treatment
-from hivemind_trio.policy import DEFAULT_RETRY, UNKNOWN_AGENT, Aimd, Breaker, Failure, Jitter, Program, Retry, WhileOpen
+from hivemind_trio.model import Decision, Outcome, Request
+from hivemind_trio.policy import (
+    DEFAULT_RETRY,
+    UNKNOWN_AGENT,
+    AimdSettings,
+    CircuitBreakerSettings,
+    Failure,
+    Jitter,
+    Program,
+    RetrySettings,
+    WhileOpen,
+)
 from hivemind_trio.scheduler import (
-    AnswerBegan,
     AttemptEnded,
+    AttemptResult,
     Call,
     CallArrived,
     CallCancelled,
@@ -24,9 +34,9 @@ from hivemind_trio.scheduler import (
     Circuit,
     Command,
     Draining,
-    Ended,
     Event,
     PolicyLoaded,
+    ResponseStarted,
     Scheduler,
     TimePassed,
 )
@@ -48,7 +58,12 @@ providers = settings(
     increase=[1, 3],
     decrease=[0.5, 1.0],
     cooldown_ns=[0, 5 * SECOND_NS],
-    breaker=[Breaker(of=1_000), Breaker(of=2), Breaker(of=4, probes=1), Breaker(of=3, trip=1.0, over_ns=2 * SECOND_NS)],
+    breaker=[
+        CircuitBreakerSettings(of=1_000),
+        CircuitBreakerSettings(of=2),
+        CircuitBreakerSettings(of=4, probes=1),
+        CircuitBreakerSettings(of=3, trip=1.0, over_ns=2 * SECOND_NS),
+    ],
     open_ns=[5 * SECOND_NS, 100 * SECOND_NS, 10],
     while_open=[WhileOpen.HOLD, WhileOpen.REFUSE],
     retry=[DEFAULT_RETRY, "other"],
@@ -60,7 +75,7 @@ retries = settings(
     jitter=list(Jitter),
     honor_max_ns=[60 * SECOND_NS, 2 * SECOND_NS],
     ratio=[0.2, 0.0, 1.0],
-    statuses=[Retry().statuses, frozenset({529})],
+    statuses=[RetrySettings().statuses, frozenset({529})],
 )
 whole = settings(
     deadline_ns=[None, None, 3 * SECOND_NS, 30 * SECOND_NS],
@@ -70,26 +85,28 @@ whole = settings(
 )
 
 STATUS = {Outcome.SUCCEEDED: 200, Outcome.SLOW: 200, Outcome.OVERLOADED: 529, Outcome.FAILED: 500, Outcome.IGNORED: 400}
-outcomes = st.sampled_from(list(Outcome)).map(lambda outcome: Ended(outcome=outcome, status=STATUS.get(outcome, 429)))
+outcomes = st.sampled_from(list(Outcome)).map(
+    lambda outcome: AttemptResult(outcome=outcome, status=STATUS.get(outcome, 429))
+)
 ends = st.one_of(
-    st.sampled_from([SUCCEEDED, IGNORED, Ended(outcome=Outcome.SLOW, status=200, committed=True)]),
+    st.sampled_from([SUCCEEDED, IGNORED, AttemptResult(outcome=Outcome.SLOW, status=200, committed=True)]),
     outcomes,
     st.builds(
         attrs.evolve, outcomes, retry_after_ns=st.sampled_from([0, 1, SECOND_NS, 5 * SECOND_NS, 300 * SECOND_NS])
     ),
     st.builds(attrs.evolve, outcomes, committed=st.booleans(), final=st.booleans()),
-    st.sampled_from(Failure).map(lambda failure: Ended(outcome=Outcome.FAILED, failure=failure)),
-    st.just(Ended(outcome=Outcome.UNREACHABLE, failure=Failure.CONNECT)),
+    st.sampled_from(Failure).map(lambda failure: AttemptResult(outcome=Outcome.FAILED, failure=failure)),
+    st.just(AttemptResult(outcome=Outcome.UNREACHABLE, failure=Failure.CONNECT)),
 )
 bad = st.sampled_from(
     [
-        Ended(outcome=Outcome.OVERLOADED, status=529),
-        Ended(outcome=Outcome.FAILED, status=500),
-        Ended(outcome=Outcome.UNREACHABLE, failure=Failure.CONNECT),
-        Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=5 * SECOND_NS),
-        Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=50 * SECOND_NS),
-        Ended(outcome=Outcome.TOO_FAST, status=429),
-        Ended(outcome=Outcome.CONCURRENCY, status=429),
+        AttemptResult(outcome=Outcome.OVERLOADED, status=529),
+        AttemptResult(outcome=Outcome.FAILED, status=500),
+        AttemptResult(outcome=Outcome.UNREACHABLE, failure=Failure.CONNECT),
+        AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=5 * SECOND_NS),
+        AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=50 * SECOND_NS),
+        AttemptResult(outcome=Outcome.TOO_FAST, status=429),
+        AttemptResult(outcome=Outcome.CONCURRENCY, status=429),
     ]
 )
 
@@ -104,7 +121,9 @@ def programs(draw: st.DrawFn) -> Program:
         increase, decrease, cooldown_ns = each.pop("increase"), each.pop("decrease"), each.pop("cooldown_ns")
         if each["aimd"] is not None:
             low, start = (min(bound, each["limit"]) for bound in each["aimd"])
-            each["aimd"] = Aimd(low=low, start=start, increase=increase, decrease=decrease, cooldown_ns=cooldown_ns)
+            each["aimd"] = AimdSettings(
+                low=low, start=start, increase=increase, decrease=decrease, cooldown_ns=cooldown_ns
+            )
         each["breaker"] = attrs.evolve(each["breaker"], open_ns=each.pop("open_ns"))
         if each.pop("declared"):
             declared.append(provider(name, **each))
@@ -112,10 +131,10 @@ def programs(draw: st.DrawFn) -> Program:
         providers=declared,
         lanes=[lane(deadline_ns=told["deadline_ns"])],
         unknown=agent(UNKNOWN_AGENT, concurrency=told["concurrency"]),
-        retries=[Retry(name=name, **draw(retries)) for name in (DEFAULT_RETRY, "other")],
+        retries=[RetrySettings(name=name, **draw(retries)) for name in (DEFAULT_RETRY, "other")],
     )
 
-    def decide(request: Request) -> Treatment:
+    def decide(request: Request) -> Decision:
         if request.attempt > told["attempts_allowed"]:
             return treatment(provider=None)
         if told["fails_over"] and request.attempt % 2 == 0:
@@ -148,7 +167,7 @@ class FailuresMachine(RuleBasedStateMachine):
     def check(self) -> None:
         self.incident.check(self.scheduler.snapshot(), self.scheduler.wakeup_ns())
 
-    def end_one(self, call_id: CallId, ended: Ended) -> None:
+    def end_one(self, call_id: CallId, ended: AttemptResult) -> None:
         late = (self.scheduler.wakeup_ns() or self.now_ns + 1) <= self.now_ns
         self.incident.ended(call_id, ended, self.post(AttemptEnded(call_id, ended)), late=late)
         self.check()
@@ -168,7 +187,7 @@ class FailuresMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.incident.running)
     @rule(pick=st.integers(0, 9), ended=ends)
-    def end(self, pick: int, ended: Ended) -> None:
+    def end(self, pick: int, ended: AttemptResult) -> None:
         self.end_one(self.pick(self.incident.running, pick), ended)
 
     @precondition(lambda self: self.incident.running)
@@ -176,18 +195,18 @@ class FailuresMachine(RuleBasedStateMachine):
     def answer_begins(self, pick: int) -> None:
         self.notice()
         call_id = self.pick(self.incident.running, pick)
-        self.incident.answered(call_id, self.post(AnswerBegan(call_id, ())))
+        self.incident.answered(call_id, self.post(ResponseStarted(call_id, ())))
         self.check()
 
     @precondition(lambda self: self.incident.running)
     @rule(ended=bad, times=st.integers(1, 12))
-    def fail_together(self, ended: Ended, times: int) -> None:
+    def fail_together(self, ended: AttemptResult, times: int) -> None:
         for call_id in list(self.incident.running)[:times]:
             self.end_one(call_id, ended)
 
     @precondition(lambda self: self.incident.running)
     @rule(pick=st.integers(0, 9), ended=ends, times=st.integers(2, 16))
-    def fail_again_and_again(self, pick: int, ended: Ended, times: int) -> None:
+    def fail_again_and_again(self, pick: int, ended: AttemptResult, times: int) -> None:
         # As often as it is tried again at once, or as soon as the alarm says.
         call_id = self.pick(self.incident.running, pick)
         for _ in range(times):
@@ -202,7 +221,7 @@ class FailuresMachine(RuleBasedStateMachine):
         for _ in range(4):
             self.arrive(wish(provider="p", model="haiku-1"), "x", 1)
             if self.incident.running:
-                self.end_one(next(iter(self.incident.running)), Ended(outcome=Outcome.FAILED, status=500))
+                self.end_one(next(iter(self.incident.running)), AttemptResult(outcome=Outcome.FAILED, status=500))
         for _ in range(6):
             if self.scheduler.wakeup_ns() is not None:
                 self.wake_up()
@@ -210,13 +229,13 @@ class FailuresMachine(RuleBasedStateMachine):
                 self.end_one(next(iter(self.incident.running)), SUCCEEDED)
         self.arrive(wish(provider="p", model="haiku-1"), "x", times)
         if self.incident.running:
-            self.end_one(next(iter(self.incident.running)), Ended(outcome=Outcome.FAILED, status=500))
+            self.end_one(next(iter(self.incident.running)), AttemptResult(outcome=Outcome.FAILED, status=500))
 
     @rule(after_ns=st.sampled_from([None, 5 * SECOND_NS, 50 * SECOND_NS]))
     def all_are_refused(self, after_ns: int | None) -> None:
         self.arrive(wish(provider="p", model="haiku-1"), "x", 2)
         for call_id in list(self.incident.running):
-            self.end_one(call_id, Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=after_ns))
+            self.end_one(call_id, AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=after_ns))
 
     @precondition(lambda self: self.incident.running)
     @rule(times=st.integers(2, 8))

@@ -9,16 +9,27 @@ import attrs
 import pytest
 
 from hivemind_trio.model import Api, Outcome, Reason
-from hivemind_trio.policy import Agent, Breaker, Dimension, Group, MemoryFiles, Program, Quota, Retry, WhileOpen, check
-from hivemind_trio.scheduler import AttemptEnded, CallId, Circuit, Ended, Grant, Settle
+from hivemind_trio.policy import (
+    AgentSettings,
+    CircuitBreakerSettings,
+    Dimension,
+    LimitGroupSettings,
+    MemoryFiles,
+    Program,
+    RateLimitSettings,
+    RetrySettings,
+    WhileOpen,
+    check,
+)
+from hivemind_trio.scheduler import AttemptEnded, AttemptResult, CallId, Circuit, Grant, Settle
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import NEVER_TRIPS, SECOND_NS, agent, program, provider, wish
 
 from .driver import Driver
 
-SENSITIVE = Breaker(trip=1.0, of=2, over_ns=30 * SECOND_NS, open_ns=5 * SECOND_NS, probes=1)
-FAILED = Ended(outcome=Outcome.FAILED, status=500)
-TWICE = Retry(attempts=2)
+SENSITIVE = CircuitBreakerSettings(trip=1.0, of=2, over_ns=30 * SECOND_NS, open_ns=5 * SECOND_NS, probes=1)
+FAILED = AttemptResult(outcome=Outcome.FAILED, status=500)
+TWICE = RetrySettings(attempts=2)
 
 
 def policy(
@@ -26,8 +37,8 @@ def policy(
     home: dict[str, Any] | None = None,
     second: dict[str, Any] | None = None,
     third: dict[str, Any] | None = None,
-    retry: Retry | None = None,
-    agents: Iterable[Agent] = (),
+    retry: RetrySettings | None = None,
+    agents: Iterable[AgentSettings] = (),
 ) -> Program:
     """`home` falls back on `second`, and that on `third` if there is one."""
     options = {"fallback": "second", "while_open": WhileOpen.FALLBACK, "breaker": SENSITIVE}
@@ -39,7 +50,7 @@ def policy(
     ]
     if third is not None:
         providers.append(provider("third", **third))
-    return program(providers=providers, retries=[retry or Retry(attempts=1)], agents=agents)
+    return program(providers=providers, retries=[retry or RetrySettings(attempts=1)], agents=agents)
 
 
 def where(driver: Driver, call: int) -> str:
@@ -86,7 +97,7 @@ def test_while_a_provider_is_down_its_calls_go_to_the_other_and_say_so() -> None
 
 
 def test_those_who_wait_when_it_goes_down_go_too() -> None:
-    driver = Driver(policy(home={"limit": 2, "breaker": Breaker(trip=0.5, of=4)}))
+    driver = Driver(policy(home={"limit": 2, "breaker": CircuitBreakerSettings(trip=0.5, of=4)}))
     running = driver.calls(2)
     waiting = driver.calls(3)
     for call in running:
@@ -116,7 +127,7 @@ def test_what_has_broken_there_is_tried_again_at_the_other_at_once() -> None:
 def test_who_went_too_often_waits_for_its_turn_where_it_was(outcome: Outcome) -> None:
     driver = Driver(policy(retry=TWICE))
     call = driver.call()
-    ended = Ended(outcome=outcome, status=429, retry_after_ns=SECOND_NS)
+    ended = AttemptResult(outcome=outcome, status=429, retry_after_ns=SECOND_NS)
 
     assert driver.end(call, ended) == []
     driver.at(3 * SECOND_NS)
@@ -126,7 +137,7 @@ def test_who_went_too_often_waits_for_its_turn_where_it_was(outcome: Outcome) ->
 def test_who_was_asked_to_stay_away_is_not_the_one_who_finds_out_whether_it_is_well() -> None:
     driver = Driver(policy(retry=TWICE, second={"limit": 1}))
     busy, asked, other = driver.call(provider="second"), *driver.calls(2)
-    driver.end(asked, Ended(outcome=Outcome.OVERLOADED, status=529, retry_after_ns=50 * SECOND_NS))
+    driver.end(asked, AttemptResult(outcome=Outcome.OVERLOADED, status=529, retry_after_ns=50 * SECOND_NS))
     driver.end(other, FAILED)
     assert circuit(driver) is Circuit.OPEN
 
@@ -141,7 +152,7 @@ def test_a_provider_s_word_holds_for_who_comes_back_from_another() -> None:
     driver = Driver(policy(retry=TWICE, second={"limit": 1}))
     driver.call(provider="second")
     asked = driver.call()
-    driver.end(asked, Ended(outcome=Outcome.OVERLOADED, status=529, retry_after_ns=50 * SECOND_NS))
+    driver.end(asked, AttemptResult(outcome=Outcome.OVERLOADED, status=529, retry_after_ns=50 * SECOND_NS))
 
     driver.load(policy(retry=TWICE, home={"while_open": WhileOpen.HOLD}, second={"limit": 1}))
 
@@ -153,7 +164,7 @@ def test_a_provider_s_word_holds_for_who_comes_back_from_another() -> None:
 
 
 def test_retries_elsewhere_are_counted_like_others() -> None:
-    driver = Driver(policy(retry=Retry(attempts=2, ratio=0.0), home={"breaker": NEVER_TRIPS}))
+    driver = Driver(policy(retry=RetrySettings(attempts=2, ratio=0.0), home={"breaker": NEVER_TRIPS}))
     tried = [len(driver.end(call, FAILED)) for call in driver.calls(15)]
 
     assert tried == [1] * 10 + [0] * 5, "no more than could be saved up"
@@ -181,7 +192,10 @@ def test_where_all_are_down_calls_wait_at_home() -> None:
     [
         {"api": Api.GEMINI},
         {"serves": ["other-*"]},
-        {"groups": {None: 5}, "quota": Quota(dimension=Dimension.INPUT, amount=100, window_ns=60 * SECOND_NS)},
+        {
+            "groups": {None: 5},
+            "quota": RateLimitSettings(dimension=Dimension.INPUT, amount=100, window_ns=60 * SECOND_NS),
+        },
     ],
     ids=["dialect", "model", "size"],
 )
@@ -189,7 +203,9 @@ def test_a_call_that_the_other_cannot_take_is_held(second: dict[str, Any]) -> No
     quota = second.pop("quota", None)
     of = policy(second=second)
     if quota is not None:
-        small = attrs.evolve(of.providers["second"], groups=(Group(glob=None, concurrency=None, quotas=(quota,)),))
+        small = attrs.evolve(
+            of.providers["second"], groups=(LimitGroupSettings(glob=None, concurrency=None, quotas=(quota,)),)
+        )
         of = attrs.evolve(of, providers={**of.providers, "second": small})
     driver = Driver(of)
     trip(driver)
@@ -294,7 +310,7 @@ def test_an_agent_s_cap_counts_over_both() -> None:
 def test_who_has_no_money_left_there_goes_to_the_other() -> None:
     driver = Driver(policy(home={"limit": 1}))
     first, waiting = driver.calls(2)
-    driver.end(first, Ended(outcome=Outcome.TERMINAL, status=402, final=True))
+    driver.end(first, AttemptResult(outcome=Outcome.TERMINAL, status=402, final=True))
 
     assert where(driver, waiting) == "second"
     assert where(driver, driver.call()) == "second"
@@ -304,7 +320,7 @@ def test_the_call_that_finds_it_out_goes_there_too_if_it_has_an_attempt_left() -
     driver = Driver(policy(retry=TWICE))
     call = driver.call()
 
-    assert driver.end(call, Ended(outcome=Outcome.TERMINAL, status=402, final=True)) == [call]
+    assert driver.end(call, AttemptResult(outcome=Outcome.TERMINAL, status=402, final=True)) == [call]
     assert where(driver, call) == "second"
 
 
@@ -312,7 +328,7 @@ def test_where_there_is_no_other_it_has_its_answer() -> None:
     driver = Driver(policy(retry=TWICE, home={"while_open": WhileOpen.HOLD}))
     call = driver.call()
 
-    assert driver.post(AttemptEnded(CallId(call), Ended(outcome=Outcome.TERMINAL, status=402))) == [
+    assert driver.post(AttemptEnded(CallId(call), AttemptResult(outcome=Outcome.TERMINAL, status=402))) == [
         Settle(CallId(call))
     ]
 

@@ -21,7 +21,7 @@ from hivemind_trio.scheduler.limits.refusal_gate import (
     SOON_NS,
     TURNED_ALLOW,
     TURNED_NS,
-    Gate,
+    RefusalGate,
 )
 from hivemind_trio.scheduler.protocol.call import CallId
 from tests.support.programs import SECOND_NS
@@ -33,7 +33,7 @@ class Story:
     """A gate with one call at a time, and a forecast of its mirror."""
 
     def __init__(self) -> None:
-        self.gate = Gate()
+        self.gate = RefusalGate()
         self.now_ns = 0
         self.mirror_ns = 0
         """Time until which the mirror says that there is no room."""
@@ -119,7 +119,7 @@ def test_refusals_of_one_batch_close_it_once_and_not_for_longer_each_time() -> N
 
 
 def test_a_later_shorter_word_does_not_cut_it_short() -> None:
-    gate = Gate()
+    gate = RefusalGate()
     for number in range(3):
         gate.on_granted(CallId(number), probe=False, now_ns=0)
     for number, said_s in enumerate((15, 1, 0)):

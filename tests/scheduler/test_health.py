@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hivemind_trio.model import Outcome, Reason
-from hivemind_trio.policy import Breaker, Program, Retry
-from hivemind_trio.scheduler import AnswerBegan, CallId, Circuit, Ended, Grant, Settle
+from hivemind_trio.policy import CircuitBreakerSettings, Program, RetrySettings
+from hivemind_trio.scheduler import AttemptResult, CallId, Circuit, Grant, ResponseStarted, Settle
 from tests.support.programs import SECOND_NS, program, provider
 
 from .driver import Driver
@@ -16,9 +16,9 @@ def two_groups() -> Program:
     return program(providers=[provider("p", groups={"opus*": None})])
 
 
-def used_up(seconds: int | None, outcome: Outcome = Outcome.QUOTA) -> Ended:
+def used_up(seconds: int | None, outcome: Outcome = Outcome.QUOTA) -> AttemptResult:
     """For so long, as the provider says."""
-    return Ended(
+    return AttemptResult(
         outcome=outcome, status=429, retry_after_ns=None if seconds is None else seconds * SECOND_NS, committed=True
     )
 
@@ -114,7 +114,7 @@ def test_a_lying_retry_after_is_found_out_by_one_call() -> None:
     woken(driver, probe)
     assert driver.now_ns == 300 * SECOND_NS
     assert not set(others) & set(driver.answers)
-    driver.post(AnswerBegan(CallId(probe), (), good=True))
+    driver.post(ResponseStarted(CallId(probe), (), good=True))
 
     assert set(others) & set(driver.answers), "its answer is enough, its end is not waited for"
 
@@ -134,7 +134,7 @@ def test_a_provider_that_does_not_say_how_long_is_tried_again_soon() -> None:
 @pytest.mark.parametrize("outcome", [Outcome.OVERLOADED, Outcome.CONCURRENCY, Outcome.FAILED, Outcome.SUCCEEDED])
 def test_other_ends_hold_nobody_back(outcome: Outcome) -> None:
     driver = Driver(program(providers=[provider("p", limit=100)]))
-    driver.end(driver.call(), Ended(outcome=outcome, status=429, retry_after_ns=9 * SECOND_NS, committed=True))
+    driver.end(driver.call(), AttemptResult(outcome=outcome, status=429, retry_after_ns=9 * SECOND_NS, committed=True))
 
     assert len(driver.calls(20)) == sum(call in driver.answers for call in range(1, 21))
 
@@ -145,7 +145,7 @@ def test_those_who_wait_for_the_rate_are_woken_in_turn_and_told_why() -> None:
         driver.now_ns = second * SECOND_NS
         for call in driver.calls(3):
             driver.end(call)
-    driver.end(driver.call(), Ended(outcome=Outcome.BURST, status=429, committed=True))
+    driver.end(driver.call(), AttemptResult(outcome=Outcome.BURST, status=429, committed=True))
     calls = driver.calls(10)
 
     waiting = [call for call in calls if call not in driver.answers]
@@ -165,29 +165,29 @@ def test_those_who_wait_for_the_rate_are_woken_in_turn_and_told_why() -> None:
 
 
 def test_a_refused_probe_is_no_attempt() -> None:
-    driver = Driver(program(retries=[Retry(attempts=2)]))
+    driver = Driver(program(retries=[RetrySettings(attempts=2)]))
     call = driver.call()
 
     for _ in range(10):
-        driver.end(call, Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=30 * SECOND_NS))
+        driver.end(call, AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=30 * SECOND_NS))
         assert not isinstance(driver.answers[call], Settle)
         refused_ns, driver.answers = driver.now_ns, {}
         woken(driver, call)
         assert driver.now_ns - refused_ns <= 30 * SECOND_NS
 
-    driver.end(call, Ended(outcome=Outcome.FAILED, status=500))
+    driver.end(call, AttemptResult(outcome=Outcome.FAILED, status=500))
     assert isinstance(driver.answers[call], Grant), "the first that counts"
     driver.answers = {}
     woken(driver, call)
-    driver.end(call, Ended(outcome=Outcome.FAILED, status=500))
+    driver.end(call, AttemptResult(outcome=Outcome.FAILED, status=500))
     assert isinstance(driver.answers[call], Settle)
 
 
 def test_a_refused_probe_of_an_open_circuit_is_no_attempt() -> None:
-    breaker = Breaker(trip=1.0, of=2, probes=1)
-    driver = Driver(program(providers=[provider("p", breaker=breaker)], retries=[Retry(attempts=2)]))
+    breaker = CircuitBreakerSettings(trip=1.0, of=2, probes=1)
+    driver = Driver(program(providers=[provider("p", breaker=breaker)], retries=[RetrySettings(attempts=2)]))
     for other in driver.calls(2):
-        driver.end(other, Ended(outcome=Outcome.FAILED, status=500, committed=True))
+        driver.end(other, AttemptResult(outcome=Outcome.FAILED, status=500, committed=True))
     call = driver.call()
     assert call not in driver.answers
 
@@ -195,7 +195,7 @@ def test_a_refused_probe_of_an_open_circuit_is_no_attempt() -> None:
         woken(driver, call)
         assert driver.rest.pools["p"].circuit is Circuit.HALF_OPEN
         driver.answers = {}
-        driver.end(call, Ended(outcome=Outcome.OVERLOADED, status=529))
+        driver.end(call, AttemptResult(outcome=Outcome.OVERLOADED, status=529))
 
     assert driver.rest.waiting == 1
     woken(driver, call)
@@ -203,10 +203,10 @@ def test_a_refused_probe_of_an_open_circuit_is_no_attempt() -> None:
 
 
 def test_a_call_refused_for_going_too_often_keeps_its_place_in_the_line() -> None:
-    driver = Driver(program(providers=[provider("p", limit=1)], retries=[Retry(attempts=2)]))
+    driver = Driver(program(providers=[provider("p", limit=1)], retries=[RetrySettings(attempts=2)]))
     first, second, third = driver.calls(3)
 
-    driver.end(first, Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=10 * SECOND_NS))
+    driver.end(first, AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=10 * SECOND_NS))
     driver.at(10 * SECOND_NS)
 
     assert driver.granted == [first, first]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.scheduler.structures.indexed_heap import SWEEP_MIN, Heap
+from hivemind_trio.scheduler.structures.indexed_heap import SWEEP_MIN, IndexedHeap
 
 operations = st.lists(
     st.tuples(st.sampled_from(["put", "discard", "take"]), st.integers(0, 30), st.integers(0, 5)), max_size=200
@@ -16,7 +16,7 @@ operations = st.lists(
 def test_the_first_is_the_lowest_rank_and_among_equals_the_one_that_came_first(
     operations: list[tuple[str, int, int]],
 ) -> None:
-    heap: Heap[int] = Heap()
+    heap: IndexedHeap[int] = IndexedHeap()
     model: dict[int, tuple[int, int]] = {}  # item -> (rank, when it came there)
 
     for step, (what, item, rank) in enumerate(operations):
@@ -40,7 +40,7 @@ def test_the_first_is_the_lowest_rank_and_among_equals_the_one_that_came_first(
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=400))
 def test_what_is_dead_never_outnumbers_what_lives(operations: list[tuple[bool, int]]) -> None:
-    heap: Heap[int] = Heap()
+    heap: IndexedHeap[int] = IndexedHeap()
     heap.put(-1, (-1,))  # stays on top, so that nothing dead is ever popped
 
     for put, item in operations:

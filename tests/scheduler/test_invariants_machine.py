@@ -32,21 +32,21 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from hivemind_trio.model import Reading, Reason, Request
+from hivemind_trio.model import QuotaReading, Reason, Request
 from hivemind_trio.policy import Program
 from hivemind_trio.scheduler import (
-    AnswerBegan,
     AttemptEnded,
+    AttemptResult,
     Call,
     CallArrived,
     CallCancelled,
     CallId,
     Command,
     Draining,
-    Ended,
     Event,
     PolicyLoaded,
     Refuse,
+    ResponseStarted,
     Scheduler,
     Snapshot,
     TimePassed,
@@ -88,7 +88,7 @@ class InvariantsMachine(RuleBasedStateMachine):
     def check(self) -> None:
         self.observer.at_rest(self.scheduler)
 
-    def end_one(self, call_id: CallId, ended: Ended) -> None:
+    def end_one(self, call_id: CallId, ended: AttemptResult) -> None:
         self.observer.ended(call_id, ended, self.post(AttemptEnded(call_id, ended)))
         self.check()
 
@@ -139,18 +139,18 @@ class InvariantsMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.observer.of("running"))
     @rule(pick=st.integers(0, 9), ended=ends)
-    def end(self, pick: int, ended: Ended) -> None:
+    def end(self, pick: int, ended: AttemptResult) -> None:
         self.end_one(self.some("running", pick), ended)
 
     @precondition(lambda self: self.observer.of("running"))
     @rule(ended=bad, times=st.integers(1, 9))
-    def fail_together(self, ended: Ended, times: int) -> None:
+    def fail_together(self, ended: AttemptResult, times: int) -> None:
         for call_id in list(self.observer.of("running"))[:times]:
             self.end_one(call_id, ended)
 
     @precondition(lambda self: self.observer.of("running"))
     @rule(pick=st.integers(0, 9), ended=bad, times=st.integers(2, 9))
-    def fail_again_and_again(self, pick: int, ended: Ended, times: int) -> None:
+    def fail_again_and_again(self, pick: int, ended: AttemptResult, times: int) -> None:
         call_id = self.some("running", pick)
         for _ in range(times):
             if call_id in self.observer.of("running"):
@@ -167,10 +167,10 @@ class InvariantsMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.observer.of("running"))
     @rule(pick=st.integers(0, 9), told=readings)
-    def hear(self, pick: int, told: list[Reading]) -> None:
+    def hear(self, pick: int, told: list[QuotaReading]) -> None:
         # 13: whatever a header says, whenever it says it.
         call_id = self.some("running", pick)
-        self.observer.answered(call_id, tuple(told), self.post(AnswerBegan(call_id, tuple(told))))
+        self.observer.answered(call_id, tuple(told), self.post(ResponseStarted(call_id, tuple(told))))
         self.check()
 
     @precondition(lambda self: self.observer.of("waiting"))
@@ -180,7 +180,7 @@ class InvariantsMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.observer.of("running"))
     @rule(pick=st.integers(0, 9), ended=ends)
-    def cancel_in_flight(self, pick: int, ended: Ended) -> None:
+    def cancel_in_flight(self, pick: int, ended: AttemptResult) -> None:
         call_id = self.some("running", pick)
         self.hang_up(call_id)
         # It may have ended by itself before it could be broken off.
@@ -188,7 +188,7 @@ class InvariantsMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.observer.of("running"))
     @rule(pick=st.integers(0, 9), ended=ends)
-    def cancel_at_the_grant(self, pick: int, ended: Ended) -> None:
+    def cancel_at_the_grant(self, pick: int, ended: AttemptResult) -> None:
         before = set(self.observer.of("running"))
         self.end_one(self.some("running", pick), ended)
         for call_id in [each for each in self.observer.of("running") if each not in before]:
@@ -198,7 +198,7 @@ class InvariantsMachine(RuleBasedStateMachine):
     @rule(call_id=st.integers(0, 60))
     def cancel_or_hear_of_anybody(self, call_id: int) -> None:
         self.hang_up(CallId(call_id)) if call_id not in self.observer.of("running") else None
-        self.observer.heard(self.post(AnswerBegan(CallId(call_id), ())))
+        self.observer.heard(self.post(ResponseStarted(CallId(call_id), ())))
         self.check()
 
     def hang_up(self, call_id: CallId) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from hivemind_trio.model import Outcome, Request, Usage
 from hivemind_trio.policy import Objective, Program
-from hivemind_trio.scheduler import Ended
-from hivemind_trio.scheduler.queueing.job_priority import JOBS_MAX, Jobs
+from hivemind_trio.scheduler import AttemptResult
+from hivemind_trio.scheduler.queueing.job_priority import JOBS_MAX, JobOrdering
 from tests.support.programs import agent, lane, program, provider, team, wish
 
 from .driver import Driver
@@ -18,8 +18,8 @@ CI = (True, "ci")
 LITTLE = Usage(input=10, output=10)
 
 
-def served(tokens: int) -> Ended:
-    return Ended(outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=Usage(input=tokens, output=0))
+def served(tokens: int) -> AttemptResult:
+    return AttemptResult(outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=Usage(input=tokens, output=0))
 
 
 def policy(objective: Objective | None, of_provider: Objective = Objective.FAIR) -> Program:
@@ -133,7 +133,9 @@ def test_the_call_that_is_thought_to_take_least_goes_first() -> None:
     assert [calls[call] for call in order(driver, running)] == [(100, 10), (3_000, 10), (100, 4_000), (40_000, 10)]
 
 
-def key(jobs: Jobs, objective: Objective, job: str = "j", now_ns: int = 0, request: Request | None = None) -> int:
+def key(
+    jobs: JobOrdering, objective: Objective, job: str = "j", now_ns: int = 0, request: Request | None = None
+) -> int:
     return jobs.key(objective, CI, job, request or wish(), lambda _: LITTLE, now_ns)
 
 
@@ -141,7 +143,7 @@ def key(jobs: Jobs, objective: Objective, job: str = "j", now_ns: int = 0, reque
     ("tokens", "level"), [(0, 0), (24_999, 0), (25_000, 1), (99_999, 1), (100_000, 2), (399_999, 2), (400_000, 3)]
 )
 def test_a_job_sinks_as_it_is_served(tokens: int, level: int) -> None:
-    jobs = Jobs()
+    jobs = JobOrdering()
     jobs.on_ended(CI, "j", tokens // 2, 0)
     jobs.on_ended(CI, "j", tokens - tokens // 2, SECOND_NS)
 
@@ -149,7 +151,7 @@ def test_a_job_sinks_as_it_is_served(tokens: int, level: int) -> None:
 
 
 def test_after_two_minutes_a_job_is_as_good_as_new() -> None:
-    jobs = Jobs()
+    jobs = JobOrdering()
     jobs.on_ended(CI, "j", 500_000, 130 * SECOND_NS)
     assert key(jobs, Objective.FAIR, now_ns=249 * SECOND_NS) == 3
     assert key(jobs, Objective.FAIR, now_ns=250 * SECOND_NS) == 0
@@ -160,21 +162,21 @@ def test_after_two_minutes_a_job_is_as_good_as_new() -> None:
 
 @pytest.mark.parametrize("said", ["", "-1", "1e9", "many", "9" * 40, "\u0663", " 5"])
 def test_a_remaining_that_is_no_number_counts_as_unsaid(said: str) -> None:
-    jobs = Jobs()
+    jobs = JobOrdering()
     odd = attrs.evolve(wish(), headers={"x-hivemind-remaining": said})
 
     assert key(jobs, Objective.MAKESPAN, request=odd) == key(jobs, Objective.MAKESPAN)
 
 
 def test_jobs_of_the_same_name_are_those_of_their_agent() -> None:
-    jobs = Jobs()
+    jobs = JobOrdering()
     jobs.on_ended((False, "ci"), "j", 500_000, 0)
 
     assert key(jobs, Objective.FAIR) == 0
 
 
 def test_only_so_many_jobs_are_remembered_and_those_seen_last() -> None:
-    jobs = Jobs()
+    jobs = JobOrdering()
     for number in range(JOBS_MAX):
         jobs.on_ended(CI, f"{number}", 30_000, 0)
     jobs.on_ended(CI, "0", 1, 0)

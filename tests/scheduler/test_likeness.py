@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from hivemind_trio.model import Dimension, Reading
-from hivemind_trio.policy import Quota, Window
-from hivemind_trio.scheduler.limits.rate_limiter import Bucket
-from hivemind_trio.scheduler.limits.window_inference import SAMPLES, Likeness
+from hivemind_trio.model import Dimension, QuotaReading
+from hivemind_trio.policy import RateLimitSettings, Window
+from hivemind_trio.scheduler.limits.rate_limiter import RateLimiter
+from hivemind_trio.scheduler.limits.window_inference import SAMPLES, WindowClassifier
 
 S = 1_000_000_000
 MINUTE = 60 * S
@@ -17,11 +17,11 @@ Says = Callable[[int], tuple[int, float, int]]
 """After so many seconds: what is left of 1,000, seconds to the reset, what we had taken."""
 
 
-def heard(says: Says, answers: int = 32, every_ns: int = S) -> Likeness:
-    likeness = Likeness()
+def heard(says: Says, answers: int = 32, every_ns: int = S) -> WindowClassifier:
+    likeness = WindowClassifier()
     for number in range(answers):
         remaining, resets_s, seen = says(number)
-        reading = Reading(
+        reading = QuotaReading(
             dimension=Dimension.REQUESTS, limit=1_000, remaining=remaining, resets_ns=round(resets_s * S) or None
         )
         likeness.hear(reading, MINUTE, seen, number * every_ns)
@@ -73,8 +73,10 @@ def test_the_depth_of_a_bucket_shows() -> None:
 
 
 def test_before_it_shows_no_more_goes_at_once_than_was_ever_left() -> None:
-    bucket = Bucket(Quota(dimension=Dimension.REQUESTS, amount=1_000, window_ns=MINUTE), declared=False)
-    bucket.hear(Reading(dimension=Dimension.REQUESTS, limit=1_000, remaining=10, resets_ns=1), 0, 0, 0, 0)
+    bucket = RateLimiter(
+        RateLimitSettings(dimension=Dimension.REQUESTS, amount=1_000, window_ns=MINUTE), declared=False
+    )
+    bucket.hear(QuotaReading(dimension=Dimension.REQUESTS, limit=1_000, remaining=10, resets_ns=1), 0, 0, 0, 0)
 
     at_once = 0
     while bucket.fits_ns(1, S) == S:
@@ -85,10 +87,12 @@ def test_before_it_shows_no_more_goes_at_once_than_was_ever_left() -> None:
 
 
 def test_what_was_not_taken_of_a_fixed_window_is_given_back() -> None:
-    bucket = Bucket(
-        Quota(dimension=Dimension.REQUESTS, amount=100, window_ns=MINUTE, window=Window.FIXED, headroom=0.02)
+    bucket = RateLimiter(
+        RateLimitSettings(
+            dimension=Dimension.REQUESTS, amount=100, window_ns=MINUTE, window=Window.FIXED, headroom=0.02
+        )
     )
-    bucket.hear(Reading(dimension=Dimension.REQUESTS, limit=100, remaining=90, resets_ns=40 * S + 1), 0, 0, 0, 0)
+    bucket.hear(QuotaReading(dimension=Dimension.REQUESTS, limit=100, remaining=90, resets_ns=40 * S + 1), 0, 0, 0, 0)
     bucket.take(88, 0)
     assert bucket.fits_ns(1, S) > S
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Dimension, Reading
-from hivemind_trio.policy import Quota, Window
+from hivemind_trio.model import Dimension, QuotaReading
+from hivemind_trio.policy import RateLimitSettings, Window
 from hivemind_trio.scheduler.limits.cost import NOTHING
-from hivemind_trio.scheduler.limits.rate_limiter import RAISE_PER_S, SHARED_HEADROOM, Bucket
-from hivemind_trio.scheduler.limits.rate_limits import MINUTE_NS, TOLD_MAX, Quotas
+from hivemind_trio.scheduler.limits.rate_limiter import RAISE_PER_S, SHARED_HEADROOM, RateLimiter
+from hivemind_trio.scheduler.limits.rate_limits import MINUTE_NS, TOLD_MAX, RateLimits
 from hivemind_trio.scheduler.limits.token_estimator import cost_of
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.sim import Counting
@@ -25,19 +25,21 @@ DAY_NS = 1_440 * MINUTE_NS
 WINDOWS = {Counting.BUCKET: Window.BUCKET, Counting.FIXED: Window.FIXED, Counting.SLIDING: Window.SLIDING}
 
 
-def quota(amount: int = 600, window: Window = Window.LEARN, window_ns: int = MINUTE) -> Quota:
+def quota(amount: int = 600, window: Window = Window.LEARN, window_ns: int = MINUTE) -> RateLimitSettings:
     """Declared with a headroom, so that it shows that answers are held against it."""
-    return Quota(dimension=Dimension.REQUESTS, amount=amount, window_ns=window_ns, window=window, headroom=0.02)
+    return RateLimitSettings(
+        dimension=Dimension.REQUESTS, amount=amount, window_ns=window_ns, window=window, headroom=0.02
+    )
 
 
-def declared(*given: Quota) -> Quotas:
-    quotas = Quotas()
+def declared(*given: RateLimitSettings) -> RateLimits:
+    quotas = RateLimits()
     quotas.load(given, 0)
     return quotas
 
 
-def reading(remaining: int | None, limit: int | None = 600, resets_ns: int | None = None, **more: Any) -> Reading:
-    return Reading(dimension=Dimension.REQUESTS, limit=limit, remaining=remaining, resets_ns=resets_ns, **more)
+def reading(remaining: int | None, limit: int | None = 600, resets_ns: int | None = None, **more: Any) -> QuotaReading:
+    return QuotaReading(dimension=Dimension.REQUESTS, limit=limit, remaining=remaining, resets_ns=resets_ns, **more)
 
 
 def most_in_a_window(times: list[int], window_ns: int) -> int:
@@ -183,7 +185,7 @@ def test_what_others_take_is_left_to_them(counting: Counting) -> None:
 
 
 def test_what_was_granted_after_the_call_that_is_answered_is_not_in_the_answer() -> None:
-    bucket = Bucket(quota(100, Window.BUCKET))
+    bucket = RateLimiter(quota(100, Window.BUCKET))
     for grant in range(30):
         bucket.take(1, grant)
 
@@ -195,7 +197,7 @@ def test_what_was_granted_after_the_call_that_is_answered_is_not_in_the_answer()
 
 
 def test_what_is_rounded_may_be_less() -> None:
-    bucket = Bucket(quota(10_000, Window.BUCKET))
+    bucket = RateLimiter(quota(10_000, Window.BUCKET))
     bucket.hear(reading(10_000, 10_000), unseen=0, grant=0, taken_ns=0, now_ns=0)
 
     bucket.hear(reading(5_000, 10_000, rounding=500), unseen=0, grant=0, taken_ns=0, now_ns=0)
@@ -206,7 +208,7 @@ def test_what_is_rounded_may_be_less() -> None:
 
 @pytest.mark.parametrize("window", Window)
 def test_an_answer_to_an_older_call_is_old_news(window: Window) -> None:
-    bucket = Bucket(quota(100, window))
+    bucket = RateLimiter(quota(100, window))
     assert bucket.hear(reading(10, 100, 30 * S), unseen=0, grant=5, taken_ns=0, now_ns=0)
     before = [bucket.fits_ns(amount, 20 * S) for amount in (1, 20, 90)]
 
@@ -217,7 +219,7 @@ def test_an_answer_to_an_older_call_is_old_news(window: Window) -> None:
 
 @pytest.mark.parametrize("window", [Window.BUCKET, Window.FIXED, Window.SLIDING])
 def test_more_than_was_thought_is_believed_by_and_by(window: Window) -> None:
-    bucket = Bucket(quota(1_000, window))
+    bucket = RateLimiter(quota(1_000, window))
     bucket.hear(reading(1_000, 1_000, 59 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
     bucket.hear(reading(20, 1_000, 59 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
     assert bucket.fits_ns(1, 0) > 0
@@ -232,7 +234,7 @@ def test_more_than_was_thought_is_believed_by_and_by(window: Window) -> None:
 
 
 def test_small_raises_are_not_lost() -> None:
-    bucket = Bucket(quota(100, Window.SLIDING))
+    bucket = RateLimiter(quota(100, Window.SLIDING))
     bucket.hear(reading(2, 100), unseen=0, grant=0, taken_ns=0, now_ns=0)
 
     for step in range(1, 101):
@@ -243,7 +245,7 @@ def test_small_raises_are_not_lost() -> None:
 
 
 def test_a_fixed_window_is_spent_to_its_end_and_then_anew() -> None:
-    bucket = Bucket(quota(100, Window.FIXED))
+    bucket = RateLimiter(quota(100, Window.FIXED))
     bucket.hear(reading(60, 100, 7_500_000_000), unseen=0, grant=0, taken_ns=0, now_ns=0)
 
     assert bucket.fits_ns(58, 0) == 0
@@ -253,7 +255,7 @@ def test_a_fixed_window_is_spent_to_its_end_and_then_anew() -> None:
 
 
 def test_a_fixed_window_nobody_has_told_the_end_of_is_spent_at_once_and_not_again() -> None:
-    bucket = Bucket(quota(100, Window.FIXED))
+    bucket = RateLimiter(quota(100, Window.FIXED))
 
     for _ in range(98):
         assert bucket.fits_ns(1, S) == S
@@ -264,7 +266,7 @@ def test_a_fixed_window_nobody_has_told_the_end_of_is_spent_at_once_and_not_agai
 
 @pytest.mark.parametrize("window", [Window.FIXED, Window.SLIDING])
 def test_what_an_answer_does_not_contradict_is_left_as_it_is(window: Window) -> None:
-    bucket = Bucket(quota(100, window))
+    bucket = RateLimiter(quota(100, window))
     for _ in range(30):
         bucket.take(1, 0)
 
@@ -276,7 +278,7 @@ def test_what_an_answer_does_not_contradict_is_left_as_it_is(window: Window) -> 
 
 
 def test_more_of_a_fixed_window_is_believed_while_time_passes_though_no_answer_comes() -> None:
-    bucket = Bucket(quota(1_000, Window.FIXED))
+    bucket = RateLimiter(quota(1_000, Window.FIXED))
     bucket.hear(reading(20, 1_000, 40 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
     bucket.hear(reading(520, 1_000, 40 * S), unseen=0, grant=1, taken_ns=0, now_ns=0)
 
@@ -289,7 +291,7 @@ def test_more_of_a_fixed_window_is_believed_while_time_passes_though_no_answer_c
 
 
 def test_the_lowest_of_several_ends_in_whole_seconds_is_the_nearest() -> None:
-    bucket = Bucket(quota(100, Window.FIXED))
+    bucket = RateLimiter(quota(100, Window.FIXED))
     for grant, (now_ns, resets_ns) in enumerate([(900_000_000, 7 * S), (S, 6 * S), (1_900_000_000, 6 * S)]):
         bucket.hear(reading(2, 100, resets_ns), unseen=0, grant=grant, taken_ns=0, now_ns=now_ns)
 
@@ -297,7 +299,7 @@ def test_the_lowest_of_several_ends_in_whole_seconds_is_the_nearest() -> None:
 
 
 def test_whole_seconds_may_have_been_rounded_down() -> None:
-    bucket = Bucket(quota(100, Window.FIXED))
+    bucket = RateLimiter(quota(100, Window.FIXED))
 
     bucket.hear(reading(2, 100, 7 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
 
@@ -305,7 +307,7 @@ def test_whole_seconds_may_have_been_rounded_down() -> None:
 
 
 def test_an_end_further_off_than_the_window_is_long_is_another_s() -> None:
-    bucket = Bucket(quota(100, Window.FIXED))
+    bucket = RateLimiter(quota(100, Window.FIXED))
 
     bucket.hear(reading(1, 100, 3_600 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
 
@@ -313,7 +315,7 @@ def test_an_end_further_off_than_the_window_is_long_is_another_s() -> None:
 
 
 readings = st.builds(
-    Reading,
+    QuotaReading,
     dimension=st.just(Dimension.REQUESTS),
     limit=st.none() | st.integers(1, 10**14),
     remaining=st.none() | st.integers(0, 10**14),
@@ -327,9 +329,9 @@ readings = st.builds(
     st.lists(st.tuples(readings, st.integers(0, 20), st.integers(0, 30), st.integers(0, 10 * S)), max_size=30),
 )
 def test_no_answer_raises_a_level_above_the_declared_limit(
-    window: Window, heard: list[tuple[Reading, int, int, int]]
+    window: Window, heard: list[tuple[QuotaReading, int, int, int]]
 ) -> None:
-    bucket = Bucket(quota(100, window))
+    bucket = RateLimiter(quota(100, window))
     now_ns = 0
     for one, unseen, grant, pause_ns in heard:
         now_ns += pause_ns
@@ -345,7 +347,7 @@ def test_no_answer_raises_a_level_above_the_declared_limit(
 
 @given(st.lists(st.tuples(st.integers(0, 120), st.integers(0, 4 * S), st.integers(1, 30)), max_size=60))
 def test_while_nothing_is_known_no_window_holds_more_than_the_capacity(steps: list[tuple[int, int, int]]) -> None:
-    bucket = Bucket(quota(100))
+    bucket = RateLimiter(quota(100))
     taken: list[int] = []
     now_ns = 0
     for grant, (remaining, pause_ns, times) in enumerate(steps):
@@ -364,7 +366,7 @@ def test_while_nothing_is_known_no_window_holds_more_than_the_capacity(steps: li
 
 
 def test_the_lower_of_two_limits_holds() -> None:
-    bucket = Bucket(quota(100, Window.BUCKET))
+    bucket = RateLimiter(quota(100, Window.BUCKET))
 
     bucket.hear(reading(4_000, 4_000), 0, 0, 0, 0)
     assert bucket.capacity == 98
@@ -387,7 +389,7 @@ def test_what_says_nothing_of_a_length_makes_no_window() -> None:
     assert not heard_by(declared(), reading(599))._buckets
 
 
-def heard_by(quotas: Quotas, *readings: Reading) -> Quotas:
+def heard_by(quotas: RateLimits, *readings: QuotaReading) -> RateLimits:
     for number, one in enumerate(readings):
         quotas.take(CallId(number), cost_of(0, 0), number)
         quotas.hear(CallId(number), [one], number)
@@ -395,7 +397,7 @@ def heard_by(quotas: Quotas, *readings: Reading) -> Quotas:
 
 
 def test_who_declares_a_window_has_no_other() -> None:
-    quotas = heard_by(declared(quota(100)), Reading(dimension=Dimension.TOKENS, limit=10, remaining=0))
+    quotas = heard_by(declared(quota(100)), QuotaReading(dimension=Dimension.TOKENS, limit=10, remaining=0))
 
     assert list(quotas._buckets) == [(Dimension.REQUESTS, MINUTE)]
 
@@ -412,7 +414,7 @@ GUESSED = {
 
 
 @pytest.mark.parametrize(("one", "window_ns"), GUESSED.values(), ids=GUESSED)
-def test_the_length_of_a_window_is_told_or_guessed(one: Reading, window_ns: int) -> None:
+def test_the_length_of_a_window_is_told_or_guessed(one: QuotaReading, window_ns: int) -> None:
     quotas = heard_by(declared(), one)
 
     assert [bucket.quota.window_ns for bucket in quotas._buckets.values()] == [window_ns]
@@ -433,11 +435,11 @@ def test_headers_make_so_many_windows_and_no_more() -> None:
 def test_output_on_its_way_is_still_to_come() -> None:
     quotas = declared(attrs.evolve(quota(10_000, Window.BUCKET), dimension=Dimension.OUTPUT))
     quotas.take(CallId(9), NOTHING, 0)
-    quotas.hear(CallId(9), [Reading(dimension=Dimension.OUTPUT, limit=10_000, remaining=10_000)], 0)
+    quotas.hear(CallId(9), [QuotaReading(dimension=Dimension.OUTPUT, limit=10_000, remaining=10_000)], 0)
     for call in range(3):
         quotas.take(CallId(call), cost_of(0, 1_000), 0)
 
-    quotas.hear(CallId(2), [Reading(dimension=Dimension.OUTPUT, limit=10_000, remaining=9_000)], 0)
+    quotas.hear(CallId(2), [QuotaReading(dimension=Dimension.OUTPUT, limit=10_000, remaining=9_000)], 0)
 
     # None of the three had put out anything when 9,000 were left: 6,000 are, less the headroom.
     assert quotas.opens_ns(cost_of(0, 5_800), 0) == 0
@@ -449,7 +451,7 @@ def test_output_on_its_way_is_still_to_come() -> None:
 
 @pytest.mark.parametrize("window", [Window.LEARN, Window.SLIDING, Window.BUCKET])
 def test_an_unrefused_window_is_not_spaced(window: Window) -> None:
-    bucket = Bucket(attrs.evolve(quota(100, window), headroom=None))
+    bucket = RateLimiter(attrs.evolve(quota(100, window), headroom=None))
 
     for _ in range(100):
         assert bucket.fits_ns(1, 0) == 0
@@ -459,7 +461,7 @@ def test_an_unrefused_window_is_not_spaced(window: Window) -> None:
 
 
 def test_the_first_refusal_starts_spacing_at_the_depth_that_was_observed() -> None:
-    bucket = Bucket(attrs.evolve(quota(120), headroom=None))
+    bucket = RateLimiter(attrs.evolve(quota(120), headroom=None))
     for _ in range(10):
         bucket.take(1, 0)
 
@@ -476,7 +478,7 @@ def test_the_first_refusal_starts_spacing_at_the_depth_that_was_observed() -> No
 
 
 def test_a_refusal_after_fewer_makes_the_depth_less_and_one_after_more_does_not_make_it_more() -> None:
-    bucket = Bucket(attrs.evolve(quota(120), headroom=None))
+    bucket = RateLimiter(attrs.evolve(quota(120), headroom=None))
     for at_ns, times in ((0, 10), (2 * MINUTE, 4), (4 * MINUTE, 20)):
         for _ in range(times):
             bucket.take(1, at_ns)
@@ -491,7 +493,7 @@ def test_a_refusal_after_fewer_makes_the_depth_less_and_one_after_more_does_not_
 
 @pytest.mark.parametrize("window", [Window.SLIDING, Window.FIXED, Window.BUCKET])
 def test_a_declared_kind_is_not_spaced_for_a_refusal(window: Window) -> None:
-    bucket = Bucket(attrs.evolve(quota(100, window), headroom=None))
+    bucket = RateLimiter(attrs.evolve(quota(100, window), headroom=None))
     bucket.take(1, 0)
 
     bucket.refuse(0)
@@ -502,7 +504,7 @@ def test_a_declared_kind_is_not_spaced_for_a_refusal(window: Window) -> None:
 
 
 def test_headroom_is_nothing_until_answers_show_that_others_use_the_key() -> None:
-    bucket = Bucket(attrs.evolve(quota(1_000), headroom=None))
+    bucket = RateLimiter(attrs.evolve(quota(1_000), headroom=None))
     bucket.take(1, 0)
     bucket.hear(reading(999, 1_000), 0, 0, 0, 0)
     assert (bucket.headroom, bucket.capacity) == (0, 1_000)
@@ -515,7 +517,7 @@ def test_headroom_is_nothing_until_answers_show_that_others_use_the_key() -> Non
 
 
 def test_a_declared_headroom_is_neither_widened_nor_narrowed() -> None:
-    bucket = Bucket(attrs.evolve(quota(1_000), headroom=0.5))
+    bucket = RateLimiter(attrs.evolve(quota(1_000), headroom=0.5))
 
     bucket.refuse(0)
     bucket.hear(reading(100, 1_000), 0, 1, 0, 0)
@@ -527,7 +529,7 @@ def test_a_declared_headroom_is_neither_widened_nor_narrowed() -> None:
 
 
 def test_use_by_others_comes_back_at_the_rate_of_the_limit() -> None:
-    bucket = Bucket(attrs.evolve(quota(60, Window.SLIDING), headroom=0.0))
+    bucket = RateLimiter(attrs.evolve(quota(60, Window.SLIDING), headroom=0.0))
 
     bucket.hear(reading(0, 60), unseen=0, grant=0, taken_ns=0, now_ns=0)
 
@@ -605,7 +607,7 @@ def test_refusals_of_one_batch_are_one_piece_of_evidence() -> None:
 
 
 def test_a_call_that_takes_none_of_it_is_not_held_up() -> None:
-    bucket = Bucket(quota(100))
+    bucket = RateLimiter(quota(100))
     bucket.take(98, 0)
     bucket.refuse(0)
 

@@ -6,16 +6,16 @@ import attrs
 import pytest
 
 from hivemind_trio.model import Outcome, Reason
-from hivemind_trio.policy import Breaker, Dimension, Quota
-from hivemind_trio.scheduler import Ended, Grant
-from hivemind_trio.scheduler.queueing.drain_rate import EVIDENCE_NS, EVIDENCE_TURNS, TURNS_MAX, Turns
+from hivemind_trio.policy import CircuitBreakerSettings, Dimension, RateLimitSettings
+from hivemind_trio.scheduler import AttemptResult, Grant
+from hivemind_trio.scheduler.queueing.drain_rate import EVIDENCE_NS, EVIDENCE_TURNS, TURNS_MAX, QueueDrain
 from tests.support.programs import SECOND_NS, lane, program, provider, wish
 
 from .driver import Driver
 
 MINUTE_NS = 60 * SECOND_NS
 
-USED_UP = Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=60 * MINUTE_NS, committed=True)
+USED_UP = AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=60 * MINUTE_NS, committed=True)
 
 
 def turned_away(driver: Driver, call: int) -> bool:
@@ -81,7 +81,7 @@ def test_a_quota_of_other_models_is_no_reason() -> None:
 
 def test_a_limit_of_the_policy_that_is_used_up_is_told_at_once() -> None:
     there = provider(groups={None: None})
-    quota = Quota(dimension=Dimension.REQUESTS, amount=1, window_ns=60 * MINUTE_NS, headroom=0.0)
+    quota = RateLimitSettings(dimension=Dimension.REQUESTS, amount=1, window_ns=60 * MINUTE_NS, headroom=0.0)
     there = attrs.evolve(there, groups=tuple(attrs.evolve(group, quotas=(quota,)) for group in there.groups))
     driver = Driver(program(providers=[there]))
     driver.call()
@@ -91,10 +91,10 @@ def test_a_limit_of_the_policy_that_is_used_up_is_told_at_once() -> None:
 
 
 def test_a_provider_that_is_left_alone_for_longer_is_told_at_once() -> None:
-    breaker = Breaker(trip=1.0, of=2, over_ns=MINUTE_NS)
+    breaker = CircuitBreakerSettings(trip=1.0, of=2, over_ns=MINUTE_NS)
     driver = Driver(program(providers=[provider(breaker=breaker)]))
     for call in driver.calls(2):
-        driver.end(call, Ended(outcome=Outcome.FAILED, status=500, committed=True))
+        driver.end(call, AttemptResult(outcome=Outcome.FAILED, status=500, committed=True))
 
     assert turned_away(driver, driver.ask(wish(), patience_ns=SECOND_NS // 2))
     assert not turned_away(driver, driver.ask(wish(), patience_ns=2 * SECOND_NS))
@@ -187,7 +187,7 @@ def test_a_queue_that_empties_because_all_hang_up_is_forgotten_too() -> None:
 
 
 def test_turns_in_bunches_count_as_their_mean() -> None:
-    turns = Turns()
+    turns = QueueDrain()
     for minute in range(4):
         for _ in range(10):
             turns.on_turn(minute * MINUTE_NS, waiting=1)
@@ -196,7 +196,7 @@ def test_turns_in_bunches_count_as_their_mean() -> None:
 
 
 def test_what_was_long_ago_counts_for_less_and_less() -> None:
-    turns = Turns()
+    turns = QueueDrain()
     now_ns = 0
     for gap_ns in [10 * SECOND_NS] * TURNS_MAX + [SECOND_NS] * TURNS_MAX * 4:
         now_ns += gap_ns

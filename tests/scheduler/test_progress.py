@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Outcome, Request
 from hivemind_trio.policy import Failure, Program, Reaper, Timeouts
-from hivemind_trio.scheduler import Ended, PolicyLoaded
-from hivemind_trio.scheduler.health.adaptive_timeout import KEYS_MAX, SAMPLES_MAX, SAMPLES_MIN, Progress, Sketch
+from hivemind_trio.scheduler import AttemptResult, PolicyLoaded
+from hivemind_trio.scheduler.health.adaptive_timeout import (
+    KEYS_MAX,
+    SAMPLES_MAX,
+    SAMPLES_MIN,
+    AdaptiveTimeout,
+    LatencyHistogram,
+)
 from tests.support.policies import compiled
 
 from .driver import Driver
@@ -26,20 +32,22 @@ TIMEOUTS = Timeouts(connect_ns=5 * S, first_byte_ns=5 * MINUTE, idle_ns=5 * MINU
 ASKED = Request(apis=(Api.ANTHROPIC,), model="m", stream=True, tokens_in=1_000)
 
 
-def took(first_byte_ns: int | None, silence_ns: int | None = None) -> Ended:
-    return Ended(
+def took(first_byte_ns: int | None, silence_ns: int | None = None) -> AttemptResult:
+    return AttemptResult(
         outcome=Outcome.SUCCEEDED, status=200, committed=True, first_byte_ns=first_byte_ns, silence_ns=silence_ns
     )
 
 
-def learned(*all_ended: Ended, request: Request = ASKED) -> Progress:
-    progress = Progress()
+def learned(*all_ended: AttemptResult, request: Request = ASKED) -> AdaptiveTimeout:
+    progress = AdaptiveTimeout()
     for ended in all_ended:
         progress.on_ended(request, ended)
     return progress
 
 
-def bounds(progress: Progress, request: Request = ASKED, reaper: Reaper | None = None, attempt: int = 1) -> Timeouts:
+def bounds(
+    progress: AdaptiveTimeout, request: Request = ASKED, reaper: Reaper | None = None, attempt: int = 1
+) -> Timeouts:
     return progress.bounds(request, TIMEOUTS, reaper or Reaper(), attempt)
 
 
@@ -48,7 +56,7 @@ def bounds(progress: Progress, request: Request = ASKED, reaper: Reaper | None =
 
 @given(st.lists(st.integers(0, LONGEST_NS - 1) | st.integers(0, 100 * MS), min_size=SAMPLES_MIN, max_size=400))
 def test_what_is_usual_is_the_99th_percentile_and_an_eighth_more_at_most(times: list[int]) -> None:
-    sketch = Sketch()
+    sketch = LatencyHistogram()
     for time_ns in times:
         sketch.add(time_ns)
         sketch.usual_ns()  # what was found before does not stay
@@ -61,7 +69,7 @@ def test_what_is_usual_is_the_99th_percentile_and_an_eighth_more_at_most(times: 
 
 
 def test_one_in_a_hundred_is_not_usual_and_two_are() -> None:
-    sketch = Sketch()
+    sketch = LatencyHistogram()
     for time_ns in [S] * 99 + [100 * S]:
         sketch.add(time_ns)
     one = sketch.usual_ns()
@@ -73,7 +81,7 @@ def test_one_in_a_hundred_is_not_usual_and_two_are() -> None:
 
 
 def test_nothing_is_usual_before_there_are_enough() -> None:
-    sketch = Sketch()
+    sketch = LatencyHistogram()
     for _ in range(SAMPLES_MIN - 1):
         sketch.add(S)
     assert sketch.usual_ns() is None
@@ -84,7 +92,7 @@ def test_nothing_is_usual_before_there_are_enough() -> None:
 
 
 def test_what_takes_longer_than_can_be_counted_is_counted_as_the_longest() -> None:
-    sketch = Sketch()
+    sketch = LatencyHistogram()
     for _ in range(SAMPLES_MIN):
         sketch.add(10**18)
 
@@ -92,7 +100,7 @@ def test_what_takes_longer_than_can_be_counted_is_counted_as_the_longest() -> No
 
 
 def test_what_was_usual_fades() -> None:
-    sketch = Sketch()
+    sketch = LatencyHistogram()
     for time_ns in [100 * S] * 500 + [S] * 10 * SAMPLES_MAX:
         sketch.add(time_ns)
 
@@ -139,7 +147,7 @@ def test_a_policy_that_allows_less_than_the_floors_has_its_way() -> None:
 
 def test_until_enough_is_known_the_policy_s_timeouts_hold() -> None:
     assert bounds(learned(*[took(S, S)] * (SAMPLES_MIN - 1))) is TIMEOUTS
-    assert bounds(Progress()) is TIMEOUTS
+    assert bounds(AdaptiveTimeout()) is TIMEOUTS
 
 
 @pytest.mark.parametrize(
@@ -168,13 +176,13 @@ def test_each_further_attempt_has_twice_the_time() -> None:
     assert bounds(progress, attempt=2).idle_ns == 40 * S
 
 
-def in_vain(time_ns: int, failure: Failure = Failure.FIRST_BYTE) -> Ended:
+def in_vain(time_ns: int, failure: Failure = Failure.FIRST_BYTE) -> AttemptResult:
     if failure is Failure.IDLE:
-        return Ended(outcome=Outcome.FAILED, status=200, failure=failure, first_byte_ns=S, silence_ns=time_ns)
-    return Ended(outcome=Outcome.FAILED, failure=failure, first_byte_ns=time_ns)
+        return AttemptResult(outcome=Outcome.FAILED, status=200, failure=failure, first_byte_ns=S, silence_ns=time_ns)
+    return AttemptResult(outcome=Outcome.FAILED, failure=failure, first_byte_ns=time_ns)
 
 
-def deadline_ns(progress: Progress, failure: Failure) -> int:
+def deadline_ns(progress: AdaptiveTimeout, failure: Failure) -> int:
     got = bounds(progress)
     return got.idle_ns if failure is Failure.IDLE else got.first_byte_ns
 
@@ -256,7 +264,14 @@ def test_of_all_that_callers_ask_for_a_bounded_part_is_kept() -> None:
 
 
 def test_an_end_that_says_nothing_of_time_is_not_counted() -> None:
-    assert len(learned(Ended(outcome=Outcome.IGNORED), Ended(outcome=Outcome.OVERLOADED, status=529))._kinds) == 0
+    assert (
+        len(
+            learned(
+                AttemptResult(outcome=Outcome.IGNORED), AttemptResult(outcome=Outcome.OVERLOADED, status=529)
+            )._kinds
+        )
+        == 0
+    )
 
 
 # ---- through the scheduler ----

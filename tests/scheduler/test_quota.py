@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Outcome, Reason, Request, Usage
-from hivemind_trio.policy import Dimension, Program, Quota, Retry, Window
-from hivemind_trio.scheduler import Ended, Refuse, Settle
-from hivemind_trio.scheduler.limits.rate_limiter import Bucket
+from hivemind_trio.policy import Dimension, Program, RateLimitSettings, RetrySettings, Window
+from hivemind_trio.scheduler import AttemptResult, Refuse, Settle
+from hivemind_trio.scheduler.limits.rate_limiter import RateLimiter
 from hivemind_trio.scheduler.limits.rate_limits import CLAIM_AFTER_NS, CLAIM_WAITED_NS
 from hivemind_trio.scheduler.structures.sliding_window import SLICES
 from tests.support.ends import SUCCEEDED
@@ -24,8 +24,8 @@ S = 1_000_000_000
 MINUTE = 60 * S
 
 
-def quota(amount: int = 100, window_ns: int = MINUTE, **options: Any) -> Quota:
-    return Quota(
+def quota(amount: int = 100, window_ns: int = MINUTE, **options: Any) -> RateLimitSettings:
+    return RateLimitSettings(
         **({"dimension": Dimension.INPUT, "amount": amount, "window_ns": window_ns, "headroom": 0.0} | options)
     )
 
@@ -46,9 +46,9 @@ def in_any_window(taken: list[tuple[int, int]], window_ns: int) -> int:
 
 @given(quotas, st.lists(st.tuples(st.integers(0, 200), st.floats(0, 1), st.booleans()), max_size=60))
 def test_no_window_of_any_phase_holds_more_than_the_capacity(
-    limit: Quota, steps: list[tuple[int, float, bool]]
+    limit: RateLimitSettings, steps: list[tuple[int, float, bool]]
 ) -> None:
-    bucket = Bucket(limit)
+    bucket = RateLimiter(limit)
     taken: list[tuple[int, int]] = []
     now_ns = 0
     for pause, share, waits in steps:
@@ -70,8 +70,8 @@ def test_no_window_of_any_phase_holds_more_than_the_capacity(
 
 
 @given(quotas, st.integers(1, 50))
-def test_what_waits_for_its_time_is_earned_at_the_limit_s_rate(limit: Quota, calls: int) -> None:
-    bucket = Bucket(limit)
+def test_what_waits_for_its_time_is_earned_at_the_limit_s_rate(limit: RateLimitSettings, calls: int) -> None:
+    bucket = RateLimiter(limit)
     now_ns = 0
     for _ in range(calls):
         now_ns = bucket.fits_ns(1, now_ns)
@@ -84,7 +84,7 @@ def test_what_waits_for_its_time_is_earned_at_the_limit_s_rate(limit: Quota, cal
 
 
 def test_all_of_an_unrefused_window_may_go_at_once() -> None:
-    bucket = Bucket(quota(120))
+    bucket = RateLimiter(quota(120))
 
     for _ in range(120):
         assert bucket.fits_ns(1, 0) == 0
@@ -94,7 +94,7 @@ def test_all_of_an_unrefused_window_may_go_at_once() -> None:
 
 
 def test_a_declared_bucket_may_be_spent_at_once() -> None:
-    bucket = Bucket(quota(100, window=Window.BUCKET))
+    bucket = RateLimiter(quota(100, window=Window.BUCKET))
 
     for _ in range(100):
         assert bucket.fits_ns(1, 0) == 0
@@ -104,7 +104,7 @@ def test_a_declared_bucket_may_be_spent_at_once() -> None:
 
 
 def test_what_was_estimated_is_settled() -> None:
-    bucket = Bucket(quota(100))
+    bucket = RateLimiter(quota(100))
     bucket.take(90, 0)
     assert bucket.fits_ns(50, MINUTE // 2) > MINUTE // 2
 
@@ -116,7 +116,7 @@ def test_what_was_estimated_is_settled() -> None:
 
 
 def test_a_call_longer_than_the_window_gives_nothing_back_of_what_others_have_taken_since() -> None:
-    bucket = Bucket(quota(100, window=Window.SLIDING))
+    bucket = RateLimiter(quota(100, window=Window.SLIDING))
     bucket.take(90, 0)
     bucket.take(90, 2 * MINUTE)
 
@@ -126,7 +126,7 @@ def test_a_call_longer_than_the_window_gives_nothing_back_of_what_others_have_ta
 
 
 def test_a_window_declared_meanwhile_gives_nothing_back_of_what_it_never_took() -> None:
-    bucket = Bucket(quota(100, window=Window.SLIDING))
+    bucket = RateLimiter(quota(100, window=Window.SLIDING))
     bucket.take(90, 5 * S)
 
     bucket.settle(90, 10, S, 6 * S)
@@ -135,7 +135,7 @@ def test_a_window_declared_meanwhile_gives_nothing_back_of_what_it_never_took() 
 
 
 def test_a_bucket_that_was_full_meanwhile_is_no_fuller_for_what_was_not_taken_before() -> None:
-    bucket = Bucket(quota(100, window=Window.BUCKET))
+    bucket = RateLimiter(quota(100, window=Window.BUCKET))
     bucket.take(50, 0)
     bucket.take(100, 40 * S)  # all of it: the first fifty have been earned
 
@@ -255,7 +255,7 @@ def test_what_never_reached_the_provider_is_given_back() -> None:
     driver = Driver(limited(input=100))
     first, second = driver.ask(opus(tokens_in=100)), driver.ask(opus(tokens_in=100))
 
-    driver.end(first, Ended(outcome=Outcome.UNREACHABLE, committed=True))
+    driver.end(first, AttemptResult(outcome=Outcome.UNREACHABLE, committed=True))
 
     assert driver.granted == [first, second]
 
@@ -331,10 +331,10 @@ def test_a_smaller_window_refuses_who_waits_and_will_never_fit() -> None:
 
 
 def test_an_attempt_that_no_longer_fits_any_window_is_the_last() -> None:
-    driver = Driver(attrs.evolve(limited(input=100), retries={"default": Retry()}))
+    driver = Driver(attrs.evolve(limited(input=100), retries={"default": RetrySettings()}))
     call = driver.ask(opus(tokens_in=100))
-    driver.load(attrs.evolve(limited(input=50), retries={"default": Retry()}))
+    driver.load(attrs.evolve(limited(input=50), retries={"default": RetrySettings()}))
 
-    driver.end(call, Ended(outcome=Outcome.OVERLOADED, status=529))
+    driver.end(call, AttemptResult(outcome=Outcome.OVERLOADED, status=529))
 
     assert isinstance(driver.answers[call], Settle)

@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Api, Dimension, Outcome, Reading, Reason, Request, Usage
-from hivemind_trio.policy import Program, Quota, Window
-from hivemind_trio.scheduler import Circuit, Ended
-from hivemind_trio.scheduler.limits.rate_limiter import Bucket
+from hivemind_trio.model import Api, Dimension, Outcome, QuotaReading, Reason, Request, Usage
+from hivemind_trio.policy import Program, RateLimitSettings, Window
+from hivemind_trio.scheduler import AttemptResult, Circuit
+from hivemind_trio.scheduler.limits.rate_limiter import RateLimiter
 from tests.support.ends import SUCCEEDED
 from tests.support.policies import compiled
 from tests.support.programs import SECOND_NS
@@ -30,7 +30,7 @@ from tests.support.programs import SECOND_NS
 from .driver import Driver
 
 MINUTE_NS: Final = 60 * SECOND_NS
-FAILED: Final = Ended(outcome=Outcome.FAILED, status=500, committed=True)
+FAILED: Final = AttemptResult(outcome=Outcome.FAILED, status=500, committed=True)
 
 
 def claude(settings: str, more: str = "") -> Program:
@@ -42,7 +42,7 @@ def ask(driver: Driver, tokens_out: int = 10, claimed: str | None = None) -> int
     return driver.ask(request)
 
 
-def took(tokens: int) -> Ended:
+def took(tokens: int) -> AttemptResult:
     return attrs.evolve(SUCCEEDED, usage=Usage(input=0, output=tokens))
 
 
@@ -80,16 +80,18 @@ def test_samples_that_the_new_window_does_not_hold_count_no_more() -> None:
 # ---- rate limits ----
 
 
-def quota(amount: int, window: Window) -> Quota:
-    return Quota(dimension=Dimension.REQUESTS, amount=amount, window_ns=MINUTE_NS, headroom=0.0, window=window)
+def quota(amount: int, window: Window) -> RateLimitSettings:
+    return RateLimitSettings(
+        dimension=Dimension.REQUESTS, amount=amount, window_ns=MINUTE_NS, headroom=0.0, window=window
+    )
 
 
-def at_once(bucket: Bucket, now_ns: int) -> int:
+def at_once(bucket: RateLimiter, now_ns: int) -> int:
     """How much goes now."""
     return next((amount for amount in range(200, 0, -1) if goes(bucket, amount, now_ns)), 0)
 
 
-def goes(bucket: Bucket, amount: int, now_ns: int) -> bool:
+def goes(bucket: RateLimiter, amount: int, now_ns: int) -> bool:
     return amount <= bucket.capacity and bucket.fits_ns(amount, now_ns) <= now_ns
 
 
@@ -111,9 +113,9 @@ LEVELS: Final = {
 def test_a_bucket_keeps_its_level_or_is_full_and_a_window_what_was_taken_of_it(
     kind: Window, amount: int, left: int
 ) -> None:
-    bucket = Bucket(quota(60, kind))
+    bucket = RateLimiter(quota(60, kind))
     if kind is Window.FIXED:
-        reading = Reading(dimension=Dimension.REQUESTS, remaining=60, resets_ns=MINUTE_NS - SECOND_NS)
+        reading = QuotaReading(dimension=Dimension.REQUESTS, remaining=60, resets_ns=MINUTE_NS - SECOND_NS)
         bucket.hear(reading, 0, 0, 0, 0)
     bucket.take(40, 0)
     assert at_once(bucket, 0) == 20
@@ -135,7 +137,7 @@ def test_a_bucket_keeps_its_level_or_is_full_and_a_window_what_was_taken_of_it(
 )
 def test_a_bucket_is_never_fuller_than_a_bucket_would_be(steps: list[tuple[str, int]]) -> None:
     """Held against the level itself: it is earned at the rate in force, and a reload adds nothing to it."""
-    bucket = Bucket(quota(60, Window.BUCKET))
+    bucket = RateLimiter(quota(60, Window.BUCKET))
     capacity = level = 60.0
     now_ns = 0
     for what, number in steps:
@@ -167,7 +169,7 @@ def test_a_bucket_is_never_fuller_than_a_bucket_would_be(steps: list[tuple[str, 
     st.sampled_from([Window.LEARN, Window.SLIDING]),
 )
 def test_no_window_holds_more_than_the_policy_of_now_allows(steps: list[tuple[str, int]], kind: Window) -> None:
-    bucket = Bucket(quota(60, kind))
+    bucket = RateLimiter(quota(60, kind))
     taken: list[tuple[int, int]] = []
     now_ns, capacity = 0, 60
     for what, number in steps:
@@ -189,7 +191,7 @@ def test_a_reload_mints_no_retries() -> None:
         "retry default { attempts 9; backoff 1ms..1ms; ratio 0% }\n",
     )
     policy = claude(never_trips, mad)
-    broken = Ended(outcome=Outcome.FAILED, status=500)
+    broken = AttemptResult(outcome=Outcome.FAILED, status=500)
 
     def tried_again(driver: Driver) -> int:
         call = ask(driver)

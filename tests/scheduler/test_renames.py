@@ -14,21 +14,21 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hivemind_trio.model import Api, Dimension, Outcome, Reading, Reason, Request, Usage
+from hivemind_trio.model import Api, Dimension, Outcome, QuotaReading, Reason, Request, Usage
 from hivemind_trio.policy import Failure, Program
 from hivemind_trio.scheduler import (
-    AnswerBegan,
     AttemptEnded,
+    AttemptResult,
     Call,
     CallArrived,
     CallCancelled,
     CallId,
     Command,
-    Ended,
     Event,
     Grant,
     PolicyLoaded,
     Refuse,
+    ResponseStarted,
     Scheduler,
     Settle,
     TimePassed,
@@ -85,14 +85,14 @@ calls = drawn.settings(
 
 ends = st.sampled_from(
     [
-        *[Ended(outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=Usage(input=90, output=300))] * 4,
-        Ended(outcome=Outcome.SUCCEEDED, status=200, committed=True),
-        Ended(outcome=Outcome.IGNORED, committed=True),
-        Ended(outcome=Outcome.OVERLOADED, status=529),
-        Ended(outcome=Outcome.FAILED, status=500),
-        Ended(outcome=Outcome.UNREACHABLE, failure=Failure.CONNECT),
-        Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=5 * SECOND_NS, used_up=(Dimension.INPUT,)),
-        Ended(outcome=Outcome.TERMINAL, status=402, final=True),
+        *[AttemptResult(outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=Usage(input=90, output=300))] * 4,
+        AttemptResult(outcome=Outcome.SUCCEEDED, status=200, committed=True),
+        AttemptResult(outcome=Outcome.IGNORED, committed=True),
+        AttemptResult(outcome=Outcome.OVERLOADED, status=529),
+        AttemptResult(outcome=Outcome.FAILED, status=500),
+        AttemptResult(outcome=Outcome.UNREACHABLE, failure=Failure.CONNECT),
+        AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=5 * SECOND_NS, used_up=(Dimension.INPUT,)),
+        AttemptResult(outcome=Outcome.TERMINAL, status=402, final=True),
     ]
 )
 
@@ -176,7 +176,7 @@ def test_a_call_whose_agent_is_renamed_while_it_runs_has_its_next_attempt_as_tha
     driver.load(compiled(ONE_SLOT + "agent b was a { concurrency 1 }\n"))
     driver.load(compiled(ONE_SLOT + "agent c was b { concurrency 1 }\n"))
 
-    driver.end(call, Ended(outcome=Outcome.OVERLOADED, status=529, retry_after_ns=0))
+    driver.end(call, AttemptResult(outcome=Outcome.OVERLOADED, status=529, retry_after_ns=0))
     driver.at(SECOND_NS)
 
     grant = driver.grant(call)
@@ -189,7 +189,7 @@ def test_a_renamed_provider_whose_own_money_is_spent_is_asked_by_nobody() -> Non
     call = driver.ask(Request(apis=(Api.ANTHROPIC,)), credential="one")
     driver.load(compiled(f"provider q was p {{ {settings} }}"))
 
-    driver.end(call, Ended(outcome=Outcome.TERMINAL, status=402, committed=True))
+    driver.end(call, AttemptResult(outcome=Outcome.TERMINAL, status=402, committed=True))
     other = driver.ask(Request(apis=(Api.ANTHROPIC,)), credential="another")
 
     assert driver.refusal(other).reason is Reason.SPENT
@@ -266,7 +266,7 @@ class RenamesMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.running)
     @rule(pick=st.integers(0, 9), ended=ends)
-    def end(self, pick: int, ended: Ended) -> None:
+    def end(self, pick: int, ended: AttemptResult) -> None:
         call_id = self.pick(self.running, pick)
         del self.running[call_id]
         if not ended.committed:
@@ -276,8 +276,8 @@ class RenamesMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(pick=st.integers(0, 9), remaining=st.integers(0, 6))
     def hear(self, pick: int, remaining: int) -> None:
-        reading = Reading(dimension=Dimension.REQUESTS, limit=6, remaining=remaining, resets_ns=20 * SECOND_NS)
-        self.post(AnswerBegan(self.pick(self.running, pick), (reading,)))
+        reading = QuotaReading(dimension=Dimension.REQUESTS, limit=6, remaining=remaining, resets_ns=20 * SECOND_NS)
+        self.post(ResponseStarted(self.pick(self.running, pick), (reading,)))
 
     @precondition(lambda self: self.waiting)
     @rule(pick=st.integers(0, 9))

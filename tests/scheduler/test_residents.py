@@ -8,9 +8,9 @@ import attrs
 import pytest
 
 from hivemind_trio.model import Outcome, Reason
-from hivemind_trio.policy import Aimd, Breaker, Lane, Program, Resident, WhileOpen
-from hivemind_trio.scheduler import AnswerBegan, CallId, Ended
-from hivemind_trio.scheduler.caching.model_residency import KEEP_NS, MODELS_MAX, OTHERS, Residents
+from hivemind_trio.policy import AimdSettings, CircuitBreakerSettings, LaneSettings, Program, Resident, WhileOpen
+from hivemind_trio.scheduler import AttemptResult, CallId, ResponseStarted
+from hivemind_trio.scheduler.caching.model_residency import KEEP_NS, MODELS_MAX, OTHERS, LoadedModels
 from hivemind_trio.scheduler.health.adaptive_timeout import SAMPLES_MIN
 from hivemind_trio.scheduler.limits.rate_limits import CLAIM_AFTER_NS
 from tests.support.programs import SECOND_NS, TIMEOUTS, agent, lane, program, provider, wish
@@ -25,8 +25,8 @@ def gpu(
     models: int | None = 1,
     *,
     limit: int = 4,
-    lanes: tuple[Lane, ...] = (),
-    aimd: Aimd | None = None,
+    lanes: tuple[LaneSettings, ...] = (),
+    aimd: AimdSettings | None = None,
     cap: int | None = None,
 ) -> Program:
     resident = Resident(models, SWAP_NS) if models is not None else None
@@ -234,7 +234,7 @@ def first_byte_ns(driver: Driver, call: int) -> int:
 def test_until_a_model_has_answered_its_calls_may_be_silent_for_longer() -> None:
     driver = Driver(gpu(limit=8))
     first, mate = driver.calls(2, model="a")
-    driver.post(AnswerBegan(CallId(first), ()))
+    driver.post(ResponseStarted(CallId(first), ()))
     later = driver.call(model="a")
 
     assert [first_byte_ns(driver, call) - TIMEOUTS.first_byte_ns for call in (first, mate, later)] == [
@@ -247,8 +247,8 @@ def test_until_a_model_has_answered_its_calls_may_be_silent_for_longer() -> None
 def test_an_answer_that_is_an_error_loads_nothing() -> None:
     driver = Driver(gpu())
     first = driver.call(model="a")
-    driver.post(AnswerBegan(CallId(first), (), good=False))
-    driver.end(first, Ended(outcome=Outcome.FAILED, status=500))
+    driver.post(ResponseStarted(CallId(first), (), good=False))
+    driver.end(first, AttemptResult(outcome=Outcome.FAILED, status=500))
 
     assert first_byte_ns(driver, driver.call(model="a")) == TIMEOUTS.first_byte_ns + SWAP_NS
 
@@ -267,7 +267,7 @@ def test_a_model_that_nobody_has_asked_for_in_five_minutes_is_cold_again(idle_ns
 def test_what_is_usual_is_not_learned_from_a_cold_model() -> None:
     driver = Driver(gpu())
     for model in ["a", "b"] * SAMPLES_MIN:
-        answered = Ended(outcome=Outcome.SUCCEEDED, status=200, first_byte_ns=SECOND_NS, silence_ns=None)
+        answered = AttemptResult(outcome=Outcome.SUCCEEDED, status=200, first_byte_ns=SECOND_NS, silence_ns=None)
         driver.end(driver.call(model=model), answered)
 
     assert first_byte_ns(driver, driver.call(model="a")) == TIMEOUTS.first_byte_ns + SWAP_NS
@@ -275,10 +275,10 @@ def test_what_is_usual_is_not_learned_from_a_cold_model() -> None:
 
 @pytest.mark.parametrize(("models", "limit"), [(1, 8), (None, 4)])
 def test_to_load_a_model_is_no_sign_of_overload(models: int | None, limit: int) -> None:
-    driver = Driver(gpu(models, limit=8, aimd=Aimd(low=1, start=8, cooldown_ns=0)))
+    driver = Driver(gpu(models, limit=8, aimd=AimdSettings(low=1, start=8, cooldown_ns=0)))
     first = driver.call(model="a")
     driver.now_ns = SWAP_NS
-    driver.end(first, Ended(outcome=Outcome.SLOW, status=200, first_byte_ns=SWAP_NS, silence_ns=None))
+    driver.end(first, AttemptResult(outcome=Outcome.SLOW, status=200, first_byte_ns=SWAP_NS, silence_ns=None))
 
     assert (driver.rest.pools["gpu"].limit == 8) is (limit == 8)
 
@@ -287,7 +287,7 @@ def test_a_wait_is_longer_by_the_change_that_it_needs() -> None:
     told = []
     for model in ("a", "b"):
         driver = Driver(program(providers=[provider("gpu", limit=1, queue=0, resident=Resident(1, SWAP_NS))]))
-        driver.post(AnswerBegan(CallId(driver.call(model="a")), ()))
+        driver.post(ResponseStarted(CallId(driver.call(model="a")), ()))
         told.append(driver.refusal(driver.call(model=model)).retry_after_ns or 0)
 
     assert told[0] < 2 * SECOND_NS <= SWAP_NS < told[1]
@@ -375,7 +375,7 @@ def test_no_more_than_so_many_models_are_told_apart_and_all_are_served() -> None
 
 
 def test_one_that_is_not_minded_keeps_nothing() -> None:
-    residents = Residents()
+    residents = LoadedModels()
     for number in range(9):
         residents.take(f"m{number}", 0)
 
@@ -387,9 +387,13 @@ def test_one_that_is_not_minded_keeps_nothing() -> None:
 def test_a_call_that_is_tried_again_holds_its_model_no_longer() -> None:
     retried = attrs.evolve(
         gpu(),
-        providers={"gpu": provider("gpu", resident=Resident(1, SWAP_NS), while_open=WhileOpen.HOLD, breaker=Breaker())},
+        providers={
+            "gpu": provider(
+                "gpu", resident=Resident(1, SWAP_NS), while_open=WhileOpen.HOLD, breaker=CircuitBreakerSettings()
+            )
+        },
     )
     driver = Driver(retried)
     first, other = driver.call(model="a"), driver.call(model="b")
 
-    assert driver.end(first, Ended(outcome=Outcome.FAILED, status=500)) == [other]
+    assert driver.end(first, AttemptResult(outcome=Outcome.FAILED, status=500)) == [other]

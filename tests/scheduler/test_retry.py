@@ -9,27 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Outcome, Reason, Request, Treatment, Verdict
-from hivemind_trio.policy import Failure, Jitter, Retry
-from hivemind_trio.scheduler import Ended, Settle
+from hivemind_trio.model import Decision, Outcome, Reason, Request, Verdict
+from hivemind_trio.policy import Failure, Jitter, RetrySettings
+from hivemind_trio.scheduler import AttemptResult, Settle
 from hivemind_trio.scheduler.decisions.completion import WORD_MAX_NS
 from tests.support.ends import IGNORED, SUCCEEDED
 from tests.support.programs import NO_RETRY, SECOND_NS, agent, lane, program, provider, treatment
 
 from .driver import Driver
 
-EXACTLY = Retry(first_ns=SECOND_NS, last_ns=8 * SECOND_NS, jitter=Jitter.NONE)
+EXACTLY = RetrySettings(first_ns=SECOND_NS, last_ns=8 * SECOND_NS, jitter=Jitter.NONE)
 """Back-offs of 1, 2, 4 and then 8 seconds."""
 
-BROKEN = Ended(outcome=Outcome.FAILED, status=500)
+BROKEN = AttemptResult(outcome=Outcome.FAILED, status=500)
 """Perhaps executed."""
-BUSY = Ended(outcome=Outcome.OVERLOADED, status=529)
+BUSY = AttemptResult(outcome=Outcome.OVERLOADED, status=529)
 """Turned away at the door."""
 
 
-def told(retry_after_ns: int, outcome: Outcome = Outcome.CONCURRENCY, status: int = 429) -> Ended:
+def told(retry_after_ns: int, outcome: Outcome = Outcome.CONCURRENCY, status: int = 429) -> AttemptResult:
     """The provider says when to come back."""
-    return Ended(outcome=outcome, status=status, retry_after_ns=retry_after_ns)
+    return AttemptResult(outcome=outcome, status=status, retry_after_ns=retry_after_ns)
 
 
 def due_ns(driver: Driver) -> int:
@@ -38,7 +38,7 @@ def due_ns(driver: Driver) -> int:
     return wakeup_ns
 
 
-def try_again(driver: Driver, call: int, ended: Ended) -> int:
+def try_again(driver: Driver, call: int, ended: AttemptResult) -> int:
     """End an attempt and let time pass until the next begins; return how long that was."""
     began_ns, attempt = driver.now_ns, driver.grant(call).attempt
     assert driver.end(call, ended) == []
@@ -52,7 +52,7 @@ def settled(driver: Driver, call: int) -> bool:
     return isinstance(driver.answers[call], Settle)
 
 
-def failing_over(request: Request) -> Treatment:
+def failing_over(request: Request) -> Decision:
     """The first attempt goes to `p`, every other to `q`."""
     return treatment(provider="p" if request.attempt == 1 else "q")
 
@@ -65,15 +65,19 @@ def failing_over(request: Request) -> Treatment:
     [
         (EXACTLY, BROKEN, True),
         (EXACTLY, BUSY, True),
-        (EXACTLY, Ended(outcome=Outcome.UNREACHABLE, failure=Failure.CONNECT), True),
-        (EXACTLY, Ended(outcome=Outcome.FAILED, failure=Failure.RESET), True),
-        (EXACTLY, Ended(outcome=Outcome.FAILED, failure=Failure.TIMEOUT), False),
-        (Retry(failures=frozenset({Failure.TIMEOUT})), Ended(outcome=Outcome.FAILED, failure=Failure.TIMEOUT), True),
-        (EXACTLY, Ended(outcome=Outcome.IGNORED, status=400), False),
-        (Retry(statuses=frozenset({400})), Ended(outcome=Outcome.IGNORED, status=400), True),
-        (Retry(statuses=frozenset()), BUSY, False),
-        (EXACTLY, Ended(outcome=Outcome.OVERLOADED, status=529, final=True), False),
-        (EXACTLY, Ended(outcome=Outcome.TERMINAL, status=429, final=True), False),
+        (EXACTLY, AttemptResult(outcome=Outcome.UNREACHABLE, failure=Failure.CONNECT), True),
+        (EXACTLY, AttemptResult(outcome=Outcome.FAILED, failure=Failure.RESET), True),
+        (EXACTLY, AttemptResult(outcome=Outcome.FAILED, failure=Failure.TIMEOUT), False),
+        (
+            RetrySettings(failures=frozenset({Failure.TIMEOUT})),
+            AttemptResult(outcome=Outcome.FAILED, failure=Failure.TIMEOUT),
+            True,
+        ),
+        (EXACTLY, AttemptResult(outcome=Outcome.IGNORED, status=400), False),
+        (RetrySettings(statuses=frozenset({400})), AttemptResult(outcome=Outcome.IGNORED, status=400), True),
+        (RetrySettings(statuses=frozenset()), BUSY, False),
+        (EXACTLY, AttemptResult(outcome=Outcome.OVERLOADED, status=529, final=True), False),
+        (EXACTLY, AttemptResult(outcome=Outcome.TERMINAL, status=429, final=True), False),
         (NO_RETRY, BUSY, False),
         (EXACTLY, IGNORED, False),
     ],
@@ -93,7 +97,9 @@ def failing_over(request: Request) -> Treatment:
         "the agent has hung up",
     ],
 )
-def test_an_attempt_is_tried_again_if_its_class_says_so(retry: Retry, ended: Ended, again: bool) -> None:
+def test_an_attempt_is_tried_again_if_its_class_says_so(
+    retry: RetrySettings, ended: AttemptResult, again: bool
+) -> None:
     driver = Driver(program(retries=[retry]))
     call = driver.call()
 
@@ -108,7 +114,7 @@ def test_nothing_is_tried_again_once_the_agent_has_had_some_of_it() -> None:
     driver = Driver(program(retries=[EXACTLY]))
     call = driver.call()
 
-    driver.end(call, Ended(outcome=Outcome.FAILED, status=500, committed=True))
+    driver.end(call, AttemptResult(outcome=Outcome.FAILED, status=500, committed=True))
 
     assert (driver.rest.waiting, driver.rest.agents) == (0, 0)
     assert driver.scheduler.wakeup_ns() is None
@@ -120,14 +126,14 @@ def test_a_success_that_the_agent_has_had_nothing_of_is_given_to_it() -> None:
     driver = Driver(program(retries=[EXACTLY]))
     call = driver.call()
 
-    driver.end(call, Ended(outcome=Outcome.SUCCEEDED, status=200))
+    driver.end(call, AttemptResult(outcome=Outcome.SUCCEEDED, status=200))
 
     assert settled(driver, call)
 
 
 @pytest.mark.parametrize("attempts", [1, 2, 5])
 def test_attempts_are_counted_with_the_first(attempts: int) -> None:
-    driver = Driver(program(retries=[Retry(attempts=attempts)]))
+    driver = Driver(program(retries=[RetrySettings(attempts=attempts)]))
     call = driver.call()
 
     for _ in range(attempts - 1):
@@ -150,13 +156,13 @@ def test_a_class_of_one_attempt_passes_even_what_does_not_count(outcome: Outcome
 
 
 def test_the_class_is_the_calls_own_before_the_providers() -> None:
-    def decide(request: Request) -> Treatment:
+    def decide(request: Request) -> Decision:
         return attrs.evolve(treatment(), retry="patient" if request.model == "other" else None)
 
     driver = Driver(
         program(
             providers=[provider("p", retry="never")],
-            retries=[EXACTLY, Retry(name="never", attempts=1), Retry(name="patient")],
+            retries=[EXACTLY, RetrySettings(name="never", attempts=1), RetrySettings(name="patient")],
             decide=decide,
         )
     )
@@ -185,7 +191,7 @@ def test_a_back_off_doubles_up_to_its_last() -> None:
     ("jitter", "least"), [(Jitter.NONE, 1.0), (Jitter.EQUAL, 0.5), (Jitter.FULL, 0.0)], ids=lambda value: str(value)
 )
 def test_a_back_off_is_drawn_within_its_jitter(jitter: Jitter, least: float) -> None:
-    driver = Driver(program(retries=[Retry(first_ns=SECOND_NS, last_ns=4 * SECOND_NS, jitter=jitter)]))
+    driver = Driver(program(retries=[RetrySettings(first_ns=SECOND_NS, last_ns=4 * SECOND_NS, jitter=jitter)]))
     pauses = []
     for _ in range(200):
         driver.now_ns += 100 * SECOND_NS  # the budget is whole again
@@ -234,7 +240,7 @@ def test_those_who_were_told_the_same_do_not_come_together() -> None:
 
 
 def test_a_retry_after_beyond_what_the_policy_honours_is_the_agents_to_hear() -> None:
-    driver = Driver(program(retries=[Retry(honor_max_ns=10 * SECOND_NS)]))
+    driver = Driver(program(retries=[RetrySettings(honor_max_ns=10 * SECOND_NS)]))
     patient, other = driver.calls(2)
 
     driver.end(patient, told(10 * SECOND_NS))
@@ -268,7 +274,7 @@ def test_a_retry_does_not_begin_a_nanosecond_early() -> None:
 
 
 def test_a_provider_is_sent_again_no_more_than_its_budget() -> None:
-    driver = Driver(program(retries=[Retry(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]))
+    driver = Driver(program(retries=[RetrySettings(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]))
     call = driver.call()
 
     for _ in range(10):
@@ -279,7 +285,7 @@ def test_a_provider_is_sent_again_no_more_than_its_budget() -> None:
 
 
 def test_the_budget_grows_by_one_each_ten_seconds() -> None:
-    driver = Driver(program(retries=[Retry(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]))
+    driver = Driver(program(retries=[RetrySettings(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]))
     call = driver.call()
     for _ in range(10):
         driver.end(call, BROKEN)
@@ -293,7 +299,7 @@ def test_the_budget_grows_by_one_each_ten_seconds() -> None:
 
 
 def test_idleness_saves_no_more_than_ten_retries_up() -> None:
-    driver = Driver(program(retries=[Retry(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]))
+    driver = Driver(program(retries=[RetrySettings(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]))
     call = driver.call()
     driver.now_ns = 3_600 * SECOND_NS
 
@@ -305,7 +311,7 @@ def test_idleness_saves_no_more_than_ten_retries_up() -> None:
 
 
 def test_the_budget_grows_by_a_share_of_the_calls_and_not_of_the_retries() -> None:
-    driver = Driver(program(retries=[Retry(attempts=100, first_ns=0, last_ns=0, ratio=0.5)]))
+    driver = Driver(program(retries=[RetrySettings(attempts=100, first_ns=0, last_ns=0, ratio=0.5)]))
     call = driver.call()
     for _ in range(10):
         assert driver.end(call, BROKEN) == [call]
@@ -320,7 +326,8 @@ def test_the_budget_grows_by_a_share_of_the_calls_and_not_of_the_retries() -> No
 
 def test_each_provider_has_its_own_budget() -> None:
     policy = program(
-        providers=[provider("p"), provider("q")], retries=[Retry(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]
+        providers=[provider("p"), provider("q")],
+        retries=[RetrySettings(attempts=100, first_ns=0, last_ns=0, ratio=0.0)],
     )
     driver = Driver(policy)
     at_p, at_q = driver.call(provider="p"), driver.call(provider="q")
@@ -331,7 +338,7 @@ def test_each_provider_has_its_own_budget() -> None:
 
 
 def test_who_was_turned_away_takes_nothing_of_the_budget_and_needs_none() -> None:
-    driver = Driver(program(retries=[Retry(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]))
+    driver = Driver(program(retries=[RetrySettings(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]))
     calls = driver.calls(30)
 
     for call in calls:
@@ -344,7 +351,9 @@ def test_who_was_turned_away_takes_nothing_of_the_budget_and_needs_none() -> Non
 
 
 def test_a_retry_that_would_come_too_late_takes_nothing_of_the_budget() -> None:
-    driver = Driver(program(retries=[Retry(first_ns=SECOND_NS, last_ns=SECOND_NS, jitter=Jitter.NONE, ratio=0.0)]))
+    driver = Driver(
+        program(retries=[RetrySettings(first_ns=SECOND_NS, last_ns=SECOND_NS, jitter=Jitter.NONE, ratio=0.0)])
+    )
     for call in driver.calls(100, deadline_ns=SECOND_NS):
         driver.end(call, BROKEN)
     assert driver.rest.waiting == 0
@@ -521,7 +530,7 @@ def test_an_attempt_in_flight_is_tried_again_by_the_policy_of_the_moment_it_ends
 
 @pytest.mark.parametrize("denied", [{"verdict": Verdict.DENY}, {"provider": None}], ids=["denied", "no provider"])
 def test_a_call_whose_next_attempt_the_policy_denies_gets_what_there_is(denied: dict[str, Any]) -> None:
-    def decide(request: Request) -> Treatment:
+    def decide(request: Request) -> Decision:
         return treatment() if request.attempt == 1 else treatment(**denied)
 
     driver = Driver(program(retries=[EXACTLY], decide=decide))

@@ -8,15 +8,15 @@ import attrs
 import pytest
 
 from hivemind_trio.model import Outcome, Reason
-from hivemind_trio.policy import Breaker, WhileOpen
-from hivemind_trio.scheduler import Ended, Refuse
-from hivemind_trio.scheduler.calls.kept_places import KEPT_MAX, KEPT_NS, Returns
+from hivemind_trio.policy import CircuitBreakerSettings, WhileOpen
+from hivemind_trio.scheduler import AttemptResult, Refuse
+from hivemind_trio.scheduler.calls.kept_places import KEPT_MAX, KEPT_NS, KeptPositions
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import SECOND_NS, lane, program, provider, treatment, wish
 
 from .driver import Driver
 
-OVERLOADED = Ended(outcome=Outcome.OVERLOADED, status=529)
+OVERLOADED = AttemptResult(outcome=Outcome.OVERLOADED, status=529)
 
 
 def one_slot(**settings: Any) -> Driver:
@@ -135,11 +135,11 @@ def test_a_full_queue_is_no_reason_to_lose_one_s_place() -> None:
 
 @pytest.mark.parametrize(
     "trouble",
-    [Ended(outcome=Outcome.OVERLOADED, status=529), Ended(outcome=Outcome.TERMINAL, status=402)],
+    [AttemptResult(outcome=Outcome.OVERLOADED, status=529), AttemptResult(outcome=Outcome.TERMINAL, status=402)],
     ids=["its circuit is open", "its account is empty"],
 )
-def test_to_be_turned_away_for_the_provider_s_trouble_is_no_reason_either(trouble: Ended) -> None:
-    down = provider(limit=1, breaker=Breaker(of=1, probes=1), while_open=WhileOpen.REFUSE)
+def test_to_be_turned_away_for_the_provider_s_trouble_is_no_reason_either(trouble: AttemptResult) -> None:
+    down = provider(limit=1, breaker=CircuitBreakerSettings(of=1, probes=1), while_open=WhileOpen.REFUSE)
     driver = Driver(program(providers=[down]))
     running, early, late = driver.call(), ask(driver, "a"), ask(driver, "b")
     driver.cancel(early)
@@ -199,7 +199,7 @@ def test_a_place_survives_a_new_policy_while_it_waits_and_while_it_does_not() ->
 
 
 def test_a_place_is_kept_for_minutes() -> None:
-    returns = Returns()
+    returns = KeptPositions()
     for again in "ab":
         returns.keep(again, 5, 1, SECOND_NS)
 
@@ -208,7 +208,7 @@ def test_a_place_is_kept_for_minutes() -> None:
 
 
 def test_no_more_places_are_kept_than_there_is_room_for() -> None:
-    returns = Returns()
+    returns = KeptPositions()
     for number in range(KEPT_MAX + 3):
         returns.keep(f"{number}", 0, number, number)
 
@@ -218,7 +218,7 @@ def test_no_more_places_are_kept_than_there_is_room_for() -> None:
 
 
 def test_places_that_nobody_came_back_to_are_given_up() -> None:
-    returns = Returns()
+    returns = KeptPositions()
     for number in range(100):
         returns.keep(f"{number}", 0, number, number)
 

@@ -17,13 +17,13 @@ from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
 from hivemind_trio.scheduler import (
     AttemptEnded,
+    AttemptResult,
     Call,
     CallArrived,
     CallCancelled,
     CallId,
     Command,
     Draining,
-    Ended,
     Event,
     PolicyLoaded,
     Scheduler,
@@ -79,7 +79,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.ledger.running)
     @rule(pick=st.integers(0, 9), ended=ends)
-    def end(self, pick: int, ended: Ended) -> None:
+    def end(self, pick: int, ended: AttemptResult) -> None:
         call_id = self.pick(self.ledger.running, pick)
         self.ledger.ended(call_id, self.now_ns, self.post(AttemptEnded(call_id, ended)))
 
@@ -91,7 +91,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.ledger.running and self.ledger.waiting)
     @rule(pick=st.integers(0, 9), ended=ends)
-    def cancel_at_the_grant(self, pick: int, ended: Ended) -> None:
+    def cancel_at_the_grant(self, pick: int, ended: AttemptResult) -> None:
         # The agent hangs up in the very instant in which a slot comes back; whoever got it, gives it back at once.
         first = self.pick(self.ledger.running, pick)
         before = set(self.ledger.running)

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Outcome
-from hivemind_trio.policy import Dimension, Group, Program, Quota, Window
-from hivemind_trio.scheduler import Ended
-from hivemind_trio.scheduler.health.provider_health import Health
+from hivemind_trio.policy import Dimension, LimitGroupSettings, Program, RateLimitSettings, Window
+from hivemind_trio.scheduler import AttemptResult
+from hivemind_trio.scheduler.health.provider_health import ProviderHealth
 from hivemind_trio.scheduler.limits.token_estimator import cost_of
 from hivemind_trio.scheduler.queueing.fair_share import GONE_MAX
-from hivemind_trio.scheduler.queueing.provider import Pool
+from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import NO_RETRY, agent, lane, program, provider, team, wish
 
@@ -180,7 +180,7 @@ def test_what_was_turned_away_has_taken_nothing(status: int) -> None:
     served = serve(driver, running, {})  # 1 s of the provider, to `other`
     assert served == ["unlucky"]
     for _ in range(5):
-        granted = driver.end(running.pop(0), Ended(outcome=Outcome.OVERLOADED, status=status))
+        granted = driver.end(running.pop(0), AttemptResult(outcome=Outcome.OVERLOADED, status=status))
         running += granted
         served += [agent_of(driver, each) for each in granted]
 
@@ -189,8 +189,8 @@ def test_what_was_turned_away_has_taken_nothing(status: int) -> None:
 
 @pytest.mark.parametrize("status", [502, 0])
 def test_who_is_hit_by_a_bad_gateway_is_not_charged_a_request(status: int) -> None:
-    quota = Quota(dimension=Dimension.REQUESTS, amount=60, window_ns=MINUTE_NS, window=Window.BUCKET)
-    group = Group(glob=None, concurrency=None, quotas=(quota,))
+    quota = RateLimitSettings(dimension=Dimension.REQUESTS, amount=60, window_ns=MINUTE_NS, window=Window.BUCKET)
+    group = LimitGroupSettings(glob=None, concurrency=None, quotas=(quota,))
     one = attrs.evolve(provider("p", limit=1), groups=(group,))
     driver = Driver(program(providers=[one], agents=[agent("unlucky"), agent("other")], retries=[NO_RETRY]))
     running = [driver.call(agent="other")]
@@ -198,7 +198,7 @@ def test_who_is_hit_by_a_bad_gateway_is_not_charged_a_request(status: int) -> No
     driver.calls(20, agent="other")
     served = serve(driver, running, {})  # 1 s of the provider, to `other`
     for _ in range(4):
-        granted = driver.end(running.pop(0), Ended(outcome=Outcome.FAILED, status=status))
+        granted = driver.end(running.pop(0), AttemptResult(outcome=Outcome.FAILED, status=status))
         running += granted
         served += [agent_of(driver, each) for each in granted]
 
@@ -207,8 +207,8 @@ def test_who_is_hit_by_a_bad_gateway_is_not_charged_a_request(status: int) -> No
 
 def test_the_scarcest_thing_is_what_counts() -> None:
     """They last equally long, and one reads ten times as much of what there is least of."""
-    quota = Quota(dimension=Dimension.INPUT, amount=600_000, window_ns=MINUTE_NS)
-    group = Group(glob=None, concurrency=None, quotas=(quota,))
+    quota = RateLimitSettings(dimension=Dimension.INPUT, amount=600_000, window_ns=MINUTE_NS)
+    group = LimitGroupSettings(glob=None, concurrency=None, quotas=(quota,))
     scarce = program(
         providers=[attrs.evolve(provider("p", limit=1), groups=(group,))], agents=[agent("short"), agent("long")]
     )
@@ -225,10 +225,14 @@ def test_the_scarcest_thing_is_what_counts() -> None:
 
 @pytest.mark.parametrize("times", [1, 20])
 def test_a_bucket_says_how_long_its_earning_takes(times: int) -> None:
-    pool = Pool("p", Health(Random(1)))
-    quota = Quota(dimension=Dimension.INPUT, amount=60_000, window_ns=MINUTE_NS, headroom=0)
+    pool = ProviderQueue("p", ProviderHealth(Random(1)))
+    quota = RateLimitSettings(dimension=Dimension.INPUT, amount=60_000, window_ns=MINUTE_NS, headroom=0)
     pool.load(
-        attrs.evolve(provider("p", limit=4), groups=(Group(glob=None, concurrency=None, quotas=(quota,)),)), {}, 0
+        attrs.evolve(
+            provider("p", limit=4), groups=(LimitGroupSettings(glob=None, concurrency=None, quotas=(quota,)),)
+        ),
+        {},
+        0,
     )
 
     assert (
@@ -346,7 +350,7 @@ def test_who_was_at_its_cap_is_owed_nothing() -> None:
 
 
 def test_how_long_attempts_take_is_learned() -> None:
-    pool = Pool("p", Health(Random(1)))
+    pool = ProviderQueue("p", ProviderHealth(Random(1)))
     for _ in range(40):
         pool.on_lasted(SECOND_NS)
 

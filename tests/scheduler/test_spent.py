@@ -8,15 +8,15 @@ import attrs
 import pytest
 
 from hivemind_trio.model import Outcome, Reason, SecretRef, SecretSource
-from hivemind_trio.policy import Retry
-from hivemind_trio.scheduler import Ended, Grant, Refuse, Settle
-from hivemind_trio.scheduler.health.billing import FIRST_NS, KNOWN_MAX, LAST_NS, TRY_NS, Spent
+from hivemind_trio.policy import RetrySettings
+from hivemind_trio.scheduler import AttemptResult, Grant, Refuse, Settle
+from hivemind_trio.scheduler.health.billing import FIRST_NS, KNOWN_MAX, LAST_NS, TRY_NS, BillingExhausted
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import SECOND_NS, program, provider, wish
 
 from .driver import Driver
 
-USED_UP = Ended(outcome=Outcome.TERMINAL, status=402, final=True)
+USED_UP = AttemptResult(outcome=Outcome.TERMINAL, status=402, final=True)
 KEY = SecretRef(SecretSource.ENV, "KEY")
 DAY_NS = 86_400 * SECOND_NS
 
@@ -59,9 +59,9 @@ def test_those_who_wait_for_it_are_sent_home() -> None:
 
 
 def test_those_who_rest_before_another_attempt_are_sent_home() -> None:
-    driver = Driver(program(providers=[provider(keys=[KEY])], retries=[Retry(attempts=9)]))
+    driver = Driver(program(providers=[provider(keys=[KEY])], retries=[RetrySettings(attempts=9)]))
     resting, running = driver.calls(2)
-    driver.end(resting, Ended(outcome=Outcome.OVERLOADED, status=529, retry_after_ns=9 * SECOND_NS))
+    driver.end(resting, AttemptResult(outcome=Outcome.OVERLOADED, status=529, retry_after_ns=9 * SECOND_NS))
 
     driver.end(running, USED_UP)
 
@@ -69,11 +69,11 @@ def test_those_who_rest_before_another_attempt_are_sent_home() -> None:
 
 
 def test_nobody_is_tried_again_where_nothing_is_left() -> None:
-    driver = Driver(program(providers=[provider(keys=[KEY])], retries=[Retry(attempts=9)]))
+    driver = Driver(program(providers=[provider(keys=[KEY])], retries=[RetrySettings(attempts=9)]))
     failing, running = driver.calls(2)
     driver.end(running, USED_UP)
 
-    driver.end(failing, Ended(outcome=Outcome.OVERLOADED, status=529))
+    driver.end(failing, AttemptResult(outcome=Outcome.OVERLOADED, status=529))
 
     assert isinstance(driver.answers[failing], Settle)
     assert (driver.rest.waiting, driver.rest.agents) == (0, 0)
@@ -197,7 +197,7 @@ def test_money_is_no_sign_of_ill_health() -> None:
 
 
 def test_no_more_is_remembered_than_there_is_room_for() -> None:
-    spent = Spent()
+    spent = BillingExhausted()
     for number in range(KNOWN_MAX + 3):
         spent.on_ended(("", f"m{number}"), Outcome.TERMINAL, granted_ns=0, now_ns=0, retry_after_ns=None)
 
@@ -207,8 +207,8 @@ def test_no_more_is_remembered_than_there_is_room_for() -> None:
 
 
 def test_to_come_back_at_once_is_no_answer() -> None:
-    driver = Driver(program(retries=[Retry(attempts=1)]))
-    driver.end(driver.call(), Ended(outcome=Outcome.TERMINAL, status=402, retry_after_ns=0))
+    driver = Driver(program(retries=[RetrySettings(attempts=1)]))
+    driver.end(driver.call(), AttemptResult(outcome=Outcome.TERMINAL, status=402, retry_after_ns=0))
 
     assert driver.refusal(driver.call()).reason is Reason.SPENT
 

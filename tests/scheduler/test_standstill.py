@@ -5,15 +5,15 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from hivemind_trio.model import Dimension, Outcome, Reason, Request, Treatment
-from hivemind_trio.policy import DEFAULT_RETRY, Aimd, Program, Quota, Retry, Window
+from hivemind_trio.model import Decision, Dimension, Outcome, Reason, Request
+from hivemind_trio.policy import DEFAULT_RETRY, AimdSettings, Program, RateLimitSettings, RetrySettings, Window
 from hivemind_trio.scheduler import (
     AttemptEnded,
+    AttemptResult,
     Call,
     CallArrived,
     CallId,
     Command,
-    Ended,
     Grant,
     PolicyLoaded,
     Scheduler,
@@ -22,11 +22,11 @@ from hivemind_trio.scheduler import (
     TimePassed,
 )
 from hivemind_trio.scheduler.limits.cost import NOTHING
-from hivemind_trio.scheduler.limits.rate_limits import Quotas
+from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.limits.token_estimator import cost_of
 from tests.support.programs import SECOND_NS, program, provider, wish
 
-AT_ONCE = Retry(name=DEFAULT_RETRY, first_ns=0, last_ns=0)
+AT_ONCE = RetrySettings(name=DEFAULT_RETRY, first_ns=0, last_ns=0)
 
 
 def call(number: int) -> Call:
@@ -44,28 +44,28 @@ def granted(commands: list[Command]) -> list[tuple[int, str]]:
 def test_a_retry_that_is_due_at_once_elsewhere_begins_at_once() -> None:
     base = program(providers=[provider("p"), provider("q")], retries=[AT_ONCE])
 
-    def decide(request: Request) -> Treatment:
+    def decide(request: Request) -> Decision:
         there = "p" if request.attempt == 1 else "q"
         return base.decide(attrs.evolve(request, headers={**request.headers, "x-provider": there}))
 
     scheduler = Scheduler(attrs.evolve(base, decide=decide))
     scheduler.handle(CallArrived(call(1)), 0)
 
-    commands = scheduler.handle(AttemptEnded(CallId(1), Ended(outcome=Outcome.FAILED, status=500)), 0)
+    commands = scheduler.handle(AttemptEnded(CallId(1), AttemptResult(outcome=Outcome.FAILED, status=500)), 0)
 
     assert granted(commands) == [(1, "q")]
 
 
 def test_a_reload_that_raises_the_lower_bound_raises_a_cap_below_it() -> None:
     def with_low(low: int) -> Program:
-        return program(providers=[provider("p", limit=8, aimd=Aimd(low=low, start=4))])
+        return program(providers=[provider("p", limit=8, aimd=AimdSettings(low=low, start=4))])
 
     scheduler = Scheduler(with_low(1))
     for number in range(4):
         scheduler.handle(CallArrived(call(number)), 0)
     for number in range(2):
         scheduler.handle(
-            AttemptEnded(CallId(number), Ended(outcome=Outcome.CONCURRENCY, status=429, committed=True)), 1
+            AttemptEnded(CallId(number), AttemptResult(outcome=Outcome.CONCURRENCY, status=429, committed=True)), 1
         )
     assert scheduler.snapshot().pools["p"].limit == 2
 
@@ -75,8 +75,10 @@ def test_a_reload_that_raises_the_lower_bound_raises_a_cap_below_it() -> None:
 
 
 def test_a_probe_keeps_to_a_declared_quota_and_to_its_headroom() -> None:
-    quotas, minute_ns = Quotas(), 60 * SECOND_NS
-    declared = Quota(dimension=Dimension.REQUESTS, amount=2, window_ns=minute_ns, headroom=0.5, window=Window.SLIDING)
+    quotas, minute_ns = RateLimits(), 60 * SECOND_NS
+    declared = RateLimitSettings(
+        dimension=Dimension.REQUESTS, amount=2, window_ns=minute_ns, headroom=0.5, window=Window.SLIDING
+    )
     quotas.load((declared,), 0)
     quotas.take(CallId(1), cost_of(0, 0), SECOND_NS)
     quotas.refuse(CallId(1), (), None, 2 * SECOND_NS)
@@ -85,8 +87,8 @@ def test_a_probe_keeps_to_a_declared_quota_and_to_its_headroom() -> None:
     assert quotas.opens_ns(cost_of(0, 0), 3 * SECOND_NS) >= SECOND_NS + minute_ns
 
 
-def refused(after_ns: int | None) -> Ended:
-    return Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=after_ns)
+def refused(after_ns: int | None) -> AttemptResult:
+    return AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=after_ns)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_refusals_for_going_too_often_use_up_no_attempts() -> None:
     scheduler.handle(CallArrived(call(1)), 0)
     now_ns = 0
 
-    def ends(ended: Ended) -> bool:
+    def ends(ended: AttemptResult) -> bool:
         """True if the call is over; else its next attempt begins."""
         nonlocal now_ns
         settled = Settle(CallId(1)) in scheduler.handle(AttemptEnded(CallId(1), ended), now_ns)
@@ -127,13 +129,13 @@ def test_refusals_for_going_too_often_use_up_no_attempts() -> None:
             scheduler.handle(TimePassed(), now_ns)
         return settled
 
-    failed = Ended(outcome=Outcome.FAILED, status=500)
+    failed = AttemptResult(outcome=Outcome.FAILED, status=500)
     assert [ends(refused(None)) for _ in range(20)] == [False] * 20
     assert [ends(failed), ends(failed)] == [False, True]
 
 
 def test_a_learned_rate_is_raised_until_nothing_is_paced() -> None:
-    quotas, now_ns = Quotas(), 0
+    quotas, now_ns = RateLimits(), 0
     for number in range(2):
         quotas.take(CallId(number), NOTHING, now_ns)
     quotas.refuse(CallId(1), (), None, now_ns)

@@ -8,16 +8,16 @@ import attrs
 import pytest
 
 from hivemind_trio.model import Dimension, Outcome, Reason
-from hivemind_trio.policy import Group, Program, Quota, Sticky
-from hivemind_trio.scheduler import AnswerBegan, CallId, Ended, Grant
-from hivemind_trio.scheduler.caching.prompt_cache import KNOWN_MAX, LEAD_NS, LONG_TOKENS, WARM_NS, Prefixes
+from hivemind_trio.policy import LimitGroupSettings, Program, RateLimitSettings, Sticky
+from hivemind_trio.scheduler import AttemptResult, CallId, Grant, ResponseStarted
+from hivemind_trio.scheduler.caching.prompt_cache import KNOWN_MAX, LEAD_NS, LONG_TOKENS, WARM_NS, PromptCacheModel
 from hivemind_trio.scheduler.queueing.cache_affinity import FADING_NS, STREAK_NS
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import SECOND_NS, agent, lane, program, provider, wish
 
 from .driver import Driver
 
-FAILED = Ended(outcome=Outcome.FAILED, status=500)
+FAILED = AttemptResult(outcome=Outcome.FAILED, status=500)
 
 
 # ---- sticky lanes ----
@@ -108,8 +108,8 @@ def test_one_whose_agent_is_at_its_cap_is_not_waited_for() -> None:
 
 
 def scarce(limit: int = 100) -> Program:
-    quota = Quota(dimension=Dimension.INPUT, amount=10_000_000, window_ns=60 * SECOND_NS)
-    group = Group(glob=None, concurrency=None, quotas=(quota,))
+    quota = RateLimitSettings(dimension=Dimension.INPUT, amount=10_000_000, window_ns=60 * SECOND_NS)
+    group = LimitGroupSettings(glob=None, concurrency=None, quotas=(quota,))
     return program(providers=[attrs.evolve(provider("p", limit=limit), groups=(group,))])
 
 
@@ -118,7 +118,7 @@ def long(driver: Driver, prefix: str = "same", *, tokens: int = LONG_TOKENS, cal
 
 
 def began(driver: Driver, call: int, *, good: bool = True) -> list[int]:
-    commands = driver.post(AnswerBegan(CallId(call), (), good))
+    commands = driver.post(ResponseStarted(CallId(call), (), good))
     return [each.call_id for each in commands if isinstance(each, Grant)]
 
 
@@ -142,8 +142,10 @@ def test_nobody_waits_for_longer_than_it_is_worth() -> None:
     assert other in driver.granted
 
 
-@pytest.mark.parametrize("ended", [FAILED, Ended(outcome=Outcome.IGNORED, committed=True)], ids=["broken", "hung up"])
-def test_one_that_had_no_answer_is_not_waited_for(ended: Ended) -> None:
+@pytest.mark.parametrize(
+    "ended", [FAILED, AttemptResult(outcome=Outcome.IGNORED, committed=True)], ids=["broken", "hung up"]
+)
+def test_one_that_had_no_answer_is_not_waited_for(ended: AttemptResult) -> None:
     driver = Driver(scarce())
     leader, other = long(driver), long(driver)
 
@@ -250,7 +252,7 @@ def test_another_team_s_turn_is_not_taken() -> None:
 
 
 def test_only_so_many_beginnings_are_remembered_and_those_asked_for_last() -> None:
-    prefixes = Prefixes()
+    prefixes = PromptCacheModel()
     for number in range(KNOWN_MAX + 1):
         prefixes.on_granted(f"{number}", CallId(number), 0)
         prefixes.on_read(f"{number}", 0)

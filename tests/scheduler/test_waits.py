@@ -6,7 +6,7 @@ import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.policy import Dimension, Objective, Quota, Window
+from hivemind_trio.policy import Dimension, Objective, RateLimitSettings, Window
 from hivemind_trio.scheduler.calls.waiting_call import PATIENCE_NS
 from hivemind_trio.scheduler.limits.rate_limits import CLAIM_AFTER_NS
 from hivemind_trio.scheduler.queueing.lane import OVERDUE_ONE_IN
@@ -65,7 +65,9 @@ def test_a_flood_of_higher_priority_delays_and_does_not_stop(
 def test_who_is_passed_loses_twenty_seconds_and_what_it_takes_to_earn_its_own(
     window: Window, window_s: int, size: int, small: int, every_ms: int
 ) -> None:
-    limit = Quota(dimension=Dimension.INPUT, amount=100, window_ns=window_s * SECOND_NS, headroom=0.0, window=window)
+    limit = RateLimitSettings(
+        dimension=Dimension.INPUT, amount=100, window_ns=window_s * SECOND_NS, headroom=0.0, window=window
+    )
     base = provider(groups={None: None})
     driver = Driver(program(providers=[attrs.evolve(base, groups=(attrs.evolve(base.groups[0], quotas=(limit,)),))]))
     for _ in range(100 // small):

@@ -12,8 +12,15 @@ from math import ceil
 import attrs
 
 from hivemind_trio.model import Outcome
-from hivemind_trio.policy import BREAKER_MEMORY, Aimd, Breaker, Jitter, Provider, Retry
-from hivemind_trio.scheduler import Adapted, CallId, Circuit, Ended
+from hivemind_trio.policy import (
+    BREAKER_MEMORY,
+    AimdSettings,
+    CircuitBreakerSettings,
+    Jitter,
+    ProviderSettings,
+    RetrySettings,
+)
+from hivemind_trio.scheduler import AttemptResult, CallId, Circuit, LimitChanged
 
 SECOND_NS = 1_000_000_000
 
@@ -93,7 +100,7 @@ class Word:
         if self.inflight.get(call_id):
             self.binds = False
 
-    def ended(self, call_id: CallId, ended: Ended, now_ns: int) -> None:
+    def ended(self, call_id: CallId, ended: AttemptResult, now_ns: int) -> None:
         if ended.outcome in TOO_OFTEN:
             self.heard = True
             said_ns = ended.retry_after_ns or 0
@@ -111,8 +118,8 @@ class Word:
 
 @attrs.define(eq=False)
 class Trouble:
-    breaker: Breaker = attrs.field(factory=Breaker)
-    aimd: Aimd | None = None
+    breaker: CircuitBreakerSettings = attrs.field(factory=CircuitBreakerSettings)
+    aimd: AimdSettings | None = None
     high: int = 0
     limit: int = 0
     """As was told last."""
@@ -136,7 +143,7 @@ class Trouble:
     budget: Fraction = Fraction(SAVED_UP)
     budget_ns: int = 0
 
-    def load(self, provider: Provider | None, now_ns: int = 0) -> None:
+    def load(self, provider: ProviderSettings | None, now_ns: int = 0) -> None:
         """The settings of a new policy; None: the provider is gone."""
         self.spent = {}
         for word in self.words.values():
@@ -186,7 +193,7 @@ class Trouble:
             self.samples.append(sample)
         return sample
 
-    def began(self, sample: Sample, told: Adapted | None, now_ns: int, *, probe: bool) -> None:
+    def began(self, sample: Sample, told: LimitChanged | None, now_ns: int, *, probe: bool) -> None:
         """Its answer began, and is no error. The limit and the circuit are what was told, if anything was."""
         self.probes += probe
         is_well = probe and self.probes >= self.breaker.probes
@@ -200,9 +207,9 @@ class Trouble:
 
     def learn(
         self,
-        ended: Ended,
+        ended: AttemptResult,
         sample: Sample,
-        told: Adapted | None,
+        told: LimitChanged | None,
         *,
         probe: bool,
         now_ns: int,
@@ -240,7 +247,7 @@ class Trouble:
         if opens:
             self._open(ended, now_ns)
 
-    def _told(self, told: Adapted | None, closes: bool, *, raises: bool, lowers: bool, now_ns: int) -> None:
+    def _told(self, told: LimitChanged | None, closes: bool, *, raises: bool, lowers: bool, now_ns: int) -> None:
         here, limit = self.limit, told.limit if told is not None else self.limit
         low, high = self.bounds
         assert low <= limit <= high, "the limit keeps within the policy's bounds"
@@ -293,7 +300,7 @@ class Trouble:
             len(known) >= IN_A_ROW and all(known[-IN_A_ROW:])
         )
 
-    def _open(self, ended: Ended, now_ns: int) -> None:
+    def _open(self, ended: AttemptResult, now_ns: int) -> None:
         shortest_ns = min(SECOND_NS, self.breaker.open_ns)
         asked_ns = min(ended.retry_after_ns or 0, PROBED_NS)
         self.circuit, self.opens_ns, self.samples, self.probes = Circuit.OPEN, None, [], 0
@@ -309,7 +316,7 @@ class Trouble:
 
     # ---- money ----
 
-    def pay(self, model: str, ended: Ended, granted_ns: int, now_ns: int) -> None:
+    def pay(self, model: str, ended: AttemptResult, granted_ns: int, now_ns: int) -> None:
         """What an attempt says of the account."""
         if ended.outcome in HEALTHY:
             self.spent.pop(model, None)
@@ -335,7 +342,7 @@ class Trouble:
         self.budget = min(Fraction(SAVED_UP), self.budget + Fraction(share))
         self.budget_ns = now_ns
 
-    def rest(self, retry: Retry, ended: Ended, attempts: Range, now_ns: int) -> Range | None:
+    def rest(self, retry: RetrySettings, ended: AttemptResult, attempts: Range, now_ns: int) -> Range | None:
         """Between when the next attempt may be due; None: there is no retry left for it.
 
         Args:
@@ -347,7 +354,7 @@ class Trouble:
         return now_ns + pause(retry, ended, attempts[0])[0], now_ns + pause(retry, ended, attempts[1])[1]
 
 
-def pause(retry: Retry, ended: Ended, attempt: int) -> Range:
+def pause(retry: RetrySettings, ended: AttemptResult, attempt: int) -> Range:
     """What the provider asked for and up to a tenth more, or a back-off that doubles; 20 s at the most.
 
     A call that was refused for going too often waits in line, for its gate says when; one beyond a limit on concurrent

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hivemind_trio.serve.log import Form, Lossy, make_log
+from hivemind_trio.serve.log import LogFormat, Lossy, make_log
 
 
 class Said:
@@ -16,7 +16,7 @@ class Said:
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
-        self.log = make_log(Lossy(self.stream), form=Form(json=True), color=False)
+        self.log = make_log(Lossy(self.stream), form=LogFormat(json=True), color=False)
 
     @property
     def lines(self) -> list[dict[str, Any]]:

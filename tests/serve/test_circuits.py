@@ -9,11 +9,11 @@ import trio
 
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import MemoryFiles
-from hivemind_trio.scheduler import Adapted, Circuit
+from hivemind_trio.scheduler import Circuit, LimitChanged
 from hivemind_trio.serve import Options
 from hivemind_trio.serve.command import _Watcher
 from hivemind_trio.serve.load import load
-from hivemind_trio.serve.log import Form, Lossy, Notices
+from hivemind_trio.serve.log import LogFormat, Lossy, Notices
 
 from .conftest import Said
 
@@ -22,13 +22,13 @@ OTHER = 'provider other { api anthropic; base "https://other.example" }\n'
 
 async def watcher(said: Said, settings: str) -> _Watcher:
     text = f"provider anthropic {{ {settings} }}\n{OTHER}"
-    made = _Watcher(said.log, Form(json=True), Lossy(io.StringIO()), Notices(said.log), Options())
+    made = _Watcher(said.log, LogFormat(json=True), Lossy(io.StringIO()), Notices(said.log), Options())
     made._running = await trio.to_thread.run_sync(load, "team.hmp", MemoryFiles({"team.hmp": text}))
     return made
 
 
-def adapted(circuit: Circuit, because: Outcome | None) -> Adapted:
-    return Adapted(provider="anthropic", limit=8, circuit=circuit, because=because)
+def adapted(circuit: Circuit, because: Outcome | None) -> LimitChanged:
+    return LimitChanged(provider="anthropic", limit=8, circuit=circuit, because=because)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from hivemind_trio.demo import Reply, SimulatedProvider
+from hivemind_trio.demo import ScriptedReply, SimulatedProvider
 from hivemind_trio.model import Api
 from hivemind_trio.policy import MemoryFiles, check, format_text
 from hivemind_trio.serve.autodetect import KEYS, OLLAMA_BASE, Found, from_environment, ollama, ollama_base, policy_text
@@ -89,9 +89,9 @@ async def test_an_ollama_is_found_if_it_answers(nursery: trio.Nursery) -> None:
     await nursery.start(server.run)
     upstream = Upstream(PoolTransport())
 
-    server.default = Reply(status=200, body=b'{"version":"0.9.0"}')
+    server.default = ScriptedReply(status=200, body=b'{"version":"0.9.0"}')
     found = await ollama(upstream, {"OLLAMA_HOST": server.url})
-    server.default = Reply(status=404)
+    server.default = ScriptedReply(status=404)
     not_one = await ollama(upstream, {"OLLAMA_HOST": server.url})
 
     assert found == Found("ollama", f"it answers at {server.url}", (f'base "{server.url}"', "concurrency 2"))

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from hivemind_trio.serve.log import QUIET_S, Form, Lossy, Notices, make_log
+from hivemind_trio.serve.log import QUIET_S, LogFormat, Lossy, Notices, make_log
 
 from .conftest import Said
 
@@ -104,7 +104,7 @@ async def test_at_the_end_counts_are_said_and_not_kept(said: Said, autojump_cloc
 
 def test_a_line_of_json_begins_with_when_how_bad_and_what() -> None:
     stream = io.StringIO()
-    log = make_log(Lossy(stream), form=Form(json=True), color=False)
+    log = make_log(Lossy(stream), form=LogFormat(json=True), color=False)
 
     log.info("serving", address="http://127.0.0.1:1", lanes=2)
     log.debug("not for operators")
@@ -117,7 +117,7 @@ def test_a_line_of_json_begins_with_when_how_bad_and_what() -> None:
 def test_a_line_for_people_is_one_line_and_coloured_only_if_asked(color: bool) -> None:
     stream = io.StringIO()
 
-    make_log(Lossy(stream), form=Form(json=False), color=color).warning("policy kept", why="it has errors")
+    make_log(Lossy(stream), form=LogFormat(json=False), color=color).warning("policy kept", why="it has errors")
 
     written = stream.getvalue()
     assert written.count("\n") == 1
@@ -128,7 +128,7 @@ def test_a_line_for_people_is_one_line_and_coloured_only_if_asked(color: bool) -
 
 def test_what_a_caller_calls_itself_does_not_move_the_operators_cursor() -> None:
     stream = io.StringIO()
-    log = make_log(Lossy(stream), form=Form(json=False), color=False)
+    log = make_log(Lossy(stream), form=LogFormat(json=False), color=False)
 
     log.info("call", caller="\x1b[2J\x9bmoved\u202egnp", model="m" * 100_000, tags=("\x1b]0;title\x07",))
 
@@ -141,7 +141,7 @@ def test_what_a_caller_calls_itself_does_not_move_the_operators_cursor() -> None
 
 def test_an_object_a_line_keeps_the_words_as_they_came() -> None:
     stream = io.StringIO()
-    log = make_log(Lossy(stream), form=Form(json=True), color=False)
+    log = make_log(Lossy(stream), form=LogFormat(json=True), color=False)
 
     log.info("call", caller="\x1b[2J")
 

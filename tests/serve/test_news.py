@@ -12,7 +12,7 @@ from hivemind_trio.policy import MemoryFiles, call_changes, check, setting_chang
 from hivemind_trio.serve import Options, command
 from hivemind_trio.serve.change_log import SAID_MAX, say_calls, say_changes
 from hivemind_trio.serve.load import load
-from hivemind_trio.serve.log import Form, Lossy, Notices
+from hivemind_trio.serve.log import LogFormat, Lossy, Notices
 
 from .conftest import Said
 
@@ -114,7 +114,7 @@ async def test_a_comparison_that_fails_ends_no_proxy(said: Said, monkeypatch: py
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(command, "call_changes", broken)
-    watcher = command._Watcher(said.log, Form(json=True), Lossy(io.StringIO()), Notices(said.log), Options())
+    watcher = command._Watcher(said.log, LogFormat(json=True), Lossy(io.StringIO()), Notices(said.log), Options())
     loaded = await trio.to_thread.run_sync(load, "team.hmp", MemoryFiles({"team.hmp": BASE}))
 
     await watcher._say_calls(loaded, loaded)

@@ -7,9 +7,9 @@ import trio
 import trio.testing
 
 from hivemind_trio.model import Outcome
-from hivemind_trio.policy import Retry
+from hivemind_trio.policy import RetrySettings
 from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler import AttemptEnded, Call, CallArrived, CallId, Ended, Scheduler, TimePassed
+from hivemind_trio.scheduler import AttemptEnded, AttemptResult, Call, CallArrived, CallId, Scheduler, TimePassed
 from hivemind_trio.serve.standstill_log import LONG_NS, Standstills
 from tests.support.programs import SECOND_NS, program, provider, wish
 
@@ -18,9 +18,9 @@ from .conftest import Said
 
 def standing(after_s: int) -> Scheduler:
     """Return a scheduler whose one call was refused at 0 and waits."""
-    scheduler = Scheduler(program(providers=[provider("p")], retries=[Retry()]))
+    scheduler = Scheduler(program(providers=[provider("p")], retries=[RetrySettings()]))
     scheduler.handle(CallArrived(Call(id=CallId(1), request=wish(provider="p"), caller="x")), 0)
-    ended = Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=after_s * SECOND_NS)
+    ended = AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=after_s * SECOND_NS)
     scheduler.handle(AttemptEnded(CallId(1), ended), 0)
     return scheduler
 
@@ -50,7 +50,7 @@ def test_the_next_standstill_is_reported_again(said: Said) -> None:
 
     scheduler.handle(TimePassed(), 20 * SECOND_NS)
     standstills.look(scheduler.snapshot(), 40 * SECOND_NS)  # in flight meanwhile
-    ended = Ended(outcome=Outcome.QUOTA, status=429, retry_after_ns=20 * SECOND_NS)
+    ended = AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=20 * SECOND_NS)
     scheduler.handle(AttemptEnded(CallId(1), ended), 40 * SECOND_NS)
     standstills.look(scheduler.snapshot(), 46 * SECOND_NS)
 

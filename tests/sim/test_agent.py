@@ -5,12 +5,14 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.sim import Agent, Job, Traits, Turn, lower_bound
+from hivemind_trio.sim import Agent, AgentJob, Traits, Turn, lower_bound
 from hivemind_trio.sim.provider.provider import service
 
 
-def job(agent: str = "a", *, seed: int = 7, turns: int = 3, stream_every: int = 2, start_max_ns: int = 1_000) -> Job:
-    return Job.draw(
+def job(
+    agent: str = "a", *, seed: int = 7, turns: int = 3, stream_every: int = 2, start_max_ns: int = 1_000
+) -> AgentJob:
+    return AgentJob.draw(
         agent, seed=seed, turns=turns, start_max_ns=start_max_ns, think_ns=(10, 50), stream_every=stream_every
     )
 
@@ -76,7 +78,7 @@ def test_no_schedule_beats_the_lower_bound(agents: int, turns: int, cap: int, se
         assert bound.binds == "chain"
 
 
-def first_come_first_served_ns(jobs: list[Job], traits: Traits, seed: int) -> int:
+def first_come_first_served_ns(jobs: list[AgentJob], traits: Traits, seed: int) -> int:
     """The makespan of the plainest schedule, computed event by event."""
     assert traits.concurrency is not None
     free_ns = [0] * traits.concurrency
@@ -95,8 +97,8 @@ def first_come_first_served_ns(jobs: list[Job], traits: Traits, seed: int) -> in
 
 
 def test_a_slot_is_of_no_use_before_there_is_an_agent_for_it() -> None:
-    def one(agent: str, turns: int, start_ns: int) -> Job:
-        return Job(
+    def one(agent: str, turns: int, start_ns: int) -> AgentJob:
+        return AgentJob(
             agent=agent,
             turns=tuple(
                 Turn(number=n, think_ns=start_ns if n == 1 else 0, stream=False, prompt=f"{agent}{n}", tokens_max_out=9)

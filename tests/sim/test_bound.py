@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hivemind_trio.sim import (
     Acceleration,
     Accepted,
+    AgentJob,
     Amount,
     Counting,
     Fleet,
-    Job,
     Neighbour,
     Provider,
     Quota,
@@ -33,11 +33,11 @@ SECOND = 1_000_000_000
 BURSTS = st.none() | st.integers(300, 2_000)
 
 
-def jobs(agents: int, turns: int, seed: int = 7) -> list[Job]:
-    return [Job.draw(str(n), seed=seed, turns=turns, start_max_ns=0, think_ns=(0, SECOND)) for n in range(agents)]
+def jobs(agents: int, turns: int, seed: int = 7) -> list[AgentJob]:
+    return [AgentJob.draw(str(n), seed=seed, turns=turns, start_max_ns=0, think_ns=(0, SECOND)) for n in range(agents)]
 
 
-def makespan_ns(fleet: list[Job], traits: Traits, seed: int, chance: Random | None = None) -> int:
+def makespan_ns(fleet: list[AgentJob], traits: Traits, seed: int, chance: Random | None = None) -> int:
     """Every agent asks as soon as it can, and again when a quota lets it or a slot is free.
 
     Args:
@@ -162,10 +162,10 @@ def test_nor_does_one_that_waits_and_goes_in_any_order(
         assert makespan_ns(fleet, traits, seed, Random(orders + order)) >= bound.ns
 
 
-def once(agent: str, at_s: int, **more: Any) -> Job:
+def once(agent: str, at_s: int, **more: Any) -> AgentJob:
     """One call at that time."""
     turn = Turn(number=1, think_ns=at_s * SECOND, stream=False, prompt=agent, tokens_max_out=300, **more)
-    return Job(agent=agent, turns=(turn,))
+    return AgentJob(agent=agent, turns=(turn,))
 
 
 CACHE = Traits(latency_sigma_ns=0, input=Quota(limit=60, burst=600), cache_ns=10_000 * SECOND)
@@ -192,7 +192,7 @@ LAZY = Quota(limit=2, window_ns=10 * SECOND, counting=Counting.FIXED, lazy=True)
     ],
     ids=["windows that begin with a request", "two prompts that are shared", "a conversation of several jobs"],
 )
-def test_nor_does_one_that_needs_less_than_it_seems(fleet: list[Job], traits: Traits) -> None:
+def test_nor_does_one_that_needs_less_than_it_seems(fleet: list[AgentJob], traits: Traits) -> None:
     assert makespan_ns(fleet, traits, 0) >= lower_bound(fleet, traits, 0).ns
 
 
@@ -274,7 +274,7 @@ def test_whoever_goes_first_that_has_most_to_do_comes_close_to_the_bound(
     assert least <= bound.ns / longest_first_ns(fleet, traits) <= 1
 
 
-def longest_first_ns(fleet: list[Job], traits: Traits) -> int:
+def longest_first_ns(fleet: list[AgentJob], traits: Traits) -> int:
     """Who has most to do asks first, every hundredth of a second."""
     provider = Provider(traits=traits)
     ready_ns = {number: job.turns[0].think_ns for number, job in enumerate(fleet)}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.sim import Bucket, Quota
+from hivemind_trio.sim import ProviderBucket, Quota
 
 QUOTAS = st.builds(Quota, limit=st.integers(1, 50), window_ns=st.integers(1, 200), burst=st.none() | st.integers(1, 60))
 STEPS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 30)), max_size=40)
@@ -18,7 +18,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 30)), max_size=40)
 def test_between_any_two_moments_at_most_a_burst_and_the_rate_get_through(
     quota: Quota, steps: list[tuple[int, int]]
 ) -> None:
-    bucket, now_ns = Bucket(quota), 0
+    bucket, now_ns = ProviderBucket(quota), 0
     taken: list[tuple[int, int]] = []
     for gap_ns, amount in steps:
         now_ns += gap_ns
@@ -38,7 +38,7 @@ def test_between_any_two_moments_at_most_a_burst_and_the_rate_get_through(
 def test_who_waits_as_long_as_told_gets_through_and_a_nanosecond_earlier_does_not(
     quota: Quota, steps: list[tuple[int, int]]
 ) -> None:
-    bucket, now_ns = Bucket(quota), 0
+    bucket, now_ns = ProviderBucket(quota), 0
     for gap_ns, amount in steps:
         now_ns += gap_ns
         wait_ns = bucket.wait_ns(amount, now_ns)
@@ -56,7 +56,7 @@ def test_who_waits_as_long_as_told_gets_through_and_a_nanosecond_earlier_does_no
 @given(quota=QUOTAS, steps=STEPS)
 @settings(max_examples=150)
 def test_its_reading_is_what_can_be_had_and_when_all_of_it_can(quota: Quota, steps: list[tuple[int, int]]) -> None:
-    bucket, now_ns = Bucket(quota), 0
+    bucket, now_ns = ProviderBucket(quota), 0
     for gap_ns, amount in steps:
         now_ns += gap_ns
         bucket.take(amount, now_ns)  # more than there is, too: so are generated tokens
@@ -72,7 +72,7 @@ def test_its_reading_is_what_can_be_had_and_when_all_of_it_can(quota: Quota, ste
 
 
 def test_what_was_taken_beyond_the_last_is_owed() -> None:
-    bucket = Bucket(Quota(limit=10, window_ns=1_000))
+    bucket = ProviderBucket(Quota(limit=10, window_ns=1_000))
     bucket.take(25, 0)
 
     assert bucket.reading(0).remaining == 0

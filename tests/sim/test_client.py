@@ -8,14 +8,14 @@ import pytest
 
 from hivemind_trio.model import Reason
 from hivemind_trio.proxy import error_responses
-from hivemind_trio.proxy.client_profile import Client as Door
-from hivemind_trio.sim import CLIENTS, Reply
+from hivemind_trio.proxy.client_profile import ClientProfile as Door
+from hivemind_trio.sim import CLIENTS, ClientReply
 from hivemind_trio.sim.run import proxied_route
 
 from .worlds import MS, SECOND
 
 
-def pauses(client: str, reply: Reply, *, times: int = 20) -> list[int]:
+def pauses(client: str, reply: ClientReply, *, times: int = 20) -> list[int]:
     """How long it pauses each time until it gives up, in ms."""
     chance, found = Random(1), list[int]()
     for retried in range(times):
@@ -27,24 +27,24 @@ def pauses(client: str, reply: Reply, *, times: int = 20) -> list[int]:
     return found
 
 
-LIMITED = Reply(status=429)
-OVERLOADED = Reply(status=529)
-GONE = Reply(status=0)
-TIRED = Reply(status=0, timed_out=True)
-BROKEN = Reply(status=200, broken=True)
+LIMITED = ClientReply(status=429)
+OVERLOADED = ClientReply(status=529)
+GONE = ClientReply(status=0)
+TIRED = ClientReply(status=0, timed_out=True)
+BROKEN = ClientReply(status=200, broken=True)
 
 
 @pytest.mark.parametrize(
     ("client", "reply", "times"),
     [
         *(("none", reply, 0) for reply in (LIMITED, OVERLOADED, GONE, BROKEN)),
-        *(("anthropic-sdk", reply, 2) for reply in (LIMITED, OVERLOADED, GONE, Reply(status=409), TIRED)),
-        *(("anthropic-sdk", Reply(status=status), 0) for status in (400, 401, 403, 404, 413)),
+        *(("anthropic-sdk", reply, 2) for reply in (LIMITED, OVERLOADED, GONE, ClientReply(status=409), TIRED)),
+        *(("anthropic-sdk", ClientReply(status=status), 0) for status in (400, 401, 403, 404, 413)),
         ("anthropic-sdk", BROKEN, 0),
-        ("anthropic-sdk", Reply(status=429, final=True), 0),
+        ("anthropic-sdk", ClientReply(status=429, final=True), 0),
         ("openai-sdk", LIMITED, 2),
-        ("openai-sdk", Reply(status=429, retry_after_ns=120 * SECOND), 2),
-        ("openai-sdk", Reply(status=429, retry_after_ns=121 * SECOND), 0),
+        ("openai-sdk", ClientReply(status=429, retry_after_ns=120 * SECOND), 2),
+        ("openai-sdk", ClientReply(status=429, retry_after_ns=121 * SECOND), 0),
         ("claude-code", LIMITED, 10),
         ("claude-code", BROKEN, 1),
         ("codex", LIMITED, 0),
@@ -53,7 +53,7 @@ BROKEN = Reply(status=200, broken=True)
     ],
     ids=str,
 )  # fmt: skip
-def test_how_often_a_client_asks_again(client: str, reply: Reply, times: int) -> None:
+def test_how_often_a_client_asks_again(client: str, reply: ClientReply, times: int) -> None:
     assert len(pauses(client, reply)) == times
 
 
@@ -68,7 +68,7 @@ def test_an_sdk_s_pauses_double_and_are_shortened_by_up_to_a_quarter() -> None:
     [("anthropic-sdk", 60, True), ("anthropic-sdk", 61, False), ("openai-sdk", 61, True), ("codex", 5, False)],
 )
 def test_a_retry_after_is_kept_to_as_far_as_the_client_does(client: str, said_s: int, kept: bool) -> None:
-    reply = Reply(status=503, retry_after_ns=said_s * SECOND)
+    reply = ClientReply(status=503, retry_after_ns=said_s * SECOND)
 
     assert (pauses(client, reply)[0] == said_s * 1_000) is kept
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hivemind_trio.sim import Scenario, Traits, Upstream, Way, World, misfits, same_truth, settled, side_by_side
+from hivemind_trio.sim import Scenario, Traits, UpstreamSpec, Way, World, misfits, same_truth, settled, side_by_side
 
 from .worlds import compiled, fleet, one_provider, scenario
 
@@ -19,7 +19,7 @@ NEW = one_provider("concurrency 3", rest="agent late { }\nagent ci { }")
         scenario(fleet(identities=())),
         scenario(fleet(identities=("ci", "late"))),
         scenario(fleet(models=("anything",))),
-        Scenario(upstreams=(Upstream(provider="anth*"),)),
+        Scenario(upstreams=(UpstreamSpec(provider="anth*"),)),
     ],
     ids=["nothing is said", "unknown callers", "an agent of either", "any model of the API", "a glob"],
 )

@@ -14,7 +14,7 @@ from hivemind_trio.sim import (
     Figures,
     Ink,
     Level,
-    Line,
+    Polyline,
     Provider,
     Sample,
     Text,
@@ -43,8 +43,8 @@ def sampled(figures: Figures, *levels: Level, every_s: float = 1) -> Figures:
     return attrs.evolve(figures, samples=samples, makespan_ns=samples[-1].at_ns)
 
 
-def lines(drawing: Drawing, ink: Ink) -> list[Line]:
-    return [shape for shape in drawing.shapes if isinstance(shape, Line) and shape.ink is ink]
+def lines(drawing: Drawing, ink: Ink) -> list[Polyline]:
+    return [shape for shape in drawing.shapes if isinstance(shape, Polyline) and shape.ink is ink]
 
 
 def words(drawing: Drawing) -> list[str]:

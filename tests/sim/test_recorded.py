@@ -15,11 +15,11 @@ from hivemind_trio.sim import (
     Fleet,
     Scenario,
     ScenarioError,
+    ScenarioValueError,
     Traits,
-    Upstream,
+    UpstreamSpec,
     Way,
     World,
-    Wrong,
     bound_of,
     misfits,
     parse_scenario,
@@ -357,7 +357,7 @@ def test_many_calls_at_once_are_sorted_soon() -> None:
 
 def journals(path: str) -> list[RecordedCall]:
     if path != "team.journal":
-        raise Wrong(f"`{path}`: no such file", "name one")
+        raise ScenarioValueError(f"`{path}`: no such file", "name one")
     return [call(0, agent="ci"), call(40, agent="ci"), call(50, caller="y", agent="people")]
 
 
@@ -435,7 +435,7 @@ def test_each_policy_is_asked_as_it_knows_the_caller() -> None:
 
 def test_the_bound_is_one() -> None:
     calls = [call(n / 10, 3, caller=f"c{n % 7}") for n in range(40)]
-    scenario = Scenario(fleets=recorded_fleets(calls), upstreams=(Upstream(traits=Traits(concurrency=2)),))
+    scenario = Scenario(fleets=recorded_fleets(calls), upstreams=(UpstreamSpec(traits=Traits(concurrency=2)),))
     policy = one_provider("concurrency 2")
 
     assert bound_of(policy, scenario, 1).ns <= World(policy, scenario, 1).run().makespan_ns

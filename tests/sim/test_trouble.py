@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.sim import Accepted, Answer, Ask, Dimension, Dropped, Provider, Quota, Refused, Traits, Trouble
+from hivemind_trio.sim import Accepted, Answer, Ask, Dropped, Metered, Provider, Quota, Refused, Traits, Trouble
 
 SECOND = 1_000_000_000
 
@@ -106,7 +106,7 @@ def test_faults_hold_nothing_and_cost_nothing() -> None:
 
     assert {type(answer) for answer in answers} == {Refused, Dropped}
     assert {answer.status for answer in answers if isinstance(answer, Refused)} == {502}
-    assert (provider.inflight, provider.tokens_in, provider.readings(0)[Dimension.REQUESTS].remaining) == (0, 0, 1)
+    assert (provider.inflight, provider.tokens_in, provider.readings(0)[Metered.REQUESTS].remaining) == (0, 0, 1)
     assert provider.met[Trouble.BAD_GATEWAY] + provider.met[Trouble.RESET] == provider.attempts == 200
     assert provider.refused == provider.met[Trouble.BAD_GATEWAY]
 
@@ -163,8 +163,8 @@ def test_a_request_that_one_quota_refuses_takes_of_none() -> None:
     readings = provider.readings(0)
 
     assert provider.met == {Trouble.INPUT: 2}
-    assert (readings[Dimension.REQUESTS].remaining, readings[Dimension.INPUT].remaining) == (8, 0)
-    assert Dimension.OUTPUT not in readings
+    assert (readings[Metered.REQUESTS].remaining, readings[Metered.INPUT].remaining) == (8, 0)
+    assert Metered.OUTPUT not in readings
 
 
 def test_output_counts_as_it_is_generated_and_the_last_answer_may_overdraw_it() -> None:
@@ -174,7 +174,7 @@ def test_output_counts_as_it_is_generated_and_the_last_answer_may_overdraw_it() 
     assert isinstance(second, Accepted)
 
     provider.generate(first, 99, 0)
-    assert provider.readings(0)[Dimension.OUTPUT].remaining == 1
+    assert provider.readings(0)[Metered.OUTPUT].remaining == 1
     provider.generate(second, 30, 0)
     refused = provider.arrive(ask("c"), 0)
 
@@ -190,7 +190,7 @@ def test_a_prompt_larger_than_a_full_bucket_is_not_told_to_come_back() -> None:
 
     assert isinstance(refused, Refused)
     assert (refused.status, refused.retry_after_ns) == (413, None)
-    assert provider.readings(0)[Dimension.INPUT].remaining == 49
+    assert provider.readings(0)[Metered.INPUT].remaining == 49
 
 
 def test_what_broke_or_was_not_wanted_to_its_end_is_lost() -> None:

@@ -25,7 +25,7 @@ from hivemind_trio.sim import (
     Shape,
     Storm,
     Traits,
-    Upstream,
+    UpstreamSpec,
     Wave,
     Way,
     Weather,
@@ -197,7 +197,8 @@ def test_a_quota_that_no_policy_declares_is_learned_from_what_answers_tell(strea
 
     heard = run(silent, busy)
     deaf = run(
-        silent, attrs.evolve(busy, upstreams=(Upstream(traits=attrs.evolve(busy.upstreams[0].traits, tells=False)),))
+        silent,
+        attrs.evolve(busy, upstreams=(UpstreamSpec(traits=attrs.evolve(busy.upstreams[0].traits, tells=False)),)),
     )
 
     assert heard.dead == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hivemind_trio.policy import MemoryFiles, Program, check
-from hivemind_trio.sim import Amount, Efforts, Figures, Fleet, Quota, Scenario, Traits, Upstream, Way, World
+from hivemind_trio.sim import Amount, Efforts, Figures, Fleet, Quota, Scenario, Traits, UpstreamSpec, Way, World
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -39,7 +39,7 @@ def fleet(count: int = 5, turns: int = 4, **more: Any) -> Fleet:
 
 
 def scenario(*fleets: Fleet, traits: Traits | None = None, **more: Any) -> Scenario:
-    upstreams = (Upstream(traits=traits or Traits()),)
+    upstreams = (UpstreamSpec(traits=traits or Traits()),)
     return Scenario(**{"fleets": fleets or (fleet(),), "upstreams": upstreams, "until_ns": 3_600 * SECOND, **more})
 
 

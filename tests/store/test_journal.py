@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hivemind_trio.model import Reason, RecordedCall, Request
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.scheduler import (
-    Adapted,
     Call,
     CallArrived,
     CallCancelled,
     CallId,
     Circuit,
+    LimitChanged,
     PolicyLoaded,
     Refuse,
     TimePassed,
@@ -107,7 +107,7 @@ async def test_many_are_written_in_order_and_none_is_lost_at_the_end(tmp_path: P
 async def test_what_nothing_came_of_is_not_noted(tmp_path: Path) -> None:
     async with open_journal(at(tmp_path), on_trouble=quiet) as journal:
         journal.record(1, TimePassed(), ())
-        adapted = Adapted(provider="p", limit=1, circuit=Circuit.CLOSED, because=None)
+        adapted = LimitChanged(provider="p", limit=1, circuit=Circuit.CLOSED, because=None)
         journal.record(1, TimePassed(), (adapted,))
 
         assert len(journal._pending) == 1

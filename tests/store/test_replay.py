@@ -28,7 +28,7 @@ from hivemind_trio.sim import (
     Quota,
     Scenario,
     Traits,
-    Upstream,
+    UpstreamSpec,
     World,
     recorded_fleets,
 )
@@ -114,7 +114,7 @@ def test_what_was_overheard_and_is_done_again_is_the_same(
 ) -> None:
     program = compiled(policy)
     traits = Traits(latency_mean_ns=round(latency_s * SECOND), latency_sigma_ns=round(latency_s / 3 * SECOND))
-    scenario = Scenario(fleets=of, upstreams=(Upstream(traits=traits, as_declared=True),))
+    scenario = Scenario(fleets=of, upstreams=(UpstreamSpec(traits=traits, as_declared=True),))
 
     before, found = recorded(program, scenario, str(tmp_path_factory.mktemp("j") / "j"))
     after = World(program, Scenario(fleets=recorded_fleets(found, client=CLIENTS["claude-code"])), 1, audit=True).run()
@@ -140,7 +140,7 @@ def test_of_a_bad_day_each_turn_is_made_again_once(
     policy: str, of: tuple[Fleet, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     program = compiled(policy)
-    scenario = Scenario(fleets=of, upstreams=(Upstream(traits=FAILING),))
+    scenario = Scenario(fleets=of, upstreams=(UpstreamSpec(traits=FAILING),))
 
     before, found = recorded(program, scenario, str(tmp_path_factory.mktemp("j") / "j"))
     again = recorded_fleets(found)

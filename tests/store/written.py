@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import attrs
 
-from hivemind_trio.model import Outcome, Reason, RecordedAttempt, RecordedCall, Request, Treatment, Usage, Verdict
+from hivemind_trio.model import Decision, Outcome, Reason, RecordedAttempt, RecordedCall, Request, Usage, Verdict
 from hivemind_trio.policy import Failure
 from hivemind_trio.proxy import CallRecord
-from hivemind_trio.scheduler import AttemptEnded, Call, CallArrived, CallCancelled, CallId, Ended, Grant, Permit, Refuse
+from hivemind_trio.scheduler import (
+    AttemptEnded,
+    AttemptResult,
+    Call,
+    CallArrived,
+    CallCancelled,
+    CallId,
+    Grant,
+    Permit,
+    Refuse,
+)
 from hivemind_trio.store import Journal
 
 MS = 1_000_000
@@ -68,8 +78,8 @@ def moved(call: RecordedCall, by_ns: int) -> RecordedCall:
     )
 
 
-def treated(*, agent: str = "unknown", provider: str = "anthropic", model: str | None = None) -> Treatment:
-    return Treatment(
+def treated(*, agent: str = "unknown", provider: str = "anthropic", model: str | None = None) -> Decision:
+    return Decision(
         agent=agent,
         team="none",
         provider=provider,
@@ -144,7 +154,7 @@ def tell(journal: Journal, call: RecordedCall, number: int, *, failure: Failure 
         journal.record(attempt.granted_ns, CallCancelled(CallId(0)), (grant,))
         if attempt.ended_ns is not None:
             assert attempt.outcome is not None
-            ended = Ended(
+            ended = AttemptResult(
                 outcome=attempt.outcome,
                 status=attempt.status,
                 failure=failure,

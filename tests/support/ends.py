@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hivemind_trio.model import Outcome
-from hivemind_trio.scheduler import Ended
+from hivemind_trio.scheduler import AttemptResult
 
-SUCCEEDED = Ended(outcome=Outcome.SUCCEEDED, status=200, committed=True)
-IGNORED = Ended(outcome=Outcome.IGNORED, committed=True)
+SUCCEEDED = AttemptResult(outcome=Outcome.SUCCEEDED, status=200, committed=True)
+IGNORED = AttemptResult(outcome=Outcome.IGNORED, committed=True)
 ENDS = (SUCCEEDED, IGNORED)
 """Of which the agent has had something, and after which a provider is thought of as before."""

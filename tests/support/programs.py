@@ -15,24 +15,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from hivemind_trio.model import Api, Request, SecretRef, Treatment, Verdict
+from hivemind_trio.model import Api, Decision, Request, SecretRef, Verdict
 from hivemind_trio.policy import (
     DEFAULT_LANE,
     DEFAULT_RETRY,
     NO_TEAM,
     UNKNOWN_AGENT,
-    Agent,
-    Aimd,
-    Breaker,
-    Group,
-    Lane,
+    AgentSettings,
+    AimdSettings,
+    CircuitBreakerSettings,
+    LaneSettings,
+    LimitGroupSettings,
     Objective,
     Program,
-    Provider,
+    ProviderSettings,
     Resident,
-    Retry,
+    RetrySettings,
     Server,
-    Share,
+    SlotShare,
     Sticky,
     Team,
     Timeouts,
@@ -42,21 +42,21 @@ from hivemind_trio.policy.compile.codegen import Router
 
 SECOND_NS = 1_000_000_000
 
-Decide = Callable[[Request], Treatment]
+Decide = Callable[[Request], Decision]
 
-NEVER_TRIPS = Breaker(of=1, over_ns=0)  # it remembers nothing: five in a row would open any other
-NO_RETRY = Retry(attempts=1)
+NEVER_TRIPS = CircuitBreakerSettings(of=1, over_ns=0)  # it remembers nothing: five in a row would open any other
+NO_RETRY = RetrySettings(attempts=1)
 
 TIMEOUTS = Timeouts(
     connect_ns=5 * SECOND_NS, first_byte_ns=60 * SECOND_NS, idle_ns=30 * SECOND_NS, total_ns=600 * SECOND_NS
 )
 
 
-def share(of: int | str | None) -> Share | None:
+def share(of: int | str | None) -> SlotShare | None:
     """`4` slots, `"25%"` of the provider's, or None."""
     if of is None:
         return None
-    return Share(slots=of) if isinstance(of, int) else Share(ratio=int(of.removesuffix("%")) / 100)
+    return SlotShare(slots=of) if isinstance(of, int) else SlotShare(ratio=int(of.removesuffix("%")) / 100)
 
 
 def provider(
@@ -70,23 +70,23 @@ def provider(
     keys: Iterable[SecretRef] = (),
     serves: Iterable[str] = (),
     timeouts: Timeouts = TIMEOUTS,
-    aimd: Aimd | None = None,
-    breaker: Breaker = NEVER_TRIPS,
+    aimd: AimdSettings | None = None,
+    breaker: CircuitBreakerSettings = NEVER_TRIPS,
     while_open: WhileOpen = WhileOpen.HOLD,
     retry: str = DEFAULT_RETRY,
     objective: Objective = Objective.FAIR,
     fallback: str | None = None,
     resident: Resident | None = None,
-) -> Provider:
+) -> ProviderSettings:
     """`groups`: glob over models (None: all others) -> concurrency."""
-    return Provider(
+    return ProviderSettings(
         name=name,
         api=api,
         base=base,
         keys=tuple(keys),
         serves=tuple(serves),
         limit=limit,
-        groups=tuple(Group(glob=glob, concurrency=most) for glob, most in (groups or {}).items()),
+        groups=tuple(LimitGroupSettings(glob=glob, concurrency=most) for glob, most in (groups or {}).items()),
         queue=queue,
         timeouts=timeouts,
         at="test.hmp:1",
@@ -114,11 +114,11 @@ def lane(
     objective: Objective | None = None,
     sticky: Sticky | None = None,
     steal_above: int = 8,
-) -> Lane:
-    return Lane(
+) -> LaneSettings:
+    return LaneSettings(
         name=name,
         weight=weight,
-        reserve=share(reserve) or Share(),
+        reserve=share(reserve) or SlotShare(),
         max=share(max),
         deadline_ns=deadline_ns,
         queue=queue,
@@ -140,8 +140,8 @@ def agent(
     concurrency: int | None = None,
     queue: int | None = None,
     weight: int = 1,
-) -> Agent:
-    return Agent(
+) -> AgentSettings:
+    return AgentSettings(
         name=name,
         team=team,
         tokens=tuple(tokens),
@@ -171,15 +171,15 @@ def server(*, max_waiting: int = 100_000, refuse_unknown: bool = False) -> Serve
 
 def program(
     *,
-    providers: Iterable[Provider] | None = None,
-    lanes: Iterable[Lane] = (),
-    agents: Iterable[Agent] = (),
+    providers: Iterable[ProviderSettings] | None = None,
+    lanes: Iterable[LaneSettings] = (),
+    agents: Iterable[AgentSettings] = (),
     teams: Iterable[Team] = (),
-    unknown: Agent | None = None,
+    unknown: AgentSettings | None = None,
     decide: Decide | None = None,
     max_waiting: int = 100_000,
     refuse_unknown: bool = False,
-    retries: Iterable[Retry] = (NO_RETRY,),
+    retries: Iterable[RetrySettings] = (NO_RETRY,),
     hash: str = "test",  # noqa: A002  the field's name
 ) -> Program:
     """One provider `p` unless told otherwise; a lane `default` is added where there is none, as the compiler does."""
@@ -216,8 +216,8 @@ def treatment(
     verdict: Verdict = Verdict.ALLOW,
     message: str = "",
     affinity_ns: int | None = None,
-) -> Treatment:
-    return Treatment(
+) -> Decision:
+    return Decision(
         agent=agent,
         team=team,
         provider=provider,
@@ -257,12 +257,12 @@ def wish(
 
 
 def _granting_wishes(
-    providers: Mapping[str, Provider], lanes: Mapping[str, Lane], agents: Mapping[str, Agent]
+    providers: Mapping[str, ProviderSettings], lanes: Mapping[str, LaneSettings], agents: Mapping[str, AgentSettings]
 ) -> Decide:
     """Total, like a compiled one: a wish for what is not declared falls back to the first provider that serves the
     model, to the lane `default`, to an unknown agent, and to the lane's own priority and deadline."""
 
-    def decide(request: Request) -> Treatment:
+    def decide(request: Request) -> Decision:
         wished = request.headers
         serving = [each for each in providers.values() if _covers(each.serves, request.model)]
         to = providers.get(wished.get("x-provider", ""), serving[0] if serving else None)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hivemind_trio.upstream.response import Answer
+from hivemind_trio.upstream.response import ResponseParser
 from hivemind_trio.upstream.response_head import read_head
 
 Read = tuple[int, list[tuple[bytes, bytes]], bytes, list[tuple[bytes, bytes]], bool]
@@ -43,7 +43,7 @@ def by_h11(method: bytes, pieces: list[bytes]) -> Read | str:
 
 
 def by_us(method: bytes, pieces: list[bytes]) -> Read | str:
-    answer, body = Answer(method), b""
+    answer, body = ResponseParser(method), b""
     left = list(pieces)
     try:
         while not answer.status:
@@ -171,7 +171,7 @@ def test_we_read_what_h11_reads(method: bytes, pieces: list[bytes]) -> None:
     "framing", [b"content-length: 3\r\n\r\nabc", b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"]
 )
 def test_the_usual_is_read_without_h11(framing: bytes) -> None:
-    answer = Answer(b"POST")
+    answer = ResponseParser(b"POST")
 
     assert answer.begin(b"HTTP/1.1 200 OK\r\nX-Request-Id:  req_1\r\nconnection: keep-alive\r\n" + framing)
     assert answer.headers[0] == (b"X-Request-Id", b"req_1")

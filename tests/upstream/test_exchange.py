@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from hivemind_trio.upstream.exchange import Connection, PooledExchange
-from hivemind_trio.upstream.outgoing import Base, Outgoing
-from hivemind_trio.upstream.wire import Wire
+from hivemind_trio.upstream.exchange import IdleConnection, PooledExchange
+from hivemind_trio.upstream.outgoing import Base, OutgoingRequest
+from hivemind_trio.upstream.wire import OutboundWire
 
 
 @pytest.mark.parametrize("body", [b"", b"x" * 1000, b"x" * 1_000_000], ids=len)
@@ -18,9 +18,9 @@ async def test_an_answer_is_heard_though_writing_fails(body: bytes) -> None:
     ours.setblocking(False)
     theirs.sendall(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
     theirs.close()
-    kept: list[Connection] = []
-    outgoing = Outgoing(Base.parse("http://provider"), b"POST", b"/", [], body)
-    exchange = PooledExchange(Connection(Wire(ours)), kept.append)
+    kept: list[IdleConnection] = []
+    outgoing = OutgoingRequest(Base.parse("http://provider"), b"POST", b"/", [], body)
+    exchange = PooledExchange(IdleConnection(OutboundWire(ours)), kept.append)
 
     await exchange.request(outgoing, outgoing.head())
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.upstream.outgoing import Base, Origin, Outgoing
+from hivemind_trio.upstream.outgoing import Base, Origin, OutgoingRequest
 
 # Few bytes, most of them dangerous, so that the search finds their combinations; and mostly sound parts around them, so
 # that one bad part is not hidden behind another.
@@ -34,7 +34,7 @@ VALUES = st.one_of(
 def test_h11_reads_exactly_what_was_meant(
     method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
-    outgoing = Outgoing(Base.parse("http://provider:8000"), method, target, headers, body)
+    outgoing = OutgoingRequest(Base.parse("http://provider:8000"), method, target, headers, body)
     try:
         head = outgoing.head()
     except h11.LocalProtocolError:

@@ -11,7 +11,7 @@ import click
 
 from hivemind_trio.cli.console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
 from hivemind_trio.cli.policy_files import checked_policy, policies, without_parts
-from hivemind_trio.cli.progress import CheckProgress, Line
+from hivemind_trio.cli.progress import CheckProgress, ProgressLine
 
 from .run_tests import CHOICES, outcome, ran_tests, with_what_they_found
 
@@ -79,7 +79,7 @@ def check(
         format_ = "github" if on_github else "text"
 
     named = policies(files)
-    with Line() as line:
+    with ProgressLine() as line:
         progress = CheckProgress(line, time.perf_counter)
         checked = [checked_policy(one.path, environment=environment, progress=progress.of(one.path)) for one in named]
     checked, left_out = without_parts(named, checked)

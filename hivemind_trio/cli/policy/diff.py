@@ -21,7 +21,7 @@ from hivemind_trio.cli.policy_files import checked_policy, providing
 from hivemind_trio.cli.simulate.scenarios import SEEDS, USUAL, scenario_named, stop_at_misfits
 
 if TYPE_CHECKING:
-    from hivemind_trio.cli.simulate.policy_effect import Effect
+    from hivemind_trio.cli.simulate.policy_effect import PolicyEffect
     from hivemind_trio.policy import Checked, Diff
     from hivemind_trio.sim import Scenario
 
@@ -93,7 +93,7 @@ def diff(
     sys.exit(EXIT_PROBLEMS if found and exit_code else EXIT_CLEAN)
 
 
-def _effect(old: Checked | None, new: Checked, found: Diff, scenario: Scenario, seeds: range) -> Effect | None:
+def _effect(old: Checked | None, new: Checked, found: Diff, scenario: Scenario, seeds: range) -> PolicyEffect | None:
     """What the change does to a fleet; None: there is nothing that it could be compared with."""
     from hivemind_trio.cli.simulate.policy_effect import effect
 
@@ -106,7 +106,7 @@ def _effect(old: Checked | None, new: Checked, found: Diff, scenario: Scenario, 
     return effect(programs, (found.old or "", found.new), scenario, seeds)
 
 
-def _print(found: Diff, effect: Effect | None, format_: str, color: str, *, simulated: bool) -> None:
+def _print(found: Diff, effect: PolicyEffect | None, format_: str, color: str, *, simulated: bool) -> None:
     from hivemind_trio.policy import diff_object, render_diff
 
     if format_ == "json" and simulated:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from hivemind_trio.cli.progress import Line
+from hivemind_trio.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ def ran_tests(checked: Checked, which: str, *, coverage: bool) -> tuple[RanTest,
         return ()
     ran = {id(one.test): one for one in run_tests(checked, coverage=coverage, clock=time.process_time)}
     simulated = [test for test in checked.tests if isinstance(test.asks, Run)] if which == "all" else []
-    with Line() as line:
+    with ProgressLine() as line:
         for number, test in enumerate(simulated, 1):
             what = f"{checked.sources[0].name}: simulated test {number} of {len(simulated)}"
             ran[id(test)] = rehearse(checked, test, heard=_heard(line, what))
@@ -61,6 +61,6 @@ def outcome(tests: Sequence[tuple[Checked, Sequence[RanTest]]]) -> str:
     return f"tests: {', '.join(said)}" if said else ""
 
 
-def _heard(line: Line, what: str) -> Heard | None:
+def _heard(line: ProgressLine, what: str) -> Heard | None:
     """Whom to tell of a run."""
     return (lambda share: line.write(f"{what}, {share:.0%}")) if line.shown else None

@@ -20,7 +20,7 @@ from hivemind_trio.cli.console import (
 )
 from hivemind_trio.cli.pictures import stop_unless_drawable, write_drawing
 from hivemind_trio.cli.policy_files import checked_policy, providing
-from hivemind_trio.cli.progress import Line, Progress
+from hivemind_trio.cli.progress import ProgressLine, RunProgress
 
 from .scenarios import SEEDS, USUAL, list_scenarios, scenario_named, scenario_of_test, stop_at_misfits
 
@@ -162,8 +162,8 @@ def _run(programs: list[Program], scenario: Scenario, seeds: range, audit: bool)
     first, *more = programs
     pairs: list[Pair] = []
     others: list[Pair] = []
-    with Line() as line:
-        progress = Progress(line, seeds)
+    with ProgressLine() as line:
+        progress = RunProgress(line, seeds)
         try:
             for seed in seeds:
                 one = next(study(first, scenario, [seed], audit=audit, told=progress.of(seed)))

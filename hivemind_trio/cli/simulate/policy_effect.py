@@ -9,7 +9,7 @@ import attrs
 import click
 
 from hivemind_trio.cli.console import EXIT_INTERRUPTED
-from hivemind_trio.cli.progress import Line, Progress
+from hivemind_trio.cli.progress import ProgressLine, RunProgress
 from hivemind_trio.policy import Program, markdown_words, visible
 from hivemind_trio.sim import Figures, Scenario, same_truth, settled, shifts, side_by_side
 
@@ -24,7 +24,7 @@ AS_SAID: Final = (
 
 @final
 @attrs.frozen(kw_only=True)
-class Effect:
+class PolicyEffect:
     """Both policies' runs of the same seeds."""
 
     scenario: Scenario
@@ -84,13 +84,13 @@ class Effect:
         return changes(self.names[0], self.before, self.names[1], self.after)
 
 
-def effect(programs: tuple[Program, Program], names: tuple[str, str], scenario: Scenario, seeds: range) -> Effect:
+def effect(programs: tuple[Program, Program], names: tuple[str, str], scenario: Scenario, seeds: range) -> PolicyEffect:
     """Run both; who interrupts gets the seeds that are whole, if there are any."""
     work = settled(scenario, programs)
     before: list[Figures] = []
     after: list[Figures] = []
-    with Line() as line:
-        progress = Progress(line, seeds)
+    with ProgressLine() as line:
+        progress = RunProgress(line, seeds)
         try:
             for seed in seeds:
                 ((old, new),) = side_by_side(*programs, work, [seed], told=progress.of(seed))
@@ -100,7 +100,7 @@ def effect(programs: tuple[Program, Program], names: tuple[str, str], scenario: 
             click.echo(f"interrupted after {len(before)} of {len(seeds)} seeds", err=True)
             if not before:
                 sys.exit(EXIT_INTERRUPTED)
-    return Effect(
+    return PolicyEffect(
         scenario=scenario,
         names=names,
         seeds=tuple(seeds[: len(before)]),

@@ -73,14 +73,14 @@ def _recorded(trace: str) -> Sequence[RecordedCall]:
 
 def _beside(scenario: str) -> Callable[[str], Sequence[RecordedCall]]:
     """Reads the journals that a scenario names, whose paths are relative to its own."""
-    from hivemind_trio.sim import Wrong
+    from hivemind_trio.sim import ScenarioValueError
     from hivemind_trio.store import JournalError, read_journal
 
     def read(path: str) -> Sequence[RecordedCall]:
         try:
             return read_journal(str(Path(scenario).parent / path))
         except JournalError as error:
-            raise Wrong(f"`{path}`: {error.what}", error.help) from None
+            raise ScenarioValueError(f"`{path}`: {error.what}", error.help) from None
 
     return read
 

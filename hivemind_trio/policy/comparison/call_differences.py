@@ -21,11 +21,11 @@ from hivemind_trio.policy.language.condition_typing import Always, AnyOf, Condit
 from hivemind_trio.policy.program.call_facts import Facts
 from hivemind_trio.policy.solver.boundary_calls import readings
 from hivemind_trio.policy.solver.box_cover import Cover, Cube
-from hivemind_trio.policy.solver.call_space import World
+from hivemind_trio.policy.solver.call_space import CallSpace
 from hivemind_trio.policy.solver.partition import DERIVED
 from hivemind_trio.policy.solver.satisfiability import GaveUp, Nothing, Of, Space, Witness
 
-from .decisions import ADMITTED, NO, NOT_SERVED, Entry, decisions
+from .decisions import ADMITTED, NO, NOT_SERVED, DecisionRow, decisions
 
 QUESTIONS_MAX: Final = 2_000
 """Asked in all; beyond it some changes may be missed, which is said."""
@@ -58,7 +58,7 @@ class Parting:
 
     def __attrs_post_init__(self) -> None:
         stable = _stable_fields(self._old, self._new)
-        absent = (Entry(Always(), NO),)
+        absent = (DecisionRow(Always(), NO),)
         one, other = decisions(self._old), decisions(self._new)
         self._pairs = {
             setting: _Pairs(setting, one.get(setting, absent), other.get(setting, absent), stable)
@@ -97,7 +97,7 @@ class Parting:
         """Calls to be looked at; whoever does adds what they show to `seen` before asking for the next."""
         if not self._open:
             return
-        search = _Search.of((self._old, self._new), self._pairs, self._open, several=self._several)
+        search = _PairSearch.of((self._old, self._new), self._pairs, self._open, several=self._several)
         for setting, found in self._open.items():
             pairs = self._pairs[setting]
             for i, j in found:
@@ -109,7 +109,7 @@ class Parting:
                     return
 
     def _ask(
-        self, search: _Search, setting: str, decided: Sequence[_By], wanted: Triple, seen: Set[Triple]
+        self, search: _PairSearch, setting: str, decided: Sequence[_By], wanted: Triple, seen: Set[Triple]
     ) -> Iterator[Facts]:
         """Look for a call that is decided so; where that has no certain answer, provider by provider."""
         if wanted in seen:
@@ -134,7 +134,7 @@ class Parting:
             if not self.complete:
                 return
 
-    def _answer(self, search: _Search, question: _Question) -> Witness | Nothing | GaveUp:
+    def _answer(self, search: _PairSearch, question: _DifferenceQuery) -> Witness | Nothing | GaveUp:
         self._questions += 1
         return search.find(question) if self._questions <= QUESTIONS_MAX else GaveUp()
 
@@ -145,8 +145,8 @@ class _Pairs:
     """One setting in both policies."""
 
     setting: str
-    old: Sequence[Entry]
-    new: Sequence[Entry]
+    old: Sequence[DecisionRow]
+    new: Sequence[DecisionRow]
     _stable: Set[str]
     """Fields that have the same value for both policies, whatever the call."""
 
@@ -167,7 +167,7 @@ class _Pairs:
                 if one.value != other.value:
                     yield i, j
 
-    def _places(self, entries: Sequence[Entry]) -> dict[Condition, int]:
+    def _places(self, entries: Sequence[DecisionRow]) -> dict[Condition, int]:
         """Where each condition stands first that means the same to both."""
         places: dict[Condition, int] = {}
         for number, entry in enumerate(entries):
@@ -220,7 +220,7 @@ class _Side:
 
 @final
 @attrs.frozen(eq=False)
-class _Question:
+class _DifferenceQuery:
     """Is there a call that meets these, and none of those?"""
 
     all_of: Sequence[Of]
@@ -231,7 +231,7 @@ class _Question:
 
 @final
 @attrs.frozen(eq=False, slots=False)
-class _Search:
+class _PairSearch:
     """The calls of both policies, divided by all that is asked, and the cover that all questions share."""
 
     _space: Space
@@ -252,12 +252,12 @@ class _Search:
         settings: Iterable[str],
         *,
         several: Sequence[tuple[Api, ...]],
-    ) -> _Search:
+    ) -> _PairSearch:
         """A search for questions about these settings; the verdict and the provider are looked at in any case."""
         worlds = []
         for checked in policies:
             assert checked.program is not None
-            worlds.append(World.of(checked.program, checked.conditions["agent"]))
+            worlds.append(CallSpace.of(checked.program, checked.conditions["agent"]))
         asked = {
             setting: tuple(
                 [Of(entry.condition, world) for entry in entries]
@@ -308,7 +308,7 @@ class _Search:
         """Return what a call meets that is served before and after, as far as the setting is of such calls alone."""
         return self._served if setting not in (*ALWAYS_COMPARED, "provider") else ()
 
-    def question(self, decided: Sequence[_By], more: Sequence[Of] = ()) -> _Question:
+    def question(self, decided: Sequence[_By], more: Sequence[Of] = ()) -> _DifferenceQuery:
         """Ask for a call that is decided by these entries."""
         all_of: list[Of] = [*more]
         none_of: list[Of] = []
@@ -319,9 +319,9 @@ class _Search:
             none_of += side.asked[:number]
             above = side.above[number]
             among = None if among is None or above is None else among | above
-        return _Question(all_of, none_of, among)
+        return _DifferenceQuery(all_of, none_of, among)
 
-    def find(self, question: _Question) -> Witness | Nothing | GaveUp:
+    def find(self, question: _DifferenceQuery) -> Witness | Nothing | GaveUp:
         starts = self._space.start(question.all_of)
         if starts is None or question.among is None:
             return GaveUp()

@@ -40,7 +40,7 @@ class State(StrEnum):
 
 @final
 @attrs.frozen
-class Effect:
+class ReloadEffect:
     """What a reload does about one change."""
 
     state: State
@@ -64,7 +64,7 @@ class Change:
     before: str
     """As it would be written; empty where there was nothing."""
     after: str
-    effect: Effect
+    effect: ReloadEffect
     at: str
     """Where the declaration stands, in the new policy if it is there: `team.hmp:24`."""
 
@@ -74,20 +74,22 @@ class Change:
         return f"{self.kind} {self.name}".rstrip()
 
 
-AT_ONCE: Final = Effect(State.KEPT, "holds at once")
-NEXT_CALL: Final = Effect(State.KEPT, "for calls from now on")
-NEXT_ATTEMPT: Final = Effect(State.KEPT, "for attempts from now on; those in flight keep what they began with")
-NEXT_FAILURE: Final = Effect(State.KEPT, "from the next failure on, of calls in flight too")
-ANEW: Final = Effect(State.KEPT, "waiting calls are classified anew, and keep their age")
-DRAINS: Final = Effect(State.DRAINS, "in flight beyond it ends in its own time; nothing begins before there is room")
-FREED: Final = Effect(State.KEPT, "the new slots are free at once")
-DROPS_NOBODY: Final = Effect(State.KEPT, "nobody who waits is dropped; new calls are refused until it has shrunk")
-LEARNED: Final = Effect(State.KEPT, "for attempts from now on; what was learned of the provider stays")
-COUNTED: Final = Effect(State.KEPT, "what was taken of the window stays taken")
-SPENT: Final = Effect(State.KEPT, "what was spent stays spent")
-THRESHOLDS: Final = Effect(State.KEPT, "from the next call on; waiting calls are asked again")
-FORGOTTEN: Final = Effect(State.RESETS, "what was learned is forgotten", "HM701")
-FROM_ZERO: Final = Effect(State.RESETS, "another window: it is counted from 0", "HM701")
-CARRIED: Final = Effect(State.KEPT, "what was counted and learned of it stays, under its new name")
-NEXT_START: Final = Effect(State.RESTART, "from the next start on")
-NEW: Final = Effect(State.NONE, "")
+AT_ONCE: Final = ReloadEffect(State.KEPT, "holds at once")
+NEXT_CALL: Final = ReloadEffect(State.KEPT, "for calls from now on")
+NEXT_ATTEMPT: Final = ReloadEffect(State.KEPT, "for attempts from now on; those in flight keep what they began with")
+NEXT_FAILURE: Final = ReloadEffect(State.KEPT, "from the next failure on, of calls in flight too")
+ANEW: Final = ReloadEffect(State.KEPT, "waiting calls are classified anew, and keep their age")
+DRAINS: Final = ReloadEffect(
+    State.DRAINS, "in flight beyond it ends in its own time; nothing begins before there is room"
+)
+FREED: Final = ReloadEffect(State.KEPT, "the new slots are free at once")
+DROPS_NOBODY: Final = ReloadEffect(State.KEPT, "nobody who waits is dropped; new calls are refused until it has shrunk")
+LEARNED: Final = ReloadEffect(State.KEPT, "for attempts from now on; what was learned of the provider stays")
+COUNTED: Final = ReloadEffect(State.KEPT, "what was taken of the window stays taken")
+SPENT: Final = ReloadEffect(State.KEPT, "what was spent stays spent")
+THRESHOLDS: Final = ReloadEffect(State.KEPT, "from the next call on; waiting calls are asked again")
+FORGOTTEN: Final = ReloadEffect(State.RESETS, "what was learned is forgotten", "HM701")
+FROM_ZERO: Final = ReloadEffect(State.RESETS, "another window: it is counted from 0", "HM701")
+CARRIED: Final = ReloadEffect(State.KEPT, "what was counted and learned of it stays, under its new name")
+NEXT_START: Final = ReloadEffect(State.RESTART, "from the next start on")
+NEW: Final = ReloadEffect(State.NONE, "")

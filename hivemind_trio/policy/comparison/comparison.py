@@ -33,7 +33,7 @@ EXAMPLES_MAX: Final = 100
 
 @final
 @attrs.frozen(kw_only=True)
-class Turn:
+class DecisionChange:
     """One thing that is decided otherwise for a call."""
 
     setting: str
@@ -59,7 +59,7 @@ class CallChange:
     example: tuple[str, ...]
     """The call in the words of `explain`; empty: a call that says nothing."""
     facts: Facts
-    turns: tuple[Turn, ...]
+    turns: tuple[DecisionChange, ...]
 
 
 @final
@@ -163,7 +163,9 @@ def _at_home(checked: Checked) -> Program:
 # ---- one call ----
 
 
-def turns_of(programs: tuple[Program, Program], facts: Facts, apis_of: ApisOf | None = None) -> Iterator[Turn]:
+def turns_of(
+    programs: tuple[Program, Program], facts: Facts, apis_of: ApisOf | None = None
+) -> Iterator[DecisionChange]:
     """What is decided otherwise for one call."""
     old, new = programs
     before, after = old.decide(request_of(old, facts, apis_of)), new.decide(request_of(new, facts, apis_of))
@@ -173,7 +175,7 @@ def turns_of(programs: tuple[Program, Program], facts: Facts, apis_of: ApisOf | 
         was, now = were.get(setting, NO), are.get(setting, NO)
         # What is refused is in no lane and has no tags, and that it is refused is said already.
         if was != now and (both_go or (setting in were and setting in are)):
-            yield Turn(
+            yield DecisionChange(
                 setting=setting,
                 before=was,
                 after=now,
@@ -190,7 +192,7 @@ class _Compare:
     _programs: tuple[Program, Program]
     _apis_of: ApisOf | None
 
-    def turns(self, facts: Facts) -> tuple[Turn, ...]:
+    def turns(self, facts: Facts) -> tuple[DecisionChange, ...]:
         return tuple(turns_of(self._programs, facts, self._apis_of))
 
     def keys(self, facts: Facts) -> set[Triple]:

@@ -7,13 +7,13 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Treatment, Verdict
+from hivemind_trio.model import Decision, Verdict
 from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.codegen import Rule
 from hivemind_trio.policy.language.condition_typing import AllOf, Always, AnyOf, Condition, Relation
 from hivemind_trio.policy.language.unit_text import duration
 from hivemind_trio.policy.program.program import NO_TEAM, UNKNOWN_AGENT, Program
-from hivemind_trio.policy.solver.decision_lists import Entry as Typed
+from hivemind_trio.policy.solver.decision_lists import DecisionEntry as Typed
 from hivemind_trio.policy.solver.decision_lists import Value, lists_of, rules_of
 from hivemind_trio.policy.source.string_literals import quote
 
@@ -26,7 +26,7 @@ YES, NO = "yes", "no"
 
 @final
 @attrs.frozen
-class Entry:
+class DecisionRow:
     """One condition of a list."""
 
     condition: Condition
@@ -34,7 +34,7 @@ class Entry:
     """As `treated` shows it."""
 
 
-def treated(program: Program, treatment: Treatment) -> dict[str, str]:
+def treated(program: Program, treatment: Decision) -> dict[str, str]:
     """What a treatment comes to, setting by setting, as far as it matters: a call that is refused has no lane.
 
     The group of a provider's limits is the provider's matter, and follows from it and the model.
@@ -73,54 +73,54 @@ def _deadline(value_ns: Value) -> str:
     return duration(value_ns) if isinstance(value_ns, int) else "none"
 
 
-def decisions(checked: Checked) -> Mapping[str, tuple[Entry, ...]]:
+def decisions(checked: Checked) -> Mapping[str, tuple[DecisionRow, ...]]:
     """Setting -> its list, which ends with an entry for every call that is left. Of a policy without errors."""
     program, typed = checked.program, lists_of(checked)
     assert program is not None
     rules = {rule.name: rule for rule in rules_of(checked)}
     lists = {
-        "agent": [Entry(Relation("agent", "==", name), name) for name in (*program.agents, UNKNOWN_AGENT)],
+        "agent": [DecisionRow(Relation("agent", "==", name), name) for name in (*program.agents, UNKNOWN_AGENT)],
         "verdict": [_verdict(one, rules) for one in typed["verdict"]],
         "provider": [_of_place(one, NOT_SERVED) for one in typed["provider"]],
-        "team": [Entry(Relation("team", "==", name), name) for name in (*program.teams, NO_TEAM)],
+        "team": [DecisionRow(Relation("team", "==", name), name) for name in (*program.teams, NO_TEAM)],
         "model": [shown for one in typed["model"] for shown in _model(one)],
-        "lane": [Entry(one.condition, str(one.value)) for one in typed["lane"]],
-        "priority": [Entry(one.condition, str(one.value)) for one in typed["priority"]],
-        "deadline": [Entry(one.condition, _deadline(one.value)) for one in typed["deadline"]],
+        "lane": [DecisionRow(one.condition, str(one.value)) for one in typed["lane"]],
+        "priority": [DecisionRow(one.condition, str(one.value)) for one in typed["priority"]],
+        "deadline": [DecisionRow(one.condition, _deadline(one.value)) for one in typed["deadline"]],
         "retry": _retries(typed["retry"], program),
-        "affinity": [Entry(one.condition, _deadline(one.value)) for one in typed["affinity"]],
+        "affinity": [DecisionRow(one.condition, _deadline(one.value)) for one in typed["affinity"]],
     }
     for name, entries in typed.items():
         kind, _, word = name.partition(".")
         if word:
-            lists[f"{kind} {word}"] = [Entry(one.condition, YES if one.value else NO) for one in entries]
+            lists[f"{kind} {word}"] = [DecisionRow(one.condition, YES if one.value else NO) for one in entries]
     for warning in dict.fromkeys(warning for rule in rules.values() for warning in rule.warnings):
         holding = tuple(rule.condition for rule in rules.values() if warning in rule.warnings)
-        lists[f"warning {quote(warning)}"] = [Entry(AnyOf(holding), YES), Entry(Always(), NO)]
+        lists[f"warning {quote(warning)}"] = [DecisionRow(AnyOf(holding), YES), DecisionRow(Always(), NO)]
     return {setting: tuple(entries) for setting, entries in lists.items()}
 
 
-def _verdict(one: Typed, rules: Mapping[str, Rule]) -> Entry:
+def _verdict(one: Typed, rules: Mapping[str, Rule]) -> DecisionRow:
     if one.value:
-        return Entry(one.condition, ADMITTED)
-    return Entry(one.condition, _denied(rules[one.rule].effects["verdict"][1]) if one.rule else REFUSED_UNKNOWN)
+        return DecisionRow(one.condition, ADMITTED)
+    return DecisionRow(one.condition, _denied(rules[one.rule].effects["verdict"][1]) if one.rule else REFUSED_UNKNOWN)
 
 
-def _of_place(one: Typed, nowhere: str) -> Entry:
-    return Entry(one.condition, nowhere if one.value is None else str(one.value))
+def _of_place(one: Typed, nowhere: str) -> DecisionRow:
+    return DecisionRow(one.condition, nowhere if one.value is None else str(one.value))
 
 
-def _retries(typed: Iterable[Typed], program: Program) -> list[Entry]:
+def _retries(typed: Iterable[Typed], program: Program) -> list[DecisionRow]:
     """The rules' classes, then the providers', which are often the same everywhere."""
-    said = [Entry(one.condition, str(one.value)) for one in typed if one.rule]
+    said = [DecisionRow(one.condition, str(one.value)) for one in typed if one.rule]
     (any_retry, *others) = dict.fromkeys(provider.retry for provider in program.providers.values())
     if not others:
-        return [*said, Entry(Always(), any_retry)]
+        return [*said, DecisionRow(Always(), any_retry)]
     return [*said, *(_of_place(one, "") for one in typed if not one.rule)]
 
 
-def _model(one: Typed) -> Iterator[Entry]:
+def _model(one: Typed) -> Iterator[DecisionRow]:
     """To be sent with the model that it asks for is to be sent as it is."""
     if isinstance(one.value, str):
-        yield Entry(AllOf((one.condition, Relation("model", "==", one.value))), AS_ASKED)
-    yield Entry(one.condition, quote(one.value) if isinstance(one.value, str) else AS_ASKED)
+        yield DecisionRow(AllOf((one.condition, Relation("model", "==", one.value))), AS_ASKED)
+    yield DecisionRow(one.condition, quote(one.value) if isinstance(one.value, str) else AS_ASKED)

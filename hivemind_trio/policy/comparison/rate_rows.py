@@ -7,19 +7,19 @@ from typing import TypeAlias
 
 from hivemind_trio.policy.language.globs import overlap
 from hivemind_trio.policy.language.unit_text import count, money, rate, ratio
-from hivemind_trio.policy.program.budgets import Allowance, Measure, Threshold
-from hivemind_trio.policy.program.program import Group, Provider
-from hivemind_trio.policy.program.rate_limits import Quota
+from hivemind_trio.policy.program.budgets import BudgetAllowance, Measure, Threshold
+from hivemind_trio.policy.program.program import LimitGroupSettings, ProviderSettings
+from hivemind_trio.policy.program.rate_limits import RateLimitSettings
 from hivemind_trio.policy.source.string_literals import quote
 
-from .change import COUNTED, DRAINS, FREED, FROM_ZERO, SPENT, THRESHOLDS, Change, Effect, State, Verb
+from .change import COUNTED, DRAINS, FREED, FROM_ZERO, SPENT, THRESHOLDS, Change, ReloadEffect, State, Verb
 from .setting_rows import Row, or_none, verb_of
 
-Tell: TypeAlias = Callable[[str, Verb, str, str, Effect], Change]
+Tell: TypeAlias = Callable[[str, Verb, str, str, ReloadEffect], Change]
 """Of one declaration: a setting, what happened to it, before, after, and what that does."""
 
 
-def groups(old: Provider, new: Provider, change: Tell) -> Iterator[Change]:
+def groups(old: ProviderSettings, new: ProviderSettings, change: Tell) -> Iterator[Change]:
     """A provider's `limits` blocks, each known by its glob."""
     before = {group.glob: group for group in old.groups}
     after = {group.glob: group for group in new.groups}
@@ -29,11 +29,11 @@ def groups(old: Provider, new: Provider, change: Tell) -> Iterator[Change]:
             moved = any(
                 overlap(glob or "*", other or "*") and after[other].quotas for other in after if other not in before
             )
-            effect = FROM_ZERO if group.quotas and moved else Effect(State.KEPT, "in flight finishes")
+            effect = FROM_ZERO if group.quotas and moved else ReloadEffect(State.KEPT, "in flight finishes")
             yield change(_block(glob), Verb.REMOVED, _spelt_group(group), "", effect)
     for glob, group in after.items():
         if glob not in before:
-            yield change(_block(glob), Verb.ADDED, "", _spelt_group(group), Effect(State.NONE, "counted from 0"))
+            yield change(_block(glob), Verb.ADDED, "", _spelt_group(group), ReloadEffect(State.NONE, "counted from 0"))
             continue
         was = before[glob]
         if was.concurrency != group.concurrency:
@@ -49,16 +49,18 @@ def _block(glob: str | None) -> str:
     return f"limits {quote(glob)}" if glob is not None else "limits"
 
 
-def _spelt_group(group: Group) -> str:
+def _spelt_group(group: LimitGroupSettings) -> str:
     parts = [f"concurrency {group.concurrency}"] if group.concurrency is not None else []
     return "; ".join([*parts, *(f"{quota.dimension} {_spelt_quota(quota)}" for quota in group.quotas)])
 
 
-def _spelt_quota(quota: Quota) -> str:
+def _spelt_quota(quota: RateLimitSettings) -> str:
     return rate(count(quota.amount), quota.window_ns)
 
 
-def _quotas(block: str, old: tuple[Quota, ...], new: tuple[Quota, ...], change: Tell) -> Iterator[Change]:
+def _quotas(
+    block: str, old: tuple[RateLimitSettings, ...], new: tuple[RateLimitSettings, ...], change: Tell
+) -> Iterator[Change]:
     """An amount may change under the same window; another window is another count."""
     before = {(quota.dimension, quota.window_ns): quota for quota in old}
     after = {(quota.dimension, quota.window_ns): quota for quota in new}
@@ -70,7 +72,7 @@ def _quotas(block: str, old: tuple[Quota, ...], new: tuple[Quota, ...], change: 
             if gone:
                 yield change(setting, Verb.CHANGED, _spelt_quota(gone[0]), _spelt_quota(quota), FROM_ZERO)
             else:
-                yield change(setting, Verb.ADDED, "", _spelt_quota(quota), Effect(State.NONE, "counted from 0"))
+                yield change(setting, Verb.ADDED, "", _spelt_quota(quota), ReloadEffect(State.NONE, "counted from 0"))
             continue
         if was.amount != quota.amount:
             verb = Verb.RAISED if quota.amount > was.amount else Verb.LOWERED
@@ -84,14 +86,14 @@ def _quotas(block: str, old: tuple[Quota, ...], new: tuple[Quota, ...], change: 
         if key not in after and not any(
             other not in before and one.dimension is quota.dimension for other, one in after.items()
         ):
-            effect = Effect(State.KEPT, "counted no more")
+            effect = ReloadEffect(State.KEPT, "counted no more")
             yield change(f"{block} {quota.dimension}", Verb.REMOVED, _spelt_quota(quota), "", effect)
 
 
-def allowances(old: tuple[Allowance, ...], new: tuple[Allowance, ...], change: Tell) -> Iterator[Change]:
+def allowances(old: tuple[BudgetAllowance, ...], new: tuple[BudgetAllowance, ...], change: Tell) -> Iterator[Change]:
     """What a budget allows: an amount may change, another measure or window is another account."""
 
-    def key(one: Allowance) -> tuple[Measure, int, bool]:
+    def key(one: BudgetAllowance) -> tuple[Measure, int, bool]:
         return one.measure, one.window_ns, one.calendar
 
     before, after = {key(one): one for one in old}, {key(one): one for one in new}
@@ -104,13 +106,13 @@ def allowances(old: tuple[Allowance, ...], new: tuple[Allowance, ...], change: T
             yield change(setting, Verb.CHANGED, _spelt(other), _spelt(allowance), FROM_ZERO)
         elif was is None:
             yield change(
-                str(allowance.measure), Verb.ADDED, "", _spelt(allowance), Effect(State.NONE, "counted from 0")
+                str(allowance.measure), Verb.ADDED, "", _spelt(allowance), ReloadEffect(State.NONE, "counted from 0")
             )
         elif was.amount != allowance.amount:
             verb = Verb.RAISED if allowance.amount > was.amount else Verb.LOWERED
             yield change(str(allowance.measure), verb, _spelt(was), _spelt(allowance), SPENT)
     for other in gone:
-        effect = Effect(State.RESETS, "what was spent of it is forgotten", "HM701")
+        effect = ReloadEffect(State.RESETS, "what was spent of it is forgotten", "HM701")
         yield change(str(other.measure), Verb.REMOVED, _spelt(other), "", effect)
 
 
@@ -125,7 +127,7 @@ def thresholds(old: tuple[Threshold, ...], new: tuple[Threshold, ...], change: T
             yield change(f"at {ratio(share)}", verb, _actions(was), _actions(now), THRESHOLDS)
 
 
-def _spelt(one: Allowance) -> str:
+def _spelt(one: BudgetAllowance) -> str:
     amount = money(one.amount) if one.measure is Measure.COST else count(one.amount)
     kind = "" if one.measure is Measure.COST else f" {one.measure}"
     return rate(amount, one.window_ns) + kind + ("" if one.calendar else " (sliding)")
@@ -143,5 +145,5 @@ def _actions(step: Threshold | None) -> str:
     return "; ".join(parts)
 
 
-def _headroom(quota: Quota) -> str:
+def _headroom(quota: RateLimitSettings) -> str:
     return "learned" if quota.headroom is None else ratio(quota.headroom)

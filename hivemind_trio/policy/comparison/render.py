@@ -12,7 +12,7 @@ import attrs
 from hivemind_trio.policy.diagnostics.terminal import visible, width
 
 from .change import Change, State, Verb
-from .comparison import CallChange, Diff, Turn
+from .comparison import CallChange, DecisionChange, Diff
 
 FORMAT_VERSION: Final = 1
 """Of the JSON; goes up when a field changes its meaning or goes, not when one is added."""
@@ -134,7 +134,7 @@ def shown_call(call: CallChange) -> str:
     return " ".join(call.example) or "every call that says nothing special"
 
 
-def _by(turn: Turn) -> str:
+def _by(turn: DecisionChange) -> str:
     """Who decided, before and after; empty where it is nobody's decision."""
     if turn.by_before is None or turn.by_after is None:
         return ""
@@ -224,7 +224,7 @@ def _change(change: Change) -> dict[str, Any]:
     }
 
 
-def _deciders(turn: Turn) -> dict[str, str | None]:
+def _deciders(turn: DecisionChange) -> dict[str, str | None]:
     return {
         name: None if decider is None else str(decider)
         for name, decider in (("by_before", turn.by_before), ("by_after", turn.by_after))

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 import attrs
 
 from hivemind_trio.policy.language.unit_text import count, duration, money, ratio, size
-from hivemind_trio.policy.program.program import Share
+from hivemind_trio.policy.program.program import SlotShare
 from hivemind_trio.policy.source.string_literals import quote
 
 from .change import (
@@ -26,7 +26,7 @@ from .change import (
     NEXT_FAILURE,
     NEXT_START,
     SPENT,
-    Effect,
+    ReloadEffect,
     State,
     Verb,
 )
@@ -43,8 +43,8 @@ class Row:
     """There is a more and a less of it."""
     cap: bool = False
     """None: no bound, which is more than any."""
-    lowered: Effect
-    raised: Effect | None = None
+    lowered: ReloadEffect
+    raised: ReloadEffect | None = None
     """None: as `lowered`."""
 
 
@@ -52,7 +52,7 @@ def or_none(show: Callable[[Any], str], nothing: str = "none") -> Callable[[Any]
     return lambda value: nothing if value is None else show(value)
 
 
-def _share(value: Share) -> str:
+def _share(value: SlotShare) -> str:
     return ratio(value.ratio) if value.ratio is not None else str(value.slots)
 
 
@@ -72,8 +72,8 @@ def _when(_: object) -> str:
     return "when ..."
 
 
-_SHARES: Final = Effect(State.KEPT, "from the next turn on; what was had before counts as it did")
-_ANSWERS: Final = Effect(State.KEPT, "for answers from now on; what was counted of the provider stays")
+_SHARES: Final = ReloadEffect(State.KEPT, "from the next turn on; what was had before counts as it did")
+_ANSWERS: Final = ReloadEffect(State.KEPT, "for answers from now on; what was counted of the provider stays")
 
 _SERVER: Final[Mapping[str, Row]] = {
     "timezone": Row(setting="timezone", show=lambda zone: zone or "the machine's", ordered=False, lowered=AT_ONCE),
@@ -85,7 +85,7 @@ _SERVER: Final[Mapping[str, Row]] = {
         setting="unknown-agent",
         show=lambda refuse: "deny" if refuse else "allow",
         ordered=False,
-        lowered=Effect(State.KEPT, "waiting calls of unknown callers are refused too, if it denies"),
+        lowered=ReloadEffect(State.KEPT, "waiting calls of unknown callers are refused too, if it denies"),
     ),
     "hosts": Row(
         setting="hosts",
@@ -115,7 +115,7 @@ _PROVIDER: Final[Mapping[str, Row]] = {
         setting="resident",
         show=or_none(lambda one: f"{one.models} swap {duration(one.swap_ns)}"),
         ordered=False,
-        lowered=Effect(State.KEPT, "models that calls in flight use stay in memory until they have ended"),
+        lowered=ReloadEffect(State.KEPT, "models that calls in flight use stay in memory until they have ended"),
     ),
     "while_open": Row(setting="open", ordered=False, lowered=AT_ONCE),
     "fallback": Row(setting="fallback", show=or_none(str), ordered=False, lowered=ANEW),
@@ -154,7 +154,7 @@ _LANE: Final[Mapping[str, Row]] = {
         setting="deadline",
         show=or_none(duration),
         cap=True,
-        lowered=Effect(State.KEPT, "for waiting calls too, counted from when they came"),
+        lowered=ReloadEffect(State.KEPT, "for waiting calls too, counted from when they came"),
     ),
     "queue": Row(setting="queue", show=or_none(count), cap=True, lowered=DROPS_NOBODY, raised=AT_ONCE),
     "shed_oldest": Row(
@@ -176,7 +176,9 @@ _AGENT: Final[Mapping[str, Row]] = {
         setting="token",
         show=_listed,
         ordered=False,
-        lowered=Effect(State.KEPT, "a token that is gone proves nothing from the next call on; calls in flight finish"),
+        lowered=ReloadEffect(
+            State.KEPT, "a token that is gone proves nothing from the next call on; calls in flight finish"
+        ),
     ),
     "concurrency": Row(setting="concurrency", show=or_none(str), cap=True, lowered=DRAINS, raised=FREED),
     "queue": Row(setting="queue", show=or_none(count), cap=True, lowered=DROPS_NOBODY, raised=AT_ONCE),
@@ -257,7 +259,7 @@ def verb_of(row: Row, before: Any, after: Any) -> Verb:
         return Verb.ADDED
     if after is None:
         return Verb.REMOVED
-    if isinstance(before, Share) and isinstance(after, Share):
+    if isinstance(before, SlotShare) and isinstance(after, SlotShare):
         if (before.ratio is None) is not (after.ratio is None) and before.slots + after.slots:
             return Verb.CHANGED  # a share and a number: which is more depends on the provider
         before, after = (before.ratio or 0, before.slots), (after.ratio or 0, after.slots)

@@ -11,10 +11,10 @@ from typing import Any, Final
 import attrs
 
 from hivemind_trio.policy.language.model_price import ModelPrice
-from hivemind_trio.policy.program.budgets import Budget, Per
-from hivemind_trio.policy.program.program import Program, Provider, Server
+from hivemind_trio.policy.program.budgets import BudgetSettings, Per
+from hivemind_trio.policy.program.program import Program, ProviderSettings, Server
 from hivemind_trio.policy.program.renames import Renames
-from hivemind_trio.policy.program.resilience import Aimd
+from hivemind_trio.policy.program.resilience import AimdSettings
 from hivemind_trio.policy.source.string_literals import quote
 
 from .change import (
@@ -27,7 +27,7 @@ from .change import (
     NEW,
     SPENT,
     Change,
-    Effect,
+    ReloadEffect,
     State,
     Verb,
 )
@@ -35,22 +35,25 @@ from .rate_rows import allowances, groups, thresholds
 from .setting_rows import ROWS, Row, plain, verb_of
 from .similar_names import likenesses
 
-_WHOLE: Final[Mapping[str, tuple[Effect, Effect]]] = {
+_WHOLE: Final[Mapping[str, tuple[ReloadEffect, ReloadEffect]]] = {
     "provider": (
         NEW,
-        Effect(
+        ReloadEffect(
             State.DRAINS,
             "nothing new begins there; what is in flight finishes; waiting calls are classified anew",
         ),
     ),
-    "lane": (ANEW, Effect(State.KEPT, "its waiting calls are classified anew and keep their age; in flight finishes")),
-    "team": (ANEW, ANEW),
-    "agent": (ANEW, Effect(State.KEPT, "its calls are unknown callers' from now on; in flight finishes")),
-    "budget": (
-        Effect(State.NONE, "counted from 0"),
-        Effect(State.RESETS, "what was spent is forgotten, should it come back too", "HM701"),
+    "lane": (
+        ANEW,
+        ReloadEffect(State.KEPT, "its waiting calls are classified anew and keep their age; in flight finishes"),
     ),
-    "retry": (NEW, Effect(State.KEPT, "calls in flight that had it go by the class `default`")),
+    "team": (ANEW, ANEW),
+    "agent": (ANEW, ReloadEffect(State.KEPT, "its calls are unknown callers' from now on; in flight finishes")),
+    "budget": (
+        ReloadEffect(State.NONE, "counted from 0"),
+        ReloadEffect(State.RESETS, "what was spent is forgotten, should it come back too", "HM701"),
+    ),
+    "retry": (NEW, ReloadEffect(State.KEPT, "calls in flight that had it go by the class `default`")),
     "model": (SPENT, SPENT),
 }
 """Kind -> what it does to add one, and to remove one."""
@@ -125,7 +128,7 @@ def _models(program: Program) -> dict[str, ModelPrice]:
     return table
 
 
-def _whole(kind: str, name: str, verb: Verb, effect: Effect, one: object, former: str = "") -> Change:
+def _whole(kind: str, name: str, verb: Verb, effect: ReloadEffect, one: object, former: str = "") -> Change:
     return Change(
         kind=kind,
         name=name,
@@ -138,10 +141,10 @@ def _whole(kind: str, name: str, verb: Verb, effect: Effect, one: object, former
     )
 
 
-def _mistaken(added: Effect, old: str) -> Effect:
+def _mistaken(added: ReloadEffect, old: str) -> ReloadEffect:
     """Of something new that looks like what it would replace."""
     says = f"it begins anew: did you mean `was {old}`, which keeps what was counted and learned?"
-    return Effect(State.RESETS, f"{added.says}; {says}" if added.says else says, "HM703")
+    return ReloadEffect(State.RESETS, f"{added.says}; {says}" if added.says else says, "HM703")
 
 
 # ---- one declaration ----
@@ -150,9 +153,9 @@ def _mistaken(added: Effect, old: str) -> Effect:
 def _compared(kind: str, name: str, old: Any, new: Any) -> Iterator[Change]:
     """What one declaration says otherwise, in the order of its fields."""
     match old, new:
-        case Provider(), Provider():
+        case ProviderSettings(), ProviderSettings():
             yield from _provider(old, new)
-        case Budget(), Budget():
+        case BudgetSettings(), BudgetSettings():
             yield from _budget(old, new)
         case _:
             yield from _fields(kind, name, old, new, new.at if hasattr(new, "at") else "")
@@ -167,7 +170,9 @@ def _server(old: Server, new: Server) -> Iterator[Change]:
             verb=Verb.CHANGED,
             before=_address(old),
             after=_address(new),
-            effect=Effect(State.RESTART, "needs a restart; until then nothing of this policy is taken up", "HM702"),
+            effect=ReloadEffect(
+                State.RESTART, "needs a restart; until then nothing of this policy is taken up", "HM702"
+            ),
             at="",
         )
     yield from _fields("server", "", old, new, "", without=("host", "port"))
@@ -204,8 +209,8 @@ def _fields(
 # ---- providers ----
 
 
-def _provider(old: Provider, new: Provider) -> Iterator[Change]:
-    def change(setting: str, verb: Verb, before: str, after: str, effect: Effect) -> Change:
+def _provider(old: ProviderSettings, new: ProviderSettings) -> Iterator[Change]:
+    def change(setting: str, verb: Verb, before: str, after: str, effect: ReloadEffect) -> Change:
         return Change(
             kind="provider", name=new.name, setting=setting, verb=verb, before=before, after=after, effect=effect,
             at=new.at,
@@ -221,38 +226,40 @@ def _provider(old: Provider, new: Provider) -> Iterator[Change]:
     yield from groups(old, new, change)
 
 
-def _low(provider: Provider) -> int:
+def _low(provider: ProviderSettings) -> int:
     return provider.aimd.low if provider.aimd is not None else provider.limit
 
 
-def _bounds(provider: Provider) -> tuple[int, int | None]:
+def _bounds(provider: ProviderSettings) -> tuple[int, int | None]:
     return provider.limit, provider.aimd.low if provider.aimd is not None else None
 
 
-def _spelt_bounds(provider: Provider) -> str:
+def _spelt_bounds(provider: ProviderSettings) -> str:
     return f"{provider.aimd.low}..{provider.limit}" if provider.aimd is not None else str(provider.limit)
 
 
-def _concurrency(old: Provider, new: Provider) -> Effect:
+def _concurrency(old: ProviderSettings, new: ProviderSettings) -> ReloadEffect:
     """What `scheduler.health` does with what it knows."""
     match old.aimd, new.aimd:
-        case Aimd(), None:
+        case AimdSettings(), None:
             return FORGOTTEN
-        case None, Aimd() as aimd:
-            return Effect(State.KEPT, f"in flight stays; what it bears is learned, from {aimd.start} on")
+        case None, AimdSettings() as aimd:
+            return ReloadEffect(State.KEPT, f"in flight stays; what it bears is learned, from {aimd.start} on")
         case None, None:
             return DRAINS if new.limit < old.limit else FREED
         case _ if new.limit < old.limit:
-            return Effect(State.DRAINS, "what was learned stays, up to the new bound; in flight beyond it drains")
+            return ReloadEffect(State.DRAINS, "what was learned stays, up to the new bound; in flight beyond it drains")
         case _:
-            return Effect(State.KEPT, "the limit stays where it was learned to be, or moves up to the new lower bound")
+            return ReloadEffect(
+                State.KEPT, "the limit stays where it was learned to be, or moves up to the new lower bound"
+            )
 
 
 # ---- budgets ----
 
 
-def _budget(old: Budget, new: Budget) -> Iterator[Change]:
-    def change(setting: str, verb: Verb, before: str, after: str, effect: Effect) -> Change:
+def _budget(old: BudgetSettings, new: BudgetSettings) -> Iterator[Change]:
+    def change(setting: str, verb: Verb, before: str, after: str, effect: ReloadEffect) -> Change:
         return Change(
             kind="budget", name=new.name, setting=setting, verb=verb, before=before, after=after, effect=effect,
             at=new.at,

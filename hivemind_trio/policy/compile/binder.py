@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 import attrs
 
-from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Label
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.language.condition_typing import NUMBERS
@@ -64,13 +64,13 @@ FIELD_NAMES: Final = frozenset(
 
 @final
 @attrs.frozen
-class Given:
+class SettingValue:
     """A setting as it was written, read."""
 
     name: str
     args: tuple[Any, ...]
     options: Mapping[str, Any]
-    block: Mapping[str, list[Given]]
+    block: Mapping[str, list[SettingValue]]
     when: Expr | None
     item: Item
 
@@ -94,7 +94,7 @@ class Given:
 
 @final
 @attrs.define(eq=False)
-class Declared:
+class BoundDeclaration:
     """A declaration, read; a setting that could not be read is missing."""
 
     kind: str
@@ -106,8 +106,8 @@ class Declared:
     extends: Name | None = None
     was: Name | None = None
     """What it was called before."""
-    parent: Declared | None = None
-    settings: dict[str, list[Given]] = attrs.field(factory=dict)
+    parent: BoundDeclaration | None = None
+    settings: dict[str, list[SettingValue]] = attrs.field(factory=dict)
     unread: frozenset[str] = frozenset()
     """Settings that are there and could not be read, which has been reported."""
 
@@ -132,24 +132,24 @@ def _statements(closure: Closure, source: int) -> Iterator[Statement]:
 
 @final
 @attrs.define(eq=False)
-class Declarations:
+class SymbolTable:
     """Everything that a policy declares."""
 
-    report: Report
+    report: DiagnosticCollector
     reader: Reader
     lets: dict[str, Expr]
     let_spans: dict[str, Span]
-    by_kind: dict[str, dict[str, Declared]] = attrs.field(factory=dict)
-    defaults: dict[str, Declared] = attrs.field(factory=dict)
-    tests: list[Declared] = attrs.field(factory=list)
+    by_kind: dict[str, dict[str, BoundDeclaration]] = attrs.field(factory=dict)
+    defaults: dict[str, BoundDeclaration] = attrs.field(factory=dict)
+    tests: list[BoundDeclaration] = attrs.field(factory=list)
 
-    def of(self, kind: str) -> dict[str, Declared]:
+    def of(self, kind: str) -> dict[str, BoundDeclaration]:
         """The declarations of a kind by name, in order."""
         return self.by_kind.get(kind, {})
 
-    def effective(self, declared: Declared, setting: str) -> tuple[list[Given], str]:
+    def effective(self, declared: BoundDeclaration, setting: str) -> tuple[list[SettingValue], str]:
         """What holds: its own, its parent's, the kind's defaults; and where from (`own`, ...; empty: nowhere)."""
-        link: Declared | None = declared
+        link: BoundDeclaration | None = declared
         while link is not None:
             if setting in link.settings:
                 origin = "own" if link is declared else f"extends {link.name}"
@@ -160,29 +160,29 @@ class Declarations:
             return defaults.settings[setting], f"defaults {declared.kind} {defaults.at}"
         return [], ""
 
-    def one(self, declared: Declared, setting: str) -> Given | None:
+    def one(self, declared: BoundDeclaration, setting: str) -> SettingValue | None:
         """The effective setting, where it may be given once."""
         given, _ = self.effective(declared, setting)
         return given[0] if given else None
 
 
-def declare(closure: Closure, report: Report) -> Declarations:
+def declare(closure: Closure, report: DiagnosticCollector) -> SymbolTable:
     """Read every declaration. What is wrong is reported and left out."""
     return _Declarer(closure, report).run()
 
 
 @final
 class _Declarer:
-    def __init__(self, closure: Closure, report: Report) -> None:
+    def __init__(self, closure: Closure, report: DiagnosticCollector) -> None:
         self.closure = closure
         self.report = report
         self.items: list[tuple[Item, Declaration, str, Span]] = []
         self.first: dict[tuple[str, str], Span] = {}
         names: dict[str, list[str]] = {}
         lets: dict[str, Expr] = {}
-        self.all = Declarations(report, Reader(report, names, _plain(lets), folder=self._folder), lets, {})
+        self.all = SymbolTable(report, Reader(report, names, _plain(lets), folder=self._folder), lets, {})
 
-    def run(self) -> Declarations:
+    def run(self) -> SymbolTable:
         for statement in statements(self.closure):
             self._note(statement)
         self._check_lets()
@@ -315,7 +315,7 @@ class _Declarer:
 
     def _declare(self, item: Item, declaration: Declaration, name: str, name_span: Span) -> None:
         kind = item.head.text
-        declared = Declared(kind, name, name_span, item, self.report.at(item.span))
+        declared = BoundDeclaration(kind, name, name_span, item, self.report.at(item.span))
         rest = item.args[1:] if declaration.naming is not Naming.NOTHING else item.args
         rest = self._take_links(declared, declaration, rest)
         slots = dict(declaration.options)
@@ -335,7 +335,9 @@ class _Declarer:
         else:
             self.all.by_kind.setdefault(kind, {})[_identity(item, name)] = declared
 
-    def _take_links(self, declared: Declared, declaration: Declaration, rest: tuple[Value, ...]) -> tuple[Value, ...]:
+    def _take_links(
+        self, declared: BoundDeclaration, declaration: Declaration, rest: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
         """`extends PARENT` and `was OLD`, in either order."""
         while rest and isinstance(rest[0], Name) and rest[0].text in LINKS:
             word, named = rest[0], rest[1] if len(rest) > 1 else None
@@ -375,7 +377,7 @@ class _Declarer:
     def _check_former_names(self) -> None:
         """A `was` names what is no more, and nothing is what two things were."""
         for kind, table in self.all.by_kind.items():
-            taken: dict[str, Declared] = {}
+            taken: dict[str, BoundDeclaration] = {}
             for declared in table.values():
                 if declared.was is None:
                     continue
@@ -398,7 +400,7 @@ class _Declarer:
                     label = Label(other.was.span, "first here")
                     self.report.add("HM114", f"{kind} `{old}` can have become one thing only", span, labels=(label,))
 
-    def _break_circle(self, declared: Declared) -> None:
+    def _break_circle(self, declared: BoundDeclaration) -> None:
         seen = [declared]
         link = declared.parent
         while link is not None:
@@ -413,8 +415,8 @@ class _Declarer:
             seen.append(link)
             link = link.parent
 
-    def _block(self, block: Block | None, settings: Mapping[str, Setting], owner: str) -> dict[str, list[Given]]:
-        read: dict[str, list[Given]] = {}
+    def _block(self, block: Block | None, settings: Mapping[str, Setting], owner: str) -> dict[str, list[SettingValue]]:
+        read: dict[str, list[SettingValue]] = {}
         for statement in block.statements if block is not None else ():
             if not isinstance(statement, Item):
                 word = "let" if isinstance(statement, Let) else "expect"
@@ -467,7 +469,7 @@ class _Declarer:
         else:
             self.report.unknown("HM102", f"`{owner}` has no setting", head.text, head.span, list(settings))
 
-    def _setting(self, item: Item, setting: Setting) -> Given | None:
+    def _setting(self, item: Item, setting: Setting) -> SettingValue | None:
         """One setting, read; None after reporting why it could not be."""
         name = item.head.text
         args: list[Any] = []
@@ -495,7 +497,7 @@ class _Declarer:
         if item.block is not None and setting.block is None:
             self.report.add("HM103", f"`{name}` takes no block", item.block.span)
         block = self._block(item.block, setting.block, name) if setting.block is not None else {}
-        return Given(name, tuple(args), options, block, item.when, item) if ok else None
+        return SettingValue(name, tuple(args), options, block, item.when, item) if ok else None
 
     def _mention(self, values: Iterable[Value]) -> None:
         """Count the names in a setting that could not be read as used."""
@@ -563,7 +565,7 @@ class _Declarer:
         return folder + slash
 
 
-def _key(given: Given) -> tuple[Any, ...]:
+def _key(given: SettingValue) -> tuple[Any, ...]:
     return given.args
 
 

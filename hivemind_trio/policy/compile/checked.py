@@ -17,7 +17,7 @@ from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import File
 from hivemind_trio.policy.syntax.includes import Allow
 
-from .binder import Declarations
+from .binder import SymbolTable
 
 
 @final
@@ -39,7 +39,7 @@ class Checked:
     hash: str
     secret_spans: Mapping[SecretRef, Span]
     """Where each secret is first asked for."""
-    declarations: Declarations
+    declarations: SymbolTable
     conditions: Mapping[str, Mapping[str, Condition | None]]
     """Kind (`agent`, `rule`, `budget`; of a `provider`, what its `degraded` says) -> name -> its typed condition."""
     tests: tuple[PolicyTest, ...]

@@ -16,7 +16,7 @@ from typing import Any, Final, assert_never, final
 
 import attrs
 
-from hivemind_trio.model import Api, Decider, Request, Treatment, Verdict
+from hivemind_trio.model import Api, Decider, Decision, Request, Verdict
 from hivemind_trio.policy.language.condition_typing import (
     AllOf,
     Always,
@@ -29,7 +29,7 @@ from hivemind_trio.policy.language.condition_typing import (
     Relation,
 )
 from hivemind_trio.policy.language.globs import any_matcher, most_specific
-from hivemind_trio.policy.program.program import DEFAULT_LANE, NO_TEAM, UNKNOWN_AGENT, Agent, Provider
+from hivemind_trio.policy.program.program import DEFAULT_LANE, NO_TEAM, UNKNOWN_AGENT, AgentSettings, ProviderSettings
 
 BUILT_IN: Final = Decider("built-in", "", "")
 _UNSET: Final = (None, BUILT_IN)
@@ -83,7 +83,7 @@ class Rule:
 class Identity:
     """A declared agent as identification sees it."""
 
-    agent: Agent
+    agent: AgentSettings
     condition: Condition | None
     """Of `agent ... when`; None: nothing but its token or a claim makes a caller this agent."""
     lane: tuple[str, Decider] | None
@@ -104,13 +104,13 @@ class LaneDefaults:
 class Router:
     """Which provider serves a call that no rule sends somewhere."""
 
-    _providers: Sequence[tuple[Provider, Callable[[str], bool]]]
+    _providers: Sequence[tuple[ProviderSettings, Callable[[str], bool]]]
     _groups: Mapping[str, Sequence[str]]
     _routes: dict[tuple[tuple[Api, ...], str], str | None] = attrs.field(init=False, factory=dict)
     _covers: dict[tuple[str, str], str | None] = attrs.field(init=False, factory=dict)
 
     @classmethod
-    def of(cls, providers: Mapping[str, Provider]) -> Router:
+    def of(cls, providers: Mapping[str, ProviderSettings]) -> Router:
         """A router over these, in their order."""
         pairs = [(provider, any_matcher(provider.serves or ("*",))) for provider in providers.values()]
         groups = {
@@ -159,15 +159,15 @@ def compile_decide(
     rules: Sequence[Rule],
     identities: Sequence[Identity],
     lanes: Mapping[str, LaneDefaults],
-    providers: Mapping[str, Provider],
+    providers: Mapping[str, ProviderSettings],
     unknown: Identity,
     budgets: Sequence[tuple[str, Condition]] = (),
-) -> Callable[[Request], Treatment]:
+) -> Callable[[Request], Decision]:
     """The function that a `Program` decides with."""
     writer = _Writer()
     router = Router.of(providers)
     by_name = {identity.agent.name: identity for identity in identities}
-    known: dict[_Alike, Treatment] = {}
+    known: dict[_Alike, Decision] = {}
     said: list[dict[str, tuple[Any, Decider]]] = [{}]
     for rule in rules:
         by = Decider("rule", rule.name, rule.at)
@@ -252,10 +252,10 @@ class _Treat:
     _lanes: Mapping[str, LaneDefaults]
     _said: Sequence[Mapping[str, tuple[Any, Decider]]]
     """Of each rule, from 1 on: what it says of which setting, and itself."""
-    _agents: Sequence[Agent]
-    _known: dict[_Alike, Treatment]
+    _agents: Sequence[AgentSettings]
+    _known: dict[_Alike, Decision]
 
-    def __call__(self, alike: _Alike) -> Treatment:
+    def __call__(self, alike: _Alike) -> Decision:
         if len(self._known) >= _ALIKE_MAX:
             self._known.clear()
         treatment = self._known[alike] = self._treatment(*alike)
@@ -278,7 +278,7 @@ class _Treat:
         tags: tuple[str, ...],
         warnings: tuple[str, ...],
         budgets: tuple[str, ...],
-    ) -> Treatment:
+    ) -> Decision:
         identity, said = self._identities.get(agent, self._unknown), self._said
         decided = {"agent": self._who(agent, how)}
         default: tuple[Any, Decider] = identity.lane or (DEFAULT_LANE, BUILT_IN)
@@ -297,7 +297,7 @@ class _Treat:
             model = None
         if provider is None:
             provider = self._router.route(apis, model or asked)
-        return Treatment(
+        return Decision(
             agent=agent,
             team=identity.agent.team,
             provider=provider,
@@ -375,9 +375,9 @@ class _Writer:
             return f"{family}({self.constant(rest)}, '')"
         return _FIELDS[name]
 
-    def function(self) -> Callable[[Request], Treatment]:
+    def function(self) -> Callable[[Request], Decision]:
         space: dict[str, Any] = dict(self._constants)
         # Only `line` and `expression` above write source, from fixed words and names of constants.
         exec(compile("\n".join(self._lines), "<policy>", "exec"), space)  # noqa: S102 - see the module's docstring
-        decide: Callable[[Request], Treatment] = space["decide"]
+        decide: Callable[[Request], Decision] = space["decide"]
         return decide

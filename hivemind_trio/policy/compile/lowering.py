@@ -13,40 +13,40 @@ from hivemind_trio.policy.language.list_prices import BUILT_IN_PRICES
 from hivemind_trio.policy.language.model_price import ModelPrice
 from hivemind_trio.policy.language.units import DURATIONS
 from hivemind_trio.policy.language.values import is_loopback
-from hivemind_trio.policy.program.budgets import Allowance, Budget, Measure, Per, Threshold
-from hivemind_trio.policy.program.degraded_answer import Degraded
+from hivemind_trio.policy.program.budgets import BudgetAllowance, BudgetSettings, Measure, Per, Threshold
+from hivemind_trio.policy.program.degraded_answer import DegradedSettings
 from hivemind_trio.policy.program.program import (
     DEFAULT_LANE,
     NO_TEAM,
     UNKNOWN_AGENT,
-    Agent,
+    AgentSettings,
     Clue,
-    Group,
-    Lane,
+    LaneSettings,
+    LimitGroupSettings,
     Objective,
     Pending,
     Program,
-    Provider,
+    ProviderSettings,
     Resident,
     Server,
-    Share,
+    SlotShare,
     Sticky,
     Team,
     Timeouts,
 )
-from hivemind_trio.policy.program.rate_limits import Dimension, Quota, Window
+from hivemind_trio.policy.program.rate_limits import Dimension, RateLimitSettings, Window
 from hivemind_trio.policy.program.resilience import (
     DEFAULT_RETRY,
-    Aimd,
-    Breaker,
+    AimdSettings,
+    CircuitBreakerSettings,
     Failure,
     Jitter,
     Reaper,
-    Retry,
+    RetrySettings,
     WhileOpen,
 )
 
-from .binder import Declarations, Declared, Given
+from .binder import BoundDeclaration, SettingValue, SymbolTable
 from .codegen import Identity, LaneDefaults, Router, Rule, compile_decide
 
 KNOWN_BASES: Final = {
@@ -97,7 +97,7 @@ class Conditions:
     """By provider."""
 
 
-def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pending, ...], digest: str) -> Program:
+def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pending, ...], digest: str) -> Program:
     """The program of a policy without errors."""
     providers = {name: _provider(declarations, one, conditions) for name, one in declarations.of("provider").items()}
     lanes = {name: _lane(declarations, one) for name, one in declarations.of("lane").items()}
@@ -111,7 +111,7 @@ def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pen
     unknown = unknown_of(declarations)
     rules = [rule_of(one, conditions.rules[name]) for name, one in declarations.of("rule").items()]
     retries = {name: _retry(declarations, one) for name, one in declarations.of("retry").items()}
-    retries.setdefault(DEFAULT_RETRY, Retry())
+    retries.setdefault(DEFAULT_RETRY, RetrySettings())
     secrets: dict[SecretRef, None] = {}
     for provider in providers.values():
         secrets.update(dict.fromkeys(provider.keys))
@@ -153,7 +153,7 @@ def lower(declarations: Declarations, conditions: Conditions, pending: tuple[Pen
     )
 
 
-def _former_names(declarations: Declarations) -> dict[str, dict[str, str]]:
+def _former_names(declarations: SymbolTable) -> dict[str, dict[str, str]]:
     former = {
         kind: {name: one.was.text for name, one in table.items() if one.was is not None}
         for kind, table in declarations.by_kind.items()
@@ -161,13 +161,13 @@ def _former_names(declarations: Declarations) -> dict[str, dict[str, str]]:
     return {kind: names for kind, names in former.items() if names}
 
 
-def provider_api(declarations: Declarations, declared: Declared) -> Api | None:
+def provider_api(declarations: SymbolTable, declared: BoundDeclaration) -> Api | None:
     """What it speaks: by its setting, or by its name."""
     given = declarations.one(declared, "api")
     return Api(given.value) if given is not None else KNOWN_NAMES.get(declared.name)
 
 
-def provider_base(declarations: Declarations, declared: Declared) -> str | SecretRef | None:
+def provider_base(declarations: SymbolTable, declared: BoundDeclaration) -> str | SecretRef | None:
     """Where it is: by its setting, or by what it speaks."""
     given = declarations.one(declared, "base")
     if given is not None:
@@ -177,7 +177,7 @@ def provider_base(declarations: Declarations, declared: Declared) -> str | Secre
     return KNOWN_BASES.get(api) if api is not None else None
 
 
-def _aimd(declarations: Declarations, declared: Declared) -> Aimd | None:
+def _aimd(declarations: SymbolTable, declared: BoundDeclaration) -> AimdSettings | None:
     """How its concurrency adapts; None: one number is one number."""
     given = declarations.one(declared, "concurrency")
     low, high = given.value if given is not None else DEFAULT_CONCURRENCY
@@ -186,21 +186,25 @@ def _aimd(declarations: Declarations, declared: Declared) -> Aimd | None:
     told = declarations.one(declared, "aimd")
     options = dict(told.options) if told is not None else {}
     names = {"increase": "increase", "decrease": "decrease", "cooldown": "cooldown_ns", "first-byte": "slow_ns"}
-    return Aimd(
+    return AimdSettings(
         low=low,
         start=min(high, max(low, given.options.get("start", DEFAULT_START) if given is not None else DEFAULT_START)),
         **{names[option]: value for option, value in options.items() if option in names},
     )
 
 
-def breaker(declarations: Declarations, declared: Declared) -> Breaker:
+def breaker(declarations: SymbolTable, declared: BoundDeclaration) -> CircuitBreakerSettings:
     """When it is left alone, its defaults included."""
     given = declarations.one(declared, "breaker")
     names = {"trip": "trip", "of": "of", "over": "over_ns", "open": "open_ns", "probes": "probes"}
-    return Breaker(**{names[option]: value for option, value in given.options.items()}) if given else Breaker()
+    return (
+        CircuitBreakerSettings(**{names[option]: value for option, value in given.options.items()})
+        if given
+        else CircuitBreakerSettings()
+    )
 
 
-def _retry(declarations: Declarations, declared: Declared) -> Retry:
+def _retry(declarations: SymbolTable, declared: BoundDeclaration) -> RetrySettings:
     options: dict[str, Any] = {}
     on = declarations.one(declared, "on")
     if on is not None:
@@ -217,28 +221,28 @@ def _retry(declarations: Declarations, declared: Declared) -> Retry:
         given = declarations.one(declared, name)
         if given is not None:
             options[name] = given.value
-    return Retry(name=declared.name, at=declared.at, **options)
+    return RetrySettings(name=declared.name, at=declared.at, **options)
 
 
-def provider_limit(declarations: Declarations, declared: Declared) -> int:
+def provider_limit(declarations: SymbolTable, declared: BoundDeclaration) -> int:
     """Its slots: the upper bound."""
     given = declarations.one(declared, "concurrency")
     return int(given.value[1]) if given is not None else DEFAULT_CONCURRENCY[1]
 
 
-def share(value: int | float | None) -> Share | None:
+def share(value: int | float | None) -> SlotShare | None:
     """A typed `reserve` or `max`."""
     if value is None:
         return None
-    return Share(ratio=value) if isinstance(value, float) else Share(slots=value)
+    return SlotShare(ratio=value) if isinstance(value, float) else SlotShare(slots=value)
 
 
-def _one(declarations: Declarations, declared: Declared, setting: str, default: Any) -> Any:
+def _one(declarations: SymbolTable, declared: BoundDeclaration, setting: str, default: Any) -> Any:
     given = declarations.one(declared, setting)
     return given.value if given is not None else default
 
 
-def _provider(declarations: Declarations, declared: Declared, conditions: Conditions) -> Provider:
+def _provider(declarations: SymbolTable, declared: BoundDeclaration, conditions: Conditions) -> ProviderSettings:
     api = provider_api(declarations, declared)
     base = provider_base(declarations, declared)
     assert api is not None
@@ -247,7 +251,7 @@ def _provider(declarations: Declarations, declared: Declared, conditions: Condit
     groups, _ = declarations.effective(declared, "limits")
     degraded = conditions.degraded.get(declared.name)
     fallback = _one(declarations, declared, "fallback", None)
-    return Provider(
+    return ProviderSettings(
         name=declared.name,
         api=api,
         base=base,
@@ -267,27 +271,27 @@ def _provider(declarations: Declarations, declared: Declared, conditions: Condit
         learns=_one(declarations, declared, "headers", "trust") == "trust",
         reaper=_reaper(declarations.one(declared, "reaper")),
         resident=_resident(declarations.one(declared, "resident")),
-        degraded=None if degraded is None else Degraded(degraded),
+        degraded=None if degraded is None else DegradedSettings(degraded),
     )
 
 
-def _group(given: Given) -> Group:
+def _group(given: SettingValue) -> LimitGroupSettings:
     concurrency = given.block.get("concurrency")
     window, headroom = given.block.get("window"), given.block.get("headroom")
     options: dict[str, Any] = {"window": Window(window[0].value)} if window else {}
     options |= {"headroom": headroom[0].value} if headroom else {}
-    return Group(
+    return LimitGroupSettings(
         glob=given.args[0] if given.args else None,
         concurrency=concurrency[0].value if concurrency else None,
         quotas=tuple(
-            Quota(dimension=dimension, amount=one.value.amount, window_ns=one.value.window_ns, **options)
+            RateLimitSettings(dimension=dimension, amount=one.value.amount, window_ns=one.value.window_ns, **options)
             for dimension in Dimension
             for one in given.block.get(dimension.value, [])
         ),
     )
 
 
-def provider_timeouts(given: Given | None) -> Timeouts:
+def provider_timeouts(given: SettingValue | None) -> Timeouts:
     """What `timeout` says, its defaults included."""
     if given is None:
         return DEFAULT_TIMEOUTS
@@ -296,26 +300,26 @@ def provider_timeouts(given: Given | None) -> Timeouts:
     )
 
 
-def _reaper(given: Given | None) -> Reaper:
+def _reaper(given: SettingValue | None) -> Reaper:
     options = {} if given is None else {name.replace("-", "_"): value for name, value in given.options.items()}
     return Reaper(**options)
 
 
-def _resident(given: Given | None) -> Resident | None:
+def _resident(given: SettingValue | None) -> Resident | None:
     if given is None:
         return None
     return Resident(given.value, given.options["swap"]) if "swap" in given.options else Resident(given.value)
 
 
-def _lane(declarations: Declarations, declared: Declared) -> Lane:
+def _lane(declarations: SymbolTable, declared: BoundDeclaration) -> LaneSettings:
     queue = declarations.one(declared, "queue")
     aging = declarations.one(declared, "aging")
     objective, sticky = (_one(declarations, declared, name, None) for name in ("objective", "sticky"))
     steal = declarations.one(declared, "steal")
-    return Lane(
+    return LaneSettings(
         name=declared.name,
         weight=_one(declarations, declared, "weight", 1),
-        reserve=share(_one(declarations, declared, "reserve", 0)) or Share(),
+        reserve=share(_one(declarations, declared, "reserve", 0)) or SlotShare(),
         max=share(_one(declarations, declared, "max", None)),
         deadline_ns=_one(declarations, declared, "deadline", None),
         queue=queue.value if queue is not None else None,
@@ -329,15 +333,15 @@ def _lane(declarations: Declarations, declared: Declared) -> Lane:
     )
 
 
-def _default_lane(declarations: Declarations) -> Lane:
+def _default_lane(declarations: SymbolTable) -> LaneSettings:
     """The lane that is there without being declared; `defaults lane` holds for it too."""
     defaults = declarations.defaults.get("lane")
     if defaults is not None:
         return attrs.evolve(_lane(declarations, attrs.evolve(defaults, name=DEFAULT_LANE)), at="")
-    return Lane(
+    return LaneSettings(
         name=DEFAULT_LANE,
         weight=1,
-        reserve=Share(),
+        reserve=SlotShare(),
         max=None,
         deadline_ns=None,
         queue=None,
@@ -348,7 +352,7 @@ def _default_lane(declarations: Declarations) -> Lane:
     )
 
 
-def lane_defaults_of(declarations: Declarations, name: str) -> LaneDefaults:
+def lane_defaults_of(declarations: SymbolTable, name: str) -> LaneDefaults:
     declared, defaults = declarations.of("lane").get(name), declarations.defaults.get("lane")
     if declared is None and defaults is not None:
         declared = attrs.evolve(defaults, name=name, settings={})
@@ -360,8 +364,8 @@ def lane_defaults_of(declarations: Declarations, name: str) -> LaneDefaults:
     )
 
 
-def identity_of(declarations: Declarations, declared: Declared, conditions: Conditions) -> Identity:
-    agent = Agent(
+def identity_of(declarations: SymbolTable, declared: BoundDeclaration, conditions: Conditions) -> Identity:
+    agent = AgentSettings(
         name=declared.name,
         team=_one(declarations, declared, "team", NO_TEAM),
         tokens=_one(declarations, declared, "token", ()),
@@ -378,7 +382,7 @@ def identity_of(declarations: Declarations, declared: Declared, conditions: Cond
     )
 
 
-def _decided(declarations: Declarations, declared: Declared, setting: str) -> tuple[Any, Decider] | None:
+def _decided(declarations: SymbolTable, declared: BoundDeclaration, setting: str) -> tuple[Any, Decider] | None:
     given, origin = declarations.effective(declared, setting)
     if not given:
         return None
@@ -387,11 +391,11 @@ def _decided(declarations: Declarations, declared: Declared, setting: str) -> tu
     return given[0].value, Decider(declared.kind, declared.name, declared.at)
 
 
-def unknown_of(declarations: Declarations) -> Identity:
+def unknown_of(declarations: SymbolTable) -> Identity:
     """What holds for callers that are no declared agent: `defaults agent`, but for what proves an agent."""
     defaults = declarations.defaults.get("agent")
     if defaults is None:
-        nobody = Agent(name=UNKNOWN_AGENT, team=NO_TEAM, tokens=(), concurrency=None, queue=None, at="")
+        nobody = AgentSettings(name=UNKNOWN_AGENT, team=NO_TEAM, tokens=(), concurrency=None, queue=None, at="")
         return Identity(agent=nobody, condition=None, lane=None, priority=None)
     # It says nothing itself, so that the defaults are who decided.
     declared = attrs.evolve(defaults, name=UNKNOWN_AGENT, settings={})
@@ -399,7 +403,7 @@ def unknown_of(declarations: Declarations) -> Identity:
     return attrs.evolve(identity, agent=attrs.evolve(identity.agent, tokens=(), team=NO_TEAM))
 
 
-def rule_of(declared: Declared, condition: Condition) -> Rule:
+def rule_of(declared: BoundDeclaration, condition: Condition) -> Rule:
     effects: dict[str, Any] = {}
     for setting in ("lane", "priority", "deadline", "provider", "model", "retry"):
         if setting in declared.settings:
@@ -423,18 +427,18 @@ def rule_of(declared: Declared, condition: Condition) -> Rule:
     )
 
 
-def _budget(declarations: Declarations, declared: Declared) -> Budget:
+def _budget(declarations: SymbolTable, declared: BoundDeclaration) -> BudgetSettings:
     calendar = _one(declarations, declared, "window", "calendar") == "calendar"
     allowances = []
     for measure in Measure:
         given = declarations.one(declared, measure.value)
         if given is not None:
-            allowances.append(Allowance(measure, given.value.amount, given.value.window_ns, calendar=calendar))
+            allowances.append(BudgetAllowance(measure, given.value.amount, given.value.window_ns, calendar=calendar))
     thresholds, _ = declarations.effective(declared, "at")
     steps = sorted((_threshold(declared, given) for given in thresholds), key=lambda step: step.share)
     if not steps or steps[-1].share < 1:
         steps.append(Threshold(share=1.0, deny=f"budget `{declared.name}` is used up"))
-    return Budget(
+    return BudgetSettings(
         name=declared.name,
         per=Per(declared.options.get("per", "all")),
         allowances=tuple(allowances),
@@ -443,7 +447,7 @@ def _budget(declarations: Declarations, declared: Declared) -> Budget:
     )
 
 
-def _threshold(declared: Declared, given: Given) -> Threshold:
+def _threshold(declared: BoundDeclaration, given: SettingValue) -> Threshold:
     deny = given.block.get("deny")
     words = {name: given.block[name][0].value for name in ("lane", "priority", "model") if name in given.block}
     return Threshold(
@@ -455,7 +459,7 @@ def _threshold(declared: Declared, given: Given) -> Threshold:
     )
 
 
-def _models(declarations: Declarations) -> tuple[ModelPrice, ...]:
+def _models(declarations: SymbolTable) -> tuple[ModelPrice, ...]:
     own = [
         ModelPrice(
             glob=one.name,
@@ -473,19 +477,19 @@ def _models(declarations: Declarations) -> tuple[ModelPrice, ...]:
     return (*own, *BUILT_IN_PRICES)
 
 
-def _price(declared: Declared, option: str) -> int | None:
+def _price(declared: BoundDeclaration, option: str) -> int | None:
     given = declared.settings.get("price")
     return given[0].options.get(option) if given else None
 
 
-def refuses_unknown(declarations: Declarations, host: str) -> bool:
+def refuses_unknown(declarations: SymbolTable, host: str) -> bool:
     """Return whether callers that are no declared agent are rejected by a proxy that listens there."""
     declared = declarations.of("server").get("")
     said = declarations.one(declared, "unknown-agent") if declared is not None else None
     return said.value == "deny" if said is not None else not is_loopback(host)
 
 
-def _server(declarations: Declarations) -> Server:
+def _server(declarations: SymbolTable) -> Server:
     declared = declarations.of("server").get("")
     if declared is None:
         return DEFAULT_SERVER

@@ -13,7 +13,7 @@ from .diagnostic import Diagnostic, Label, Severity
 from .suggest import one_of, suggestion
 
 
-class Progress(Protocol):
+class CheckProgress(Protocol):
     """Told of how far a check is, some thousand times for a large policy."""
 
     def __call__(self, doing: str, done: int, of: int, /) -> None: ...
@@ -25,7 +25,7 @@ def untold(doing: str, done: int, of: int, /) -> None:
 
 @final
 @attrs.define(eq=False)
-class Report:
+class DiagnosticCollector:
     """Collects diagnostics; a check goes on after each."""
 
     sources: tuple[Source, ...]

@@ -11,7 +11,7 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.model import Api
-from hivemind_trio.policy.compile.binder import Declared, Given
+from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue
 from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.lowering import KNOWN_BASES, KNOWN_NAMES
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
@@ -68,7 +68,7 @@ def settings(checked: Checked, kind: str, name: str) -> tuple[SettingOrigin, ...
     return tuple(rows)
 
 
-def _declared(checked: Checked, kind: str, name: str) -> Declared:
+def _declared(checked: Checked, kind: str, name: str) -> BoundDeclaration:
     kinds = [kind for kind, declaration in DECLARATIONS.items() if declaration.settings]
     if kind not in kinds:
         meant = suggestion(kind, kinds)
@@ -91,14 +91,14 @@ def _declared(checked: Checked, kind: str, name: str) -> Declared:
     raise NotDeclared(what, hint)
 
 
-def _written(checked: Checked, given: Given) -> str:
+def _written(checked: Checked, given: SettingValue) -> str:
     """What stands behind the setting's name, on one line and without remarks."""
     span = given.item.span
     text = checked.sources[span.source].text[given.item.head.span.end : span.end]
     return " ".join("".join(piece.text for piece in lexemes(text, span.source) if piece.type != "COMMENT").split())
 
 
-def _built_in(checked: Checked, declared: Declared, name: str, setting: Setting) -> str:
+def _built_in(checked: Checked, declared: BoundDeclaration, name: str, setting: Setting) -> str:
     if declared.kind != "provider" or name not in ("api", "base"):
         return setting.default
     given = checked.declarations.one(declared, "api")

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 import attrs
 
-from hivemind_trio.model import Api, Decider, Request, Treatment, Verdict
+from hivemind_trio.model import Api, Decider, Decision, Request, Verdict
 from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.codegen import BUILT_IN, Router
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
@@ -57,7 +57,7 @@ class Explanation:
     """How one call would be treated, and why."""
 
     request: Request
-    treatment: Treatment
+    treatment: Decision
     denied: str | None
     """The words of the rejection; None: the call is admitted."""
     denied_by: Decider
@@ -156,7 +156,7 @@ def explain(checked: Checked, request: Request) -> Explanation:
     )
 
 
-def _verdict(checked: Checked, treatment: Treatment) -> tuple[str | None, Decider]:
+def _verdict(checked: Checked, treatment: Decision) -> tuple[str | None, Decider]:
     """Return why the scheduler rejects the call on arrival, if it does, and who decides that."""
     assert checked.program is not None
     if checked.program.rejects_as_unknown(treatment.agent):
@@ -175,7 +175,7 @@ def reads_time(checked: Checked) -> bool:
     return any(reads(condition, field) for condition in conditions if condition for field in ("hour", "weekday"))
 
 
-def _steps(checked: Checked, request: Request, treatment: Treatment) -> tuple[Step, ...]:
+def _steps(checked: Checked, request: Request, treatment: Decision) -> tuple[Step, ...]:
     assert checked.program is not None
     routed = Router.of(checked.program.providers).route(request.apis, request.model)
     values = field_values(request, agent=treatment.agent, team=treatment.team, provider=routed)
@@ -201,7 +201,7 @@ def _slot(setting: str) -> str:
     return "verdict" if setting in ("allow", "deny") else setting
 
 
-def _bounds(checked: Checked, treatment: Treatment) -> tuple[tuple[str, str, str], ...]:
+def _bounds(checked: Checked, treatment: Decision) -> tuple[tuple[str, str, str], ...]:
     program = checked.program
     assert program is not None
     assert treatment.provider is not None  # the call is admitted

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, final
 
 import attrs
 
-from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
 from hivemind_trio.policy.diagnostics.suggest import suggestion
 from hivemind_trio.policy.source.span import Span
@@ -168,7 +168,7 @@ class Typer:
         used: Where references are noted, as (kind, name).
     """
 
-    report: Report
+    report: DiagnosticCollector
     fields: Mapping[str, Field]
     lets: Mapping[str, Expr]
     used: set[tuple[str, str]]

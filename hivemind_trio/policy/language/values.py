@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import attrs
 
 from hivemind_trio.model import SecretRef, SecretSource
-from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.suggest import one_of
 from hivemind_trio.policy.schema import FAILURES, Slot, Type
 from hivemind_trio.policy.source.secret_scan import find_keys
@@ -79,7 +79,7 @@ class Reader:
         lets: `let` name -> what it stands for, where that is a plain value.
     """
 
-    report: Report
+    report: DiagnosticCollector
     names: dict[str, list[str]]
     lets: dict[str, Value]
     used: set[tuple[str, str]] = attrs.field(init=False, factory=set)

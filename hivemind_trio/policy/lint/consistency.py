@@ -7,9 +7,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from hivemind_trio.model import Api, SecretRef
-from hivemind_trio.policy.compile.binder import Declarations, Declared, Given
+from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable
 from hivemind_trio.policy.compile.lowering import provider_api, provider_base, provider_limit, share
-from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
 from hivemind_trio.policy.language.condition_typing import Condition, compared
 from hivemind_trio.policy.language.globs import overlap, specificity
@@ -29,7 +29,7 @@ REFERENCED: Final = {
 """Kinds that exist to be named elsewhere, and where."""
 
 
-def check_together(declarations: Declarations, conditions: Mapping[str, Mapping[str, Condition | None]]) -> None:
+def check_together(declarations: SymbolTable, conditions: Mapping[str, Mapping[str, Condition | None]]) -> None:
     """Report what only shows when declarations are seen beside each other."""
     report = declarations.report
     _required(declarations, report)
@@ -52,7 +52,7 @@ def check_together(declarations: Declarations, conditions: Mapping[str, Mapping[
     _no_provider(declarations, report)
 
 
-def _required(declarations: Declarations, report: Report) -> None:
+def _required(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     for declared in declarations.of("provider").values():
         if provider_api(declarations, declared) is None:
             if "api" in declared.unread or _orphan(declared):
@@ -81,7 +81,7 @@ def _required(declarations: Declarations, report: Report) -> None:
             report.add("HM105", "`allow` and `deny` are one setting", second, help="keep one of them")
 
 
-def _starts(declarations: Declarations, report: Report) -> None:
+def _starts(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     """Where concurrency begins: between its bounds."""
     for given in _own(declarations, "provider", "concurrency"):
         if "start" not in given.options:
@@ -96,7 +96,7 @@ def _starts(declarations: Declarations, report: Report) -> None:
             report.add("HM205", f"`{start}` is out of range", place, note=note, labels=bounds)
 
 
-def _own(declarations: Declarations, kind: str, setting: str) -> Iterator[Given]:
+def _own(declarations: SymbolTable, kind: str, setting: str) -> Iterator[SettingValue]:
     """A setting wherever it is written, in declarations of a kind and in their defaults."""
     everything = [*declarations.of(kind).values()]
     if kind in declarations.defaults:
@@ -105,7 +105,7 @@ def _own(declarations: Declarations, kind: str, setting: str) -> Iterator[Given]
         yield from declared.settings.get(setting, [])
 
 
-def _steps(declarations: Declarations, report: Report) -> None:
+def _steps(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     """What a budget's `at` says: something, and nothing behind the step where calls stop."""
     for given in _own(declarations, "budget", "at"):
         written = given.item.block.statements if given.item.block is not None else ()
@@ -132,9 +132,9 @@ def _steps(declarations: Declarations, report: Report) -> None:
             )
 
 
-def _orphan(declared: Declared) -> bool:
+def _orphan(declared: BoundDeclaration) -> bool:
     """Whether it, or what it extends, extends what there is not: what it would have inherited is not known."""
-    link: Declared | None = declared
+    link: BoundDeclaration | None = declared
     while link is not None:
         if link.extends is not None and link.parent is None:
             return True
@@ -142,7 +142,7 @@ def _orphan(declared: Declared) -> bool:
     return False
 
 
-def _ambiguous_globs(declarations: Declarations, report: Report) -> None:
+def _ambiguous_globs(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     """Two globs over models that fit the same name equally well: which one holds would be chance."""
     models = declarations.of("model").values()
     scopes: list[list[tuple[str, Span]]] = [
@@ -165,7 +165,7 @@ def _ambiguous_globs(declarations: Declarations, report: Report) -> None:
                     )
 
 
-def _reserves(declarations: Declarations, report: Report) -> None:
+def _reserves(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     for provider in declarations.of("provider").values():
         limit = provider_limit(declarations, provider)
         taken = 0
@@ -189,7 +189,7 @@ def _reserves(declarations: Declarations, report: Report) -> None:
                 break
 
 
-def _fallback_circles(declarations: Declarations, report: Report) -> None:
+def _fallback_circles(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     table = declarations.of("provider")
     reported: set[str] = set()
     for name, declared in table.items():
@@ -212,7 +212,7 @@ SPEAKING: Final = (
 """Dialects that servers have in common: Anthropic's Messages, and OpenAI's Chat."""
 
 
-def _fallbacks(declarations: Declarations, report: Report) -> None:
+def _fallbacks(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     table = declarations.of("provider")
     for declared in table.values():
         given, how = declarations.one(declared, "fallback"), declarations.one(declared, "open")
@@ -232,8 +232,8 @@ def _fallbacks(declarations: Declarations, report: Report) -> None:
         )
 
 
-def _same_keys(declarations: Declarations, report: Report) -> None:
-    first: dict[SecretRef, tuple[Declared, Span]] = {}
+def _same_keys(declarations: SymbolTable, report: DiagnosticCollector) -> None:
+    first: dict[SecretRef, tuple[BoundDeclaration, Span]] = {}
     for declared in declarations.of("provider").values():
         given = declarations.one(declared, "key")
         if given is None:
@@ -249,18 +249,18 @@ def _same_keys(declarations: Declarations, report: Report) -> None:
             )
 
 
-def _items(declarations: Declarations, given: Given | None) -> Iterator[tuple[Any, Span]]:
+def _items(declarations: SymbolTable, given: SettingValue | None) -> Iterator[tuple[Any, Span]]:
     """The items of a list, and where each stands."""
     if given is not None:
         yield from zip(given.value, declarations.reader.places(given.item.args[0]), strict=True)
 
 
-def _same_tokens(declarations: Declarations, report: Report) -> None:
+def _same_tokens(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     """A token that several agents have is the first one's, so that a call can never be another's by it."""
-    first: dict[SecretRef, tuple[Declared, Span]] = {}
+    first: dict[SecretRef, tuple[BoundDeclaration, Span]] = {}
     for declared in declarations.of("agent").values():
         own = "token" in declared.settings
-        lost: list[tuple[Declared, Span, Span]] = []
+        lost: list[tuple[BoundDeclaration, Span, Span]] = []
         tokens = list(_items(declarations, declarations.one(declared, "token")))
         for ref, span in tokens:
             other, place = first.setdefault(ref, (declared, span))
@@ -278,7 +278,7 @@ def _same_tokens(declarations: Declarations, report: Report) -> None:
             )
 
 
-def _unpriced(declarations: Declarations, report: Report) -> None:
+def _unpriced(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     budgets = [one for one in declarations.of("budget").values() if "cost" in one.settings]
     if not budgets:
         return
@@ -297,7 +297,7 @@ def _unpriced(declarations: Declarations, report: Report) -> None:
                 )
 
 
-def _exposure(declarations: Declarations, report: Report) -> None:
+def _exposure(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     server = declarations.of("server").get("")
     if server is None:
         return
@@ -311,7 +311,7 @@ def _exposure(declarations: Declarations, report: Report) -> None:
         )
 
 
-def exposed_at(declarations: Declarations, span: Span, report: Report) -> None:
+def exposed_at(declarations: SymbolTable, span: Span, report: DiagnosticCollector) -> None:
     """Report how callers without a token are served by a proxy that others than this machine reach.
 
     Args:
@@ -353,7 +353,7 @@ def exposed_at(declarations: Declarations, span: Span, report: Report) -> None:
         )
 
 
-def _keyless(declarations: Declarations, report: Report) -> None:
+def _keyless(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     """Providers that no agent with a token can call."""
     agents = declarations.of("agent").values()
     first = next((token for one in agents if (token := declarations.one(one, "token")) is not None), None)
@@ -376,7 +376,7 @@ def in_the_open(base: str) -> bool:
     return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
 
-def _plain_http(declarations: Declarations, report: Report) -> None:
+def _plain_http(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     for declared in declarations.of("provider").values():
         base = declarations.one(declared, "base")
         if base is None or not isinstance(base.value, str) or declarations.one(declared, "key") is None:
@@ -389,7 +389,7 @@ def _plain_http(declarations: Declarations, report: Report) -> None:
 
 
 def _spoofable(
-    declarations: Declarations, conditions: Mapping[str, Mapping[str, Condition | None]], report: Report
+    declarations: SymbolTable, conditions: Mapping[str, Mapping[str, Condition | None]], report: DiagnosticCollector
 ) -> None:
     claimed = {
         name: declarations.one(one, "team")
@@ -419,7 +419,7 @@ def _spoofable(
                 break
 
 
-def _unused(declarations: Declarations, report: Report) -> None:
+def _unused(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     used = declarations.reader.used
     for kind in REFERENCED:
         spans = (
@@ -434,7 +434,7 @@ def _unused(declarations: Declarations, report: Report) -> None:
                 )
 
 
-def _no_provider(declarations: Declarations, report: Report) -> None:
+def _no_provider(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     """Said last, and of a policy that is right otherwise: what keeps a provider from being read has been said."""
     if set(declarations.by_kind) == {"model"}:
         return  # a price list, to be included

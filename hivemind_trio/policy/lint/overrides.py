@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hivemind_trio.policy.compile.binder import Declarations, Declared, Given
-from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable
+from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
 
 
-def check_overrides(declarations: Declarations) -> None:
+def check_overrides(declarations: SymbolTable) -> None:
     """Report settings that say what holds anyway, and those that lose a part of what they replace."""
     for table in declarations.by_kind.values():
         for declared in table.values():
@@ -19,7 +19,7 @@ def check_overrides(declarations: Declarations) -> None:
                     _compare(declarations, declared, name, own, inherited)
 
 
-def _inherited(declarations: Declarations, declared: Declared, setting: str) -> Sequence[Given]:
+def _inherited(declarations: SymbolTable, declared: BoundDeclaration, setting: str) -> Sequence[SettingValue]:
     """What would hold if the declaration did not say it."""
     if declared.parent is not None:
         return declarations.effective(declared.parent, setting)[0]
@@ -28,7 +28,11 @@ def _inherited(declarations: Declarations, declared: Declared, setting: str) -> 
 
 
 def _compare(
-    declarations: Declarations, declared: Declared, name: str, own: Sequence[Given], inherited: Sequence[Given]
+    declarations: SymbolTable,
+    declared: BoundDeclaration,
+    name: str,
+    own: Sequence[SettingValue],
+    inherited: Sequence[SettingValue],
 ) -> None:
     labels = (Label(inherited[0].item.head.span, "inherited from here"),)
     report = declarations.report
@@ -55,7 +59,7 @@ def _compare(
         )
 
 
-def _entries(given: Sequence[Given]) -> Iterator[str]:
+def _entries(given: Sequence[SettingValue]) -> Iterator[str]:
     """What a setting consists of besides its values: options, and what its blocks name."""
     for one in given:
         of = f" of `{one.args[0]}`" if one.args and one.block else ""
@@ -63,7 +67,7 @@ def _entries(given: Sequence[Given]) -> Iterator[str]:
         yield from (f"`{inner}`{of}" for inner in one.block)
 
 
-def _value(given: Given, report: Report) -> object:
+def _value(given: SettingValue, report: DiagnosticCollector) -> object:
     """What it says; a condition by its words, for that two of other words mean the same is nothing to tell."""
     block = {name: [_value(one, report) for one in inner] for name, inner in given.block.items()}
     condition = report.text(given.when.span).split() if given.when is not None else None

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from hivemind_trio.policy.compile.binder import Declarations, Declared, Given
-from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable
+from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
 from hivemind_trio.policy.language.condition_typing import Always, Condition, Relation
-from hivemind_trio.policy.program.budgets import Allowance, Budget, Measure, Per
-from hivemind_trio.policy.program.program import Program, Provider
-from hivemind_trio.policy.program.rate_limits import Dimension, Quota
-from hivemind_trio.policy.solver.call_space import World
+from hivemind_trio.policy.program.budgets import BudgetAllowance, BudgetSettings, Measure, Per
+from hivemind_trio.policy.program.program import Program, ProviderSettings
+from hivemind_trio.policy.program.rate_limits import Dimension, RateLimitSettings
+from hivemind_trio.policy.solver.call_space import CallSpace
 from hivemind_trio.policy.solver.satisfiability import Nothing, Space
 
 UNSTABLE: Final = 0.95
@@ -31,7 +31,7 @@ COUNTED: Final = {
 
 
 def check_amounts(
-    declarations: Declarations, conditions: Mapping[str, Mapping[str, Condition | None]], program: Program
+    declarations: SymbolTable, conditions: Mapping[str, Mapping[str, Condition | None]], program: Program
 ) -> None:
     """Report amounts that cannot be reached, or that others keep from mattering, in a policy without errors."""
     for name, declared in declarations.of("provider").items():
@@ -43,12 +43,12 @@ def check_amounts(
     _children(declarations, conditions, program)
 
 
-def most(quota: Quota, time_ns: int) -> int:
+def most(quota: RateLimitSettings, time_ns: int) -> int:
     """The most that can begin in some time."""
     return quota.amount + quota.amount * time_ns // quota.window_ns
 
 
-def _limits(declarations: Declarations, declared: Declared) -> None:
+def _limits(declarations: SymbolTable, declared: BoundDeclaration) -> None:
     """Of several windows of one dimension, those that another one keeps from being full."""
     for block in declared.settings.get("limits", []):
         for dimension in Dimension:
@@ -68,7 +68,7 @@ def _limits(declarations: Declarations, declared: Declared) -> None:
                         break
 
 
-def _slots(declarations: Declarations, declared: Declared, provider: Provider) -> None:
+def _slots(declarations: SymbolTable, declared: BoundDeclaration, provider: ProviderSettings) -> None:
     """More slots than calls that can begin while one lasts as long as any may."""
     whole = list(_of_all(provider, Dimension.REQUESTS))
     given = declarations.one(declared, "concurrency")
@@ -85,7 +85,7 @@ def _slots(declarations: Declarations, declared: Declared, provider: Provider) -
         )
 
 
-def _models_slots(declarations: Declarations, declared: Declared, provider: Provider) -> None:
+def _models_slots(declarations: SymbolTable, declared: BoundDeclaration, provider: ProviderSettings) -> None:
     """A cap of some models above the slots of the whole provider."""
     slots = declarations.one(declared, "concurrency")
     for block in declared.settings.get("limits", []):
@@ -100,7 +100,7 @@ def _models_slots(declarations: Declarations, declared: Declared, provider: Prov
                 )
 
 
-def _aimd(declarations: Declarations, declared: Declared) -> None:
+def _aimd(declarations: SymbolTable, declared: BoundDeclaration) -> None:
     told, slots = _own(declared, "aimd"), declarations.one(declared, "concurrency")
     if told is None:
         return
@@ -125,7 +125,7 @@ def _aimd(declarations: Declarations, declared: Declared) -> None:
 
 
 def _unreachable(
-    declarations: Declarations, conditions: Mapping[str, Mapping[str, Condition | None]], program: Program
+    declarations: SymbolTable, conditions: Mapping[str, Mapping[str, Condition | None]], program: Program
 ) -> None:
     """Budgets that no traffic can use up, as fast as the providers' limits let it be."""
     for name, budget in program.budgets.items():
@@ -147,11 +147,11 @@ def _unreachable(
 
 
 def _serving(
-    declarations: Declarations,
+    declarations: SymbolTable,
     conditions: Mapping[str, Mapping[str, Condition | None]],
     program: Program,
     budget: str,
-) -> list[Provider]:
+) -> list[ProviderSettings]:
     """Return the providers that can serve the calls that a budget counts; all where a rule may send them anywhere."""
     every, condition = list(program.providers.values()), conditions["budget"][budget]
     rules = declarations.of("rule").values()
@@ -160,13 +160,13 @@ def _serving(
     if condition is None or moved:
         return every
     routed: dict[str, Condition] = {name: Relation("provider", "==", name) for name in program.providers}
-    space = Space.of([World.of(program, conditions["agent"])], [condition, *routed.values()])
+    space = Space.of([CallSpace.of(program, conditions["agent"])], [condition, *routed.values()])
     first = [name for name, one in routed.items() if not isinstance(space.find([condition, one]), Nothing)]
     reached = {provider.name for name in first for provider in program.chain(name)}
     return [provider for provider in every if provider.name in reached]
 
 
-def _passing(provider: Provider, allowance: Allowance) -> int | None:
+def _passing(provider: ProviderSettings, allowance: BudgetAllowance) -> int | None:
     """The most of what a budget counts that a provider's limits let through in the budget's window; None: any."""
     dimension = COUNTED.get(allowance.measure)
     if dimension is None:
@@ -183,14 +183,14 @@ def _passing(provider: Provider, allowance: Allowance) -> int | None:
     return total
 
 
-def _of_all(provider: Provider, dimension: Dimension) -> Iterator[Quota]:
+def _of_all(provider: ProviderSettings, dimension: Dimension) -> Iterator[RateLimitSettings]:
     """The limits of a provider that has one block for all models."""
     if len(provider.groups) == 1 and provider.groups[0].glob in (None, "*"):
         yield from (quota for quota in provider.groups[0].quotas if quota.dimension is dimension)
 
 
 def _children(
-    declarations: Declarations, conditions: Mapping[str, Mapping[str, Condition | None]], program: Program
+    declarations: SymbolTable, conditions: Mapping[str, Mapping[str, Condition | None]], program: Program
 ) -> None:
     """Budgets that one which counts the same calls, and more, is used up before."""
     asked = conditions["budget"]
@@ -205,7 +205,7 @@ def _children(
     if not pairs:
         return
     known = [one for one in asked.values() if one is not None]
-    space = Space.of([World.of(program, conditions["agent"])], known)
+    space = Space.of([CallSpace.of(program, conditions["agent"])], known)
     told: set[tuple[str, Measure]] = set()
     for child, parent, one, other in pairs:
         if (child.name, one.measure) in told:
@@ -229,18 +229,18 @@ def _children(
         )
 
 
-def _is_above(child: Budget, one: Allowance, parent: Budget, other: Allowance) -> bool:
+def _is_above(child: BudgetSettings, one: BudgetAllowance, parent: BudgetSettings, other: BudgetAllowance) -> bool:
     """Whether a budget allows more of the same than another, which stops calls when it is used up."""
     same = (one.measure, one.window_ns, one.calendar) == (other.measure, other.window_ns, other.calendar)
     stops = parent.stop is not None and parent.stop.share <= 1
     return same and stops and one.amount > other.amount and parent.per in (Per.ALL, child.per)
 
 
-def _own(declared: Declared, setting: str) -> Given | None:
+def _own(declared: BoundDeclaration, setting: str) -> SettingValue | None:
     given = declared.settings.get(setting)
     return given[0] if given else None
 
 
-def _text(declarations: Declarations, given: Given) -> str:
-    report: Report = declarations.report
+def _text(declarations: SymbolTable, given: SettingValue) -> str:
+    report: DiagnosticCollector = declarations.report
     return report.text(given.item.span)

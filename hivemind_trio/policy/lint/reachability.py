@@ -14,13 +14,13 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.policy.compile.binder import Declarations, Declared
-from hivemind_trio.policy.diagnostics.collector import Progress, Report, untold
+from hivemind_trio.policy.compile.binder import BoundDeclaration, SymbolTable
+from hivemind_trio.policy.diagnostics.collector import CheckProgress, DiagnosticCollector, untold
 from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
 from hivemind_trio.policy.language.condition_typing import AllOf, AnyOf, Condition, Negation, Relation
 from hivemind_trio.policy.program.program import Program
 from hivemind_trio.policy.solver.box_cover import Cover, Covered, Cube, Entangled, bits
-from hivemind_trio.policy.solver.call_space import World
+from hivemind_trio.policy.solver.call_space import CallSpace
 from hivemind_trio.policy.solver.satisfiability import Nothing, Space, common
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import And, Expr, Name, Not, Or
@@ -45,17 +45,17 @@ class Truth(Enum):
 
 
 def analyse(
-    declarations: Declarations,
+    declarations: SymbolTable,
     conditions: Mapping[str, Mapping[str, Condition | None]],
     program: Program,
-    progress: Progress = untold,
+    progress: CheckProgress = untold,
 ) -> None:
     """Report what can never happen in a policy without errors."""
     conditions = {kind: conditions[kind] for kind in ("agent", "rule", "budget")}
     asked = [one for table in conditions.values() for one in table.values() if one is not None]
     if not asked:
         return
-    space = Space.of([World.of(program, conditions["agent"])], asked)
+    space = Space.of([CallSpace.of(program, conditions["agent"])], asked)
     never = {
         (kind, name)
         for kind, table in conditions.items()
@@ -80,7 +80,7 @@ def analyse(
 class _Constants:
     """Looks for the smallest parts of a condition that are always the same."""
 
-    declarations: Declarations
+    declarations: SymbolTable
     space: Space
 
     def judge(self, kind: str, name: str, condition: Condition | None) -> Truth:
@@ -136,7 +136,7 @@ class _Constants:
 
 
 def _identities(
-    declarations: Declarations,
+    declarations: SymbolTable,
     conditions: Mapping[str, Condition | None],
     space: Space,
     never: set[tuple[str, str]],
@@ -189,7 +189,7 @@ def _needed(space: Space, condition: Condition, earlier: dict[str, Condition]) -
 class _Rule:
     """A rule, as boxes."""
 
-    declared: Declared
+    declared: BoundDeclaration
     condition: Condition
     boxes: Sequence[Cube] | None
     """None: too many."""
@@ -198,7 +198,7 @@ class _Rule:
     is_never: bool
 
     @classmethod
-    def of(cls, declared: Declared, condition: Condition | None, space: Space, *, is_never: bool) -> _Rule:
+    def of(cls, declared: BoundDeclaration, condition: Condition | None, space: Space, *, is_never: bool) -> _Rule:
         assert condition is not None  # the policy has no errors
         spans = {
             "verdict" if name in ("allow", "deny") else name: given[0].item.span
@@ -221,7 +221,7 @@ class _Rule:
         return _values(self.declared) == _values(other.declared)
 
 
-def _values(declared: Declared) -> dict[str, list[object]]:
+def _values(declared: BoundDeclaration) -> dict[str, list[object]]:
     return {name: [(one.args, dict(one.options)) for one in given] for name, given in declared.settings.items()}
 
 
@@ -230,7 +230,7 @@ def _values(declared: Declared) -> dict[str, list[object]]:
 class _Rules:
     """The rules of a policy, in order."""
 
-    _report: Report
+    _report: DiagnosticCollector
     _space: Space
     _rules: Sequence[_Rule]
     _cover: Cover = attrs.field(init=False)
@@ -271,7 +271,7 @@ class _Rules:
         ]
         return self._space.cubes(AllOf((rule.condition, *exempt))) or ()
 
-    def report_all(self, progress: Progress = untold) -> None:
+    def report_all(self, progress: CheckProgress = untold) -> None:
         unknown: list[_Rule] = []
         above: dict[str, int] = {}
         denied = 0
@@ -297,7 +297,7 @@ class _Rules:
                 help="nothing is wrong with it; simpler conditions could be checked",
             )
 
-    def report_agents(self, declarations: Declarations, never: set[str]) -> None:
+    def report_agents(self, declarations: SymbolTable, never: set[str]) -> None:
         """Report what agents say of their calls and rules decide for each of them.
 
         Args:
@@ -306,7 +306,7 @@ class _Rules:
         denied = 0
         for one in self._refused:
             denied |= one
-        users: dict[Span, tuple[str, list[Declared]]] = {}
+        users: dict[Span, tuple[str, list[BoundDeclaration]]] = {}
         values: dict[Span, tuple[object, ...]] = {}
         for name, declared in declarations.of("agent").items():
             for setting in AGENT_SETTINGS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hivemind_trio.policy.compile.binder import Declarations
+from hivemind_trio.policy.compile.binder import SymbolTable
 from hivemind_trio.policy.compile.lowering import DEFAULT_SERVER
 from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
 from hivemind_trio.policy.language.globs import any_matcher
@@ -25,14 +25,14 @@ SHARED: Final = ("redis",)
 """Stores that several nodes see."""
 
 
-def check_sizes(declarations: Declarations, program: Program) -> None:
+def check_sizes(declarations: SymbolTable, program: Program) -> None:
     """Report what a policy without errors cannot hold, or holds for nothing."""
     _prompts(declarations, program)
     _queues(declarations, program)
     _affinity(declarations, program)
 
 
-def check_nodes(declarations: Declarations) -> None:
+def check_nodes(declarations: SymbolTable) -> None:
     """Report several nodes that share nothing, and leases that lapse between two renewals."""
     server = declarations.of("server").get("")
     nodes = declarations.one(server, "nodes") if server is not None else None
@@ -59,7 +59,7 @@ def check_nodes(declarations: Declarations) -> None:
             )
 
 
-def _prompts(declarations: Declarations, program: Program) -> None:
+def _prompts(declarations: SymbolTable, program: Program) -> None:
     """A prompt that the model could read, and that no window of a limit has room for: such a call is refused."""
     for declared in declarations.of("model").values():
         glob, on = declared.name, declared.options.get("on")
@@ -91,14 +91,14 @@ def _prompts(declarations: Declarations, program: Program) -> None:
                     break
 
 
-def _limit(declarations: Declarations, provider: str, glob: str | None, dimension: str) -> Span:
+def _limit(declarations: SymbolTable, provider: str, glob: str | None, dimension: str) -> Span:
     """Where a provider's limit stands."""
     blocks, _ = declarations.effective(declarations.of("provider")[provider], "limits")
     block = next(one for one in blocks if (one.args[0] if one.args else None) == glob)
     return block.block[dimension][0].span
 
 
-def _queues(declarations: Declarations, program: Program) -> None:
+def _queues(declarations: SymbolTable, program: Program) -> None:
     """Bodies of waiting calls, which are kept in memory, where the policy has made room for more than the default."""
     server, declared = program.server, declarations.of("server").get("")
     if declared is None:
@@ -121,7 +121,7 @@ def _queues(declarations: Declarations, program: Program) -> None:
             return
 
 
-def _affinity(declarations: Declarations, program: Program) -> None:
+def _affinity(declarations: SymbolTable, program: Program) -> None:
     """Calls that ride together, where no provider says that models are changed."""
     if any(provider.resident is not None for provider in program.providers.values()):
         return

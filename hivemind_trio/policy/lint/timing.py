@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hivemind_trio.policy.compile.binder import Declarations, Declared, Given
+from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable
 from hivemind_trio.policy.compile.lowering import DEFAULT_AFFINITY_NS, breaker, provider_timeouts
-from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
 from hivemind_trio.policy.language.values import RateOf
 from hivemind_trio.policy.program.resilience import BREAKER_MEMORY, DEFAULT_RETRY
 from hivemind_trio.policy.source.span import Span
 
 
-def check_timing(declarations: Declarations, report: Report) -> None:
+def check_timing(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     """Report what ends before it can count."""
     _timeouts(declarations, report)
     _back_offs(declarations, report)
@@ -21,7 +21,7 @@ def check_timing(declarations: Declarations, report: Report) -> None:
     _breakers(declarations, report)
 
 
-def _timeouts(declarations: Declarations, report: Report) -> None:
+def _timeouts(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     """A bound of a part of an attempt that lies beyond the bound of the whole; a deadline before a connection's."""
     for declared in declarations.of("provider").values():
         given = declarations.one(declared, "timeout")
@@ -50,7 +50,7 @@ def _timeouts(declarations: Declarations, report: Report) -> None:
                 )
 
 
-def _back_offs(declarations: Declarations, report: Report) -> None:
+def _back_offs(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     """A first pause that is longer than a call may wait: it is not tried again, whatever `attempts` says."""
     told: set[tuple[Span, str]] = set()
     for deadline, name in _waits_and_retries(declarations):
@@ -69,7 +69,7 @@ def _back_offs(declarations: Declarations, report: Report) -> None:
         )
 
 
-def _waits_and_retries(declarations: Declarations) -> Iterator[tuple[Given, str]]:
+def _waits_and_retries(declarations: SymbolTable) -> Iterator[tuple[SettingValue, str]]:
     """Yield deadlines with the retry classes that their calls may have: a rule's, else those of the providers."""
     named = (declarations.one(provider, "retry") for provider in declarations.of("provider").values())
     usual = dict.fromkeys(DEFAULT_RETRY if given is None else given.value for given in named)
@@ -84,7 +84,7 @@ def _waits_and_retries(declarations: Declarations) -> Iterator[tuple[Given, str]
             yield from ((deadline, name) for name in usual)
 
 
-def _rides(declarations: Declarations, report: Report) -> None:
+def _rides(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     """A call that lets others pass for longer than it may wait: its model is not let in before it is refused."""
     for rule in declarations.of("rule").values():
         deadline = _deadline_of(declarations, rule)
@@ -100,13 +100,13 @@ def _rides(declarations: Declarations, report: Report) -> None:
                 )
 
 
-def _deadlines(declarations: Declarations) -> Iterator[Given]:
+def _deadlines(declarations: SymbolTable) -> Iterator[SettingValue]:
     for kind in ("lane", "rule"):
         for declared in declarations.of(kind).values():
             yield from declared.settings.get("deadline", [])
 
 
-def _deadline_of(declarations: Declarations, rule: Declared) -> Given | None:
+def _deadline_of(declarations: SymbolTable, rule: BoundDeclaration) -> SettingValue | None:
     """What a rule says, itself or by its lane."""
     if "deadline" in rule.settings:
         return rule.settings["deadline"][0]
@@ -114,7 +114,7 @@ def _deadline_of(declarations: Declarations, rule: Declared) -> Given | None:
     return declarations.one(lane, "deadline") if lane is not None else None
 
 
-def _breakers(declarations: Declarations, report: Report) -> None:
+def _breakers(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     """A breaker judges by the attempts of a while: so many must be possible, and be remembered."""
     for declared in declarations.of("provider").values():
         given = declarations.one(declared, "breaker")
@@ -145,7 +145,7 @@ def _breakers(declarations: Declarations, report: Report) -> None:
                 break
 
 
-def _requests_of_all(declarations: Declarations, declared: Declared) -> Iterator[tuple[RateOf, Span]]:
+def _requests_of_all(declarations: SymbolTable, declared: BoundDeclaration) -> Iterator[tuple[RateOf, Span]]:
     """The limits on requests that hold for every model, and where they stand."""
     groups, _ = declarations.effective(declared, "limits")
     for group in groups:

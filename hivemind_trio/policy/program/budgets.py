@@ -38,7 +38,7 @@ class Measure(StrEnum):
 
 @final
 @attrs.frozen
-class Allowance:
+class BudgetAllowance:
     """So much of one measure per window."""
 
     measure: Measure
@@ -79,12 +79,12 @@ class Threshold:
 
 @final
 @attrs.frozen(kw_only=True)
-class Budget:
+class BudgetSettings:
     """A declared budget."""
 
     name: str
     per: Per
-    allowances: tuple[Allowance, ...]
+    allowances: tuple[BudgetAllowance, ...]
     thresholds: tuple[Threshold, ...]
     """By their share; at least one. Without one at the whole, the whole denies."""
     at: str

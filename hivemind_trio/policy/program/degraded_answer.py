@@ -23,7 +23,7 @@ def answer_fields() -> dict[str, Field]:
 
 @final
 @attrs.frozen(kw_only=True)
-class Answer:
+class FinishedAnswer:
     """One that has come to its end."""
 
     status: int
@@ -36,12 +36,12 @@ class Answer:
 
 @final
 @attrs.frozen
-class Degraded:
+class DegradedSettings:
     """Which answers are worth nothing, though they look well."""
 
     condition: Condition
 
-    def counts(self, answer: Answer) -> bool:
+    def counts(self, answer: FinishedAnswer) -> bool:
         """Whether this is such an answer. Asked for tokens that nobody has counted, it is not: to say none of a request
         is to say nothing, but a provider is not to be left alone for figures that it merely does not give."""
         usage = answer.usage

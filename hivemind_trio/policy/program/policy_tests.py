@@ -14,7 +14,7 @@ from .call_facts import Facts
 
 @final
 @attrs.frozen(kw_only=True)
-class Given:
+class GivenCall:
     """`given { ... }`: one call."""
 
     facts: Facts
@@ -96,7 +96,7 @@ class Expectation:
     """Of the condition."""
 
 
-Asks: TypeAlias = tuple[Given | GivenAny, ...]
+Asks: TypeAlias = tuple[GivenCall | GivenAny, ...]
 
 
 @final

@@ -13,14 +13,14 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.model import Api, Dimension, Request, SecretRef, Treatment
+from hivemind_trio.model import Api, Decision, Dimension, Request, SecretRef
 from hivemind_trio.policy.language.globs import any_matcher, matcher, most_specific, specificity
 from hivemind_trio.policy.language.model_price import ModelPrice
 
-from .budgets import Budget
-from .degraded_answer import Degraded
-from .rate_limits import Quota
-from .resilience import DEFAULT_RETRY, SECOND_NS, Aimd, Breaker, Reaper, Retry, WhileOpen
+from .budgets import BudgetSettings
+from .degraded_answer import DegradedSettings
+from .rate_limits import RateLimitSettings
+from .resilience import DEFAULT_RETRY, SECOND_NS, AimdSettings, CircuitBreakerSettings, Reaper, RetrySettings, WhileOpen
 
 DEFAULT_LANE = "default"
 """The lane of a call that no rule, agent or team gives one."""
@@ -32,7 +32,7 @@ NO_TEAM = "none"
 
 @final
 @attrs.frozen
-class Share:
+class SlotShare:
     """`4` slots, or `25%` of the provider's."""
 
     slots: int = 0
@@ -91,19 +91,19 @@ class Resident:
 
 @final
 @attrs.frozen(kw_only=True)
-class Group:
+class LimitGroupSettings:
     """A `limits` block: the models that it covers share its caps within one provider."""
 
     glob: str | None
     """None: every model of the provider that no other block covers."""
     concurrency: int | None
-    quotas: tuple[Quota, ...] = ()
+    quotas: tuple[RateLimitSettings, ...] = ()
     """What the provider allows these models per window."""
 
 
 @final
 @attrs.frozen(kw_only=True)
-class Provider:
+class ProviderSettings:
     """An upstream, and the slots we give ourselves there."""
 
     name: str
@@ -116,15 +116,15 @@ class Provider:
     """Globs over models; empty: every model of its API."""
     limit: int
     """Attempts in flight at most."""
-    groups: tuple[Group, ...]
+    groups: tuple[LimitGroupSettings, ...]
     queue: int | None
     """Calls waiting for this provider at most; None: no bound of its own."""
     timeouts: Timeouts
     at: str
     """Where it is declared, `team.hmp:24`."""
-    aimd: Aimd | None = None
+    aimd: AimdSettings | None = None
     """How the slots move between `aimd.low` and `limit`; None: they are fixed."""
-    breaker: Breaker = attrs.field(factory=Breaker)
+    breaker: CircuitBreakerSettings = attrs.field(factory=CircuitBreakerSettings)
     while_open: WhileOpen = WhileOpen.HOLD
     fallback: str | None = None
     """The provider that takes its calls while it is down."""
@@ -137,7 +137,7 @@ class Provider:
     reaper: Reaper = attrs.field(factory=Reaper)
     resident: Resident | None = None
     """Which models it has in memory is for us to mind; None: it is not."""
-    degraded: Degraded | None = None
+    degraded: DegradedSettings | None = None
     """Which of its good answers count as failures; None: none of them."""
 
     def takes(self, request: Request, model: str) -> bool:
@@ -151,14 +151,14 @@ class Provider:
 
 @final
 @attrs.frozen(kw_only=True)
-class Lane:
+class LaneSettings:
     """A waiting line and its share of every provider's slots."""
 
     name: str
     weight: int
-    reserve: Share
+    reserve: SlotShare
     """Slots of each provider that only this lane may take."""
-    max: Share | None
+    max: SlotShare | None
     """Slots of each provider that it may hold at most; None: all."""
     deadline_ns: int | None
     queue: int | None
@@ -197,7 +197,7 @@ class Team:
 
 @final
 @attrs.frozen(kw_only=True)
-class Agent:
+class AgentSettings:
     """A declared caller."""
 
     name: str
@@ -277,25 +277,25 @@ class Program:
     hash: str
     """Hex digest over the bytes of the include closure; the same text has the same."""
     server: Server
-    providers: Mapping[str, Provider]
+    providers: Mapping[str, ProviderSettings]
     """In file order; so are the other tables."""
-    lanes: Mapping[str, Lane]
+    lanes: Mapping[str, LaneSettings]
     """Always holds `default`."""
     teams: Mapping[str, Team]
-    agents: Mapping[str, Agent]
+    agents: Mapping[str, AgentSettings]
     """The declared ones; `unknown` is not among them."""
-    unknown: Agent
+    unknown: AgentSettings
     """What holds for every caller that is no declared agent, each caller on its own."""
     models: tuple[ModelPrice, ...]
     """Declared ones, then list prices."""
     route: Callable[[tuple[Api, ...], str], str | None]
     """The provider of a call of these dialects and this model before any rule; None: none serves it."""
-    decide: Callable[[Request], Treatment]
+    decide: Callable[[Request], Decision]
     """The generated function: identifies the agent, routes, applies the rules. Total; O(size of the policy)."""
     pending: tuple[Pending, ...]
-    retries: Mapping[str, Retry] = MappingProxyType({DEFAULT_RETRY: Retry()})
+    retries: Mapping[str, RetrySettings] = MappingProxyType({DEFAULT_RETRY: RetrySettings()})
     """Always holds `default`."""
-    budgets: Mapping[str, Budget] = MappingProxyType({})
+    budgets: Mapping[str, BudgetSettings] = MappingProxyType({})
     secrets: tuple[SecretRef, ...]
     """Every secret that serving needs."""
     reads: frozenset[str] = frozenset()
@@ -326,11 +326,11 @@ class Program:
         """True if `unknown-agent deny` rejects the calls of this agent."""
         return agent == UNKNOWN_AGENT and self.server.refuse_unknown
 
-    def agent(self, name: str) -> Agent:
+    def agent(self, name: str) -> AgentSettings:
         """The declared agent, or what holds for unknown ones."""
         return self.agents.get(name, self.unknown)
 
-    def chain(self, provider: str) -> Iterator[Provider]:
+    def chain(self, provider: str) -> Iterator[ProviderSettings]:
         """A provider, and in order those that take its calls while it is down."""
         name: str | None = provider
         while name is not None:

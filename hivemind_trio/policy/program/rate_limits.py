@@ -22,7 +22,7 @@ class Window(StrEnum):
 
 @final
 @attrs.frozen(kw_only=True)
-class Quota:
+class RateLimitSettings:
     """So much of one dimension per window."""
 
     dimension: Dimension

@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar, final
 
 import attrs
 
-from hivemind_trio.model import Request, Treatment
+from hivemind_trio.model import Decision, Request
 
 from .program import Program
 
@@ -110,7 +110,7 @@ class Renames:
             return request
         return attrs.evolve(request, **said)
 
-    def treatment(self, treatment: Treatment) -> Treatment:
+    def treatment(self, treatment: Decision) -> Decision:
         """The same treatment, in the names of now."""
         said: dict[str, Any] = {
             field: self.name(kind, getattr(treatment, field))

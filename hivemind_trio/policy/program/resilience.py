@@ -22,7 +22,7 @@ DEFAULT_RETRY: Final = "default"
 
 @final
 @attrs.frozen(kw_only=True)
-class Aimd:
+class AimdSettings:
     """How the slots of a provider are adapted to what it bears: additive increase, multiplicative decrease."""
 
     low: int
@@ -39,7 +39,7 @@ class Aimd:
 
 @final
 @attrs.frozen(kw_only=True)
-class Breaker:
+class CircuitBreakerSettings:
     """When to leave a provider alone: the share `trip` of `of` attempts failed, of the latest `of` within `over_ns`."""
 
     trip: float = 0.5
@@ -80,7 +80,7 @@ class Failure(StrEnum):
 
 @final
 @attrs.frozen(kw_only=True)
-class Retry:
+class RetrySettings:
     """Which attempts are tried again, how often, and when."""
 
     name: str = DEFAULT_RETRY

@@ -84,7 +84,7 @@ def candidates(conditions: Iterable[Condition], programs: tuple[Program, Program
         by_path: It is known which dialects a path may belong to.
     """
     conditions = list(islice(dict.fromkeys(conditions), CONDITIONS_MAX))
-    search = _Search.of(conditions, programs, by_path=by_path)
+    search = _CandidateSearch.of(conditions, programs, by_path=by_path)
     return islice(_distinct(search.calls(conditions)), CALLS_MAX)
 
 
@@ -99,7 +99,7 @@ def _distinct(found: Iterable[Facts]) -> Iterator[Facts]:
 
 @final
 @attrs.frozen
-class _Search:
+class _CandidateSearch:
     """What calls are made of."""
 
     programs: tuple[Program, Program]
@@ -110,7 +110,9 @@ class _Search:
     apis: Sequence[Facts]
 
     @classmethod
-    def of(cls, conditions: Iterable[Condition], programs: tuple[Program, Program], *, by_path: bool) -> _Search:
+    def of(
+        cls, conditions: Iterable[Condition], programs: tuple[Program, Program], *, by_path: bool
+    ) -> _CandidateSearch:
         pools: dict[str, dict[str | int | bool, None]] = {"model": dict.fromkeys(("", *_models(programs)))}
         for test in (test for condition in conditions for test in _tests(condition)):
             if not _is_derived(test.field):

@@ -100,7 +100,9 @@ class Cover:
         Raises:
             Entangled: It takes more than `QUESTION_STEPS_MAX`, or all questions together more than `STEPS_MAX`.
         """
-        question = _Question(self._cells, self._whole, self._narrow, min(QUESTION_STEPS_MAX, STEPS_MAX - self._steps))
+        question = _CoverSearch(
+            self._cells, self._whole, self._narrow, min(QUESTION_STEPS_MAX, STEPS_MAX - self._steps)
+        )
         try:
             return question.ask(start, among)
         finally:
@@ -130,7 +132,7 @@ class Cover:
 
 @final
 @attrs.define(eq=False)
-class _Question:
+class _CoverSearch:
     """One search and its bound."""
 
     _cells: Sequence[Sequence[int]]

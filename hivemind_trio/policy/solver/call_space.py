@@ -32,7 +32,7 @@ Line: TypeAlias = tuple[int, int, int, int]
 
 @final
 @attrs.frozen
-class World:
+class CallSpace:
     """A policy, as far as it says what the fields of a call are."""
 
     program: Program
@@ -40,7 +40,7 @@ class World:
     """Agents that are known by a condition, in file order -> that condition."""
 
     @classmethod
-    def of(cls, program: Program, conditions: Mapping[str, Condition | None]) -> World:
+    def of(cls, program: Program, conditions: Mapping[str, Condition | None]) -> CallSpace:
         """Of a policy without errors.
 
         Args:
@@ -74,7 +74,7 @@ class Impossible:
 # ---- who calls ----
 
 
-def callers(worlds: Sequence[World]) -> tuple[Variable, list[Impossible]]:
+def callers(worlds: Sequence[CallSpace]) -> tuple[Variable, list[Impossible]]:
     """Who calls: `agent` and `team` of every policy; and what is then not possible.
 
     A caller has one token or one claim for all policies, or neither. In a policy that does not know it, it is the first
@@ -114,7 +114,7 @@ def callers(worlds: Sequence[World]) -> tuple[Variable, list[Impossible]]:
     return variable, impossible
 
 
-def _introductions(names: Sequence[str], worlds: Sequence[World]) -> Iterator[Mapping[str, Any]]:
+def _introductions(names: Sequence[str], worlds: Sequence[CallSpace]) -> Iterator[Mapping[str, Any]]:
     """What a caller can say of itself."""
     yield {}
     for name in names:
@@ -124,7 +124,7 @@ def _introductions(names: Sequence[str], worlds: Sequence[World]) -> Iterator[Ma
             yield {"claimed": name}
 
 
-def _agents(world: World, facts: Mapping[str, Any]) -> list[tuple[str, bool]]:
+def _agents(world: CallSpace, facts: Mapping[str, Any]) -> list[tuple[str, bool]]:
     """Who a caller can be in a policy, and whether because of what else it brings."""
     for fact, name in facts.items():
         if world.is_proven(name) if fact == "token_agent" else world.is_open(name):
@@ -136,7 +136,7 @@ def _agents(world: World, facts: Mapping[str, Any]) -> list[tuple[str, bool]]:
 
 
 def routes(
-    worlds: Sequence[World], models: Texts, several: Sequence[tuple[Api, ...]], also: Sequence[tuple[int, str]] = ()
+    worlds: Sequence[CallSpace], models: Texts, several: Sequence[tuple[Api, ...]], also: Sequence[tuple[int, str]] = ()
 ) -> list[tuple[int, tuple[Api, ...], tuple[str, ...]]]:
     """Return model class, dialects, and the provider in each policy; empty: none. Each combination of providers once.
 
@@ -159,7 +159,7 @@ def routes(
 
 
 def billing(
-    worlds: Sequence[World],
+    worlds: Sequence[CallSpace],
     classes: Mapping[Key, Classes],
     several: Sequence[tuple[Api, ...]],
 ) -> Variable | None:
@@ -220,7 +220,7 @@ def _product(spans: Sequence[Sequence[Span]]) -> int:
     return found
 
 
-def _prices(world: World, model: str, provider: str | None) -> tuple[int, int]:
+def _prices(world: CallSpace, model: str, provider: str | None) -> tuple[int, int]:
     price = world.program.price(model, provider)
     return (0, 0) if price is None else (price.input or 0, price.output or 0)
 

@@ -43,7 +43,7 @@ Value: TypeAlias = str | int | bool | AsAsked | None
 
 @final
 @attrs.frozen
-class Entry:
+class DecisionEntry:
     """One condition of a list."""
 
     condition: Condition
@@ -53,7 +53,7 @@ class Entry:
     """That says so; empty: no rule does."""
 
 
-Entries: TypeAlias = Sequence[Entry]
+Entries: TypeAlias = Sequence[DecisionEntry]
 
 
 def lists_of(checked: Checked) -> Mapping[str, Entries]:
@@ -69,14 +69,14 @@ def lists_of(checked: Checked) -> Mapping[str, Entries]:
     identities[UNKNOWN_AGENT] = unknown_of(declarations)
     in_lane = {name: lane_defaults_of(declarations, name) for name in program.lanes}
 
-    lanes = [*_said(rules, "lane"), *_by_agent(identities, "lane"), Entry(Always(), DEFAULT_LANE)]
+    lanes = [*_said(rules, "lane"), *_by_agent(identities, "lane"), DecisionEntry(Always(), DEFAULT_LANE)]
     places = _providers(rules, program)
 
-    def of_lane(entry: Entry, setting: str) -> Entry:
+    def of_lane(entry: DecisionEntry, setting: str) -> DecisionEntry:
         found = getattr(in_lane[str(entry.value)], setting)
-        return Entry(entry.condition, found[0] if found is not None else None)
+        return DecisionEntry(entry.condition, found[0] if found is not None else None)
 
-    def of_place(entry: Entry) -> Entry:
+    def of_place(entry: DecisionEntry) -> DecisionEntry:
         retry = None if entry.value is None else program.providers[str(entry.value)].retry
         return attrs.evolve(entry, value=retry, rule="")
 
@@ -85,25 +85,25 @@ def lists_of(checked: Checked) -> Mapping[str, Entries]:
         "verdict": _verdicts(rules, program),
         "provider": places,
         "lane": lanes,
-        "model": [*_said(rules, "model"), Entry(Always(), AS_ASKED)],
+        "model": [*_said(rules, "model"), DecisionEntry(Always(), AS_ASKED)],
         "priority": [
             *_said(rules, "priority"),
             *_by_agent(identities, "priority"),
-            *(Entry(one.condition, one.value or 0) for one in priorities),
+            *(DecisionEntry(one.condition, one.value or 0) for one in priorities),
         ],
         "deadline": [*_said(rules, "deadline"), *(of_lane(entry, "deadline_ns") for entry in lanes)],
         "retry": [*_said(rules, "retry"), *map(of_place, places)],
-        "affinity": [*_said(rules, "affinity"), Entry(Always(), None)],
+        "affinity": [*_said(rules, "affinity"), DecisionEntry(Always(), None)],
     }
     for setting in dict.fromkeys(setting for rule in rules for setting in rule.effects):
         # What no `expect` asks for can still be what a rule is there for.
-        found.setdefault(setting, [*_said(rules, setting), Entry(Always(), None)])
+        found.setdefault(setting, [*_said(rules, setting), DecisionEntry(Always(), None)])
     for tag in dict.fromkeys(tag for rule in rules for tag in rule.tags):
         holding = tuple(rule.condition for rule in rules if tag in rule.tags)
-        found[f"tag.{tag}"] = [Entry(AnyOf(holding), True), Entry(Always(), False)]
+        found[f"tag.{tag}"] = [DecisionEntry(AnyOf(holding), True), DecisionEntry(Always(), False)]
     for name, condition in checked.conditions["budget"].items():
         if condition is not None:
-            found[f"budget.{name}"] = [Entry(condition, True), Entry(Always(), False)]
+            found[f"budget.{name}"] = [DecisionEntry(condition, True), DecisionEntry(Always(), False)]
     return found
 
 
@@ -117,47 +117,49 @@ def rules_of(checked: Checked) -> list[Rule]:
     ]
 
 
-def _said(rules: Iterable[Rule], setting: str) -> list[Entry]:
-    return [Entry(rule.condition, rule.effects[setting], rule.name) for rule in rules if setting in rule.effects]
+def _said(rules: Iterable[Rule], setting: str) -> list[DecisionEntry]:
+    return [
+        DecisionEntry(rule.condition, rule.effects[setting], rule.name) for rule in rules if setting in rule.effects
+    ]
 
 
-def _by_agent(identities: Mapping[str, Identity], setting: str) -> list[Entry]:
+def _by_agent(identities: Mapping[str, Identity], setting: str) -> list[DecisionEntry]:
     found = []
     for name, identity in identities.items():
         decided = getattr(identity, setting)
         if decided is not None:
-            found.append(Entry(Relation("agent", "==", name), decided[0]))
+            found.append(DecisionEntry(Relation("agent", "==", name), decided[0]))
     return found
 
 
-def _verdicts(rules: Iterable[Rule], program: Program) -> list[Entry]:
-    refused = [Entry(Relation("agent", "==", UNKNOWN_AGENT), False)] if program.server.refuse_unknown else []
+def _verdicts(rules: Iterable[Rule], program: Program) -> list[DecisionEntry]:
+    refused = [DecisionEntry(Relation("agent", "==", UNKNOWN_AGENT), False)] if program.server.refuse_unknown else []
     said = [
-        Entry(rule.condition, rule.effects["verdict"][0] is Verdict.ALLOW, rule.name)
+        DecisionEntry(rule.condition, rule.effects["verdict"][0] is Verdict.ALLOW, rule.name)
         for rule in rules
         if "verdict" in rule.effects
     ]
-    return [*refused, *said, Entry(Always(), True)]
+    return [*refused, *said, DecisionEntry(Always(), True)]
 
 
-def _providers(rules: Iterable[Rule], program: Program) -> list[Entry]:
+def _providers(rules: Iterable[Rule], program: Program) -> list[DecisionEntry]:
     rules = list(rules)
     found = _said(rules, "provider")
     if any(provider.serves for provider in program.providers.values()):
         for rule in rules:
             if "model" in rule.effects:
                 found += _as_model(rule, program)
-    found += [Entry(Relation("provider", "==", name), name) for name in program.providers]
-    return [*found, Entry(Always(), None)]
+    found += [DecisionEntry(Relation("provider", "==", name), name) for name in program.providers]
+    return [*found, DecisionEntry(Always(), None)]
 
 
-def _as_model(rule: Rule, program: Program) -> Iterator[Entry]:
+def _as_model(rule: Rule, program: Program) -> Iterator[DecisionEntry]:
     """Yield where a rule's calls go with the model that it sets, by the call's dialect."""
     model = rule.effects["model"]
     for name, provider in program.providers.items():
         if any_matcher(provider.serves or ("*",))(model):
-            yield Entry(AllOf((rule.condition, Relation(routed_as(model), "==", name))), name)
-    yield Entry(rule.condition, None)
+            yield DecisionEntry(AllOf((rule.condition, Relation(routed_as(model), "==", name))), name)
+    yield DecisionEntry(rule.condition, None)
 
 
 def served_of(entries: Sequence[tuple[Condition, bool]]) -> Condition:

@@ -41,7 +41,7 @@ from hivemind_trio.policy.language.condition_typing import (
 )
 
 from .box_cover import Cover, Covered, Cube, Entangled, Open
-from .call_space import Impossible, World, billing, callers
+from .call_space import CallSpace, Impossible, billing, callers
 from .partition import DERIVED, Classes, Flags, Key, Names, Numbers, Test, Texts, Variable, single
 
 CUBES_MAX: Final = 256
@@ -84,7 +84,7 @@ class Witness:
 
     facts: Mapping[str, Any]
     """What makes it so, by the names of `Request`'s fields; the rest may be anything, and is as the language says."""
-    _worlds: Sequence[World] = attrs.field(repr=False)
+    _worlds: Sequence[CallSpace] = attrs.field(repr=False)
     _routed_as: Sequence[str] = attrs.field(default=(), repr=False)
     """Fields of `routed_as` that are asked for."""
 
@@ -118,7 +118,7 @@ Answer: TypeAlias = Witness | Nothing | GaveUp
 class Space:
     """All calls, divided."""
 
-    worlds: Sequence[World]
+    worlds: Sequence[CallSpace]
     variables: Sequence[Variable]
     _of_key: Mapping[Key, int]
     _given: Sequence[Cube] = ()
@@ -130,7 +130,7 @@ class Space:
 
     @classmethod
     def of(
-        cls, worlds: Sequence[World], asked: Iterable[Asked], *, several: Sequence[tuple[Api, ...]] | None = None
+        cls, worlds: Sequence[CallSpace], asked: Iterable[Asked], *, several: Sequence[tuple[Api, ...]] | None = None
     ) -> Space:
         """A space in which these conditions, and what is made of them by `and`, `or` and `not`, can be asked for.
 
@@ -373,7 +373,7 @@ FACTS: Final = {"tokens.in": "tokens_in", "tokens.max-out": "tokens_max_out", "t
 class _Maker:
     """Which variables there are, and what divides them."""
 
-    def __init__(self, worlds: Sequence[World], several: Sequence[tuple[Api, ...]]) -> None:
+    def __init__(self, worlds: Sequence[CallSpace], several: Sequence[tuple[Api, ...]]) -> None:
         self.worlds = worlds
         self.several = several
         self.tests: dict[Key, dict[Test, None]] = {}
@@ -488,6 +488,6 @@ class _Maker:
         self.variables.append(variable)
 
 
-def _fields(world: World) -> Mapping[str, Field]:
+def _fields(world: CallSpace) -> Mapping[str, Field]:
     program = world.program
     return request_fields(list(program.agents), list(program.teams), list(program.providers))

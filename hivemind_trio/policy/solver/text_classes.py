@@ -36,7 +36,7 @@ def text_classes(words: Sequence[str], globs: Sequence[str]) -> list[TextClass] 
         words: Compared letter for letter; they have the first bits of `TextClass.fits`.
         globs: With `*` and `?`; they have the bits behind.
     """
-    machine = _Machine.of([*((word, False) for word in words), *((glob, True) for glob in globs)])
+    machine = _Automaton.of([*((word, False) for word in words), *((glob, True) for glob in globs)])
     other = _unused(machine.letters)
     loops, any_letter, letters = machine.loops, machine.any_letter, list(machine.letters.items())
     found: dict[int, str] = {}  # the ends that a state has come to -> the first text that came there
@@ -62,7 +62,7 @@ def text_classes(words: Sequence[str], globs: Sequence[str]) -> list[TextClass] 
 
 @final
 @attrs.frozen
-class _Machine:
+class _Automaton:
     """All patterns side by side. A state is the set of places that the text so far may have led to."""
 
     start: int
@@ -77,7 +77,7 @@ class _Machine:
     all_ends: int
 
     @classmethod
-    def of(cls, patterns: Sequence[tuple[str, bool]]) -> _Machine:
+    def of(cls, patterns: Sequence[tuple[str, bool]]) -> _Automaton:
         start = loops = any_letter = 0
         letters: dict[str, int] = {}
         ends: dict[int, int] = {}

@@ -8,8 +8,8 @@ from typing import Any, Final, final
 import attrs
 
 from hivemind_trio.model import Api
-from hivemind_trio.policy.compile.binder import Declarations, Declared
-from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.compile.binder import BoundDeclaration, SymbolTable
+from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Severity
 from hivemind_trio.policy.language.condition_typing import Always, Field, Kind, Typer
 from hivemind_trio.policy.language.values import Unreadable
@@ -19,8 +19,8 @@ from hivemind_trio.policy.program.policy_tests import (
     Behaving,
     Expectation,
     Failing,
-    Given,
     GivenAny,
+    GivenCall,
     PolicyTest,
     Run,
 )
@@ -63,7 +63,7 @@ LENGTH_MAX_NS: Final = 24 * 3_600 * 10**9
 
 
 def check_test(
-    test: Declared, declarations: Declarations, fields: Mapping[str, Field], names: Mapping[str, list[str]]
+    test: BoundDeclaration, declarations: SymbolTable, fields: Mapping[str, Field], names: Mapping[str, list[str]]
 ) -> PolicyTest | None:
     """Report what is wrong in one test; None if anything is."""
     return _Reading(test, declarations, fields, names).read()
@@ -86,11 +86,11 @@ def outcome_fields(names: Mapping[str, list[str]]) -> dict[str, Field]:
 class _Reading:
     """One test."""
 
-    _test: Declared
-    _all: Declarations
+    _test: BoundDeclaration
+    _all: SymbolTable
     _fields: Mapping[str, Field]
     _names: Mapping[str, list[str]]
-    _asks: list[Given | GivenAny] = attrs.field(init=False, factory=list)
+    _asks: list[GivenCall | GivenAny] = attrs.field(init=False, factory=list)
     _loads: dict[str, Arriving | None] = attrs.field(init=False, factory=dict)
     """Name -> what was read; None: it has mistakes."""
     _upstreams: list[Behaving] = attrs.field(init=False, factory=list)
@@ -149,7 +149,7 @@ class _Reading:
         )
 
     @property
-    def _report(self) -> Report:
+    def _report(self) -> DiagnosticCollector:
         return self._all.report
 
     def _item(self, statement: Item) -> None:
@@ -242,7 +242,7 @@ class _Reading:
             elif value != "unknown":
                 declared = self._all.of("agent")[value]
                 facts["token" if self._all.one(declared, "token") is not None else "claim"] = value
-        self._asks.append(Given(facts=facts, span=statement.span))
+        self._asks.append(GivenCall(facts=facts, span=statement.span))
 
     def _block(self, statement: Item, slots: Mapping[str, Slot], owner: str) -> Iterator[tuple[str, Any]]:
         """Its fields and their values, as far as they can be read."""

@@ -11,8 +11,8 @@ from typing import Final, TypeAlias, final
 
 import attrs
 
-from hivemind_trio.model import Decider, Request, Treatment, Verdict
-from hivemind_trio.policy.compile.binder import Declarations
+from hivemind_trio.model import Decider, Decision, Request, Verdict
+from hivemind_trio.policy.compile.binder import SymbolTable
 from hivemind_trio.policy.compile.codegen import BUILT_IN, Router
 from hivemind_trio.policy.diagnostics.diagnostic import Label
 from hivemind_trio.policy.language.condition_eval import field_values, holds
@@ -51,7 +51,7 @@ class Decided:
     """A call, decided."""
 
     request: Request
-    treatment: Treatment
+    treatment: Decision
     values: Values
     """Of every field that an `expect` can read; a field that the call does not have is missing."""
     routed: str | None
@@ -101,7 +101,7 @@ class Decided:
         return holds(condition, values)
 
 
-def _why_denied(program: Program, treatment: Treatment) -> str:
+def _why_denied(program: Program, treatment: Decision) -> str:
     if program.rejects_as_unknown(treatment.agent):
         return "its caller is no declared agent"
     if treatment.verdict is Verdict.DENY:
@@ -150,7 +150,7 @@ def leaves(condition: Condition) -> Iterator[Leaf]:
 # ---- for people ----
 
 
-def got(condition: Condition, decided: Decided, declarations: Declarations) -> tuple[str, tuple[Label, ...]]:
+def got(condition: Condition, decided: Decided, declarations: SymbolTable) -> tuple[str, tuple[Label, ...]]:
     """What a call got instead of what was expected, in words with who decided it, and where that stands."""
     parts: tuple[Condition, ...] = (condition,)
     if isinstance(condition, AllOf):
@@ -216,7 +216,7 @@ def _by(decider: Decider) -> str:
             return f"by {decider.kind} `{decider.name}`"
 
 
-def _place(decider: Decider, declarations: Declarations) -> Span | None:
+def _place(decider: Decider, declarations: SymbolTable) -> Span | None:
     if decider.kind == "defaults":
         return declarations.defaults[decider.name].item.head.span
     declared = declarations.of(decider.kind).get(decider.name)

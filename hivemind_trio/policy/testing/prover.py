@@ -24,7 +24,7 @@ from hivemind_trio.policy.program.policy_tests import GivenAny
 from hivemind_trio.policy.program.program import Program
 from hivemind_trio.policy.solver.boundary_calls import KNOWN_MODELS, candidates, readings
 from hivemind_trio.policy.solver.box_cover import Cover, Cube
-from hivemind_trio.policy.solver.call_space import World
+from hivemind_trio.policy.solver.call_space import CallSpace
 from hivemind_trio.policy.solver.decision_lists import AS_ASKED, Entries, Value, lists_of, served_of
 from hivemind_trio.policy.solver.satisfiability import GaveUp, Nothing, Of, Space, Witness
 
@@ -117,7 +117,7 @@ class Universe:
         # A rule that only warns is in no list; whether a call meets it is asked all the same.
         rules = [one for one in checked.conditions["rule"].values() if one is not None]
         may_be_served = AnyOf(tuple(entry.condition for entry in lists["provider"] if entry.value is not None))
-        world = World.of(program, checked.conditions["agent"])
+        world = CallSpace.of(program, checked.conditions["agent"])
         space = Space.of([world], [*said, *of_tests, *rules, served])
         cubes: list[Cube] = []
         bits: dict[Condition, int | None] = {}
@@ -138,7 +138,7 @@ class Universe:
 
     def judge(self, asked: Condition, expected: Condition) -> Judgement:
         """Whether every call that is asked about, and that a provider serves, meets what is expected."""
-        question = _Question(self, asked, expected)
+        question = _Proof(self, asked, expected)
         if isinstance(question.find({}), Nothing):
             return NoCall()
         for facts in question.counterexamples():
@@ -147,7 +147,7 @@ class Universe:
 
     def exercises(self, rule: Rule, asked: Condition) -> bool:
         """Whether a call that is asked about has something decided, or said, by a rule; True where it is not known."""
-        question = _Question(self, asked, Always())
+        question = _Proof(self, asked, Always())
         verdicts = self._lists["verdict"].entries
         admitted = [_only(number) for number, entry in enumerate(verdicts) if entry.value is True]
         ways: list[dict[str, range]] = []
@@ -212,7 +212,7 @@ def _is_fact(leaf: Leaf) -> bool:
 
 @final
 @attrs.define(eq=False)
-class _Question:
+class _Proof:
     """One expectation of the calls that meet a condition."""
 
     _universe: Universe

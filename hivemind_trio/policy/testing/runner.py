@@ -9,10 +9,10 @@ import attrs
 
 from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.codegen import SETTINGS
-from hivemind_trio.policy.diagnostics.collector import Report
+from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
 from hivemind_trio.policy.program.call_facts import Facts, shown
-from hivemind_trio.policy.program.policy_tests import Expectation, Given, GivenAny, PolicyTest, Run
+from hivemind_trio.policy.program.policy_tests import Expectation, GivenAny, GivenCall, PolicyTest, Run
 from hivemind_trio.policy.program.program import Program
 from hivemind_trio.policy.solver.decision_lists import rules_of
 from hivemind_trio.policy.source.span import Span
@@ -82,7 +82,7 @@ def with_findings(checked: Checked, found: Iterable[Diagnostic]) -> Checked:
 
 def unexercised(checked: Checked, tested: Sequence[RanTest]) -> tuple[Diagnostic, ...]:
     """HM311 for each rule that decided nothing for any call of any test."""
-    report = Report(checked.sources)
+    report = DiagnosticCollector(checked.sources)
     exercised = frozenset[str]().union(*(one.exercised for one in tested))
     for name, declared in checked.declarations.of("rule").items():
         if name not in exercised:
@@ -107,7 +107,7 @@ def decided_by_rules(checked: Checked, decided: Decided) -> Iterator[str]:
             yield rule.name
 
 
-def asks_of(test: PolicyTest) -> tuple[Given | GivenAny, ...]:
+def asks_of(test: PolicyTest) -> tuple[GivenCall | GivenAny, ...]:
     """The calls that it asks about."""
     return () if isinstance(test.asks, Run) else test.asks
 
@@ -141,16 +141,16 @@ class _Testing:
     """Where it asks about all calls."""
     _test: PolicyTest
     _coverage: bool
-    _report: Report = attrs.field(init=False)
+    _report: DiagnosticCollector = attrs.field(init=False)
     _exercised: set[str] = attrs.field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
-        self._report = Report(self._checked.sources)
+        self._report = DiagnosticCollector(self._checked.sources)
 
     def tested(self) -> RanTest:
         for ask in asks_of(self._test):
             match ask:
-                case Given(facts=facts):
+                case GivenCall(facts=facts):
                     decided = Decided.of(self._program, facts)
                     self._one(decided)
                     self._exercised.update(decided_by_rules(self._checked, decided))

@@ -23,10 +23,10 @@ import attrs
 
 from hivemind_trio.policy import Resident
 from hivemind_trio.scheduler.limits.rate_limits import CLAIM_AFTER_NS
-from hivemind_trio.scheduler.structures.indexed_heap import Heap
+from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap
 
 if TYPE_CHECKING:
-    from hivemind_trio.scheduler.calls.waiting_call import Waiter
+    from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 
 KEEP_NS: Final = 5 * 60 * 1_000_000_000
 """A model that nobody has asked for is thrown out after so long (Ollama's `keep_alive`), so its next call is cold."""
@@ -50,16 +50,16 @@ class _Model:
     passed_ns: int | None = attrs.field(default=None, init=False)
     """Since when it has been its turn, and no other model could go; None: it has not been."""
     waiting: int = attrs.field(default=0, init=False)
-    _riders: dict[int, Heap[Waiter]] = attrs.field(factory=dict, init=False)
+    _riders: dict[int, IndexedHeap[WaitingCall]] = attrs.field(factory=dict, init=False)
     """Its calls with `affinity`, oldest first, by its `max`: there are as many as the policy names."""
 
-    def put(self, waiter: Waiter) -> None:
+    def put(self, waiter: WaitingCall) -> None:
         self.waiting += 1
         if waiter.treatment.affinity_ns is not None:
-            riders = self._riders.setdefault(waiter.treatment.affinity_ns, Heap())
+            riders = self._riders.setdefault(waiter.treatment.affinity_ns, IndexedHeap())
             riders.put(waiter, (waiter.arrived_ns, waiter.seq))
 
-    def remove(self, waiter: Waiter) -> None:
+    def remove(self, waiter: WaitingCall) -> None:
         self.waiting -= 1
         if waiter.treatment.affinity_ns is not None:
             riders = self._riders[waiter.treatment.affinity_ns]
@@ -84,7 +84,7 @@ class _Model:
 
 @final
 @attrs.define(eq=False)
-class Residents:
+class LoadedModels:
     """One provider's models. Nothing is kept, and nothing held up, where the policy does not say how many fit."""
 
     matter: bool = attrs.field(default=False, init=False)
@@ -142,12 +142,12 @@ class Residents:
             return model
         return OTHERS
 
-    def put(self, waiter: Waiter) -> None:
+    def put(self, waiter: WaitingCall) -> None:
         """It stands in line."""
         if self._settings is not None and waiter.place.model:
             self._model(waiter.place.model).put(waiter)
 
-    def remove(self, waiter: Waiter) -> None:
+    def remove(self, waiter: WaitingCall) -> None:
         """It does no more."""
         model = self._models.get(waiter.place.model)
         if model is not None:
@@ -194,7 +194,7 @@ class Residents:
         self._yielding = min(self._loaded, key=lambda name: self._loaded[name].inflight)
         return False
 
-    def on_passed(self, waiter: Waiter, now_ns: int) -> None:
+    def on_passed(self, waiter: WaitingCall, now_ns: int) -> None:
         """It is its turn, and its model cannot be loaded."""
         model = self._models[waiter.place.model]
         if waiter.treatment.affinity_ns is None and model.passed_ns is None:

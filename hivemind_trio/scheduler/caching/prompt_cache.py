@@ -15,7 +15,7 @@ import attrs
 from hivemind_trio.scheduler.protocol.call import CallId
 
 if TYPE_CHECKING:
-    from hivemind_trio.scheduler.calls.waiting_call import Waiter
+    from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -38,10 +38,10 @@ class _Prefix:
     leader: CallId | None = None
     leads_until_ns: int = 0
     warm_until_ns: int = 0
-    followers: list[Waiter] = attrs.field(factory=list)
+    followers: list[WaitingCall] = attrs.field(factory=list)
     """Who waits for the leader, or has and has gone."""
 
-    def free(self) -> list[Waiter]:
+    def free(self) -> list[WaitingCall]:
         """Nobody leads any more."""
         followers, self.leader, self.followers = self.followers, None, []
         return followers
@@ -49,7 +49,7 @@ class _Prefix:
 
 @final
 @attrs.define(eq=False)
-class Prefixes:
+class PromptCacheModel:
     """Of one provider."""
 
     _known: dict[str, _Prefix] = attrs.field(factory=dict, init=False)
@@ -62,7 +62,7 @@ class Prefixes:
         known = self._known.get(prefix)
         return known.warm_until_ns if known is not None and known.warm_until_ns > now_ns else None
 
-    def follow(self, waiter: Waiter, now_ns: int) -> int | None:
+    def follow(self, waiter: WaitingCall, now_ns: int) -> int | None:
         """Until when a call had better wait for another that went ahead; None: there is none."""
         known = self._known.get(waiter.call.prefix)
         if known is None or known.leader is None or known.warm_until_ns > now_ns or known.leads_until_ns <= now_ns:
@@ -79,7 +79,7 @@ class Prefixes:
         if known.warm_until_ns <= now_ns and (known.leader is None or known.leads_until_ns <= now_ns):
             known.leader, known.leads_until_ns, known.followers = call_id, now_ns + LEAD_NS, []
 
-    def on_read(self, prefix: str, now_ns: int) -> list[Waiter]:
+    def on_read(self, prefix: str, now_ns: int) -> list[WaitingCall]:
         """An answer to it has begun, so the provider remembers it. Return who has waited for that."""
         known = self._known.get(prefix)
         if known is None:
@@ -87,7 +87,7 @@ class Prefixes:
         known.warm_until_ns = now_ns + WARM_NS
         return known.free()
 
-    def on_over(self, prefix: str, call_id: CallId) -> list[Waiter]:
+    def on_over(self, prefix: str, call_id: CallId) -> list[WaitingCall]:
         """An attempt is over. Return who has waited for it, if it went ahead and has had no answer."""
         known = self._known.get(prefix)
         return known.free() if known is not None and known.leader == call_id else []

@@ -19,7 +19,7 @@ KEPT_MAX: Final = 4_096
 
 @final
 @attrs.frozen
-class Kept:
+class KeptPosition:
     """Where a call stood."""
 
     since_ns: int
@@ -30,10 +30,10 @@ class Kept:
 
 @final
 @attrs.define(eq=False)
-class Returns:
+class KeptPositions:
     """Each place is given back once, so nobody gains an age that no call of his has waited for. O(1) each."""
 
-    kept: dict[str, Kept] = attrs.field(factory=dict, init=False)
+    kept: dict[str, KeptPosition] = attrs.field(factory=dict, init=False)
     """By what the call is known by, in the order in which they were left."""
 
     def __len__(self) -> int:
@@ -48,14 +48,14 @@ class Returns:
         if not again:
             return
         self.kept.pop(again, None)
-        self.kept[again] = Kept(since_ns, seq, now_ns)
+        self.kept[again] = KeptPosition(since_ns, seq, now_ns)
         while len(self.kept) > KEPT_MAX or self._oldest().left_ns + KEPT_NS <= now_ns:
             del self.kept[next(iter(self.kept))]
 
-    def take(self, again: str, now_ns: int) -> Kept | None:
+    def take(self, again: str, now_ns: int) -> KeptPosition | None:
         """A call has come; its old place, or None if it never had one, or has it no longer."""
         kept = self.kept.pop(again, None)
         return kept if kept is not None and now_ns < kept.left_ns + KEPT_NS else None
 
-    def _oldest(self) -> Kept:
+    def _oldest(self) -> KeptPosition:
         return self.kept[next(iter(self.kept))]

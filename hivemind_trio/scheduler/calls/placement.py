@@ -10,48 +10,48 @@ from hivemind_trio.model import Reason, Request
 from hivemind_trio.policy import Objective
 from hivemind_trio.scheduler.limits.concurrency_limit import give_back, take
 from hivemind_trio.scheduler.limits.cost import Cost
-from hivemind_trio.scheduler.limits.limit_group import Group
-from hivemind_trio.scheduler.limits.rate_limits import Quotas
+from hivemind_trio.scheduler.limits.limit_group import LimitGroup
+from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.protocol.call import CallId
-from hivemind_trio.scheduler.queueing.agent import AgentSlots
+from hivemind_trio.scheduler.queueing.agent import AgentState
 
 if TYPE_CHECKING:
-    from hivemind_trio.scheduler.caching.prompt_cache import Prefixes
-    from hivemind_trio.scheduler.queueing.fair_share import Share
-    from hivemind_trio.scheduler.queueing.flow import Line
-    from hivemind_trio.scheduler.queueing.lane import PoolLane
-    from hivemind_trio.scheduler.queueing.provider import Pool
+    from hivemind_trio.scheduler.caching.prompt_cache import PromptCacheModel
+    from hivemind_trio.scheduler.queueing.fair_share import Flow
+    from hivemind_trio.scheduler.queueing.flow import AgentFlow
+    from hivemind_trio.scheduler.queueing.lane import ProviderLane
+    from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 
 
 @final
 @attrs.define(eq=False)
-class Place:
+class Placement:
     """The counters that a call is held against. A call that cannot have a slot of each takes none. It never changes.
 
     An attempt in flight keeps the place that it was granted, whatever policies are loaded meanwhile: the counters are
     found by name and live on, so what was taken is given back to the same ones.
     """
 
-    pool: Pool
-    lane: PoolLane
-    group: Group
-    quotas: Quotas
-    agent: AgentSlots
-    share: Share
+    pool: ProviderQueue
+    lane: ProviderLane
+    group: LimitGroup
+    quotas: RateLimits
+    agent: AgentState
+    share: Flow
     """What its agent has had here."""
     cost: Cost
     """What it is thought to take of each quota."""
     request: Request
     """As it is sent: it may be with another model than it came with."""
     model: str
-    """What it is sent with, as `Residents` knows it."""
-    prompts: Prefixes | None
+    """What it is sent with, as `LoadedModels` knows it."""
+    prompts: PromptCacheModel | None
     """Who knows about its prompt; None: nobody need, it is short."""
     objective: Objective
     """What the order of jobs is for, where it waits."""
 
     @property
-    def prefixes(self) -> Prefixes | None:
+    def prefixes(self) -> PromptCacheModel | None:
         """What the provider remembers of prompts; None: it does not matter for this one, or input is not scarce."""
         return self.prompts if self.quotas.of_input else None
 
@@ -91,7 +91,7 @@ class Place:
         if not agent.slots.has_room:
             agent.park()
 
-    def give_back(self, now_ns: int) -> list[Line]:
+    def give_back(self, now_ns: int) -> list[AgentFlow]:
         """Return the lines of its agent, at any provider, that can move again."""
         pool, agent = self.pool, self.agent
         capped = not agent.slots.has_room

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
-from hivemind_trio.model import Reason, Treatment
-from hivemind_trio.scheduler.limits.budget_account import Account
-from hivemind_trio.scheduler.limits.budgets import Claim
+from hivemind_trio.model import Decision, Reason
+from hivemind_trio.scheduler.limits.budget_account import BudgetAccount
+from hivemind_trio.scheduler.limits.budgets import Reservation
 from hivemind_trio.scheduler.protocol.call import Call
 from hivemind_trio.scheduler.structures.indexed_heap import Rank
 
-from .placement import Place
+from .placement import Placement
 
 if TYPE_CHECKING:
-    from hivemind_trio.scheduler.queueing.provider import Pool
+    from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 
 
 PATIENCE_NS: Final = 120 * 1_000_000_000
@@ -24,17 +24,17 @@ PATIENCE_NS: Final = 120 * 1_000_000_000
 
 @final
 @attrs.define(eq=False, kw_only=True)
-class Waiter:
+class WaitingCall:
     """What survives a reload is who it is and since when it waits; the rest is the policy's and is set anew."""
 
     call: Call
     seq: int
     """The order of arrival. Breaks every tie, so that equals are served first come, first served."""
     arrived_ns: int
-    treatment: Treatment
+    treatment: Decision
     deadline_ns: int | None
     """When it has waited long enough, since the engine began; None: never."""
-    place: Place
+    place: Placement
     rank: Rank
     """Its order within its lane, lowest first."""
     fair: bool
@@ -57,11 +57,11 @@ class Waiter:
     """What it belongs with, where its lane is sticky."""
     warm_until_ns: int | None = None
     """Until when the provider remembers its prompt, where that matters."""
-    asked: tuple[Pool, int] | None = None
+    asked: tuple[ProviderQueue, int] | None = None
     """Who has turned away its last attempt, and until when it was asked to stay away, wherever it waits meanwhile."""
-    claim: Claim | None = None
+    claim: Reservation | None = None
     """What it may take of budgets, put aside; None: it is held."""
-    held_in: Account | None = None
+    held_in: BudgetAccount | None = None
     """Where it waits for room in a budget; it is in no line. None: it has its claim."""
 
     @property
@@ -75,7 +75,7 @@ class Waiter:
         """Among those who are granted slots."""
         return self.rests_until_ns is None and self.held_in is None
 
-    def stays_away_ns(self, pool: Pool) -> int:
+    def stays_away_ns(self, pool: ProviderQueue) -> int:
         """Until when that provider has asked it to; 0: it has not."""
         return self.asked[1] if self.asked is not None and self.asked[0] is pool else 0
 

@@ -8,52 +8,52 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.policy import Lane
+from hivemind_trio.policy import LaneSettings
 from hivemind_trio.scheduler.protocol.call import CallId
-from hivemind_trio.scheduler.structures.indexed_heap import Heap
+from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap
 
-from .placement import Place
-from .waiting_call import Waiter
+from .placement import Placement
+from .waiting_call import WaitingCall
 
 
 @final
 @attrs.define(eq=False)
-class WaitingRoom:
+class WaitingCalls:
     """Keeps the counts of who waits and the queues of the pools in step. Entering and leaving cost O(log n)."""
 
-    waiters: dict[CallId, Waiter] = attrs.field(factory=dict, init=False)
+    waiters: dict[CallId, WaitingCall] = attrs.field(factory=dict, init=False)
     _in_lane: defaultdict[str, int] = attrs.field(factory=lambda: defaultdict(int), init=False)
     """Lane -> how many of its calls wait, at all providers."""
-    _by_age: dict[str, Heap[Waiter]] = attrs.field(factory=dict, init=False)
+    _by_age: dict[str, IndexedHeap[WaitingCall]] = attrs.field(factory=dict, init=False)
     """The same calls by order of arrival, of lanes that shed the oldest."""
-    _deadlines: Heap[Waiter] = attrs.field(factory=Heap, init=False)
-    _resting: Heap[Waiter] = attrs.field(factory=Heap, init=False)
+    _deadlines: IndexedHeap[WaitingCall] = attrs.field(factory=IndexedHeap, init=False)
+    _resting: IndexedHeap[WaitingCall] = attrs.field(factory=IndexedHeap, init=False)
     """Those whose next attempt is not due yet."""
 
     def __len__(self) -> int:
         return len(self.waiters)
 
-    def __iter__(self) -> Iterator[Waiter]:
+    def __iter__(self) -> Iterator[WaitingCall]:
         """In order of arrival."""
         return iter(sorted(self.waiters.values(), key=lambda waiter: waiter.seq))
 
     def __contains__(self, call_id: CallId) -> bool:
         return call_id in self.waiters
 
-    def get(self, call_id: CallId) -> Waiter | None:
+    def get(self, call_id: CallId) -> WaitingCall | None:
         return self.waiters.get(call_id)
 
     def in_lane(self, name: str) -> int:
         return self._in_lane.get(name, 0)
 
-    def enter(self, waiter: Waiter) -> None:
+    def enter(self, waiter: WaitingCall) -> None:
         """Stand in line, or rest first."""
         place, name = waiter.place, waiter.treatment.lane
         self.waiters[waiter.call.id] = waiter
         self._in_lane[name] += 1
         if place.lane.sheds:
             if name not in self._by_age:
-                self._by_age[name] = Heap()
+                self._by_age[name] = IndexedHeap()
             self._by_age[name].put(waiter, (waiter.seq,))
         if waiter.deadline_ns is not None:
             self._deadlines.put(waiter, (waiter.deadline_ns, waiter.seq))
@@ -67,7 +67,7 @@ class WaitingRoom:
         elif waiter.rests_until_ns is None:
             place.lane.put(waiter)
 
-    def wake(self, now_ns: int) -> Waiter | None:
+    def wake(self, now_ns: int) -> WaitingCall | None:
         """One whose rest is over, now in line unless a budget holds it; None: there is none."""
         waiter = self._resting.first
         if waiter is None or waiter.rests_until_ns is None or waiter.rests_until_ns > now_ns:
@@ -78,13 +78,13 @@ class WaitingRoom:
             waiter.place.lane.put(waiter)
         return waiter
 
-    def rouse(self, waiter: Waiter, now_ns: int) -> None:
+    def rouse(self, waiter: WaitingCall, now_ns: int) -> None:
         """Its rest is over earlier than it was thought."""
         if waiter.rests_until_ns is not None:
             waiter.rests_until_ns = now_ns
             self._resting.put(waiter, (now_ns, waiter.seq))
 
-    def leave(self, waiter: Waiter) -> None:
+    def leave(self, waiter: WaitingCall) -> None:
         place, name = waiter.place, waiter.treatment.lane
         del self.waiters[waiter.call.id]
         self._in_lane[name] -= 1
@@ -106,7 +106,7 @@ class WaitingRoom:
         elif waiter.rests_until_ns is None:
             place.lane.remove(waiter)
 
-    def oldest(self, lane: str) -> Waiter | None:
+    def oldest(self, lane: str) -> WaitingCall | None:
         """The call of this lane, which sheds, that has waited longest."""
         calls = self._by_age.get(lane)
         return calls.first if calls is not None else None
@@ -120,14 +120,14 @@ class WaitingRoom:
             return rested_ns if late_ns is None else late_ns
         return min(late_ns, rested_ns)
 
-    def expired(self, now_ns: int) -> Waiter | None:
+    def expired(self, now_ns: int) -> WaitingCall | None:
         """The call whose deadline came first, if it has come."""
         waiter = self._deadlines.first
         if waiter is None or waiter.deadline_ns is None or waiter.deadline_ns > now_ns:
             return None
         return waiter
 
-    def full_for(self, place: Place) -> str | None:
+    def full_for(self, place: Placement) -> str | None:
         """Which bound of its agent or its provider one more call would exceed, in words; None: there is room."""
         agent, pool = place.agent, place.pool
         if agent.queue is not None and agent.waiting >= agent.queue:
@@ -136,7 +136,7 @@ class WaitingRoom:
             return f"{pool.waiting} calls wait for provider `{pool.name}`; the policy allows {pool.queue}"
         return None
 
-    def full_lane(self, lane: Lane, waiting_max: int) -> str | None:
+    def full_lane(self, lane: LaneSettings, waiting_max: int) -> str | None:
         """The same for the bounds that dropping a call of the lane would loosen: the lane's own, and the room's."""
         if lane.queue is not None and (waiting := self.in_lane(lane.name)) >= lane.queue:
             return f"{waiting} calls wait in lane `{lane.name}`; the policy allows {lane.queue}"

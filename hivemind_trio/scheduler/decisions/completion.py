@@ -7,16 +7,16 @@ from typing import Final
 import attrs
 
 from hivemind_trio.model import Outcome, Reason, Usage
-from hivemind_trio.policy import Retry
-from hivemind_trio.scheduler.calls.running_call import Flight
-from hivemind_trio.scheduler.calls.waiting_call import Waiter
+from hivemind_trio.policy import RetrySettings
+from hivemind_trio.scheduler.calls.running_call import RunningCall
+from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions import rejection
 from hivemind_trio.scheduler.health.retry import pause_ns, turned_away, wants_retry
 from hivemind_trio.scheduler.limits.budgets import Amounts, amounts_of
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
 from hivemind_trio.scheduler.limits.token_estimator import cost_of
-from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY, TOO_OFTEN, Ended
-from hivemind_trio.scheduler.state import Books
+from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY, TOO_OFTEN, AttemptResult
+from hivemind_trio.scheduler.state import SchedulerState
 
 SECOND_NS: Final = 1_000_000_000
 WORD_MAX_NS: Final = 20 * SECOND_NS
@@ -25,7 +25,7 @@ SHORT_NS: Final = SECOND_NS
 """Back-off after a limit on concurrent requests: the limit itself holds the others back."""
 
 
-def settle(books: Books, flight: Flight, ended: Ended) -> None:
+def settle(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> None:
     """Charge its agent and the quotas what the attempt has really taken, as far as that is known."""
     place, pool, usage = flight.place, flight.place.pool, ended.usage
     quotas = place.quotas
@@ -49,7 +49,7 @@ def settle(books: Books, flight: Flight, ended: Ended) -> None:
         quotas.settle(place.cost, actual, flight.granted_ns, books.now_ns)
 
 
-def _taken(flight: Flight, ended: Ended) -> Cost:
+def _taken(flight: RunningCall, ended: AttemptResult) -> Cost:
     """What the provider counts for it; what was thought, where nobody knows."""
     place, pool = flight.place, flight.place.pool
     if ended.usage is not None:
@@ -60,7 +60,7 @@ def _taken(flight: Flight, ended: Ended) -> Cost:
     return cost_of(0, 0) if turned_away(ended) else place.cost
 
 
-def spent(books: Books, flight: Flight, ended: Ended) -> Amounts | None:
+def spent(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> Amounts | None:
     """What the call has cost; None: nothing, as far as anybody knows."""
     estimates, request = flight.place.pool.estimates, flight.place.request
     likely = estimates.likely(request)
@@ -77,7 +77,7 @@ def spent(books: Books, flight: Flight, ended: Ended) -> Amounts | None:
     return amounts_of(usage, books.program.price(request.model, flight.place.pool.name))
 
 
-def again(books: Books, flight: Flight, ended: Ended) -> Waiter | None:
+def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> WaitingCall | None:
     """Return the call on its way to another attempt, by the policy of now; None: there is to be none."""
     retry = books.retry(flight.treatment, flight.place.pool)
     uncounted = flight.uncounted + (not _counts(flight, ended))
@@ -113,7 +113,7 @@ def again(books: Books, flight: Flight, ended: Ended) -> Waiter | None:
     return waiter
 
 
-def _counts(flight: Flight, ended: Ended) -> bool:
+def _counts(flight: RunningCall, ended: AttemptResult) -> bool:
     """True if the attempt counts against the retry class: the provider did something for it, or should have.
 
     A probe does not, for the scheduler sent it to find out. Nor does a refusal for going too often: it is followed by
@@ -124,7 +124,9 @@ def _counts(flight: Flight, ended: Ended) -> bool:
     )
 
 
-def _due_ns(books: Books, retry: Retry, ended: Ended, flight: Flight, again: Waiter) -> int | None:
+def _due_ns(
+    books: SchedulerState, retry: RetrySettings, ended: AttemptResult, flight: RunningCall, again: WaitingCall
+) -> int | None:
     """Return when its next attempt may begin; None: there is no retry left for it, or it would come too late."""
     due_ns = books.now_ns
     if again.place.pool is flight.place.pool and not (flight.probe or ended.outcome in TOO_OFTEN):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import attrs
 
 from hivemind_trio.model import Outcome
-from hivemind_trio.scheduler.calls.running_call import Flight
-from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, TOO_OFTEN, Ended
-from hivemind_trio.scheduler.protocol.events import Adapted, Command
-from hivemind_trio.scheduler.queueing.provider import Pool
-from hivemind_trio.scheduler.state import Books
+from hivemind_trio.scheduler.calls.running_call import RunningCall
+from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, TOO_OFTEN, AttemptResult
+from hivemind_trio.scheduler.protocol.events import Command, LimitChanged
+from hivemind_trio.scheduler.queueing.provider import ProviderQueue
+from hivemind_trio.scheduler.state import SchedulerState
 
 from .requeue import move, send_home, turn_away
 
 
-def learn(books: Books, flight: Flight, ended: Ended, commands: list[Command]) -> dict[str, Pool]:
+def learn(
+    books: SchedulerState, flight: RunningCall, ended: AttemptResult, commands: list[Command]
+) -> dict[str, ProviderQueue]:
     """Take note of it. Return the providers that calls have moved to."""
     pool, health = flight.place.pool, flight.place.pool.health
     circuit, limit = health.breaker.circuit, health.limit
@@ -53,7 +55,7 @@ def learn(books: Books, flight: Flight, ended: Ended, commands: list[Command]) -
     return move(books, books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
 
 
-def accepted(books: Books, flight: Flight, commands: list[Command]) -> dict[str, Pool] | None:
+def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]) -> dict[str, ProviderQueue] | None:
     """Take note that an answer has begun well. Return the providers that calls have moved to; None: nothing changed."""
     pool, health = flight.place.pool, flight.place.pool.health
     circuit, limit = health.breaker.circuit, health.limit
@@ -65,13 +67,13 @@ def accepted(books: Books, flight: Flight, commands: list[Command]) -> dict[str,
     return move(books, books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
 
 
-def adapted(pool: Pool, because: Outcome | None) -> Adapted:
+def adapted(pool: ProviderQueue, because: Outcome | None) -> LimitChanged:
     """What the provider is trusted with from now on."""
     circuit = pool.health.breaker.circuit
-    return Adapted(provider=pool.name, limit=pool.health.limit, circuit=circuit, because=because)
+    return LimitChanged(provider=pool.name, limit=pool.health.limit, circuit=circuit, because=because)
 
 
-def _warm(ended: Ended) -> Ended:
+def _warm(ended: AttemptResult) -> AttemptResult:
     """What an attempt says whose model had to be loaded first: how soon its answer began is not what is usual."""
     outcome = Outcome.SUCCEEDED if ended.outcome is Outcome.SLOW else ended.outcome
     return attrs.evolve(ended, outcome=outcome, first_byte_ns=None)

@@ -6,14 +6,14 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.model import Reason, Treatment
-from hivemind_trio.scheduler.calls.waiting_call import Waiter
+from hivemind_trio.model import Decision, Reason
+from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.protocol.events import Grant, Permit
-from hivemind_trio.scheduler.queueing.agent import AgentSlots
-from hivemind_trio.scheduler.state import Books
+from hivemind_trio.scheduler.queueing.agent import AgentState
+from hivemind_trio.scheduler.state import SchedulerState
 
 
-def grant(books: Books, waiter: Waiter, reason: Reason) -> Grant:
+def grant(books: SchedulerState, waiter: WaitingCall, reason: Reason) -> Grant:
     """Take what the call needs everywhere; there is room. It is in no line any more."""
     now_ns, flight = books.now_ns, books.flight(waiter)
     call, place, treatment = flight.call, flight.place, flight.treatment
@@ -56,19 +56,19 @@ def grant(books: Books, waiter: Waiter, reason: Reason) -> Grant:
 class Waiting:
     """A call in the queue, as it stands at a moment."""
 
-    treatment: Treatment
+    treatment: Decision
     reason: Reason
     """The limit that it lacks, as far as that is known without following every waiter."""
     waited_ns: int
 
 
-def waiting(waiter: Waiter, now_ns: int) -> Waiting:
+def waiting(waiter: WaitingCall, now_ns: int) -> Waiting:
     """Return how a queued call stands."""
     waited_ns = waiter.waited_ns + now_ns - waiter.since_ns
     return Waiting(treatment=waiter.treatment, reason=waited_for(waiter, None), waited_ns=waited_ns)
 
 
-def waited_for(waiter: Waiter, freed: AgentSlots | None) -> Reason:
+def waited_for(waiter: WaitingCall, freed: AgentState | None) -> Reason:
     """What a call that goes now lacked last, as far as that is known without following every waiter.
 
     `AGENT_FULL` if it is its agent's slot that has just come back; `TURN` if its provider was full when it arrived and

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from hivemind_trio.model import Reason, Request, Treatment, Verdict
-from hivemind_trio.policy import Program, Quota
-from hivemind_trio.scheduler.calls.waiting_call import Waiter
-from hivemind_trio.scheduler.limits.budgets import Shortage
+from hivemind_trio.model import Decision, Reason, Request, Verdict
+from hivemind_trio.policy import Program, RateLimitSettings
+from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
+from hivemind_trio.scheduler.limits.budgets import InsufficientBudget
 from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.protocol.call import Call
 from hivemind_trio.scheduler.protocol.events import Refuse
 from hivemind_trio.scheduler.queueing.drain_rate import RETRY_MAX_NS, RETRY_MIN_NS
-from hivemind_trio.scheduler.queueing.provider import Pool
-from hivemind_trio.scheduler.state import Books
+from hivemind_trio.scheduler.queueing.provider import ProviderQueue
+from hivemind_trio.scheduler.state import SchedulerState
 
 DRAINING_RETRY_NS = 1_000_000_000
 """A restart takes about that long, and nobody here knows better."""
@@ -21,7 +21,7 @@ PATH_SHOWN_MAX = 200
 DRAINING = "the proxy is about to stop and takes no new calls"
 
 
-def outright(call: Call, treatment: Treatment, program: Program, *, draining: bool, waited_ns: int) -> Refuse | None:
+def outright(call: Call, treatment: Decision, program: Program, *, draining: bool, waited_ns: int) -> Refuse | None:
     """What no waiting would help against; None: nothing does."""
     retry_after_ns = None
     if draining:
@@ -58,7 +58,7 @@ def _unserved(request: Request, program: Program) -> str:
     return f"no provider in the policy serves {what}"
 
 
-def of(books: Books, waiter: Waiter, reason: Reason, message: str, retry_after_ns: int) -> Refuse:
+def of(books: SchedulerState, waiter: WaitingCall, reason: Reason, message: str, retry_after_ns: int) -> Refuse:
     """Of a call that has a place."""
     return Refuse(
         call_id=waiter.call.id,
@@ -70,7 +70,7 @@ def of(books: Books, waiter: Waiter, reason: Reason, message: str, retry_after_n
     )
 
 
-def too_large(call: Call, treatment: Treatment, quota: Quota, cost: Cost, waited_ns: int = 0) -> Refuse:
+def too_large(call: Call, treatment: Decision, quota: RateLimitSettings, cost: Cost, waited_ns: int = 0) -> Refuse:
     return Refuse(
         call_id=call.id,
         treatment=treatment,
@@ -81,7 +81,9 @@ def too_large(call: Call, treatment: Treatment, quota: Quota, cost: Cost, waited
     )
 
 
-def left_alone_there(books: Books, call: Call, treatment: Treatment, pool: Pool, waited_ns: int) -> Refuse:
+def left_alone_there(
+    books: SchedulerState, call: Call, treatment: Decision, pool: ProviderQueue, waited_ns: int
+) -> Refuse:
     """Of one whose provider has failed too often."""
     opens_ns = pool.health.breaker.opens_ns
     wait_ns = max(opens_ns - books.now_ns, 0) if opens_ns is not None else 0
@@ -95,7 +97,7 @@ def left_alone_there(books: Books, call: Call, treatment: Treatment, pool: Pool,
     )
 
 
-def spent_there(books: Books, call: Call, treatment: Treatment, pool: Pool, waited_ns: int) -> Refuse:
+def spent_there(books: SchedulerState, call: Call, treatment: Decision, pool: ProviderQueue, waited_ns: int) -> Refuse:
     """Of one whose provider says that nothing is left to pay with."""
     renewed_ns = pool.health.spent.renewed_ns(books.pays_with(call, treatment), books.now_ns)
     return Refuse(
@@ -108,7 +110,7 @@ def spent_there(books: Books, call: Call, treatment: Treatment, pool: Pool, wait
     )
 
 
-def spent(short: Shortage, now_ns: int) -> tuple[str, int]:
+def spent(short: InsufficientBudget, now_ns: int) -> tuple[str, int]:
     """Of a budget that is used up: the words, and when there is room again."""
     wait_ns = max(0, short.account.opens_ns(short.step.share, now_ns) - now_ns)
     allowance = short.account.allowance
@@ -137,11 +139,11 @@ def shed(full: str) -> str:
     return f"{full}, so the one that had waited longest was dropped"
 
 
-def too_late(waiter: Waiter, waited_ns: int) -> str:
+def too_late(waiter: WaitingCall, waited_ns: int) -> str:
     return f"waited {waited_ns / 1e9:.3g} s, as long as its deadline allows, because {_because(waiter)}"
 
 
-def _because(waiter: Waiter) -> str:
+def _because(waiter: WaitingCall) -> str:
     place, lane = waiter.place, waiter.treatment.lane
     pool, agent, models = place.pool, place.agent, waiter.treatment.group or "*"
     match waiter.blocked:

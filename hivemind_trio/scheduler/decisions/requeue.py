@@ -6,16 +6,18 @@ somebody may be able to go now.
 
 from __future__ import annotations
 
-from hivemind_trio.model import Reason, Treatment
-from hivemind_trio.scheduler.calls.waiting_call import Waiter
+from hivemind_trio.model import Decision, Reason
+from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions import rejection
 from hivemind_trio.scheduler.health.billing import SpentKey
 from hivemind_trio.scheduler.protocol.events import Command
-from hivemind_trio.scheduler.queueing.provider import Pool
-from hivemind_trio.scheduler.state import Books
+from hivemind_trio.scheduler.queueing.provider import ProviderQueue
+from hivemind_trio.scheduler.state import SchedulerState
 
 
-def stand_anew(books: Books, waiter: Waiter, treatment: Treatment, commands: list[Command]) -> Waiter | None:
+def stand_anew(
+    books: SchedulerState, waiter: WaitingCall, treatment: Decision, commands: list[Command]
+) -> WaitingCall | None:
     """Classify a call anew that waits and has been taken out of the room; None: it is refused now."""
     treatment = books.treat(waiter.call, treatment)
     waited_ns = books.waited_ns(waiter)
@@ -55,7 +57,7 @@ def stand_anew(books: Books, waiter: Waiter, treatment: Treatment, commands: lis
     return anew
 
 
-def move(books: Books, waiters: list[Waiter], commands: list[Command]) -> dict[str, Pool]:
+def move(books: SchedulerState, waiters: list[WaitingCall], commands: list[Command]) -> dict[str, ProviderQueue]:
     """Have them wait where they would be sent if they came now, if that is elsewhere. Return where."""
     there = {}
     for waiter in waiters:
@@ -70,7 +72,9 @@ def move(books: Books, waiters: list[Waiter], commands: list[Command]) -> dict[s
     return there
 
 
-def send_home(books: Books, pool: Pool, pays_with: SpentKey, commands: list[Command]) -> dict[str, Pool]:
+def send_home(
+    books: SchedulerState, pool: ProviderQueue, pays_with: SpentKey, commands: list[Command]
+) -> dict[str, ProviderQueue]:
     """Waiting here does not help them. Return where they wait instead."""
     poor = [
         waiter
@@ -86,16 +90,16 @@ def send_home(books: Books, pool: Pool, pays_with: SpentKey, commands: list[Comm
     return there
 
 
-def turn_away(books: Books, pool: Pool, commands: list[Command]) -> None:
+def turn_away(books: SchedulerState, pool: ProviderQueue, commands: list[Command]) -> None:
     """The policy would rather refuse than hold: nobody waits for a provider that is left alone."""
     for waiter in [waiter for waiter in books.room if waiter.place.pool is pool]:
         books.leave(waiter)
         commands.append(rejection.left_alone_there(books, waiter.call, waiter.treatment, pool, books.waited_ns(waiter)))
 
 
-def let_in(books: Books, commands: list[Command]) -> dict[str, Pool]:
+def let_in(books: SchedulerState, commands: list[Command]) -> dict[str, ProviderQueue]:
     """Whoever is held where there may be room again, in order, until one must wait on. Return where."""
-    pools: dict[str, Pool] = {}
+    pools: dict[str, ProviderQueue] = {}
     while books.loosened:
         account, _ = books.loosened.popitem()
         while (waiter := account.held.first) is not None:

@@ -20,7 +20,7 @@ import attrs
 
 from hivemind_trio.model import Request
 from hivemind_trio.policy import Failure, Reaper, Timeouts
-from hivemind_trio.scheduler.protocol.attempt_result import Ended
+from hivemind_trio.scheduler.protocol.attempt_result import AttemptResult
 
 SECOND_NS: Final = 1_000_000_000
 FIRST_BYTE_MIN_NS: Final = 30 * SECOND_NS
@@ -48,7 +48,7 @@ _BUCKETS: Final = (_BITS - 2) * 8
 
 @final
 @attrs.define(eq=False)
-class Sketch:
+class LatencyHistogram:
     """Times, counted in buckets each of which is an eighth of its own size wide.
 
     After HdrHistogram (Tene, 2012): 160 counters whatever comes, every quantile too large by an eighth at most, and in
@@ -106,10 +106,10 @@ class Sketch:
 
 @final
 @attrs.define(eq=False)
-class _Usual:
+class _WaitStatistics:
     """One kind of waiting."""
 
-    _sketch: Sketch = attrs.field(factory=Sketch, init=False)
+    _sketch: LatencyHistogram = attrs.field(factory=LatencyHistogram, init=False)
     _given_up: int = attrs.field(default=0, init=False)
     """In a row."""
     _given_up_ns: int = attrs.field(default=0, init=False)
@@ -140,30 +140,30 @@ class _Usual:
 
 @final
 @attrs.define(eq=False)
-class _Kind:
+class _CallKind:
     """Calls that are alike."""
 
-    first_byte: _Usual = attrs.field(factory=_Usual, init=False)
-    silence: _Usual = attrs.field(factory=_Usual, init=False)
+    first_byte: _WaitStatistics = attrs.field(factory=_WaitStatistics, init=False)
+    silence: _WaitStatistics = attrs.field(factory=_WaitStatistics, init=False)
     bounds: tuple[Timeouts, Reaper, Timeouts] | None = attrs.field(default=None, init=False)
     """Those of first attempts, and what of the policy they were made of; None: to be made anew."""
 
 
 @final
 @attrs.define(eq=False)
-class Progress:
+class AdaptiveTimeout:
     """One provider's."""
 
-    _kinds: dict[tuple[str, bool, int], _Kind] = attrs.field(factory=dict, init=False)
+    _kinds: dict[tuple[str, bool, int], _CallKind] = attrs.field(factory=dict, init=False)
 
-    def on_ended(self, request: Request, ended: Ended) -> None:
+    def on_ended(self, request: Request, ended: AttemptResult) -> None:
         """Learn from one attempt. `request` is as it was sent."""
         if ended.first_byte_ns is None and ended.silence_ns is None:
             return
         key = _key(request)
         kind = self._kinds.pop(key, None)
         if kind is None:
-            kind = _Kind()
+            kind = _CallKind()
             if len(self._kinds) >= KEYS_MAX:
                 del self._kinds[next(iter(self._kinds))]
         self._kinds[key] = kind
@@ -195,7 +195,7 @@ class Progress:
             made = kind.bounds = timeouts, reaper, self._bounds(kind, timeouts, reaper, 1)
         return made[2]
 
-    def _bounds(self, kind: _Kind, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
+    def _bounds(self, kind: _CallKind, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
         first_byte_ns = kind.first_byte.deadline_ns(reaper.first_byte, FIRST_BYTE_MIN_NS, attempt)
         idle_ns = kind.silence.deadline_ns(reaper.idle, IDLE_MIN_NS, attempt)
         if first_byte_ns >= timeouts.first_byte_ns and idle_ns >= timeouts.idle_ns:

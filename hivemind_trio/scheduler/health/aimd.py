@@ -18,7 +18,7 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.model import Outcome
-from hivemind_trio.policy import Aimd as Settings
+from hivemind_trio.policy import AimdSettings as Settings
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.snapshot import AimdSnapshot
 
@@ -182,7 +182,7 @@ class Aimd:
         Args:
             granted_ns: When it began. What began before the last cut is no new evidence.
             inflight: Attempts in flight when it ended, itself included.
-            sought: True if a call waits for a higher limit, however few are in flight: see `Pool.sought`.
+            sought: True if a call waits for a higher limit, however few are in flight: see `ProviderQueue.sought`.
             tokens: Output.
         """
         before = self.limit

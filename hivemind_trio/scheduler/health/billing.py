@@ -44,7 +44,7 @@ class _Known:
 
 @final
 @attrs.define(eq=False)
-class Spent:
+class BillingExhausted:
     """Of one provider."""
 
     known: bool = attrs.field(default=False, init=False)

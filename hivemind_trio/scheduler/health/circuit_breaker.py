@@ -16,7 +16,7 @@ import attrs
 
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import BREAKER_MEMORY
-from hivemind_trio.policy import Breaker as Settings
+from hivemind_trio.policy import CircuitBreakerSettings as Settings
 from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.circuit import Circuit
@@ -40,7 +40,7 @@ SPREAD: Final = (0.8, 1.2)
 
 @final
 @attrs.define(eq=False)
-class _Sample:
+class _AttemptSample:
     grant: int
     """Its number in the order of grants."""
     failed: bool = False
@@ -50,7 +50,7 @@ class _Sample:
 
 @final
 @attrs.define(eq=False)
-class Breaker:
+class CircuitBreaker:
     """Told when attempts begin and how they end; says whether another may begin."""
 
     settings: Settings
@@ -64,9 +64,9 @@ class Breaker:
     """When it was last closed: attempts from before say nothing about now."""
     trips: int = attrs.field(default=0, init=False)
     """Number of times that it was opened from CLOSED."""
-    _latest: list[_Sample] = attrs.field(factory=list, init=False)
+    _latest: list[_AttemptSample] = attrs.field(factory=list, init=False)
     """The latest attempts of which something is known, in the order of their grants."""
-    _inflight: dict[CallId, _Sample] = attrs.field(factory=dict, init=False)
+    _inflight: dict[CallId, _AttemptSample] = attrs.field(factory=dict, init=False)
     _grants: int = attrs.field(default=0, init=False)
     _successes: int = attrs.field(default=0, init=False)
     """Of probes, in a row."""
@@ -76,7 +76,7 @@ class Breaker:
         if self.circuit is not Circuit.CLOSED:
             return
         self._grants += 1
-        self._inflight[call_id] = _Sample(self._grants)
+        self._inflight[call_id] = _AttemptSample(self._grants)
 
     def on_ended(self, call_id: CallId, outcome: Outcome, *, probe: bool, now_ns: int, said_ns: int | None) -> bool:
         """Learn from one attempt. Return True if the circuit has changed.
@@ -140,7 +140,7 @@ class Breaker:
         self._latest.clear()
         self._inflight.clear()
 
-    def _learn(self, sample: _Sample, *, failed: bool, now_ns: int) -> None:
+    def _learn(self, sample: _AttemptSample, *, failed: bool, now_ns: int) -> None:
         """Put an attempt in the order of grants, and drop the oldest beyond `of` and those before `over`."""
         latest, most = self._latest, min(self.settings.of, BREAKER_MEMORY)
         if sample.known_ns is None:

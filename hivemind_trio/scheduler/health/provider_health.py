@@ -8,29 +8,29 @@ from typing import final
 import attrs
 
 from hivemind_trio.model import Outcome, Reason, Request
-from hivemind_trio.policy import Answer, Degraded, Provider
-from hivemind_trio.policy import Breaker as BreakerSettings
-from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, Ended
+from hivemind_trio.policy import CircuitBreakerSettings as BreakerSettings
+from hivemind_trio.policy import DegradedSettings, FinishedAnswer, ProviderSettings
+from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, AttemptResult
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.protocol.snapshot import AimdSnapshot
 
-from .adaptive_timeout import Progress
+from .adaptive_timeout import AdaptiveTimeout
 from .aimd import Aimd
-from .billing import Spent
-from .circuit_breaker import Breaker
+from .billing import BillingExhausted
+from .circuit_breaker import CircuitBreaker
 from .retry import RetryBudget
 
 
 @final
 @attrs.define(eq=False)
-class Health:
+class ProviderHealth:
     """Learns from every attempt, and says how many slots there are and why there may be none."""
 
     _random: Random
-    breaker: Breaker = attrs.field(init=False)
+    breaker: CircuitBreaker = attrs.field(init=False)
     retries: RetryBudget = attrs.field(factory=RetryBudget, init=False)
-    spent: Spent = attrs.field(factory=Spent, init=False)
+    spent: BillingExhausted = attrs.field(factory=BillingExhausted, init=False)
     limit: int = attrs.field(default=0, init=False)
     """Concurrency limit: the policy's, or within its bounds AIMD's. It and the next two are kept, not derived: every
     event asks."""
@@ -42,8 +42,8 @@ class Health:
     _aimd: Aimd | None = attrs.field(default=None, init=False)
     _before: int = attrs.field(default=0, init=False)
     """Limit from before the circuit opened."""
-    progress: Progress = attrs.field(factory=Progress, init=False)
-    degraded: Degraded | None = attrs.field(default=None, init=False)
+    progress: AdaptiveTimeout = attrs.field(factory=AdaptiveTimeout, init=False)
+    degraded: DegradedSettings | None = attrs.field(default=None, init=False)
     """Condition under which a good answer counts as a failure."""
     _accepted: dict[CallId, None] = attrs.field(factory=dict, init=False)
     """Attempts in flight whose answer has begun."""
@@ -51,7 +51,7 @@ class Health:
     """The one call in flight that a half-open circuit has let through."""
 
     def __attrs_post_init__(self) -> None:
-        self.breaker = Breaker(BreakerSettings(), self._random)
+        self.breaker = CircuitBreaker(BreakerSettings(), self._random)
 
     def _look(self) -> None:
         circuit = self.breaker.circuit
@@ -65,7 +65,7 @@ class Health:
         """True if a call that goes there now is tried, if only as a probe."""
         return self.closed is None
 
-    def load(self, provider: Provider | None) -> None:
+    def load(self, provider: ProviderSettings | None) -> None:
         """Take the settings of a new policy; what has been learned stays. None: no new attempts will begin."""
         self.spent.clear()
         if provider is None:
@@ -97,7 +97,7 @@ class Health:
             self._aimd.on_granted(call_id, inflight, now_ns)
         return False
 
-    def judged(self, ended: Ended, request: Request) -> Ended:
+    def judged(self, ended: AttemptResult, request: Request) -> AttemptResult:
         """Return the end as the policy counts it: a good answer may be worth nothing.
 
         Args:
@@ -105,7 +105,7 @@ class Health:
         """
         if self.degraded is None or ended.outcome not in HEALTHY or not 200 <= ended.status < 300:
             return ended
-        answer = Answer(status=ended.status, model=request.model, stream=request.stream, usage=ended.usage)
+        answer = FinishedAnswer(status=ended.status, model=request.model, stream=request.stream, usage=ended.usage)
         return attrs.evolve(ended, outcome=Outcome.DEGRADED) if self.degraded.counts(answer) else ended
 
     def on_good(self, call_id: CallId, now_ns: int) -> bool:
@@ -123,14 +123,14 @@ class Health:
         return news
 
     def on_ended(
-        self, call_id: CallId, ended: Ended, *, granted_ns: int, now_ns: int, inflight: int, sought: bool
+        self, call_id: CallId, ended: AttemptResult, *, granted_ns: int, now_ns: int, inflight: int, sought: bool
     ) -> bool:
         """Learn from one attempt. Return True if there may be other slots now.
 
         Args:
             granted_ns: When it began.
             inflight: Attempts in flight when it ended, itself included.
-            sought: See `Pool.sought`.
+            sought: See `ProviderQueue.sought`.
         """
         probe = call_id == self._probe
         if probe:

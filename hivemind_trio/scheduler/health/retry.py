@@ -7,8 +7,8 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.policy import Jitter, Retry
-from hivemind_trio.scheduler.protocol.attempt_result import NOT_EXECUTED, Ended
+from hivemind_trio.policy import Jitter, RetrySettings
+from hivemind_trio.scheduler.protocol.attempt_result import NOT_EXECUTED, AttemptResult
 
 BUDGET_MAX: Final = 10.0
 """Retries that can be saved up."""
@@ -50,7 +50,7 @@ class RetryBudget:
         self._at_ns = now_ns
 
 
-def wants_retry(retry: Retry, ended: Ended, attempts: int) -> bool:
+def wants_retry(retry: RetrySettings, ended: AttemptResult, attempts: int) -> bool:
     """Return True if the class says so. A class of one attempt wants none, though what has ended did not count.
 
     Args:
@@ -63,7 +63,7 @@ def wants_retry(retry: Retry, ended: Ended, attempts: int) -> bool:
     return ended.status in retry.statuses or ended.failure in retry.failures
 
 
-def pause_ns(retry: Retry, ended: Ended, attempts: int, random: Random) -> int:
+def pause_ns(retry: RetrySettings, ended: AttemptResult, attempts: int, random: Random) -> int:
     """How long to wait before the next attempt: the provider's word, or a back-off drawn anew."""
     if ended.retry_after_ns is not None:
         return int(ended.retry_after_ns * (1 + random.uniform(0, LATE)))
@@ -77,6 +77,6 @@ def pause_ns(retry: Retry, ended: Ended, attempts: int, random: Random) -> int:
             return ceiling_ns
 
 
-def turned_away(ended: Ended) -> bool:
+def turned_away(ended: AttemptResult) -> bool:
     """Whether the provider did nothing for it: then another attempt adds nothing to its load but a refusal."""
     return ended.outcome in NOT_EXECUTED

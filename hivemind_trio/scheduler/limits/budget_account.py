@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, final
 
 import attrs
 
-from hivemind_trio.policy import Allowance
-from hivemind_trio.scheduler.structures.indexed_heap import Heap
-from hivemind_trio.scheduler.structures.sliding_window import Sliding
+from hivemind_trio.policy import BudgetAllowance
+from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap
+from hivemind_trio.scheduler.structures.sliding_window import SlidingWindow
 
 if TYPE_CHECKING:
-    from hivemind_trio.scheduler.calls.waiting_call import Waiter
+    from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 
 Turns = Callable[[int, int], int]
 """When the calendar's window of some length that holds a moment ends, both since the engine began. The calendar is the
@@ -21,22 +21,22 @@ world's, and comes from outside."""
 
 @final
 @attrs.define(eq=False)
-class Account:
+class BudgetAccount:
     """In one's own name, or everybody's."""
 
-    allowance: Allowance
+    allowance: BudgetAllowance
     _turns: Turns
     claimed: int = attrs.field(default=0, init=False)
     """By calls that wait or are in flight, at the most that they can take."""
-    held: Heap[Waiter] = attrs.field(factory=Heap, init=False)
+    held: IndexedHeap[WaitingCall] = attrs.field(factory=IndexedHeap, init=False)
     """Calls that wait for room here."""
     _spent: int = attrs.field(default=0, init=False)
     _turns_ns: int = attrs.field(default=0, init=False)
     """When the calendar's window ends."""
-    _sliding: Sliding = attrs.field(init=False)
+    _sliding: SlidingWindow = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._sliding = Sliding(self.allowance.window_ns)
+        self._sliding = SlidingWindow(self.allowance.window_ns)
 
     def spent(self, now_ns: int) -> int:
         """In the window of now."""

@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple, Self, final
 
 import attrs
 
-from hivemind_trio.model import Decider, Request, Treatment, Usage
-from hivemind_trio.policy import Allowance, Budget, Measure, ModelPrice, Per, Program, Renames, Threshold
+from hivemind_trio.model import Decider, Decision, Request, Usage
+from hivemind_trio.policy import BudgetAllowance, BudgetSettings, Measure, ModelPrice, Per, Program, Renames, Threshold
 from hivemind_trio.scheduler.protocol.agent_key import renamed_word
 from hivemind_trio.scheduler.structures.indexed_heap import Rank
 
-from .budget_account import Account, Turns
+from .budget_account import BudgetAccount, Turns
 
 ACCOUNTS_MAX: Final = 10_000
 """Accounts in all. Those that hold nothing are forgotten then; if none does, whoever comes next shares one account."""
@@ -69,7 +69,7 @@ class _Key(NamedTuple):
     calendar: bool
 
     @classmethod
-    def of(cls, budget: Budget, allowance: Allowance, whose: str) -> Self:
+    def of(cls, budget: BudgetSettings, allowance: BudgetAllowance, whose: str) -> Self:
         return cls(budget.name, budget.per, whose, allowance.measure, allowance.window_ns, allowance.calendar)
 
     def renamed(self, renames: Renames) -> Self:
@@ -86,13 +86,13 @@ class _Key(NamedTuple):
 
 @final
 @attrs.define(eq=False)
-class Claim:
+class Reservation:
     """What one call may take, put aside. It ends once: spent, or given back."""
 
-    _parts: tuple[tuple[Account, int], ...]
+    _parts: tuple[tuple[BudgetAccount, int], ...]
     _over: bool = attrs.field(default=False, init=False)
 
-    def end(self, spent: Amounts | None, now_ns: int) -> list[Account]:
+    def end(self, spent: Amounts | None, now_ns: int) -> list[BudgetAccount]:
         """Spend so much, or nothing; return the accounts that have calls waiting for room."""
         assert not self._over
         self._over = bool(self._parts)
@@ -103,17 +103,17 @@ class Claim:
         return [account for account, _ in self._parts if account.held.first is not None]
 
 
-NO_CLAIM: Final = Claim(())
+NO_CLAIM: Final = Reservation(())
 """Of every call that no budget is kept for."""
 
 
 @final
 @attrs.frozen
-class Shortage:
+class InsufficientBudget:
     """Why a call cannot have its claim now."""
 
-    budget: Budget
-    account: Account
+    budget: BudgetSettings
+    account: BudgetAccount
     step: Threshold
 
     def denies(self, now_ns: int) -> bool:
@@ -132,8 +132,8 @@ class Budgets:
 
     _turns: Turns
     _program: Program = attrs.field(init=False)
-    _accounts: dict[_Key, Account] = attrs.field(factory=dict, init=False)
-    _found: dict[tuple[str, str], tuple[Account, ...]] = attrs.field(factory=dict, init=False)
+    _accounts: dict[_Key, BudgetAccount] = attrs.field(factory=dict, init=False)
+    _found: dict[tuple[str, str], tuple[BudgetAccount, ...]] = attrs.field(factory=dict, init=False)
     """Of those, by budget and by whose they are: the accounts of its allowances, in their order."""
     _new: int = attrs.field(default=0, init=False)
     """Partitions that were looked for and not found, since accounts were last forgotten."""
@@ -157,7 +157,7 @@ class Budgets:
                     account.allowance = allowance
                     self._accounts[key] = account
 
-    def treat(self, treatment: Treatment, whose: Partition, now_ns: int) -> Treatment:
+    def treat(self, treatment: Decision, whose: Partition, now_ns: int) -> Decision:
         """How what has been spent changes a call's treatment: of each setting, the first budget that says so."""
         said: dict[str, Any] = {}
         deciders: dict[str, Decider] = {}
@@ -192,7 +192,9 @@ class Budgets:
             budget_warnings=tuple(warnings),
         )
 
-    def claim(self, treatment: Treatment, whose: Partition, most: Amounts, rank: Rank, now_ns: int) -> Claim | Shortage:
+    def claim(
+        self, treatment: Decision, whose: Partition, most: Amounts, rank: Rank, now_ns: int
+    ) -> Reservation | InsufficientBudget:
         """Put aside the most that a call may take, of every budget that stops at some share; or say which cannot.
 
         Args:
@@ -208,13 +210,13 @@ class Budgets:
                     first = account.held.first
                     behind = first is not None and first.rank < rank
                     if behind or not account.fits(amount, stop.share, now_ns):
-                        return Shortage(budget, account, stop)
+                        return InsufficientBudget(budget, account, stop)
                 parts.append((account, amount))
         for account, amount in parts:
             account.claimed += amount
-        return Claim(tuple(parts))
+        return Reservation(tuple(parts))
 
-    def _accounts_of(self, budget: Budget, partition: Partition, now_ns: int) -> tuple[Account, ...]:
+    def _accounts_of(self, budget: BudgetSettings, partition: Partition, now_ns: int) -> tuple[BudgetAccount, ...]:
         """At least one: those of the budget's allowances."""
         whose = partition.of(budget.per)
         found = self._found.get((budget.name, whose))
@@ -234,14 +236,14 @@ class Budgets:
             self._found.clear()
         return len(self._accounts) < ACCOUNTS_MAX
 
-    def _account(self, budget: Budget, allowance: Allowance, whose: str) -> Account:
+    def _account(self, budget: BudgetSettings, allowance: BudgetAllowance, whose: str) -> BudgetAccount:
         key = _Key.of(budget, allowance, whose)
         account = self._accounts.get(key)
         if account is None:
-            account = self._accounts[key] = Account(allowance, self._turns)
+            account = self._accounts[key] = BudgetAccount(allowance, self._turns)
         return account
 
 
-def sent(request: Request, treatment: Treatment) -> Request:
+def sent(request: Request, treatment: Decision) -> Request:
     """The request with the model that it is sent with."""
     return request if treatment.model is None else attrs.evolve(request, model=treatment.model)

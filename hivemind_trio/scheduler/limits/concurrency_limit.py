@@ -11,7 +11,7 @@ from hivemind_trio.model import Reason
 
 @final
 @attrs.define(eq=False)
-class Slots:
+class ConcurrencyLimit:
     """At most `limit` held at once. Lowering the limit under what is held revokes nothing: it drains."""
 
     limit: int | None = None
@@ -35,7 +35,7 @@ class Slots:
         self.has_room = self.closed is None and (self.limit is None or self.held < self.limit)
 
 
-def take(*each: Slots) -> None:
+def take(*each: ConcurrencyLimit) -> None:
     """One of each; every one is there."""
     for slots in each:
         assert slots.has_room
@@ -43,7 +43,7 @@ def take(*each: Slots) -> None:
         slots.has_room = slots.limit is None or slots.held < slots.limit
 
 
-def give_back(*each: Slots) -> None:
+def give_back(*each: ConcurrencyLimit) -> None:
     """One of each."""
     for slots in each:
         assert slots.held > 0

@@ -6,12 +6,12 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.policy import Group as Block
-from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
+from hivemind_trio.policy import LimitGroupSettings as Block
+from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.snapshot import GateSnapshot
 
-from .concurrency_limit import Slots
-from .rate_limits import Quotas
+from .concurrency_limit import ConcurrencyLimit
+from .rate_limits import RateLimits
 
 MODELS_MAX: Final = 64
 """With quotas of their own: models are the callers' words. The others share one."""
@@ -19,18 +19,18 @@ MODELS_MAX: Final = 64
 
 @final
 @attrs.define(eq=False)
-class Group:
+class LimitGroup:
     """Found by its glob, it lives on while something is held of it or counts against it."""
 
-    parts: Parts = ALL_PARTS
-    slots: Slots = attrs.field(factory=Slots, init=False)
-    _quotas: Quotas = attrs.field(init=False)
-    _models: dict[str, Quotas] = attrs.field(factory=dict, init=False)
+    parts: Features = ALL_PARTS
+    slots: ConcurrencyLimit = attrs.field(factory=ConcurrencyLimit, init=False)
+    _quotas: RateLimits = attrs.field(init=False)
+    _models: dict[str, RateLimits] = attrs.field(factory=dict, init=False)
     """Where the policy has no such block: providers count by model, and only it could say which are counted as one."""
     _block: Block | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._quotas = Quotas(self.parts)
+        self._quotas = RateLimits(self.parts)
 
     def load(self, block: Block | None, now_ns: int, *, learns: bool) -> None:
         """Take the settings of a new policy. What was learned, and what counts, stays.
@@ -47,12 +47,12 @@ class Group:
 
     def gates(self, now_ns: int) -> dict[str | None, GateSnapshot]:
         """Return what is believed, by model; None: what counts as one. Only of what may restrict dispatch."""
-        each: dict[str | None, Quotas] = {None: self._quotas}
+        each: dict[str | None, RateLimits] = {None: self._quotas}
         if self._block is None:
             each.update(self._models)
         return {model: quotas.snapshot(now_ns) for model, quotas in each.items() if quotas.restricts}
 
-    def quotas(self, model: str) -> Quotas:
+    def quotas(self, model: str) -> RateLimits:
         """What calls of a model count against."""
         if self._block is not None:
             return self._quotas
@@ -60,5 +60,5 @@ class Group:
         if known is None:
             if len(self._models) >= MODELS_MAX:
                 return self._quotas
-            known = self._models[model] = Quotas(self.parts)
+            known = self._models[model] = RateLimits(self.parts)
         return known

@@ -17,12 +17,12 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Dimension, Reading
-from hivemind_trio.policy import Quota, Window
+from hivemind_trio.model import Dimension, QuotaReading
+from hivemind_trio.policy import RateLimitSettings, Window
 from hivemind_trio.scheduler.protocol.snapshot import BucketSnapshot
-from hivemind_trio.scheduler.structures.sliding_window import Sliding
+from hivemind_trio.scheduler.structures.sliding_window import SlidingWindow
 
-from .window_inference import Likeness
+from .window_inference import WindowClassifier
 
 RAISE_PER_S: Final = 0.1
 """Share of the capacity by which an answer may raise what is left, per second since the last."""
@@ -43,10 +43,10 @@ ROUNDED_NS: Final = 3 * SECOND_NS
 
 @final
 @attrs.define(eq=False)
-class Bucket:
+class RateLimiter:
     """One dimension, and one length of window, of one limits group."""
 
-    quota: Quota
+    quota: RateLimitSettings
     """As the policy declares it, or as a header first told of it."""
     declared: bool = True
     most: int = attrs.field(default=1, init=False)
@@ -60,7 +60,7 @@ class Bucket:
     """Content of a full bucket."""
     _burst: int = attrs.field(default=1, init=False)
     """What goes at once when nothing is owed."""
-    _taken: Sliding = attrs.field(init=False)
+    _taken: SlidingWindow = attrs.field(init=False)
     _tat_ns: int = attrs.field(default=0, init=False)
     """GCRA's theoretical arrival time: when all that was taken will have been earned."""
     _owes_ns: int = attrs.field(default=0, init=False)
@@ -92,13 +92,13 @@ class Bucket:
     _believed: int = attrs.field(default=-1, init=False)
     """Number of the grant that the last answer was to."""
     _heard_ns: int = attrs.field(default=0, init=False)
-    _likeness: Likeness = attrs.field(factory=Likeness, init=False)
+    _likeness: WindowClassifier = attrs.field(factory=WindowClassifier, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._taken = Sliding(self.quota.window_ns)
+        self._taken = SlidingWindow(self.quota.window_ns)
         self._measure()
 
-    def load(self, quota: Quota, now_ns: int, *, declared: bool, learns: bool = True) -> None:
+    def load(self, quota: RateLimitSettings, now_ns: int, *, declared: bool, learns: bool = True) -> None:
         """Take the settings of a new policy. What was taken stays taken, and a bucket is no fuller for being larger.
 
         Args:
@@ -221,7 +221,7 @@ class Bucket:
         if self._ends_ns is not None and taken_ns >= self._since_ns:
             self._left = min(self._left - more, self.capacity)
 
-    def hear(self, reading: Reading, unseen: int, grant: int, taken_ns: int, now_ns: int) -> bool:
+    def hear(self, reading: QuotaReading, unseen: int, grant: int, taken_ns: int, now_ns: int) -> bool:
         """Learn from the head of an answer. Return True if it was believed.
 
         Args:
@@ -262,9 +262,9 @@ class Bucket:
         if window_ns <= self.quota.window_ns:
             return
         if window_ns > self.quota.window_ns * WIDER:
-            self._likeness = Likeness()
+            self._likeness = WindowClassifier()
         self.quota = attrs.evolve(self.quota, window_ns=window_ns)
-        self._taken = Sliding(window_ns)
+        self._taken = SlidingWindow(window_ns)
         self._measure()
 
     def snapshot(self, now_ns: int) -> BucketSnapshot:
@@ -292,7 +292,7 @@ class Bucket:
         self._told = self._remaining = self._top = self._ends_ns = self._began_ns = self._accepted = None
         self._foreign = self._more = 0
         self._tat_ns = min(self._tat_ns, now_ns)
-        self._likeness = Likeness()
+        self._likeness = WindowClassifier()
         self._measure()
 
     def spent(self, cost: int) -> bool:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
-from hivemind_trio.model import Dimension, Reading, Reason
-from hivemind_trio.policy import Quota
-from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
+from hivemind_trio.model import Dimension, QuotaReading, Reason
+from hivemind_trio.policy import RateLimitSettings
+from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.snapshot import GateSnapshot
 
 from .cost import NOTHING, Cost
-from .rate_limiter import Bucket
-from .refusal_gate import Gate
+from .rate_limiter import RateLimiter
+from .refusal_gate import RefusalGate
 
 if TYPE_CHECKING:
-    from hivemind_trio.scheduler.calls.waiting_call import Waiter
+    from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 
 CLAIM_AFTER_NS: Final = 20 * 1_000_000_000
 """A call whose turn it is and that does not fit is passed by smaller ones for so long; then it is the next to go."""
@@ -55,11 +55,11 @@ class _Taken:
 
 @final
 @attrs.define(eq=False)
-class Quotas:
+class RateLimits:
     """All dimensions of one limits group: a call takes of each, or of none."""
 
-    parts: Parts = ALL_PARTS
-    _buckets: dict[tuple[Dimension, int], Bucket] = attrs.field(factory=dict, init=False)
+    parts: Features = ALL_PARTS
+    _buckets: dict[tuple[Dimension, int], RateLimiter] = attrs.field(factory=dict, init=False)
     """By what is counted and the window's length: a limit per minute and one per day are two. The length is 0 where a
     header has told of a limit and not of its window: what is known of that is a lower bound."""
     _declared: bool = attrs.field(default=False, init=False)
@@ -68,10 +68,10 @@ class Quotas:
     """There is any window, declared or told of."""
     restricts: bool = attrs.field(default=False, init=False)
     """There is any window, or the provider has refused a call. Else nothing below need be asked."""
-    gate: Gate = attrs.field(factory=Gate, init=False)
+    gate: RefusalGate = attrs.field(factory=RefusalGate, init=False)
     of_input: bool = attrs.field(default=False, init=False)
     """What a call reads counts in one of them."""
-    _claim: tuple[int, Waiter] | None = attrs.field(default=None, init=False)
+    _claim: tuple[int, WaitingCall] | None = attrs.field(default=None, init=False)
     """The call that has been found not to fit for longest, and since when."""
     _inflight: dict[CallId, _Taken] = attrs.field(factory=dict, init=False)
     _granted: Cost = attrs.field(factory=lambda: dict(NOTHING), init=False)
@@ -80,7 +80,7 @@ class Quotas:
     _refused: int = attrs.field(default=0, init=False)
     """Number of grants at the last refusal: those in flight together are one piece of evidence."""
 
-    def load(self, quotas: tuple[Quota, ...], now_ns: int, *, learns: bool = True) -> None:
+    def load(self, quotas: tuple[RateLimitSettings, ...], now_ns: int, *, learns: bool = True) -> None:
         """Take the settings of a new policy. What was taken of a window that stays is kept: a reload mints nothing.
 
         Args:
@@ -92,7 +92,7 @@ class Quotas:
         for bucket in kept.values():
             bucket.load(bucket.quota, now_ns, declared=False)
         for quota in quotas:
-            bucket = self._buckets.get((quota.dimension, quota.window_ns)) or Bucket(quota)
+            bucket = self._buckets.get((quota.dimension, quota.window_ns)) or RateLimiter(quota)
             bucket.load(quota, now_ns, declared=True, learns=learns)
             kept[quota.dimension, quota.window_ns] = bucket
         self._buckets = kept
@@ -105,7 +105,7 @@ class Quotas:
         self.restricts = self.counted or self.gate.active
         self.of_input = any(dimension in (Dimension.INPUT, Dimension.TOKENS) for dimension, _ in self._buckets)
 
-    def too_large(self, cost: Cost) -> Quota | None:
+    def too_large(self, cost: Cost) -> RateLimitSettings | None:
         """The declared quota that no waiting could make such a call fit.
 
         What only headers tell of refuses nobody: the estimate may be wrong, and the provider will say so itself.
@@ -124,7 +124,7 @@ class Quotas:
                 at_ns = fits_ns
         return at_ns
 
-    def opens_ns(self, cost: Cost, now_ns: int, waiter: Waiter | None = None) -> int:
+    def opens_ns(self, cost: Cost, now_ns: int, waiter: WaitingCall | None = None) -> int:
         """Return when a call may go, as far as quotas and refusals are concerned: `now_ns` or later.
 
         Args:
@@ -136,12 +136,12 @@ class Quotas:
         probe_ns = self.gate.probe_ns(at_ns, now_ns)
         return at_ns if probe_ns >= at_ns else min(at_ns, max(probe_ns, self._declared_ns(cost, now_ns)))
 
-    def _regular_ns(self, cost: Cost, now_ns: int, waiter: Waiter | None) -> int:
+    def _regular_ns(self, cost: Cost, now_ns: int, waiter: WaitingCall | None) -> int:
         """Return the same for a call that is no probe."""
         gate_ns = self.gate.opens_ns(now_ns)
         return max(gate_ns, self._mirrored_ns(cost, now_ns, waiter)) if self._buckets else gate_ns
 
-    def _mirrored_ns(self, cost: Cost, now_ns: int, waiter: Waiter | None) -> int:
+    def _mirrored_ns(self, cost: Cost, now_ns: int, waiter: WaitingCall | None) -> int:
         """Return when the windows have room for a call, and for the large one that others have passed."""
         at_ns = self._fits_ns(cost, now_ns)
         due = self.due(now_ns) if self._claim is not None else None
@@ -169,7 +169,7 @@ class Quotas:
             return Reason.PROVIDER_QUOTA
         return Reason.RAMP if self.gate.opens_ns(now_ns) > now_ns else Reason.QUOTA
 
-    def due(self, now_ns: int) -> Waiter | None:
+    def due(self, now_ns: int) -> WaitingCall | None:
         """The call that has been passed for too long."""
         if self._claim is None:
             return None
@@ -177,7 +177,7 @@ class Quotas:
         passed_ns = min(since_ns + CLAIM_AFTER_NS, waiter.arrived_ns + CLAIM_WAITED_NS)
         return None if now_ns < passed_ns and self.parts.bypass else waiter
 
-    def leave(self, waiter: Waiter) -> None:
+    def leave(self, waiter: WaitingCall) -> None:
         """It waits no longer."""
         if self._claim is not None and self._claim[1] is waiter:
             self._claim = None
@@ -218,7 +218,7 @@ class Quotas:
 
     # ---- what answers say ----
 
-    def hear(self, call_id: CallId, readings: Iterable[Reading], now_ns: int) -> bool:
+    def hear(self, call_id: CallId, readings: Iterable[QuotaReading], now_ns: int) -> bool:
         """Learn from the head of the answer to a call in flight; whether anything was news."""
         taken = self._inflight.get(call_id)
         if taken is None:
@@ -290,7 +290,7 @@ class Quotas:
         # Output counts as it is produced (Anthropic, "Rate limits"): most of what is on its way is still to come.
         return later + sum(one.cost[dimension] for one in self._inflight.values() if one.grant <= taken.grant)
 
-    def _bucket(self, reading: Reading) -> Bucket | None:
+    def _bucket(self, reading: QuotaReading) -> RateLimiter | None:
         """Return the window that a header tells of: one that is known, or else a new one, if it says enough."""
         dimension, told_ns = reading.dimension, reading.window_ns
         known = self._buckets.get((dimension, told_ns or 0))
@@ -305,12 +305,12 @@ class Quotas:
             return known
         if reading.limit is None or window_ns is None or self._told() >= TOLD_MAX:
             return None
-        quota = Quota(dimension=dimension, amount=reading.limit, window_ns=window_ns)
-        bucket = self._buckets[dimension, told_ns or 0] = Bucket(quota, declared=False)
+        quota = RateLimitSettings(dimension=dimension, amount=reading.limit, window_ns=window_ns)
+        bucket = self._buckets[dimension, told_ns or 0] = RateLimiter(quota, declared=False)
         self._look()
         return bucket
 
-    def _nearest(self, reading: Reading) -> Bucket | None:
+    def _nearest(self, reading: QuotaReading) -> RateLimiter | None:
         """Return the window of this dimension whose limit is nearest to what is told; None: there is none."""
         limit = reading.limit or reading.remaining or 0
         alike = [bucket for (dimension, _), bucket in self._buckets.items() if dimension is reading.dimension]
@@ -320,7 +320,7 @@ class Quotas:
         return sum(not bucket.declared for bucket in self._buckets.values())
 
 
-def _window_ns(reading: Reading) -> int | None:
+def _window_ns(reading: QuotaReading) -> int | None:
     """Return how long a window is of which only limit, rest and reset are told; None: nothing shows it.
 
     A bucket is whole again when what is used has been earned, which gives its length, if that is a usual one. Of other

@@ -46,7 +46,7 @@ RECHECK_NS: Final = SECOND_NS
 
 @final
 @attrs.define(eq=False)
-class Gate:
+class RefusalGate:
     """Hold, learned rate and probes of one limits group."""
 
     active: bool = attrs.field(default=False, init=False)

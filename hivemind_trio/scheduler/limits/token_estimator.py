@@ -44,7 +44,7 @@ _UNSEEN: Final = _Learned()
 
 @final
 @attrs.define(eq=False)
-class Estimates:
+class TokenEstimator:
     """One provider's."""
 
     _models: dict[str, _Learned] = attrs.field(factory=dict, init=False)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, final
 
 import attrs
 
-from hivemind_trio.model import Reading
+from hivemind_trio.model import QuotaReading
 from hivemind_trio.policy import Window
 
 SAMPLES: Final = 20
@@ -34,7 +34,7 @@ RESOLUTION: Final = 0.005
 """A smaller residual is as good as none. Headers tell of whole seconds, and take their time to arrive."""
 
 
-class _Sample(NamedTuple):
+class _HeaderSample(NamedTuple):
     used: float
     """Of the limit."""
     depth: float
@@ -47,14 +47,14 @@ class _Sample(NamedTuple):
 
 @final
 @attrs.define(eq=False)
-class Likeness:
+class WindowClassifier:
     """Of one window of a known length."""
 
     kind: Window = attrs.field(default=Window.LEARN, init=False)
     """`LEARN`: it could be any."""
     depth: float = attrs.field(default=1.0, init=False)
     """What a full bucket holds, a share of the limit."""
-    _samples: deque[_Sample] = attrs.field(factory=lambda: deque(maxlen=KEPT), init=False)
+    _samples: deque[_HeaderSample] = attrs.field(factory=lambda: deque(maxlen=KEPT), init=False)
     _next_ns: int = attrs.field(default=0, init=False)
 
     @property
@@ -62,7 +62,7 @@ class Likeness:
         """Whether there are samples enough to tell."""
         return len(self._samples) >= SAMPLES
 
-    def hear(self, reading: Reading, window_ns: int, seen: int, now_ns: int) -> None:
+    def hear(self, reading: QuotaReading, window_ns: int, seen: int, now_ns: int) -> None:
         """Take one answer into account. What tells neither limit nor end is no sample.
 
         Args:
@@ -78,7 +78,7 @@ class Likeness:
         self._next_ns = now_ns + window_ns // SPACING
         used = (reading.limit - reading.remaining) / reading.limit
         self._samples.append(
-            _Sample(
+            _HeaderSample(
                 used=used,
                 depth=resets_ns / window_ns + 1 - used,
                 ends_ns=now_ns + resets_ns,

@@ -13,7 +13,7 @@ import attrs
 
 @final
 @attrs.frozen(kw_only=True)
-class Parts:
+class Features:
     """What there is of it."""
 
     bypass: bool = True
@@ -26,4 +26,4 @@ class Parts:
     """Who has waited for too long goes before others."""
 
 
-ALL_PARTS: Final = Parts()
+ALL_PARTS: Final = Features()

@@ -27,7 +27,7 @@ BROKEN: Final = frozenset({Outcome.OVERLOADED, Outcome.FAILED, Outcome.DEGRADED,
 
 @final
 @attrs.frozen(kw_only=True)
-class Ended:
+class AttemptResult:
     """How one attempt ended."""
 
     outcome: Outcome

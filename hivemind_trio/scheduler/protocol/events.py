@@ -6,10 +6,10 @@ from typing import TypeAlias, final
 
 import attrs
 
-from hivemind_trio.model import Outcome, Reading, Reason, Treatment
+from hivemind_trio.model import Decision, Outcome, QuotaReading, Reason
 from hivemind_trio.policy import Program, Timeouts
 
-from .attempt_result import Ended
+from .attempt_result import AttemptResult
 from .call import Call, CallId
 from .circuit import Circuit
 
@@ -34,11 +34,11 @@ class CallCancelled:
 
 @final
 @attrs.frozen
-class AnswerBegan:
+class ResponseStarted:
     """The head of an attempt's answer is there, good or bad, and tells of the provider's quotas."""
 
     call_id: CallId
-    readings: tuple[Reading, ...]
+    readings: tuple[QuotaReading, ...]
     good: bool = True
     """It is no error: the provider has read the prompt."""
 
@@ -53,7 +53,7 @@ class AttemptEnded:
     """
 
     call_id: CallId
-    ended: Ended
+    ended: AttemptResult
 
 
 @final
@@ -76,7 +76,7 @@ class TimePassed:
     """The wake-up that was asked for."""
 
 
-Event: TypeAlias = CallArrived | CallCancelled | AnswerBegan | AttemptEnded | PolicyLoaded | Draining | TimePassed
+Event: TypeAlias = CallArrived | CallCancelled | ResponseStarted | AttemptEnded | PolicyLoaded | Draining | TimePassed
 
 
 # ---- commands ----
@@ -103,7 +103,7 @@ class Grant:
     """Start an attempt now."""
 
     call_id: CallId
-    treatment: Treatment
+    treatment: Decision
     permit: Permit | None
     """None: it needs no slot, and no `AttemptEnded` is expected."""
     waited_ns: int
@@ -122,7 +122,7 @@ class Refuse:
     """Answer the agent with a refusal; the call is over."""
 
     call_id: CallId
-    treatment: Treatment | None
+    treatment: Decision | None
     reason: Reason
     waited_ns: int
     message: str
@@ -141,7 +141,7 @@ class Settle:
 
 @final
 @attrs.frozen(kw_only=True)
-class Adapted:
+class LimitChanged:
     """For the operator, and for whoever keeps a provider's slots: what it is trusted with has changed. No call's."""
 
     provider: str
@@ -152,4 +152,4 @@ class Adapted:
     """What the attempt said that it came of; None: time passed, or a policy was loaded."""
 
 
-Command: TypeAlias = Grant | Refuse | Settle | Adapted
+Command: TypeAlias = Grant | Refuse | Settle | LimitChanged

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Self, final
 import attrs
 
 from hivemind_trio.policy import Program
-from hivemind_trio.scheduler.limits.concurrency_limit import Slots
+from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey
 
 if TYPE_CHECKING:
-    from .fair_share import Share
-    from .flow import Line
+    from .fair_share import Flow
+    from .flow import AgentFlow
 
 
 @final
 @attrs.define(eq=False)
-class AgentSlots:
+class AgentState:
     """An agent at its cap has its lines parked: they are in no heap, so nobody has to step over them.
 
     A line is a parked one exactly while its agent has no room; taking and giving back keep it so. An agent has few
@@ -29,13 +29,13 @@ class AgentSlots:
     """The bound of `waiting`."""
     weight: int
     """Its share within its team, or among the teams where it has none."""
-    slots: Slots = attrs.field(factory=Slots, init=False)
+    slots: ConcurrencyLimit = attrs.field(factory=ConcurrencyLimit, init=False)
     granted_ns: int = attrs.field(default=-1, init=False)
     """When one of its calls was last granted; before 0: never."""
     waiting: int = attrs.field(default=0, init=False)
-    lines: dict[Line, None] = attrs.field(factory=dict, init=False)
+    lines: dict[AgentFlow, None] = attrs.field(factory=dict, init=False)
     """Those with calls in them, in the order in which they began."""
-    shares: dict[Share, None] = attrs.field(factory=dict, init=False)
+    shares: dict[Flow, None] = attrs.field(factory=dict, init=False)
     """What it has had, in every lane of every provider that it asks of."""
 
     @property
@@ -73,7 +73,7 @@ class AgentSlots:
             share.retire()
         self.shares = {}
 
-    def unpark(self) -> list[Line]:
+    def unpark(self) -> list[AgentFlow]:
         """It has come down from its cap. Return the lines that can move again."""
         lines = list(self.lines)
         for line in lines:

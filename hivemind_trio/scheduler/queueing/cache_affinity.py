@@ -11,8 +11,8 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.scheduler.calls.waiting_call import Waiter
-from hivemind_trio.scheduler.structures.indexed_heap import Heap
+from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
+from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -25,24 +25,24 @@ FADING_NS: Final = 45 * SECOND_NS
 
 @final
 @attrs.define(eq=False)
-class Threads:
+class AffinityIndex:
     """Who waits, by thread."""
 
-    _by_name: dict[str, Heap[Waiter]] = attrs.field(factory=dict, init=False)
-    fading: Heap[Waiter] = attrs.field(factory=Heap, init=False)
+    _by_name: dict[str, IndexedHeap[WaitingCall]] = attrs.field(factory=dict, init=False)
+    fading: IndexedHeap[WaitingCall] = attrs.field(factory=IndexedHeap, init=False)
     """By when the provider will forget their prompt."""
 
-    def put(self, waiter: Waiter) -> None:
+    def put(self, waiter: WaitingCall) -> None:
         """It stands in the queue."""
         if waiter.thread:
             mates = self._by_name.get(waiter.thread)
             if mates is None:
-                mates = self._by_name[waiter.thread] = Heap()
+                mates = self._by_name[waiter.thread] = IndexedHeap()
             mates.put(waiter, waiter.rank)
         if waiter.warm_until_ns is not None:
             self.fading.put(waiter, (waiter.warm_until_ns, waiter.seq))
 
-    def remove(self, waiter: Waiter) -> None:
+    def remove(self, waiter: WaitingCall) -> None:
         """It does no more."""
         if waiter.warm_until_ns is not None:
             self.fading.discard(waiter)
@@ -52,14 +52,14 @@ class Threads:
             if mates.first is None:
                 del self._by_name[waiter.thread]
 
-    def mate(self, thread: str, instead_of: Waiter, steal_above: int) -> Waiter | None:
+    def mate(self, thread: str, instead_of: WaitingCall, steal_above: int) -> WaitingCall | None:
         """A call of that thread which may go instead of another; None: there is none, or the other's queue is long."""
         mates = self._by_name.get(thread)
         if mates is None or len(self._by_name.get(instead_of.thread, ())) > steal_above:
             return None
         return _equal(mates.first, instead_of)
 
-    def hurried(self, instead_of: Waiter, now_ns: int) -> Waiter | None:
+    def hurried(self, instead_of: WaitingCall, now_ns: int) -> WaitingCall | None:
         """A call of the same team whose prompt the provider is about to forget; None: there is none."""
         while (waiter := self.fading.first) is not None and (waiter.warm_until_ns or 0) <= now_ns:
             self.fading.discard(waiter)  # it has been forgotten
@@ -70,7 +70,7 @@ class Threads:
         return _equal(waiter, instead_of)
 
 
-def _equal(waiter: Waiter | None, other: Waiter) -> Waiter | None:
+def _equal(waiter: WaitingCall | None, other: WaitingCall) -> WaitingCall | None:
     """The call, if it is another one of the same priority and its agent has room."""
     if waiter is None or waiter is other or waiter.rank[0] != other.rank[0] or not waiter.place.agent.slots.has_room:
         return None

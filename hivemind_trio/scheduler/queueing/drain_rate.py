@@ -30,7 +30,7 @@ CAUTION = 0.75
 
 @final
 @attrs.define(eq=False)
-class Turns:
+class QueueDrain:
     """How a queue has moved since it was last empty.
 
     A mean over all of that, and not the smoothed gap: quotas let calls go in bunches, and the pause behind one bunch
@@ -67,7 +67,7 @@ class Turns:
 
 @final
 @attrs.define(eq=False)
-class Pace:
+class DrainRate:
     """The smoothed time between two calls that leave the same queue."""
 
     _gap_ns: int | None = attrs.field(default=None, init=False)

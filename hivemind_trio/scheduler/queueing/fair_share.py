@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Final, final
 import attrs
 
 from hivemind_trio.policy import Renames
-from hivemind_trio.scheduler.structures.indexed_heap import Heap
+from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap
 
 if TYPE_CHECKING:
-    from .flow import Line, Party
+    from .flow import AgentFlow, TeamFlow
 
 SCALE: Final = 1 << 20
 """One nanosecond of a provider to a contender of weight 1. A power of two, so that no weight is rounded noticeably."""
@@ -35,24 +35,24 @@ GONE_MAX: Final = 256
 
 @final
 @attrs.define(eq=False)
-class Share:
+class Flow:
     """One contender, a team or an agent, in one lane of one provider."""
 
-    peers: Peers
+    peers: FlowGroup
     key: Hashable
     weight: int
-    members: Peers | None = attrs.field(default=None, init=False)
+    members: FlowGroup | None = attrs.field(default=None, init=False)
     """Of a team: its agents."""
-    sole: Share | None = attrs.field(default=None, init=False)
+    sole: Flow | None = attrs.field(default=None, init=False)
     """Of an agent that is its own team: itself, as the one member."""
-    alone_in: Share | None = attrs.field(default=None, init=False)
+    alone_in: Flow | None = attrs.field(default=None, init=False)
     """Of such an agent: its team, which stands where it stands."""
     tag: int = attrs.field(default=0, init=False)
     """Virtual time: what it has had, per weight."""
-    ready: dict[Line | Party, None] = attrs.field(factory=dict, init=False)
+    ready: dict[AgentFlow | TeamFlow, None] = attrs.field(factory=dict, init=False)
     """Where it stands in queues and could go; to be moved when its tag moves."""
 
-    def enter(self, place: Line | Party) -> None:
+    def enter(self, place: AgentFlow | TeamFlow) -> None:
         """It could go from here. Lifts it to its peers, if it could go from nowhere else."""
         if not self.ready and self.tag < self.peers.virtual:
             self.tag = self.peers.virtual
@@ -62,7 +62,7 @@ class Share:
                 team.tag = team.peers.virtual
             team.ready[place] = None
 
-    def leave(self, place: Line | Party) -> None:
+    def leave(self, place: AgentFlow | TeamFlow) -> None:
         """It could not, any more."""
         self.ready.pop(place, None)
         if self.alone_in is not None:
@@ -70,7 +70,7 @@ class Share:
 
     def begin(self, cost_ns: int) -> None:
         """One of its calls goes, which is thought to take so much; its team's, too."""
-        share: Share | None = self
+        share: Flow | None = self
         while share is not None:
             peers = share.peers
             if not share.ready and share.tag < peers.virtual:
@@ -86,7 +86,7 @@ class Share:
 
     def settle(self, more_ns: int) -> None:
         """One of its calls has taken more than was thought, or less."""
-        share: Share | None = self
+        share: Flow | None = self
         while share is not None:
             share.tag += more_ns * SCALE // share.weight
             for place in share.ready:
@@ -101,16 +101,16 @@ class Share:
 
 @final
 @attrs.define(eq=False)
-class Peers:
+class FlowGroup:
     """Those who share by their weights: the teams of a lane, or the agents of a team."""
 
-    team: Share | None = None
+    team: Flow | None = None
     """Whose agents they are; None: they are the teams."""
     virtual: int = attrs.field(default=0, init=False)
     """The tag of whoever went last."""
-    gone: Heap[Share] = attrs.field(factory=Heap, init=False)
+    gone: IndexedHeap[Flow] = attrs.field(factory=IndexedHeap, init=False)
     """Those who ask for nothing, by tag: once the others have come to where they are, they need not be remembered."""
-    _shares: dict[Hashable, Share] = attrs.field(factory=dict, init=False)
+    _shares: dict[Hashable, Flow] = attrs.field(factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self._shares)
@@ -130,34 +130,34 @@ class Peers:
             if share.members is not None:
                 share.members.load()
 
-    def share(self, key: Hashable, weight: int) -> Share:
+    def share(self, key: Hashable, weight: int) -> Flow:
         """The contender of that name."""
         share = self._shares.get(key)
         if share is None:
-            share = self._shares[key] = Share(self, key, weight)
+            share = self._shares[key] = Flow(self, key, weight)
         else:
             self.gone.discard(share)
             share.weight = weight
         return share
 
-    def team_of(self, key: Hashable, weight: int) -> Peers:
+    def team_of(self, key: Hashable, weight: int) -> FlowGroup:
         """The agents of that team."""
         team = self.share(key, weight)
         if team.members is None:
-            team.members = Peers(team)
+            team.members = FlowGroup(team)
         return team.members
 
-    def sole(self, key: Hashable, weight: int) -> Share:
+    def sole(self, key: Hashable, weight: int) -> Flow:
         """An agent that is its own team."""
         team = self.share(key, weight)
         if team.sole is None:
-            team.members = Peers(team)
+            team.members = FlowGroup(team)
             team.sole = team.members.share(key, weight)
             team.sole.alone_in = team
         team.sole.weight = weight
         return team.sole
 
-    def retire(self, share: Share) -> None:
+    def retire(self, share: Flow) -> None:
         """It is remembered for as long as it is ahead of the others, and not too many others have gone too."""
         self.gone.put(share, (share.tag,))
         if len(self._shares) > GONE_MAX and len(self.gone) > GONE_MAX:

@@ -6,50 +6,50 @@ from typing import TYPE_CHECKING, final
 
 import attrs
 
-from hivemind_trio.scheduler.calls.waiting_call import Waiter
-from hivemind_trio.scheduler.structures.indexed_heap import Heap, Rank
+from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
+from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap, Rank
 
-from .agent import AgentSlots
-from .fair_share import Share
+from .agent import AgentState
+from .fair_share import Flow
 
 if TYPE_CHECKING:
-    from .wait_queue import Queue
+    from .wait_queue import WaitQueue
 
 
 @final
 @attrs.define(eq=False)
-class Line:
+class AgentFlow:
     """One agent's calls in one queue, best first. What blocks one of them blocks all, so only the first counts.
 
     It is ready while it has calls and its agent has room, and only then in any heap. It stands among those of its team;
     or where its agent is its own team, in the queue itself.
     """
 
-    agent: AgentSlots
-    share: Share
-    _queue: Queue
-    first: Waiter = attrs.field(init=False)
-    oldest: Waiter = attrs.field(init=False)
+    agent: AgentState
+    share: Flow
+    _queue: WaitQueue
+    first: WaitingCall = attrs.field(init=False)
+    oldest: WaitingCall = attrs.field(init=False)
     calls: int = attrs.field(default=0, init=False)
     overdue_ns: int = attrs.field(default=0, init=False)
     """None of them has arrived before."""
     rank: Rank = attrs.field(init=False)
     """Its order where it stands, while it is ready."""
-    _party: Party | None = attrs.field(default=None, init=False)
+    _party: TeamFlow | None = attrs.field(default=None, init=False)
     """Where it stands among others; None: it is not ready, or alone."""
     _number: int | None = attrs.field(default=None, init=False)
     """Its class of priority, where it stands alone; None: it is not ready, or among others."""
-    _several: tuple[Heap[Waiter], Heap[Waiter]] | None = attrs.field(default=None, init=False)
+    _several: tuple[IndexedHeap[WaitingCall], IndexedHeap[WaitingCall]] | None = attrs.field(default=None, init=False)
     """Its calls by rank, and by age; None: there has been one at a time, as most agents have."""
 
-    def __contains__(self, waiter: Waiter) -> bool:
+    def __contains__(self, waiter: WaitingCall) -> bool:
         return waiter in self._several[0] if self._several is not None else self.calls == 1 and self.first is waiter
 
     @property
     def ready(self) -> bool:
         return self._party is not None or self._number is not None
 
-    def put(self, waiter: Waiter) -> None:
+    def put(self, waiter: WaitingCall) -> None:
         self.calls += 1
         if self.calls == 1:
             self.first = self.oldest = waiter
@@ -60,10 +60,10 @@ class Line:
         if (self.first is waiter or self.oldest is waiter) and self.agent.slots.has_room:
             self.unpark()
 
-    def _put_beside(self, waiter: Waiter) -> None:
+    def _put_beside(self, waiter: WaitingCall) -> None:
         """There are others: behind them, before them or between."""
         if self._several is None:
-            self._several = Heap[Waiter](), Heap[Waiter]()
+            self._several = IndexedHeap[WaitingCall](), IndexedHeap[WaitingCall]()
             by_rank, by_age = self._several
             by_rank.put(self.first, self.first.rank)
             by_age.put(self.first, (self.first.seq,))
@@ -73,7 +73,7 @@ class Line:
         by_age.put(waiter, (waiter.seq,))
         self._look()
 
-    def remove(self, waiter: Waiter) -> None:
+    def remove(self, waiter: WaitingCall) -> None:
         self.calls -= 1
         if not self.calls:
             self.agent.lines.pop(self)
@@ -147,25 +147,25 @@ class Line:
 
 @final
 @attrs.define(eq=False)
-class Party:
+class TeamFlow:
     """Lines of one team in one queue, whose first calls have the same priority."""
 
-    team: Share
+    team: Flow
     number: int
     """Its class of priority: the lowest goes first."""
-    _queue: Queue
-    first: Waiter = attrs.field(init=False)
+    _queue: WaitQueue
+    first: WaitingCall = attrs.field(init=False)
     rank: Rank = attrs.field(init=False)
     """Its order within its queue, down to the call."""
-    _lines: Heap[Line] = attrs.field(factory=Heap, init=False)
+    _lines: IndexedHeap[AgentFlow] = attrs.field(factory=IndexedHeap, init=False)
 
-    def put(self, line: Line) -> None:
+    def put(self, line: AgentFlow) -> None:
         if self._lines.first is None:
             self.team.enter(self)
         self._lines.put(line, line.rank)
         self.move()
 
-    def remove(self, line: Line) -> None:
+    def remove(self, line: AgentFlow) -> None:
         self._lines.discard(line)
         if self._lines.first is not None:
             self.move()

@@ -39,7 +39,7 @@ REMAINING: Final = "x-hivemind-remaining"
 
 @final
 @attrs.define(eq=False)
-class Job:
+class JobRecord:
     """What it has had."""
 
     calls: int = attrs.field(default=0, init=False)
@@ -65,10 +65,10 @@ class Job:
 
 @final
 @attrs.define(eq=False)
-class Jobs:
+class JobOrdering:
     """The jobs of all agents, as many as were seen lately."""
 
-    _jobs: dict[tuple[AgentKey, str], Job] = attrs.field(factory=dict, init=False)
+    _jobs: dict[tuple[AgentKey, str], JobRecord] = attrs.field(factory=dict, init=False)
     """Those seen last at the end."""
     _longest: int = attrs.field(default=1, init=False)
     """Calls of the longest job so far."""
@@ -84,7 +84,7 @@ class Jobs:
         """A call has been served, with so many tokens as far as anybody knows."""
         known = self._jobs.pop((agent, job), None)
         if known is None:
-            known = Job()
+            known = JobRecord()
             if len(self._jobs) >= JOBS_MAX:
                 del self._jobs[next(iter(self._jobs))]
         self._jobs[agent, job] = known

@@ -8,20 +8,20 @@ from typing import final
 import attrs
 
 from hivemind_trio.model import Reason
-from hivemind_trio.policy import NO_TEAM, Lane, Objective, Renames, Sticky
-from hivemind_trio.scheduler.calls.waiting_call import Waiter
-from hivemind_trio.scheduler.limits.concurrency_limit import Slots
-from hivemind_trio.scheduler.limits.rate_limits import Quotas
-from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
+from hivemind_trio.policy import NO_TEAM, LaneSettings, Objective, Renames, Sticky
+from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
+from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
+from hivemind_trio.scheduler.limits.rate_limits import RateLimits
+from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.agent_key import agent_word, renamed_word
 from hivemind_trio.scheduler.protocol.call import Call
 from hivemind_trio.scheduler.structures.indexed_heap import Rank
 
-from .agent import AgentSlots
+from .agent import AgentState
 from .cache_affinity import STREAK_NS
-from .drain_rate import Turns
-from .fair_share import Peers, Share
-from .wait_queue import Queue
+from .drain_rate import QueueDrain
+from .fair_share import Flow, FlowGroup
+from .wait_queue import WaitQueue
 
 STRIDE = 1 << 40
 """One grant to a lane of weight 1. A power of two, large enough that no weight is rounded noticeably."""
@@ -33,17 +33,17 @@ OVERDUE_ONE_IN = 4
 
 @final
 @attrs.define(eq=False)
-class PoolLane:
-    """`slots` is capped by the lane's `max`; `tag` is its virtual time (see `Pool`)."""
+class ProviderLane:
+    """`slots` is capped by the lane's `max`; `tag` is its virtual time (see `ProviderQueue`)."""
 
     name: str
-    parts: Parts = ALL_PARTS
-    slots: Slots = attrs.field(factory=Slots, init=False)
+    parts: Features = ALL_PARTS
+    slots: ConcurrencyLimit = attrs.field(factory=ConcurrencyLimit, init=False)
     reserve: int = attrs.field(default=0, init=False)
-    """Slots that it has first claim to; what the provider can really keep, see `Pool.load`."""
+    """Slots that it has first claim to; what the provider can really keep, see `ProviderQueue.load`."""
     tag: int = attrs.field(default=0, init=False)
     waiting: int = attrs.field(default=0, init=False)
-    turns: Turns = attrs.field(factory=Turns, init=False)
+    turns: QueueDrain = attrs.field(factory=QueueDrain, init=False)
     opens_ns: int | None = attrs.field(default=None, init=False)
     """When a quota will let somebody go who could go otherwise, as of the last look."""
     early: bool = attrs.field(default=False, init=False)
@@ -52,16 +52,16 @@ class PoolLane:
     """Calls that belong together go one after the other."""
     sheds: bool = attrs.field(default=False, init=False)
     """When it is full, who has waited longest makes room."""
-    _lane: Lane | None = attrs.field(default=None, init=False)
+    _lane: LaneSettings | None = attrs.field(default=None, init=False)
     """As the policy has it; None: it is gone."""
     _stride: int = attrs.field(default=STRIDE, init=False)
-    _teams: Peers = attrs.field(factory=Peers, init=False)
+    _teams: FlowGroup = attrs.field(factory=FlowGroup, init=False)
     _in_order: int = attrs.field(default=0, init=False)
     """Grants since the last call that went before its time."""
     thread_served: str = attrs.field(default="", init=False)
     """Of the call that went last."""
     _thread_until_ns: int = attrs.field(default=0, init=False)
-    _queues: dict[tuple[Quotas, str], Queue] = attrs.field(factory=dict, init=False)
+    _queues: dict[tuple[RateLimits, str], WaitQueue] = attrs.field(factory=dict, init=False)
     """Of each limits group, and in it of those who count together, and of each model where models are changed. Never
     more than have somebody waiting."""
 
@@ -91,7 +91,7 @@ class PoolLane:
         if self._lane is not None and self._lane.sticky is Sticky.AGENT:
             self.thread_served = renamed_word(self.thread_served, renames)
 
-    def load(self, lane: Lane | None) -> None:
+    def load(self, lane: LaneSettings | None) -> None:
         """Take the settings of a new policy (None: the lane is gone) and start with empty queues."""
         self._lane = lane
         self.sheds = lane is not None and lane.shed_oldest
@@ -106,7 +106,7 @@ class PoolLane:
         self.slots.resize(self._lane.cap(limit) if self._lane else None)
         self.reserve = reserve
 
-    def share(self, agent: AgentSlots, team: str, team_weight: int, objective: Objective) -> Share:
+    def share(self, agent: AgentState, team: str, team_weight: int, objective: Objective) -> Flow:
         """What an agent has had here. Without a team it stands among the teams by itself; or, where jobs are compared
         whosever they are, with all others that have none."""
         if team == NO_TEAM and objective is Objective.FAIR:
@@ -122,7 +122,7 @@ class PoolLane:
         opening = [queue for queue in queues if queue.opens_ns is not None and queue.opens_ns == self.opens_ns]
         return (opening or list(queues))[0].lacks(now_ns)
 
-    def first(self, now_ns: int, models: Container[str] | None) -> Waiter | None:
+    def first(self, now_ns: int, models: Container[str] | None) -> WaitingCall | None:
         """The best call whose group and agent have room, if the lane has. `early` says more of it; or else `opens_ns`,
         when a quota lets one go.
 
@@ -132,7 +132,7 @@ class PoolLane:
         self.opens_ns = None
         if not self.slots.has_room:
             return None
-        best: Waiter | None = None
+        best: WaitingCall | None = None
         best_rank: Rank = ()
         overdue = self._in_order >= OVERDUE_ONE_IN - 1 if self.parts.overdue else None
         thread = self.thread_served if now_ns < self._thread_until_ns else ""
@@ -158,7 +158,7 @@ class PoolLane:
         if thread != self.thread_served or now_ns >= self._thread_until_ns:
             self.thread_served, self._thread_until_ns = thread, now_ns + STREAK_NS
 
-    def thread(self, call: Call, agent: AgentSlots) -> str:
+    def thread(self, call: Call, agent: AgentState) -> str:
         """What a call belongs with."""
         match self._lane.sticky if self._lane is not None else None:
             case None:
@@ -170,18 +170,18 @@ class PoolLane:
             case Sticky.PREFIX:
                 return call.prefix
 
-    def put(self, waiter: Waiter) -> None:
+    def put(self, waiter: WaitingCall) -> None:
         place = waiter.place
         residents = place.pool.residents
         key = place.quotas, place.model if residents.matter else ""
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = Queue(place.group, place.quotas)
+            queue = self._queues[key] = WaitQueue(place.group, place.quotas)
         queue.put(waiter)
         if residents.matter:
             residents.put(waiter)
 
-    def remove(self, waiter: Waiter) -> None:
+    def remove(self, waiter: WaitingCall) -> None:
         place = waiter.place
         residents = place.pool.residents
         key = place.quotas, place.model if residents.matter else ""

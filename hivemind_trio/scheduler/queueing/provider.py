@@ -17,22 +17,22 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Api, Request, Treatment
-from hivemind_trio.policy import Lane, Objective, Provider, Renames, Timeouts
-from hivemind_trio.scheduler.caching.model_residency import Residents
-from hivemind_trio.scheduler.caching.prompt_cache import Prefixes
-from hivemind_trio.scheduler.calls.waiting_call import Waiter
-from hivemind_trio.scheduler.health.provider_health import Health
-from hivemind_trio.scheduler.limits.concurrency_limit import Slots
+from hivemind_trio.model import Api, Decision, Request
+from hivemind_trio.policy import LaneSettings, Objective, ProviderSettings, Renames, Timeouts
+from hivemind_trio.scheduler.caching.model_residency import LoadedModels
+from hivemind_trio.scheduler.caching.prompt_cache import PromptCacheModel
+from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
+from hivemind_trio.scheduler.health.provider_health import ProviderHealth
+from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
 from hivemind_trio.scheduler.limits.cost import Cost
-from hivemind_trio.scheduler.limits.limit_group import Group
-from hivemind_trio.scheduler.limits.rate_limits import Quotas
-from hivemind_trio.scheduler.limits.token_estimator import Estimates
-from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Parts
+from hivemind_trio.scheduler.limits.limit_group import LimitGroup
+from hivemind_trio.scheduler.limits.rate_limits import RateLimits
+from hivemind_trio.scheduler.limits.token_estimator import TokenEstimator
+from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.snapshot import PoolSnapshot, Standstill
 
-from .drain_rate import Pace
-from .lane import PoolLane
+from .drain_rate import DrainRate
+from .lane import ProviderLane
 
 USUAL_NS: Final = 10 * 1_000_000_000
 """How long an attempt is thought to take before one has ended."""
@@ -46,10 +46,10 @@ USUAL_OVER: Final = 8
 
 @final
 @attrs.define(eq=False)
-class Turn:
+class NextCall:
     """Who is next at a provider. Nothing has changed yet."""
 
-    waiter: Waiter
+    waiter: WaitingCall
     overdue: bool
     """It goes before its time."""
     virtual: int
@@ -58,21 +58,21 @@ class Turn:
 
 @final
 @attrs.define(eq=False)
-class Route:
+class CallClass:
     """What calls of one model, in one lane and one limits group, have in common at a provider."""
 
-    lane: PoolLane
-    group: Group
-    quotas: Quotas
+    lane: ProviderLane
+    group: LimitGroup
+    quotas: RateLimits
     model: str
-    """As `Residents` knows it, where they do not matter."""
+    """As `LoadedModels` knows it, where they do not matter."""
     objective: Objective
     """What the order of jobs is for, where such a call waits."""
 
 
 @final
 @attrs.define(eq=False)
-class Pool:
+class ProviderQueue:
     """Slots of one provider: in all, per limits group and per lane.
 
     `slots.limit` is the one figure that says how much the provider is trusted with: what the policy says, or within its
@@ -80,34 +80,34 @@ class Pool:
     """
 
     name: str
-    health: Health
-    parts: Parts = ALL_PARTS
-    slots: Slots = attrs.field(factory=Slots, init=False)
+    health: ProviderHealth
+    parts: Features = ALL_PARTS
+    slots: ConcurrencyLimit = attrs.field(factory=ConcurrencyLimit, init=False)
     queue: int | None = attrs.field(default=None, init=False)
     """The bound of `waiting`."""
     waiting: int = attrs.field(default=0, init=False)
-    pace: Pace = attrs.field(factory=Pace, init=False)
-    estimates: Estimates = attrs.field(factory=Estimates, init=False)
-    prefixes: Prefixes = attrs.field(factory=Prefixes, init=False)
-    residents: Residents = attrs.field(factory=Residents, init=False)
+    pace: DrainRate = attrs.field(factory=DrainRate, init=False)
+    estimates: TokenEstimator = attrs.field(factory=TokenEstimator, init=False)
+    prefixes: PromptCacheModel = attrs.field(factory=PromptCacheModel, init=False)
+    residents: LoadedModels = attrs.field(factory=LoadedModels, init=False)
     usual_ns: int = attrs.field(default=USUAL_NS, init=False)
     """How long an attempt takes, as of late."""
     opens_ns: int | None = attrs.field(default=None, init=False)
     """When a quota or a refusal lets a waiting call go, as of the last look."""
     granted_seq: int = attrs.field(default=-1, init=False)
     """The youngest call, by arrival, that was ever granted."""
-    provider: Provider | None = attrs.field(default=None, init=False)
+    provider: ProviderSettings | None = attrs.field(default=None, init=False)
     """As the policy has it; None: it is gone."""
     api: Api = attrs.field(default=Api.GENERIC, init=False)
     learns: bool = attrs.field(default=False, init=False)
     """Whether its rate-limit headers are believed."""
-    _settings: Mapping[str, Lane] = attrs.field(factory=dict, init=False)
-    _groups: dict[str | None, Group] = attrs.field(factory=dict, init=False)
-    _lanes: dict[str, PoolLane] = attrs.field(factory=dict, init=False)
+    _settings: Mapping[str, LaneSettings] = attrs.field(factory=dict, init=False)
+    _groups: dict[str | None, LimitGroup] = attrs.field(factory=dict, init=False)
+    _lanes: dict[str, ProviderLane] = attrs.field(factory=dict, init=False)
     """In file order, then lanes that are gone and still hold something."""
-    _reserving: list[PoolLane] = attrs.field(factory=list, init=False)
+    _reserving: list[ProviderLane] = attrs.field(factory=list, init=False)
     """Lanes that something is reserved for."""
-    _routes: dict[tuple[str | None, str, str], Route] = attrs.field(factory=dict, init=False)
+    _routes: dict[tuple[str | None, str, str], CallClass] = attrs.field(factory=dict, init=False)
     """Limits group, lane, model -> what such calls are held against."""
     _virtual: int = attrs.field(default=0, init=False)
     _stands_since_ns: int | None = attrs.field(default=None, init=False)
@@ -126,7 +126,7 @@ class Pool:
             lane.rename(renames)
         self._lanes = renames.rekeyed("lane", self._lanes)
 
-    def load(self, provider: Provider | None, lanes: Mapping[str, Lane], now_ns: int) -> None:
+    def load(self, provider: ProviderSettings | None, lanes: Mapping[str, LaneSettings], now_ns: int) -> None:
         """Take the settings of a new policy (None: the provider is gone) and start with empty queues.
 
         What is held stays held, under the same names.
@@ -152,7 +152,7 @@ class Pool:
         self._settings = lanes
         self._routes.clear()
         gone = [lane for name, lane in self._lanes.items() if name not in lanes and lane.slots.held]
-        self._lanes = {name: self._lanes.get(name) or PoolLane(name, self.parts) for name in lanes}
+        self._lanes = {name: self._lanes.get(name) or ProviderLane(name, self.parts) for name in lanes}
         self._lanes |= {lane.name: lane for lane in gone}
         for name, lane in self._lanes.items():
             lane.load(lanes.get(name))
@@ -184,14 +184,14 @@ class Pool:
         bounds = self.health.progress.bounds(request, self.provider.timeouts, self.provider.reaper, attempt)
         return attrs.evolve(bounds, first_byte_ns=bounds.first_byte_ns + swap_ns) if swap_ns else bounds
 
-    def group(self, glob: str | None) -> Group:
+    def group(self, glob: str | None) -> LimitGroup:
         """One limits group; without a cap where the policy has no such block."""
         if glob not in self._groups:
-            group = self._groups[glob] = Group(self.parts)
+            group = self._groups[glob] = LimitGroup(self.parts)
             group.load(None, 0, learns=self.learns)  # nothing has been taken of it
         return self._groups[glob]
 
-    def route(self, treatment: Treatment, model: str) -> Route:
+    def route(self, treatment: Decision, model: str) -> CallClass:
         """What such a call is held against.
 
         Args:
@@ -205,7 +205,7 @@ class Pool:
             group = self.group(treatment.group)
             provider, settings = self.provider, self._settings[treatment.lane]
             assert provider is not None, "no call is placed at a provider that is gone"
-            route = self._routes[key] = Route(
+            route = self._routes[key] = CallClass(
                 lane=self._lanes[treatment.lane],
                 group=group,
                 quotas=group.quotas(model),
@@ -214,7 +214,7 @@ class Pool:
             )
         return route
 
-    def may_take(self, lane: PoolLane) -> bool:
+    def may_take(self, lane: ProviderLane) -> bool:
         """Whether a free slot is free for this lane, or kept for the reserve of another."""
         return not self._reserving or lane.slots.held < lane.reserve or self._spare() > 0
 
@@ -227,7 +227,7 @@ class Pool:
             for lane in self._lanes.values()
         )
 
-    def next(self, now_ns: int) -> Turn | None:
+    def next(self, now_ns: int) -> NextCall | None:
         """Who goes next, if somebody can. O(lanes × groups + log waiting); `opens_ns` is set anew.
 
         Where models are changed, it is O(models) times that: of each model's calls the best, in the order of the lanes.
@@ -260,7 +260,7 @@ class Pool:
         """If one who waits here goes away, another may go."""
         return self.opens_ns is not None or self.residents.holding
 
-    def _claim(self, now_ns: int) -> Turn | None:
+    def _claim(self, now_ns: int) -> NextCall | None:
         """Whose model has been passed for too long and can be loaded; None: nobody's, and another yields if one was."""
         for model in self.residents.claims(now_ns):
             turn = self._next_of((model,), now_ns)
@@ -268,10 +268,10 @@ class Pool:
                 return turn if self.residents.make_room() else None
         return None
 
-    def _next_of(self, models: Container[str] | None, now_ns: int) -> Turn | None:
+    def _next_of(self, models: Container[str] | None, now_ns: int) -> NextCall | None:
         """Whose turn it is, among calls of these models; None: of all."""
         spare = self._spare() if self._reserving else 1  # there is room, or nobody would ask
-        best: Waiter | None = None
+        best: WaitingCall | None = None
         best_order, early = (False, 0), False
         virtual: int | None = None
         for lane in self._lanes.values():
@@ -289,9 +289,9 @@ class Pool:
             order = (not due, tag)
             if best is None or order < best_order:
                 best, best_order, early = found, order, lane.early
-        return Turn(best, early, virtual) if best is not None and virtual is not None else None
+        return NextCall(best, early, virtual) if best is not None and virtual is not None else None
 
-    def take_turn(self, turn: Turn) -> None:
+    def take_turn(self, turn: NextCall) -> None:
         """Charge the lane of a call that goes."""
         waiter, lane = turn.waiter, turn.waiter.place.lane
         lane.charge(self._virtual, overdue=turn.overdue)
@@ -299,11 +299,11 @@ class Pool:
         if waiter.seq > self.granted_seq:
             self.granted_seq = waiter.seq
 
-    def take_at_once(self, waiter: Waiter) -> None:
+    def take_at_once(self, waiter: WaitingCall) -> None:
         """Charge the lane of a call that did not wait. Nobody else could go, or they would have gone."""
-        self.take_turn(Turn(waiter, False, max(waiter.place.lane.tag, self._virtual)))
+        self.take_turn(NextCall(waiter, False, max(waiter.place.lane.tag, self._virtual)))
 
-    def share_ns(self, quotas: Quotas, cost: Cost, lasting_ns: int) -> int:
+    def share_ns(self, quotas: RateLimits, cost: Cost, lasting_ns: int) -> int:
         """The dominant share of a call: the longest time for which it takes all of what there is of one thing."""
         # Of the most that there can be: what there is now moves, and early calls would be charged more than later ones.
         slots_ns = lasting_ns // (self.provider.limit if self.provider is not None else 1)
@@ -373,7 +373,7 @@ class Pool:
         return free
 
 
-def reserves(lanes: Mapping[str, Lane], limit: int) -> dict[str, int]:
+def reserves(lanes: Mapping[str, LaneSettings], limit: int) -> dict[str, int]:
     """What each lane has first claim to out of `limit` slots: what it asks for, but no more than its own `max`.
 
     Where they ask for more than there is, the lanes are served in file order until nothing is left. One slot is left

@@ -7,15 +7,15 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.model import Reason
-from hivemind_trio.scheduler.calls.waiting_call import Waiter
-from hivemind_trio.scheduler.limits.limit_group import Group
-from hivemind_trio.scheduler.limits.rate_limits import Quotas
+from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
+from hivemind_trio.scheduler.limits.limit_group import LimitGroup
+from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey
-from hivemind_trio.scheduler.structures.indexed_heap import Heap, Rank
+from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap, Rank
 
-from .cache_affinity import Threads
-from .fair_share import Share
-from .flow import Line, Party
+from .cache_affinity import AffinityIndex
+from .fair_share import Flow
+from .flow import AgentFlow, TeamFlow
 
 _OVERDUE: Final[Rank] = (-1 << 62,)
 """Such a call goes before all that go by their rank."""
@@ -25,17 +25,17 @@ _NEVER_NS: Final = 1 << 62
 
 @final
 @attrs.define(eq=False)
-class Queue:
+class WaitQueue:
     """By priority, then by what teams and their agents have had, then by what the lane is for."""
 
-    group: Group
-    quotas: Quotas
-    parties: Heap[Party | Line] = attrs.field(factory=Heap, init=False)
+    group: LimitGroup
+    quotas: RateLimits
+    parties: IndexedHeap[TeamFlow | AgentFlow] = attrs.field(factory=IndexedHeap, init=False)
     """Who stands here: teams, and agents that are their own."""
-    aged: Heap[Line] | None = attrs.field(default=None, init=False)
+    aged: IndexedHeap[AgentFlow] | None = attrs.field(default=None, init=False)
     """The lines that can move, by their oldest call. None: nobody has been here for half as long as would make it
     matter, as is usual."""
-    sized: Heap[Line] = attrs.field(factory=Heap, init=False)
+    sized: IndexedHeap[AgentFlow] = attrs.field(factory=IndexedHeap, init=False)
     """The same, where there are quotas, by what their first call takes of them."""
     empty: bool = attrs.field(default=True, init=False)
     """Nobody waits here."""
@@ -47,26 +47,26 @@ class Queue:
     """The call that was found then goes before its time."""
     _overdue_ns: int = attrs.field(default=_NEVER_NS, init=False)
     """No call that waits here is overdue before."""
-    _threads: Threads = attrs.field(factory=Threads, init=False)
-    _parties: dict[tuple[Share, int], Party] = attrs.field(factory=dict, init=False)
-    _lines: dict[AgentKey, Line] = attrs.field(factory=dict, init=False)
+    _threads: AffinityIndex = attrs.field(factory=AffinityIndex, init=False)
+    _parties: dict[tuple[Flow, int], TeamFlow] = attrs.field(factory=dict, init=False)
+    _lines: dict[AgentKey, AgentFlow] = attrs.field(factory=dict, init=False)
 
-    def party(self, share: Share, first: Waiter) -> Party:
+    def party(self, share: Flow, first: WaitingCall) -> TeamFlow:
         """Where a line with such a first call stands."""
         team = share.peers.team
         assert team is not None
         key = team, first.rank[0]
         party = self._parties.get(key)
         if party is None:
-            party = self._parties[key] = Party(team, first.rank[0], self)
+            party = self._parties[key] = TeamFlow(team, first.rank[0], self)
         return party
 
-    def dismiss(self, party: Party) -> None:
+    def dismiss(self, party: TeamFlow) -> None:
         """Nobody stands there any more."""
         self.parties.discard(party)
         del self._parties[party.team, party.number]
 
-    def first(self, now_ns: int, *, overdue: bool | None, thread: str, steal_above: int) -> Waiter | None:
+    def first(self, now_ns: int, *, overdue: bool | None, thread: str, steal_above: int) -> WaitingCall | None:
         """The best call whose agent has room, if the group has room and its quotas too. Nothing has changed yet.
 
         `rank` and `early` say more of it; or `opens_ns`, when they will have room.
@@ -100,20 +100,20 @@ class Queue:
                 found = instead
         return self._within_quotas(found, now_ns) if counted else found
 
-    def _overdue(self, now_ns: int) -> Waiter | None:
+    def _overdue(self, now_ns: int) -> WaitingCall | None:
         """Return the oldest call that can move, if it is overdue. O(lines) the first time, and O(1) from then on."""
         if self.aged is None:
             self._overdue_ns = min(line.overdue_ns for line in self._lines.values())
             if self._overdue_ns > now_ns:
                 return None
-            self.aged = Heap()
+            self.aged = IndexedHeap()
             for line in self._lines.values():
                 if line.ready:
                     self.aged.put(line, (line.oldest.seq,))
         first = self.aged.first
         return first.oldest if first is not None and first.oldest.overdue_ns <= now_ns else None
 
-    def _within_quotas(self, found: Waiter, now_ns: int) -> Waiter | None:
+    def _within_quotas(self, found: WaitingCall, now_ns: int) -> WaitingCall | None:
         opens_ns = self.quotas.opens_ns(found.place.cost, now_ns, found)
         if opens_ns <= now_ns:
             return found
@@ -135,11 +135,11 @@ class Queue:
             return self.quotas.reason(now_ns)
         return next(iter(self._lines.values())).first.place.lacks()
 
-    def put(self, waiter: Waiter) -> None:
+    def put(self, waiter: WaitingCall) -> None:
         agent = waiter.place.agent
         line = self._lines.get(agent.key)
         if line is None:
-            line = self._lines[agent.key] = Line(agent, waiter.place.share, self)
+            line = self._lines[agent.key] = AgentFlow(agent, waiter.place.share, self)
             self.empty = False
         if waiter.overdue_ns < self._overdue_ns:
             self._overdue_ns = waiter.overdue_ns
@@ -147,7 +147,7 @@ class Queue:
         if waiter.thread or waiter.warm_until_ns is not None:
             self._threads.put(waiter)
 
-    def remove(self, waiter: Waiter) -> None:
+    def remove(self, waiter: WaitingCall) -> None:
         if self.quotas.restricts:
             self.quotas.leave(waiter)
         if waiter.thread or waiter.warm_until_ns is not None:

@@ -30,7 +30,7 @@ _DEAD = object()
 
 @final
 @attrs.define(eq=False)
-class Heap(Generic[T]):
+class IndexedHeap(Generic[T]):
     """Items by rank, lowest first; among equal ranks the one that came there first."""
 
     first: T | None = attrs.field(default=None, init=False)

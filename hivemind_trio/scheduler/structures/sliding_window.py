@@ -22,7 +22,7 @@ class _Slice:
 
 @final
 @attrs.define(eq=False)
-class Sliding:
+class SlidingWindow:
     """The sum over one window that slides."""
 
     window_ns: int

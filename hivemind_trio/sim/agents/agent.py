@@ -66,7 +66,7 @@ class Turn:
 
 @final
 @attrs.frozen(kw_only=True)
-class Job:
+class AgentJob:
     """What one agent sets out to do."""
 
     agent: str
@@ -83,7 +83,7 @@ class Job:
         stream_every: int = 2,
         prompt_chars: int = 200,
         tokens_max_out: int = 1024,
-    ) -> Job:
+    ) -> AgentJob:
         """Draw a job from a seed.
 
         Args:
@@ -105,14 +105,14 @@ class Job:
                     tokens_max_out=tokens_max_out,
                 )
             )
-        return Job(agent=agent, turns=tuple(drawn))
+        return AgentJob(agent=agent, turns=tuple(drawn))
 
 
 @attrs.define(eq=False)
 class Agent:
     """A job under way."""
 
-    job: Job
+    job: AgentJob
     turns_done: int = attrs.field(init=False, default=0)
     tokens: int = attrs.field(init=False, default=0)
     """Input and output tokens that its turns have cost, the one it died in included as far as it got."""

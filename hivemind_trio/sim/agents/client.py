@@ -18,7 +18,7 @@ from hivemind_trio.sim.provider.profile import MS, SECOND_NS
 
 @final
 @attrs.frozen(kw_only=True)
-class Reply:
+class ClientReply:
     """What a client has had in the end."""
 
     status: int
@@ -40,7 +40,7 @@ class Reply:
 
 @final
 @attrs.frozen(kw_only=True)
-class Client:
+class ClientBehaviour:
     """How one kind of client behaves."""
 
     name: str
@@ -68,7 +68,7 @@ class Client:
     says_job: bool = False
     """Its requests name the session that they belong to."""
 
-    def pause_ns(self, reply: Reply, retried: int, broken: int, chance: Random) -> int | None:
+    def pause_ns(self, reply: ClientReply, retried: int, broken: int, chance: Random) -> int | None:
         """How long until it asks again; None: it does not, and the call has failed.
 
         Args:
@@ -99,15 +99,15 @@ def _worth_another(status: int) -> bool:
     return status in (408, 409, 429) or status >= 500
 
 
-FRAGILE: Final = Client(name="none", silence_ns=120 * SECOND_NS)
+FRAGILE: Final = ClientBehaviour(name="none", silence_ns=120 * SECOND_NS)
 """The HiveMind paper's agents: the first error is the last."""
 
-CLIENTS: Final[Mapping[str, Client]] = {
+CLIENTS: Final[Mapping[str, ClientBehaviour]] = {
     client.name: client
     for client in (
         FRAGILE,
-        Client(name="anthropic-sdk", retries=2, known_ns=600 * SECOND_NS, known_tries=2),
-        Client(
+        ClientBehaviour(name="anthropic-sdk", retries=2, known_ns=600 * SECOND_NS, known_tries=2),
+        ClientBehaviour(
             name="openai-sdk",
             retries=2,
             heeds_max_ns=120 * SECOND_NS,
@@ -115,7 +115,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
             known_ns=600 * SECOND_NS,
             known_tries=2,
         ),
-        Client(
+        ClientBehaviour(
             name="claude-code",
             retries=10,
             last_ns=32 * SECOND_NS,
@@ -124,7 +124,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
             known_tries=10,
             says_job=True,
         ),
-        Client(
+        ClientBehaviour(
             name="codex",
             retries=4,
             first_ns=200 * MS,

@@ -12,8 +12,8 @@ import attrs
 from hivemind_trio.sim.provider.latency_and_faults import draw
 from hivemind_trio.sim.provider.profile import SECOND_NS, Shape
 
-from .agent import Job, Turn
-from .client import FRAGILE, Client
+from .agent import AgentJob, Turn
+from .client import FRAGILE, ClientBehaviour
 
 AGENTS_MAX: Final = 1_000_000
 
@@ -71,7 +71,7 @@ class Fleet:
     """What an answer comes to on average; None: what is usual with the provider."""
     stream: float = 0.0
     """The share of turns that are streamed."""
-    client: Client = FRAGILE
+    client: ClientBehaviour = FRAGILE
     headers: Mapping[str, str] = MappingProxyType({})
     """Lower-case names."""
     path: str = ""
@@ -79,17 +79,17 @@ class Fleet:
     says_remaining: Amount | None = None
     """Each agent says with every call how many it has still to make, this one included: so many times the truth, which
     is drawn once for each. None: it does not say."""
-    recorded: tuple[Job, ...] = ()
+    recorded: tuple[AgentJob, ...] = ()
     """What they once did and do again, whatever stands above of how many they are and what they ask."""
 
-    def jobs(self, seed: int) -> list[Job]:
+    def jobs(self, seed: int) -> list[AgentJob]:
         """What they set out to do; the same for the same seed, whoever schedules it."""
         if self.recorded:
             return list(self.recorded)
         if self.arrive is None:
             return [self._job(number, seed, None) for number in range(1, self.count + 1)]
         chance = Random(f"{seed}/arrivals/{self.name}")  # noqa: S311 - a simulation wants to be repeatable
-        jobs: list[Job] = []
+        jobs: list[AgentJob] = []
         at_s = chance.expovariate(self.arrive.per_second)
         while at_s * SECOND_NS < self.arrive.for_ns and len(jobs) < AGENTS_MAX:
             jobs.append(self._job(len(jobs) + 1, seed, round(at_s * SECOND_NS)))
@@ -104,7 +104,7 @@ class Fleet:
         chance = Random(f"{seed}/remaining/{agent}")  # noqa: S311 - as above
         return draw(said.shape, said.mean, said.spread, chance) if said.spread else said.mean
 
-    def _job(self, number: int, seed: int, start_ns: int | None) -> Job:
+    def _job(self, number: int, seed: int, start_ns: int | None) -> AgentJob:
         agent = f"{self.name}-{number}"
         chance = Random(f"{seed}/{agent}")  # noqa: S311 - as above
         turns: list[Turn] = []
@@ -124,4 +124,4 @@ class Fleet:
                     prefix_tokens=self.prefix,
                 )
             )
-        return Job(agent=agent, turns=tuple(turns))
+        return AgentJob(agent=agent, turns=tuple(turns))

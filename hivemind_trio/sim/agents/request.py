@@ -10,7 +10,7 @@ import attrs
 from hivemind_trio.model import Request
 
 from .agent import Turn
-from .client import Client, Reply
+from .client import ClientBehaviour, ClientReply
 
 
 @final
@@ -22,11 +22,11 @@ class Asking:
     caller: str
     turn: Turn
     load: str
-    client: Client
+    client: ClientBehaviour
     sent_ns: int
     retried: int
     """Requests for the same turn before this one."""
-    replied: Callable[[Reply], None]
+    replied: Callable[[ClientReply], None]
     """Called once, in virtual time, with what the client has had."""
 
 

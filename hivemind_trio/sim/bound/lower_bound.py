@@ -15,14 +15,14 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.sim.agents.agent import Job, Turn
+from hivemind_trio.sim.agents.agent import AgentJob, Turn
 from hivemind_trio.sim.provider.latency_and_faults import Service, service_once
 from hivemind_trio.sim.provider.profile import Acceleration, Traits
-from hivemind_trio.sim.provider.token_bucket import Counting, Dimension, Quota
+from hivemind_trio.sim.provider.token_bucket import Counting, Metered, Quota
 
-from .supply_curve import Asked, Slots, Span, Supply, opened_ns, ramped_ns
+from .supply_curve import DemandCurve, SlotSupply, Span, Supply, opened_ns, ramped_ns
 
-Where = Callable[[Job, Turn], str]
+Where = Callable[[AgentJob, Turn], str]
 """Which provider a turn goes to, whoever schedules it."""
 
 CUTS: Final = 96
@@ -39,7 +39,7 @@ class Bound:
     concurrency_ns: int
     """When all service time can have gone through the slots, of which an agent that has not started uses none and any
     other one, and what follows be done; 0 where the provider has no cap."""
-    quotas_ns: dict[Dimension, int] = attrs.field(factory=dict)
+    quotas_ns: dict[Metered, int] = attrs.field(factory=dict)
     """Limited dimension -> when its last calls can have been let in, and what follows them be done."""
     growth_ns: int = 0
     """The same, of a guard against sudden growth; 0 where there is none."""
@@ -60,12 +60,12 @@ class Bound:
         return {"chain": self.chain_ns, "concurrency": self.concurrency_ns, "growth": self.growth_ns, **quotas}
 
 
-def lower_bound(jobs: Sequence[Job], traits: Traits, seed: int) -> Bound:
+def lower_bound(jobs: Sequence[AgentJob], traits: Traits, seed: int) -> Bound:
     """Bound the makespan of `jobs` on a provider with these traits and this seed."""
     return lower_bound_of_several(jobs, {"": traits}, lambda _job, _turn: "", seed)
 
 
-def lower_bound_of_several(jobs: Sequence[Job], traits: Mapping[str, Traits], where: Where, seed: int) -> Bound:
+def lower_bound_of_several(jobs: Sequence[AgentJob], traits: Mapping[str, Traits], where: Where, seed: int) -> Bound:
     """Bound the makespan of `jobs` whose turns go to several providers; each provider's own bound is one of all.
 
     Args:
@@ -81,7 +81,7 @@ def lower_bound_of_several(jobs: Sequence[Job], traits: Mapping[str, Traits], wh
         for name, step in own:
             steps[name].append(step)
     concurrency_ns = growth_ns = 0
-    quotas_ns: dict[Dimension, int] = {}
+    quotas_ns: dict[Metered, int] = {}
     for name, there in steps.items():
         if not there:
             continue
@@ -117,7 +117,7 @@ class _Step:
         return self.tail_ns - self.served.latency_ns
 
 
-def _shared(jobs: Sequence[Job]) -> frozenset[str]:
+def _shared(jobs: Sequence[AgentJob]) -> frozenset[str]:
     """Conversations of several jobs, as recorded ones may be: what is remembered of those is anybody's prompt."""
     whose: dict[str, int] = {}
     return frozenset(
@@ -130,7 +130,7 @@ def _shared(jobs: Sequence[Job]) -> frozenset[str]:
 
 def _chained(
     number: int,
-    job: Job,
+    job: AgentJob,
     traits: Mapping[str, Traits],
     where: Where,
     seed: int,
@@ -196,7 +196,7 @@ def _through(steps: Sequence[_Step], slots: int, away: Sequence[Span]) -> int:
     starts_ns: dict[int, int] = {}
     for step in steps:
         starts_ns[step.job] = min(starts_ns.get(step.job, step.head_ns), step.head_ns)
-    through = Slots.of([*starts_ns.values()], slots, away, [step.served.latency_ns for step in steps])
+    through = SlotSupply.of([*starts_ns.values()], slots, away, [step.served.latency_ns for step in steps])
     work_ns = bound_ns = 0
     for after_ns, new in _cuts(steps, lambda step: step.after_ns):
         work_ns += sum(step.served.latency_ns for step in new)
@@ -214,16 +214,16 @@ def _grown(steps: Sequence[_Step], acceleration: Acceleration) -> int:
     return bound_ns
 
 
-def _let_in(steps: Sequence[_Step], traits: Traits, dimension: Dimension, quota: Quota, away: Sequence[Span]) -> int:
+def _let_in(steps: Sequence[_Step], traits: Traits, dimension: Metered, quota: Quota, away: Sequence[Span]) -> int:
     """Until a quota has let all of them in, and what follows."""
     amounts = {id(step): _amount(step, traits, dimension) for step in steps}
     asked = [(step.head_ns, amounts[id(step)]) for step in steps]
     # Of what several share the beginning, one has it read, and before any other of them is let in.
-    reads = traits.cache_ns > 0 and dimension in (Dimension.INPUT, Dimension.TOKENS)
+    reads = traits.cache_ns > 0 and dimension in (Metered.INPUT, Metered.TOKENS)
     unread = {step.turn.prefix: step.turn.prefix_tokens for step in steps if step.turn.prefix} if reads else {}
     once = sum(unread.values())
-    supply = Supply(quota, Asked.of([(min(asked)[0], once), *asked]), traits.neighbours)
-    overshoots = dimension in (Dimension.OUTPUT, Dimension.TOKENS) and not traits.charges_most
+    supply = Supply(quota, DemandCurve.of([(min(asked)[0], once), *asked]), traits.neighbours)
+    overshoots = dimension in (Metered.OUTPUT, Metered.TOKENS) and not traits.charges_most
     late = _Late(len({step.job for step in steps}) if traits.concurrency is None else traits.concurrency)
     needed = bound_ns = 0
     for tail_ns, new in _cuts(steps, lambda step: step.tail_ns):
@@ -240,17 +240,17 @@ def _let_in(steps: Sequence[_Step], traits: Traits, dimension: Dimension, quota:
     return bound_ns
 
 
-def _amount(step: _Step, traits: Traits, dimension: Dimension) -> int:
+def _amount(step: _Step, traits: Traits, dimension: Metered) -> int:
     """What a call takes."""
     output = step.turn.tokens_max_out if traits.charges_most else step.served.tokens_out
     match dimension:
-        case Dimension.REQUESTS:
+        case Metered.REQUESTS:
             return 1
-        case Dimension.INPUT:
+        case Metered.INPUT:
             return step.tokens_new
-        case Dimension.OUTPUT:
+        case Metered.OUTPUT:
             return output
-        case Dimension.TOKENS:
+        case Metered.TOKENS:
             return step.tokens_new + output
 
 

@@ -22,7 +22,7 @@ Span = tuple[int, int]
 
 @final
 @attrs.define(eq=False)
-class Asked:
+class DemandCurve:
     """What can have been asked for by when, if nobody ever waits."""
 
     _at_ns: list[int]
@@ -30,7 +30,7 @@ class Asked:
     """Asked for by then, what comes at that moment included."""
 
     @classmethod
-    def of(cls, asked: Sequence[tuple[int, int]]) -> Asked:
+    def of(cls, asked: Sequence[tuple[int, int]]) -> DemandCurve:
         """Of pairs: when, and how much."""
         ordered = sorted(asked)
         return cls([at_ns for at_ns, _ in ordered], list(accumulate(amount for _, amount in ordered)))
@@ -59,7 +59,7 @@ class Supply:
     """One quota."""
 
     quota: Quota
-    asked: Asked
+    asked: DemandCurve
     neighbours: Sequence[Neighbour] = ()
     _least_ns: list[int] = attrs.field(init=False, factory=list)
     """Of a bucket: in the order of `asked.points`, when it would have been empty by what could not be asked before,
@@ -146,7 +146,7 @@ class Supply:
 
 @final
 @attrs.define(eq=False)
-class Slots:
+class SlotSupply:
     """So many requests at once, of agents that start by and by."""
 
     spans: list[tuple[int, int, int]]
@@ -167,7 +167,7 @@ class Slots:
             self._done_ns.append(done_ns)
 
     @classmethod
-    def of(cls, starts_ns: Sequence[int], slots: int, away: Sequence[Span], latencies_ns: Sequence[int]) -> Slots:
+    def of(cls, starts_ns: Sequence[int], slots: int, away: Sequence[Span], latencies_ns: Sequence[int]) -> SlotSupply:
         """One slot more is in use from each start on, until all of them are."""
         ramp_ns = sorted(starts_ns)[:slots]
         marks = sorted({*ramp_ns, *(at_ns for span in away for at_ns in span if at_ns > ramp_ns[0])})

@@ -8,7 +8,7 @@ import attrs
 
 from hivemind_trio.model import Verdict
 from hivemind_trio.policy import Program
-from hivemind_trio.sim.scenario.population import Living, populate, providers
+from hivemind_trio.sim.scenario.population import SimulatedCaller, populate, providers
 from hivemind_trio.sim.scenario.scenario import Scenario
 
 from .lower_bound import Bound, lower_bound_of_several
@@ -22,13 +22,13 @@ class Work:
     program: Program
     scenario: Scenario
     seed: int
-    _population: list[Living] = attrs.field(init=False)
+    _population: list[SimulatedCaller] = attrs.field(init=False)
     _bound: Bound | None = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         self._population = list(populate(self.program, self.scenario, self.seed))
 
-    def living(self) -> list[Living]:
+    def living(self) -> list[SimulatedCaller]:
         """All agents, before they have done anything."""
         return [one.anew() for one in self._population]
 

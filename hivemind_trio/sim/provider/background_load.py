@@ -10,7 +10,7 @@ from typing import final
 import attrs
 
 from .profile import SECOND_NS, Acceleration, Neighbour
-from .windows import Meter
+from .windows import WindowMeter
 
 
 @final
@@ -19,7 +19,7 @@ class Neighbours:
     """They take their share evenly. It is taken when somebody looks, which nobody can tell from all the time."""
 
     neighbours: Sequence[Neighbour]
-    _meters: Sequence[Meter]
+    _meters: Sequence[WindowMeter]
     _taken: dict[int, int] = attrs.field(init=False, factory=dict)
     """Place of a meter -> units taken since the beginning."""
 

@@ -8,7 +8,7 @@ from typing import Final, final
 
 import attrs
 
-from .token_bucket import Dimension, Quota
+from .token_bucket import Metered, Quota
 
 MS: Final = 1_000_000
 SECOND_NS: Final = 1_000 * MS
@@ -162,23 +162,23 @@ class Traits:
         )
 
     @property
-    def quotas(self) -> dict[Dimension, Quota]:
+    def quotas(self) -> dict[Metered, Quota]:
         """The dimensions that are limited."""
         by = {
-            Dimension.REQUESTS: self.requests,
-            Dimension.INPUT: self.input,
-            Dimension.OUTPUT: self.output,
-            Dimension.TOKENS: self.tokens,
+            Metered.REQUESTS: self.requests,
+            Metered.INPUT: self.input,
+            Metered.OUTPUT: self.output,
+            Metered.TOKENS: self.tokens,
         }
         return {dimension: quota for dimension, quota in by.items() if quota is not None}
 
-    def limited_to(self, quotas: Mapping[Dimension, Quota]) -> Traits:
+    def limited_to(self, quotas: Mapping[Metered, Quota]) -> Traits:
         """The same with these quotas; a dimension that is not named keeps its own."""
         all_of_them = self.quotas | dict(quotas)
         return attrs.evolve(
             self,
-            requests=all_of_them.get(Dimension.REQUESTS),
-            input=all_of_them.get(Dimension.INPUT),
-            output=all_of_them.get(Dimension.OUTPUT),
-            tokens=all_of_them.get(Dimension.TOKENS),
+            requests=all_of_them.get(Metered.REQUESTS),
+            input=all_of_them.get(Metered.INPUT),
+            output=all_of_them.get(Metered.OUTPUT),
+            tokens=all_of_them.get(Metered.TOKENS),
         )

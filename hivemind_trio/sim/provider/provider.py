@@ -12,8 +12,8 @@ import attrs
 from .background_load import Guard, Neighbours
 from .latency_and_faults import Ask, Fault, Service, break_after, fault, hang_ns, service, stall_after, struck
 from .profile import SECOND_NS, Traits, Weather
-from .token_bucket import MINUTE_NS, Dimension, Reading
-from .windows import Meter, meter
+from .token_bucket import MINUTE_NS, Metered, Reading
+from .windows import WindowMeter, meter
 
 
 @final
@@ -37,10 +37,10 @@ class Trouble(StrEnum):
 
 
 OF_DIMENSION: Final = {
-    Dimension.REQUESTS: Trouble.REQUESTS,
-    Dimension.INPUT: Trouble.INPUT,
-    Dimension.OUTPUT: Trouble.OUTPUT,
-    Dimension.TOKENS: Trouble.TOKENS,
+    Metered.REQUESTS: Trouble.REQUESTS,
+    Metered.INPUT: Trouble.INPUT,
+    Metered.OUTPUT: Trouble.OUTPUT,
+    Metered.TOKENS: Trouble.TOKENS,
 }
 
 LIMITED: Final = (*OF_DIMENSION.values(), Trouble.ACCELERATION)
@@ -85,7 +85,7 @@ class Refused:
     kind: str
     """The error's `type` in Anthropic's words."""
     message: str
-    dimension: Dimension | None = None
+    dimension: Metered | None = None
     """Of a 429."""
     retry_after_ns: int | None = None
     """Until then it would be refused again; or what the provider claims."""
@@ -127,14 +127,14 @@ class Provider:
     """Of those, input and output, what went into answers that nobody has whole."""
     busy_ns: int = attrs.field(init=False, default=0)
     """Slot time used so far: the sum over answers of the time from `arrive` to `leave`."""
-    taken: Counter[Dimension] = attrs.field(init=False, factory=Counter)
+    taken: Counter[Metered] = attrs.field(init=False, factory=Counter)
     """Of what is limited."""
     counts_output: bool = attrs.field(init=False)
     """Whether it matters when tokens are generated."""
     tells: bool = attrs.field(init=False)
     """Whether its answers say how quotas stand."""
-    _meters: dict[Dimension, Meter] = attrs.field(init=False)
-    _of_output: tuple[tuple[Dimension, Meter], ...] = attrs.field(init=False)
+    _meters: dict[Metered, WindowMeter] = attrs.field(init=False)
+    _of_output: tuple[tuple[Metered, WindowMeter], ...] = attrs.field(init=False)
     """Those that count tokens as they are generated."""
     _fails: bool = attrs.field(init=False)
     """Whether anything goes wrong at random before there is an answer, and next, from then on."""
@@ -157,7 +157,7 @@ class Provider:
     def __attrs_post_init__(self) -> None:
         traits = self.traits
         self._meters = {dimension: meter(quota) for dimension, quota in traits.quotas.items()}
-        own = (Dimension.OUTPUT, Dimension.TOKENS) if not traits.charges_most else ()
+        own = (Metered.OUTPUT, Metered.TOKENS) if not traits.charges_most else ()
         self._of_output = tuple((dimension, self._meters[dimension]) for dimension in own if dimension in self._meters)
         self.counts_output = bool(self._of_output)
         self.tells = traits.tells and bool(self._meters)
@@ -227,7 +227,7 @@ class Provider:
         """Of answers in flight, input and output so far."""
         return sum(each.tokens_in + each.tokens_out for each in self._generating.values())
 
-    def readings(self, now_ns: int) -> dict[Dimension, Reading]:
+    def readings(self, now_ns: int) -> dict[Metered, Reading]:
         """What headers say of every limited dimension."""
         return {dimension: bucket.reading(now_ns) for dimension, bucket in self._meters.items()}
 
@@ -319,7 +319,7 @@ class Provider:
         if self._neighbours.neighbours:
             self._neighbours.take(now_ns)
         costs = self._costs(ask, cached)
-        short: tuple[int, Dimension] | None = None
+        short: tuple[int, Metered] | None = None
         for dimension, counted in self._meters.items():
             wait_ns = counted.wait_ns(costs[dimension], now_ns)
             if wait_ns is None:
@@ -328,29 +328,29 @@ class Provider:
             if wait_ns and (short is None or wait_ns > short[0]):
                 short = wait_ns, dimension
         if short is not None:
-            if self.traits.refusals_count and Dimension.REQUESTS in self._meters:
-                self._meters[Dimension.REQUESTS].penalise(1, now_ns)
+            if self.traits.refusals_count and Metered.REQUESTS in self._meters:
+                self._meters[Metered.REQUESTS].penalise(1, now_ns)
             return self._limited(*short)
         if self._guard is not None and not self._guard.lets_in(now_ns):
             return self._too_fast()
         for dimension, counted in self._meters.items():
-            if dimension is not Dimension.OUTPUT or self.traits.charges_most:
+            if dimension is not Metered.OUTPUT or self.traits.charges_most:
                 counted.take(costs[dimension], now_ns)
                 self.taken[dimension] += costs[dimension]
         return None
 
-    def _costs(self, ask: Ask, cached: int) -> dict[Dimension, int]:
+    def _costs(self, ask: Ask, cached: int) -> dict[Metered, int]:
         """What must be there. Output that is charged as it is generated needs only something to be left."""
         tokens_in = ask.tokens_in - cached
         most = ask.tokens_max_out if self.traits.charges_most else 0
         return {
-            Dimension.REQUESTS: 1,
-            Dimension.INPUT: tokens_in,
-            Dimension.OUTPUT: most or 1,
-            Dimension.TOKENS: tokens_in + most,
+            Metered.REQUESTS: 1,
+            Metered.INPUT: tokens_in,
+            Metered.OUTPUT: most or 1,
+            Metered.TOKENS: tokens_in + most,
         }
 
-    def _limited(self, wait_ns: int, dimension: Dimension) -> Refused:
+    def _limited(self, wait_ns: int, dimension: Metered) -> Refused:
         quota = self._meters[dimension].quota
         window = "minute" if quota.window_ns == MINUTE_NS else f"{quota.window_ns / 1e9:g} s"
         said_ns = self.traits.says_retry_after_ns

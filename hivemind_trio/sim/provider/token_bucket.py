@@ -17,7 +17,7 @@ MINUTE_NS: Final = 60_000_000_000
 
 
 @final
-class Dimension(StrEnum):
+class Metered(StrEnum):
     """What is counted. The value is what people call it."""
 
     REQUESTS = "requests"
@@ -84,7 +84,7 @@ class Reading:
 
 
 @attrs.define(eq=False)
-class Bucket:
+class ProviderBucket:
     """One bucket, full at first. Whole numbers throughout, so that what it lets pass can be checked to the unit."""
 
     quota: Quota

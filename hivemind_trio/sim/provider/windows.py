@@ -11,10 +11,10 @@ from typing import Protocol, assert_never, final
 
 import attrs
 
-from .token_bucket import Bucket, Counting, Quota, Reading
+from .token_bucket import Counting, ProviderBucket, Quota, Reading
 
 
-class Meter(Protocol):
+class WindowMeter(Protocol):
     """What counts one dimension of one quota. Told the time, which never goes backwards."""
 
     quota: Quota
@@ -32,11 +32,11 @@ class Meter(Protocol):
         """How it stands."""
 
 
-def meter(quota: Quota) -> Meter:
+def meter(quota: Quota) -> WindowMeter:
     """One that counts as the quota says, and has counted nothing."""
     match quota.counting:
         case Counting.BUCKET:
-            return Bucket(quota)
+            return ProviderBucket(quota)
         case Counting.FIXED:
             return FixedWindow(quota)
         case Counting.SLIDING:

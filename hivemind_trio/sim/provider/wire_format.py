@@ -10,34 +10,34 @@ from typing import Final
 from hivemind_trio.dialects import read_signal, used_up
 from hivemind_trio.model import Api, Outcome
 from hivemind_trio.model import Dimension as Counted
-from hivemind_trio.model import Reading as Told
-from hivemind_trio.scheduler import Ended
+from hivemind_trio.model import QuotaReading as Told
+from hivemind_trio.scheduler import AttemptResult
 
 from .profile import MS, SECOND_NS
 from .provider import Refused
-from .token_bucket import Dimension, Reading
+from .token_bucket import Metered, Reading
 
 _COUNTED: Final = {
-    Dimension.REQUESTS: Counted.REQUESTS,
-    Dimension.INPUT: Counted.INPUT,
-    Dimension.OUTPUT: Counted.OUTPUT,
-    Dimension.TOKENS: Counted.TOKENS,
+    Metered.REQUESTS: Counted.REQUESTS,
+    Metered.INPUT: Counted.INPUT,
+    Metered.OUTPUT: Counted.OUTPUT,
+    Metered.TOKENS: Counted.TOKENS,
 }
 
 _ROUNDED_TO: Final = 1_000
 """Anthropic: "the token counts are rounded to the nearest thousand"."""
 
 _GEMINI_QUOTA = {
-    Dimension.REQUESTS: "GenerateRequestsPerMinutePerProjectPerModel",
-    Dimension.INPUT: "GenerateContentInputTokensPerModelPerMinute",
+    Metered.REQUESTS: "GenerateRequestsPerMinutePerProjectPerModel",
+    Metered.INPUT: "GenerateContentInputTokensPerModelPerMinute",
 }
 
 
-def ended(api: Api, refused: Refused) -> Ended:
+def ended(api: Api, refused: Refused) -> AttemptResult:
     """What an attempt that was refused comes to."""
     headers, body = words(api, refused)
     signal = read_signal(refused.status, headers, body)
-    return Ended(
+    return AttemptResult(
         outcome=signal.outcome,
         status=refused.status,
         retry_after_ns=signal.retry_after_ns,
@@ -46,7 +46,7 @@ def ended(api: Api, refused: Refused) -> Ended:
     )
 
 
-def told(api: Api, readings: Mapping[Dimension, Reading], now_ns: int) -> tuple[Told, ...]:
+def told(api: Api, readings: Mapping[Metered, Reading], now_ns: int) -> tuple[Told, ...]:
     """What the head of an answer that is sent at `now_ns` comes to, once it is read; empty where none tells.
 
     Made without the text, which would take most of the time of a run: `tests/demo/test_told.py` holds that it is what
@@ -56,8 +56,8 @@ def told(api: Api, readings: Mapping[Dimension, Reading], now_ns: int) -> tuple[
         case Api.ANTHROPIC:
             return tuple(_anthropic(dimension, reading, now_ns) for dimension, reading in readings.items())
         case Api.OPENAI | Api.AZURE:
-            tokens = [reading for dimension, reading in readings.items() if dimension is not Dimension.REQUESTS]
-            shown = {Counted.REQUESTS: readings.get(Dimension.REQUESTS)}
+            tokens = [reading for dimension, reading in readings.items() if dimension is not Metered.REQUESTS]
+            shown = {Counted.REQUESTS: readings.get(Metered.REQUESTS)}
             if tokens:
                 shown[Counted.TOKENS] = Reading(
                     limit=sum(reading.limit for reading in tokens),
@@ -69,9 +69,9 @@ def told(api: Api, readings: Mapping[Dimension, Reading], now_ns: int) -> tuple[
             return ()
 
 
-def _anthropic(dimension: Dimension, reading: Reading, now_ns: int) -> Told:
+def _anthropic(dimension: Metered, reading: Reading, now_ns: int) -> Told:
     left, rounding = reading.remaining, 0
-    if dimension is not Dimension.REQUESTS:
+    if dimension is not Metered.REQUESTS:
         left = min(reading.limit, (left + _ROUNDED_TO // 2) // _ROUNDED_TO * _ROUNDED_TO)
         rounding = _ROUNDED_TO // 2 if left % _ROUNDED_TO == 0 else 0
     # A point in time in whole seconds, measured against the answer's `date`, which is one as well.
@@ -109,15 +109,15 @@ def words(api: Api, refused: Refused) -> tuple[dict[str, str], bytes]:
     return headers, json.dumps(_error(api, refused)).encode()
 
 
-def _used_up(api: Api, dimension: Dimension) -> dict[str, str]:
+def _used_up(api: Api, dimension: Metered) -> dict[str, str]:
     match api:
         case Api.ANTHROPIC:
             return {f"anthropic-ratelimit-{dimension.value.replace(' ', '-')}-remaining": "0"}
         case Api.OPENAI | Api.AZURE:
-            named = "requests" if dimension is Dimension.REQUESTS else "tokens"
+            named = "requests" if dimension is Metered.REQUESTS else "tokens"
             said = {f"x-ratelimit-remaining-{named}": "0"}
             if api is Api.AZURE:
-                said[f"x-ratelimit-renewalperiod-{named}"] = "10" if dimension is Dimension.REQUESTS else "60"
+                said[f"x-ratelimit-renewalperiod-{named}"] = "10" if dimension is Metered.REQUESTS else "60"
             return said
         case _:
             return {}

@@ -90,7 +90,7 @@ class Load:
 
 @final
 @attrs.frozen(kw_only=True)
-class Upstream:
+class UpstreamFigures:
     """What one provider saw."""
 
     attempts: int
@@ -148,7 +148,7 @@ class Figures:
     """Lane -> how long its served calls waited."""
     teams: Mapping[str, Spread]
     loads: Mapping[str, Load]
-    upstreams: Mapping[str, Upstream]
+    upstreams: Mapping[str, UpstreamFigures]
     turn: Spread
     """Of all turns that came to a good end."""
     samples: tuple[Sample, ...]

@@ -8,7 +8,7 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.model import Reason, Treatment, Usage
+from hivemind_trio.model import Decision, Reason, Usage
 from hivemind_trio.policy import Program
 
 from .time_series import Series
@@ -19,7 +19,7 @@ Whose = tuple[str, str | None, str | None]
 
 @final
 @attrs.define(eq=False)
-class Books:
+class RunRecorder:
     """One run's. Times in ns, money in micro-dollars."""
 
     program: Program
@@ -51,7 +51,7 @@ class Books:
         """A grant or a refusal."""
         self._digest.update(b"%d %d %s;" % (now_ns, call_id, what.encode()))
 
-    def call_over(self, load: str, treatment: Treatment | None, waited_ns: int | None) -> None:
+    def call_over(self, load: str, treatment: Decision | None, waited_ns: int | None) -> None:
         """Record the end of a call.
 
         Args:
@@ -63,7 +63,7 @@ class Books:
         else:
             self.waits_ns[whose].append(waited_ns)
 
-    def spend(self, treatment: Treatment, model: str, usage: Usage) -> None:
+    def spend(self, treatment: Decision, model: str, usage: Usage) -> None:
         """An attempt has cost something, or nothing."""
         price = self.program.price(model, treatment.provider)
         if price is None:

@@ -9,11 +9,11 @@ from hivemind_trio.policy import Program
 from hivemind_trio.sim.agents.fleet import Fleet
 from hivemind_trio.sim.bound.lower_bound import Bound
 from hivemind_trio.sim.provider.provider import LIMITED, Provider
-from hivemind_trio.sim.scenario.population import Key, Living
+from hivemind_trio.sim.scenario.population import Key, SimulatedCaller
 from hivemind_trio.sim.scenario.scenario import Scenario
 
-from .figures import Figures, Load, Spread, Upstream, Way
-from .recorder import Books, Whose
+from .figures import Figures, Load, Spread, UpstreamFigures, Way
+from .recorder import RunRecorder, Whose
 
 
 def tally(
@@ -22,8 +22,8 @@ def tally(
     *,
     way: Way,
     seed: int,
-    books: Books,
-    living: Sequence[Living],
+    books: RunRecorder,
+    living: Sequence[SimulatedCaller],
     providers: Mapping[Key, Provider],
     bound: Bound,
     now_ns: int,
@@ -88,7 +88,7 @@ def _met(providers: Iterable[Provider]) -> Counter[str]:
     return met
 
 
-def _waits(books: Books, of: Callable[[Whose], str | None]) -> dict[str, Spread]:
+def _waits(books: RunRecorder, of: Callable[[Whose], str | None]) -> dict[str, Spread]:
     waits_ns: dict[str, list[int]] = {}
     unserved: Counter[str] = Counter()
     for whose in dict.fromkeys((*books.waits_ns, *books.unserved)):
@@ -99,7 +99,7 @@ def _waits(books: Books, of: Callable[[Whose], str | None]) -> dict[str, Spread]
     return {name: Spread.of(waits_ns[name], unserved=unserved[name]) for name in sorted(waits_ns)}
 
 
-def _load(fleet: Fleet, books: Books, waits: Mapping[str, Spread], living: Sequence[Living]) -> Load:
+def _load(fleet: Fleet, books: RunRecorder, waits: Mapping[str, Spread], living: Sequence[SimulatedCaller]) -> Load:
     agents = [one.agent for one in living if one.fleet is fleet]
     refused = {str(reason): count for (load, reason), count in books.refused.items() if load == fleet.name}
     return Load(
@@ -116,13 +116,13 @@ def _load(fleet: Fleet, books: Books, waits: Mapping[str, Spread], living: Seque
     )
 
 
-def _upstream(name: str, books: Books, providers: Mapping[Key, Provider], now_ns: int) -> Upstream:
+def _upstream(name: str, books: RunRecorder, providers: Mapping[Key, Provider], now_ns: int) -> UpstreamFigures:
     own = _distinct(provider for (of, _), provider in providers.items() if of == name)
     levels = [level for sample in books.series.samples if (level := sample.providers.get(name)) is not None]
     caps = [provider.traits.concurrency for provider in own]
     cap = max((each for each in caps if each is not None), default=0)
     busy_ns = sum(provider.busy_ns for provider in own)
-    return Upstream(
+    return UpstreamFigures(
         attempts=sum(provider.attempts for provider in own),
         met=dict(_met(own)),
         inflight_max=max(provider.inflight_max for provider in own),

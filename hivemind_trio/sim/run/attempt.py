@@ -60,7 +60,7 @@ class End:
 
 @final
 @attrs.define(eq=False)
-class Attempt:
+class SimulatedAttempt:
     """An exchange under way. `over` is called once, in virtual time, with what became of it.
 
     `headed` is called when the head of an answer is there that is no error.

@@ -8,19 +8,19 @@ from typing import final
 
 import attrs
 
-from hivemind_trio.model import Treatment
+from hivemind_trio.model import Decision
 from hivemind_trio.policy import Program
-from hivemind_trio.sim.agents.client import Reply
+from hivemind_trio.sim.agents.client import ClientReply
 from hivemind_trio.sim.agents.request import Asking
 from hivemind_trio.sim.provider import wire_format
 from hivemind_trio.sim.provider.provider import Provider
-from hivemind_trio.sim.results.recorder import Books
+from hivemind_trio.sim.results.recorder import RunRecorder
 
-from .attempt import Attempt, End, How
+from .attempt import End, How, SimulatedAttempt
 from .event_queue import Agenda
 from .overhead_model import Road
 
-UNSERVED = Reply(status=404, why="no provider serves it")
+UNSERVED = ClientReply(status=404, why="no provider serves it")
 
 
 @final
@@ -31,7 +31,7 @@ class Direct:
     program: Program
     agenda: Agenda
     providers: Mapping[tuple[str, str | None], Provider]
-    books: Books
+    books: RunRecorder
     road: Road | None = None
 
     def send(self, asking: Asking) -> None:
@@ -41,7 +41,7 @@ class Direct:
         if treatment.provider is None:
             asking.replied(UNSERVED)
             return
-        Attempt(
+        SimulatedAttempt(
             self.agenda,
             self.providers[treatment.provider, treatment.group],
             asking.turn.ask,
@@ -52,29 +52,31 @@ class Direct:
             road=self.road,
         ).begin()
 
-    def _over(self, asking: Asking, treatment: Treatment, end: End) -> None:
+    def _over(self, asking: Asking, treatment: Decision, end: End) -> None:
         if end.usage is not None:
             self.books.spend(treatment, asking.request.model, end.usage)
         assert treatment.provider is not None
         asking.replied(_reply(end, self.program, treatment.provider))
 
 
-def _reply(end: End, program: Program, provider: str) -> Reply:
+def _reply(end: End, program: Program, provider: str) -> ClientReply:
     match end.how:
         case How.WHOLE:
-            return Reply(status=200, whole=True, tokens=end.tokens)
+            return ClientReply(status=200, whole=True, tokens=end.tokens)
         case How.REFUSED:
             assert end.refused is not None
             said = wire_format.ended(program.providers[provider].api, end.refused)
-            return Reply(
+            return ClientReply(
                 status=said.status,
                 retry_after_ns=said.retry_after_ns,
                 why=f"{said.status} {end.refused.kind}",
             )
         case How.UNREACHABLE:
-            return Reply(status=0, why="no connection")
+            return ClientReply(status=0, why="no connection")
         case How.LEFT:
-            return Reply(status=0, timed_out=True, broken=end.begun, tokens=end.tokens, why="no byte for too long")
+            return ClientReply(
+                status=0, timed_out=True, broken=end.begun, tokens=end.tokens, why="no byte for too long"
+            )
         case _:
             why = "the stream broke" if end.begun else "connection reset"
-            return Reply(status=200 if end.begun else 0, broken=end.begun, tokens=end.tokens, why=why)
+            return ClientReply(status=200 if end.begun else 0, broken=end.begun, tokens=end.tokens, why=why)

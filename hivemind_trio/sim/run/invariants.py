@@ -9,9 +9,8 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.model import Reason
-from hivemind_trio.policy import Dimension, Program, Quota, Window
+from hivemind_trio.policy import Dimension, Program, RateLimitSettings, Window
 from hivemind_trio.scheduler import (
-    Adapted,
     AttemptEnded,
     CallArrived,
     CallCancelled,
@@ -19,6 +18,7 @@ from hivemind_trio.scheduler import (
     Command,
     Event,
     Grant,
+    LimitChanged,
     Permit,
     PoolSnapshot,
     Refuse,
@@ -84,7 +84,7 @@ class Audit:
                 case Refuse(call_id=call_id) | Settle(call_id):
                     _holds(call_id in self._waiting, "who is sent away was waiting")
                     del self._waiting[call_id]
-                case Adapted(provider=provider, limit=limit):
+                case LimitChanged(provider=provider, limit=limit):
                     self._limits[provider] = max(limit, self._limits.get(provider, 0))
         self._at_rest(event, granted)
 
@@ -198,7 +198,7 @@ def _counted(permit: Permit) -> tuple[tuple[str, ...], tuple[str, ...], tuple[st
     )
 
 
-def _most(quota: Quota) -> int:
+def _most(quota: RateLimitSettings) -> int:
     """A sliding window lets its worth through. A full bucket and what is refilled is twice as much; so are two fixed
     windows, the one spent at its end and the other at its beginning."""
     return quota.amount if quota.window is Window.SLIDING else quota.amount * 2

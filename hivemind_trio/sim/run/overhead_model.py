@@ -44,7 +44,7 @@ class Efforts:
 
 
 @attrs.define(eq=False)
-class _Machine:
+class _ProxyMachine:
     effort: Effort
     _free_ns: int = attrs.field(init=False, default=0)
 
@@ -62,13 +62,13 @@ class Road:
     agenda: Agenda
     efforts: Efforts
     proxied: bool
-    _others: _Machine = attrs.field(init=False)
-    _proxy: _Machine | None = attrs.field(init=False)
+    _others: _ProxyMachine = attrs.field(init=False)
+    _proxy: _ProxyMachine | None = attrs.field(init=False)
     _wire_ns: int = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._others = _Machine(self.efforts.others)
-        self._proxy = _Machine(self.efforts.proxy) if self.proxied else None
+        self._others = _ProxyMachine(self.efforts.others)
+        self._proxy = _ProxyMachine(self.efforts.proxy) if self.proxied else None
         self._wire_ns = self.efforts.wire_ns // 4
 
     def out(self, first: bool, then: Callable[..., None], *args: object) -> None:
@@ -104,15 +104,15 @@ class Road:
 
     def _stretch(
         self,
-        one: tuple[_Machine | None, int],
-        other: tuple[_Machine | None, int],
+        one: tuple[_ProxyMachine | None, int],
+        other: tuple[_ProxyMachine | None, int],
         first: bool,
         then: Callable[..., None],
         *args: object,
     ) -> None:
         """A part of a call's work on the one, and then on the other."""
 
-        def arrive(machine: _Machine | None, parts: int, do: Callable[..., None], *more: object) -> None:
+        def arrive(machine: _ProxyMachine | None, parts: int, do: Callable[..., None], *more: object) -> None:
             if machine is None:
                 do(*more)
                 return

@@ -13,35 +13,35 @@ from typing import Final, assert_never, final
 import attrs
 
 from hivemind_trio.dialects import keep_alive
-from hivemind_trio.model import Outcome, Reason, Treatment
+from hivemind_trio.model import Decision, Outcome, Reason
 from hivemind_trio.policy import Failure, Program, Server
 from hivemind_trio.scheduler import (
     ALL_PARTS,
-    Adapted,
-    AnswerBegan,
     AttemptEnded,
+    AttemptResult,
     Call,
     CallArrived,
     CallCancelled,
     CallId,
     Circuit,
-    Ended,
     Event,
+    Features,
     Grant,
-    Parts,
+    LimitChanged,
     Refuse,
+    ResponseStarted,
     Scheduler,
     Settle,
     TimePassed,
 )
-from hivemind_trio.sim.agents.client import Reply
+from hivemind_trio.sim.agents.client import ClientReply
 from hivemind_trio.sim.agents.request import Asking
 from hivemind_trio.sim.provider import wire_format
 from hivemind_trio.sim.provider.profile import SECOND_NS
 from hivemind_trio.sim.provider.provider import Provider
-from hivemind_trio.sim.results.recorder import Books
+from hivemind_trio.sim.results.recorder import RunRecorder
 
-from .attempt import Attempt, End, How
+from .attempt import End, How, SimulatedAttempt
 from .event_queue import Agenda, Due
 from .invariants import Audit
 from .overhead_model import Road
@@ -67,7 +67,7 @@ IN_TIME: Final = 0.9
 """Of what a client waits: it is sent away before it gives up."""
 
 RETRY_AFTER_MAX_NS: Final = 60 * SECOND_NS
-HELD: Final = Reply(status=429, retry_after_ns=30 * SECOND_NS, why="held-too-long")
+HELD: Final = ClientReply(status=429, retry_after_ns=30 * SECOND_NS, why="held-too-long")
 
 _FAILED: Final = {
     How.UNREACHABLE: (Outcome.UNREACHABLE, Failure.CONNECT),
@@ -88,8 +88,8 @@ class _Talk:
     gives_up_ns: int
     """When it is sent away, if it waits."""
     alive: bool
-    treatment: Treatment | None = None
-    attempt: Attempt | None = None
+    treatment: Decision | None = None
+    attempt: SimulatedAttempt | None = None
     end: End | None = None
     """Of its latest attempt, of which the client has had nothing."""
     waited_ns: int = 0
@@ -149,9 +149,9 @@ class Proxied:
     seed: int
     agenda: Agenda
     providers: Mapping[tuple[str, str | None], Provider]
-    books: Books
+    books: RunRecorder
     audited: bool = False
-    parts: Parts = ALL_PARTS
+    parts: Features = ALL_PARTS
     road: Road | None = None
     scheduler: Scheduler = attrs.field(init=False)
     audit: Audit | None = attrs.field(init=False, default=None)
@@ -190,7 +190,7 @@ class Proxied:
                     self._settle(command.call_id)
                 case Refuse():
                     self._refuse(command, now_ns)
-                case Adapted():
+                case LimitChanged():
                     self._adapted(command)
                 case _:
                     assert_never(command)
@@ -200,7 +200,7 @@ class Proxied:
         if now_ns >= self.books.series.next_ns:
             self.books.series.add(self.scheduler.snapshot(), self.providers)
 
-    def _adapted(self, command: Adapted) -> None:
+    def _adapted(self, command: LimitChanged) -> None:
         if command.circuit is Circuit.OPEN and self._circuits.get(command.provider) is not Circuit.OPEN:
             self.books.trips[command.provider] += 1
         self._circuits[command.provider] = command.circuit
@@ -230,7 +230,7 @@ class Proxied:
         asking = talk.asking
         timeouts = grant.timeouts or self.program.providers[treatment.provider].timeouts
         provider = self.providers[treatment.provider, treatment.group]
-        talk.attempt = Attempt(
+        talk.attempt = SimulatedAttempt(
             self.agenda,
             provider,
             asking.turn.ask,
@@ -251,7 +251,7 @@ class Proxied:
         provider = self._provider(talk)
         readings = wire_format.told(api, provider.readings(now_ns), now_ns) if provider.tells else ()
         if readings or good:
-            self._post(AnswerBegan(call_id, readings, good))
+            self._post(ResponseStarted(call_id, readings, good))
 
     def _provider(self, talk: _Talk) -> Provider:
         """Where its attempt went."""
@@ -275,7 +275,7 @@ class Proxied:
         elif talk.attempt is None and not talk.over:
             self._watch(call_id, talk)
 
-    def _said(self, end: End, treatment: Treatment) -> Ended:
+    def _said(self, end: End, treatment: Decision) -> AttemptResult:
         """What the scheduler is told."""
         assert treatment.provider is not None
         provider = self.program.providers[treatment.provider]
@@ -284,7 +284,7 @@ class Proxied:
                 slow_ns = provider.aimd.slow_ns if provider.aimd is not None else None
                 slow = slow_ns is not None and end.waited_ns > slow_ns
                 outcome = Outcome.SLOW if slow else Outcome.SUCCEEDED
-                return Ended(
+                return AttemptResult(
                     outcome=outcome,
                     status=200,
                     committed=True,
@@ -296,12 +296,12 @@ class Proxied:
                 assert end.refused is not None
                 return wire_format.ended(provider.api, end.refused)
             case How.LEFT:
-                return Ended(outcome=Outcome.IGNORED, committed=True, usage=end.usage)
+                return AttemptResult(outcome=Outcome.IGNORED, committed=True, usage=end.usage)
             case _:
                 outcome, failure = _FAILED[end.how]
                 # What hung says what is usual as well: how long it was waited for.
                 hung = end.how in (How.FIRST_BYTE, How.IDLE)
-                return Ended(
+                return AttemptResult(
                     outcome=outcome,
                     status=200 if end.begun else 0,
                     failure=failure,
@@ -338,20 +338,20 @@ class Proxied:
         if not left:
             self.books.refused[talk.asking.load, Reason.HELD_TOO_LONG] += 1
         held = attrs.evolve(HELD, status=503) if talk.asking.client.limits_are_fatal else HELD
-        reply = Reply(status=0, timed_out=True, why="no byte for too long") if left else held
+        reply = ClientReply(status=0, timed_out=True, why="no byte for too long") if left else held
         self._reply(call_id, reply, served=False)
         self._post(CallCancelled(call_id))
 
     def _deliver(self, call_id: CallId, end: End) -> None:
         match end.how:
             case How.WHOLE:
-                reply = Reply(status=200, whole=True, tokens=end.tokens)
+                reply = ClientReply(status=200, whole=True, tokens=end.tokens)
             case How.LEFT:
                 why = "no byte for too long"
-                reply = Reply(status=0, timed_out=True, broken=end.begun, tokens=end.tokens, why=why)
+                reply = ClientReply(status=0, timed_out=True, broken=end.begun, tokens=end.tokens, why=why)
             case _:
                 why = f"the stream broke ({end.how.name.lower()})"
-                reply = Reply(status=200, broken=True, tokens=end.tokens, why=why)
+                reply = ClientReply(status=200, broken=True, tokens=end.tokens, why=why)
         self._reply(call_id, reply)
 
     def _settle(self, call_id: CallId) -> None:
@@ -364,13 +364,13 @@ class Proxied:
                 assert talk.treatment is not None
                 assert talk.treatment.provider is not None
                 said = wire_format.ended(self.program.providers[talk.treatment.provider].api, end.refused)
-                reply = Reply(
+                reply = ClientReply(
                     status=said.status, retry_after_ns=said.retry_after_ns, why=f"{said.status} {end.refused.kind}"
                 )
             case How.FIRST_BYTE | How.IDLE | How.TOTAL:
-                reply = Reply(status=504, why="504 upstream-timeout")
+                reply = ClientReply(status=504, why="504 upstream-timeout")
             case _:
-                reply = Reply(status=503, retry_after_ns=5 * SECOND_NS, why="503 upstream-unreachable")
+                reply = ClientReply(status=503, retry_after_ns=5 * SECOND_NS, why="503 upstream-unreachable")
         self._reply(call_id, attrs.evolve(reply, tokens=end.tokens))
 
     def _refuse(self, refuse: Refuse, now_ns: int) -> None:
@@ -386,12 +386,12 @@ class Proxied:
         after_ns = None if refuse.retry_after_ns is None else min(RETRY_AFTER_MAX_NS, refuse.retry_after_ns)
         if after_ns is not None:
             after_ns = max(1, -(-after_ns // SECOND_NS)) * SECOND_NS  # as the header has it
-        reply = Reply(
+        reply = ClientReply(
             status=status, retry_after_ns=after_ns, final=refuse.reason in FINAL, why=f"refused: {refuse.reason}"
         )
         self._reply(refuse.call_id, reply, served=False)
 
-    def _reply(self, call_id: CallId, reply: Reply, *, served: bool = True) -> None:
+    def _reply(self, call_id: CallId, reply: ClientReply, *, served: bool = True) -> None:
         talk = self._talks.pop(call_id)
         self._hush(talk)
         talk.over = True

@@ -10,16 +10,16 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.policy import Program
-from hivemind_trio.scheduler import ALL_PARTS, Parts
-from hivemind_trio.sim.agents.client import Reply
+from hivemind_trio.scheduler import ALL_PARTS, Features
+from hivemind_trio.sim.agents.client import ClientReply
 from hivemind_trio.sim.agents.request import Asking, Route
 from hivemind_trio.sim.bound.lower_bound import Bound
 from hivemind_trio.sim.bound.work import Work
 from hivemind_trio.sim.provider.provider import Provider
 from hivemind_trio.sim.results.figures import Figures, Way
-from hivemind_trio.sim.results.recorder import Books
+from hivemind_trio.sim.results.recorder import RunRecorder
 from hivemind_trio.sim.results.tally import tally
-from hivemind_trio.sim.scenario.population import Key, Living, providers
+from hivemind_trio.sim.scenario.population import Key, SimulatedCaller, providers
 from hivemind_trio.sim.scenario.scenario import Scenario
 
 from .direct_route import Direct
@@ -47,7 +47,7 @@ class World:
     bound: Bound | None = None
     """Of this policy, scenario and seed, where it is known already or does not matter."""
     told: Told | None = None
-    parts: Parts = ALL_PARTS
+    parts: Features = ALL_PARTS
     """For experiments: what the scheduler is made of."""
     efforts: Efforts | None = None
     """What code, bytes and kernels take; None: nothing."""
@@ -55,11 +55,11 @@ class World:
     """Of this policy, scenario and seed, where another world has had it already."""
     _agenda: Agenda = attrs.field(init=False, factory=Agenda)
     _providers: dict[Key, Provider] = attrs.field(init=False)
-    _books: Books = attrs.field(init=False)
+    _books: RunRecorder = attrs.field(init=False)
     _route: Route = attrs.field(init=False)
     _road: Road | None = attrs.field(init=False, default=None)
     _proxied: Proxied | None = attrs.field(init=False, default=None)
-    _living: list[Living] = attrs.field(init=False)
+    _living: list[SimulatedCaller] = attrs.field(init=False)
     _ended: int = attrs.field(init=False, default=0)
     _end_ns: int = attrs.field(init=False, default=0)
 
@@ -68,7 +68,7 @@ class World:
         return Work(self.program, self.scenario, self.seed)
 
     def __attrs_post_init__(self) -> None:
-        self._books = Books(self.program)
+        self._books = RunRecorder(self.program)
         self._providers = providers(self.program, self.scenario, self.seed)
         if self.efforts is not None:
             self._road = Road(self._agenda, self.efforts, self.way is Way.PROXY)
@@ -118,11 +118,11 @@ class World:
 
     # ---- agents ----
 
-    def _ask(self, living: Living) -> None:
+    def _ask(self, living: SimulatedCaller) -> None:
         living.began_ns, living.retried, living.broken = self._agenda.now_ns, 0, 0
         self._send(living)
 
-    def _send(self, living: Living) -> None:
+    def _send(self, living: SimulatedCaller) -> None:
         now_ns = self._agenda.now_ns
         turn = living.agent.job.turns[living.agent.turns_done]
         request = living.request(self.program, self.scenario, turn, now_ns)
@@ -150,11 +150,11 @@ class World:
         asking.sent_ns = self._agenda.now_ns
         self._route.send(asking)
 
-    def _answered(self, living: Living, reply: Reply) -> None:
+    def _answered(self, living: SimulatedCaller, reply: ClientReply) -> None:
         assert self._road is not None
         self._road.home(self._replied, living, reply)
 
-    def _replied(self, living: Living, reply: Reply) -> None:
+    def _replied(self, living: SimulatedCaller, reply: ClientReply) -> None:
         now_ns = self._agenda.now_ns
         agent = living.agent
         if reply.whole:

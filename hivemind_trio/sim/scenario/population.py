@@ -42,7 +42,7 @@ Key = tuple[str, str | None]
 
 @final
 @attrs.define(eq=False)
-class Living:
+class SimulatedCaller:
     """An agent at work."""
 
     agent: Agent
@@ -67,9 +67,9 @@ class Living:
     tokens_good: int = attrs.field(init=False, default=0)
     """Of turns that came to a good end."""
 
-    def anew(self) -> Living:
+    def anew(self) -> SimulatedCaller:
         """The same one, before it has done anything."""
-        return Living(
+        return SimulatedCaller(
             agent=Agent(self.agent.job),
             fleet=self.fleet,
             identity=self.identity,
@@ -115,7 +115,7 @@ class Living:
         )
 
 
-def populate(program: Program, scenario: Scenario, seed: int) -> Iterator[Living]:
+def populate(program: Program, scenario: Scenario, seed: int) -> Iterator[SimulatedCaller]:
     """All agents, those of one fleet after those of the one before."""
     for fleet in scenario.fleets:
         identities = tuple(program.agents) if fleet.identities is None else fleet.identities
@@ -126,7 +126,7 @@ def populate(program: Program, scenario: Scenario, seed: int) -> Iterator[Living
         apis = [_api(program, model) for model in models]
         for number, job in enumerate(fleet.jobs(seed)):
             api = apis[number % len(apis)]
-            yield Living(
+            yield SimulatedCaller(
                 agent=Agent(job),
                 fleet=fleet,
                 identity=identities[number % len(identities)] if identities else None,
@@ -138,13 +138,13 @@ def populate(program: Program, scenario: Scenario, seed: int) -> Iterator[Living
             )
 
 
-def _returning(fleet: Fleet) -> Iterator[Living]:
+def _returning(fleet: Fleet) -> Iterator[SimulatedCaller]:
     """Agents that say of each call what they said of it then."""
     for job in fleet.recorded:
         first = job.turns[0].recorded
         assert first is not None
         request = first.request
-        yield Living(
+        yield SimulatedCaller(
             agent=Agent(job),
             fleet=fleet,
             identity=request.token_agent,

@@ -1,22 +1,22 @@
-"""Providers of a scenario file: `[[upstream]]` in, an `Upstream` out."""
+"""Providers of a scenario file: `[[upstream]]` in, an `UpstreamSpec` out."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from hivemind_trio.sim.provider.profile import Acceleration, Neighbour, Storm, Traits, Wave, Weather
-from hivemind_trio.sim.provider.token_bucket import Counting, Dimension, Quota
+from hivemind_trio.sim.provider.token_bucket import Counting, Metered, Quota
 
-from .quantities import Wrong, count, duration, number, positive, rate, share, spread
-from .scenario import HOUR_NS, Upstream
+from .quantities import ScenarioValueError, count, duration, number, positive, rate, share, spread
+from .scenario import HOUR_NS, UpstreamSpec
 from .toml_table import Table
 from .words import either, flag, words
 
 _LIMITS: Final = {
-    "requests": Dimension.REQUESTS,
-    "input": Dimension.INPUT,
-    "output": Dimension.OUTPUT,
-    "tokens": Dimension.TOKENS,
+    "requests": Metered.REQUESTS,
+    "input": Metered.INPUT,
+    "output": Metered.OUTPUT,
+    "tokens": Metered.TOKENS,
 }
 
 _WINDOWS: Final = {
@@ -28,7 +28,7 @@ _WINDOWS: Final = {
 }
 
 
-def upstream(table: Table) -> Upstream:
+def upstream(table: Table) -> UpstreamSpec:
     """One of several, every mistake reported to its table."""
     plain = Traits()
     latency = table.take("latency", spread(duration), None)
@@ -75,7 +75,7 @@ def upstream(table: Table) -> Upstream:
         hang_wave=_wave(table),
         storms=tuple(_storm(each) for each in table.tables("storms")),
     ).limited_to(_quotas(table))
-    found = Upstream(
+    found = UpstreamSpec(
         provider=table.take("provider", words, "*"),
         traits=traits,
         as_declared=table.take("as-declared", flag, False),
@@ -85,10 +85,10 @@ def upstream(table: Table) -> Upstream:
     return found
 
 
-def _quotas(table: Table) -> dict[Dimension, Quota]:
+def _quotas(table: Table) -> dict[Metered, Quota]:
     usual = table.take("window", either(*_WINDOWS), "bucket")
     limits = table.table("limits")
-    found: dict[Dimension, Quota] = {}
+    found: dict[Metered, Quota] = {}
     for key, dimension in _LIMITS.items():
         inline = isinstance(limits.values.get(key), dict)
         own = limits.table(key) if inline else limits
@@ -165,4 +165,6 @@ def _wave(table: Table) -> Wave | None:
 def _phase(value: Any) -> str:
     if value == "random":
         return "random"
-    raise Wrong(f"`{value}` is no phase", 'write `"random"`; or in `limits`, `{ rate = "50/min", phase = "20s" }`')
+    raise ScenarioValueError(
+        f"`{value}` is no phase", 'write `"random"`; or in `limits`, `{ rate = "50/min", phase = "20s" }`'
+    )

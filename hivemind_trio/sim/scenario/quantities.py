@@ -1,4 +1,4 @@
-"""Quantities as scenario files spell them: the policy's units, and spreads. Each reader raises `Wrong`."""
+"""Quantities as scenario files spell them: the policy's units, and spreads. Each reader raises `ScenarioValueError`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CV: Final = 0.8
 """Of `~8k`: the standard deviation over the mean that answers of language models have had where they were measured."""
 
 
-class Wrong(Exception):  # noqa: N818 - it becomes a line of a report
+class ScenarioValueError(Exception):
     """What is wrong, and what to write instead."""
 
     def __init__(self, what: str, help: str) -> None:  # noqa: A002 - the word of every other diagnostic
@@ -45,10 +45,10 @@ def duration(value: Any) -> int:
             total = sum(float(number) * _NS[unit] for number, unit in parts)
             if total < _MOST:
                 return round(total)
-            raise Wrong(f"`{value}` is too long", 'write at most `"50000d"`')
+            raise ScenarioValueError(f"`{value}` is too long", 'write at most `"50000d"`')
     if isinstance(value, int | float) and not isinstance(value, bool):
-        raise Wrong("a duration needs a unit", f'write `"{value}s"` or `"{value}ms"`')
-    raise Wrong(f"`{value}` is no duration", 'write one like `"250ms"` or `"1h30m"`')
+        raise ScenarioValueError("a duration needs a unit", f'write `"{value}s"` or `"{value}ms"`')
+    raise ScenarioValueError(f"`{value}` is no duration", 'write one like `"250ms"` or `"1h30m"`')
 
 
 def count(value: Any) -> int:
@@ -59,14 +59,14 @@ def count(value: Any) -> int:
         number = float(matched[1].replace("_", "")) * _TIMES[matched[2]]
         if number == int(number) and number < _MOST:
             return int(number)
-    raise Wrong(f"`{value}` is no count", 'write a whole number, `500` or `"40k"`')
+    raise ScenarioValueError(f"`{value}` is no count", 'write a whole number, `500` or `"40k"`')
 
 
 def positive(value: Any) -> int:
     """A count of at least one."""
     number = count(value)
     if number < 1:
-        raise Wrong("it must be at least 1", "leave it out if there is none")
+        raise ScenarioValueError("it must be at least 1", "leave it out if there is none")
     return number
 
 
@@ -76,14 +76,14 @@ def share(value: Any) -> float:
         value = float(value[:-1]) / 100
     if isinstance(value, int | float) and 0 <= value <= 1:
         return float(value)
-    raise Wrong(f"`{value}` is no share", 'write `"8%"` or `0.08`, not more than all')
+    raise ScenarioValueError(f"`{value}` is no share", 'write `"8%"` or `0.08`, not more than all')
 
 
 def number(value: Any) -> float:
     """Any number that is not below nothing."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
         return float(value)
-    raise Wrong(f"`{value}` is no number", "write one like `5` or `2.5`")
+    raise ScenarioValueError(f"`{value}` is no number", "write one like `5` or `2.5`")
 
 
 def rate(value: Any) -> tuple[int, int]:
@@ -93,7 +93,7 @@ def rate(value: Any) -> tuple[int, int]:
         if slash:
             window_ns = _PER.get(per) or duration(per)
             return positive(much), max(1, window_ns)
-    raise Wrong(f"`{value}` is no rate", 'write one like `"50/min"` or `"450k/10s"`')
+    raise ScenarioValueError(f"`{value}` is no rate", 'write one like `"50/min"` or `"450k/10s"`')
 
 
 def spread(read: Callable[[Any], int]) -> Callable[[Any], Amount]:
@@ -106,7 +106,7 @@ def spread(read: Callable[[Any], int]) -> Callable[[Any], Amount]:
         if dots:
             least, most = read(_number(low)), read(_number(high))
             if least > most:
-                raise Wrong(f"`{value}` is empty", f'write `"{high}..{low}"`')
+                raise ScenarioValueError(f"`{value}` is empty", f'write `"{high}..{low}"`')
             return Amount((least + most) / 2, (most - least) / 2, Shape.UNIFORM)
         mean, sign, width = (part.strip() for part in value.replace("±", "+-").partition("+-"))
         if sign:
@@ -115,7 +115,7 @@ def spread(read: Callable[[Any], int]) -> Callable[[Any], Amount]:
             mean, _, cv = (part.strip() for part in value[1:].partition("cv"))
             middle = read(_number(mean))
             if not middle:
-                raise Wrong("a mean of nothing has no tail", "write how much it is on average, `~8k`")
+                raise ScenarioValueError("a mean of nothing has no tail", "write how much it is on average, `~8k`")
             return Amount(middle, middle * (number(float(cv)) if _is_number(cv) else CV), Shape.LOGNORMAL)
         return Amount(read(_number(value)))
 

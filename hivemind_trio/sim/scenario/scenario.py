@@ -9,18 +9,18 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.policy import Dimension as Declared
-from hivemind_trio.policy import Group, Program, Window
+from hivemind_trio.policy import LimitGroupSettings, Program, Window
 from hivemind_trio.sim.agents.fleet import Fleet
 from hivemind_trio.sim.provider.profile import SECOND_NS, Traits
-from hivemind_trio.sim.provider.token_bucket import Counting, Dimension, Quota
+from hivemind_trio.sim.provider.token_bucket import Counting, Metered, Quota
 
 HOUR_NS: Final = 3_600 * SECOND_NS
 
 _SIM: Final = {
-    Declared.REQUESTS: Dimension.REQUESTS,
-    Declared.INPUT: Dimension.INPUT,
-    Declared.OUTPUT: Dimension.OUTPUT,
-    Declared.TOKENS: Dimension.TOKENS,
+    Declared.REQUESTS: Metered.REQUESTS,
+    Declared.INPUT: Metered.INPUT,
+    Declared.OUTPUT: Metered.OUTPUT,
+    Declared.TOKENS: Metered.TOKENS,
 }
 _COUNTING: Final = {
     Window.LEARN: Counting.BUCKET,
@@ -32,7 +32,7 @@ _COUNTING: Final = {
 
 @final
 @attrs.frozen(kw_only=True)
-class Upstream:
+class UpstreamSpec:
     """What some of the policy's providers are really like."""
 
     provider: str = "*"
@@ -52,7 +52,7 @@ class Scenario:
     name: str = ""
     about: str = ""
     fleets: tuple[Fleet, ...] = ()
-    upstreams: tuple[Upstream, ...] = ()
+    upstreams: tuple[UpstreamSpec, ...] = ()
     """For each provider the first that fits; one without any is as quick and as good as the default traits are."""
     until_ns: int = 24 * HOUR_NS
     """What has not come to an end by then is left undone."""
@@ -62,10 +62,10 @@ class Scenario:
     policy: str | None = None
     """The text of a policy that fits, for who has none."""
 
-    def upstream(self, provider: str) -> Upstream:
+    def upstream(self, provider: str) -> UpstreamSpec:
         """What that provider of the policy is like."""
         fitting = (each for each in self.upstreams if fnmatchcase(provider, each.provider))
-        return next(fitting, Upstream(as_declared=True))
+        return next(fitting, UpstreamSpec(as_declared=True))
 
     def traits(self, program: Program, provider: str, group: str | None, seed: int) -> Traits:
         """What the provider behind a provider of the policy is like, to the models of one of its `limits` blocks."""
@@ -87,9 +87,9 @@ class Scenario:
         return traits
 
 
-def _declared(group: Group) -> dict[Dimension, Quota]:
+def _declared(group: LimitGroupSettings) -> dict[Metered, Quota]:
     """Of each dimension the quota with the longest window: a provider here has one for each."""
-    found: dict[Dimension, Quota] = {}
+    found: dict[Metered, Quota] = {}
     for quota in group.quotas:
         of = _SIM[quota.dimension]
         if of not in found or quota.window_ns > found[of].window_ns:

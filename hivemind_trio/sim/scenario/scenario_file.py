@@ -14,18 +14,18 @@ from typing import Any
 import attrs
 
 from hivemind_trio.model import RecordedCall
-from hivemind_trio.sim.agents.client import CLIENTS, FRAGILE, Client
+from hivemind_trio.sim.agents.client import CLIENTS, FRAGILE, ClientBehaviour
 from hivemind_trio.sim.agents.fleet import Amount, Arrivals, Fleet
 
 from .provider_file import upstream
-from .quantities import Wrong, count, duration, positive, rate, share, spread
+from .quantities import ScenarioValueError, count, duration, positive, rate, share, spread
 from .scenario import HOUR_NS, Scenario
 from .toml_table import Problem, ScenarioError, Table, lines_of
 from .trace_replay import recorded_fleets
 from .words import one_of_ints, several, words
 
 Journals = Callable[[str], Sequence[RecordedCall]]
-"""What a journal has recorded, by the path that the scenario gives; raises `Wrong`."""
+"""What a journal has recorded, by the path that the scenario gives; raises `ScenarioValueError`."""
 
 
 def parse_scenario(
@@ -93,13 +93,17 @@ def _recorded(table: Table, journals: Journals | None) -> tuple[Fleet, ...]:
 
     def read(value: Any) -> tuple[Fleet, ...]:
         if journals is None:
-            raise Wrong("there are no journals here", "say what the agents do instead, as `count = 10` and so on")
+            raise ScenarioValueError(
+                "there are no journals here", "say what the agents do instead, as `count = 10` and so on"
+            )
         found = recorded_fleets(
             journals(words(value)), from_ns=from_ns, for_ns=for_ns, client=client, silence_ns=silence_ns
         )
         if not found:
             within = " between `from` and `for`" if from_ns or for_ns is not None else ""
-            raise Wrong(f"there is no call in it{within} that could be made again", "another time, or another journal")
+            raise ScenarioValueError(
+                f"there is no call in it{within} that could be made again", "another time, or another journal"
+            )
         return tuple(attrs.evolve(fleet, name=f"{name} {fleet.name}") for fleet in found) if name else found
 
     nobody: tuple[Fleet, ...] = ()
@@ -147,10 +151,10 @@ def _fleet(table: Table, place: int) -> Fleet:
     return fleet
 
 
-def _client(value: Any) -> Client:
+def _client(value: Any) -> ClientBehaviour:
     if isinstance(value, str) and value in CLIENTS:
         return CLIENTS[value]
-    raise Wrong(f"`{value}` is no client", f"there is {', '.join(f'`{name}`' for name in CLIENTS)}")
+    raise ScenarioValueError(f"`{value}` is no client", f"there is {', '.join(f'`{name}`' for name in CLIENTS)}")
 
 
 def _judgement(value: Any) -> Amount | None:
@@ -159,11 +163,13 @@ def _judgement(value: Any) -> Amount | None:
         return Amount(1.0) if value else None
     try:
         return spread(count)(value)
-    except Wrong:
-        raise Wrong(f"`{value}` is no judgement", 'write `true`, or how far off it is, `"~1 cv 0.6"`') from None
+    except ScenarioValueError:
+        raise ScenarioValueError(
+            f"`{value}` is no judgement", 'write `true`, or how far off it is, `"~1 cv 0.6"`'
+        ) from None
 
 
 def _headers(value: Any) -> dict[str, str]:
     if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
         return {name.lower(): each for name, each in value.items()}
-    raise Wrong("headers have names and words", 'write `headers = { x-priority = "urgent" }`')
+    raise ScenarioValueError("headers have names and words", 'write `headers = { x-priority = "urgent" }`')

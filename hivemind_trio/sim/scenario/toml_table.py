@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, final
 
 import attrs
 
-from .quantities import Wrong
+from .quantities import ScenarioValueError
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class Table:
             return default
         try:
             return read(self.values[key])
-        except Wrong as wrong:
+        except ScenarioValueError as wrong:
             self.wrong(key, wrong.what, wrong.help)
             return default
 

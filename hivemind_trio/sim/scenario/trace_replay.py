@@ -23,8 +23,8 @@ import attrs
 
 from hivemind_trio.model import Outcome, RecordedAttempt, RecordedCall
 from hivemind_trio.policy import UNKNOWN_AGENT
-from hivemind_trio.sim.agents.agent import Job, Turn
-from hivemind_trio.sim.agents.client import CLIENTS, Client
+from hivemind_trio.sim.agents.agent import AgentJob, Turn
+from hivemind_trio.sim.agents.client import CLIENTS, ClientBehaviour
 from hivemind_trio.sim.agents.fleet import Fleet
 from hivemind_trio.sim.provider.latency_and_faults import Taken
 
@@ -70,7 +70,7 @@ def recorded_fleets(
     *,
     from_ns: int = 0,
     for_ns: int | None = None,
-    client: Client | None = None,
+    client: ClientBehaviour | None = None,
     silence_ns: int | None = None,
 ) -> tuple[Fleet, ...]:
     """The agents of a record: one fleet for each agent that the policy of then knew, and for each kind of client.
@@ -96,7 +96,7 @@ def recorded_fleets(
             first = chain[0].first
             kind = client.name if client is not None else _kind(first)
             chains.setdefault((first.agent or UNKNOWN_AGENT, kind), []).append(chain)
-    usual = _Usual.of(turn for own in chains.values() for chain in own for turn in chain)
+    usual = _UsualAnswers.of(turn for own in chains.values() for chain in own for turn in chain)
     kinds = Counter(agent for agent, _ in chains)
     fleets: list[Fleet] = []
     for (agent, kind), own in chains.items():
@@ -189,13 +189,13 @@ def _borne_ns(turn: _Turn) -> int:
 
 @final
 @attrs.frozen
-class _Usual:
+class _UsualAnswers:
     """What answers take, by model and in all."""
 
     taken: Mapping[str | None, Taken]
 
     @classmethod
-    def of(cls, turns: Iterable[_Turn]) -> _Usual:
+    def of(cls, turns: Iterable[_Turn]) -> _UsualAnswers:
         """Medians, each of its own."""
         all_of_them: dict[str | None, list[Taken]] = {}
         for turn in turns:
@@ -232,15 +232,15 @@ def _taken(attempt: RecordedAttempt) -> Taken:
     )
 
 
-def _job(name: str, chain: _Chain, usual: _Usual, free_ns: int) -> Job:
+def _job(name: str, chain: _Chain, usual: _UsualAnswers, free_ns: int) -> AgentJob:
     turns: list[Turn] = []
     for number, turn in enumerate(chain, start=1):
         turns.append(_turn(name, number, turn, usual, think_ns=turn.first.arrived_ns - free_ns))
         free_ns = turn.ended_ns or turn.first.arrived_ns
-    return Job(agent=name, turns=tuple(turns))
+    return AgentJob(agent=name, turns=tuple(turns))
 
 
-def _turn(name: str, number: int, turn: _Turn, usual: _Usual, *, think_ns: int) -> Turn:
+def _turn(name: str, number: int, turn: _Turn, usual: _UsualAnswers, *, think_ns: int) -> Turn:
     first, good = turn.first, turn.good
     request = first.request
     taken = usual.for_model(request.model) if good is None else _taken(good)

@@ -17,7 +17,7 @@ import attrs
 from hivemind_trio.sim.results.figures import Figures, Way
 from hivemind_trio.sim.results.time_series import Level
 
-from .svg import Area, Drawing, Ink, Line, Point, Shape, Text
+from .svg import Area, Drawing, Ink, Point, Polyline, Shape, Text
 
 WIDTH: Final = 960
 LEFT: Final = 62
@@ -143,7 +143,7 @@ class _Panel:
         yield from inflight.grid("at once")
         yield from _filled(self.points, lambda level: level.inflight, scale, inflight, Ink.INFLIGHT)
         if self.proxied:
-            yield Line(_corners(self.points, lambda level: level.limit, scale, inflight), Ink.LIMIT, 1.8)
+            yield Polyline(_corners(self.points, lambda level: level.limit, scale, inflight), Ink.LIMIT, 1.8)
         yield from self._troubles(scale, bottom + 3)
         bottom += STRIP_HIGH
         if line:
@@ -152,7 +152,7 @@ class _Panel:
             yield from waiting.grid("waiting")
             yield from _filled(self.points, lambda level: level.waiting, scale, waiting, Ink.WAITING)
         for x, words in scale.marks():
-            yield Line(((x, bottom), (x, bottom + 4)), Ink.FAINT)
+            yield Polyline(((x, bottom), (x, bottom + 4)), Ink.FAINT)
             yield Text(x, bottom + 18, words, Ink.FAINT, anchor="middle")
 
     def _troubles(self, scale: _Scale, top: float) -> Iterator[Shape]:
@@ -224,19 +224,19 @@ class _Height:
     def grid(self, words: str) -> Iterator[Shape]:
         for value in range(0, self._top + 1, self._step):
             at = self.y(value)
-            yield Line(((LEFT, at), (WIDTH - RIGHT, at)), Ink.GRID)
+            yield Polyline(((LEFT, at), (WIDTH - RIGHT, at)), Ink.GRID)
             yield Text(LEFT - 8, at + 4, f"{value:,}", Ink.FAINT, anchor="end")
         yield Text(LEFT, self.bottom - self.high - 6, words, Ink.FAINT, size=10)
 
 
 def _filled(
     points: Sequence[tuple[float, Level]], of: Of, scale: _Scale, height: _Height, ink: Ink
-) -> Iterator[Area | Line]:
+) -> Iterator[Area | Polyline]:
     corners = _corners(points, of, scale, height)
     if all(of(level) == 0 for _, level in points):
         return
     yield Area(((corners[0][0], height.bottom), *corners, (corners[-1][0], height.bottom)), ink)
-    yield Line(corners, ink, 1.2)
+    yield Polyline(corners, ink, 1.2)
 
 
 def _corners(points: Sequence[tuple[float, Level]], of: Of, scale: _Scale, height: _Height) -> tuple[Point, ...]:

@@ -36,7 +36,7 @@ class Ink(Enum):
 
 @final
 @attrs.frozen
-class Line:
+class Polyline:
     """Through its points, one after another; `x` grows to the right, `y` downwards, in pixels."""
 
     points: tuple[Point, ...]
@@ -68,7 +68,7 @@ class Text:
     bold: bool = False
 
 
-Shape: TypeAlias = Line | Area | Text
+Shape: TypeAlias = Polyline | Area | Text
 
 
 @final
@@ -110,7 +110,7 @@ def _inks(*, dark: bool) -> str:
 def _shape(shape: Shape) -> str:
     ink = shape.ink.name.lower()
     match shape:
-        case Line():
+        case Polyline():
             return (
                 f'<polyline class="{ink}" fill="none" stroke="currentColor" stroke-width="{shape.width:g}" '
                 f'points="{_points(shape.points)}"/>'
