@@ -184,7 +184,7 @@ class Scheduler:
         elif short is None and place.prompts is not None and self._follows(waiter):
             self._put_in_line(waiter, commands)
         elif short is None and blocked is Reason.NONE:
-            place.pool.take_at_once(waiter)
+            place.pool.take_at_once(waiter, place.lane)
             commands.append(grant(books, waiter, Reason.NONE))
         elif short is None and (wait_ns := books.too_long_ns(waiter)) is not None:
             message = rejection.impatient(wait_ns)
@@ -274,7 +274,8 @@ class Scheduler:
         if again is not None or prefixes is not None:
             pools |= {waiter.place.pool.name: waiter.place.pool for waiter in books.wake()}
         if lines:
-            pools |= {line.first.place.pool.name: line.first.place.pool for line in lines}
+            there = [books.room.waiters[line.first_id].place.pool for line in lines]
+            pools |= {pool.name: pool for pool in there}
         self._dispatch(pools.values(), place.agent if lines else None, commands)
         books.forget(place.agent)
 
@@ -367,7 +368,8 @@ class Scheduler:
                     turn = there
             if turn is None:
                 return
-            waiter, place = turn.waiter, turn.waiter.place
+            waiter = books.room.waiters[turn.waiter.call.id]
+            place = waiter.place
             reason = waited_for(waiter, freed)
             place.pool.take_turn(turn)
             books.room.leave(waiter)

@@ -19,7 +19,7 @@ from hivemind_trio.policy import (
     RetrySettings,
     WhileOpen,
 )
-from hivemind_trio.scheduler.caching.prompt_cache import LONG_TOKENS
+from hivemind_trio.scheduler.caching.prompt_cache import LONG_TOKENS, PromptUser
 from hivemind_trio.scheduler.calls.kept_places import KeptPositions
 from hivemind_trio.scheduler.calls.placement import Placement
 from hivemind_trio.scheduler.calls.running_call import RunningCall
@@ -248,11 +248,12 @@ class SchedulerState:
             warm_until_ns=prefixes.warm_until_ns(call.prefix, self.now_ns) if prefixes is not None else None,
         )
 
-    def rouse(self, waiters: Iterable[WaitingCall]) -> dict[str, ProviderQueue]:
+    def rouse(self, followers: Iterable[PromptUser]) -> dict[str, ProviderQueue]:
         """Let those go on who waited for another's prompt. Return where."""
         there = {}
-        for waiter in waiters:
-            if self.room.get(waiter.call.id) is waiter:
+        for follower in followers:
+            waiter = self.room.get(follower.call.id)
+            if waiter is not None and waiter is follower:
                 self.room.rouse(waiter, self.now_ns)
                 there[waiter.place.pool.name] = waiter.place.pool
         return there

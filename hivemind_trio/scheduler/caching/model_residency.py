@@ -16,17 +16,15 @@ A claim holds nobody up if all its calls lack something else, such as a slot of 
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Container, Hashable
+from typing import Final, Protocol, final
 
 import attrs
 
+from hivemind_trio.model import Decision
 from hivemind_trio.policy import Resident
 from hivemind_trio.scheduler.limits.rate_limits import CLAIM_AFTER_NS
 from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap
-
-if TYPE_CHECKING:
-    from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 
 KEEP_NS: Final = 5 * 60 * 1_000_000_000
 """A model that nobody has asked for is thrown out after so long (Ollama's `keep_alive`), so its next call is cold."""
@@ -35,6 +33,26 @@ MODELS_MAX: Final = 64
 """That are told apart: models are the callers' words, and each has lines of its own. The others count as one."""
 
 OTHERS: Final = "*"
+
+
+class ModelPlacement(Protocol):
+    """The model that a call is sent with."""
+
+    @property
+    def model(self) -> str: ...
+
+
+class ModelUser(Hashable, Protocol):
+    """A queued call, as far as its model needs it."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def arrived_ns(self) -> int: ...
+    @property
+    def treatment(self) -> Decision: ...
+    @property
+    def place(self) -> ModelPlacement: ...
 
 
 @final
@@ -50,16 +68,16 @@ class _Model:
     passed_ns: int | None = attrs.field(default=None, init=False)
     """Since when it has been its turn, and no other model could go; None: it has not been."""
     waiting: int = attrs.field(default=0, init=False)
-    _riders: dict[int, IndexedHeap[WaitingCall]] = attrs.field(factory=dict, init=False)
+    _riders: dict[int, IndexedHeap[ModelUser]] = attrs.field(factory=dict, init=False)
     """Its calls with `affinity`, oldest first, by its `max`: there are as many as the policy names."""
 
-    def put(self, waiter: WaitingCall) -> None:
+    def put(self, waiter: ModelUser) -> None:
         self.waiting += 1
         if waiter.treatment.affinity_ns is not None:
             riders = self._riders.setdefault(waiter.treatment.affinity_ns, IndexedHeap())
             riders.put(waiter, (waiter.arrived_ns, waiter.seq))
 
-    def remove(self, waiter: WaitingCall) -> None:
+    def remove(self, waiter: ModelUser) -> None:
         self.waiting -= 1
         if waiter.treatment.affinity_ns is not None:
             riders = self._riders[waiter.treatment.affinity_ns]
@@ -142,12 +160,12 @@ class LoadedModels:
             return model
         return OTHERS
 
-    def put(self, waiter: WaitingCall) -> None:
+    def put(self, waiter: ModelUser) -> None:
         """It stands in line."""
         if self._settings is not None and waiter.place.model:
             self._model(waiter.place.model).put(waiter)
 
-    def remove(self, waiter: WaitingCall) -> None:
+    def remove(self, waiter: ModelUser) -> None:
         """It does no more."""
         model = self._models.get(waiter.place.model)
         if model is not None:
@@ -194,7 +212,7 @@ class LoadedModels:
         self._yielding = min(self._loaded, key=lambda name: self._loaded[name].inflight)
         return False
 
-    def on_passed(self, waiter: WaitingCall, now_ns: int) -> None:
+    def on_passed(self, waiter: ModelUser, now_ns: int) -> None:
         """It is its turn, and its model cannot be loaded."""
         model = self._models[waiter.place.model]
         if waiter.treatment.affinity_ns is None and model.passed_ns is None:

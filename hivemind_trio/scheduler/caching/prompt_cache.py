@@ -8,14 +8,12 @@ wait for its first byte, for no longer than `LEAD_NS`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Hashable
+from typing import Final, Protocol, final
 
 import attrs
 
-from hivemind_trio.scheduler.protocol.call import CallId
-
-if TYPE_CHECKING:
-    from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
+from hivemind_trio.scheduler.protocol.call import Call, CallId
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -32,16 +30,23 @@ KNOWN_MAX: Final = 1_024
 """Beginnings; of more, those asked for last."""
 
 
+class PromptUser(Hashable, Protocol):
+    """A call that waits for another with the same prompt prefix."""
+
+    @property
+    def call(self) -> Call: ...
+
+
 @final
 @attrs.define
 class _Prefix:
     leader: CallId | None = None
     leads_until_ns: int = 0
     warm_until_ns: int = 0
-    followers: list[WaitingCall] = attrs.field(factory=list)
+    followers: list[PromptUser] = attrs.field(factory=list)
     """Who waits for the leader, or has and has gone."""
 
-    def free(self) -> list[WaitingCall]:
+    def free(self) -> list[PromptUser]:
         """Nobody leads any more."""
         followers, self.leader, self.followers = self.followers, None, []
         return followers
@@ -62,7 +67,7 @@ class PromptCacheModel:
         known = self._known.get(prefix)
         return known.warm_until_ns if known is not None and known.warm_until_ns > now_ns else None
 
-    def follow(self, waiter: WaitingCall, now_ns: int) -> int | None:
+    def follow(self, waiter: PromptUser, now_ns: int) -> int | None:
         """Until when a call had better wait for another that went ahead; None: there is none."""
         known = self._known.get(waiter.call.prefix)
         if known is None or known.leader is None or known.warm_until_ns > now_ns or known.leads_until_ns <= now_ns:
@@ -79,7 +84,7 @@ class PromptCacheModel:
         if known.warm_until_ns <= now_ns and (known.leader is None or known.leads_until_ns <= now_ns):
             known.leader, known.leads_until_ns, known.followers = call_id, now_ns + LEAD_NS, []
 
-    def on_read(self, prefix: str, now_ns: int) -> list[WaitingCall]:
+    def on_read(self, prefix: str, now_ns: int) -> list[PromptUser]:
         """An answer to it has begun, so the provider remembers it. Return who has waited for that."""
         known = self._known.get(prefix)
         if known is None:
@@ -87,7 +92,7 @@ class PromptCacheModel:
         known.warm_until_ns = now_ns + WARM_NS
         return known.free()
 
-    def on_over(self, prefix: str, call_id: CallId) -> list[WaitingCall]:
+    def on_over(self, prefix: str, call_id: CallId) -> list[PromptUser]:
         """An attempt is over. Return who has waited for it, if it went ahead and has had no answer."""
         known = self._known.get(prefix)
         return known.free() if known is not None and known.leader == call_id else []

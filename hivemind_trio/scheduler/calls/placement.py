@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import attrs
 
 from hivemind_trio.model import Reason, Request
 from hivemind_trio.policy import Objective
+from hivemind_trio.scheduler.caching.prompt_cache import PromptCacheModel
 from hivemind_trio.scheduler.limits.concurrency_limit import give_back, take
 from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.protocol.call import CallId
-from hivemind_trio.scheduler.queueing.agent import AgentState
-
-if TYPE_CHECKING:
-    from hivemind_trio.scheduler.caching.prompt_cache import PromptCacheModel
-    from hivemind_trio.scheduler.queueing.fair_share import Flow
-    from hivemind_trio.scheduler.queueing.flow import AgentFlow
-    from hivemind_trio.scheduler.queueing.lane import ProviderLane
-    from hivemind_trio.scheduler.queueing.provider import ProviderQueue
+from hivemind_trio.scheduler.queueing.agent import AgentState, Parkable
+from hivemind_trio.scheduler.queueing.fair_share import Flow
+from hivemind_trio.scheduler.queueing.lane import ProviderLane
+from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 
 
 @final
@@ -91,7 +88,7 @@ class Placement:
         if not agent.slots.has_room:
             agent.park()
 
-    def give_back(self, now_ns: int) -> list[AgentFlow]:
+    def give_back(self, now_ns: int) -> list[Parkable]:
         """Return the lines of its agent, at any provider, that can move again."""
         pool, agent = self.pool, self.agent
         capped = not agent.slots.has_room

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 import attrs
 
 from hivemind_trio.model import Decision, Reason
 from hivemind_trio.scheduler.limits.budget_account import BudgetAccount
 from hivemind_trio.scheduler.limits.budgets import Reservation
+from hivemind_trio.scheduler.protocol.agent_key import AgentKey
 from hivemind_trio.scheduler.protocol.call import Call
+from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.structures.indexed_heap import Rank
 
 from .placement import Placement
-
-if TYPE_CHECKING:
-    from hivemind_trio.scheduler.queueing.provider import ProviderQueue
-
 
 PATIENCE_NS: Final = 120 * 1_000_000_000
 """Time for which a client waits if nothing is known of it."""
@@ -63,6 +61,11 @@ class WaitingCall:
     """What it may take of budgets, put aside; None: it is held."""
     held_in: BudgetAccount | None = None
     """Where it waits for room in a budget; it is in no line. None: it has its claim."""
+
+    @property
+    def agent_key(self) -> AgentKey:
+        """The agent that it belongs to."""
+        return self.place.agent.key
 
     @property
     def overdue_ns(self) -> int:

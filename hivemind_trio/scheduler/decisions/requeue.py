@@ -102,7 +102,8 @@ def let_in(books: SchedulerState, commands: list[Command]) -> dict[str, Provider
     pools: dict[str, ProviderQueue] = {}
     while books.loosened:
         account, _ = books.loosened.popitem()
-        while (waiter := account.held.first) is not None:
+        while (held := account.held.first) is not None:
+            waiter = books.room.waiters[held.call.id]
             books.room.leave(waiter)
             treatment = books.program.decide(waiter.call.request)
             anew = stand_anew(books, waiter, treatment, commands)

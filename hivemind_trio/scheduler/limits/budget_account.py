@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, final
+from collections.abc import Callable, Hashable
+from typing import Protocol, final
 
 import attrs
 
 from hivemind_trio.policy import BudgetAllowance
-from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap
+from hivemind_trio.scheduler.protocol.call import Call
+from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap, Rank
 from hivemind_trio.scheduler.structures.sliding_window import SlidingWindow
-
-if TYPE_CHECKING:
-    from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 
 Turns = Callable[[int, int], int]
 """When the calendar's window of some length that holds a moment ends, both since the engine began. The calendar is the
 world's, and comes from outside."""
+
+
+class HeldCall(Hashable, Protocol):
+    """A call that waits for room in a budget; `call.id` finds it in the waiting room."""
+
+    @property
+    def call(self) -> Call: ...
+    @property
+    def rank(self) -> Rank: ...
 
 
 @final
@@ -28,7 +35,7 @@ class BudgetAccount:
     _turns: Turns
     claimed: int = attrs.field(default=0, init=False)
     """By calls that wait or are in flight, at the most that they can take."""
-    held: IndexedHeap[WaitingCall] = attrs.field(factory=IndexedHeap, init=False)
+    held: IndexedHeap[HeldCall] = attrs.field(factory=IndexedHeap, init=False)
     """Calls that wait for room here."""
     _spent: int = attrs.field(default=0, init=False)
     _turns_ns: int = attrs.field(default=0, init=False)

@@ -7,22 +7,20 @@ when it is granted, and settled when it is known.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, Protocol, final
 
 import attrs
 
 from hivemind_trio.model import Dimension, QuotaReading, Reason
 from hivemind_trio.policy import RateLimitSettings
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
+from hivemind_trio.scheduler.protocol.agent_key import AgentKey
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.snapshot import GateSnapshot
 
 from .cost import NOTHING, Cost
 from .rate_limiter import RateLimiter
 from .refusal_gate import RefusalGate
-
-if TYPE_CHECKING:
-    from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 
 CLAIM_AFTER_NS: Final = 20 * 1_000_000_000
 """A call whose turn it is and that does not fit is passed by smaller ones for so long; then it is the next to go."""
@@ -37,6 +35,25 @@ USUAL_NS: Final = (SECOND_NS, MINUTE_NS, 60 * MINUTE_NS, 1_440 * MINUTE_NS)
 """Lengths that providers give their windows."""
 TOLD_MAX: Final = 8
 """Windows that only headers tell of, in one group: they can say anything."""
+
+
+class RateLimitPlacement(Protocol):
+    """Cost of a queued call, and the limit other than a rate limit that holds it."""
+
+    @property
+    def cost(self) -> Cost: ...
+    def lacks(self) -> Reason: ...
+
+
+class RateLimitUser(Protocol):
+    """A queued call, as far as rate limits need it."""
+
+    @property
+    def arrived_ns(self) -> int: ...
+    @property
+    def agent_key(self) -> AgentKey: ...
+    @property
+    def place(self) -> RateLimitPlacement: ...
 
 
 @final
@@ -71,7 +88,7 @@ class RateLimits:
     gate: RefusalGate = attrs.field(factory=RefusalGate, init=False)
     of_input: bool = attrs.field(default=False, init=False)
     """What a call reads counts in one of them."""
-    _claim: tuple[int, WaitingCall] | None = attrs.field(default=None, init=False)
+    _claim: tuple[int, RateLimitUser] | None = attrs.field(default=None, init=False)
     """The call that has been found not to fit for longest, and since when."""
     _inflight: dict[CallId, _Taken] = attrs.field(factory=dict, init=False)
     _granted: Cost = attrs.field(factory=lambda: dict(NOTHING), init=False)
@@ -124,7 +141,7 @@ class RateLimits:
                 at_ns = fits_ns
         return at_ns
 
-    def opens_ns(self, cost: Cost, now_ns: int, waiter: WaitingCall | None = None) -> int:
+    def opens_ns(self, cost: Cost, now_ns: int, waiter: RateLimitUser | None = None) -> int:
         """Return when a call may go, as far as quotas and refusals are concerned: `now_ns` or later.
 
         Args:
@@ -136,12 +153,12 @@ class RateLimits:
         probe_ns = self.gate.probe_ns(at_ns, now_ns)
         return at_ns if probe_ns >= at_ns else min(at_ns, max(probe_ns, self._declared_ns(cost, now_ns)))
 
-    def _regular_ns(self, cost: Cost, now_ns: int, waiter: WaitingCall | None) -> int:
+    def _regular_ns(self, cost: Cost, now_ns: int, waiter: RateLimitUser | None) -> int:
         """Return the same for a call that is no probe."""
         gate_ns = self.gate.opens_ns(now_ns)
         return max(gate_ns, self._mirrored_ns(cost, now_ns, waiter)) if self._buckets else gate_ns
 
-    def _mirrored_ns(self, cost: Cost, now_ns: int, waiter: WaitingCall | None) -> int:
+    def _mirrored_ns(self, cost: Cost, now_ns: int, waiter: RateLimitUser | None) -> int:
         """Return when the windows have room for a call, and for the large one that others have passed."""
         at_ns = self._fits_ns(cost, now_ns)
         due = self.due(now_ns) if self._claim is not None else None
@@ -169,7 +186,7 @@ class RateLimits:
             return Reason.PROVIDER_QUOTA
         return Reason.RAMP if self.gate.opens_ns(now_ns) > now_ns else Reason.QUOTA
 
-    def due(self, now_ns: int) -> WaitingCall | None:
+    def due(self, now_ns: int) -> RateLimitUser | None:
         """The call that has been passed for too long."""
         if self._claim is None:
             return None
@@ -177,7 +194,7 @@ class RateLimits:
         passed_ns = min(since_ns + CLAIM_AFTER_NS, waiter.arrived_ns + CLAIM_WAITED_NS)
         return None if now_ns < passed_ns and self.parts.bypass else waiter
 
-    def leave(self, waiter: WaitingCall) -> None:
+    def leave(self, waiter: RateLimitUser) -> None:
         """It waits no longer."""
         if self._claim is not None and self._claim[1] is waiter:
             self._claim = None

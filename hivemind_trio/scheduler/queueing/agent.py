@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, final
+from typing import Protocol, Self, final
 
 import attrs
 
 from hivemind_trio.policy import Program
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey
+from hivemind_trio.scheduler.protocol.call import CallId
 
-if TYPE_CHECKING:
-    from .fair_share import Flow
-    from .flow import AgentFlow
+from .fair_share import Flow
+
+
+class Parkable(Protocol):
+    """Calls of one agent in one queue, which wait outside of it while the agent is at its cap."""
+
+    @property
+    def first_id(self) -> CallId:
+        """The call that is next among them."""
+
+    def park(self) -> None:
+        """Leave the queue."""
+
+    def unpark(self) -> None:
+        """Return to the queue."""
 
 
 @final
@@ -33,7 +46,7 @@ class AgentState:
     granted_ns: int = attrs.field(default=-1, init=False)
     """When one of its calls was last granted; before 0: never."""
     waiting: int = attrs.field(default=0, init=False)
-    lines: dict[AgentFlow, None] = attrs.field(factory=dict, init=False)
+    lines: dict[Parkable, None] = attrs.field(factory=dict, init=False)
     """Those with calls in them, in the order in which they began."""
     shares: dict[Flow, None] = attrs.field(factory=dict, init=False)
     """What it has had, in every lane of every provider that it asks of."""
@@ -73,7 +86,7 @@ class AgentState:
             share.retire()
         self.shares = {}
 
-    def unpark(self) -> list[AgentFlow]:
+    def unpark(self) -> list[Parkable]:
         """It has come down from its cap. Return the lines that can move again."""
         lines = list(self.lines)
         for line in lines:

@@ -11,8 +11,9 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap
+
+from .entry import QueueEntry
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -28,11 +29,11 @@ FADING_NS: Final = 45 * SECOND_NS
 class AffinityIndex:
     """Who waits, by thread."""
 
-    _by_name: dict[str, IndexedHeap[WaitingCall]] = attrs.field(factory=dict, init=False)
-    fading: IndexedHeap[WaitingCall] = attrs.field(factory=IndexedHeap, init=False)
+    _by_name: dict[str, IndexedHeap[QueueEntry]] = attrs.field(factory=dict, init=False)
+    fading: IndexedHeap[QueueEntry] = attrs.field(factory=IndexedHeap, init=False)
     """By when the provider will forget their prompt."""
 
-    def put(self, waiter: WaitingCall) -> None:
+    def put(self, waiter: QueueEntry) -> None:
         """It stands in the queue."""
         if waiter.thread:
             mates = self._by_name.get(waiter.thread)
@@ -42,7 +43,7 @@ class AffinityIndex:
         if waiter.warm_until_ns is not None:
             self.fading.put(waiter, (waiter.warm_until_ns, waiter.seq))
 
-    def remove(self, waiter: WaitingCall) -> None:
+    def remove(self, waiter: QueueEntry) -> None:
         """It does no more."""
         if waiter.warm_until_ns is not None:
             self.fading.discard(waiter)
@@ -52,14 +53,14 @@ class AffinityIndex:
             if mates.first is None:
                 del self._by_name[waiter.thread]
 
-    def mate(self, thread: str, instead_of: WaitingCall, steal_above: int) -> WaitingCall | None:
+    def mate(self, thread: str, instead_of: QueueEntry, steal_above: int) -> QueueEntry | None:
         """A call of that thread which may go instead of another; None: there is none, or the other's queue is long."""
         mates = self._by_name.get(thread)
         if mates is None or len(self._by_name.get(instead_of.thread, ())) > steal_above:
             return None
         return _equal(mates.first, instead_of)
 
-    def hurried(self, instead_of: WaitingCall, now_ns: int) -> WaitingCall | None:
+    def hurried(self, instead_of: QueueEntry, now_ns: int) -> QueueEntry | None:
         """A call of the same team whose prompt the provider is about to forget; None: there is none."""
         while (waiter := self.fading.first) is not None and (waiter.warm_until_ns or 0) <= now_ns:
             self.fading.discard(waiter)  # it has been forgotten
@@ -70,7 +71,7 @@ class AffinityIndex:
         return _equal(waiter, instead_of)
 
 
-def _equal(waiter: WaitingCall | None, other: WaitingCall) -> WaitingCall | None:
+def _equal(waiter: QueueEntry | None, other: QueueEntry) -> QueueEntry | None:
     """The call, if it is another one of the same priority and its agent has room."""
     if waiter is None or waiter is other or waiter.rank[0] != other.rank[0] or not waiter.place.agent.slots.has_room:
         return None

@@ -16,21 +16,25 @@ compare them with.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, Protocol, final
 
 import attrs
 
 from hivemind_trio.policy import Renames
 from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap
 
-if TYPE_CHECKING:
-    from .flow import AgentFlow, TeamFlow
-
 SCALE: Final = 1 << 20
 """One nanosecond of a provider to a contender of weight 1. A power of two, so that no weight is rounded noticeably."""
 
 GONE_MAX: Final = 256
 """Contenders that are remembered though they ask for nothing. Every caller that gives itself a name is one."""
+
+
+class Movable(Protocol):
+    """A place in a queue whose order follows a virtual time."""
+
+    def move(self) -> None:
+        """Take the place that the changed virtual time gives."""
 
 
 @final
@@ -49,10 +53,10 @@ class Flow:
     """Of such an agent: its team, which stands where it stands."""
     tag: int = attrs.field(default=0, init=False)
     """Virtual time: what it has had, per weight."""
-    ready: dict[AgentFlow | TeamFlow, None] = attrs.field(factory=dict, init=False)
+    ready: dict[Movable, None] = attrs.field(factory=dict, init=False)
     """Where it stands in queues and could go; to be moved when its tag moves."""
 
-    def enter(self, place: AgentFlow | TeamFlow) -> None:
+    def enter(self, place: Movable) -> None:
         """It could go from here. Lifts it to its peers, if it could go from nowhere else."""
         if not self.ready and self.tag < self.peers.virtual:
             self.tag = self.peers.virtual
@@ -62,7 +66,7 @@ class Flow:
                 team.tag = team.peers.virtual
             team.ready[place] = None
 
-    def leave(self, place: AgentFlow | TeamFlow) -> None:
+    def leave(self, place: Movable) -> None:
         """It could not, any more."""
         self.ready.pop(place, None)
         if self.alone_in is not None:

@@ -9,7 +9,7 @@ import attrs
 
 from hivemind_trio.model import Reason
 from hivemind_trio.policy import NO_TEAM, LaneSettings, Objective, Renames, Sticky
-from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
+from hivemind_trio.scheduler.caching.model_residency import LoadedModels
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
@@ -20,6 +20,7 @@ from hivemind_trio.scheduler.structures.indexed_heap import Rank
 from .agent import AgentState
 from .cache_affinity import STREAK_NS
 from .drain_rate import QueueDrain
+from .entry import QueueEntry
 from .fair_share import Flow, FlowGroup
 from .wait_queue import WaitQueue
 
@@ -38,6 +39,8 @@ class ProviderLane:
 
     name: str
     parts: Features = ALL_PARTS
+    _residents: LoadedModels = attrs.field(factory=LoadedModels)
+    """Models that the provider has in memory."""
     slots: ConcurrencyLimit = attrs.field(factory=ConcurrencyLimit, init=False)
     reserve: int = attrs.field(default=0, init=False)
     """Slots that it has first claim to; what the provider can really keep, see `ProviderQueue.load`."""
@@ -122,7 +125,7 @@ class ProviderLane:
         opening = [queue for queue in queues if queue.opens_ns is not None and queue.opens_ns == self.opens_ns]
         return (opening or list(queues))[0].lacks(now_ns)
 
-    def first(self, now_ns: int, models: Container[str] | None) -> WaitingCall | None:
+    def first(self, now_ns: int, models: Container[str] | None) -> QueueEntry | None:
         """The best call whose group and agent have room, if the lane has. `early` says more of it; or else `opens_ns`,
         when a quota lets one go.
 
@@ -132,7 +135,7 @@ class ProviderLane:
         self.opens_ns = None
         if not self.slots.has_room:
             return None
-        best: WaitingCall | None = None
+        best: QueueEntry | None = None
         best_rank: Rank = ()
         overdue = self._in_order >= OVERDUE_ONE_IN - 1 if self.parts.overdue else None
         thread = self.thread_served if now_ns < self._thread_until_ns else ""
@@ -170,9 +173,9 @@ class ProviderLane:
             case Sticky.PREFIX:
                 return call.prefix
 
-    def put(self, waiter: WaitingCall) -> None:
+    def put(self, waiter: QueueEntry) -> None:
         place = waiter.place
-        residents = place.pool.residents
+        residents = self._residents
         key = place.quotas, place.model if residents.matter else ""
         queue = self._queues.get(key)
         if queue is None:
@@ -181,9 +184,9 @@ class ProviderLane:
         if residents.matter:
             residents.put(waiter)
 
-    def remove(self, waiter: WaitingCall) -> None:
+    def remove(self, waiter: QueueEntry) -> None:
         place = waiter.place
-        residents = place.pool.residents
+        residents = self._residents
         key = place.quotas, place.model if residents.matter else ""
         queue = self._queues[key]
         queue.remove(waiter)

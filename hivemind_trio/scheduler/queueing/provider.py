@@ -21,7 +21,6 @@ from hivemind_trio.model import Api, Decision, Request
 from hivemind_trio.policy import LaneSettings, Objective, ProviderSettings, Renames, Timeouts
 from hivemind_trio.scheduler.caching.model_residency import LoadedModels
 from hivemind_trio.scheduler.caching.prompt_cache import PromptCacheModel
-from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.health.provider_health import ProviderHealth
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
 from hivemind_trio.scheduler.limits.cost import Cost
@@ -32,6 +31,7 @@ from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.snapshot import PoolSnapshot, Standstill
 
 from .drain_rate import DrainRate
+from .entry import QueueEntry
 from .lane import ProviderLane
 
 USUAL_NS: Final = 10 * 1_000_000_000
@@ -49,7 +49,8 @@ USUAL_OVER: Final = 8
 class NextCall:
     """Who is next at a provider. Nothing has changed yet."""
 
-    waiter: WaitingCall
+    waiter: QueueEntry
+    lane: ProviderLane
     overdue: bool
     """It goes before its time."""
     virtual: int
@@ -152,7 +153,7 @@ class ProviderQueue:
         self._settings = lanes
         self._routes.clear()
         gone = [lane for name, lane in self._lanes.items() if name not in lanes and lane.slots.held]
-        self._lanes = {name: self._lanes.get(name) or ProviderLane(name, self.parts) for name in lanes}
+        self._lanes = {name: self._lanes.get(name) or ProviderLane(name, self.parts, self.residents) for name in lanes}
         self._lanes |= {lane.name: lane for lane in gone}
         for name, lane in self._lanes.items():
             lane.load(lanes.get(name))
@@ -271,7 +272,7 @@ class ProviderQueue:
     def _next_of(self, models: Container[str] | None, now_ns: int) -> NextCall | None:
         """Whose turn it is, among calls of these models; None: of all."""
         spare = self._spare() if self._reserving else 1  # there is room, or nobody would ask
-        best: WaitingCall | None = None
+        best: tuple[QueueEntry, ProviderLane] | None = None
         best_order, early = (False, 0), False
         virtual: int | None = None
         for lane in self._lanes.values():
@@ -288,20 +289,20 @@ class ProviderQueue:
                 virtual = tag
             order = (not due, tag)
             if best is None or order < best_order:
-                best, best_order, early = found, order, lane.early
-        return NextCall(best, early, virtual) if best is not None and virtual is not None else None
+                best, best_order, early = (found, lane), order, lane.early
+        return NextCall(*best, early, virtual) if best is not None and virtual is not None else None
 
     def take_turn(self, turn: NextCall) -> None:
         """Charge the lane of a call that goes."""
-        waiter, lane = turn.waiter, turn.waiter.place.lane
-        lane.charge(self._virtual, overdue=turn.overdue)
+        waiter = turn.waiter
+        turn.lane.charge(self._virtual, overdue=turn.overdue)
         self._virtual = turn.virtual
         if waiter.seq > self.granted_seq:
             self.granted_seq = waiter.seq
 
-    def take_at_once(self, waiter: WaitingCall) -> None:
+    def take_at_once(self, waiter: QueueEntry, lane: ProviderLane) -> None:
         """Charge the lane of a call that did not wait. Nobody else could go, or they would have gone."""
-        self.take_turn(NextCall(waiter, False, max(waiter.place.lane.tag, self._virtual)))
+        self.take_turn(NextCall(waiter, lane, False, max(lane.tag, self._virtual)))
 
     def share_ns(self, quotas: RateLimits, cost: Cost, lasting_ns: int) -> int:
         """The dominant share of a call: the longest time for which it takes all of what there is of one thing."""

@@ -7,15 +7,16 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.model import Reason
-from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
-from hivemind_trio.scheduler.limits.rate_limits import RateLimits
+from hivemind_trio.scheduler.limits.rate_limits import RateLimits, RateLimitUser
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey
+from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap, Rank
 
+from .agent import AgentState
 from .cache_affinity import AffinityIndex
+from .entry import QueueEntry
 from .fair_share import Flow
-from .flow import AgentFlow, TeamFlow
 
 _OVERDUE: Final[Rank] = (-1 << 62,)
 """Such a call goes before all that go by their rank."""
@@ -51,7 +52,7 @@ class WaitQueue:
     _parties: dict[tuple[Flow, int], TeamFlow] = attrs.field(factory=dict, init=False)
     _lines: dict[AgentKey, AgentFlow] = attrs.field(factory=dict, init=False)
 
-    def party(self, share: Flow, first: WaitingCall) -> TeamFlow:
+    def party(self, share: Flow, first: QueueEntry) -> TeamFlow:
         """Where a line with such a first call stands."""
         team = share.peers.team
         assert team is not None
@@ -66,7 +67,7 @@ class WaitQueue:
         self.parties.discard(party)
         del self._parties[party.team, party.number]
 
-    def first(self, now_ns: int, *, overdue: bool | None, thread: str, steal_above: int) -> WaitingCall | None:
+    def first(self, now_ns: int, *, overdue: bool | None, thread: str, steal_above: int) -> QueueEntry | None:
         """The best call whose agent has room, if the group has room and its quotas too. Nothing has changed yet.
 
         `rank` and `early` say more of it; or `opens_ns`, when they will have room.
@@ -83,8 +84,9 @@ class WaitQueue:
         found, self.rank, self.early = best.first, best.rank, False
         counted = self.quotas.restricts
         due = self.quotas.due(now_ns) if counted else None
-        if due is not None and due.place.agent.slots.has_room and due in self._lines.get(due.place.agent.key, ()):
-            found = due
+        passed = self._passed(due) if due is not None else None
+        if passed is not None:
+            found = passed
         elif (
             self._overdue_ns <= now_ns
             and overdue is not None
@@ -100,7 +102,7 @@ class WaitQueue:
                 found = instead
         return self._within_quotas(found, now_ns) if counted else found
 
-    def _overdue(self, now_ns: int) -> WaitingCall | None:
+    def _overdue(self, now_ns: int) -> QueueEntry | None:
         """Return the oldest call that can move, if it is overdue. O(lines) the first time, and O(1) from then on."""
         if self.aged is None:
             self._overdue_ns = min(line.overdue_ns for line in self._lines.values())
@@ -113,7 +115,12 @@ class WaitQueue:
         first = self.aged.first
         return first.oldest if first is not None and first.oldest.overdue_ns <= now_ns else None
 
-    def _within_quotas(self, found: WaitingCall, now_ns: int) -> WaitingCall | None:
+    def _passed(self, due: RateLimitUser) -> QueueEntry | None:
+        """Return the call that others have passed for too long, if it waits here and its agent has room."""
+        line = self._lines.get(due.agent_key)
+        return line.find(due) if line is not None and line.agent.slots.has_room else None
+
+    def _within_quotas(self, found: QueueEntry, now_ns: int) -> QueueEntry | None:
         opens_ns = self.quotas.opens_ns(found.place.cost, now_ns, found)
         if opens_ns <= now_ns:
             return found
@@ -135,7 +142,7 @@ class WaitQueue:
             return self.quotas.reason(now_ns)
         return next(iter(self._lines.values())).first.place.lacks()
 
-    def put(self, waiter: WaitingCall) -> None:
+    def put(self, waiter: QueueEntry) -> None:
         agent = waiter.place.agent
         line = self._lines.get(agent.key)
         if line is None:
@@ -147,7 +154,7 @@ class WaitQueue:
         if waiter.thread or waiter.warm_until_ns is not None:
             self._threads.put(waiter)
 
-    def remove(self, waiter: WaitingCall) -> None:
+    def remove(self, waiter: QueueEntry) -> None:
         if self.quotas.restricts:
             self.quotas.leave(waiter)
         if waiter.thread or waiter.warm_until_ns is not None:
@@ -158,3 +165,177 @@ class WaitQueue:
         if not line.calls:
             del self._lines[key]
             self.empty = not self._lines
+
+
+@final
+@attrs.define(eq=False)
+class AgentFlow:
+    """One agent's calls in one queue, best first. What blocks one of them blocks all, so only the first counts.
+
+    It is ready while it has calls and its agent has room, and only then in any heap. It stands among those of its team;
+    or where its agent is its own team, in the queue itself.
+    """
+
+    agent: AgentState
+    share: Flow
+    _queue: WaitQueue
+    first: QueueEntry = attrs.field(init=False)
+    oldest: QueueEntry = attrs.field(init=False)
+    calls: int = attrs.field(default=0, init=False)
+    overdue_ns: int = attrs.field(default=0, init=False)
+    """None of them has arrived before."""
+    rank: Rank = attrs.field(init=False)
+    """Its order where it stands, while it is ready."""
+    _party: TeamFlow | None = attrs.field(default=None, init=False)
+    """Where it stands among others; None: it is not ready, or alone."""
+    _number: int | None = attrs.field(default=None, init=False)
+    """Its class of priority, where it stands alone; None: it is not ready, or among others."""
+    _several: tuple[IndexedHeap[QueueEntry], IndexedHeap[QueueEntry]] | None = attrs.field(default=None, init=False)
+    """Its calls by rank, and by age; None: there has been one at a time, as most agents have."""
+
+    def find(self, waiter: object) -> QueueEntry | None:
+        """Return this call if it is one of the line's."""
+        if self._several is not None:
+            return self._several[0].find(waiter)
+        return self.first if self.calls == 1 and self.first is waiter else None
+
+    @property
+    def first_id(self) -> CallId:
+        """Id of the call that is next."""
+        return self.first.call.id
+
+    @property
+    def ready(self) -> bool:
+        return self._party is not None or self._number is not None
+
+    def put(self, waiter: QueueEntry) -> None:
+        self.calls += 1
+        if self.calls == 1:
+            self.first = self.oldest = waiter
+            self.overdue_ns = waiter.overdue_ns
+            self.agent.lines[self] = None
+        else:
+            self._put_beside(waiter)
+        if (self.first is waiter or self.oldest is waiter) and self.agent.slots.has_room:
+            self.unpark()
+
+    def _put_beside(self, waiter: QueueEntry) -> None:
+        """There are others: behind them, before them or between."""
+        if self._several is None:
+            self._several = IndexedHeap[QueueEntry](), IndexedHeap[QueueEntry]()
+            by_rank, by_age = self._several
+            by_rank.put(self.first, self.first.rank)
+            by_age.put(self.first, (self.first.seq,))
+        self.overdue_ns = min(self.overdue_ns, waiter.overdue_ns)
+        by_rank, by_age = self._several
+        by_rank.put(waiter, waiter.rank)
+        by_age.put(waiter, (waiter.seq,))
+        self._look()
+
+    def remove(self, waiter: QueueEntry) -> None:
+        self.calls -= 1
+        if not self.calls:
+            self.agent.lines.pop(self)
+            self.park()
+            return
+        assert self._several is not None, "one is left"
+        for heap in self._several:
+            heap.discard(waiter)
+        if self.first is waiter or self.oldest is waiter:
+            self._look()
+            if self.agent.slots.has_room:
+                self.unpark()
+
+    def park(self) -> None:
+        """It cannot move."""
+        queue = self._queue
+        if self._party is not None:
+            self._party.remove(self)
+            self._party = None
+        elif self._number is not None:
+            queue.parties.discard(self)
+            self._number = None
+        else:
+            return
+        if queue.aged is not None:
+            queue.aged.discard(self)
+        if queue.sized.first is not None:
+            queue.sized.discard(self)
+        self.share.leave(self)
+
+    def unpark(self) -> None:
+        """Take the place among the others that its first call deserves."""
+        queue, first = self._queue, self.first
+        team = self.share.alone_in
+        if team is None:
+            party = queue.party(self.share, first)
+            if self._party is not None and self._party is not party:
+                self._party.remove(self)
+            self._party = party
+        elif self._number != first.rank[0]:
+            if self._number is not None:
+                # That is another place: a team that goes from its only one to another is lifted.
+                team.leave(self)
+                team.enter(self)
+            self._number = first.rank[0]
+        self.share.enter(self)
+        if queue.aged is not None:
+            queue.aged.put(self, (self.oldest.seq,))
+        if queue.quotas.counted:
+            queue.sized.put(self, (queue.quotas.share_ns(first.place.cost), first.seq))
+        self.move()
+
+    def move(self) -> None:
+        """Its share has had more, or less, or its first call is another."""
+        tag, team = self.share.tag if self.first.fair else 0, self.share.alone_in
+        if self._party is not None:
+            self.rank = (tag, *self.first.rank)
+            self._party.put(self)
+        elif self._number is not None and team is not None:
+            self.rank = (self._number, team.tag, tag, *self.first.rank)
+            self._queue.parties.put(self, self.rank)
+
+    def _look(self) -> None:
+        assert self._several is not None, "there have been several"
+        by_rank, by_age = self._several
+        first, oldest = by_rank.first, by_age.first
+        assert first is not None, "an empty line is in no heap"
+        assert oldest is not None, "every call has both"
+        self.first, self.oldest = first, oldest
+
+
+@final
+@attrs.define(eq=False)
+class TeamFlow:
+    """Lines of one team in one queue, whose first calls have the same priority."""
+
+    team: Flow
+    number: int
+    """Its class of priority: the lowest goes first."""
+    _queue: WaitQueue
+    first: QueueEntry = attrs.field(init=False)
+    rank: Rank = attrs.field(init=False)
+    """Its order within its queue, down to the call."""
+    _lines: IndexedHeap[AgentFlow] = attrs.field(factory=IndexedHeap, init=False)
+
+    def put(self, line: AgentFlow) -> None:
+        if self._lines.first is None:
+            self.team.enter(self)
+        self._lines.put(line, line.rank)
+        self.move()
+
+    def remove(self, line: AgentFlow) -> None:
+        self._lines.discard(line)
+        if self._lines.first is not None:
+            self.move()
+        else:
+            self.team.leave(self)
+            self._queue.dismiss(self)
+
+    def move(self) -> None:
+        """Its team has had more, or less, or its first line is another."""
+        line = self._lines.first
+        assert line is not None, "an empty party is in no heap"
+        self.first = line.first
+        self.rank = (self.number, self.team.tag, *line.rank)
+        self._queue.parties.put(self, self.rank)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, cast, final
 
 import attrs
 
@@ -51,6 +51,14 @@ class IndexedHeap(Generic[T]):
 
     def __contains__(self, item: T) -> bool:
         return item in self._live if self._live else self.first is not None and self.first == item
+
+    def find(self, item: object) -> T | None:
+        """Return the item that equals this one; None: there is none."""
+        if not self._live:
+            return self.first if self.first == item else None
+        live: dict[Any, _Entry] = self._live
+        entry = live.get(item)
+        return None if entry is None else cast("T", entry[2])
 
     def put(self, item: T, rank: Rank) -> None:
         """Insert it, or move it to a new rank."""
