@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any, Final
 
 from .steps import STEP_BYTES, Steps, Text
@@ -176,7 +175,14 @@ def _zstd() -> Inflate | None:
 
 
 def _library(name: str) -> Any | None:
+    """Return an optional library; None: it is not installed."""
     try:
-        return import_module(name)
+        if name == "brotli":
+            import brotli
+
+            return brotli
+        import zstandard
+
+        return zstandard
     except ImportError:
         return None

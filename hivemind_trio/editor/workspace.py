@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import Final, final
 
 import attrs
@@ -136,13 +135,13 @@ class Workspace:
         places = dict.fromkeys(
             place
             for path in self._open
-            for place in PurePosixPath(path).parents
-            if any(place.is_relative_to(folder) for folder in self.folders)
+            for place in parents(path)
+            if any(_is_inside(place, folder) for folder in self.folders)
         )
         found: list[str] = []
         for place in places:
             if len(found) < CANDIDATES_MAX:
-                folder = _WILDCARD.sub(r"[\g<0>]", str(place))  # a folder's own name is no pattern
+                folder = _WILDCARD.sub(r"[\g<0>]", place)  # a folder's own name is no pattern
                 found += self.disk.glob(f"{folder}/*.hmp")
         return found[:CANDIDATES_MAX]
 
@@ -151,3 +150,16 @@ class Workspace:
             return b"include" in self.read(path)
         except (OSError, ValueError):
             return False
+
+
+def parents(path: str) -> Iterator[str]:
+    """Yield the folders of an absolute POSIX path, the innermost first."""
+    while path not in ("", "/"):
+        path = path.rpartition("/")[0] or "/"
+        yield path
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    """Return True if the path is the folder or something in it."""
+    folder = folder.rstrip("/")
+    return path == folder or path.startswith(f"{folder}/")

@@ -25,7 +25,8 @@ from hivemind_trio.policy.syntax.ast import (
     Statement,
     String,
 )
-from hivemind_trio.policy.syntax.grammar import ERROR_TERMINALS, grammar, grammar_text
+from hivemind_trio.policy.syntax.grammar import ERROR_TERMINALS, grammar
+from hivemind_trio.policy.syntax.grammar_text import GRAMMAR
 from hivemind_trio.policy.syntax.parser import parse
 
 from .layouts import bare, policies
@@ -99,7 +100,7 @@ def test_the_grammar_has_no_conflict(caplog: pytest.LogCaptureFixture) -> None:
     logger.addHandler(caplog.handler)
     try:
         with caplog.at_level(logging.DEBUG, logger.name):
-            Lark(grammar_text(), parser="lalr", lexer="basic", debug=True)
+            Lark(GRAMMAR, parser="lalr", lexer="basic", debug=True)
             assert not [record for record in caplog.messages if "conflict" in record.lower()]
             Lark("start: start start | A\nA: /a/\n", parser="lalr", lexer="basic", debug=True)
             assert [record for record in caplog.messages if "conflict" in record.lower()]  # it would have been told

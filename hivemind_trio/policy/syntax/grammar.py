@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
@@ -37,6 +35,7 @@ from .ast import (
     Rate,
     String,
 )
+from .grammar_text import GRAMMAR
 from .lexeme import Lexeme
 
 if TYPE_CHECKING:
@@ -44,14 +43,6 @@ if TYPE_CHECKING:
     from lark.lexer import BasicLexer
 
 ERROR_TERMINALS: Final = ("BADSTRING", "ERROR")
-
-
-def grammar_text() -> str:
-    """The grammar as shipped: beside this module in a wheel, in the checkout's `grammar/` in an editable install."""
-    shipped = resources.files("hivemind_trio.policy") / "grammar" / "hmp.lark"
-    if shipped.is_file():
-        return shipped.read_text(encoding="utf-8")
-    return (Path(__file__).parents[3] / "grammar" / "hmp.lark").read_text(encoding="utf-8")
 
 
 @final
@@ -74,7 +65,7 @@ def grammar(*, strict: bool = False) -> Lark:
     from lark import Lark
 
     return Lark(
-        grammar_text(),
+        GRAMMAR,
         parser="lalr",
         lexer="basic",
         strict=strict,
