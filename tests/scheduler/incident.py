@@ -307,7 +307,7 @@ class Incident:
         )
         # Without money there it may go elsewhere, whatever the class says.
         poor = ended.outcome is Outcome.TERMINAL and treatment.provider != entry.provider
-        unwanted = not poor and (ended.final or not listed or too_long)
+        unwanted = not poor and (ended.final or not listed or too_long or retry.attempts == 1)
         if unwanted or at_least >= retry.attempts or hopeless:
             return None, True
         used_up = at_most >= retry.attempts
