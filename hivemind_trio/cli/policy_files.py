@@ -13,7 +13,7 @@ import click
 from .console import fail
 
 if TYPE_CHECKING:
-    from hivemind_trio.policy import Checked, CheckProgress, Files, Program
+    from hivemind_trio.policy import Checked, Files, Program, ProgressListener
 
 STDIN: Final = "<stdin>"
 
@@ -39,7 +39,7 @@ def allowed_folders() -> tuple[str, ...]:
     return () if context is None else tuple(context.find_root().params.get("allow_include", ()))
 
 
-def checked_policy(path: str, *, environment: bool = False, progress: CheckProgress | None = None) -> Checked:
+def checked_policy(path: str, *, environment: bool = False, progress: ProgressListener | None = None) -> Checked:
     """Check one policy.
 
     Args:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 import click
 
 if TYPE_CHECKING:
-    from hivemind_trio.policy import CheckProgress as CheckTold
+    from hivemind_trio.policy import ProgressListener as CheckTold
     from hivemind_trio.sim import Told
 
 

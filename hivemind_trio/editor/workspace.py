@@ -10,10 +10,10 @@ import attrs
 
 from hivemind_trio.policy import (
     Checked,
-    CheckProgress,
     Diagnostic,
     Files,
     MemoryFiles,
+    ProgressListener,
     check,
     run_tests,
     untold,
@@ -38,7 +38,7 @@ class Workspace:
 
     disk: Files
     folders: tuple[str, ...] = ()
-    progress: CheckProgress = untold
+    progress: ProgressListener = untold
     """Told of how far a check is; what it raises ends the check."""
     _open: dict[str, str] = attrs.field(init=False, factory=dict)
     _checked: dict[str, Checked] = attrs.field(init=False, factory=dict)

@@ -22,7 +22,7 @@ from .comparison.render import summary as summary
 from .compile.binder import RESERVED as RESERVED
 from .compile.checked import Checked as Checked
 from .compile.lowering import refuses_unknown as refuses_unknown
-from .diagnostics.collector import CheckProgress as CheckProgress
+from .diagnostics.collector import ProgressListener as ProgressListener
 from .diagnostics.collector import untold as untold
 from .diagnostics.diagnostic import Diagnostic as Diagnostic
 from .diagnostics.diagnostic import Label as Label

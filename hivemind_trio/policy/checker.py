@@ -9,7 +9,7 @@ from hivemind_trio.model import SecretRef
 from hivemind_trio.policy.compile.binder import SettingValue, SymbolTable, declare
 from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.lowering import Conditions, lower
-from hivemind_trio.policy.diagnostics.collector import CheckProgress, DiagnosticCollector, untold
+from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector, ProgressListener, untold
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
 from hivemind_trio.policy.language.condition_typing import Always, Condition, Typer, reads, request_fields
 from hivemind_trio.policy.language.values import is_loopback, url_problem
@@ -44,7 +44,7 @@ class SecretState(Enum):
     """A file that every user of the machine can read."""
 
 
-def check(path: str, files: Files, progress: CheckProgress = untold, *, allowed: Sequence[str] = ()) -> Checked:
+def check(path: str, files: Files, progress: ProgressListener = untold, *, allowed: Sequence[str] = ()) -> Checked:
     """Check a policy and all that it includes. Needs no environment and no network; raises nothing.
 
     Args:

@@ -193,12 +193,12 @@ def test_progress_is_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("files")
 def test_who_has_had_enough_is_told_what_there_is(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Impatient(policy_effect.Progress):
+    class Impatient(policy_effect.RunProgress):
         def of(self, seed: int) -> None:
             if seed == 3:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(policy_effect, "Progress", Impatient)
+    monkeypatch.setattr(policy_effect, "RunProgress", Impatient)
     result = run("diff", "old.hmp", "new.hmp", "--simulate", "--scenario", "mine.toml", "--seeds", "9")
 
     assert result.exit_code == 130

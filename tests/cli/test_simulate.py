@@ -299,12 +299,12 @@ def test_what_cannot_be_run_is_told_with_what_to_write_instead(
 
 
 def test_who_has_had_enough_is_told_what_there_is(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Impatient(command.Progress):
+    class Impatient(command.RunProgress):
         def of(self, seed: int) -> None:
             if seed == 3:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "Progress", Impatient)
+    monkeypatch.setattr(command, "RunProgress", Impatient)
     result = run("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "9")
 
     assert result.exit_code == 130

@@ -16,7 +16,7 @@ from hivemind_trio.scheduler.limits.token_estimator import cost_of
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.sim import Counting
 from hivemind_trio.sim import Quota as Counted
-from hivemind_trio.sim import QuotaReading as Counter
+from hivemind_trio.sim import Reading as Counter
 from hivemind_trio.sim.provider.windows import meter
 
 S = 1_000_000_000

@@ -15,7 +15,7 @@ from hivemind_trio.model import Outcome
 from hivemind_trio.policy import AimdSettings, CircuitBreakerSettings, Jitter, LaneSettings, Program, RetrySettings
 from hivemind_trio.scheduler import AttemptEnded, AttemptResult, CallId, Circuit, Command, LimitChanged
 from hivemind_trio.scheduler.health.aimd import CAP_NS, TRIES_MIN
-from hivemind_trio.scheduler.health.aimd import AimdSettings as Limiter
+from hivemind_trio.scheduler.health.aimd import Aimd as Limiter
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import NEVER_TRIPS, SECOND_NS, lane, program, provider
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.sim import Counting, Quota
-from hivemind_trio.sim.provider.windows import FixedWindow, SlidingWindow
+from hivemind_trio.sim.provider.windows import FixedWindow, RollingWindow
 
 FIXED = st.builds(
     lambda limit, window_ns, phase, lazy: Quota(
@@ -25,7 +25,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=40)
 @given(quota=SLIDING, steps=STEPS)
 @settings(max_examples=150)
 def test_within_no_window_is_more_let_in_than_it_holds(quota: Quota, steps: list[tuple[int, int]]) -> None:
-    counted, now_ns, taken = SlidingWindow(quota), 0, list[tuple[int, int]]()
+    counted, now_ns, taken = RollingWindow(quota), 0, list[tuple[int, int]]()
     for gap_ns, amount in steps:
         now_ns += gap_ns
         if counted.wait_ns(amount, now_ns) == 0:
@@ -59,11 +59,11 @@ def test_between_two_turns_no_more_is_let_in_than_a_fixed_window_holds(
     assert all(amount <= quota.limit for amount in taken.values())
 
 
-@pytest.mark.parametrize("kind", [FixedWindow, SlidingWindow])
+@pytest.mark.parametrize("kind", [FixedWindow, RollingWindow])
 @given(quota=FIXED | SLIDING, steps=STEPS)
 @settings(max_examples=80)
 def test_who_waits_as_long_as_told_gets_through_and_a_nanosecond_earlier_does_not(
-    kind: type[FixedWindow | SlidingWindow], quota: Quota, steps: list[tuple[int, int]]
+    kind: type[FixedWindow | RollingWindow], quota: Quota, steps: list[tuple[int, int]]
 ) -> None:
     counted, now_ns = kind(quota), 0
     for gap_ns, amount in steps:
@@ -80,11 +80,11 @@ def test_who_waits_as_long_as_told_gets_through_and_a_nanosecond_earlier_does_no
         counted.take(amount, now_ns)
 
 
-@pytest.mark.parametrize("kind", [FixedWindow, SlidingWindow])
+@pytest.mark.parametrize("kind", [FixedWindow, RollingWindow])
 @given(quota=FIXED | SLIDING, steps=STEPS)
 @settings(max_examples=80)
 def test_its_reading_is_what_can_be_had_and_when_all_of_it_can(
-    kind: type[FixedWindow | SlidingWindow], quota: Quota, steps: list[tuple[int, int]]
+    kind: type[FixedWindow | RollingWindow], quota: Quota, steps: list[tuple[int, int]]
 ) -> None:
     counted, now_ns = kind(quota), 0
     for gap_ns, amount in steps:
@@ -96,7 +96,7 @@ def test_its_reading_is_what_can_be_had_and_when_all_of_it_can(
 
         assert 0 <= reading.remaining <= quota.limit
         assert counted.wait_ns(max(1, reading.remaining), now_ns) == (0 if reading.remaining else reading.full_ns) or (
-            kind is SlidingWindow
+            kind is RollingWindow
         )
         assert counted.wait_ns(quota.limit, now_ns) == reading.full_ns
 

@@ -13,7 +13,7 @@ from .diagnostic import Diagnostic, Label, Severity
 from .suggest import one_of, suggestion
 
 
-class CheckProgress(Protocol):
+class ProgressListener(Protocol):
     """Told of how far a check is, some thousand times for a large policy."""
 
     def __call__(self, doing: str, done: int, of: int, /) -> None: ...

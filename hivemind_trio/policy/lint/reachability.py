@@ -15,7 +15,7 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SymbolTable
-from hivemind_trio.policy.diagnostics.collector import CheckProgress, DiagnosticCollector, untold
+from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector, ProgressListener, untold
 from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
 from hivemind_trio.policy.language.condition_typing import AllOf, AnyOf, Condition, Negation, Relation
 from hivemind_trio.policy.program.program import Program
@@ -48,7 +48,7 @@ def analyse(
     declarations: SymbolTable,
     conditions: Mapping[str, Mapping[str, Condition | None]],
     program: Program,
-    progress: CheckProgress = untold,
+    progress: ProgressListener = untold,
 ) -> None:
     """Report what can never happen in a policy without errors."""
     conditions = {kind: conditions[kind] for kind in ("agent", "rule", "budget")}
@@ -271,7 +271,7 @@ class _Rules:
         ]
         return self._space.cubes(AllOf((rule.condition, *exempt))) or ()
 
-    def report_all(self, progress: CheckProgress = untold) -> None:
+    def report_all(self, progress: ProgressListener = untold) -> None:
         unknown: list[_Rule] = []
         above: dict[str, int] = {}
         denied = 0

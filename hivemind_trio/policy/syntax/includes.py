@@ -10,7 +10,7 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.policy.diagnostics.collector import CheckProgress, untold
+from hivemind_trio.policy.diagnostics.collector import ProgressListener, untold
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
 from hivemind_trio.policy.schema import DECLARATIONS
 from hivemind_trio.policy.source.files import Files
@@ -63,7 +63,9 @@ class Closure:
     """Over names and bytes."""
 
 
-def read_closure(path: str, files: Files, progress: CheckProgress = untold, *, allowed: Sequence[str] = ()) -> Closure:
+def read_closure(
+    path: str, files: Files, progress: ProgressListener = untold, *, allowed: Sequence[str] = ()
+) -> Closure:
     """Read and parse a policy with its includes. Every problem is a diagnostic; nothing is raised.
 
     Args:
@@ -88,7 +90,7 @@ def read_closure(path: str, files: Files, progress: CheckProgress = untold, *, a
 @attrs.define(eq=False)
 class _Reader:
     disk: Files
-    progress: CheckProgress
+    progress: ProgressListener
     folders: tuple[str, ...]
     """Includes are read from these and below, and from nowhere else."""
     sources: list[Source] = attrs.field(init=False, factory=list)

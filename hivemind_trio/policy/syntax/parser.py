@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
-from hivemind_trio.policy.diagnostics.collector import CheckProgress, untold
+from hivemind_trio.policy.diagnostics.collector import ProgressListener, untold
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Label, Severity
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.source.string_literals import ESCAPES, bad_escapes
@@ -58,7 +58,7 @@ _WORDS: Final = {
 }
 
 
-def parse(text: str, source: int, progress: CheckProgress = untold) -> tuple[File, list[Diagnostic]]:
+def parse(text: str, source: int, progress: ProgressListener = untold) -> tuple[File, list[Diagnostic]]:
     """The statements that could be read, and what is wrong with the rest. Never raises, whatever the text."""
     pieces = words(text, source)
     file, found = _driven(text, source, pieces, progress)
@@ -72,7 +72,9 @@ def parse(text: str, source: int, progress: CheckProgress = untold) -> tuple[Fil
     return file, sorted([*slips, *found], key=lambda one: one.span.start)
 
 
-def _driven(text: str, source: int, pieces: Sequence[Lexeme], progress: CheckProgress) -> tuple[File, list[Diagnostic]]:
+def _driven(
+    text: str, source: int, pieces: Sequence[Lexeme], progress: ProgressListener
+) -> tuple[File, list[Diagnostic]]:
     driver = _Driver(source, text, progress)
     return driver.run(list(significant(pieces)), Span(source, len(text), len(text)))
 
@@ -82,7 +84,7 @@ def _driven(text: str, source: int, pieces: Sequence[Lexeme], progress: CheckPro
 class _Driver:
     source: int
     text: str
-    progress: CheckProgress
+    progress: ProgressListener
     diagnostics: list[Diagnostic] = attrs.field(init=False, factory=list)
     _open: list[Lexeme] = attrs.field(init=False, factory=list)
     """Brackets and braces not yet closed, outermost first."""

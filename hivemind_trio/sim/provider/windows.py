@@ -40,7 +40,7 @@ def meter(quota: Quota) -> WindowMeter:
         case Counting.FIXED:
             return FixedWindow(quota)
         case Counting.SLIDING:
-            return SlidingWindow(quota)
+            return RollingWindow(quota)
         case _:
             assert_never(quota.counting)
 
@@ -95,7 +95,7 @@ class FixedWindow:
 
 @final
 @attrs.define(eq=False)
-class SlidingWindow:
+class RollingWindow:
     """What was taken counts for one window from then on."""
 
     quota: Quota
