@@ -13,6 +13,7 @@ from hivemind_trio.cli.simulate.command import simulate
 
 from .completion import completion
 from .demo import demo
+from .help import help_command
 from .lsp import lsp
 from .man import man
 from .serve import serve
@@ -30,6 +31,7 @@ Examples:
   hivemind-trio diff --git main team.hmp    what a merge would change, by meaning
   hivemind-trio explain HM303               what a diagnostic means
   hivemind-trio simulate team.hmp           what it makes of thirty agents
+  hivemind-trio help operating              a document; `help` lists them
 
 Exit status: 0 clean, 1 problems found, 2 wrong usage or an unreadable file.""",
 )
@@ -47,7 +49,7 @@ def main(allow_include: tuple[str, ...]) -> None:
     """
 
 
-for _command in (serve, check, fmt, explain, diff, simulate, lsp, demo, completion, man):
+for _command in (serve, check, fmt, explain, diff, simulate, lsp, demo, completion, man, help_command):
     main.add_command(_command)
 
 

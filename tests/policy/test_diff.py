@@ -511,7 +511,9 @@ def test_more_than_can_be_asked_is_said_to_be_more(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_readme_shows_what_diff_says_after_the_edits_that_it_shows(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    root = Path(__file__).parents[2]
+    shown = (root / "README.md", root / "hivemind_trio" / "docs" / "simulate.md")
+    text = "".join(path.read_text(encoding="utf-8") for path in shown)
     (old,) = re.findall(r"```hmp\n(hmp 1\n\nprovider anthropic .*?)```", text, re.DOTALL)
     (said,) = re.findall(r"```\n(team\.hmp -> new\.hmp: .*?)```", text, re.DOTALL)
     (edit,) = re.findall(r"```sh\n(sed .*? team\.hmp) > new\.hmp\n", text, re.DOTALL)

@@ -1,0 +1,1 @@
+"""Documents that `hivemind-trio help TOPIC` shows."""
