@@ -51,7 +51,5 @@ def _unknown(topic: str, known: list[str]) -> None:
     from .console import fail
 
     alike = get_close_matches(topic, known, n=1)
-    fail(
-        f"no topic or command `{topic}`",
-        hint=f"did you mean `{alike[0]}`?" if alike else "`hivemind-trio help` lists the topics",
-    )
+    hint = f"did you mean `{alike[0]}`?" if alike else "`hivemind-trio help` lists the topics"
+    fail(f"no topic or command `{topic}`", hint=hint)

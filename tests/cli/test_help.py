@@ -35,12 +35,12 @@ def test_without_a_topic_they_are_listed() -> None:
 def test_a_command_shows_its_options() -> None:
     shown = CliRunner().invoke(main, ["help", "check"])
 
-    assert shown.stdout == CliRunner().invoke(main, ["check", "--help"]).stdout.replace("Usage: main", "Usage: main")
     assert shown.exit_code == 0
+    assert shown.stdout == CliRunner().invoke(main, ["check", "--help"]).stdout
 
 
 def test_an_unknown_topic_is_wrong_usage_and_names_the_nearest() -> None:
-    shown = CliRunner().invoke(main, ["help", "operatin"])
+    shown = CliRunner().invoke(main, ["help", "secur"])
 
     assert shown.exit_code == 2
-    assert "`operating`" in shown.stderr
+    assert "`security`" in shown.stderr
