@@ -40,7 +40,7 @@ def test_a_command_shows_its_options() -> None:
 
 
 def test_an_unknown_topic_is_wrong_usage_and_names_the_nearest() -> None:
-    shown = CliRunner().invoke(main, ["help", "secur"])
+    shown = CliRunner().invoke(main, ["help", "life-of-call"])
 
     assert shown.exit_code == 2
-    assert "`security`" in shown.stderr
+    assert "`life-of-a-call`" in shown.stderr
