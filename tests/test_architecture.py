@@ -15,8 +15,8 @@ PACKAGE: Final = Path(hivemind_trio.__file__).parent
 FILES: Final = sorted(PACKAGE.rglob("*.py"))
 
 RIDDLE: Final = re.compile(r"(What|Who|Whose|Whoever|Whether|Where|Which|How|Of|It)\b")
-RIDDLES_MAX: Final = 1_005
-"""Docstrings that open with one of these words. The figure only falls: under 2 % is wanted (CONTRIBUTING.md)."""
+RIDDLES_MAX: Final = 0
+"""Docstrings that open with one of these words. They were 1,005 of 4,041 once."""
 
 LONG_MAX: Final = 70
 """Lines of a function, its docstring included."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 VARIABLE = "_HIVEMIND_TRIO_COMPLETE"
-"""What click looks for in the environment when a shell asks it."""
+"""Environment variable by which a shell asks click for completions."""
 
 
 @click.command(

@@ -1,4 +1,4 @@
-"""What every command does the same way: colour, exit codes, and saying that a file cannot be had."""
+"""Shared parts of commands: colour, exit codes, and errors about files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def color_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wants_color(choice: str, stream: TextIO) -> bool:
-    """Whether to colour what goes to `stream` (https://no-color.org)."""
+    """Return True if output to `stream` is coloured (https://no-color.org)."""
     if choice != "auto":
         return choice == "always"
     if os.environ.get("FORCE_COLOR"):

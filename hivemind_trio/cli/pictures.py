@@ -21,7 +21,7 @@ SHARP: Final = 2
 """Pixels of a PNG for each of the drawing: for dense screens, and for print."""
 
 _SMOOTH: Final = 2
-"""It is painted so many times as large again, and made smaller: Pillow's lines have stairs."""
+"""Factor by which a picture is painted larger and then reduced: Pillow's lines have stairs."""
 
 PILLOW_LEAST: Final = 11
 """As in the `png` extra: those before draw no stroke that is a part of a pixel wide."""
@@ -47,7 +47,7 @@ def stop_unless_drawable(path: str) -> None:
 
 
 def _pillow() -> int:
-    """Which one is installed; 0: none."""
+    """Return the major version of Pillow; 0: not installed."""
     if util.find_spec("PIL") is None:
         return 0
     import PIL

@@ -79,7 +79,7 @@ class Named:
 
     path: str
     is_found: bool
-    """It was found in a folder, and may be a part of another one."""
+    """True if it was found in a folder, so another file may include it."""
 
 
 def policies(paths: tuple[str, ...], command: str = "check") -> tuple[Named, ...]:

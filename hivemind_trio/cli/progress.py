@@ -1,4 +1,4 @@
-"""What is shown of a simulation, or of a long check, while it runs."""
+"""Progress display of a simulation or a long check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def on_terminal() -> bool:
-    """Whether somebody is looking."""
+    """Return True if standard error is a terminal."""
     return sys.stderr.isatty()
 
 
@@ -42,7 +42,7 @@ class ProgressLine:
 
 
 class RunProgress:
-    """How far the runs of some seeds are."""
+    """Progress of the runs of several seeds."""
 
     def __init__(self, line: ProgressLine, seeds: range) -> None:
         self._line = line

@@ -18,7 +18,7 @@ import trio
 from hivemind_trio.sim import Agent, Turn
 
 READ_TIMEOUT_S: Final = 120.0
-"""What the paper's agents wait for a byte."""
+"""Time for which the paper's agents wait for a byte."""
 
 MODEL: Final = "claude-sonnet-4-5"
 

@@ -20,7 +20,7 @@ from .incident import MS, Incident, IncidentFigures
 from .provider import SimulatedProvider
 
 UPSTREAM: Final = SecretRef(SecretSource.ENV, "HIVEMIND_DEMO_UPSTREAM")
-"""Where `policies/demo.hmp` says that its provider is; the demo knows the port only once it listens."""
+"""Variable of `policies/demo.hmp` for the provider's address; the demo knows the port only once it listens."""
 
 
 def run(*, quick: bool = False, as_json: bool = False, seed: int = 7, color: bool = False) -> int:

@@ -22,7 +22,7 @@ from .wire_dialects import Anthropic, Dialect, OpenAIChat, ParsedRequest, Said, 
 
 _BODY_MAX: Final = 64 * 1024 * 1024
 _AHEAD_MAX: Final = 64 * 1024
-"""What a client may send before its answer has ended; more than that and nobody reads it until then."""
+"""Bytes that a client may send before its answer has ended; beyond them nothing is read until then."""
 
 # Linux tells a closed peer from one that has more to say; elsewhere only a connection closed both ways is known.
 _GONE: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
@@ -74,15 +74,15 @@ class ProviderConnection:
     stream: trio.SocketStream
     wire: h11.Connection = attrs.field(init=False, factory=lambda: h11.Connection(h11.SERVER))
     scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
-    """Of the answer under way."""
+    """Cancel scope of the answer under way."""
     between: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
-    """Of the wait for the next request."""
+    """Cancel scope of the wait for the next request."""
     asked: ParsedRequest | None = attrs.field(init=False, default=None)
     world: Provider = attrs.field(init=False)
-    """Who answers: of several behind this port the one that the latest request was for."""
+    """Provider that answers: of several behind this port, that of the latest request."""
     accepted: Accepted | None = attrs.field(init=False, default=None)
     tokens_in: int = attrs.field(init=False, default=0)
-    """Of the answer under way, like the next."""
+    """Input tokens of the answer under way; so is the next."""
     tokens_out: int = attrs.field(init=False, default=0)
     ending: bool = attrs.field(init=False, default=False)
     """The last of the answer is being written: a client that closes now has what it wanted."""
@@ -91,7 +91,7 @@ class ProviderConnection:
         self.world = self.provider.world
 
     def usage(self, *, whole: bool) -> Usage:
-        """What the answer under way has cost so far."""
+        """Return the usage of the answer under way, so far."""
         cached = self.accepted.tokens_cached if self.accepted is not None else 0
         return Usage(input=self.tokens_in - cached, cache_read=cached, output=self.tokens_out, exact=whole)
 
@@ -310,7 +310,7 @@ class ProviderConnection:
         await self.stream.send_all(head + (self.wire.send(h11.Data(data=body)) or b""))
 
     def client_gone(self) -> bool:
-        """Whether the kernel knows that the client has closed the connection."""
+        """Return True if the kernel knows that the client has closed the connection."""
         poll = select.poll()
         poll.register(self.stream.socket.fileno(), _GONE)
         return bool(poll.poll(0))

@@ -1,4 +1,4 @@
-"""What the demo shows: a line that moves on a terminal, plain lines elsewhere, and a table at the end."""
+"""Display of the demo: a moving line on a terminal, plain lines elsewhere, and a final table."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ _ALWAYS_TOLD: Final = (Trouble.OVERLOAD, Trouble.REQUESTS, Trouble.BAD_GATEWAY, 
 
 
 def _troubles(traits: Traits) -> dict[Trouble, str]:
-    """What can fail, and why."""
+    """Return the kinds of failure and their causes."""
     asked = "requests" if traits.requests is None else f"{traits.requests.limit} requests a minute"
     return {
         Trouble.OVERLOAD: f"529, over {traits.concurrency} at once",

@@ -38,7 +38,7 @@ class Incident:
     traits: Traits = TRAITS
 
     def jobs(self) -> list[AgentJob]:
-        """What the agents set out to do; every turn is streamed, as coding agents do."""
+        """Return the jobs of the agents; every turn is streamed, as coding agents do."""
         return [
             AgentJob.draw(
                 f"agent-{number:02}",
@@ -60,7 +60,7 @@ class Incident:
 @final
 @attrs.frozen(kw_only=True)
 class IncidentFigures:
-    """What came of one fleet."""
+    """Figures of one fleet."""
 
     agents: int
     dead: int
@@ -69,7 +69,7 @@ class IncidentFigures:
     tokens_spent: int
     """As the provider bills them, input and output."""
     tokens_wasted: int
-    """Of agents that died."""
+    """Tokens of agents that died."""
     seconds: float
     """From the start until the last agent was done or dead."""
     bound_seconds: float
@@ -80,7 +80,7 @@ class IncidentFigures:
     """Calls that the provider refused with 529."""
     attempts: int
     met: Mapping[str, int]
-    """What went wrong at the provider, by kind (`Trouble`), and how often. An agent without a proxy died of each."""
+    """Number of failures at the provider, by kind (`Trouble`). An agent without a proxy died of each."""
 
     @property
     def over_bound(self) -> float | None:

@@ -52,8 +52,10 @@ class SimulatedProvider:
     traits: Traits = INSTANT
     seed: int = 0
     reads: Reads | None = None
-    """Which of several providers behind this port a request is for, and what it asks for; None: `world`, and what its
-    bytes say."""
+    """Function that finds the provider behind this port that a request is for, and its contents.
+
+    None: `world`, and the contents of its bytes.
+    """
     billed: Billed | None = None
     """Told of every answer that has ended, whole or not, what it has cost."""
 
@@ -78,7 +80,7 @@ class SimulatedProvider:
     _began_s: float | None = attrs.field(init=False, default=None)
     """On Trio's clock."""
     _generating: dict[ProviderConnection, None] = attrs.field(init=False, factory=dict)
-    """Who is being answered, in the order of arrival."""
+    """Connections with an answer under way, in the order of arrival."""
     _conversations: dict[ProviderConnection, None] = attrs.field(init=False, factory=dict)
     """Open connections."""
     _listening: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
@@ -118,7 +120,7 @@ class SimulatedProvider:
             exchange.between.cancel()
 
     def come_back(self) -> None:
-        """It can be reached again, at the same address."""
+        """Accept connections again, at the same address."""
         self._wanted.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:

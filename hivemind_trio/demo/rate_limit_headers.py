@@ -94,7 +94,7 @@ def _three(limit_name: str, limit: int, left_name: str, left: int, reset_name: s
 
 
 def _date(now_ns: int) -> Headers:
-    """What a point in time is to be measured against."""
+    """Return the `date` header, which points in time are measured against."""
     return [(b"date", format_datetime(_at(now_ns), usegmt=True).encode())]
 
 

@@ -1,4 +1,4 @@
-"""What a test may ask of the next answer, and what a provider remembers of a request."""
+"""Replies that a test can script, and requests that a provider remembers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import trio
 @final
 @attrs.frozen(kw_only=True)
 class ScriptedReply:
-    """How one answer differs from the ordinary one. With no argument it does not."""
+    """Differences of one answer from the ordinary one. With no argument it does not."""
 
     status: int | None = None
     """Answer with this and an error of the API's shape, or with `body`, instead of generating. It takes no slot."""
@@ -21,7 +21,7 @@ class ScriptedReply:
     body: bytes | None = None
     """Sent instead of the ordinary body, with a `content-length`."""
     content_type: bytes = b"application/json"
-    """Of such a body."""
+    """Content type of such a body."""
     hold: trio.Event | None = None
     """Nothing is sent until it is set. The request holds its slot meanwhile."""
     hold_after: tuple[int, trio.Event] | None = None

@@ -1,4 +1,4 @@
-"""What the simulated provider says, in the words of each API: pure bytes, and the SDKs parse them.
+"""Bytes of the simulated provider in the format of each API; the SDKs parse them.
 
 One class per API with the same three methods. An answer's text is as long as its tokens: one word each.
 """
@@ -64,7 +64,7 @@ class Streamed:
 
 
 class Dialect(Protocol):
-    """How an API writes its answers."""
+    """Format in which an API writes its answers."""
 
     def whole(self, said: Said) -> bytes:
         """A body of `application/json`."""
@@ -161,7 +161,7 @@ class Anthropic:
         }
 
     def _usage(self, said: Said, tokens_out: int) -> dict[str, int]:
-        """What was read from a cache is no input here; nothing is said of it where nothing was."""
+        """Return the usage; tokens read from a cache are no input here, and are omitted if there are none."""
         cached = {"cache_read_input_tokens": said.tokens_cached} if said.tokens_cached else {}
         return {"input_tokens": said.tokens_in - said.tokens_cached, **cached, "output_tokens": tokens_out}
 

@@ -1,4 +1,4 @@
-"""What providers' bytes mean: paths, bodies, and the shape of a refusal, one dialect each. Pure and total."""
+"""Wire formats of providers: paths, bodies and refusals, one dialect each. Pure and total."""
 
 from .credentials import CREDENTIAL_HEADERS as CREDENTIAL_HEADERS
 from .credentials import credential_header as credential_header

@@ -8,7 +8,7 @@ from .content_codings import Undecodable, unfolding
 from .steps import Steps, Text, done
 
 DECODED_MAX: Final = 64 << 20
-"""Of a compressed body's copy; beyond it nothing is known of the call, and it passes as it is."""
+"""Largest decoded copy of a compressed body; a larger one is forwarded unread, and nothing is known of the call."""
 
 
 def decoding(body: Text, encoding: str, most: int = DECODED_MAX) -> Steps[Text]:

@@ -12,12 +12,12 @@ from .steps import Steps, Text
 S = TypeVar("S", bound=msgspec.Struct)
 
 WHOLE_BYTES_MAX: Final = 1024 * 1024
-"""What msgspec reads at one go: at most 4 ms."""
+"""Largest body that msgspec reads in one step: at most 4 ms."""
 
 ABSENT: Final = msgspec.Raw()
 
 FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises at bad JSON, at bad UTF-8 in a text that it reads, and at nesting deeper than Python's stack."""
+"""Exceptions of msgspec for bad JSON, bad UTF-8 in a text that it reads, and nesting deeper than Python's stack."""
 
 
 def fields_of(kind: type[S], decoder: msgspec.json.Decoder[S], text: Text) -> Steps[S | None]:

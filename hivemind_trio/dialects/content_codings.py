@@ -13,13 +13,13 @@ from typing import Any, Final
 from .steps import STEP_BYTES, Steps, Text
 
 PIECE_MAX: Final = 4 << 20
-"""What one piece may unfold to: more is a bomb, or nothing that says how many tokens it took."""
+"""Largest output of one piece: more is a decompression bomb."""
 
 ZSTD_SLICE: Final = 512
 """Its library has no bound of its own; four bytes can unfold to 128 KiB, so a slice to 16 MiB at most."""
 
 UNFOLDED_STEP: Final = 4 * STEP_BYTES
-"""What one step of a whole body unfolds to."""
+"""Largest output of one step of a whole body."""
 
 Inflate = Callable[[bytes], bytes]
 """Unfolds the next piece.
@@ -34,7 +34,7 @@ class Undecodable(ValueError):  # noqa: N818 - said of a body, not of us
 
 
 def inflater(encoding: str) -> Inflate | None:
-    """What unfolds a body of this content-coding; None: nothing here does."""
+    """Return the decoder of this content-coding; None: there is none."""
     match encoding.strip().lower():
         case "" | "identity":
             return bytes

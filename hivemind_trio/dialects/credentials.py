@@ -1,4 +1,4 @@
-"""Where each dialect carries its credential."""
+"""Credential headers of each dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which dialect a path belongs to, and whether it makes the provider generate.
+"""Dialect of a path, and whether the path makes the provider generate.
 
 After the public API references of Anthropic, OpenAI, Azure OpenAI, Gemini and Ollama, and vLLM's list of supported
 APIs, as they stood in November 2026.
@@ -26,15 +26,15 @@ OLLAMA: Final = (Api.OLLAMA,)
 @final
 @attrs.frozen
 class Endpoint:
-    """What a path is."""
+    """Meaning of a path."""
 
     apis: tuple[Api, ...]
     generates: bool | None
     """True: it needs a slot when POSTed; False: it is cheap; None: unknown, so the body decides."""
     model: str = ""
-    """Where the path names it."""
+    """Model that the path names; empty: none."""
     streams: bool | None = None
-    """Where the path says so; None: the body does."""
+    """Streaming as the path says it; None: the body says it."""
 
 
 _GEMINI: Final = r"(?:/v1(?:beta|alpha)?\d*)?/(?:[^:]+/)?(?:m|tunedM)odels/(?P<model>[^/:]+)"
@@ -67,7 +67,8 @@ _PATHS: Final = tuple((re.compile(pattern), apis, generates) for pattern, apis, 
 
 
 def endpoint(path: str, headers: Mapping[str, str]) -> Endpoint:
-    """What a path is; where several providers share it (`/v1/models`, `/v1/files`), by the headers of their SDKs.
+    """Return the meaning of a path; of one that several providers share (`/v1/models`, `/v1/files`) by the headers of
+    their SDKs.
 
     Args:
         path: Without query, and without a prefix of ours.

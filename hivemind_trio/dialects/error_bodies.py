@@ -19,7 +19,7 @@ SHOWN_MAX: Final = 2_048
 """Characters of an error's body that is none of its dialect: as many are told."""
 
 BODY_MAX: Final = 256 * 1024
-"""Of an error's body, unfolded."""
+"""Largest body of an error, decoded."""
 
 LAST_EVENT: Final = 2**31 - 1
 """`sequence_number` of an event behind a provider's own, which are not counted here."""

@@ -1,4 +1,4 @@
-"""What an answer says of its provider, read from status, headers and error body.
+"""Error signals: evidence about the provider in status, headers and error body.
 
 After the public pages of Anthropic ("Errors", "Rate limits"), OpenAI ("Error codes", "Rate limits"), Azure OpenAI and
 Google (`google.rpc.RetryInfo`, `QuotaFailure`), and the retry code of their SDKs, as they stood in November 2026.
@@ -25,7 +25,7 @@ from .steps import Text
 @final
 @attrs.frozen(kw_only=True)
 class Signal:
-    """What is to be learned from one answer."""
+    """Evidence of one answer."""
 
     outcome: Outcome
     retry_after_ns: int | None = None
@@ -51,7 +51,7 @@ BILLING: Final = frozenset(
 """Error codes of money or plan used up: waiting for minutes does not help."""
 
 AZURE: Final = ("x-ratelimit-renewalperiod-", "apim-request-id", "x-ms-")
-"""How the names of Azure's headers begin."""
+"""Prefix of Azure's header names."""
 
 _WINDOW: Final = re.compile(r"per[ _-]?(?:minute|hour|day|second)|\b(?:RPM|RPD|TPM|TPD|ITPM|OTPM)\b", re.I)
 _CONCURRENT: Final = re.compile(r"concurren|simultaneous|parallel requests", re.I)
@@ -89,7 +89,7 @@ REMAINING: Final = (
     ("x-ratelimit-remaining-project-tokens", "x-ratelimit-reset-project-tokens"),
     ("x-ratelimit-remaining", "x-ratelimit-reset"),
 )
-"""What is left of a quota, and when it is whole again."""
+"""Headers of what is left of a quota, and of its reset."""
 
 
 def read_signal(status: int, headers: Mapping[str, str], body: bytes) -> Signal:
@@ -123,7 +123,7 @@ def read_signal(status: int, headers: Mapping[str, str], body: bytes) -> Signal:
 
 
 def _is_spent(status: int, error: _Error) -> bool:
-    """Whether money or plan is used up."""
+    """Return True if money or plan is used up."""
     if status == 402:
         return not _ONE_REQUEST.search(error.message) or bool(_NOTHING_LEFT.search(error.message))
     if error.codes & BILLING or _USAGE_LIMIT.search(error.message):
@@ -132,7 +132,7 @@ def _is_spent(status: int, error: _Error) -> bool:
 
 
 def _renewed_ns(headers: Mapping[str, str], error: _Error, wait_ns: int | None) -> int | None:
-    """How long until there is plan or money again; None: nobody says so."""
+    """Return the time until plan or money is renewed; None: not reported."""
     regained = _REGAIN.search(error.message)
     if regained is not None:
         return from_now_ns(f"{regained[1]}T{regained[2]}:00Z", headers) or wait_ns
@@ -165,7 +165,7 @@ def _of_429(headers: Mapping[str, str], error: _Error, wait_ns: int | None, neve
 
 
 def _whole_again_ns(left: str, reset: str, headers: Mapping[str, str]) -> int | None:
-    """How long until a quota that is used up is whole again."""
+    """Return the time until a quota that is used up is whole again."""
     # Azure may say 0 here as well, which is not so; then its window is all there is to go by.
     window = left.replace("remaining", "renewalperiod")
     return from_now_ns(headers.get(reset, ""), headers) or from_now_ns(headers.get(window, ""), headers) or None
@@ -196,7 +196,7 @@ def _in_words_ns(message: str, headers: Mapping[str, str]) -> int | None:
 @final
 @attrs.frozen
 class _Error:
-    """What an error body says, in whichever dialect."""
+    """Error body, whichever dialect."""
 
     message: str = ""
     codes: frozenset[str] = frozenset()

@@ -45,14 +45,15 @@ _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 _PASSES: Final = 16
-"""How often innermost pairs of brackets are taken out together. What is nested deeper than that is then counted in
+"""Number of passes in which innermost pairs of brackets are removed together. What is nested deeper than that is then
+counted in
 runs, of which there can be no more than one for each `_PASSES` bytes."""
 
 _TINY: Final = 64
 """Bytes that are looked at one by one; also the first look at a value, and the next ones are twice as long each."""
 
 _LOOK_BYTES: Final = 256
-"""What one look counts for beside the bytes that it passes."""
+"""Cost of one look, beside the bytes that it passes."""
 
 
 class TooManyMembers(ValueError):  # noqa: N818 - it becomes an answer
@@ -60,7 +61,7 @@ class TooManyMembers(ValueError):  # noqa: N818 - it becomes an answer
 
 
 class _Odd(Exception):  # noqa: N818 - it becomes None
-    """It is no JSON object."""
+    """Text that is not a JSON object."""
 
 
 def members(text: Text, wanted: Container[str]) -> Steps[Spans | None]:
@@ -176,7 +177,7 @@ def _value(text: Text, at: int) -> Steps[int]:
 
 @attrs.frozen
 class _Place:
-    """What a piece of text begins in."""
+    """State in which a piece of text begins."""
 
     in_string: bool
     depth: int
@@ -225,7 +226,7 @@ def _whole(text: Text, begin: int, end: int) -> int:
 
 
 def _end(text: Text, begin: int, end: int, place: _Place) -> int:
-    """Where within this piece the value ends: by halving it."""
+    """Return the end of the value within this piece, by bisection."""
     while end - begin > _TINY:
         middle = _whole(text, begin, (begin + end) // 2)
         after = place.after(text[begin:middle])

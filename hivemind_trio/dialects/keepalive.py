@@ -1,4 +1,4 @@
-"""What a streaming call is sent while it waits for its turn, so that nobody thinks the connection dead.
+"""Keep-alive of a streaming call in the queue, so that no client takes the connection for dead.
 
 Each form was tried with the SDKs that read the dialect (November 2026). Two newlines after a comment crash
 openai-python once events carry an `id:`; `event: ping` crashes Vercel's OpenAI client; a comment crashes google-genai;
@@ -23,13 +23,13 @@ JSON: Final = b"application/json"
 @final
 @attrs.frozen
 class KeepAlive:
-    """How one dialect's streams begin, and what may be said in them that says nothing."""
+    """Preamble and empty events of one dialect's streams."""
 
     content_type: bytes
     nothing: bytes
 
     def fits(self, content_type: str) -> bool:
-        """Whether an answer of this type can follow what has been said."""
+        """Return True if an answer of this type can follow the bytes already sent."""
         return content_type.partition(";")[0].strip() == self.content_type.partition(b";")[0].decode()
 
 

@@ -33,7 +33,7 @@ _DECODER: Final = msgspec.json.Decoder(_Prompt)
 
 
 def prefixing(path: str, headers: Mapping[str, str], body: Text) -> Steps[str]:
-    """What stands for the beginning of a prompt: equal ones are read once by a provider that caches. In steps.
+    """Return the key of a prompt's beginning: equal ones are read once by a provider that caches. In steps.
 
     OpenAI's `prompt_cache_key` counts beside it: calls with other keys are sent to other caches.
 

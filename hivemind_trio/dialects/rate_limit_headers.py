@@ -56,8 +56,11 @@ _NAMED: Final = (
     (Dimension.REQUESTS, re.compile(r"requests?[ _-]?per|\bRP[MD]\b|call rate limit", re.I)),
     (Dimension.TOKENS, re.compile(r"(?<!put )(?<!put_)(?<!put-)tokens?[ _-]per|\bTP[MD]\b|token rate limit", re.I)),
 )
-"""How errors call what is used up: `of 30,000 input tokens per minute` (Anthropic), `on tokens per min (TPM)` (OpenAI,
-Groq), `exceeded call rate limit` (Azure), `GenerateRequestsPerMinutePerProjectPerModel` (Google)."""
+"""Phrases by which errors name a used-up quota.
+
+`of 30,000 input tokens per minute` (Anthropic), `on tokens per min (TPM)` (OpenAI, Groq), `exceeded call rate limit`
+(Azure), `GenerateRequestsPerMinutePerProjectPerModel` (Google).
+"""
 
 WORDS_MAX: Final = 16 * 1024
 """Bytes of an error in which such words are looked for."""
@@ -66,7 +69,7 @@ _PLAN: Final = "anthropic-ratelimit-unified-"
 
 
 def read_ratelimits(headers: Mapping[str, str]) -> tuple[QuotaReading, ...]:
-    """What the head of an answer says, good or bad; at most one reading for each dimension and window.
+    """Return the readings of an answer's head, good or bad; at most one for each dimension and window.
 
     Args:
         headers: Lower-case names; of repeated ones the first.
@@ -115,12 +118,12 @@ def _count(text: str | None) -> int | None:
 
 
 def _left(reading: QuotaReading) -> tuple[bool, int]:
-    """Of an organisation's quota and a project's, the one that binds first."""
+    """Return the order of readings: of an organisation's quota and a project's, the one that binds first."""
     return reading.remaining is None, reading.remaining or 0
 
 
 def used_up(headers: Mapping[str, str], body: bytes) -> tuple[Dimension, ...]:
-    """Which quotas a 429 names; empty: it does not say.
+    """Return the quotas that a 429 names; empty: none.
 
     Args:
         headers: Lower-case names.

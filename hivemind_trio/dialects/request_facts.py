@@ -1,4 +1,4 @@
-"""What a request asks for, as far as its path, headers and body tell. Any bytes have an answer."""
+"""Facts of a request, from its path, headers and body. Any bytes have an answer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .endpoints import endpoint
 from .steps import STEP_BYTES, Steps, Text, done
 
 BYTES_PER_TOKEN: Final = 4
-"""Of JSON text, until usage has taught better: English and code have 3.5 to 4.5 in the tokenizers that are public."""
+"""Bytes of JSON text for a token, until usage teaches better: English and code have 3.5 to 4.5 in known tokenizers."""
 
 IMAGE_TOKENS: Final = 1_500
-"""What a picture counts for: near Anthropic's width × height / 750 at 1.15 megapixels, and OpenAI's high detail."""
+"""Tokens of a picture: near Anthropic's width × height / 750 at 1.15 megapixels, and OpenAI's high detail."""
 
 _BLOB_BYTES_MIN: Final = 1_024
 _BLOB: Final = re.compile(rb'"(?:data:[\w.+/-]{1,100};base64,)?([A-Za-z0-9+/_=-]{1024,}+)')
@@ -30,13 +30,13 @@ _LETTERS: Final = re.compile(rb"[A-Za-z0-9+/_=-]++")
 _PICTURE: Final = (b'"image"', b'"image_url"', b'"input_image"', b'"inlineData"', b'"inline_data"', b'"images"')
 
 METADATA_BYTES_MAX: Final = 64 * 1024
-"""Of `metadata`, as JSON: longer is not read. The APIs allow 16 words of 512 letters."""
+"""Largest `metadata` that is read, as JSON. The APIs allow 16 words of 512 letters."""
 
 NAME_BYTES_MAX: Final = 4 * 1024
-"""Of a model's or a user's name, as JSON: longer is not read."""
+"""Largest name of a model or user that is read, as JSON."""
 
 LIMITS_BYTES_MAX: Final = 1024 * 1024
-"""Of `generationConfig` and `options`, as JSON, which may hold the schema of an answer: longer is not read."""
+"""Largest `generationConfig` or `options` that is read, as JSON; it may hold the schema of an answer."""
 
 _SHORT_BYTES: Final = 32
 
@@ -52,7 +52,7 @@ class Recognised:
     apis: tuple[Api, ...]
     """The dialects it may be in, likeliest first; empty: none that we know."""
     generates: bool
-    """It makes the provider generate, so it needs a slot."""
+    """True if the provider generates for it, so that it needs a slot."""
     model: str = ""
     stream: bool = False
     tools: bool = False

@@ -1,4 +1,4 @@
-"""How long from now, in all the ways in which providers say it. Total: any text has an answer, a time or None.
+"""Times to wait, in every form in which providers write them. Total: any text has an answer, a time or None.
 
 `retry-after` in seconds or as a date (RFC 9110), `retry-after-ms` (Azure OpenAI, the SDKs), Go durations (OpenAI), RFC
 3339 (Anthropic), seconds or milliseconds since 1970 (Anthropic's unified limits, OpenRouter), Google's `RetryInfo`.
@@ -58,7 +58,7 @@ def from_now_ns(text: str, headers: Mapping[str, str]) -> int | None:
 
 
 def to_hour_ns(hour_s: int, every_s: int, headers: Mapping[str, str]) -> int | None:
-    """How long until the next time of day; None: the answer has no `date`.
+    """Return the time until the next time of day; None: the answer has no `date`.
 
     Args:
         hour_s: Seconds after midnight, UTC.

@@ -102,7 +102,7 @@ def event_error(event: dict[str, Any]) -> StreamError | None:
 
 
 def line_error(line: bytes) -> Signal | None:
-    """What one line of an event stream, or of NDJSON, says of its provider if it is an error; None: it is none."""
+    """Return the signal of an error line of an event stream or NDJSON; None: the line is no error."""
     if MARK not in line:
         return None
     line = line.strip()

@@ -1,4 +1,4 @@
-"""What an answer says it has taken, and whether it carries an error after its 200, read as it goes by.
+"""Usage of an answer, and errors after its 200, read while it passes.
 
 An answer is passed on as it comes; this looks at a copy. Usage stands at the end of a plain body, in an event of a
 stream, or in a line of NDJSON, once or again and again with growing figures: the largest of each figure counts. After
@@ -22,16 +22,19 @@ from .event_streams import Stream
 from .stream_errors import MARK, StreamError, body_error, line_error
 
 LINE_MAX: Final = 256 * 1024
-"""Of a stream's line as much is kept; what holds a whole answer, as OpenAI's last event does, says its usage last."""
+"""Largest part of a stream's line that is kept.
+
+A line with a whole answer, as OpenAI's last event, has its usage last.
+"""
 
 TAIL_MAX: Final = 64 * 1024
-"""Of a plain body."""
+"""Largest tail of a plain body that is kept."""
 
 TYPE_MAX: Final = 4 * 1024
-"""Of a line that is too long to keep: its type stands there."""
+"""Largest beginning of a long line that is kept: its type stands there."""
 
 OBJECT_MAX: Final = 4 * 1024
-"""Of the object that says usage."""
+"""Largest object that holds usage."""
 
 COUNT_MAX: Final = 1 << 40
 """More tokens than that are no count."""
@@ -76,7 +79,7 @@ class UsageMeter:
     _stream: Stream | None = attrs.field(init=False)
     """Progress of an event stream or NDJSON; None: a plain answer, or its coding is unknown."""
     _events: bool = attrs.field(init=False)
-    """It is an event stream, and no NDJSON."""
+    """True if it is an event stream, and not NDJSON."""
     _rest: bytes = attrs.field(default=b"", init=False)
     """The line that has not ended, or the tail of a plain body."""
     _cut: bool = attrs.field(default=False, init=False)
@@ -86,9 +89,9 @@ class UsageMeter:
     _error: Signal | None = attrs.field(default=None, init=False)
     """The first."""
     _stray: bytes = attrs.field(default=b"", init=False)
-    """What came in an event stream and is no event: Google's errors may."""
+    """Bytes in an event stream that are no event: Google's errors may be."""
     _objects: bool = attrs.field(default=False, init=False)
-    """Whether anything came in it that could hold an answer."""
+    """True if an object has arrived that could hold an answer."""
 
     def __attrs_post_init__(self) -> None:
         self._inflate = inflater(self.content_encoding)
@@ -150,7 +153,7 @@ class UsageMeter:
             self._shorten()
 
     def error(self) -> Signal | None:
-        """What the error in it says of its provider; None: there is none, so far."""
+        """Return the signal of the error in it; None: there is none so far."""
         self._flush()
         if self._error is None and self._stray:
             found = body_error(self._stray)
@@ -158,7 +161,7 @@ class UsageMeter:
         return self._error
 
     def usage(self, *, whole: bool = False) -> Usage | None:
-        """What the call has taken so far; None: nothing is known.
+        """Return the usage so far; None: unknown.
 
         Args:
             whole: The answer has come to its end. Then one that holds not a single object is known to be no answer.
@@ -219,7 +222,7 @@ class UsageMeter:
 
 
 def _read(text: bytes) -> _Said:
-    """What the last object says that says usage."""
+    """Return the contents of the last object that has usage."""
     for match in reversed(list(_OBJECT.finditer(text))):
         said = _of_object(text[match.end() : match.end() + OBJECT_MAX])
         if said is not None:

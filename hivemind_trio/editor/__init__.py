@@ -1,4 +1,4 @@
-"""What an editor asks of a policy's text: what each word is, what may stand here, where a name is declared. Pure."""
+"""Queries of an editor about a policy's text: roles of words, completions, declarations. Pure."""
 
 from hivemind_trio.policy import Occurrence as Occurrence
 from hivemind_trio.policy import Symbol as Symbol

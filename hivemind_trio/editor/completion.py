@@ -1,4 +1,4 @@
-"""What may stand where the cursor is."""
+"""Completion at the cursor."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REST: Final = re.compile(r"[A-Za-z0-9_-]*")
 
 
 class Sort(Enum):
-    """What is proposed; editors show each with a picture of its own."""
+    """Kind of a proposal; editors show each with its own icon."""
 
     DECLARATION = auto()
     SETTING = auto()
@@ -69,7 +69,7 @@ class Completion:
 
 
 def complete(text: str, offset: int, checked: Checked) -> Completion:
-    """What may stand at a code point of a text.
+    """Return the proposals at a code point of a text.
 
     Args:
         checked: The policy that it is part of, for the names; an older state of it will do.
@@ -270,7 +270,7 @@ def _compared_field(before: Sequence[Lexeme]) -> str:
 
 
 def _compared(before: Sequence[Lexeme]) -> bool:
-    """Whether the test that the cursor stands behind has its right side."""
+    """Return True if the comparison before the cursor has its right side."""
     for lexeme in reversed(before):
         if lexeme.type in ("CMP", "IN"):
             return True
@@ -280,7 +280,7 @@ def _compared(before: Sequence[Lexeme]) -> bool:
 
 
 def _expected(args: Sequence[Slot], options: Mapping[str, Slot], values: Iterable[str]) -> Iterator[Slot | str]:
-    """What may follow the values that are there: a value for a slot, or the name of an option."""
+    """Yield what may follow the values so far: a value for a slot, or the name of an option."""
     rest = list(values)
     for slot in args:
         if rest and rest[0] not in options:
@@ -336,7 +336,7 @@ def _setting(name: str, setting: Setting) -> Proposal:
 
 
 def takes(setting: Setting) -> str:
-    """What stands behind the setting's name, on one line."""
+    """Return the arguments of a setting, on one line."""
     parts = [slot.shown() + (", or nothing" if slot.optional else "") for slot in setting.args]
     parts += [name if slot.type is Type.FLAG else f"`{name}` {slot.shown()}" for name, slot in setting.options.items()]
     parts += ["`when` a condition"] * setting.when + ["a block"] * bool(setting.block)
@@ -344,7 +344,7 @@ def takes(setting: Setting) -> str:
 
 
 def described(setting: Setting) -> str:
-    """What it is for, what holds where it is not said, and whether it is in force."""
+    """Return a description of a setting: its purpose, its default, and whether it is in force."""
     text = setting.doc + (" Several times." if setting.repeated else "")
     text += f"\n\nUnsaid: `{setting.default}`." if setting.default else ""
     return text + ("\n\n**Not yet in force.**" if setting.pending else "")

@@ -1,4 +1,4 @@
-"""Where each word of a text stands: in which block, and behind what of its statement.
+"""Context of each word of a text: its block, and what precedes it in its statement.
 
 Works on lexemes and not on the tree, because what is being typed has no tree yet.
 """
@@ -26,13 +26,13 @@ class Spot:
     statement: list[Lexeme]
     """Its own statement, up to a block."""
     index: int
-    """Where in `statement` it stands. A `{`, a `}` and a place where nothing stands are at its end."""
+    """Index in `statement`. A `{`, a `}` and a place where nothing stands are at its end."""
     asks: bool
-    """It is part of a condition."""
+    """True if it is part of a condition."""
 
     @property
     def before(self) -> list[Lexeme]:
-        """What stands before it in its statement."""
+        """Lexemes before it in its statement."""
         return self.statement[: self.index]
 
 
@@ -64,7 +64,7 @@ def word(head: Iterable[Lexeme], number: int = 0) -> str:
 
 
 def settings_in(path: tuple[tuple[Lexeme, ...], ...]) -> Mapping[str, Setting]:
-    """What may be set in the block with this path; nothing where the schema's table knows of nothing."""
+    """Return the settings of the block with this path; empty if the schema does not know it."""
     if not path:
         return {}
     kind = word(path[0])

@@ -1,4 +1,4 @@
-"""What a file declares, as an outline."""
+"""Outline of a file's declarations."""
 
 from __future__ import annotations
 

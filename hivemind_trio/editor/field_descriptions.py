@@ -1,4 +1,4 @@
-"""What a condition can ask of a call, in words; and what each word of a condition means."""
+"""Descriptions of the fields of conditions and of the words of conditions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OUTCOMES: Final[Mapping[str, str]] = {
     "deadline": "Duration: how long the call may wait.",
     "retry": "A declared name: the call's retry class.",
 }
-"""What `expect` can ask beside the fields."""
+"""Subjects of `expect` beside the fields."""
 
 WORDS: Final[Mapping[str, str]] = {
     "when": "The condition under which this holds.",

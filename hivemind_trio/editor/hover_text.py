@@ -1,4 +1,4 @@
-"""What a word means, where it stands."""
+"""Hover text of a word."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .field_descriptions import FAMILIES, FIELDS, OUTCOMES, TESTS, WORDS
 from .token_roles import Role, roles
 
 LINES_MAX: Final = 12
-"""Of a declaration that is shown."""
+"""Largest number of lines of a declaration that is shown."""
 
 
 def hover(checked: Checked, source: int, offset: int, names: Sequence[Occurrence]) -> tuple[Span, str] | None:
@@ -76,7 +76,7 @@ def _option(name: str, spot: Spot) -> str:
 
 
 def _declaration(checked: Checked, occurrence: Occurrence, names: Sequence[Occurrence]) -> str:
-    """How it was declared, and how often it is named."""
+    """Return the declaration, and the number of its uses."""
     symbol = occurrence.symbol
     declared = next((one for one in names if one.symbol == symbol and one.declares), None)
     if declared is None:

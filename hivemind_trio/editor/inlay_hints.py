@@ -25,7 +25,7 @@ from hivemind_trio.policy import (
 SETTING_OF: Final = {"admitted": "verdict", "denied": "verdict"} | {
     name: name for name in ("lane", "priority", "provider", "retry", "deadline", "agent")
 }
-"""What `expect` asks -> what somebody has decided."""
+"""Subject of an `expect` -> setting that decides it."""
 
 
 def hints(checked: Checked, source: int) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""What mends a finding. Each mend has been tried: with it the finding is gone and there is no other error."""
+"""Quick fixes of a finding. Each mend has been tried: with it the finding is gone and there is no other error."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Mend:
     title: str
     edits: tuple[Edit, ...]
     preferred: bool = False
-    """It is what the checker itself would put there, and no example."""
+    """True if the checker itself proposes it, and it is no example."""
 
 
 def mends(checked: Checked, found: Diagnostic, files: Files, tries: int = CANDIDATES_MAX) -> Iterator[Mend]:
-    """What would mend a finding, the likeliest first; last, for what is no error, to accept it.
+    """Yield fixes of a finding, the likeliest first; last, for what is no error, to accept it.
 
     Args:
         tries: The policy is checked so many times at most, and never more often than `CANDIDATES_MAX`.
@@ -139,7 +139,7 @@ def _in_block(checked: Checked, span: Span, setting: str) -> Iterator[tuple[str,
 
 
 def _statements(text: str, span: Span) -> Iterator[Span]:
-    """What else of its statement could be meant: from there to its end, and all of it."""
+    """Yield other spans of the statement that could be meant: from there to its end, and all of it."""
     end = _STATEMENT_END.match(text, span.end)
     last = max(span.end, len(text[: end.end() if end is not None else span.end].rstrip()))
     yield Span(span.source, span.start, last)

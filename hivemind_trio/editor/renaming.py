@@ -22,7 +22,7 @@ class RenameError(ValueError):
 
 
 def rename(checked: Checked, symbol: Symbol, name: str, files: Files) -> tuple[Edit, ...]:
-    """What to write where.
+    """Return the edits of a rename.
 
     Raises:
         RenameError: It is no name, a part of the policy cannot be read, or something else would be meant somewhere.
@@ -51,6 +51,6 @@ def rename(checked: Checked, symbol: Symbol, name: str, files: Files) -> tuple[E
 
 
 def _meant(one: Occurrence, old: Symbol, new: Symbol) -> tuple[str, str, bool]:
-    """What a place names, the same before and after, wherever it has moved to."""
+    """Return the meaning of a place, the same before and after, wherever it has moved to."""
     meant = new if one.symbol == old else one.symbol
     return meant.kind, meant.name, one.declares

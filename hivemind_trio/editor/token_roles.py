@@ -1,4 +1,4 @@
-"""What each piece of a text is there for: the one answer that every highlighter is held to."""
+"""Roles of the pieces of a text: the reference of every highlighter."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ FUNCTIONS: Final = ("env", "file")
 
 
 def is_field(name: str) -> bool:
-    """Whether a condition can read it, wherever the condition stands."""
+    """Return True if a condition can read the field, wherever the condition stands."""
     return name in FIELDS or name.partition(".")[0] in FIELD_FAMILIES
 
 

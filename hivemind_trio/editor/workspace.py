@@ -57,7 +57,7 @@ class Workspace:
         return self.disk.read(path)
 
     def glob(self, pattern: str) -> list[str]:
-        """What is on the disk, and what is open and perhaps not yet saved."""
+        """Return matching files of the disk, and those that are open and perhaps not saved."""
         return sorted({*self.disk.glob(pattern), *MemoryFiles(self._open).glob(pattern)})
 
     def open(self, path: str, text: str) -> None:
@@ -74,7 +74,7 @@ class Workspace:
             del self._checked[root]
 
     def close(self, path: str) -> None:
-        """What is on the disk holds again."""
+        """Forget the open text of a file; the disk holds again."""
         self._open.pop(path, None)
         self.changed_on_disk()
 
@@ -85,7 +85,7 @@ class Workspace:
 
     @property
     def opened(self) -> tuple[str, ...]:
-        """What is open, first opened first."""
+        """Open files, in the order of opening."""
         return tuple(self._open)
 
     # ---- which policy ----
@@ -108,7 +108,7 @@ class Workspace:
         return checked, checked.paths.index(path)
 
     def findings(self, path: str) -> Iterator[tuple[Checked, Diagnostic]]:
-        """What is wrong in a file, by every policy that it is part of; each finding once."""
+        """Yield the findings of a file, by every policy that it is part of; each finding once."""
         seen: set[tuple[object, ...]] = set()
         for checked in self.policies(path):
             for one in checked.diagnostics:

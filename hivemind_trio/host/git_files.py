@@ -71,14 +71,14 @@ class GitFiles:
         return cls(revision=revision, top=os.fsdecode(top.stdout).rstrip("\n"), commit=commit, modes=modes)
 
     def named(self, path: str) -> str:
-        """What `path` is called at this revision, here and in messages."""
+        """Return the name of `path` at this revision, for messages too."""
         plain = posixpath.normpath(path)
         if plain.startswith("../"):
             plain = posixpath.abspath(plain)
         return f"{self.revision}:{plain}" if plain.startswith("/") else f"{self.revision}:./{plain}"
 
     def has(self, path: str) -> bool:
-        """Whether it was there, as a file or a link."""
+        """Return True if it existed as a file or a link."""
         return self._from_top(path) in self._modes
 
     def read(self, path: str) -> bytes:
@@ -131,7 +131,7 @@ class GitFiles:
 
 
 def _git(folder: str, *words: str) -> subprocess.CompletedProcess[bytes]:
-    """What git answers there.
+    """Run git in the folder.
 
     Raises:
         GitError: It is not installed, or does not answer.
@@ -157,7 +157,7 @@ def _said(answer: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def _fits(pattern: list[str], name: list[str]) -> bool:
-    """Whether a path's parts match a pattern's."""
+    """Return True if the parts of a path match the parts of a pattern."""
     if not pattern:
         return not name
     first, rest = pattern[0], pattern[1:]

@@ -1,4 +1,4 @@
-"""What the policy's secret references stand for, kept where nothing prints it."""
+"""Values of the policy's secret references, kept where nothing prints them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALUE_MAX: Final = 64 << 10
 
 
 def probe(ref: SecretRef) -> SecretState:
-    """Whether a secret can be had here: `Secrets.resolve` has it if it is OK, MALFORMED or EXPOSED, and only then."""
+    """Return the state of a secret here; `Secrets.resolve` has OK, MALFORMED and EXPOSED ones only."""
     if ref.source is SecretSource.ENV:
         value = os.environ.get(ref.name, "")
         if not value:

@@ -1,4 +1,4 @@
-"""What one client may take from the listener before it is told no, or hung up on."""
+"""Bounds on what one client may use of the listener."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ class Bounds:
     """Every bound of the agents' door that concerns bytes, sockets and time; times are nanoseconds."""
 
     header_bytes: int = 64 * 1024
-    """Of one request's head; beyond it 431. Agents send long tokens and traces, but nobody sends 64 KiB of them."""
+    """Size of a request's head.
+
+    Beyond it the answer is 431. Agents send long tokens and traces, but nobody sends 64 KiB of them.
+    """
 
     header_ns: int = 30 * _S
     """From the first byte of a request to the end of its head (slow loris); then 408."""
@@ -34,14 +37,15 @@ class Bounds:
     """At most. At the bound an idle connection makes room; if none is idle, new ones wait in the kernel's backlog."""
 
     keep_alive_ns: int = 120 * _S
-    """How long a connection may rest between requests. Longer than the 90 s of Go's clients and the few seconds of
+    """Time for which a connection may be idle between requests. Longer than the 90 s of Go's clients and the few
+    seconds of
     httpx's and undici's, so that it is the client who lets go: a server that closes first races the next request."""
 
     linger_bytes: int = 32 * 1024 * 1024
-    """What is still read of a body that was refused early, so that the refusal is not lost to a TCP reset."""
+    """Bytes still read of a body that was rejected early, so that a TCP reset does not destroy the answer."""
 
     linger_ns: int = 5 * _S
-    """How long it is still read, and how long a client may take to answer our FIN."""
+    """Time for which it is still read, and for which a client may take to answer our FIN."""
 
     streams: int = 100
     """HTTP/2 streams of one connection at the same time; as many more that were reset may still be ending."""

@@ -27,7 +27,7 @@ from .wire import InboundWire
 _REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
 _BODYLESS: Final = frozenset({204, 304})
 _EVENTS_PER_TURN: Final = 32
-"""Of h11's: one for each chunk of a body, however short it is, at 30 microseconds each."""
+"""Number of h11 events a turn: one for each chunk of a body, at 30 microseconds each."""
 _TINY_BYTES: Final = 4_096
 """Shorter pieces of a body are put together."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -35,7 +35,7 @@ _READ_BY_US: Final = frozenset({b"connection", b"content-length", b"transfer-enc
 
 
 class ConnectionState(Protocol):
-    """What the connection does for its protocol; all of it synchronous."""
+    """Services of the connection for its protocol, all synchronous."""
 
     app: App
     wire: InboundWire
@@ -343,7 +343,7 @@ class Http1(H11Protocol):
         return not self._websocket
 
     def feed(self, data: bytes) -> None:
-        """What the client sent.
+        """Take bytes of the client.
 
         Raises:
             H2ProtocolAssumedError: It speaks HTTP/2.
@@ -490,7 +490,7 @@ class Http1(H11Protocol):
             self._await(exchange)
 
     def _await(self, exchange: AsgiExchange) -> None:
-        """Whose turn it is, and for how long."""
+        """Start the timeout of the party that must act next."""
         if exchange.whole or exchange.expects:
             self._link.within(None)
         elif exchange.buffered >= self._link.bounds.body_buffer_bytes:
@@ -511,7 +511,7 @@ class Http1(H11Protocol):
         return self._begin(head, expects=self.connection.they_are_waiting_for_100_continue, request=request)
 
     def _begin(self, head: ParsedHead, *, expects: bool, request: h11.Request | None = None) -> bool:
-        """Whether there is more to read for us."""
+        """Begin a request; return True if its body is still to be read here."""
         self._first = self._in_head = False
         connection, upgrade, framings, size = b"", b"", set(), len(head.target)
         for name, value in head.headers:

@@ -132,7 +132,7 @@ class Tasks(TaskGroup):
 
 @final
 class Inbox:
-    """What an app has still to receive. Putting waits while it is full, unless the app has ended."""
+    """Events that an app has still to receive. Putting waits while it is full, unless the app has ended."""
 
     def __init__(self, farewell: Message, messages_at_most: float) -> None:
         self._farewell = farewell  # of a client that left without one

@@ -12,7 +12,7 @@ _PREFACE_BYTES: Final = 24
 _HEAD_BYTES: Final = 9
 
 SLICE_WORK: Final = 16
-"""What one slice may cost, in frames that do next to nothing: about 2 ms at most."""
+"""Cost of one slice, in frames that do next to nothing: about 2 ms at most."""
 
 _WORK: Final = {0x1: 4, 0x9: 4}
 """HEADERS and CONTINUATION: what they begin costs more than other frames, which count for 1."""
@@ -26,7 +26,7 @@ class FrameCutter:
     _left: int = attrs.field(init=False, default=_PREFACE_BYTES)
     """Bytes of the frame that has begun; the preface counts as one."""
     _head: bytes = attrs.field(init=False, default=b"")
-    """Of the next frame, as far as it has come."""
+    """Head of the next frame, as far as it has arrived."""
 
     def cut(self, data: bytes) -> Iterator[bytes]:
         """The same bytes in pieces, most of which end between two frames."""
@@ -82,7 +82,7 @@ class FrameAllowance:
 
     @property
     def used(self) -> float:
-        """How much of the burst is taken now."""
+        """Units of the burst that are used now."""
         now_s = trio.current_time()
         self._left = min(float(self.burst), self._left + (now_s - self._at_s) * self.per_s)
         self._at_s = now_s

@@ -52,7 +52,7 @@ def config_for(bounds: Bounds) -> Config:
 
 
 class ListenerContext(Protocol):
-    """What a connection needs of its listener."""
+    """Services that a connection needs of its listener."""
 
     app: App
     bounds: Bounds

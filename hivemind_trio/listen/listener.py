@@ -76,7 +76,7 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """How many there are, resting ones included."""
+        """Number of connections, idle ones included."""
         return len(self._connections)
 
     async def run(

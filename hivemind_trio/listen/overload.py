@@ -16,7 +16,7 @@ BUSY_S: Final = 2.0
 _IDLE_S: Final = 0.0005
 """A shorter wait is none: something was ready."""
 _WINDOW_S: Final = 0.2
-"""Of CPU time, over which turns are averaged."""
+"""CPU time over which turns are averaged, in seconds."""
 
 RETRY_AFTER_MAX_S: Final = 60
 _RETRY_PER_LAG: Final = 20
@@ -37,7 +37,7 @@ _PEEK_BYTES: Final = 64 * 1024
 @final
 @attrs.define(eq=False)
 class LoopLag(trio.abc.Instrument):
-    """Whether the loop keeps up: how long it has not been idle, and how much work its turns hold.
+    """Lag of the event loop: the time since it was idle, and the work of its turns.
 
     Work is CPU time: a turn in which a quota, or the machine's other work, stops the process is not a long one. A busy
     loop with short turns serves a few callers as fast as it can; long turns are those of many calls in progress.
@@ -46,7 +46,7 @@ class LoopLag(trio.abc.Instrument):
     limit_s: float
     """CPU time of a turn from which on a loop that is never idle is overloaded."""
     lag_s: float = attrs.field(init=False, default=0.0)
-    """What the last turns took, wall-clock: an event waits for about so long."""
+    """Wall-clock time of the last turns, which an event waits for."""
     refused: int = attrs.field(init=False, default=0)
     """Calls that were refused for it."""
     _idle_at_s: float = attrs.field(init=False, factory=trio.current_time)
@@ -64,7 +64,7 @@ class LoopLag(trio.abc.Instrument):
             self._idle_at_s = self._began_s
 
     def before_io_wait(self, timeout: float) -> None:
-        """It is over."""
+        """End the measurement of a turn."""
         self._ended_s = trio.current_time()
         self.turned(self._ended_s - self._began_s, time.thread_time() - self._worked_s)
 

@@ -34,9 +34,9 @@ class ParsedHead:
     headers: list[tuple[bytes, bytes]]
     """Lower-case names, in the order and as often as they came."""
     length: int
-    """Of the body."""
+    """Length of the body."""
     end: int
-    """Where the body begins in what was read."""
+    """Offset of the body in the bytes read."""
 
 
 def read_head(data: bytes) -> ParsedHead | None:

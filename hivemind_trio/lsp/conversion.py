@@ -18,7 +18,7 @@ SEVERITIES: Final = {
     Severity.INFO: types.DiagnosticSeverity.Information,
 }
 _UNUSED: Final = frozenset({"HM303", "HM308"})
-"""What they point at could be deleted: editors grey it."""
+"""Tag of declarations that could be deleted: editors grey them."""
 
 _PROPOSED: Final[Mapping[Sort, types.CompletionItemKind]] = {
     Sort.DECLARATION: types.CompletionItemKind.Class,
@@ -45,7 +45,7 @@ _OUTLINED: Final[Mapping[str, types.SymbolKind]] = {
 
 
 def path_of(uri: str) -> str:
-    """Where a document is; one that is on no disk is called by its URI."""
+    """Return the path of a document; one that is on no disk is named by its URI."""
     parts = urlsplit(uri)
     return unquote(parts.path, errors="surrogateescape") if parts.scheme == "file" else uri
 

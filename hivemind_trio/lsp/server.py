@@ -120,7 +120,10 @@ class _Session:
     _mended: dict[str, tuple[Checked, dict[Diagnostic, tuple[Mend, ...]]]] = attrs.field(init=False, factory=dict)
     """Path of a policy -> what would mend its findings, as far as it was tried; editors ask at each move."""
     _worker: ThreadPoolExecutor = attrs.field(init=False, factory=lambda: ThreadPoolExecutor(max_workers=1))
-    """Whose the workspace is, and the two above; the loop has `_published` and `_changes`, and writes `_newest`."""
+    """Thread that owns the workspace and the two fields above.
+
+    The loop owns `_published` and `_changes`, and writes `_newest`.
+    """
 
     def listen(self) -> None:
         """Say what we answer."""
@@ -226,7 +229,7 @@ class _Session:
     # ---- findings ----
 
     def _around(self, change: tuple[str, int]) -> Findings:
-        """Of all that a change may concern."""
+        """Return the findings of all files that a change may concern."""
         uri, number = change
         if self._newest.get(uri) != number:
             return {}

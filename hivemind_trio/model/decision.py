@@ -1,4 +1,4 @@
-"""What the policy says about one call, and who said it."""
+"""The policy's decision about one call, and the declarations that made it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 @final
 @attrs.frozen
 class Decider:
-    """Who decided a setting: a declaration and where it stands."""
+    """Declaration that decided a setting, and its place."""
 
     kind: str
     """`rule`, `agent`, `team`, `lane`, `defaults` or `built-in`."""
@@ -49,16 +49,16 @@ class Decision:
     lane: str
     priority: int
     deadline_ns: int | None
-    """How long it may wait; None: as long as the client does."""
+    """Longest wait in the queue; None: as long as the client waits."""
     retry: str | None
     """The retry class; None: the provider's."""
     verdict: Verdict
     affinity_ns: int | None = None
-    """How long it lets calls pass whose model is in memory where its own is not; None: it takes its turn."""
+    """Time for which calls of a loaded model may pass it; None: it takes its turn."""
     message: str = ""
     """The rule's words, where the verdict is deny."""
     model: str | None = None
-    """What the call is sent with instead of the model that it asks for; None: with that."""
+    """Model that the call is sent with instead of the requested one; None: the requested one."""
     instead_of: str | None = None
     """The provider that it would go to, were that not down; None: it goes where it should."""
     tags: tuple[str, ...] = ()
@@ -68,6 +68,6 @@ class Decision:
     budgets: tuple[str, ...] = ()
     """The budgets that its cost counts against."""
     budget_warnings: tuple[str, ...] = ()
-    """Of those that are nearly used up."""
+    """Budgets that are nearly used up."""
     decided: Mapping[str, Decider] = attrs.field(factory=dict)
     """Setting -> who decided it; shared between calls that were decided alike."""

@@ -1,4 +1,4 @@
-"""What the end of an attempt says about its provider."""
+"""Outcomes of an attempt: the evidence that it gives about its provider."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """What an attempt says about its provider."""
+    """Evidence of one attempt about its provider."""
 
     SUCCEEDED = "succeeded"
     IGNORED = "ignored"
     """Nothing: the agent hung up, or the request itself was wrong."""
     SLOW = "slow"
-    """It succeeded, and took longer to begin than the policy likes."""
+    """Success that took longer to begin than the policy's `slow` bound."""
     QUOTA = "quota"
     """A quota was used up. Concurrency has no part in it."""
     BURST = "burst"
@@ -24,9 +24,9 @@ class Outcome(StrEnum):
     OVERLOADED = "overloaded"
     """The provider as a whole has too much to do."""
     FAILED = "failed"
-    """It broke: a 5xx, a connection that was lost, silence."""
+    """Failure: a 5xx, a lost connection or a timeout."""
     DEGRADED = "degraded"
-    """It answered well, and the policy says that such an answer is worth nothing."""
+    """Good answer that the policy's `degraded` condition calls worthless."""
     UNREACHABLE = "unreachable"
     """No connection."""
     TERMINAL = "terminal"

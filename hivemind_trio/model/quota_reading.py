@@ -1,4 +1,4 @@
-"""What a provider says of its quotas."""
+"""Quotas as the headers of a provider report them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 
 
 class Dimension(StrEnum):
-    """What is counted."""
+    """Unit that a rate limit counts."""
 
     REQUESTS = "requests"
     INPUT = "input"
@@ -27,10 +27,10 @@ class QuotaReading:
     limit: int | None = None
     """Per window; None: it is not told."""
     remaining: int | None = None
-    """Of the limit, and no more than it; None: it is not told."""
+    """Remaining part of the limit, never more than it; None: not reported."""
     resets_ns: int | None = None
-    """How long after the answer the quota is whole again; None: it is not told."""
+    """Time from the answer until the quota is whole again; None: not reported."""
     window_ns: int | None = None
-    """How long the window is, where it is told."""
+    """Length of the window, if the headers report it."""
     rounding: int = 0
     """So much less than `remaining` may be left."""

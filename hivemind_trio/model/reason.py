@@ -9,7 +9,7 @@ class Reason(StrEnum):
     """A public code. It stands in `x-hivemind-reason`, in refusals and in the journal; a code is never reused."""
 
     NONE = "none"
-    """It did not wait."""
+    """No wait."""
 
     # what a call waits for
     PROVIDER_FULL = "provider-concurrency"
@@ -47,9 +47,9 @@ class Reason(StrEnum):
     HELD_TOO_LONG = "held-too-long"
     """Its client would have given up before its turn came."""
     OVER_QUOTA = "over-limits"
-    """It is larger than a limit of its provider allows in a whole window."""
+    """Larger than a rate limit of its provider allows in a whole window."""
     JOURNAL = "journal-behind"
-    """What happens cannot be written down as fast as it does, and nothing is done that is not."""
+    """The journal cannot be written as fast as calls arrive, and no call runs unrecorded."""
     DENIED = "denied"
     UNKNOWN_AGENT = "unknown-agent"
     NO_PROVIDER = "no-provider"

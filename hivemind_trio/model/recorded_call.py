@@ -1,4 +1,4 @@
-"""What is known of calls that are over: as a journal has them, and as they can be made again."""
+"""Recorded calls: values read from a journal, in a form that can be replayed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RecordedAttempt:
     """None: it had not ended when the record did; neither is anything known of what follows."""
     outcome: Outcome | None = None
     status: int = 0
-    """Of the provider's answer; 0: there was none."""
+    """Status of the provider's answer; 0: there was none."""
     committed: bool = False
     """The agent has had something of it."""
     first_byte_ns: int | None = None
@@ -58,6 +58,6 @@ class RecordedCall:
     refused: Reason | None = None
     """Why it was turned away; None: it was not."""
     status: int | None = None
-    """What its agent was answered; 0: it hung up before that; None: the record ends before the call does."""
+    """Status that the agent got; 0: it disconnected before; None: the record ends before the call."""
     ended_ns: int | None = None
     """When its agent had all of that; None: as above."""

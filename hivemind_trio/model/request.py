@@ -1,4 +1,4 @@
-"""What the policy may know about a call."""
+"""Facts of a call that a policy can refer to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a secret is to be had. The value itself never enters the policy."""
+"""References to secrets. The value itself never enters the policy."""
 
 from __future__ import annotations
 

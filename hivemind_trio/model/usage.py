@@ -1,4 +1,4 @@
-"""What one call has taken."""
+"""Usage of one call."""
 
 from __future__ import annotations
 

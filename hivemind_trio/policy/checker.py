@@ -32,14 +32,14 @@ from .schema import DECLARATIONS, DEFAULTED, Setting
 
 
 class SecretState(Enum):
-    """What a machine can say of a secret without taking it."""
+    """State of a secret on a machine, found without reading its value into the policy."""
 
     OK = auto()
     UNSET = auto()
     """No such variable or file, or an empty one."""
     UNREADABLE = auto()
     MALFORMED = auto()
-    """It holds more than one line, or spaces around a value: no header can carry it."""
+    """More than one line, or spaces around the value: no header can carry it."""
     EXPOSED = auto()
     """A file that every user of the machine can read."""
 
@@ -106,7 +106,7 @@ def _found(closure: Closure, declarations: SymbolTable) -> tuple[Diagnostic, ...
 def check_secrets(
     checked: Checked, probe: Callable[[SecretRef], SecretState], *, serving: bool = False
 ) -> tuple[Diagnostic, ...]:
-    """What this machine lacks of the secrets that the policy names.
+    """Return diagnostics of the secrets that this machine lacks.
 
     Args:
         serving: The program is about to run: what it needs must be there (errors); otherwise HM209 is a warning.
@@ -141,7 +141,7 @@ def check_secrets(
 
 
 def check_bases(checked: Checked, values: Mapping[SecretRef, str]) -> tuple[Diagnostic, ...]:
-    """What is wrong with the base URLs that the policy leaves to the machine; the values are not shown.
+    """Return diagnostics of the base URLs that the policy leaves to the machine; the values are not shown.
 
     Args:
         values: Of the secrets that can be had here.

@@ -15,7 +15,7 @@ import attrs
 
 
 class Type(Enum):
-    """What a value is. `language/values.py` reads each."""
+    """Type of a value. `language/values.py` reads each."""
 
     COUNT = auto()
     PRIORITY = auto()
@@ -88,7 +88,7 @@ class Slot:
     words: tuple[str, ...] = ()
     """For WORD and WORDS: the choices. For REF: the kind of declaration that must exist."""
     least: int = 0
-    """Of a COUNT or a MULTIPLE: below this it is HM205. Of anything else 1: nothing, such as `0s`, is HM205."""
+    """Smallest COUNT or MULTIPLE: below it is HM205. Of anything else 1: nothing, such as `0s`, is HM205."""
     optional: bool = False
 
     def shown(self) -> str:
@@ -122,7 +122,7 @@ class Setting:
 
 
 class Naming(Enum):
-    """What stands behind a declaration's keyword."""
+    """Form of the name behind a declaration's keyword."""
 
     NOTHING = auto()
     NAME = auto()
@@ -152,7 +152,7 @@ class Declaration:
 
 
 LINKS: Final = ("extends", "was")
-"""What may stand between a declaration's name and the rest, before another name; no name itself."""
+"""Words between a declaration's name and the rest, before another name; none is a name itself."""
 
 
 def links(declaration: Declaration) -> tuple[str, ...]:
@@ -182,8 +182,11 @@ def _ref(kind: str) -> Slot:
 
 
 CLUES: Final = ("url", "header", "session", "user", "client", "connection")
-"""Of `identify`: the `/@name` in the base URL, `x-hivemind-agent`, the session's headers, the body's user, the
-user-agent, the connection."""
+"""Clues of `identify`.
+
+They are the `/@name` in the base URL, `x-hivemind-agent`, the session's headers, the body's user, the user-agent and
+the connection.
+"""
 
 APIS: Final = ("anthropic", "openai", "azure", "gemini", "ollama", "vllm", "generic")
 
@@ -364,7 +367,7 @@ MODEL: Final[Mapping[str, Setting]] = {
 }
 
 FAILURES: Final = ("connect", "reset", "first-byte", "timeout", "idle")
-"""What `retry ... on` may name beside statuses."""
+"""Failures that `retry ... on` may name beside statuses."""
 
 RETRY: Final[Mapping[str, Setting]] = {
     "on": Setting(

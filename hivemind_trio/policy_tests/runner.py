@@ -30,10 +30,10 @@ from .scenario import HOUR, most_out, stage
 from .units import shown
 
 BUDGET_S: Final = 30.0
-"""Of the processor, for one test."""
+"""CPU seconds for one test."""
 
 CALLS_MAX: Final = 300_000
-"""Of one test: more than can be simulated in that time, however plain they are."""
+"""Calls of one test: more than can be simulated in that time, however plain they are."""
 
 SHARES: Final = ("failed", "denied", "completed")
 """Expectations on how many of a load's calls came to which end."""
@@ -143,7 +143,7 @@ def _of_few(test: PolicyTest, figures: Figures) -> Iterator[Diagnostic]:
 
 
 def _got(condition: Condition, values: Values, figures: Figures) -> str:
-    """What is not so, and what it comes from; where a bound is compared with, that too."""
+    """Return the condition that does not hold and its cause, with the values of a compared bound."""
     parts: tuple[Condition, ...] = condition.items if isinstance(condition, AllOf) else (condition,)
     said: dict[str, None] = {}
     for part in parts:
@@ -167,7 +167,7 @@ def _because(field: str, figures: Figures) -> str:
 
 
 def measured(figures: Figures) -> Values:
-    """What an `expect` can ask of a run: field -> value. What cannot be said of this run is missing."""
+    """Return the values that an `expect` can ask of a run, by field. What cannot be said of this run is missing."""
     found: Values = {}
     for name, load in figures.loads.items():
         found |= {f"{name}.{what}": value for what, value in _of_load(load).items()}

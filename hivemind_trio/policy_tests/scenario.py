@@ -24,10 +24,10 @@ from hivemind_trio.sim import (
 SECOND_NS: Final = 10**9
 
 CLIENT: Final = ClientBehaviour(name="test", retries=0, silence_ns=600 * SECOND_NS, known_ns=600 * SECOND_NS)
-"""It waits as long as the SDKs do, and asks once: what fails in a test is to be the proxy's doing."""
+"""Client with the SDKs' timeout and no retries: a failure in a test is then the proxy's."""
 
 LATENCY_NS: Final = (2 * SECOND_NS, 6 * SECOND_NS)
-"""Of a provider that a test does not describe."""
+"""Latency of a provider that a test does not describe."""
 
 ROOM: Final = 4
 """Calls allow so many times the answer that they get: agents ask for more than they need."""
@@ -40,7 +40,7 @@ _WEATHER: Final = {weather.value: weather for weather in Weather}
 
 
 def stage(run: Run) -> Scenario:
-    """Who calls, and what the providers are like: in force of numbers as the policy declares them."""
+    """Return the scenario of a test: its callers, and providers with the limits that the policy declares."""
     upstreams = {one.provider: one for one in run.upstreams}  # of two that are about one provider the last
     return Scenario(
         fleets=tuple(_fleet(load, run.length_ns) for load in run.loads),

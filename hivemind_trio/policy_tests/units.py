@@ -1,4 +1,4 @@
-"""What was measured, for people."""
+"""Measured values as text."""
 
 from __future__ import annotations
 

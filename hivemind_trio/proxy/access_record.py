@@ -1,4 +1,4 @@
-"""What is kept of a call that is over: no bodies, no query, no credential."""
+"""Access record of a call that is over: no body, no query, no credential."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class CallRecord:
     method: str = ""
     path: str = ""
     status: int
-    """What the agent was answered; 0: it hung up before an answer."""
+    """Status that the agent got; 0: it disconnected before an answer."""
     refused: bool
     """The answer is ours, not the provider's."""
     reason: Reason
-    """What it waited for, or why it was refused."""
+    """Reason of its wait or its rejection."""
     upstream_error: str | None = None
-    """What went wrong on the way to the provider."""
+    """Error on the way to the provider."""
     upstream_detail: str | None = None
     """The same at length, for the operator alone."""
     upstream_cause: str | None = None
@@ -52,4 +52,4 @@ class CallRecord:
     """Upstream; 0: none was begun."""
     bytes_out: int = 0
     usage: Usage | None = None
-    """What the answer has taken; None: it did not say."""
+    """Usage of the answer; None: it reported none."""

@@ -34,13 +34,13 @@ class InForce:
         return cls(program, secrets, Tokens(program, secrets), zone)
 
     def base(self, provider: ProviderSettings) -> str:
-        """Where the provider is, a reference followed."""
+        """Return the base URL of a provider, references resolved."""
         if isinstance(provider.base, SecretRef):
             return self.secrets.get(provider.base, "").rstrip("/")
         return provider.base
 
     def key(self, provider: ProviderSettings) -> str | None:
-        """What goes upstream in the place of the agent's credential; None: that one does."""
+        """Return the key sent instead of the agent's credential; None: the credential is forwarded."""
         return next((self.secrets[ref] for ref in provider.keys if self.secrets.get(ref)), None)
 
     def request(self, head: RequestHead, asked: Recognised, token_agent: str | None) -> Request:

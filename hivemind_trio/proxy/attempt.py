@@ -19,7 +19,7 @@ from .progress_timer import Stopwatch
 from .response_buffer import AgentStalled, Outbox
 
 HELD_BYTES_MAX: Final = 64 * 1024
-"""Of an error's body, or before a stream's first content event: as much is held while another attempt is possible."""
+"""Bytes held while a retry is possible: an error's body, or a stream before its first content event."""
 
 OF_A_STREAM: Final = frozenset({b"content-type", b"content-length", b"content-encoding", b"trailer"})
 """Headers of an event stream that do not hold for the error found in it."""
@@ -37,7 +37,7 @@ FAILURES: Final = {
     UpstreamErrorKind.IDLE: (Outcome.FAILED, Failure.IDLE),
     UpstreamErrorKind.TOTAL: (Outcome.FAILED, Failure.TIMEOUT),
 }
-"""What each way to fail says of the provider, and what a policy calls it."""
+"""Outcome of each kind of failure, and its name in a policy."""
 
 
 UNCONNECTED: Final = frozenset({UpstreamErrorKind.CONNECT, UpstreamErrorKind.TLS})
@@ -52,7 +52,7 @@ SLOW_CONNECT_NS: Final = 1_000_000_000
 @final
 @attrs.frozen(kw_only=True)
 class UpstreamRequest:
-    """What is sent upstream."""
+    """Request as it is sent upstream."""
 
     base: str
     method: str
@@ -61,9 +61,9 @@ class UpstreamRequest:
     body: Text = attrs.field(repr=False)
     timeouts: Timeouts
     metered: bool = True
-    """What it takes counts: it is a generation."""
+    """True if its usage counts: it is a generation."""
     attempt: int = 1
-    """Of the call."""
+    """Number of the attempt."""
     has_fallback: bool = False
     """Another provider takes its calls while this one is down."""
     slow_ns: int | None = None
@@ -223,7 +223,7 @@ def _whole(status: int, outgoing: UpstreamRequest, outbox: Outbox, watch: Stopwa
 
 
 def _given_up(ended: AttemptResult, watch: Stopwatch) -> AttemptResult:
-    """Of what hung, how long it was waited for: that too says what is usual."""
+    """Add the time waited to the result of an attempt that hung: evidence for the adaptive timeout."""
     if ended.status >= 400:
         return ended
     if ended.failure is Failure.FIRST_BYTE:
@@ -234,7 +234,7 @@ def _given_up(ended: AttemptResult, watch: Stopwatch) -> AttemptResult:
 
 
 def left(outbox: Outbox) -> AttemptResult:
-    """How an attempt ends whose agent has gone: it says nothing of the provider, unless the provider did before.
+    """Return the result of an attempt whose agent has gone; only the provider's own failure is evidence.
 
     An SDK that reads an error event hangs up on it, so this is how most such streams end.
     """
@@ -245,7 +245,7 @@ def left(outbox: Outbox) -> AttemptResult:
 
 
 def _as_said(ended: AttemptResult, outbox: Outbox) -> AttemptResult:
-    """What an error in the stream says goes before how the stream came to its end."""
+    """Return the result with the error that the stream reported, which precedes the way it ended."""
     said = outbox.said()
     if said is None:
         return ended
@@ -260,7 +260,7 @@ def _as_said(ended: AttemptResult, outbox: Outbox) -> AttemptResult:
 
 
 def unsayable(error: UpstreamError) -> bool:
-    """Whether the request itself cannot be forwarded (`OPTIONS *`, a target that is a URL): its own fault."""
+    """Return True if the request itself cannot be forwarded (`OPTIONS *`, a target that is a URL)."""
     return error.kind is UpstreamErrorKind.PROTOCOL and not error.sent
 
 
@@ -292,7 +292,7 @@ def _words(headers: Headers) -> dict[str, str]:
 
 
 def _of_error(status: int, outbox: Outbox) -> AttemptResult:
-    """What an error's answer says of the provider, and of trying again."""
+    """Return the result of an error response, and whether a retry makes sense."""
     head = outbox.held or outbox.head
     assert head is not None
     words = _words(head[1])

@@ -1,4 +1,4 @@
-"""Who is calling: what is proven by a token, and what is merely claimed."""
+"""Identity of the caller: proven by a token, or claimed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SESSION_HEADERS: Final = (
     ("conversation_id", ""),
     ("x-session-id", ""),
 )
-"""What agents send of themselves without being asked: Claude Code, Codex (two spellings), opencode."""
+"""Headers that name a session: Claude Code, Codex (two spellings), opencode."""
 
 
 def split_prefix(path: bytes) -> tuple[str | None, bytes]:
@@ -40,13 +40,13 @@ def split_prefix(path: bytes) -> tuple[str | None, bytes]:
 @final
 @attrs.frozen
 class Credential:
-    """What the caller presented, and where. The value is never printed."""
+    """Credential of the caller, and where it was presented. The value is never printed."""
 
     value: bytes = attrs.field(repr=False)
 
     @property
     def digest(self) -> bytes:
-        """What stands for it wherever it must not be seen."""
+        """Digest that stands for the credential in logs and keys."""
         return hashlib.sha256(self.value).digest()
 
 
@@ -89,7 +89,7 @@ class Tokens:
                     self._agents.setdefault(Credential(secrets[ref].encode()).digest, agent.name)
 
     def agent(self, headers: Headers, query: bytes) -> str | None:
-        """Whose token is among all the credentials that a request presents; None: nobody's.
+        """Return the agent whose token is among the presented credentials; None: there is none.
 
         All, and not the first alone: one that is overlooked would go upstream.
         """
@@ -101,7 +101,7 @@ class Tokens:
 
 
 def job(headers: Mapping[str, str], user: str) -> str:
-    """Which piece of its work an agent says that a call belongs to; empty: it does not say."""
+    """Return the unit of work that an agent gives for a call; empty: none."""
     return _session(headers) or user[:64]
 
 
@@ -132,7 +132,7 @@ def caller(
     presented: Credential | None,
     peer: tuple[str, int] | None,
 ) -> str:
-    """Who to be fair to where the policy knows only `unknown`: good for fairness, never for authorisation.
+    """Return a name to be fair to where the policy knows only `unknown`; never for authorisation.
 
     Scoped by the credential, so that nobody can pass for another one's session. Callers of one credential whom nothing
     tells apart are one.

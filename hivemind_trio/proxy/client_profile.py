@@ -1,4 +1,4 @@
-"""What a request says of the program that sent it: how long that waits, whether it tries again, what it dies of.
+"""Profile of the client program: its timeout, its retries, and the statuses that end it.
 
 Read from the headers of the SDKs that are made by Stainless, and from the names of others. Tried with the clients
 themselves, or read in their sources, in November 2026. Where nothing is known nothing is assumed.
@@ -30,10 +30,10 @@ CLIENTS: Final = (
 """User-agent -> seconds that it waits for an answer to begin, how often it tries again, whether a 429 is its end."""
 
 PATIENCE_MAX_S: Final = 86_400.0
-"""What is asked for beyond this is no bound."""
+"""Longest timeout that a client can announce, in seconds."""
 
 RETRIES_MAX: Final = 100
-"""What is said beyond this is no count."""
+"""Largest number of retries that a client can announce."""
 
 _SECONDS: Final = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
 _COUNT: Final = re.compile(r"\d{1,3}")
@@ -45,11 +45,11 @@ class ClientProfile:
     """One request's sender."""
 
     waits_s: float | None = None
-    """How long it waits for an answer to begin; None: nobody knows."""
+    """Timeout of the client until the answer begins; None: unknown."""
     tries_left: int = 0
-    """How often it will send the call again, as far as is known."""
+    """Number of retries left, as far as known."""
     dies_of_429: bool = False
-    """It takes a 429 for the end, and tries again after a 503."""
+    """True if a 429 ends the client and a 503 is retried."""
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> ClientProfile:
@@ -74,7 +74,10 @@ class ClientProfile:
 
 @functools.lru_cache(maxsize=256)
 def _known(name: str) -> tuple[float | None, int, bool]:
-    """What the table says of a user-agent. A fleet has a handful of them, each of which comes with every call."""
+    """Return the entry of a user-agent in the table.
+
+    A fleet has a handful of them, each of which comes with every call.
+    """
     return next((row[1:] for row in CLIENTS if row[0].search(name)), (None, 0, False))
 
 
@@ -98,8 +101,8 @@ def fingerprint(body: Text) -> Steps[bytes]:
 
 
 def known_by(whose: str, method: str, path: bytes, query: bytes, headers: Mapping[str, str], body: bytes) -> str:
-    """What a call is known by when its client sends it again: whose it is, where it goes, and its `Idempotency-Key`, or
-    else its body, which no two turns of a conversation share.
+    """Return the identity of a call over its client's retries: the caller, the target, and `Idempotency-Key` or the
+    body, which no two turns of a conversation share.
 
     Args:
         body: Its fingerprint.

@@ -53,7 +53,7 @@ RETRY_AFTER_UNREACHABLE_NS: Final = 5 * SECOND_NS
 
 RETRY_AFTER_HELD_NS: Final = 30 * SECOND_NS
 GATE_S: Final = 10.0
-"""How long a call waits for the journal; less than its client is left without a word anyway."""
+"""Time for which a call waits for the journal, shorter than the silent period of its client."""
 
 BEHIND: Final = "its journal cannot be written, and nothing is done that is not written down; come back"
 HELD_TOO_LONG: Final = "its turn did not come in the time that a client waits; come back"
@@ -65,7 +65,7 @@ TIMEOUTS: Final = frozenset({UpstreamErrorKind.FIRST_BYTE, UpstreamErrorKind.TOT
 
 
 class AdmissionGate(Protocol):
-    """What may keep calls from coming in: the journal, where it cannot be written as fast as they do."""
+    """Gate that may delay new calls: the journal, if it cannot keep up."""
 
     @property
     def behind(self) -> bool:
@@ -100,12 +100,12 @@ class Exchange:
     turns: StepQueue
     gate: AdmissionGate | None = None
     can_trail: bool = False
-    """Whether trailers can be sent on this connection."""
+    """True if trailers can be sent on this connection."""
     asked: Recognised = attrs.field(init=False, default=Recognised(apis=(), generates=False))
     fingerprint: bytes = attrs.field(init=False, default=b"")
-    """Of the body; empty: it need not be known again."""
+    """Fingerprint of the body; empty: not needed."""
     prefix: str = attrs.field(init=False, default="")
-    """Of its prompt; empty: it does not count."""
+    """Prefix of the prompt; empty: not tracked."""
     client: ClientProfile = attrs.field(init=False, default=ClientProfile())
     provider: ProviderSettings | None = attrs.field(init=False, default=None)
     lane: str | None = attrs.field(init=False, default=None)
@@ -124,7 +124,7 @@ class Exchange:
     bytes_out: int = attrs.field(init=False, default=0)
     started_ns: int = attrs.field(init=False, default=0)
     usage: Callable[[], Usage | None] = attrs.field(init=False, default=lambda: None)
-    """Of its latest attempt."""
+    """Usage of the latest attempt."""
 
     async def run(self, receive: Receive) -> None:
         """Serve the call. Returns when the agent has its answer; cancelled when it has gone."""
@@ -267,7 +267,7 @@ class Exchange:
         return body
 
     def _prepare(self, grant: Grant, body: Text, *, by_token: bool) -> UpstreamRequest:
-        """What goes upstream.
+        """Return the request to send upstream.
 
         Raises:
             Unsendable: It has no credential to go with.
@@ -561,7 +561,7 @@ class Exchange:
         return [(name, _header_text(text)) for name, texts in named for text in texts]
 
     def record(self) -> CallRecord:
-        """What is kept of it."""
+        """Return the access record."""
         gave_up = self.ticket.gave_up if self.ticket is not None else None
         if gave_up is not None:
             self.treatment, self.waited_ns = gave_up.treatment, gave_up.waited_ns

@@ -1,4 +1,7 @@
-"""Which headers go through. Everything end-to-end does, in order, as often as it came (RFC 9110, section 7.6.1)."""
+"""Filter of headers, in both directions.
+
+Everything end-to-end does, in order, as often as it came (RFC 9110, section 7.6.1).
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,15 @@ HOP_BY_HOP: Final = frozenset(
 )
 OURS: Final = b"x-hivemind-"
 FRAMING: Final = frozenset({b"host", b"content-length", b"expect"})
-"""Of a request: said anew towards the provider. The body is here already, so nothing is to be expected."""
+"""Framing headers of a request, written anew towards the provider.
+
+The body is here already, so nothing is to be expected.
+"""
 BROWSERS: Final = frozenset({b"cookie", b"origin", b"referer"})
-"""Of a request: set by browsers, for the site that they think this is. A cookie of another local port is among them."""
+"""Headers of a request that browsers set for the site that they believe this is.
+
+A cookie of another local port is among them.
+"""
 
 
 def for_upstream(headers: Iterable[tuple[bytes, bytes]], *, without: frozenset[bytes] = frozenset()) -> Headers:
@@ -58,7 +67,7 @@ def first(headers: Headers) -> dict[bytes, str]:
 
 
 def _named(headers: Headers) -> frozenset[bytes]:
-    """What `Connection` names is for this hop alone."""
+    """Return the headers that `Connection` names for this hop."""
     names = [value for name, value in headers if name.lower() == b"connection"]
     if not names:
         return frozenset()

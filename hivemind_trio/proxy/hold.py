@@ -1,4 +1,4 @@
-"""How long an agent is kept waiting, and what keeps it from giving up: the waiting room as one call sees it.
+"""Hold of a waiting client: its longest wait, and the keep-alive that prevents its timeout.
 
 For a while nothing is sent, so that a real status can still be given. Then a streaming call gets its 200 and, now and
 again, what its dialect knows as nothing; a plain call gets silence, for JSON has no such thing. After the hold both are
@@ -30,11 +30,11 @@ HEADED_S: Final = 5.0
 SECONDS: Final = 1e-9
 
 IN_TIME: Final = 0.9
-"""Of what a client waits: it is sent away before it gives up, so that it hears when to come back."""
+"""Share of the client's timeout after which it is rejected, so that it learns when to come back."""
 
 
 def held_at_most_s(server: Server, client: ClientProfile, *, speaks: bool) -> float:
-    """How long a call may wait for its turn.
+    """Return the longest time for which a call may be queued.
 
     Args:
         speaks: It can be kept alive while it waits; then its client's own patience is no bound.

@@ -1,4 +1,4 @@
-"""How fast an answer comes."""
+"""Progress timer of an answer."""
 
 from __future__ import annotations
 

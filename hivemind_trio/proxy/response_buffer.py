@@ -15,10 +15,10 @@ from hivemind_trio.upstream import UpstreamError
 from .header_filter import Headers
 
 OUTBOX_BYTES_MAX: Final = 256 * 1024
-"""Of an answer that the agent has not taken yet; as much again may be in the kernel's buffers."""
+"""Largest part of an answer that the agent has not taken; the kernel's buffers may hold as much again."""
 
 AGENT_PATIENCE_S: Final = 60.0
-"""How long a full outbox may stay full before the attempt is given up: a slot must not hang on a reader that sleeps."""
+"""Time for which the buffer may stay full before the attempt is cancelled: no slot waits for a stalled reader."""
 
 
 class AgentStalled(Exception):  # noqa: N818 - nobody's error: the agent stopped reading
@@ -46,7 +46,7 @@ class Outbox:
     _over: bool = attrs.field(init=False, default=False)
     _whole: bool = attrs.field(init=False, default=False)
     _parked: trio.lowlevel.Task | None = attrs.field(init=False, default=None)
-    """Who waits for something to come."""
+    """Task that waits for the next piece."""
     _room: trio.Event | None = attrs.field(init=False, default=None)
 
     # ---- the fetching side ----
@@ -118,11 +118,11 @@ class Outbox:
         self._stir()
 
     def usage(self) -> Usage | None:
-        """What the call has taken, as far as the answer has come; None: nothing is known."""
+        """Return the usage so far; None: unknown."""
         return None if self.meter is None else self.meter.usage(whole=self._whole)
 
     def said(self) -> Signal | None:
-        """What an error within the answer says of its provider; None: there is none, as far as it has come."""
+        """Return the error signal within the answer; None: there is none so far."""
         return None if self.meter is None else self.meter.error()
 
     # ---- the delivering side ----

@@ -47,7 +47,7 @@ class Caps:
     _providers: dict[str, _ProviderCaps] = attrs.field(init=False, factory=dict)
     _agents: dict[AgentKey, trio.CapacityLimiter] = attrs.field(init=False, factory=dict)
     _permits: dict[CallId, Permit] = attrs.field(init=False, factory=dict)
-    """What is held, by the names of now: a reload may have renamed any of them since it was granted."""
+    """Permits that are held, under today's names: a reload may have renamed any since the grant."""
     _limits: dict[str, int] = attrs.field(init=False, factory=dict)
     """Provider -> its slots now, where AIMD has moved them within the policy's bounds."""
 
@@ -116,7 +116,7 @@ class Caps:
         self._permits[permit.call_id] = permit
 
     def provider(self, permit: Permit) -> str:
-        """Where a permit that is held is held now: the provider may have been renamed."""
+        """Return the provider, under its present name, of a permit that is held."""
         return self._permits[permit.call_id].provider
 
     def give_back(self, permit: Permit, borrower: object) -> None:

@@ -101,7 +101,7 @@ class Engine:
 
     @property
     def program(self) -> Program:
-        """What calls are decided by now."""
+        """Program that decides calls now."""
         return self._program
 
     def now_ns(self) -> int:
@@ -110,7 +110,7 @@ class Engine:
         return self._now_ns
 
     def snapshot(self) -> Snapshot:
-        """How things stand."""
+        """Return the state of the engine."""
         return self._scheduler.snapshot()
 
     # ---- one call ----
@@ -202,7 +202,7 @@ class Engine:
         return self._calendar.turns(now_ns, window_ns)
 
     def _sync(self) -> None:
-        """Where AIMD stands is the scheduler's to know, and comes through a reload."""
+        """Bring the limiters in line with the limits of the scheduler."""
         for name, pool in self._scheduler.snapshot().pools.items():
             self._caps.adapt(name, pool.limit)
 

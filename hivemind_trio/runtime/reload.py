@@ -18,7 +18,7 @@ POLL_S: Final = 30.0
 REWATCH_S: Final = 0.5
 """Between two tries to watch directories that are not there or cannot be watched."""
 TORN_MAX: Final = 5
-"""How often to start over when files change while they are read, before leaving it to the next event."""
+"""Number of restarts, when files change while they are read, before the next event is awaited."""
 
 
 class Loadable(Protocol):
@@ -31,12 +31,12 @@ class Loadable(Protocol):
 
     @property
     def good(self) -> bool:
-        """Whether it can be run."""
+        """True if it can be run."""
         ...
 
     @property
     def directories(self) -> Sequence[str]:
-        """Where its files are. Directories, because a watched file goes blind after one rename."""
+        """Folders of its files. Directories, because a watched file goes blind after one rename."""
         ...
 
 

@@ -16,7 +16,7 @@ Attempt = Callable[[], Awaitable[AttemptResult]]
 
 
 CANCELLED: Final = AttemptResult(outcome=Outcome.IGNORED, committed=True)
-"""It says nothing about its provider, and nobody is there for another."""
+"""Result of a cancelled attempt: no evidence about its provider, and no retry."""
 
 CRASHED: Final = AttemptResult(outcome=Outcome.IGNORED)
 """Our own mistake: it says nothing about the provider either, and trying again would make it again."""
@@ -82,7 +82,7 @@ class Ticket:
     _call: Call
     _engine: TicketOwner
     gave_up: Waiting | None = attrs.field(init=False, default=None)
-    """How the call stood in the queue when its client left it there; None: it did not."""
+    """State of the call in the queue when its client left it there; None: it did not."""
     _state: _State = attrs.field(init=False, default=_State.WAITING)
     _answer: Grant | Refuse | Settle | None = attrs.field(init=False, default=None)
     _answered: trio.Event | None = attrs.field(init=False, default=None)
@@ -107,7 +107,7 @@ class Ticket:
 
     @property
     def answered(self) -> bool:
-        """What `granted` or `again` waits for is there."""
+        """True if the answer that `granted` or `again` waits for has arrived."""
         return self._answer is not None
 
     async def granted(self) -> Grant:

@@ -35,7 +35,7 @@ class Calendar:
 
 
 def _left_ns(now: datetime, window_ns: int) -> int:
-    """How long until the window that holds `now` ends.
+    """Return the time until the end of the window that holds `now`.
 
     Windows of whole days begin at midnight, weeks on Mondays, and shorter ones are counted from midnight; the day on
     which the clocks change is an hour longer or shorter, like the day itself.

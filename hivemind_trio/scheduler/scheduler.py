@@ -1,4 +1,4 @@
-"""Who goes, who waits and who is refused: the hub of the core.
+"""Event loop of the scheduler: every event enters here and leaves as commands.
 
 A call is classified by the policy when it arrives, and anew when it is to stand in line again: for another attempt,
 under a new policy, elsewhere once a provider has gone down or come back, or when a budget that held it has room
@@ -134,7 +134,7 @@ class Scheduler:
         return waiting(waiter, now_ns) if waiter is not None else None
 
     def snapshot(self) -> Snapshot:
-        """How things stand."""
+        """Return the state."""
         return self._books.snapshot()
 
     # ---- events: each checks first, then advances the clock, then acts ----
@@ -317,7 +317,7 @@ class Scheduler:
     # ---- deciding ----
 
     def _follows(self, waiter: WaitingCall) -> bool:
-        """Whether it is to wait for another call that has its prompt read."""
+        """Put the call behind another that has the same prompt read; return True if it must wait."""
         prefixes = waiter.place.prefixes
         rests_until_ns = prefixes.follow(waiter, self._books.now_ns) if prefixes is not None else None
         if rests_until_ns is None:
@@ -396,7 +396,7 @@ class Scheduler:
             self._open_what_is_due(gone, commands)
 
     def _open_what_is_due(self, gone: list[WaitingCall], commands: list[Command]) -> None:
-        """Whoever can go now, goes.
+        """Dispatch the calls whose limits have opened.
 
         Args:
             gone: Who has just left the line; smaller calls may have stood behind a large one.

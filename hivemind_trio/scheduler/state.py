@@ -1,4 +1,4 @@
-"""What the scheduler knows at one instant, and how a call is entered into it. Nothing is decided here."""
+"""State of the scheduler, and the entry of a call into it. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class SchedulerState:
     pools: dict[str, ProviderQueue] = attrs.field(factory=dict, init=False)
     """In file order, then providers that are gone and were still in use when the policy was loaded."""
     _each: tuple[ProviderQueue, ...] = attrs.field(default=(), init=False)
-    """Of `pools`: every event looks at them."""
+    """Values of `pools`: every event iterates over them."""
     jobs: JobOrdering = attrs.field(factory=JobOrdering, init=False)
     detours: bool = attrs.field(default=False, init=False)
     """Budgets, or providers that are down, may send calls elsewhere than the rules do."""
     loosened: dict[BudgetAccount, None] = attrs.field(factory=dict, init=False)
-    """Where calls are held by a budget that may have room again."""
+    """Accounts with held calls that may have room again."""
     _agents: dict[AgentKey, AgentState] = attrs.field(factory=dict, init=False)
     """Only those with a call waiting or in flight."""
     _budgets: Budgets = attrs.field(init=False)
@@ -155,12 +155,12 @@ class SchedulerState:
         )
 
     def _cost(self, quotas: RateLimits, request: Request, pool: ProviderQueue) -> Cost:
-        """What it is thought to take of these quotas."""
+        """Return the estimated cost of the call in these rate limits."""
         # Of a provider whose headers are believed an answer may tell of a quota at any moment.
         return pool.estimates.cost(request, pool.api) if quotas.counted or pool.learns else NOTHING
 
     def treat(self, call: Call, treatment: Decision, failed: ProviderQueue | None = None) -> Decision:
-        """What it comes to as things stand: budgets that are nearly used up, providers that are down.
+        """Return the decision as budgets and the health of providers change it.
 
         Args:
             failed: Where the call's last attempt has failed, if another provider may do better.
@@ -182,7 +182,7 @@ class SchedulerState:
         return treated
 
     def _taken(self, call: Call, treatment: Decision, provider: ProviderSettings, pool: ProviderQueue) -> bool:
-        """Whether a provider that is up will take such a call, sooner or later."""
+        """Return True if a provider that is up would take the call, sooner or later."""
         if pool.health.spent.shut(self.pays_with(call, treatment), self.now_ns):
             return False
         if treatment.instead_of is None:
@@ -192,7 +192,7 @@ class SchedulerState:
         return provider.takes(request, request.model) and quotas.too_large(self._cost(quotas, request, pool)) is None
 
     def _budgeted(self, call: Call, treatment: Decision) -> Decision:
-        """What the budgets that are nearly used up make of it."""
+        """Return the decision as budgets that are nearly used up change it."""
         if treatment.provider is None:
             return treatment
         treated = self._budgets.treat(treatment, self._whose(call, treatment), self.now_ns)
@@ -217,7 +217,7 @@ class SchedulerState:
         )
 
     def pays_with(self, call: Call, treatment: Decision) -> SpentKey:
-        """What a provider's word that nothing is left is about."""
+        """Return the key of the account that a provider's billing error is about."""
         provider = self.program.providers.get(treatment.provider or "")
         own = "" if provider is not None and provider.keys else call.credential
         return own, treatment.model or call.request.model
@@ -293,7 +293,7 @@ class SchedulerState:
         return claim
 
     def unclaim(self, waiter: WaitingCall) -> None:
-        """It takes nothing of any budget, and stands before none."""
+        """Release what the call has reserved in budgets, or its place among held calls."""
         if waiter.claim is not None:
             self.loosen(waiter.claim.end(None, self.now_ns))
         elif waiter.held_in is not None:
@@ -304,7 +304,7 @@ class SchedulerState:
         self.loosened.update(dict.fromkeys(accounts))
 
     def leave(self, waiter: WaitingCall) -> None:
-        """It is not to be served."""
+        """Remove a call that will not be served."""
         self.room.leave(waiter)
         self.keep_place(waiter)
         self.unclaim(waiter)
@@ -324,8 +324,10 @@ class SchedulerState:
         return call, self.arrivals - 1
 
     def too_long_ns(self, waiter: WaitingCall) -> int | None:
-        """How long the turn of a call that has just come is away, if that is longer than its client waits; None: it is
-        not, as far as anybody can say. The wait is the least that it can be."""
+        """Return the expected wait of a new call if it is longer than its client's timeout.
+
+        None: it is not, or unknown. The wait is the least that it can be.
+        """
         patience_ns, place = waiter.call.patience_ns, waiter.place
         if patience_ns is None or not self.parts.patience:
             return None
@@ -391,15 +393,15 @@ class SchedulerState:
         return [min(away, key=lambda waiter: waiter.call.request.tokens_total)]  # the least is lost with it
 
     def given_up(self, pool: ProviderQueue) -> bool:
-        """Whether nobody is to wait for it, not even to rest before the next attempt."""
+        """Return True if no call may wait for the provider, not even for its next attempt."""
         return pool.health.breaker.circuit is Circuit.OPEN and self.refuses_while_open(pool)
 
     def refuses_while_open(self, pool: ProviderQueue) -> bool:
-        """Whether the policy would rather refuse than hold, while the provider is left alone."""
+        """Return True if the policy rejects calls while the provider's circuit is open."""
         return pool.provider is not None and pool.provider.while_open is WhileOpen.REFUSE
 
     def retry_after_ns(self, waiter: WaitingCall, least_ns: int = 0) -> int:
-        """How long its provider's queue will take at the pace it has been served lately; 1 to 60 s."""
+        """Return the time that the provider's queue will take at its recent drain rate, 1 to 60 s."""
         pool = waiter.place.pool
         wait_ns = pool.pace.wait_ns(pool.waiting + 1, self.now_ns)
         wait_ns += pool.residents.swap_ns(waiter.place.model, self.now_ns)

@@ -22,7 +22,7 @@ from hivemind_trio.store import Journal
 from hivemind_trio.upstream import PoolTransport, Upstream
 
 CLOSE_S: Final = 2.0
-"""How long idle upstream connections may take to say goodbye."""
+"""Time for which idle upstream connections may close in order."""
 
 Report = Callable[[str, BaseException], None]
 
@@ -41,7 +41,7 @@ class ProxyServer:
 
     @property
     def url(self) -> str:
-        """What agents put before `/v1`."""
+        """Base URL for agents, without `/v1`."""
         host, port = self.address
         # Bound to every interface: this machine reaches it here, others by its name.
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - read, not bound
@@ -65,7 +65,7 @@ class ProxyServer:
 
 
 def _bases(program: Program, secrets: Mapping[SecretRef, str]) -> dict[str, str]:
-    """Where each provider is."""
+    """Return the base URL of each provider."""
     return {
         name: secrets.get(one.base, "") if isinstance(one.base, SecretRef) else one.base
         for name, one in program.providers.items()

@@ -1,4 +1,4 @@
-"""What a new policy has changed, in an operator's log: the same comparison that `hivemind-trio diff` shows."""
+"""Log of the changes that a new policy makes, by the comparison of `hivemind-trio diff`."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ SECOND_NS: Final = 1_000_000_000
 @final
 @attrs.frozen(kw_only=True)
 class Options:
-    """What the command line said."""
+    """Options of the command line."""
 
     policy: str | None = None
     listen: str | None = None
@@ -65,7 +65,7 @@ class Options:
     """None: as the policy says."""
     log_calls: bool = False
     journal: str | None = None
-    """Where every call is written down; None: nowhere."""
+    """Path of the journal; None: there is none."""
     allow_include: tuple[str, ...] = ()
     """Folders that the policy may include from, beside its own."""
     stock_transport: bool = False
@@ -279,11 +279,11 @@ class _Watcher:
                 self._say_paste("for Codex", f"export OPENAI_BASE_URL={house.url}/v1")
 
     def say_journal(self, journal: Journal) -> None:
-        """Where every call is written down."""
+        """Log the path of the journal."""
         self._log.info("journal", file=journal.path, session=journal.session, calls_before=journal.calls_before)
 
     def journal_trouble(self, why: str) -> None:
-        """It cannot be written, or can be again."""
+        """Log that the journal cannot be written, or can be again."""
         file = self._options.journal
         if why:
             self._log.error("journal cannot be written", file=file, why=why, calls="wait, if it goes on")
@@ -319,7 +319,7 @@ class _Watcher:
         nursery.start_soon(self._say_calls, old, new)
 
     async def _say_calls(self, old: Loaded, new: Loaded) -> None:
-        """Which calls the new policy treats otherwise: looked for beside the calls that go on meanwhile."""
+        """Log the calls that the new policy decides differently; runs beside the calls."""
         try:
             calls, complete = await trio.to_thread.run_sync(
                 partial(call_changes, old.checked, new.checked, apis_of=apis_of), abandon_on_cancel=True
@@ -381,7 +381,7 @@ class _Watcher:
             self._notices.say("fewer calls at a time", provider=change.provider, detail=f"{change.limit} ({because})")
 
     def _meanwhile(self, name: str) -> str:
-        """What becomes of the calls of a provider that is left alone."""
+        """Return the fate of a provider's calls while its circuit is open."""
         program = self._running.program if self._running is not None else None
         provider = program.providers.get(name) if program is not None else None
         match provider.while_open if provider is not None else WhileOpen.HOLD:

@@ -31,7 +31,7 @@ class Loaded:
 
     checked: Checked
     diagnostics: tuple[Diagnostic, ...]
-    """What the check found, and what this machine lacks."""
+    """Diagnostics of the check and of this machine's secrets."""
     secrets: Secrets
     fingerprint: str
     directories: tuple[str, ...]
@@ -40,12 +40,12 @@ class Loaded:
 
     @property
     def good(self) -> bool:
-        """Whether it can be run."""
+        """True if it can be run."""
         return not any(one.severity is Severity.ERROR for one in self.diagnostics)
 
     @property
     def program(self) -> Program:
-        """What to run; only of a good one."""
+        """Program to run; only of a good result."""
         assert self._program is not None
         return self._program
 

@@ -1,4 +1,4 @@
-"""What an operator reads: a line for each thing that one would act on, to standard error."""
+"""Log for operators: one line for each event that needs attention, on standard error."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Lossy:
 @final
 @attrs.define
 class LogFormat:
-    """What a line of the log looks like: for people, or with `json` one object. May change with the policy."""
+    """Format of the log: text for people, or one JSON object a line. May change with the policy."""
 
     json: bool
 
@@ -108,7 +108,7 @@ class _Repeated:
     level: str
     fields: Mapping[str, Any]
     detail: str
-    """Of the latest."""
+    """Detail of the latest event."""
     again: int = 0
 
 

@@ -14,7 +14,7 @@ import attrs
 from .tables import APPLICATION_ID, HISTORY, TABLES, UPGRADES, VERSION
 
 BUSY_S: Final = 5.0
-"""How long it is waited for somebody who reads in a way that locks. What cannot be written then is tried again."""
+"""Time to wait for a reader that holds a lock. What cannot be written then is tried again."""
 
 # They are numbered from 1 in each session; to count them would be to read the whole file.
 _CALLS: Final = (
@@ -122,7 +122,7 @@ def check_kind(path: str, database: sqlite3.Connection) -> None:
 
 
 def not_a_journal(path: str) -> JournalError:
-    """It holds something else."""
+    """Return the error for a file that is not a journal."""
     return JournalError(
         path, "not a journal", "name a file that `hivemind-trio serve --journal FILE` has written, or is to make"
     )

@@ -151,7 +151,7 @@ def _ended(attempt: RecordedAttempt, row: sqlite3.Row, begin_ns: int) -> Recorde
 
 
 def _agents(database: sqlite3.Connection) -> dict[_Key, str]:
-    """Who each call was, by the latest word on it."""
+    """Return the agent of each call, by the latest record."""
     refused = database.execute("SELECT session, call, agent FROM refusals WHERE agent IS NOT NULL")
     found = {_key(row): row["agent"] for row in refused}
     for row in database.execute("SELECT session, call, agent FROM grants ORDER BY rowid"):
@@ -182,7 +182,7 @@ def _request(row: sqlite3.Row) -> Request:
 
 @functools.lru_cache(maxsize=4_096)
 def _words(text: str) -> Mapping[str, str]:
-    """Of an agent's calls many have the same, and share it."""
+    """Return the words of an agent's calls; calls with equal words share one value."""
     return MappingProxyType(_WORDS.decode(text))
 
 

@@ -1,4 +1,4 @@
-"""What a journal may hold of a request: nothing to pay, or to pass for somebody, with, and nothing of any length."""
+"""Redaction of requests in the journal: no credentials, and nothing of unbounded length."""
 
 from __future__ import annotations
 

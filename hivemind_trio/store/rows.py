@@ -1,4 +1,4 @@
-"""What happened, as rows: pure, and on the writer's thread."""
+"""Journal rows of events; pure, computed on the writer's thread."""
 
 from __future__ import annotations
 
@@ -30,13 +30,16 @@ DECIDERS_MAX: Final = 1_024
 MILLISECOND_NS: Final = 1_000_000
 
 INT_MAX: Final = (1 << 63) - 1
-"""Of SQLite. A request may ask for as many tokens as it likes, and a policy may let it wait for as many years."""
+"""Largest integer of SQLite.
+
+A request may ask for as many tokens as it likes, and a policy may let it wait for as many years.
+"""
 
 _json: Final = msgspec.json.Encoder().encode
 
 
 class Answered(Protocol):
-    """What is known of a call when its agent has had its answer, or has gone."""
+    """Facts of a call whose agent has its answer or has disconnected."""
 
     @property
     def id(self) -> str: ...
@@ -100,7 +103,7 @@ class Scribe:
     _deciders: dict[int, tuple[Mapping[str, Decider], int]] = attrs.field(init=False, factory=dict)
     """Identity -> what is kept alive for it, and its number."""
     _attempts: dict[CallId, int] = attrs.field(init=False, factory=dict)
-    """Of calls in flight."""
+    """Number of the attempt of each call in flight."""
     _reads: frozenset[str] = attrs.field(init=False, default=frozenset())
     """Fields that the policy of that moment depends on."""
 

@@ -25,7 +25,7 @@ GATHERED: Final = 256
 """Entries in a commit, at most."""
 
 GATHER_S: Final = 0.1
-"""What happens is on its way to the disk after so long."""
+"""Time for which rows are gathered before they are written."""
 
 AGAIN_S: Final = 1.0
 """Until it is tried again to write what could not be written."""
@@ -34,12 +34,12 @@ BEHIND: Final = 16_384
 """Entries that may wait for the disk; about 3,000 calls, and 15 MB."""
 
 CLOSE_S: Final = 10.0
-"""How long the end may take to write what is left."""
+"""Time for which the shutdown may write the remaining rows."""
 
 
 @final
 class Journal:
-    """Of one session.
+    """Journal of one session.
 
     Args:
         on_trouble: Told once why it cannot be written, and with "" when it can be again; and what is not in it, if
@@ -63,7 +63,7 @@ class Journal:
         self._scribe = Scribe(file.session, file.decided, secrets.token_bytes(16))
         self._pending: list[Entry] = []
         self._rows: dict[str, list[tuple[Any, ...]]] | None = None
-        """Of the oldest entries, which could not be written yet."""
+        """Rows of the oldest entries that could not be written yet."""
         self._taken = 0
         """Entries that these are made of."""
         self._some = trio.Event()
@@ -77,7 +77,7 @@ class Journal:
 
     @property
     def path(self) -> str:
-        """Of the file."""
+        """Path of the file."""
         return self._file.path
 
     @property

@@ -22,7 +22,7 @@ UNBOUNDED: Final = Timeouts(connect_ns=_A_YEAR_NS, first_byte_ns=_A_YEAR_NS, idl
 @final
 @attrs.define(eq=False)
 class AttemptDeadlines:
-    """How far it has come, and when it has taken too long.
+    """Deadlines of an attempt, and the stage that it has reached.
 
     A cancel scope costs four times what moving its deadline does, so there is one for the whole attempt, the caller's
     handling of the response included. Moving it costs as much as handling a streamed piece, so `idle` is moved only
@@ -85,7 +85,7 @@ class AttemptDeadlines:
         self.scope.deadline = self._total_at
 
     def overdue(self) -> UpstreamError:
-        """What to raise once the scope has ended the attempt."""
+        """Return the error of the deadline that ended the attempt."""
         words = {
             UpstreamErrorKind.CONNECT: "no connection in time",
             UpstreamErrorKind.FIRST_BYTE: "no response head in time",

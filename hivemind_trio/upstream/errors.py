@@ -1,4 +1,4 @@
-"""What can go wrong with one attempt, and the one place where foreign exceptions become that."""
+"""Errors of an attempt, and the one place that translates foreign exceptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx2
 
 
 class UpstreamErrorKind(StrEnum):
-    """What the provider, or the way to it, did wrong. The names are those of a policy's `retry ... on`."""
+    """Kinds of upstream errors. The names are those of a policy's `retry ... on`."""
 
     CONNECT = "connect"
     """No connection: refused, unreachable, an unknown name, or the connect timeout."""
@@ -24,7 +24,7 @@ class UpstreamErrorKind(StrEnum):
     IDLE = "idle"
     TOTAL = "total"
     PROTOCOL = "protocol"
-    """What came was not HTTP/1.1, or what was to be sent cannot be said in it."""
+    """Invalid HTTP/1.1, received or to be sent."""
     TRUNCATED = "truncated"
     """The connection was closed in an orderly way before the body's end."""
 
@@ -48,7 +48,7 @@ class UpstreamError(Exception):
 
 
 class Stage(Enum):
-    """How far an attempt has come."""
+    """Stages of an attempt."""
 
     CONNECTING = auto()
     SENT = auto()
@@ -58,7 +58,7 @@ class Stage(Enum):
 
 
 FOREIGN = (OSError, EOFError, h11.ProtocolError, httpx2.TransportError)
-"""What a transport raises; `ssl.SSLError` is an OSError, and EOFError is our own word for an early end."""
+"""Exceptions that a transport raises; `ssl.SSLError` is an OSError, EOFError is our own for an early end."""
 
 
 def translate(error: Exception, stage: Stage) -> UpstreamError:

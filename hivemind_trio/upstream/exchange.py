@@ -23,11 +23,11 @@ _JOINED_BYTES_MAX: Final = 64 * 1024
 
 
 class UpstreamExchange(Protocol):
-    """What `Upstream` asks of a response, whichever transport it came by."""
+    """Interface of a response for `Upstream`, whichever transport carried it."""
 
     @property
     def status(self) -> int:
-        """Of the response."""
+        """Status of the response."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class UpstreamExchange(Protocol):
 
     @property
     def at_hand(self) -> bool:
-        """Whether `receive` will return without waiting."""
+        """True if `receive` returns without waiting."""
         ...
 
     async def receive(self) -> bytes:
@@ -73,7 +73,7 @@ class PooledExchange:
     """Takes the connection back when all ended well."""
 
     answered: bool = attrs.field(default=False, init=False)
-    """Whether a byte of a response has come."""
+    """True if a byte of a response has arrived."""
     _answer: ResponseParser = attrs.field(init=False)
     _sent: bool = attrs.field(default=False, init=False)
     """The request, to its end."""
@@ -81,7 +81,7 @@ class PooledExchange:
 
     @property
     def status(self) -> int:
-        """Of the response."""
+        """Status of the response."""
         return self._answer.status
 
     @property
@@ -116,7 +116,7 @@ class PooledExchange:
 
     @property
     def at_hand(self) -> bool:
-        """Whether `receive` will return without waiting: a piece is there, or the end."""
+        """True if `receive` returns without waiting: a piece or the end has arrived."""
         return bool(self._piece) or self._connection is None
 
     async def receive(self) -> bytes:

@@ -14,7 +14,7 @@ from .exchange import IdleConnection
 @final
 @attrs.define(eq=False)
 class IdleStack:
-    """What is used most stays warm, what is not sinks and expires.
+    """Stack of idle connections: those used most stay warm, the others sink and expire.
 
     There is no timer: connections that have been idle for too long are closed when one is taken or put, so an origin
     that is not called any more keeps up to `_connections_max` of them until `close`, or until the provider hangs up.

@@ -57,7 +57,7 @@ class Base:
     authority: bytes
     """The `Host` header."""
     prefix: bytes
-    """What stands before every target, without a trailing slash."""
+    """Path before every target, without a trailing slash."""
     url: httpx2.URL
 
     @classmethod

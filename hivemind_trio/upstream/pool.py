@@ -85,7 +85,7 @@ class PoolTransport(httpx2.AsyncBaseTransport):
             stack.close()
 
     def idle_connections(self, base: str) -> int:
-        """How many connections to this base URL's origin wait for a request."""
+        """Return the number of idle connections to the origin of this base URL."""
         stack = self._idle.get(parse_base(base).origin)
         return 0 if stack is None else len(stack)
 

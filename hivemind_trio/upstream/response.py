@@ -16,7 +16,7 @@ import h11
 from .response_head import read_head
 
 HEAD_BYTES_MAX: Final = 64 * 1024
-"""Of a response; a read that is under way when it is reached may go beyond it by one receive."""
+"""Largest head of a response; a read under way may exceed it by one receive."""
 
 _INFORMATIONAL_MAX: Final = 16
 """1xx heads in one receive. There is no reason for more than two; the first-byte deadline bounds the receives."""
@@ -52,9 +52,9 @@ class ResponseParser:
     _keep: bool = attrs.field(default=True, init=False)
     _chunked: bool = attrs.field(default=False, init=False)
     _left: int = attrs.field(default=0, init=False)
-    """Of the body, or of a chunk with the CRLF that ends it."""
+    """Bytes left of the body, or of a chunk with its CRLF."""
     _rest: bytes = attrs.field(default=b"", init=False)
-    """What has come and is not read yet."""
+    """Bytes that have arrived and are not read yet."""
     _http: h11.Connection | None = attrs.field(default=None, init=False)
 
     def begin(self, data: bytes) -> bool:

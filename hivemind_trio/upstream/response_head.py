@@ -33,11 +33,11 @@ class ResponseHead:
     reason: bytes
     headers: list[tuple[bytes, bytes]]
     length: int | None
-    """Of the body; None: it comes in chunks."""
+    """Length of the body; None: it is chunked."""
     keep: bool
     """The server goes on after it."""
     end: int
-    """Where the body begins in what was read."""
+    """Offset of the body in the bytes read."""
 
 
 def read_head(data: bytes, method: bytes) -> ResponseHead | None:

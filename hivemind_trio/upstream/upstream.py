@@ -32,7 +32,7 @@ class UpstreamResponse:
 
     @property
     def trailers(self) -> list[tuple[bytes, bytes]]:
-        """What came behind a chunked body, once it has been read to its end. Empty over the stock transport."""
+        """Trailers of a chunked body that has been read to its end. Empty over the stock transport."""
         return self._exchange.trailers
 
     def pause(self) -> None:

@@ -48,7 +48,7 @@ class OutboundWire:
             return None
 
     def send_now(self, data: memoryview) -> int:
-        """How many of these bytes the socket took at once, maybe 0. Raises OSError."""
+        """Return the number of these bytes that the socket took at once; it may be 0. Raises OSError."""
         try:
             return self._socket.send(data[:_SEND_BYTES_MAX])
         except _NOT_NOW:
@@ -66,7 +66,7 @@ class OutboundWire:
             nursery.start_soon(until, trio.lowlevel.wait_writable)
 
     def is_quiet(self) -> bool:
-        """Whether an idle connection is as it was left: open, and nothing has come.
+        """Return True if an idle connection is still open and no byte has arrived.
 
         Reading is the whole test: an end, an error and unasked bytes show at once, and a TLS session ticket, which is
         none of these, is taken in. What has come spoils the connection, so it is not kept.

@@ -94,7 +94,7 @@ def diff(
 
 
 def _effect(old: Checked | None, new: Checked, found: Diff, scenario: Scenario, seeds: range) -> PolicyEffect | None:
-    """What the change does to a fleet; None: there is nothing that it could be compared with."""
+    """Return the effect of a change on a fleet; None: the policies cannot be compared."""
     from hivemind_trio.cli.simulate.policy_effect import effect
 
     if old is None:

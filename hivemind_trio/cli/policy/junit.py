@@ -1,4 +1,4 @@
-"""What came of policies and their tests as JUnit XML, which CI services show as tests.
+"""Results of policies and their tests as JUnit XML, for CI services.
 
 What services read of it has no one schema; this is what they have in common (https://github.com/testmoapp/junitxml):
 `testsuites`, `testsuite`, `testcase` with `failure`, `error` or `skipped`, each with its `file`, `line` and `time`. The

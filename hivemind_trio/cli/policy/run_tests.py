@@ -17,7 +17,7 @@ CHOICES: Final = ("all", "calls", "none")
 
 
 def ran_tests(checked: Checked, which: str, *, coverage: bool) -> tuple[RanTest, ...]:
-    """What came of a policy's tests, in their order; nothing of one with errors.
+    """Return the results of a policy's tests, in order; none if it has errors.
 
     Args:
         which: `all`, those about `calls`, or `none`.
@@ -46,7 +46,7 @@ def with_what_they_found(checked: Checked, ran: tuple[RanTest, ...], *, coverage
 
 
 def outcome(tests: Sequence[tuple[Checked, Sequence[RanTest]]]) -> str:
-    """How many passed and how many did not, in a line; nothing where there are none."""
+    """Return a line with the numbers of tests passed and failed; empty if there are none."""
     every = [one for _, ran in tests for one in ran]
     failed = sum(one.failed for one in every)
     mistaken = sum(len(checked.tests) for checked, _ in tests if checked.program is None)

@@ -1,4 +1,4 @@
-"""What `simulate` says of its runs to machines."""
+"""JSON output of `simulate`."""
 
 from __future__ import annotations
 

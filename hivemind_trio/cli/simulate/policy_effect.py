@@ -1,4 +1,4 @@
-"""What `diff --simulate` adds to a comparison: what the change does to a fleet, in the simulator."""
+"""Effect of a change on a simulated fleet, for `diff --simulate`."""
 
 from __future__ import annotations
 

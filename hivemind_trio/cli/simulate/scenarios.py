@@ -86,7 +86,7 @@ def _beside(scenario: str) -> Callable[[str], Sequence[RecordedCall]]:
 
 
 def _about(calls: Sequence[RecordedCall], scenario: Scenario) -> str:
-    """What a trace is, in a line."""
+    """Return a line that describes a trace."""
     made = [call for call in calls if call.needs_slot]
     chains = sum(len(fleet.recorded) for fleet in scenario.fleets)
     seconds = (made[-1].arrived_ns - made[0].arrived_ns) / 1e9
@@ -108,7 +108,7 @@ def _read(path: str, shipped: list[str]) -> str:
 
 
 def scenario_of_test(checked: Checked, named: str) -> tuple[Scenario, int]:
-    """What a policy's simulated test stages, and the seed that it runs with; ends with status 2 if there is none."""
+    """Return the scenario and the seed of a policy's simulated test; exits with status 2 if there is none."""
     import difflib
 
     from hivemind_trio.policy import Run

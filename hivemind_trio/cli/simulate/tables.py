@@ -1,4 +1,4 @@
-"""What `simulate` says of its runs to people: a few sentences, and tables."""
+"""Output of `simulate` for people: sentences and tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .words import number
 WITHIN: Final = "19 of 20 times within"
 
 WIDTH: Final = 100
-"""Of sentences, at most."""
+"""Largest width of sentences."""
 
 _ALWAYS: Final = frozenset(metric.name for metric in METRICS) | {""}
 """Rows of a comparison that stand there even where they say nothing; a lane that one policy has and the other has not

@@ -1,4 +1,4 @@
-"""How limit, queue and what is in flight went in one run, as rows of blocks."""
+"""Time line of a run: limit, queue and calls in flight as rows of blocks."""
 
 from __future__ import annotations
 

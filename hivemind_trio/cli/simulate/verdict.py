@@ -1,4 +1,4 @@
-"""What a simulation comes to, in a few sentences: does everybody get through, and what does the other policy change?"""
+"""Verdict of a simulation, in a few sentences: whether all agents get through, and the effect of another policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BINDS: Final = {
     "concurrency": "the providers' caps on requests at once set",
     "growth": "the providers' guards against sudden growth set",
 }
-"""What a bound is called -> how it goes on after `the least possible time, which ...`."""
+"""Name of a bound -> the end of the sentence `the least possible time, which ...`."""
 
 _DEATHS: Final = {
     "held-too-long": "waits longer than their clients'",
@@ -27,7 +27,7 @@ _DEATHS: Final = {
     "refused: queue-full": "a full queue",
     "refused: denied": "a rule that denies them",
 }
-"""What an agent dies of -> in words; what a provider or a network does is said as it says it."""
+"""Cause of death -> words; those of a provider or a network stay as they are."""
 
 _CHANGES: Final = {
     "dead agents": ("{} more agents die", "{} fewer agents die"),
@@ -39,7 +39,7 @@ _CHANGES: Final = {
     "makespan": ("it takes {} longer", "it is over {} sooner"),
     "turn p95": ("turns take {} longer at p95", "turns take {} less at p95"),
 }
-"""Of what is told in sentences: how an increase is said, and a decrease. Waits are beside these."""
+"""Words for an increase and a decrease, of each figure that sentences mention. Waits are beside these."""
 
 
 def verdict(pairs: Sequence[Pair], scenario: Scenario) -> list[str]:
@@ -62,7 +62,7 @@ def verdict(pairs: Sequence[Pair], scenario: Scenario) -> list[str]:
 
 
 def fate(runs: Sequence[Figures]) -> str:
-    """Whether everybody gets through, and if not, what they die of."""
+    """Return a sentence: whether all agents get through, or the causes of death."""
     agents, dead, undone = (sum(counts) for counts in zip(*((r.agents, r.dead, r.undone) for r in runs), strict=True))
     if not agents:
         return "Nobody comes, so there is nothing to say."
@@ -90,7 +90,7 @@ def _all(runs: Sequence[Figures]) -> str:
 
 
 def _pace(runs: Sequence[Figures]) -> str:
-    """How far from the least possible time, and what sets that; nothing where the two do not compare."""
+    """Return the distance from the least possible time and its cause; empty if the two do not compare."""
     over = estimate([run.over_bound for run in runs])
     if over is None:
         return ""

@@ -1,4 +1,4 @@
-"""Where two policies part: for every way in which a setting could change, a call for which it does, or a proof.
+"""Differences in decisions: for every way in which a setting could change, a call for which it does, or a proof.
 
 Of each setting both policies are lists of conditions (`decisions.py`), of which the first that holds decides. A call
 is decided by entry i of the one and by entry j of the other if it meets both and none above them, which is a question
@@ -31,7 +31,7 @@ QUESTIONS_MAX: Final = 2_000
 """Asked in all; beyond it some changes may be missed, which is said."""
 
 ALWAYS_COMPARED: Final = ("agent", "verdict")
-"""Of other settings only calls have any that both policies admit."""
+"""Settings that refused calls have too; the others matter only to calls that both policies admit."""
 
 Triple: TypeAlias = tuple[str, str, str]
 """A setting, before, after."""
@@ -48,9 +48,9 @@ class Parting:
     _old: Checked
     _new: Checked
     by_path: bool = attrs.field(kw_only=True)
-    """It is known which dialects a path may belong to."""
+    """True if the dialects that a path may belong to are known."""
     complete: bool = attrs.field(default=True, init=False)
-    """Whether every way was found or shown to be none, once `calls` has come to its end."""
+    """True if every way was found or excluded, once `calls` has come to its end."""
     _questions: int = attrs.field(default=0, init=False)
     _pairs: dict[str, _Pairs] = attrs.field(init=False)
     _open: dict[str, list[tuple[int, int]]] = attrs.field(init=False)
@@ -68,7 +68,7 @@ class Parting:
 
     @property
     def may_part(self) -> bool:
-        """Whether there is any setting that could change for a call."""
+        """True if a setting could change for any call."""
         return bool(self._open)
 
     @property
@@ -168,7 +168,7 @@ class _Pairs:
                     yield i, j
 
     def _places(self, entries: Sequence[DecisionRow]) -> dict[Condition, int]:
-        """Where each condition stands first that means the same to both."""
+        """Return the first position of each condition that means the same to both."""
         places: dict[Condition, int] = {}
         for number, entry in enumerate(entries):
             if all(_own(field) in self._stable for field in fields_of(entry.condition)):
@@ -238,7 +238,7 @@ class _PairSearch:
     _cover: Cover
     _sides: Mapping[str, tuple[_Side, _Side]]
     _served: Sequence[Of]
-    """What every call meets that some provider serves; others may meet it too."""
+    """Conditions that every call meets which some provider serves; others may meet them too."""
     _places: Sequence[tuple[_By, _By]]
     """The pairs of entries by which a call is served before and after."""
     _admitted: Sequence[tuple[int, int]]

@@ -13,7 +13,7 @@ import attrs
 
 
 class Verb(StrEnum):
-    """What happened to a declaration, or to a setting."""
+    """Change of a declaration or a setting."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -21,27 +21,27 @@ class Verb(StrEnum):
     LOWERED = "lowered"
     CHANGED = "changed"
     RENAMED = "renamed"
-    """It is what was called otherwise before (`was OLD`)."""
+    """Renamed (`was OLD`)."""
 
 
 class State(StrEnum):
-    """What becomes of what runs."""
+    """Fate of running state."""
 
     NONE = "none"
-    """It has no state, or none yet."""
+    """No state, or none yet."""
     KEPT = "kept"
     DRAINS = "drains"
-    """What is in flight ends in its own time, and nothing begins before there is room."""
+    """Calls in flight end in their own time; no call begins before there is room."""
     RESETS = "resets"
-    """What was counted or learned is forgotten."""
+    """Counters and learned values are forgotten."""
     RESTART = "restart"
-    """It holds from the next start on."""
+    """Takes effect at the next start."""
 
 
 @final
 @attrs.frozen
 class ReloadEffect:
-    """What a reload does about one change."""
+    """Effect of a reload on one change."""
 
     state: State
     says: str
@@ -66,7 +66,7 @@ class Change:
     after: str
     effect: ReloadEffect
     at: str
-    """Where the declaration stands, in the new policy if it is there: `team.hmp:24`."""
+    """Place of the declaration, in the new policy if it is there: `team.hmp:24`."""
 
     @property
     def subject(self) -> str:

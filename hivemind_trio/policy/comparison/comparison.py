@@ -1,4 +1,4 @@
-"""What a new policy changes, by meaning: what is declared, and which calls are treated differently.
+"""Comparison of two policies by meaning: declarations, and decisions about calls.
 
 What is declared is compared value by value (`settings.py`). Of the calls, examples are looked for where they are
 likely (`solver/boundary_calls.py`) and where one is needed to be sure (`call_differences.py`); whatever is found is
@@ -41,7 +41,7 @@ class DecisionChange:
     before: str
     after: str
     by_before: Decider | None
-    """Who decided it; None: it follows from the rest."""
+    """Decider before; None: it follows from the rest."""
     by_after: Decider | None
 
     @property
@@ -97,7 +97,7 @@ def diff(old: Checked | None, new: Checked, *, apis_of: ApisOf | None = None) ->
 
 
 def setting_changes(old: Checked | None, new: Checked) -> tuple[Change, ...]:
-    """What is declared otherwise, and what a reload does to what runs. O(size of the policies)."""
+    """Return the changed declarations, and the effect of a reload on running state. O(size of the policies)."""
     if old is None:
         return plan(None, _at_home(new))
     assert old.program is not None
@@ -107,7 +107,7 @@ def setting_changes(old: Checked | None, new: Checked) -> tuple[Change, ...]:
 
 
 def call_changes(old: Checked, new: Checked, *, apis_of: ApisOf | None = None) -> tuple[tuple[CallChange, ...], bool]:
-    """Which calls are treated otherwise, and whether all were looked at.
+    """Return the calls that are decided differently, and whether all were examined.
 
     Likely calls are looked at first, since they make better examples than those that are found to settle a question.
     What is merely called otherwise now (`was OLD`) is the same; examples are in the names of the new policy.
@@ -166,7 +166,7 @@ def _at_home(checked: Checked) -> Program:
 def turns_of(
     programs: tuple[Program, Program], facts: Facts, apis_of: ApisOf | None = None
 ) -> Iterator[DecisionChange]:
-    """What is decided otherwise for one call."""
+    """Yield the changed decisions of one call."""
     old, new = programs
     before, after = old.decide(request_of(old, facts, apis_of)), new.decide(request_of(new, facts, apis_of))
     were, are = treated(old, before), treated(new, after)
@@ -217,10 +217,10 @@ class _Compare:
 
 
 NO_TIME: Final[Facts] = {"hour": 0, "weekday": 1}
-"""What `request_of` takes a call to have that says nothing of it."""
+"""Facts that `request_of` assumes for a call that does not give them."""
 
 _INSTEAD: Final[Mapping[str, Sequence[Facts]]] = {
     "hour": [{"hour": hour} for hour in range(24)],
     "weekday": [{"weekday": day} for day in range(1, 8)],
 }
-"""What a call may have in the place of a fact that is not said."""
+"""Alternatives of a fact that is not given."""

@@ -35,7 +35,7 @@ class DecisionRow:
 
 
 def treated(program: Program, treatment: Decision) -> dict[str, str]:
-    """What a treatment comes to, setting by setting, as far as it matters: a call that is refused has no lane.
+    """Return a decision setting by setting, as far as it matters: a refused call has no lane.
 
     The group of a provider's limits is the provider's matter, and follows from it and the model.
     """

@@ -1,4 +1,4 @@
-"""What is counted per window, compared: a provider's `limits` and our budgets. Another window is another count."""
+"""Comparison of windows: a provider's `limits` and our budgets. Another window is another count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .change import COUNTED, DRAINS, FREED, FROM_ZERO, SPENT, THRESHOLDS, Change
 from .setting_rows import Row, or_none, verb_of
 
 Tell: TypeAlias = Callable[[str, Verb, str, str, ReloadEffect], Change]
-"""Of one declaration: a setting, what happened to it, before, after, and what that does."""
+"""Function of one declaration: a setting, its change, before, after, and the effect."""
 
 
 def groups(old: ProviderSettings, new: ProviderSettings, change: Tell) -> Iterator[Change]:
@@ -91,7 +91,7 @@ def _quotas(
 
 
 def allowances(old: tuple[BudgetAllowance, ...], new: tuple[BudgetAllowance, ...], change: Tell) -> Iterator[Change]:
-    """What a budget allows: an amount may change, another measure or window is another account."""
+    """Yield changes of a budget's allowances: an amount may change, another measure or window is another account."""
 
     def key(one: BudgetAllowance) -> tuple[Measure, int, bool]:
         return one.measure, one.window_ns, one.calendar
@@ -117,7 +117,7 @@ def allowances(old: tuple[BudgetAllowance, ...], new: tuple[BudgetAllowance, ...
 
 
 def thresholds(old: tuple[Threshold, ...], new: tuple[Threshold, ...], change: Tell) -> Iterator[Change]:
-    """What happens from which share on."""
+    """Yield changes of a budget's steps."""
     before = {step.share: step for step in old}
     after = {step.share: step for step in new}
     for share in sorted(before.keys() | after.keys()):

@@ -37,7 +37,7 @@ def in_the_names_of(old: Checked, new: Checked) -> Checked:
 
 
 def _edits(old: Checked, renames: Renames) -> Iterator[tuple[Span, str]]:
-    """What to write where."""
+    """Yield the edits."""
     for one in occurrences(old):
         name = renames.name(one.symbol.kind, one.symbol.name)
         if name != one.symbol.name:
@@ -54,7 +54,7 @@ def _edits(old: Checked, renames: Renames) -> Iterator[tuple[Span, str]]:
 
 
 def _dialects(old: Checked) -> Iterator[tuple[Span, str]]:
-    """What providers speak that say so by their well-known names alone."""
+    """Yield the dialects of providers that are given by well-known names alone."""
     for declared in old.declarations.of("provider").values():
         api, block = provider_api(old.declarations, declared), declared.item.block
         if api is None or old.declarations.one(declared, "api") is not None:

@@ -15,7 +15,7 @@ from .change import Change, State, Verb
 from .comparison import CallChange, DecisionChange, Diff
 
 FORMAT_VERSION: Final = 1
-"""Of the JSON; goes up when a field changes its meaning or goes, not when one is added."""
+"""Version of the JSON format; rises when a field changes its meaning or is removed, not when one is added."""
 
 DIFF_FORMATS: Final = ("text", "json", "markdown")
 
@@ -108,7 +108,7 @@ def _what(change: Change) -> str:
 
 
 def _state(change: Change) -> str:
-    """What becomes of what runs; empty: nothing runs that it concerns."""
+    """Return the fate of running state; empty: there is none."""
     effect = change.effect
     if not effect.says:
         return ""
@@ -135,7 +135,7 @@ def shown_call(call: CallChange) -> str:
 
 
 def _by(turn: DecisionChange) -> str:
-    """Who decided, before and after; empty where it is nobody's decision."""
+    """Return the deciders before and after; empty where there is none."""
     if turn.by_before is None or turn.by_after is None:
         return ""
     return str(turn.by_before) if turn.by_before == turn.by_after else f"{turn.by_before} -> {turn.by_after}"

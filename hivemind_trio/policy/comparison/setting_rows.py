@@ -1,4 +1,4 @@
-"""How each setting is told of when it changes: in whose words, which way is more, and what it does to what runs.
+"""Rows of settings: words, the direction of more, and the effect on running state.
 
 Anything that a declaration has and no row tells of is told of plainly, so that no change is passed over in silence.
 """
@@ -35,7 +35,7 @@ from .change import (
 @final
 @attrs.frozen(kw_only=True)
 class Row:
-    """How to tell of one field of a declaration."""
+    """Row of one field of a declaration."""
 
     setting: str
     show: Callable[[Any], str] = str
@@ -227,7 +227,7 @@ _UNITS: Final[Mapping[str, Callable[[Any], str]]] = {"_ns": duration, "_microusd
 
 
 def plain(field: str) -> Row:
-    """Of a field that has no row of its own: its name says its unit."""
+    """Return the row of a field without one of its own: its name gives its unit."""
     for unit, show in _UNITS.items():
         if field.endswith(unit):
             return Row(setting=_words(field.removesuffix(unit)), show=or_none(show), lowered=AT_ONCE)

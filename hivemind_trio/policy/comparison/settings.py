@@ -1,4 +1,4 @@
-"""What a new policy changes of what is declared.
+"""Changes of declarations.
 
 `plan` compares two compiled programs, so layout, order and where a value is inherited from are no changes.
 """
@@ -60,7 +60,7 @@ _WHOLE: Final[Mapping[str, tuple[ReloadEffect, ReloadEffect]]] = {
 
 
 REMEMBERED: Final = ("provider", "lane", "agent", "budget")
-"""What has a state of its own that a name which is merely changed would lose."""
+"""Kinds with a state of their own, which a changed name alone would lose."""
 
 NO_RENAMES: Final = Renames({}, {})
 
@@ -142,7 +142,7 @@ def _whole(kind: str, name: str, verb: Verb, effect: ReloadEffect, one: object, 
 
 
 def _mistaken(added: ReloadEffect, old: str) -> ReloadEffect:
-    """Of something new that looks like what it would replace."""
+    """Return the effect of a new declaration that looks like the one it would replace."""
     says = f"it begins anew: did you mean `was {old}`, which keeps what was counted and learned?"
     return ReloadEffect(State.RESETS, f"{added.says}; {says}" if added.says else says, "HM703")
 
@@ -151,7 +151,7 @@ def _mistaken(added: ReloadEffect, old: str) -> ReloadEffect:
 
 
 def _compared(kind: str, name: str, old: Any, new: Any) -> Iterator[Change]:
-    """What one declaration says otherwise, in the order of its fields."""
+    """Yield the changes of one declaration, in the order of its fields."""
     match old, new:
         case ProviderSettings(), ProviderSettings():
             yield from _provider(old, new)
@@ -239,7 +239,7 @@ def _spelt_bounds(provider: ProviderSettings) -> str:
 
 
 def _concurrency(old: ProviderSettings, new: ProviderSettings) -> ReloadEffect:
-    """What `scheduler.health` does with what it knows."""
+    """Return the effect on the learned concurrency of `scheduler.health`."""
     match old.aimd, new.aimd:
         case AimdSettings(), None:
             return FORGOTTEN

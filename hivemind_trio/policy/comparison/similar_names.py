@@ -1,4 +1,4 @@
-"""What was removed and what was added, so alike that it may be one thing under another name."""
+"""Similar names: removed and added declarations that may be one under another name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNTOLD: Final = ("name", "at")
 """Fields that say nothing of what a declaration is."""
 
 ALIKE: Final = 0.75
-"""Of its fields, those that are to be the same where the names are alike. Most are defaults in most policies."""
+"""Fields that must be equal where names are alike. Most are defaults in most policies."""
 
 
 def likenesses(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, str]:

@@ -49,12 +49,12 @@ RESERVED: Final = {"agent": ("unknown",), "team": ("none",)}
 """Names that have a meaning of their own: a caller that is nobody, and no team."""
 
 ALWAYS: Final = {"lane": "default", "retry": "default"}
-"""What is there whether it is declared or not."""
+"""Declarations that exist without being written."""
 
 NEXT: Final = "what comes next begins a new line, or stands behind a `;`"
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-"""What needs no quotes as a name."""
+"""Pattern of a name that needs no quotes."""
 
 FIELD_NAMES: Final = frozenset(
     {"agent", "team", "provider", "model", "path", "method", "stream", "tools", "images", "hour", "weekday", "cost"}
@@ -87,7 +87,7 @@ class SettingValue:
         return self.item.args[0].span.to(self.item.args[-1].span)
 
     def place(self, option: str) -> Span:
-        """Where the value of an option stands that was given."""
+        """Return the place of an option's value."""
         pairs = zip(self.item.args, self.item.args[1:], strict=False)
         return next(value.span for word, value in pairs if isinstance(word, Name) and word.text == option)
 
@@ -105,7 +105,7 @@ class BoundDeclaration:
     options: dict[str, Any] = attrs.field(factory=dict)
     extends: Name | None = None
     was: Name | None = None
-    """What it was called before."""
+    """Former name."""
     parent: BoundDeclaration | None = None
     settings: dict[str, list[SettingValue]] = attrs.field(factory=dict)
     unread: frozenset[str] = frozenset()
@@ -148,7 +148,10 @@ class SymbolTable:
         return self.by_kind.get(kind, {})
 
     def effective(self, declared: BoundDeclaration, setting: str) -> tuple[list[SettingValue], str]:
-        """What holds: its own, its parent's, the kind's defaults; and where from (`own`, ...; empty: nowhere)."""
+        """Return the values in force: its own, its parent's, the kind's defaults.
+
+        And their origin (`own`, ...; empty: none).
+        """
         link: BoundDeclaration | None = declared
         while link is not None:
             if setting in link.settings:
@@ -242,7 +245,7 @@ class _Declarer:
         self.first.setdefault((kind, identity), span)
 
     def _name(self, item: Item, kind: str, declaration: Declaration) -> tuple[str, Span] | None:
-        """What the declaration is called, and where; reports a missing or unfit name."""
+        """Return name and place of a declaration; reports a missing or unfit name."""
         first = item.args[0] if item.args else None
         match declaration.naming, first:
             case Naming.NOTHING, _:

@@ -23,7 +23,7 @@ from .binder import SymbolTable
 @final
 @attrs.frozen(kw_only=True)
 class Checked:
-    """What a policy file turned out to be."""
+    """Result of the check of a policy file."""
 
     sources: tuple[Source, ...]
     paths: tuple[str, ...]
@@ -38,7 +38,7 @@ class Checked:
     """Some file could not be read at all."""
     hash: str
     secret_spans: Mapping[SecretRef, Span]
-    """Where each secret is first asked for."""
+    """First place of each secret."""
     declarations: SymbolTable
     conditions: Mapping[str, Mapping[str, Condition | None]]
     """Kind (`agent`, `rule`, `budget`; of a `provider`, what its `degraded` says) -> name -> its typed condition."""

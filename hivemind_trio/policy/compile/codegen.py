@@ -36,7 +36,7 @@ _UNSET: Final = (None, BUILT_IN)
 _ALLOWED: Final = ((Verdict.ALLOW, ""), BUILT_IN)
 
 SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "verdict", "affinity")
-"""What a rule can decide, each on its own: the first rule that matches and names it."""
+"""Settings that a rule can decide, each by the first rule that matches and names it."""
 
 _FIELDS: Final = {
     "agent": "agent",
@@ -58,10 +58,10 @@ _FIELDS: Final = {
 }
 
 _ROUTES_MAX: Final = 4_096
-"""Of (APIs, model) pairs remembered: models are the caller's words, and must not fill the memory."""
+"""Number of (APIs, model) pairs remembered: callers choose model names, which must not fill the memory."""
 
 _ALIKE_MAX: Final = 4_096
-"""Of treatments remembered, for the same reason."""
+"""Number of decisions remembered, for the same reason."""
 
 
 @final
@@ -85,7 +85,7 @@ class Identity:
 
     agent: AgentSettings
     condition: Condition | None
-    """Of `agent ... when`; None: nothing but its token or a claim makes a caller this agent."""
+    """Condition of `agent ... when`; None: nothing but its token or a claim makes a caller this agent."""
     lane: tuple[str, Decider] | None
     priority: tuple[int, Decider] | None
 
@@ -93,7 +93,7 @@ class Identity:
 @final
 @attrs.frozen(kw_only=True)
 class LaneDefaults:
-    """What a lane says of its calls where nothing else does; None: it says nothing."""
+    """Defaults of a lane for its calls; None: none."""
 
     priority: tuple[int, Decider] | None
     deadline_ns: tuple[int, Decider] | None
@@ -102,7 +102,7 @@ class LaneDefaults:
 @final
 @attrs.define(eq=False)
 class Router:
-    """Which provider serves a call that no rule sends somewhere."""
+    """Router of calls that no rule sends to a provider."""
 
     _providers: Sequence[tuple[ProviderSettings, Callable[[str], bool]]]
     _groups: Mapping[str, Sequence[str]]
@@ -212,7 +212,7 @@ def compile_decide(
 
 
 def _identify(writer: _Writer, by_name: Mapping[str, Identity], telling: Sequence[tuple[int, Identity, str]]) -> None:
-    """Who calls: by a token, by a claim, by what tells of it, or nobody that is declared."""
+    """Write the identification: by a token, by a claim, by a clue, or as no declared agent."""
     unknown_agent = f"how = 0; agent = {writer.constant(UNKNOWN_AGENT)}"
     if not by_name:
         writer.line(1, unknown_agent)
@@ -237,21 +237,24 @@ _Alike = tuple[
     *tuple[int, int, int, int, int, int, int, int],
     *tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]],
 ]
-"""What a treatment depends on once the rules have been asked: the agent, and what told of it (0: nothing); dialects and
-model; of each of `SETTINGS` the number of the rule that has set it, from 1 on (0: none); tags, warnings, budgets."""
+"""Key of a decision once the rules have been asked: the agent and its clue (0: none).
+
+Dialects and model; for each of `SETTINGS` the number of the rule that set it, from 1 on (0: none); tags, warnings,
+budgets.
+"""
 
 
 @final
 @attrs.define(eq=False)
 class _Treat:
-    """What comes after the rules: agent, lane, built-in; and who decided. Done once for calls that are alike."""
+    """Decision after the rules: agent, lane, built-in; and the decider. Done once for calls that are alike."""
 
     _router: Router
     _identities: Mapping[str, Identity]
     _unknown: Identity
     _lanes: Mapping[str, LaneDefaults]
     _said: Sequence[Mapping[str, tuple[Any, Decider]]]
-    """Of each rule, from 1 on: what it says of which setting, and itself."""
+    """Settings of each rule, from 1 on, with the rule."""
     _agents: Sequence[AgentSettings]
     _known: dict[_Alike, Decision]
 

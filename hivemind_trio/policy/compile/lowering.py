@@ -55,7 +55,7 @@ KNOWN_BASES: Final = {
     Api.GEMINI: "https://generativelanguage.googleapis.com",
     Api.OLLAMA: "http://127.0.0.1:11434",
 }
-"""Where a provider of this dialect is unless the policy says `base`."""
+"""Default base URL of each dialect."""
 
 KNOWN_NAMES: Final = {api.value: api for api in KNOWN_BASES}
 """A provider of one of these names need not say `api`."""
@@ -162,13 +162,13 @@ def _former_names(declarations: SymbolTable) -> dict[str, dict[str, str]]:
 
 
 def provider_api(declarations: SymbolTable, declared: BoundDeclaration) -> Api | None:
-    """What it speaks: by its setting, or by its name."""
+    """Return the dialect, by setting or by name; None: unknown."""
     given = declarations.one(declared, "api")
     return Api(given.value) if given is not None else KNOWN_NAMES.get(declared.name)
 
 
 def provider_base(declarations: SymbolTable, declared: BoundDeclaration) -> str | SecretRef | None:
-    """Where it is: by its setting, or by what it speaks."""
+    """Return the base URL, by setting or by dialect."""
     given = declarations.one(declared, "base")
     if given is not None:
         base: str | SecretRef = given.value
@@ -178,7 +178,7 @@ def provider_base(declarations: SymbolTable, declared: BoundDeclaration) -> str 
 
 
 def _aimd(declarations: SymbolTable, declared: BoundDeclaration) -> AimdSettings | None:
-    """How its concurrency adapts; None: one number is one number."""
+    """Return the AIMD settings; None: the concurrency is one number."""
     given = declarations.one(declared, "concurrency")
     low, high = given.value if given is not None else DEFAULT_CONCURRENCY
     if low == high:
@@ -292,7 +292,7 @@ def _group(given: SettingValue) -> LimitGroupSettings:
 
 
 def provider_timeouts(given: SettingValue | None) -> Timeouts:
-    """What `timeout` says, its defaults included."""
+    """Return the timeouts, defaults included."""
     if given is None:
         return DEFAULT_TIMEOUTS
     return attrs.evolve(
@@ -392,7 +392,7 @@ def _decided(declarations: SymbolTable, declared: BoundDeclaration, setting: str
 
 
 def unknown_of(declarations: SymbolTable) -> Identity:
-    """What holds for callers that are no declared agent: `defaults agent`, but for what proves an agent."""
+    """Return the settings of callers that are no declared agent: `defaults agent`, without proofs of identity."""
     defaults = declarations.defaults.get("agent")
     if defaults is None:
         nobody = AgentSettings(name=UNKNOWN_AGENT, team=NO_TEAM, tokens=(), concurrency=None, queue=None, at="")

@@ -1,4 +1,4 @@
-"""Where the checks put what they find."""
+"""Collector of diagnostics."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class DiagnosticCollector:
         return meant
 
     def text(self, span: Span) -> str:
-        """What stands there."""
+        """Return the text of a span."""
         return self.sources[span.source].text[span.start : span.end]
 
     def at(self, span: Span) -> str:

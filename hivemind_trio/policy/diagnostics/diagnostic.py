@@ -11,7 +11,7 @@ from hivemind_trio.policy.source.span import Span
 
 
 class Severity(StrEnum):
-    """How much it matters: an error stops, a warning may (`--deny`), an info never does."""
+    """Severity: an error stops, a warning may (`--deny`), an info never does."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -30,7 +30,7 @@ class Label:
 @final
 @attrs.frozen(kw_only=True)
 class Diagnostic:
-    """What is wrong, where, and what to write instead.
+    """Diagnostic: the mistake, its place, and what to write instead.
 
     Lower case, no full stop, what the user wrote in backticks. `span` is the smallest thing to edit.
     """
@@ -46,4 +46,4 @@ class Diagnostic:
     help: str = ""
     """Text that can be pasted, in backticks, after "= help: "."""
     replacement: str | None = None
-    """What to put in place of `span`, where one edit mends it: for editors."""
+    """Replacement of `span`, where one edit mends it: for editors."""

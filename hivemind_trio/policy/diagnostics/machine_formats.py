@@ -16,7 +16,7 @@ from .pages import title
 from .terminal import visible
 
 FORMAT_VERSION: Final = 1
-"""Of the JSON; goes up when a field changes its meaning or goes, not when one is added."""
+"""Version of the JSON format; rises when a field changes its meaning or is removed, not when one is added."""
 
 _LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 _COMMANDS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}

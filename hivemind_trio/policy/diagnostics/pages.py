@@ -17,7 +17,7 @@ PAGE_WIDTH: Final = 100
 @final
 @attrs.frozen
 class Page:
-    """What `hivemind-trio explain CODE` shows."""
+    """Page of `hivemind-trio explain CODE`."""
 
     code: str
     title: str
@@ -820,7 +820,7 @@ PAGES: Final = {page.code: page for page in _PAGES}
 
 
 def title(code: str) -> str:
-    """What a code is about, in a few words."""
+    """Return the title of a code."""
     return PAGES[code].title
 
 

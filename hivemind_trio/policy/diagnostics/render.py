@@ -34,11 +34,11 @@ _HUES: Final = {Severity.ERROR: _RED, Severity.WARNING: _YELLOW, Severity.INFO: 
 
 
 class Findings(Protocol):
-    """What can be rendered: a checked policy, or anything that carries one's findings."""
+    """Findings that can be rendered: a checked policy, or anything with one's findings."""
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What the spans point into."""
+        """Sources that the spans point into."""
         ...
 
     @property
@@ -113,7 +113,7 @@ def _text(several: Sequence[Findings], shown: Sequence[Shown], *, color: bool) -
 
 
 def _together(shown: Sequence[Shown]) -> list[Shown]:
-    """What a policy says that is not yet in force, in one block: one reads a list, and scrolls past eight warnings.
+    """Return the findings with the settings that are not yet in force in one block.
 
     Machines are still told of each by itself, and each can be allowed by itself.
     """
@@ -139,7 +139,7 @@ def _together(shown: Sequence[Shown]) -> list[Shown]:
 
 
 def _quoted(message: str) -> str:
-    """What a message begins with, without its quotes."""
+    """Return the beginning of a message, without its quotes."""
     return message.split("`")[1]
 
 

@@ -92,7 +92,7 @@ def _declared(checked: Checked, kind: str, name: str) -> BoundDeclaration:
 
 
 def _written(checked: Checked, given: SettingValue) -> str:
-    """What stands behind the setting's name, on one line and without remarks."""
+    """Return the text behind the setting's name, on one line and without comments."""
     span = given.item.span
     text = checked.sources[span.source].text[given.item.head.span.end : span.end]
     return " ".join("".join(piece.text for piece in lexemes(text, span.source) if piece.type != "COMMENT").split())

@@ -1,4 +1,4 @@
-"""Which rule decides what for such a call: the question that people ask of a policy."""
+"""Explanation of a decision: the rule that decides each setting of a call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DERIVED: Final = {
 _FACTS: Final = {"tokens.in": "tokens_in", "tokens.max-out": "tokens_max_out", "cost": "cost_microusd"}
 
 SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "affinity", "allow", "deny")
-"""Of a rule: what it can decide that is in force."""
+"""Settings that a rule can decide and that are in force."""
 
 _EXAMPLES: Final = {"hour": "14", "weekday": "3", "attempt": "2", "cost": "$0.10"}
 
@@ -54,7 +54,7 @@ class Step:
 @final
 @attrs.frozen
 class Explanation:
-    """How one call would be treated, and why."""
+    """Decision about one call, with its reasons."""
 
     request: Request
     treatment: Decision
@@ -65,7 +65,7 @@ class Explanation:
     steps: tuple[Step, ...]
     """Every rule, in order."""
     bounds: tuple[tuple[str, str, str], ...]
-    """What its attempts count against: of what, how much, where that is declared."""
+    """Bounds of its attempts: scope, amount, place of the declaration."""
 
 
 def parse_request(
@@ -146,7 +146,7 @@ def parse_request(
 
 
 def explain(checked: Checked, request: Request) -> Explanation:
-    """How a policy without errors treats a call."""
+    """Return the decision of a policy without errors about a call."""
     assert checked.program is not None
     treatment = checked.program.decide(request)
     denied, denied_by = _verdict(checked, treatment)
@@ -170,7 +170,7 @@ def _verdict(checked: Checked, treatment: Decision) -> tuple[str | None, Decider
 
 
 def reads_time(checked: Checked) -> bool:
-    """Whether any rule or agent asks for the hour or the weekday."""
+    """Return True if a rule or agent reads the hour or the weekday."""
     conditions = [condition for table in checked.conditions.values() for condition in table.values()]
     return any(reads(condition, field) for condition in conditions if condition for field in ("hour", "weekday"))
 
@@ -197,7 +197,7 @@ def _steps(checked: Checked, request: Request, treatment: Decision) -> tuple[Ste
 
 
 def _slot(setting: str) -> str:
-    """What a setting decides: `allow` and `deny` are the two values of one."""
+    """Return the slot of a setting: `allow` and `deny` are the two values of one."""
     return "verdict" if setting in ("allow", "deny") else setting
 
 

@@ -39,13 +39,13 @@ NAMED_OUTCOMES: Final = (*NAMED, "lane", "retry")
 @final
 @attrs.frozen
 class Symbol:
-    """What a name stands for. Lanes, agents and `let`s of the same name are different things."""
+    """Symbol: the meaning of a name. Lanes, agents and `let`s of the same name are different things."""
 
     kind: str
     """A declaration's keyword, `let`, or `load`."""
     name: str
     test: Span | None = None
-    """Of a `load`: the test that it is known in."""
+    """Test that a `load` is known in; None: not a `load`."""
 
 
 @final
@@ -211,7 +211,7 @@ class _Finder:
                 self._literal(expr, None, lets_first=True)
 
     def _literal(self, expr: Expr, kind: str | None, *, lets_first: bool) -> None:
-        """What a field is compared with.
+        """Record the literal that a field is compared with.
 
         Args:
             kind: Of the declarations whose names these are; None: of none.

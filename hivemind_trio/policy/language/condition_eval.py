@@ -22,7 +22,7 @@ _RELATIONS: Final = {
 
 
 def holds(condition: Condition, values: Mapping[str, str | int | bool]) -> bool:
-    """Whether it holds for these field values; a `header.` or `meta.` that is missing is empty."""
+    """Return True if it holds for these field values; a missing `header.` or `meta.` is empty."""
     match condition:
         case Always():
             return True
@@ -46,7 +46,7 @@ def holds(condition: Condition, values: Mapping[str, str | int | bool]) -> bool:
 
 
 def field_values(request: Request, *, agent: str, team: str, provider: str | None) -> dict[str, str | int | bool]:
-    """What the fields of a request are, by their names in the language."""
+    """Return the fields of a request, by their names in the language."""
     return {
         "agent": agent,
         "team": team,

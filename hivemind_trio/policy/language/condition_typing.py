@@ -83,7 +83,7 @@ class AnyOf:
 @final
 @attrs.frozen
 class Negation:
-    """It does not hold."""
+    """Negation of a condition."""
 
     item: Condition
 
@@ -138,7 +138,10 @@ FLIPPED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": 
 
 
 def request_fields(agents: list[str], teams: list[str], providers: list[str]) -> dict[str, Field]:
-    """What a rule, an agent or a budget can ask of a call. `header.NAME` and `meta.NAME` are known beside these."""
+    """Return the fields of a call that a rule, an agent or a budget can read.
+
+    `header.NAME` and `meta.NAME` are known beside these.
+    """
     fields = [
         Field("agent", Kind.ENUM, (*agents, "unknown")),
         Field("team", Kind.ENUM, (*teams, "none")),
@@ -178,7 +181,10 @@ class Typer:
     """`header.NAME` and `meta.NAME` may be read: whatever the caller sends."""
 
     def condition(self, expr: Expr) -> Condition | None:
-        """What the expression asks; None after reporting why it is not a condition. Both sides of an `and` are read."""
+        """Return the condition of an expression.
+
+        None after reporting why it is not one. Both sides of an `and` are read.
+        """
         match expr:
             case And(items=items) | Or(items=items):
                 read = [self.condition(item) for item in items]
@@ -411,14 +417,14 @@ class Typer:
         return value
 
     def _meaning(self, expr: Expr) -> Expr:
-        """What a word stands for: through one `let` after the other, to what is none."""
+        """Return the meaning of a word, through one `let` after the other."""
         while isinstance(expr, Name) and expr.text in self.lets:
             self.used.add(("let", expr.text))
             expr = self.lets[expr.text]
         return expr
 
     def _is_flag(self, expr: Expr) -> bool:
-        """Whether it is a flag, or a word that is no field, which is a mistake of its own."""
+        """Return True if it is a flag, or a word that is no field, which is a mistake of its own."""
         if not isinstance(expr, Name):
             return False
         field = self.fields.get(expr.text) or self._open_field(expr.text) or self.dynamic(expr.text)
@@ -501,7 +507,7 @@ def fields_of(condition: Condition) -> Iterator[str]:
 
 
 def reads(condition: Condition, field: str) -> bool:
-    """Whether the condition depends on a field."""
+    """Return True if the condition depends on a field."""
     match condition:
         case AllOf(items=items) | AnyOf(items=items):
             return any(reads(item, field) for item in items)
@@ -563,7 +569,7 @@ def _begins_a_model(word: str) -> bool:
 
 
 def _comparison(word: str, value: Expr) -> str:
-    """How a `let` that is no condition is asked for."""
+    """Return the comparison by which a `let` that is no condition is used."""
     items = value.items if isinstance(value, ListValue) else (value,)
     texts = [item.value for item in items if isinstance(item, String)]
     if any(map(is_glob, texts)):

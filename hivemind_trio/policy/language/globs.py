@@ -9,7 +9,7 @@ Matcher = Callable[[str], bool]
 
 
 def is_glob(text: str) -> bool:
-    """Whether it has a wildcard."""
+    """Return True if it has a wildcard."""
     return "*" in text or "?" in text
 
 
@@ -47,7 +47,7 @@ def any_matcher(globs: Sequence[str]) -> Matcher:
 
 
 def specificity(glob: str) -> tuple[bool, int]:
-    """Of two globs that match, the greater is the more specific: an exact name, then the most letters spelt out."""
+    """Return the specificity: an exact name is highest, then the most letters spelt out."""
     return not is_glob(glob), sum(char not in "*?" for char in glob)
 
 
@@ -58,7 +58,7 @@ def most_specific(globs: Iterable[str], text: str) -> str | None:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether some text matches both."""
+    """Return True if some text matches both."""
     reached = {(0, 0)}
     todo = [(0, 0)]
     while todo:

@@ -40,5 +40,5 @@ class ModelPrice:
         return (total + usage.output * (self.output or 0)) // 10**6
 
     def cost_microusd(self, tokens_in: int, tokens_out: int) -> int:
-        """What so many tokens cost, none of them cached; a price that is not declared counts as nothing."""
+        """Return the cost of so many uncached tokens; an undeclared price counts as zero."""
         return self.cost_of(Usage(input=tokens_in, output=tokens_out))

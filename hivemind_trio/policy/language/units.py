@@ -15,7 +15,10 @@ from hivemind_trio.policy.diagnostics.suggest import one_of
 
 INT_MAX: Final = 2**63 - 1
 LETTERS_MAX: Final = 64
-"""Of a quantity. No amount needs more, and Python refuses to read numbers of some thousand digits."""
+"""Largest length of a quantity, in letters.
+
+No amount needs more, and Python refuses to read numbers of some thousand digits.
+"""
 
 DURATIONS: Final = {
     "ms": 10**6,
@@ -141,7 +144,7 @@ def money_microusd(text: str) -> int:
 
 
 def window_ns(text: str, *, quantity: bool) -> int:
-    """What follows the `/` of a rate: `min`, or a duration such as `10m`."""
+    """Return the window behind the `/` of a rate: `min`, or a duration such as `10m`."""
     if quantity:
         window = duration_ns(text)
         if window == 0:
@@ -156,7 +159,7 @@ def window_ns(text: str, *, quantity: bool) -> int:
 
 
 def price_per(text: str) -> int:
-    """What follows the `/` of a price: how many tokens."""
+    """Return the number of tokens behind the `/` of a price."""
     if text in PRICE_PER:
         return PRICE_PER[text]
     raise UnitError("HM204", f"a price is not per `{text}`", help="write `/Mtok` or `/ktok`")

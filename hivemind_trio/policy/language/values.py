@@ -47,7 +47,7 @@ _BODIES: Final = {
     "provider": 'api anthropic; base "https://llm.internal.example"',
     "budget": "cost $10/day",
 }
-"""What a declaration of a kind cannot be without."""
+"""Settings that a declaration of a kind must have."""
 
 
 def declared_as(kind: str, name: str) -> str:
@@ -109,7 +109,7 @@ class Reader:
         return read
 
     def places(self, value: Value) -> tuple[Span, ...]:
-        """Where each item of a list stands, a `let`'s in the `let`; of what is no list, itself."""
+        """Return the place of each item of a list, a `let`'s in the `let`; otherwise its own."""
         if isinstance(value, Name) and value.text in self.lets:
             value = self.lets[value.text]
         return tuple(item.span for item in self._items(value))
@@ -460,7 +460,7 @@ _READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
 
 
 def url_problem(text: str) -> str:
-    """What keeps a text from being the base of a provider; empty: nothing."""
+    """Return the reason for which a text cannot be a base URL; empty: it can."""
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -512,7 +512,7 @@ def parse_address(text: str) -> tuple[str, int] | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it."""
+    """Return True if only this machine reaches it."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -82,7 +82,7 @@ def _required(declarations: SymbolTable, report: DiagnosticCollector) -> None:
 
 
 def _starts(declarations: SymbolTable, report: DiagnosticCollector) -> None:
-    """Where concurrency begins: between its bounds."""
+    """Check that `start` is within the bounds of the concurrency."""
     for given in _own(declarations, "provider", "concurrency"):
         if "start" not in given.options:
             continue
@@ -106,7 +106,7 @@ def _own(declarations: SymbolTable, kind: str, setting: str) -> Iterator[Setting
 
 
 def _steps(declarations: SymbolTable, report: DiagnosticCollector) -> None:
-    """What a budget's `at` says: something, and nothing behind the step where calls stop."""
+    """Check the steps of a budget: each says something, and none follows the step that stops calls."""
     for given in _own(declarations, "budget", "at"):
         written = given.item.block.statements if given.item.block is not None else ()
         if not written:
@@ -133,7 +133,7 @@ def _steps(declarations: SymbolTable, report: DiagnosticCollector) -> None:
 
 
 def _orphan(declared: BoundDeclaration) -> bool:
-    """Whether it, or what it extends, extends what there is not: what it would have inherited is not known."""
+    """Return True if it, or its parent, extends an undeclared name: its inherited settings are unknown."""
     link: BoundDeclaration | None = declared
     while link is not None:
         if link.extends is not None and link.parent is None:
@@ -371,7 +371,7 @@ def _keyless(declarations: SymbolTable, report: DiagnosticCollector) -> None:
 
 
 def in_the_open(base: str) -> bool:
-    """Whether others can read what is sent there."""
+    """Return True if others can read what is sent there."""
     parts = urlsplit(base)
     return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 

@@ -1,4 +1,4 @@
-"""What a setting replaces: it is inherited whole or replaced whole, which is easily forgotten (HM309, HM310)."""
+"""Overrides: a setting is inherited whole or replaced whole, which is easily forgotten (HM309, HM310)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_overrides(declarations: SymbolTable) -> None:
 
 
 def _inherited(declarations: SymbolTable, declared: BoundDeclaration, setting: str) -> Sequence[SettingValue]:
-    """What would hold if the declaration did not say it."""
+    """Return the values in force without this declaration."""
     if declared.parent is not None:
         return declarations.effective(declared.parent, setting)[0]
     defaults = declarations.defaults.get(declared.kind)
@@ -60,7 +60,7 @@ def _compare(
 
 
 def _entries(given: Sequence[SettingValue]) -> Iterator[str]:
-    """What a setting consists of besides its values: options, and what its blocks name."""
+    """Yield the entries of a setting besides its values: options, and the names of its blocks."""
     for one in given:
         of = f" of `{one.args[0]}`" if one.args and one.block else ""
         yield from (f"`{option}`" for option in one.options)
@@ -68,7 +68,7 @@ def _entries(given: Sequence[SettingValue]) -> Iterator[str]:
 
 
 def _value(given: SettingValue, report: DiagnosticCollector) -> object:
-    """What it says; a condition by its words, for that two of other words mean the same is nothing to tell."""
+    """Return the value; a condition by its words, because equal meaning in other words needs no report."""
     block = {name: [_value(one, report) for one in inner] for name, inner in given.block.items()}
     condition = report.text(given.when.span).split() if given.when is not None else None
     return given.args, dict(given.options), block, condition

@@ -27,7 +27,7 @@ COUNTED: Final = {
     Measure.REQUESTS: Dimension.REQUESTS,
     Measure.OUTPUT: Dimension.OUTPUT,
 }
-"""What a budget counts that a provider limits alike; cached input is counted by budgets and often by nobody else."""
+"""Measures of budgets that a provider limits alike; cached input is counted by budgets and often by nobody else."""
 
 
 def check_amounts(
@@ -49,7 +49,7 @@ def most(quota: RateLimitSettings, time_ns: int) -> int:
 
 
 def _limits(declarations: SymbolTable, declared: BoundDeclaration) -> None:
-    """Of several windows of one dimension, those that another one keeps from being full."""
+    """Report windows of one dimension that another window keeps from being full."""
     for block in declared.settings.get("limits", []):
         for dimension in Dimension:
             rates = block.block.get(dimension.value, [])
@@ -230,7 +230,7 @@ def _children(
 
 
 def _is_above(child: BudgetSettings, one: BudgetAllowance, parent: BudgetSettings, other: BudgetAllowance) -> bool:
-    """Whether a budget allows more of the same than another, which stops calls when it is used up."""
+    """Return True if a budget allows more than another that stops calls when it is used up."""
     same = (one.measure, one.window_ns, one.calendar) == (other.measure, other.window_ns, other.calendar)
     stops = parent.stop is not None and parent.stop.share <= 1
     return same and stops and one.amount > other.amount and parent.per in (Per.ALL, child.per)

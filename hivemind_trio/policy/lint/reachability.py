@@ -1,4 +1,4 @@
-"""What rules and conditions can do, worked out for all calls at once: HM301 to HM306, and HM390 where it cannot be.
+"""Reachability of rules and conditions over all calls: HM301 to HM306, and HM390 where it is unknown.
 
 Rules are read from top to bottom and the first that matches and names a setting decides it. So a setting of a rule
 never takes effect exactly if every call that the rule matches is decided before, by the rules above that name it, or
@@ -30,7 +30,7 @@ NAMED_MAX: Final = 8
 
 
 AGENT_SETTINGS: Final = ("lane", "priority")
-"""What an agent says of its calls, where no rule does."""
+"""Settings that an agent gives its calls where no rule does."""
 PAIRS_MAX: Final = 250_000
 """Pairs of a rule that denies and one above it that allows, compared over a whole policy: a second or so."""
 
@@ -172,7 +172,7 @@ def _identities(
 
 
 def _needed(space: Space, condition: Condition, earlier: dict[str, Condition]) -> list[str]:
-    """Of the earlier agents those without which some caller would be left."""
+    """Return the earlier agents without which some caller would be left."""
     kept = dict(earlier)
     for name in reversed(earlier):
         without = [one for other, one in kept.items() if other != name]
@@ -194,7 +194,7 @@ class _Rule:
     boxes: Sequence[Cube] | None
     """None: too many."""
     spans: Mapping[str, Span]
-    """What it decides -> where it says so."""
+    """Setting -> place where it is decided."""
     is_never: bool
 
     @classmethod
@@ -213,11 +213,11 @@ class _Rule:
 
     @property
     def says_more(self) -> bool:
-        """Whether it does what every rule that matches does, whatever others do."""
+        """True if it acts on every call that matches, whatever other rules do."""
         return "tag" in self.declared.settings or "warn" in self.declared.settings
 
     def same_as(self, other: _Rule) -> bool:
-        """Whether both give the same settings the same values."""
+        """Return True if both give the same settings the same values."""
         return _values(self.declared) == _values(other.declared)
 
 
@@ -235,14 +235,14 @@ class _Rules:
     _rules: Sequence[_Rule]
     _cover: Cover = attrs.field(init=False)
     _own: list[int] = attrs.field(init=False, factory=list)
-    """Of each rule its boxes, as bits."""
+    """Boxes of each rule, as bits."""
     _refused: list[int] = attrs.field(init=False, factory=list)
-    """Of each rule the boxes of calls that it refuses, as far as no rule above exempts them."""
+    """Boxes of refused calls of each rule, unless a rule above exempts them."""
 
     _pairs: int = attrs.field(init=False, default=0)
     """Rules that deny, each with every rule above that allows, as far as they were compared."""
     _whose: list[int] = attrs.field(init=False, factory=list)
-    """Of each box its rule."""
+    """Rule of each box."""
 
     def __attrs_post_init__(self) -> None:
         cubes: list[Cube] = []
@@ -259,7 +259,10 @@ class _Rules:
         self._cover = self._space.cover(cubes)
 
     def _without(self, rule: _Rule, allowing: Sequence[_Rule]) -> Sequence[Cube]:
-        """What a rule refuses; nothing where that falls into too many boxes: it is then taken to refuse less."""
+        """Return the calls that a rule refuses.
+
+        None where they fall into too many boxes: it is then taken to refuse less.
+        """
         self._pairs += len(allowing)
         if self._pairs > PAIRS_MAX:
             return ()
@@ -427,16 +430,16 @@ class _Rules:
             )
 
     def _refuses(self, number: int) -> bool:
-        """Whether it decides nothing but that calls are refused."""
+        """Return True if it only refuses calls."""
         return set(self._rules[number].spans) == {"verdict"}
 
     def _is_double(self, number: int, other: int) -> bool:
-        """Whether an earlier rule, which covers this one, is for the same calls and says the same."""
+        """Return True if an earlier rule that covers this one is for the same calls and says the same."""
         rule, first = self._rules[number], self._rules[other]
         return rule.same_as(first) and self._covered(first.boxes or (), self._own[number]) is not None
 
     def _labels(self, of: int, settings: Mapping[int, Sequence[str]]) -> tuple[Label, ...]:
-        """Where the settings of a rule are decided, rule by rule."""
+        """Return the places that decide the settings of a rule, rule by rule."""
         labels: list[Label] = []
         for number in sorted(settings)[:NAMED_MAX]:
             rule = self._rules[number]

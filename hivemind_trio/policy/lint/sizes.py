@@ -92,7 +92,7 @@ def _prompts(declarations: SymbolTable, program: Program) -> None:
 
 
 def _limit(declarations: SymbolTable, provider: str, glob: str | None, dimension: str) -> Span:
-    """Where a provider's limit stands."""
+    """Return the place of a provider's limit."""
     blocks, _ = declarations.effective(declarations.of("provider")[provider], "limits")
     block = next(one for one in blocks if (one.args[0] if one.args else None) == glob)
     return block.block[dimension][0].span

@@ -107,7 +107,7 @@ def _deadlines(declarations: SymbolTable) -> Iterator[SettingValue]:
 
 
 def _deadline_of(declarations: SymbolTable, rule: BoundDeclaration) -> SettingValue | None:
-    """What a rule says, itself or by its lane."""
+    """Return the deadline of a rule, its own or its lane's."""
     if "deadline" in rule.settings:
         return rule.settings["deadline"][0]
     lane = next((declarations.of("lane").get(given.value) for given in rule.settings.get("lane", [])), None)

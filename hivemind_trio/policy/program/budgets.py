@@ -1,4 +1,4 @@
-"""What we allow per window, and what happens as it is used up."""
+"""Budgets: allowances per window, and steps as they are used up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hivemind_trio.policy.language.unit_text import window_name
 
 
 class Per(StrEnum):
-    """Who has a budget of his own."""
+    """Partition of a budget: one for each of these."""
 
     ALL = "all"
     """Nobody: it is one for all calls."""
@@ -24,12 +24,12 @@ class Per(StrEnum):
 
 
 class Measure(StrEnum):
-    """What is counted."""
+    """Unit that a budget counts."""
 
     COST = "cost"
     """Micro-dollars."""
     TOKENS = "tokens"
-    """Of every kind."""
+    """Tokens of every kind."""
     INPUT = "input"
     """Cached ones included."""
     OUTPUT = "output"
@@ -59,7 +59,7 @@ class BudgetAllowance:
 @final
 @attrs.frozen(kw_only=True)
 class Threshold:
-    """What happens from a share of the amount on."""
+    """Step of a budget, from a share of the amount on."""
 
     share: float
     warn: bool = False

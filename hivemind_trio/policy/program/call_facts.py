@@ -25,7 +25,7 @@ ApisOf = Callable[[str, Mapping[str, str]], tuple[Api, ...]]
 """The dialects of a path, given the headers, likeliest first; `dialects.endpoint` knows them."""
 
 NO_API: Final = "none"
-"""Of a call of no known dialect."""
+"""Value for a call of no known dialect."""
 
 FIELDS: Final = {
     "method": "method",
@@ -40,7 +40,7 @@ FIELDS: Final = {
     "hour": "hour",
     "weekday": "weekday",
 }
-"""What a request has under a name of its own; a call's cost follows from its model and its tokens."""
+"""Fields that a request has under their own names; the cost follows from model and tokens."""
 
 _ORDER: Final = {field: place for place, field in enumerate(("agent", "token", "claim", "api", *FIELDS))}
 

@@ -1,4 +1,4 @@
-"""What a policy may ask of a provider's answer, in `degraded when`."""
+"""Fields of a provider's answer for `degraded when`."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ class FinishedAnswer:
 @final
 @attrs.frozen
 class DegradedSettings:
-    """Which answers are worth nothing, though they look well."""
+    """Condition of good answers that count as failures."""
 
     condition: Condition
 
     def counts(self, answer: FinishedAnswer) -> bool:
-        """Whether this is such an answer. Asked for tokens that nobody has counted, it is not: to say none of a request
+        """Return True if this is such an answer. Asked for tokens that nobody has counted, it is not: to say none of a
+        request
         is to say nothing, but a provider is not to be left alone for figures that it merely does not give."""
         usage = answer.usage
         unknown = ["tokens.in", "tokens.out", "tokens.total"] if usage is None else []

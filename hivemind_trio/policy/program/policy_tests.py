@@ -93,7 +93,7 @@ class Expectation:
 
     condition: Condition
     span: Span
-    """Of the condition."""
+    """Span of the condition."""
 
 
 Asks: TypeAlias = tuple[GivenCall | GivenAny, ...]
@@ -106,7 +106,7 @@ class PolicyTest:
 
     name: str
     span: Span
-    """Of its name."""
+    """Span of its name."""
     at: str
     """`team.hmp:70`."""
     asks: Asks | Run

@@ -44,7 +44,7 @@ class SlotShare:
 
 
 class Objective(StrEnum):
-    """What the order among jobs of equal priority is for."""
+    """Objective of the order among jobs of equal priority."""
 
     FAIR = "fair"
     """Teams and agents take turns by what they have had, and so do the jobs of an agent."""
@@ -57,7 +57,7 @@ class Objective(StrEnum):
 
 
 class Sticky(StrEnum):
-    """What makes calls of a lane one thread, to be served one after the other."""
+    """Property by which calls of a lane form a thread and are served one after the other."""
 
     KEY = "key"
     """The credential that they present."""
@@ -86,7 +86,7 @@ class Resident:
     models: int
     """In memory at once."""
     swap_ns: int = 20 * SECOND_NS
-    """How long it takes to load one instead of another."""
+    """Time to load one instead of another."""
 
 
 @final
@@ -98,7 +98,7 @@ class LimitGroupSettings:
     """None: every model of the provider that no other block covers."""
     concurrency: int | None
     quotas: tuple[RateLimitSettings, ...] = ()
-    """What the provider allows these models per window."""
+    """Rate limits of these models."""
 
 
 @final
@@ -121,9 +121,9 @@ class ProviderSettings:
     """Calls waiting for this provider at most; None: no bound of its own."""
     timeouts: Timeouts
     at: str
-    """Where it is declared, `team.hmp:24`."""
+    """Place of the declaration, `team.hmp:24`."""
     aimd: AimdSettings | None = None
-    """How the slots move between `aimd.low` and `limit`; None: they are fixed."""
+    """Settings for the limit between `aimd.low` and `limit`; None: the limit is fixed."""
     breaker: CircuitBreakerSettings = attrs.field(factory=CircuitBreakerSettings)
     while_open: WhileOpen = WhileOpen.HOLD
     fallback: str | None = None
@@ -133,15 +133,15 @@ class ProviderSettings:
     objective: Objective = Objective.FAIR
     """In lanes that have none of their own."""
     learns: bool = True
-    """Whether its rate-limit headers are believed."""
+    """True if rate-limit headers are believed."""
     reaper: Reaper = attrs.field(factory=Reaper)
     resident: Resident | None = None
-    """Which models it has in memory is for us to mind; None: it is not."""
+    """Settings for models in memory; None: they do not matter."""
     degraded: DegradedSettings | None = None
-    """Which of its good answers count as failures; None: none of them."""
+    """Condition of good answers that count as failures; None: none."""
 
     def takes(self, request: Request, model: str) -> bool:
-        """Whether a call can be sent here as it is, for this model."""
+        """Return True if a call can be sent here as it is, for this model."""
         return self.api in request.apis and (not self.serves or not model or any_matcher(self.serves)(model))
 
     def group_of(self, model: str) -> str | None:
@@ -203,7 +203,7 @@ class AgentSettings:
     name: str
     team: str
     tokens: tuple[SecretRef, ...]
-    """What it proves itself with; an agent with a token is had by that alone, never by a claim."""
+    """Tokens of the agent; an agent with a token is identified by it alone, never by a claim."""
     concurrency: int | None
     queue: int | None
     """Calls of this agent waiting at most."""
@@ -213,16 +213,16 @@ class AgentSettings:
 
 
 class Clue(StrEnum):
-    """What may tell callers apart, as `server { identify [...] }` names it."""
+    """Clue that identifies callers, as `server { identify [...] }` names it."""
 
     URL = "url"
     """The `/@name` in the base URL."""
     HEADER = "header"
     """`x-hivemind-agent`."""
     SESSION = "session"
-    """What agents send of their session without being asked."""
+    """Session headers that agents send by themselves."""
     USER = "user"
-    """What the body says of its user."""
+    """User that the body names."""
     CLIENT = "client"
     """The user-agent."""
     CONNECTION = "connection"
@@ -244,11 +244,11 @@ class Server:
     refuse_unknown: bool
     """`unknown-agent deny`: callers that are no declared agent get 401."""
     silent_ns: int = 15 * SECOND_NS
-    """How long a waiting call is sent nothing, so that a real status can still be given."""
+    """Time for which a queued call is sent nothing, so that a real status is still possible."""
     hold_ns: int = 240 * SECOND_NS
-    """How long it is held after that: clients give up at 300 s."""
+    """Time for which it is held after that: clients give up at 300 s."""
     identify: tuple[Clue, ...] = (Clue.URL, Clue.HEADER, Clue.SESSION, Clue.USER, Clue.CONNECTION)
-    """What may tell callers apart, in order; what is not here is not believed."""
+    """Clues to callers, in order; others are not believed."""
     log_json: bool = False
     """The log is one JSON object a line, unless the command line says otherwise."""
     hosts: tuple[str, ...] = ()
@@ -285,7 +285,7 @@ class Program:
     agents: Mapping[str, AgentSettings]
     """The declared ones; `unknown` is not among them."""
     unknown: AgentSettings
-    """What holds for every caller that is no declared agent, each caller on its own."""
+    """Settings of every caller that is no declared agent, for each on its own."""
     models: tuple[ModelPrice, ...]
     """Declared ones, then list prices."""
     route: Callable[[tuple[Api, ...], str], str | None]
@@ -309,7 +309,7 @@ class Program:
     _prices: dict[tuple[str, str | None], ModelPrice | None] = attrs.field(
         factory=dict, init=False, eq=False, repr=False
     )
-    """Of models that were asked for, by provider: they are the callers' words, so no more than `PRICES_MAX`."""
+    """Prices of requested models, by provider; callers choose the names, so at most `PRICES_MAX`."""
 
     @prices_by_provider.default
     def _prices_by_provider(self) -> bool:

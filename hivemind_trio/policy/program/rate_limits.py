@@ -1,4 +1,4 @@
-"""What a provider allows per window, as a policy's `limits` say it."""
+"""Rate limits of a provider, from a policy's `limits`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hivemind_trio.policy.language.unit_text import window_name
 
 
 class Window(StrEnum):
-    """How the provider counts. All but the bucket are kept alike: what is granted passes a window of any kind."""
+    """Kind of window. All but the bucket are kept alike: what is granted passes a window of any kind."""
 
     LEARN = "learn"
     BUCKET = "bucket"

@@ -1,4 +1,4 @@
-"""What a new policy calls otherwise: `was OLD` carries over what is counted and learned (Terraform's `moved`).
+"""Renames of a new policy: `was OLD` keeps counters and learned values (Terraform's `moved`).
 
 A rename holds between two programs: the running one has the old name and not yet the new one. So the same text loaded
 again renames nothing, and a `was` that has done its work may stay.
@@ -39,7 +39,7 @@ _NAMED: Final[Mapping[str, str]] = {
     "lane": "lane",
     "retry": "retry",
 }
-"""What a treatment names -> of which kind that is."""
+"""Names in a decision -> their kinds."""
 
 
 @final
@@ -54,7 +54,7 @@ class Renames:
 
     @classmethod
     def between(cls, old: Program, new: Program) -> Self:
-        """What `new` calls otherwise than `old`, which runs."""
+        """Return the names that `new` has changed since `old`, which runs."""
         by_kind = {}
         for kind, was in new.was.items():
             before = getattr(old, _TABLES[kind])
@@ -72,7 +72,7 @@ class Renames:
         return self._by_kind.get(kind, {})
 
     def name(self, kind: str, old: str) -> str:
-        """What it is called now."""
+        """Return the present name."""
         return self.of(kind).get(old, old)
 
     def swapped(self, kind: str, name: str) -> str:
@@ -85,12 +85,12 @@ class Renames:
         return {self.swapped(kind, name): one for name, one in table.items()}
 
     def agent_key(self, key: tuple[bool, str]) -> tuple[bool, str]:
-        """Of (declared, name): a caller that merely calls itself something is not renamed."""
+        """Return the present key of (declared, name): a caller that only claims a name is not renamed."""
         declared, name = key
         return (True, self.swapped("agent", name)) if declared else key
 
     def contender(self, key: Hashable) -> Hashable:
-        """Who shares a lane: a team by its name, or an agent by its key."""
+        """Return the present key of a contender in a lane: a team's name, or an agent's key."""
         match key:
             case (bool() as declared, str() as name):
                 return self.agent_key((declared, name))
@@ -100,7 +100,7 @@ class Renames:
                 return key
 
     def request(self, request: Request) -> Request:
-        """Who called under the old name is known by the new one."""
+        """Return the request with the caller's new name."""
         token_agent, claimed = request.token_agent, request.claimed
         said: dict[str, Any] = {
             "token_agent": self.name("agent", token_agent) if token_agent is not None else None,

@@ -1,4 +1,4 @@
-"""What a policy says of attempts that fail: how concurrency gives way, when a provider is left alone, what is retried.
+"""Settings for failing attempts: AIMD, circuit breaker, retries.
 
 Every default is the language's own: what a policy does not say is what a fleet needs to live through an incident.
 """
@@ -23,7 +23,7 @@ DEFAULT_RETRY: Final = "default"
 @final
 @attrs.frozen(kw_only=True)
 class AimdSettings:
-    """How the slots of a provider are adapted to what it bears: additive increase, multiplicative decrease."""
+    """Settings of AIMD: additive increase, multiplicative decrease of a provider's concurrency."""
 
     low: int
     start: int
@@ -61,7 +61,7 @@ class Reaper:
 
 
 class Jitter(StrEnum):
-    """How a back-off is drawn: from nothing to all of it, from half of it, or not at all."""
+    """Jitter of a back-off: from zero, from half of it, or none."""
 
     FULL = "full"
     EQUAL = "equal"
@@ -69,7 +69,7 @@ class Jitter(StrEnum):
 
 
 class Failure(StrEnum):
-    """What went wrong where there was no answer; the words of `retry { on [...] }`."""
+    """Failure without an answer; the words of `retry { on [...] }`."""
 
     CONNECT = "connect"
     RESET = "reset"
@@ -81,7 +81,7 @@ class Failure(StrEnum):
 @final
 @attrs.frozen(kw_only=True)
 class RetrySettings:
-    """Which attempts are tried again, how often, and when."""
+    """Settings of retries: which attempts, how often, and when."""
 
     name: str = DEFAULT_RETRY
     statuses: frozenset[int] = frozenset({429, 500, 502, 503, 504, 529})
@@ -99,7 +99,7 @@ class RetrySettings:
 
 
 class WhileOpen(StrEnum):
-    """What calls do while the breaker of their provider is open."""
+    """Behaviour of calls while the circuit of their provider is open."""
 
     HOLD = "hold"
     FALLBACK = "fallback"

@@ -36,9 +36,9 @@ CALLS_MAX: Final = 3_000
 """Asked of both policies at most."""
 CONDITIONS_MAX: Final = 48
 PAIRS_MAX: Final = 400
-"""Of cases, tried together."""
+"""Largest number of pairs of cases tried together."""
 CASES_MAX: Final = 24
-"""Of one condition."""
+"""Largest number of cases of one condition."""
 COMBINATIONS_MAX: Final = 400
 """Tried of the numbers that depend on each other, for one case."""
 
@@ -100,7 +100,7 @@ def _distinct(found: Iterable[Facts]) -> Iterator[Facts]:
 @final
 @attrs.frozen
 class _CandidateSearch:
-    """What calls are made of."""
+    """Search for candidates of calls."""
 
     programs: tuple[Program, Program]
     pools: Mapping[str, Sequence[str | int | bool]]

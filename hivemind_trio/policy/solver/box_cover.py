@@ -1,4 +1,4 @@
-"""Whether some boxes together cover another one, and with which of them: exact, or not at all.
+"""Box cover: whether boxes together cover another one, and which of them; exact, or not at all.
 
 A *variable* has finitely many *cells*, numbered from 0; a *cube* allows each variable some of them, as a bit mask, and
 is the box of all their combinations. Every question that the analysis asks is of one form: is there a combination
@@ -73,7 +73,7 @@ class Cover:
     _whole: list[tuple[int, int]] = attrs.field(init=False)
     """Variable -> the cubes that allow all of its cells, and those that allow any."""
     _narrow: dict[tuple[int, int], tuple[int, int]] = attrs.field(init=False, factory=dict)
-    """What was found out for the sides of starts."""
+    """Results for the sides of starts."""
     _steps: int = attrs.field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
@@ -95,7 +95,7 @@ class Cover:
         self._whole = [_both(cells, everything) for cells in self._cells]
 
     def search(self, start: Cube, among: int) -> Open | Covered:
-        """Whether the cubes in the set `among` cover the start.
+        """Return whether the cubes in the set `among` cover the start.
 
         Raises:
             Entangled: It takes more than `QUESTION_STEPS_MAX`, or all questions together more than `STEPS_MAX`.
@@ -154,7 +154,7 @@ class _CoverSearch:
         return self._search(masks, wholes, among)
 
     def _narrowed(self, variable: int, mask: int) -> tuple[int, int]:
-        """Of the cells in the mask: the cubes that allow all, and those that allow any."""
+        """Return the cubes that allow all cells in the mask, and those that allow any."""
         cells = self._cells[variable]
         if mask == (1 << len(cells)) - 1:
             return self._whole[variable]

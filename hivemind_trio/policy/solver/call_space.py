@@ -41,7 +41,7 @@ class CallSpace:
 
     @classmethod
     def of(cls, program: Program, conditions: Mapping[str, Condition | None]) -> CallSpace:
-        """Of a policy without errors.
+        """Return the space of a policy without errors.
 
         Args:
             conditions: Agent -> what stands behind its `when`.
@@ -50,12 +50,12 @@ class CallSpace:
         return cls(program, {name: one for name in open_ones if (one := conditions.get(name)) is not None})
 
     def is_proven(self, name: str) -> bool:
-        """Whether a token makes a caller this agent."""
+        """Return True if a token makes a caller this agent."""
         agent = self.program.agents.get(name)
         return agent is not None and bool(agent.tokens)
 
     def is_open(self, name: str) -> bool:
-        """Whether a claim does."""
+        """Return True if a claim makes a caller this agent."""
         agent = self.program.agents.get(name)
         return agent is not None and not agent.tokens
 
@@ -75,7 +75,7 @@ class Impossible:
 
 
 def callers(worlds: Sequence[CallSpace]) -> tuple[Variable, list[Impossible]]:
-    """Who calls: `agent` and `team` of every policy; and what is then not possible.
+    """Return the variable of callers, `agent` and `team` of every policy, and its impossible combinations.
 
     A caller has one token or one claim for all policies, or neither. In a policy that does not know it, it is the first
     agent whose condition it meets, or `unknown`.
@@ -115,7 +115,7 @@ def callers(worlds: Sequence[CallSpace]) -> tuple[Variable, list[Impossible]]:
 
 
 def _introductions(names: Sequence[str], worlds: Sequence[CallSpace]) -> Iterator[Mapping[str, Any]]:
-    """What a caller can say of itself."""
+    """Yield the facts by which a caller can introduce itself."""
     yield {}
     for name in names:
         if any(world.is_proven(name) for world in worlds):
@@ -125,7 +125,7 @@ def _introductions(names: Sequence[str], worlds: Sequence[CallSpace]) -> Iterato
 
 
 def _agents(world: CallSpace, facts: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    """Who a caller can be in a policy, and whether because of what else it brings."""
+    """Return the agents that a caller can be in a policy, and whether because of other facts."""
     for fact, name in facts.items():
         if world.is_proven(name) if fact == "token_agent" else world.is_open(name):
             return [(name, False)]
@@ -206,7 +206,7 @@ def billing(
 
 
 def _spans(classes: Classes | None) -> list[Span]:
-    """Of numbers that nobody asks for: one class."""
+    """Return one class of all numbers that no condition reads."""
     if classes is None:
         return [(0, 2 * INFINITE)]
     assert isinstance(classes, Numbers)
@@ -271,7 +271,7 @@ def amounts(first: Span, second: Span, lines: Sequence[Line]) -> tuple[int, int]
 
 
 def _likely(first: Span, second: Span, lines: Sequence[Line]) -> Iterator[int]:
-    """Where a line meets an edge."""
+    """Yield the points at which a line meets an edge."""
     yield from first
     for a, b, low, high in lines:
         if a:

@@ -32,7 +32,7 @@ from hivemind_trio.policy.program.program import DEFAULT_LANE, UNKNOWN_AGENT, Pr
 @final
 @attrs.frozen
 class AsAsked:
-    """Of a call's model: the one that it asks for."""
+    """Model that a call asks for."""
 
 
 AS_ASKED: Final = AsAsked()
@@ -48,7 +48,7 @@ class DecisionEntry:
 
     condition: Condition
     value: Value
-    """What it gives."""
+    """Value of the entry."""
     rule: str = ""
     """That says so; empty: no rule does."""
 
@@ -57,7 +57,7 @@ Entries: TypeAlias = Sequence[DecisionEntry]
 
 
 def lists_of(checked: Checked) -> Mapping[str, Entries]:
-    """Of a policy without errors; each list ends with an entry for every call that is left.
+    """Return the lists of a policy without errors; each ends with an entry for every call that is left.
 
     `verdict` gives True where the call is admitted, the last entry of `provider` what no provider serves.
     """
@@ -108,7 +108,7 @@ def lists_of(checked: Checked) -> Mapping[str, Entries]:
 
 
 def rules_of(checked: Checked) -> list[Rule]:
-    """Of a policy without errors, in order."""
+    """Return the rules of a policy without errors, in order."""
     conditions = checked.conditions["rule"]
     return [
         rule_of(declared, condition)

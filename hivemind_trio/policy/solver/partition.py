@@ -1,4 +1,4 @@
-"""What calls can be, divided until no condition tells two of the same part apart.
+"""Partition of calls: no condition distinguishes two calls of one cell.
 
 Each condition compares one field, so the values of a field fall into finitely many classes, each with an example that
 stands for it. A *variable* is a field, or some fields that depend on each other, and its *cells* are the combinations
@@ -40,14 +40,14 @@ INFINITE: Final = 10**30
 """More than any number that a policy can write."""
 
 CELLS_MAX: Final = 4_096
-"""Of a variable. Beyond this, fields that depend on each other are taken as if they did not."""
+"""Largest number of cells of a variable. Beyond this, fields that depend on each other are taken as if they did not."""
 
 
 class Classes(Protocol):
     """The classes of one field's values."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of cells."""
         ...
 
     def mask(self, test: Test) -> int:
@@ -218,8 +218,7 @@ class Variable:
 
     size: int
     facts: Sequence[Mapping[str, Any] | None]
-    """Of each cell an example: what makes a call of it, by the names of `Request`'s fields; None: it is not certain
-    that there is a call like this."""
+    """Example of each cell, by the names of `Request`'s fields; None: it is not certain that such a call exists."""
     classes: Mapping[Key, Classes]
     cells: Mapping[Key, Sequence[int]] | None
     """Key -> class -> the cells that have it; None: each class is a cell."""

@@ -74,7 +74,7 @@ class Nothing:
 @final
 @attrs.frozen
 class GaveUp:
-    """It is not known whether there is such a call."""
+    """Unknown: the search gave up."""
 
 
 @final
@@ -83,13 +83,13 @@ class Witness:
     """A call that is as was asked for."""
 
     facts: Mapping[str, Any]
-    """What makes it so, by the names of `Request`'s fields; the rest may be anything, and is as the language says."""
+    """Facts of the model, by the names of `Request`'s fields; the rest is arbitrary and has the language's defaults."""
     _worlds: Sequence[CallSpace] = attrs.field(repr=False)
     _routed_as: Sequence[str] = attrs.field(default=(), repr=False)
     """Fields of `routed_as` that are asked for."""
 
     def request(self, world: int = 0) -> Request:
-        """It, as it reaches one of the policies."""
+        """Return the call as a request to one of the policies."""
         facts = {"weekday": 1, **self.facts}  # every real call has a day
         here = self._worlds[world]
         if not here.is_proven(facts.get("token_agent", "")):
@@ -101,7 +101,7 @@ class Witness:
         return attrs.evolve(request, cost_microusd=cost)
 
     def values(self, world: int = 0) -> dict[str, str | int | bool]:
-        """What its fields are in one of the policies."""
+        """Return the fields of the call in one of the policies."""
         request, program = self.request(world), self._worlds[world].program
         treatment = program.decide(request)
         router = Router.of(program.providers)
@@ -122,7 +122,7 @@ class Space:
     variables: Sequence[Variable]
     _of_key: Mapping[Key, int]
     _given: Sequence[Cube] = ()
-    """What no call is like."""
+    """Cubes that no call is in."""
     _masks: dict[tuple[Test, int], tuple[int, int]] = attrs.field(init=False, factory=dict)
     _no_call: Cover | None = attrs.field(init=False, default=None)
     _always_cells: int = attrs.field(init=False, default=0)
@@ -157,7 +157,7 @@ class Space:
         return ((1 << len(self._given)) - 1) << (len(cover.cubes) - len(self._given))
 
     def is_met(self, boxes: Sequence[Cube]) -> bool:
-        """Whether some call is in one of the boxes; True where that could not be found out."""
+        """Return True if some call is in one of the boxes, or if that is unknown."""
         if not self._given:
             return bool(boxes)
         if self._no_call is None:
@@ -165,7 +165,7 @@ class Space:
         return any(self._is_open(self._no_call, box) for box in boxes)
 
     def is_met_always(self, boxes: Sequence[Cube]) -> bool:
-        """Whether every call is in one of the boxes; False where that could not be found out."""
+        """Return True if every call is in one of the boxes; False if that is unknown."""
         if {} in boxes:
             return True
         if self._are_independent(boxes):
@@ -328,7 +328,7 @@ class Space:
 
 
 def key_of(field: str, world: int) -> Key:
-    """Whose value a field is."""
+    """Return the policy whose value a field is."""
     return field, world if field in DERIVED or is_routed_as(field) else 0
 
 
@@ -350,7 +350,7 @@ def _crossed(some: Sequence[Cube], others: Sequence[Cube]) -> list[Cube]:
 
 
 def common(one: Cube, other: Cube) -> Cube | None:
-    """What is in both; None: nothing is."""
+    """Return the intersection; None: it is empty."""
     if not one or not other:
         return other or one
     both = dict(one)
@@ -371,7 +371,7 @@ FACTS: Final = {"tokens.in": "tokens_in", "tokens.max-out": "tokens_max_out", "t
 
 @final
 class _Maker:
-    """Which variables there are, and what divides them."""
+    """Builder of the variables and their partition."""
 
     def __init__(self, worlds: Sequence[CallSpace], several: Sequence[tuple[Api, ...]]) -> None:
         self.worlds = worlds
@@ -417,7 +417,7 @@ class _Maker:
                 assert_never(condition)
 
     def _add_linked(self) -> None:
-        """What depends on each other, and is asked for together."""
+        """Add fields that depend on each other as one variable."""
         asked = {name for name, _ in self.tests}
         tokens = [name for name in TOKENS if name in asked]
         every = range(len(self.worlds))

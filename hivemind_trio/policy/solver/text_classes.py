@@ -15,7 +15,10 @@ from typing import Final, final
 import attrs
 
 STATES_MAX: Final = 6_000
-"""Of the automaton. Prefixes and words grow it by their letters; each `*word*` may double it."""
+"""Largest number of states of the automaton.
+
+Prefixes and words grow it by their letters; each `*word*` may double it.
+"""
 
 
 @final

@@ -1,4 +1,4 @@
-"""Where the language gets its texts from. The disk is one such place, and it is above the waterline."""
+"""Files: the source of a policy's texts. The disk is one such place, and it is above the waterline."""
 
 from __future__ import annotations
 

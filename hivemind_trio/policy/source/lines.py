@@ -1,4 +1,4 @@
-"""Where a span is, for people and for machines: lines and columns, counted from 1 in code points."""
+"""Lines and columns of a span, counted from 1 in code points."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Lines:
         return cls(readable(source.name), text, starts)
 
     def position(self, offset: int) -> Position:
-        """Of a code point, or of the end of the text."""
+        """Return the position of a code point, or of the end of the text."""
         line = bisect_right(self._starts, offset)
         return Position(line, offset - self._starts[line - 1] + 1, offset)
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 ESCAPES: Final = {'"': '"', "\\": "\\", "n": "\n", "t": "\t"}
-"""What may follow a backslash in a quoted text."""
+"""Characters that may follow a backslash in a quoted text."""
 
 _ESCAPE: Final = re.compile(r"\\(.)")
 
@@ -19,7 +19,7 @@ def unescape(inner: str) -> str:
 
 
 def bad_escapes(inner: str) -> list[int]:
-    """Where in the text between the quotes a backslash is followed by what has no meaning."""
+    """Return the offsets of backslashes, between the quotes, with no meaning."""
     return [match.start() for match in _ESCAPE.finditer(inner) if match[1] not in ESCAPES]
 
 

@@ -37,7 +37,7 @@ class Damage:
 
     spans: tuple[Span, ...]
     statements: tuple[Span, ...]
-    """Of the files, at the top."""
+    """Statements at the top of the files."""
     words: frozenset[str]
     is_missing: bool
     """Some file of the policy could not be read at all."""

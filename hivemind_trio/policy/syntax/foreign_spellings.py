@@ -45,7 +45,7 @@ _OPERATORS: Final = {
 """Operators of other languages -> the one of this language."""
 
 _TYPES: Final = {"and": "AND", "or": "OR", "not": "NOT", "..": "_DOTDOT", "=": "EQUAL"}
-"""Of those operators that are no comparison, the terminals."""
+"""Terminals of operators that are no comparison."""
 
 _QUOTES: Final = {"'": "'", "`": "`", "“": '”“"', "”": "”", "„": "“”", "‘": "’", "’": "’", "«": "»", "»": "«"}
 """Other quotes -> the marks that may close a text that they open."""
@@ -85,14 +85,14 @@ def respelled(text: str, pieces: Sequence[Lexeme]) -> tuple[list[Lexeme], list[D
 class _Speller:
     text: str
     pieces: list[Lexeme]
-    """What is still to be read, from `at` on; a text whose end was found elsewhere puts its rest back here."""
+    """Lexemes still to be read, from `at` on; a text whose end was found elsewhere puts its rest back here."""
     at: int = attrs.field(init=False, default=0)
     out: list[Lexeme] = attrs.field(init=False, factory=list)
     found: list[Diagnostic] = attrs.field(init=False, factory=list)
     doubtful: list[Span] = attrs.field(init=False, factory=list)
     _open: list[Lexeme] = attrs.field(init=False, factory=list)
     _begin: int = attrs.field(init=False, default=0)
-    """Where in `out` the current statement begins."""
+    """Index in `out` at which the current statement begins."""
     _asked: bool = attrs.field(init=False, default=False)
     """The statement has come to a condition, or to the value of a `let`."""
     _ends: list[int] = attrs.field(init=False, factory=list)
@@ -304,7 +304,7 @@ class _Speller:
         return self._ended(start, start + 1, start + 1 + self._text_end(inner), piece, "closed")
 
     def _text_end(self, inner: str) -> int:
-        """Where a text ends that takes the rest of its line: before what closes the brackets that are open."""
+        """Return the end of a text that takes the rest of its line: before the brackets that close it."""
         comment = re.search(r"\s+#(?=\s)", inner)
         inner = (inner[: comment.start()] if comment is not None else inner).rstrip()
         if inner.endswith("{") and (head := inner[:-1].rstrip()):
@@ -571,7 +571,7 @@ class _Speller:
         return True
 
     def _gap(self, span: Span) -> str:
-        """What stands between two words once a sign between them is gone."""
+        """Return the text between two words once a sign between them is removed."""
         return "" if self._is_blank(span.start - 1) or self._is_blank(span.end) else " "
 
     def _colon(self, piece: Lexeme) -> bool:

@@ -35,7 +35,7 @@ class FormatError(ValueError):
 @final
 @attrs.define
 class _Line:
-    """What stands on one line; empty: nothing does."""
+    """One line; empty: a blank one."""
 
     words: list[Lexeme]
     depth: int = 0
@@ -68,7 +68,7 @@ def format_text(text: str) -> str:
 
 
 def _meaning(pieces: Sequence[Lexeme]) -> tuple[list[tuple[str, str]], list[str]]:
-    """What must not change: the words as the parser sees them, with `;` for any separator, and all that is written."""
+    """Return the invariants of formatting: the parser's words, with `;` for any separator, and all other text."""
     seen = [(piece.type, "" if piece.type == "_NL" else piece.text) for piece in significant(pieces)]
     if seen and seen[-1][0] == "_NL":
         seen.pop()
@@ -246,7 +246,7 @@ def _pads(
 
 
 def _value_of_setting(line: _Line) -> int:
-    """Of `key value ...` in a block, and nothing else on the line: its first value."""
+    """Return the first value of `key value ...` alone on its line in a block."""
     types = [word.type for word in line.words]
     if not line.whole or not line.braces or types[:1] != ["NAME"] or {"LBRACE", "WHEN", "_NL"} & set(types):
         return 0
@@ -254,7 +254,7 @@ def _value_of_setting(line: _Line) -> int:
 
 
 def _brace_of_block(line: _Line) -> int:
-    """Of `head ... { ... }` without a condition, and nothing else on the line: its brace."""
+    """Return the brace of `head ... { ... }` without a condition, alone on its line."""
     types = [word.type for word in line.words if word.type != "COMMENT"]
     if not (line.whole and types and types[0] == "NAME" and types[-1] == "RBRACE") or "LBRACE" not in types:
         return 0

@@ -47,7 +47,7 @@ ERROR_TERMINALS: Final = ("BADSTRING", "ERROR")
 
 @final
 class _KeepErrorTerminals:
-    """What Lark calls a post-lexer. Its use here is to keep the two error terminals, which no rule mentions."""
+    """Post-lexer for Lark. Its use here is to keep the two error terminals, which no rule mentions."""
 
     always_accept = ERROR_TERMINALS
 

@@ -29,7 +29,7 @@ _ALLOW: Final = re.compile(r"#\s*hmp:\s*allow\s+(HM\d{3})\b[ \t]*(.*)")
 
 
 SOUGHT_LATER: Final = frozenset({"HM311", "HM390", "HM502"})
-"""What only the tests of a policy can find, so that an `allow` of it may be of use though nothing is found without."""
+"""Codes that only the tests of a policy can report, so that an unused `allow` of them is no mistake."""
 
 
 @final
@@ -47,7 +47,7 @@ class Allow:
 @final
 @attrs.frozen(kw_only=True)
 class Closure:
-    """What was read, in the order in which it was met. Source 0 is the file asked for."""
+    """Closure of includes, in the order of reading. Source 0 is the file asked for."""
 
     sources: tuple[Source, ...]
     paths: tuple[str, ...]

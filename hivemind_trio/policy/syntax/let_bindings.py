@@ -1,4 +1,4 @@
-"""What `let` names stand for: nothing through itself, and nothing larger than can be read.
+"""Meanings of `let` names: none through itself, and none larger than can be read.
 
 A `let` is read anew wherever its name stands. Thirty lines of `let b = a and a` would be a condition of a billion
 words, and a few hundred of `let b = not a` one that no walk over a tree comes to the bottom of.
@@ -17,7 +17,7 @@ from .ast import And, CallValue, Compare, Contains, Expr, ListValue, Name, Not, 
 from .parser import NESTING_MAX
 
 WORDS_MAX: Final = 10_000
-"""Of a `let` with all that it names. A list of every model there is has some hundred."""
+"""Largest number of words of a `let` with all that it names. A list of every model there is has some hundred."""
 
 
 def names_in(expr: Any) -> Iterator[str]:

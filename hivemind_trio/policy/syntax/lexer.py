@@ -39,7 +39,7 @@ def words(text: str, source: int) -> list[Lexeme]:
 
 
 def significant(lexemes: Iterable[Lexeme]) -> Iterator[Lexeme]:
-    """What the parser sees: no trivia, and only those newlines that separate two statements.
+    """Yield the lexemes of the parser: no trivia, and only newlines that separate two statements.
 
     A newline separates unless it stands inside brackets, or where a statement plainly goes on; `;` always does.
     A bracket that nothing closes ends where a line begins with a word and has no comma before it.
@@ -76,7 +76,7 @@ def significant(lexemes: Iterable[Lexeme]) -> Iterator[Lexeme]:
 
 
 def _closed(words: Sequence[Lexeme]) -> set[int]:
-    """Where the brackets open that are closed."""
+    """Return the indices of brackets that are closed."""
     opened: list[int] = []
     closed: set[int] = set()
     for index, lexeme in enumerate(words):

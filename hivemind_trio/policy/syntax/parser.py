@@ -94,7 +94,7 @@ class _Driver:
     """Beside `_marks`, where in the text that statement begins."""
     _damaged: list[Span] = attrs.field(init=False, factory=list)
     _lets: set[int] = attrs.field(init=False, factory=set)
-    """Where a `let` without a value has been reported."""
+    """Spans at which a `let` without a value has been reported."""
 
     def run(self, sequence: Sequence[Lexeme], end: Span) -> tuple[File, list[Diagnostic]]:
         from lark.exceptions import UnexpectedToken
@@ -387,7 +387,7 @@ def _too_deep(sequence: Sequence[Lexeme]) -> Lexeme | None:
 
 
 def _comparing(sequence: Sequence[Lexeme], index: int) -> bool:
-    """Whether an earlier comparison in the same statement has this one's left side as its right."""
+    """Return True if an earlier comparison in the same statement has this one's left side as its right."""
     return index >= 2 and sequence[index - 2].type == "CMP"
 
 

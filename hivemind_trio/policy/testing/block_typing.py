@@ -36,7 +36,7 @@ LOAD: Final[Mapping[str, Slot]] = {
     "tokens.out": Slot(Type.COUNT, least=1),
     "arrive": Slot(Type.COUNT_RATE, least=1),
 }
-"""What a `load NAME { ... }` may say; beside these it may set some fields of a request."""
+"""Settings of `load NAME { ... }`, beside some fields of a request."""
 
 _LOAD_FIELDS: Final = ("stream", "path", "hour", "weekday")
 """Fields of a request that a load may set, and headers."""
@@ -52,13 +52,13 @@ FOLLOWING: Final = {
 WAITS: Final = ("p50", "p95", "p99", "max", "mean")
 
 SHARES: Final = ("failed", "denied", "completed")
-"""Of a load."""
+"""Shares of a load."""
 
 FAILING: Final = ("connect", "reset", "502", "503", "529")
-"""What a simulated provider can be told to fail with."""
+"""Statuses with which a simulated provider can fail."""
 
 LENGTH_NS: Final = 600 * 10**9
-"""Of a run that does not say."""
+"""Default length of a run."""
 LENGTH_MAX_NS: Final = 24 * 3_600 * 10**9
 
 
@@ -70,7 +70,7 @@ def check_test(
 
 
 def outcome_fields(names: Mapping[str, list[str]]) -> dict[str, Field]:
-    """What an `expect` can ask beside a call's own fields. `tag.NAME` and `budget.NAME` are known beside these."""
+    """Return the fields of an `expect` beside a call's own. `tag.NAME` and `budget.NAME` are known beside these."""
     fields = [
         *(Field(name, Kind.FLAG) for name in OUTCOMES),
         Field("lane", Kind.ENUM, tuple(dict.fromkeys((*names["lane"], "default")))),
@@ -192,7 +192,7 @@ class _Reading:
         return Typer(self._report, self._examples(), lets, used, of_request=False, dynamic=self._measured)
 
     def _measured(self, name: str) -> Field | None:
-        """What a run is measured by: `people.wait.p95`, `anthropic.breaker.opened`."""
+        """Return the field of a measurement: `people.wait.p95`, `anthropic.breaker.opened`."""
         owner, _, what = name.partition(".")
         if owner in self._loads:
             if what in {f"wait.{part}" for part in WAITS}:
@@ -402,7 +402,7 @@ class _Reading:
     # ---- values ----
 
     def _args(self, statement: Item, slots: list[Slot]) -> list[Any] | None:
-        """What the arguments are; None: one could not be read, which has been reported."""
+        """Return the arguments; None: one could not be read, which has been reported."""
         optional = all(slot.optional for slot in slots)
         if len(statement.args) != len(slots) and not (optional and not statement.args):
             wanted = slots[0].shown()
@@ -432,7 +432,7 @@ def _load_name(statement: object) -> Name | None:
 
 
 def _as_slots(fields: Mapping[str, Field]) -> dict[str, Slot]:
-    """What may stand behind a field's name in a `given`."""
+    """Return the slots of fields in a `given`."""
     types: Mapping[Kind, Callable[[Field], Slot]] = {
         Kind.TEXT: lambda _: Slot(Type.TEXT),
         Kind.NUMBER: lambda field: Slot(Type.COUNT, least=field.least),

@@ -1,4 +1,4 @@
-"""What an `expect` asks of a call that has been decided.
+"""Outcomes of a decided call, for `expect`.
 
 A call that is denied has no lane, no priority, no provider: what it does not have is not equal to anything, and neither
 more nor less. So `expect lane == batch` fails for a call that is denied, and `expect lane == batch or denied` does not.
@@ -37,11 +37,11 @@ Leaf: TypeAlias = Flag | Relation | Member | Like
 Values: TypeAlias = Mapping[str, str | int | bool]
 
 OF_A_CALL_THAT_GOES: Final = ("lane", "priority", "deadline", "provider", "model", "retry")
-"""What a call that is denied does not have. Of `provider` and `model`: where it goes, and as what."""
+"""Fields that a denied call does not have. Of `provider` and `model`: where it goes, and as what."""
 
 
 def is_outcome(field: str) -> bool:
-    """Whether it is decided, and no fact of the call."""
+    """Return True if the field is an outcome, and no fact of the call."""
     return field in OF_A_CALL_THAT_GOES or field in ("admitted", "denied") or field.startswith(("tag.", "budget."))
 
 
@@ -53,9 +53,9 @@ class Decided:
     request: Request
     treatment: Decision
     values: Values
-    """Of every field that an `expect` can read; a field that the call does not have is missing."""
+    """Values of every field that an `expect` can read; a field that the call lacks is missing."""
     routed: str | None
-    """Where it would go before any rule."""
+    """Provider before any rule; None: none."""
     why_denied: str
     """Empty: it is not."""
 
@@ -70,7 +70,7 @@ class Decided:
 
     @classmethod
     def of_request(cls, program: Program, request: Request) -> Decided:
-        """It, decided by the compiled program."""
+        """Return the request as the compiled program decides it."""
         treatment = program.decide(request)
         routed = Router.of(program.providers).route(request.apis, request.model)
         values = field_values(request, agent=treatment.agent, team=treatment.team, provider=routed)
@@ -91,11 +91,11 @@ class Decided:
 
     @property
     def is_served(self) -> bool:
-        """Whether any provider takes it."""
+        """True if any provider takes it."""
         return self.treatment.provider is not None
 
     def asked(self, condition: Condition) -> bool:
-        """Whether it meets a condition of a rule, or of a `given any`."""
+        """Return True if it meets a condition of a rule, or of a `given any`."""
         treatment = self.treatment
         values = field_values(self.request, agent=treatment.agent, team=treatment.team, provider=self.routed)
         return holds(condition, values)
@@ -110,7 +110,7 @@ def _why_denied(program: Program, treatment: Decision) -> str:
 
 
 def meets(condition: Condition, values: Values) -> bool:
-    """Whether an expectation is met."""
+    """Return True if an expectation is met."""
     match condition:
         case Always():
             return True
@@ -129,7 +129,7 @@ def meets(condition: Condition, values: Values) -> bool:
 
 
 def is_met_by_nothing(test: Leaf) -> bool:
-    """Whether a test of a field holds for a call that does not have it."""
+    """Return True if a test of a field holds for a call without it."""
     return isinstance(test, Relation) and test.op == "!="
 
 
@@ -151,7 +151,7 @@ def leaves(condition: Condition) -> Iterator[Leaf]:
 
 
 def got(condition: Condition, decided: Decided, declarations: SymbolTable) -> tuple[str, tuple[Label, ...]]:
-    """What a call got instead of what was expected, in words with who decided it, and where that stands."""
+    """Return the actual outcome in words with its decider, and the places of the decisions."""
     parts: tuple[Condition, ...] = (condition,)
     if isinstance(condition, AllOf):
         parts = tuple(item for item in condition.items if not meets(item, decided.values))
@@ -193,12 +193,12 @@ def _shown(field: str, decided: Decided) -> str:
 
 
 def is_text(field: str) -> bool:
-    """Whether its values are written in quotes."""
+    """Return True if its values are written in quotes."""
     return field in ("model", "path", "method") or field.startswith(("header.", "meta."))
 
 
 def _decider(field: str, decided: Decided) -> Decider | None:
-    """Who decided it; None: it is a fact, or nobody in particular did."""
+    """Return the decider; None: it is a fact, or no declaration decided it."""
     if field in ("admitted", "denied"):
         by = decided.treatment.decided["verdict"]
         is_its = decided.treatment.verdict is Verdict.DENY or not decided.why_denied

@@ -1,4 +1,4 @@
-"""What is expected of every call: a proof, a call for which it is not so, or neither.
+"""Prover of expectations about every call: a proof, a counterexample, or neither.
 
 A policy is a list of conditions for each thing that can be expected (`solver/decision_lists.py`). Which entries of the
 lists a call is decided by makes each test of the expectation true or false, so that of the expectation only facts of
@@ -44,7 +44,7 @@ _TIMES: Final = {"hour": range(24), "weekday": range(1, 8)}
 @final
 @attrs.frozen
 class Proven:
-    """It holds for every call."""
+    """Proven for every call."""
 
 
 @final
@@ -56,7 +56,7 @@ class NoCall:
 @final
 @attrs.frozen
 class Unproven:
-    """It is not known; it holds for so many calls that were tried."""
+    """Unproven; it holds for so many calls that were tried."""
 
     tried: int
 
@@ -93,12 +93,12 @@ class Universe:
 
     _program: Program
     _conditions: Sequence[Condition]
-    """Of rules and agents, for calls to be tried."""
+    """Conditions of rules and agents, for candidates."""
     _lists: Mapping[str, _List]
     _space: Space
     _cover: Cover
     _may_be_served: Condition
-    """What every call meets that a provider serves; simpler than `_served`, and others may meet it too."""
+    """Condition that every served call meets; simpler than `_served`, and others may meet it too."""
     _served: Condition
 
     @classmethod
@@ -137,7 +137,7 @@ class Universe:
         )
 
     def judge(self, asked: Condition, expected: Condition) -> Judgement:
-        """Whether every call that is asked about, and that a provider serves, meets what is expected."""
+        """Return the judgement whether every served call that is asked about meets the expectation."""
         question = _Proof(self, asked, expected)
         if isinstance(question.find({}), Nothing):
             return NoCall()
@@ -146,7 +146,7 @@ class Universe:
         return Proven() if question.complete else self._tried(asked, expected)
 
     def exercises(self, rule: Rule, asked: Condition) -> bool:
-        """Whether a call that is asked about has something decided, or said, by a rule; True where it is not known."""
+        """Return True if a rule decides or says something of a call that is asked about, or if that is unknown."""
         question = _Proof(self, asked, Always())
         verdicts = self._lists["verdict"].entries
         admitted = [_only(number) for number, entry in enumerate(verdicts) if entry.value is True]
@@ -219,7 +219,7 @@ class _Proof:
     _asked: Condition
     _expected: Condition
     complete: bool = attrs.field(init=False, default=True)
-    """Whether every way to fail was looked at, once `counterexamples` has come to its end."""
+    """True if every way to fail was examined, once `counterexamples` has come to its end."""
     _questions: int = attrs.field(init=False, default=0)
 
     def counterexamples(self) -> Iterator[Facts]:
@@ -312,7 +312,7 @@ def _tellings(witness: Witness) -> Iterator[Facts]:
 
 
 def reduced(condition: Condition, chosen: Chosen) -> Condition:
-    """What is left of an expectation once it is known what a call is given; `Always`, or `NEVER`, if nothing is."""
+    """Return the rest of an expectation once the decision is known; `Always`, or `NEVER`, if nothing is left."""
     match condition:
         case Always():
             return condition
@@ -336,7 +336,7 @@ def reduced(condition: Condition, chosen: Chosen) -> Condition:
 
 
 def _truth(test: Leaf, chosen: Chosen) -> bool | None:
-    """Whether a test holds for a call that is given this; None: that depends on the call, or on what is not known."""
+    """Return the truth of a test for a call with this decision; None: it depends on the call, or is unknown."""
     field = test.field
     if not is_outcome(field):
         return None

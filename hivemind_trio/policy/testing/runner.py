@@ -1,4 +1,4 @@
-"""What came of a policy's tests: those about calls are run here, those about runs in a room that has a simulator."""
+"""Runner of a policy's tests: those of calls run here, those of runs in a room that has a simulator."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class RanTest:
     exercised: frozenset[str] = frozenset()
     """Rules that decided something for one of its calls."""
     seconds: float | None = None
-    """What it took; None: nobody looked."""
+    """Duration; None: not measured."""
 
     @property
     def failed(self) -> bool:
-        """Whether something that it expects is not so, or could not be found out for lack of time."""
+        """True if an expectation is not met, or was not decided in time."""
         return any(one.severity is Severity.ERROR for one in self.diagnostics)
 
 
@@ -138,7 +138,7 @@ class _Testing:
     _checked: Checked
     _program: Program
     _universe: Universe | None
-    """Where it asks about all calls."""
+    """Space of all calls, for tests that ask about them."""
     _test: PolicyTest
     _coverage: bool
     _report: DiagnosticCollector = attrs.field(init=False)

@@ -1,4 +1,4 @@
-"""Which models a provider of our own has in memory, and when it changes them (`resident 1 swap 20s`).
+"""Models that a local provider has in memory, and their changes (`resident 1 swap 20s`).
 
 A local provider answers from memory, and to load another model takes as long as many answers. It loads what it is asked
 for and throws out what was asked for least lately, so what is in memory is known here from what was granted: the last
@@ -154,19 +154,19 @@ class LoadedModels:
     # ---- who waits ----
 
     def name(self, model: str) -> str:
-        """What a model is known by here; empty: the call is of none."""
+        """Return the key of a model here; empty: the call has none."""
         model = model.removesuffix(":latest")  # Ollama's word for a model without a tag
         if not model or model in self._models or len(self._models) < MODELS_MAX:
             return model
         return OTHERS
 
     def put(self, waiter: ModelUser) -> None:
-        """It stands in line."""
+        """Register a queued call."""
         if self._settings is not None and waiter.place.model:
             self._model(waiter.place.model).put(waiter)
 
     def remove(self, waiter: ModelUser) -> None:
-        """It does no more."""
+        """Forget a call that is no longer queued."""
         model = self._models.get(waiter.place.model)
         if model is not None:
             model.remove(waiter)
@@ -175,7 +175,7 @@ class LoadedModels:
     # ---- who may go ----
 
     def may(self, name: str) -> bool:
-        """Whether a call of this model may go, as far as memory is concerned."""
+        """Return True if a call of this model may be dispatched, as far as memory is concerned."""
         if self._settings is None or not name:
             return True
         return self._fits(name) and name != self._yielding
@@ -205,15 +205,18 @@ class LoadedModels:
         return [name for _, name in sorted(due)]
 
     def make_room(self) -> bool:
-        """Whether there is room for another model; if not, one yields from now on: the one with fewest calls in flight,
-        of these the one that was granted least lately."""
+        """Return True if another model can be loaded.
+
+        Otherwise the loaded model with the fewest calls in flight, then the least recently granted, accepts no calls
+        until it can.
+        """
         if self.can_change:
             return True
         self._yielding = min(self._loaded, key=lambda name: self._loaded[name].inflight)
         return False
 
     def on_passed(self, waiter: ModelUser, now_ns: int) -> None:
-        """It is its turn, and its model cannot be loaded."""
+        """Record that the model of the next call cannot be loaded."""
         model = self._models[waiter.place.model]
         if waiter.treatment.affinity_ns is None and model.passed_ns is None:
             model.passed_ns = now_ns
@@ -221,7 +224,7 @@ class LoadedModels:
     # ---- who goes ----
 
     def swap_ns(self, name: str, now_ns: int) -> int:
-        """How much later than usual an answer begins if a call of this model goes now."""
+        """Return the time by which loading the model delays the answer of a call dispatched now."""
         if self._settings is None or not name:
             return 0
         model = self._loaded.get(name)
@@ -245,7 +248,7 @@ class LoadedModels:
         model.inflight += 1
 
     def on_answered(self, name: str, now_ns: int) -> None:
-        """It has begun to answer a call that is in flight."""
+        """Record that the model has begun to answer a call in flight."""
         if (model := self._loaded.get(name)) is not None:
             model.used_ns = now_ns
 

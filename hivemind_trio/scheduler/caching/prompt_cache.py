@@ -1,4 +1,4 @@
-"""What a provider has read lately and need not read again: the beginnings of prompts that its cache is warm for.
+"""Model of a provider's prompt cache: the prefixes that it has read lately.
 
 Providers charge what their prompt caches hold a tenth or nothing, and do not count it against input limits ("Prompt
 caching", Anthropic; OpenAI). A fleet that is woken with one long prompt would have it read once for each agent, because
@@ -18,10 +18,10 @@ from hivemind_trio.scheduler.protocol.call import Call, CallId
 SECOND_NS: Final = 1_000_000_000
 
 WARM_NS: Final = 300 * SECOND_NS
-"""How long a cache keeps what nobody asks for: Anthropic's five minutes, OpenAI's five to ten."""
+"""Lifetime of an unused cache entry: Anthropic's five minutes, OpenAI's five to ten."""
 
 LEAD_NS: Final = 3 * SECOND_NS
-"""How long the others wait for the one that goes ahead."""
+"""Time for which other calls wait for the first with their prefix."""
 
 LONG_TOKENS: Final = 2_048
 """Input below which nothing is worth waiting for: caches begin at 1,024 tokens, at 4,096 for some models."""
@@ -44,7 +44,7 @@ class _Prefix:
     leads_until_ns: int = 0
     warm_until_ns: int = 0
     followers: list[PromptUser] = attrs.field(factory=list)
-    """Who waits for the leader, or has and has gone."""
+    """Calls that wait for the leader; some may have left the queue."""
 
     def free(self) -> list[PromptUser]:
         """Nobody leads any more."""
@@ -55,7 +55,7 @@ class _Prefix:
 @final
 @attrs.define(eq=False)
 class PromptCacheModel:
-    """Of one provider."""
+    """Prompt cache of one provider."""
 
     _known: dict[str, _Prefix] = attrs.field(factory=dict, init=False)
 

@@ -20,7 +20,7 @@ KEPT_MAX: Final = 4_096
 @final
 @attrs.frozen
 class KeptPosition:
-    """Where a call stood."""
+    """Former position of a call in the queue."""
 
     since_ns: int
     """When it first stood in line."""

@@ -1,4 +1,4 @@
-"""What one call takes a slot of, everywhere at once."""
+"""Placement of a call: every counter that it takes a slot of."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ class Placement:
     quotas: RateLimits
     agent: AgentState
     share: Flow
-    """What its agent has had here."""
+    """Service that its agent has had here."""
     cost: Cost
-    """What it is thought to take of each quota."""
+    """Estimated cost in each rate limit."""
     request: Request
     """As it is sent: it may be with another model than it came with."""
     model: str
-    """What it is sent with, as `LoadedModels` knows it."""
+    """Model that it is sent with, as `LoadedModels` knows it."""
     prompts: PromptCacheModel | None
-    """Who knows about its prompt; None: nobody need, it is short."""
+    """Prompt cache that tracks its prefix; None: the prompt is short."""
     objective: Objective
-    """What the order of jobs is for, where it waits."""
+    """Objective that orders jobs where it waits."""
 
     @property
     def prefixes(self) -> PromptCacheModel | None:
-        """What the provider remembers of prompts; None: it does not matter for this one, or input is not scarce."""
+        """Prompt cache, where it matters; None: the prompt is short, or input is not scarce."""
         return self.prompts if self.quotas.of_input else None
 
     def blocked(self, now_ns: int) -> Reason:
-        """What it lacks, the widest thing first; `NONE`: it fits everywhere, now."""
+        """Return the limit that blocks the call now, the widest first; `NONE`: it fits."""
         lacks = self.lacks()
         if lacks is not Reason.NONE:
             return lacks
@@ -62,7 +62,7 @@ class Placement:
         return Reason.NONE
 
     def lacks(self) -> Reason:
-        """Which slot it lacks; `NONE`: there is one of each kind."""
+        """Return the slot that is missing; `NONE`: one of each kind is free."""
         pool = self.pool
         if not pool.slots.has_room:
             return pool.slots.closed or Reason.PROVIDER_FULL

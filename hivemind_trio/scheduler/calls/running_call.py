@@ -17,7 +17,7 @@ from .placement import Placement
 @final
 @attrs.define(eq=False, kw_only=True)
 class RunningCall:
-    """What it holds, and what it needs to stand in line again where it stood."""
+    """Call in flight: its permits, and its former position in case of a retry."""
 
     call: Call
     seq: int
@@ -35,9 +35,9 @@ class RunningCall:
     uncounted: int
     """Earlier attempts that do not count against its retry class."""
     swap_ns: int
-    """How much later than usual its answer begins, because its model is loaded first."""
+    """Delay of its answer because its model is loaded first."""
     probe: bool = False
-    """It was let through to find out whether the provider accepts calls again."""
+    """True if it tests whether the provider accepts calls again."""
 
     def renamed(self, renames: Renames) -> RunningCall:
         """In the names of now: its next attempt is by the policy of now."""

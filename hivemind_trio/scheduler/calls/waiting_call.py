@@ -23,7 +23,7 @@ PATIENCE_NS: Final = 120 * 1_000_000_000
 @final
 @attrs.define(eq=False, kw_only=True)
 class WaitingCall:
-    """What survives a reload is who it is and since when it waits; the rest is the policy's and is set anew."""
+    """Queued call: a reload keeps its identity and age and sets the rest anew."""
 
     call: Call
     seq: int
@@ -38,7 +38,7 @@ class WaitingCall:
     fair: bool
     """Agents of its team take turns by what they have had; False: the best call goes first, whosever it is."""
     blocked: Reason
-    """What it lacked when it was put in line."""
+    """Limit that blocked it when it was queued."""
     since_ns: int
     """When this wait began: when it arrived, or when its last attempt ended."""
     waited_ns: int = 0
@@ -46,21 +46,21 @@ class WaitingCall:
     attempts: int = 0
     """That have ended."""
     uncounted: int = 0
-    """Of those, the ones that do not count against its retry class."""
+    """Number of those that do not count against its retry class."""
     due_ns: int | None = None
     """When its next attempt may begin; None: it has had none."""
     rests_until_ns: int | None = None
     """Until then it is in no line: its next attempt is not due, or a budget is used up. None: there is no such time."""
     thread: str = ""
-    """What it belongs with, where its lane is sticky."""
+    """Thread that it belongs to, where its lane is sticky."""
     warm_until_ns: int | None = None
     """Until when the provider remembers its prompt, where that matters."""
     asked: tuple[ProviderQueue, int] | None = None
-    """Who has turned away its last attempt, and until when it was asked to stay away, wherever it waits meanwhile."""
+    """Provider that refused its last attempt, and the end of the pause that it asked for; None: no pause."""
     claim: Reservation | None = None
-    """What it may take of budgets, put aside; None: it is held."""
+    """Reservation in budgets; None: it is held."""
     held_in: BudgetAccount | None = None
-    """Where it waits for room in a budget; it is in no line. None: it has its claim."""
+    """Account in which it waits for room; it is in no queue then. None: it has its claim."""
 
     @property
     def agent_key(self) -> AgentKey:

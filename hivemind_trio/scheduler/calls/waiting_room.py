@@ -128,7 +128,7 @@ class WaitingCalls:
         return waiter
 
     def full_for(self, place: Placement) -> str | None:
-        """Which bound of its agent or its provider one more call would exceed, in words; None: there is room."""
+        """Return the bound of its agent or provider that one more call would exceed, in words; None: there is room."""
         agent, pool = place.agent, place.pool
         if agent.queue is not None and agent.waiting >= agent.queue:
             return f"agent `{agent.name}` has {agent.waiting} calls waiting; the policy allows {agent.queue}"

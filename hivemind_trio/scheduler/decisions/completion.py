@@ -1,4 +1,4 @@
-"""What becomes of a call whose attempt has ended: what it is charged, and whether there is another attempt."""
+"""Completion of an attempt: its cost, and whether the call is retried."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def settle(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> 
 
 
 def _taken(flight: RunningCall, ended: AttemptResult) -> Cost:
-    """What the provider counts for it; what was thought, where nobody knows."""
+    """Return the cost that the provider counts; the estimate where it is unknown."""
     place, pool = flight.place, flight.place.pool
     if ended.usage is not None:
         return pool.estimates.settled(place.request, pool.api, place.cost, ended.usage)
@@ -61,7 +61,7 @@ def _taken(flight: RunningCall, ended: AttemptResult) -> Cost:
 
 
 def spent(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> Amounts | None:
-    """What the call has cost; None: nothing, as far as anybody knows."""
+    """Return the cost of the call; None: none that is known."""
     estimates, request = flight.place.pool.estimates, flight.place.request
     likely = estimates.likely(request)
     usage = ended.usage

@@ -1,4 +1,4 @@
-"""What the end of an attempt teaches about its provider, and who is to wait elsewhere because of it."""
+"""Feedback of an attempt: evidence about its provider, and the calls that move because of it."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]
 
 
 def adapted(pool: ProviderQueue, because: Outcome | None) -> LimitChanged:
-    """What the provider is trusted with from now on."""
+    """Return the command that tells of the provider's new limit."""
     circuit = pool.health.breaker.circuit
     return LimitChanged(provider=pool.name, limit=pool.health.limit, circuit=circuit, because=because)
 
 
 def _warm(ended: AttemptResult) -> AttemptResult:
-    """What an attempt says whose model had to be loaded first: how soon its answer began is not what is usual."""
+    """Return the result without its first-byte time if the model was loaded first, which is not usual."""
     outcome = Outcome.SUCCEEDED if ended.outcome is Outcome.SLOW else ended.outcome
     return attrs.evolve(ended, outcome=outcome, first_byte_ns=None)

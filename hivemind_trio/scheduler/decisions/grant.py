@@ -69,7 +69,7 @@ def waiting(waiter: WaitingCall, now_ns: int) -> Waiting:
 
 
 def waited_for(waiter: WaitingCall, freed: AgentState | None) -> Reason:
-    """What a call that goes now lacked last, as far as that is known without following every waiter.
+    """Return the limit that blocked the call last, as far as known without tracking every waiter.
 
     `AGENT_FULL` if it is its agent's slot that has just come back; `TURN` if its provider was full when it arrived and
     has since let a later call go before it; else what it lacked when it arrived, or when the last policy was loaded.

@@ -1,4 +1,4 @@
-"""What an agent is told when its call is refused: which limit it met, and when it is worth coming back."""
+"""Rejections: reason, message and `retry-after` of a call that is not served."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DRAINING = "the proxy is about to stop and takes no new calls"
 
 
 def outright(call: Call, treatment: Decision, program: Program, *, draining: bool, waited_ns: int) -> Refuse | None:
-    """What no waiting would help against; None: nothing does."""
+    """Return the rejection that no wait would avoid; None: there is none."""
     retry_after_ns = None
     if draining:
         reason, message, retry_after_ns = Reason.DRAINING, DRAINING, DRAINING_RETRY_NS
@@ -59,7 +59,7 @@ def _unserved(request: Request, program: Program) -> str:
 
 
 def of(books: SchedulerState, waiter: WaitingCall, reason: Reason, message: str, retry_after_ns: int) -> Refuse:
-    """Of a call that has a place."""
+    """Return the rejection of a queued call."""
     return Refuse(
         call_id=waiter.call.id,
         treatment=waiter.treatment,
@@ -84,7 +84,7 @@ def too_large(call: Call, treatment: Decision, quota: RateLimitSettings, cost: C
 def left_alone_there(
     books: SchedulerState, call: Call, treatment: Decision, pool: ProviderQueue, waited_ns: int
 ) -> Refuse:
-    """Of one whose provider has failed too often."""
+    """Return the rejection of a call whose provider has an open circuit."""
     opens_ns = pool.health.breaker.opens_ns
     wait_ns = max(opens_ns - books.now_ns, 0) if opens_ns is not None else 0
     return Refuse(
@@ -98,7 +98,7 @@ def left_alone_there(
 
 
 def spent_there(books: SchedulerState, call: Call, treatment: Decision, pool: ProviderQueue, waited_ns: int) -> Refuse:
-    """Of one whose provider says that nothing is left to pay with."""
+    """Return the rejection of a call whose account at the provider is used up."""
     renewed_ns = pool.health.spent.renewed_ns(books.pays_with(call, treatment), books.now_ns)
     return Refuse(
         call_id=call.id,
@@ -111,14 +111,14 @@ def spent_there(books: SchedulerState, call: Call, treatment: Decision, pool: Pr
 
 
 def spent(short: InsufficientBudget, now_ns: int) -> tuple[str, int]:
-    """Of a budget that is used up: the words, and when there is room again."""
+    """Return message and end of a budget that is used up."""
     wait_ns = max(0, short.account.opens_ns(short.step.share, now_ns) - now_ns)
     allowance = short.account.allowance
     return f"{short.step.deny} ({allowance.shown()}); there is room again in {duration(wait_ns)}", wait_ns
 
 
 def _nothing_left(provider: str, renewed_ns: int | None) -> str:
-    """Of a provider whose money or plan is used up."""
+    """Return the message about an account that is used up."""
     when = f", and that there is more in {duration(renewed_ns)}" if renewed_ns is not None else ""
     return f"provider `{provider}` says that the account's money or plan is used up{when}"
 

@@ -1,4 +1,4 @@
-"""Where calls that wait are to stand once something has changed: the policy, a circuit, an account, a budget.
+"""Requeue of waiting calls after a change of policy, circuit, account or budget.
 
 Each is classified anew, and keeps its age. Nobody is granted anything here: what is returned says at which providers
 somebody may be able to go now.
@@ -98,7 +98,10 @@ def turn_away(books: SchedulerState, pool: ProviderQueue, commands: list[Command
 
 
 def let_in(books: SchedulerState, commands: list[Command]) -> dict[str, ProviderQueue]:
-    """Whoever is held where there may be room again, in order, until one must wait on. Return where."""
+    """Admit held calls where budgets may have room, in order, until one must wait on.
+
+    Return their providers.
+    """
     pools: dict[str, ProviderQueue] = {}
     while books.loosened:
         account, _ = books.loosened.popitem()

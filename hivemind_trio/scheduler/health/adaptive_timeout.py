@@ -1,4 +1,4 @@
-"""How soon answers begin and go on, and from when on an attempt is taken to hang.
+"""Adaptive timeouts: usual times to begin and continue an answer, per kind of call.
 
 An attempt is judged by its progress, not its age: by the time to the first byte, and by the longest silence after it.
 What is usual differs by a factor of a thousand between models, between short and long inputs, and between streams and
@@ -38,7 +38,7 @@ DOUBLINGS_MAX: Final = 4
 """After so many the deadlines are what a policy allows, or near it."""
 
 KEYS_MAX: Final = 256
-"""Of (model, stream, size) for one provider: models are the callers' words. Who was not heard of for longest goes."""
+"""Kinds (model, stream, size) for one provider: callers choose model names. Who was not heard of for longest goes."""
 
 _NEVER_NS: Final = 1 << 62
 _BITS: Final = 22
@@ -57,12 +57,12 @@ class LatencyHistogram:
 
     samples: int = attrs.field(default=0, init=False)
     stale: bool = attrs.field(default=True, init=False)
-    """What is usual is to be found anew."""
+    """True if the usual time must be computed anew."""
     _counts: list[int] = attrs.field(factory=lambda: [0] * _BUCKETS, init=False)
     _last: int = attrs.field(default=0, init=False)
     """No bucket behind it has any."""
     _found: int = attrs.field(default=0, init=False)
-    """Which bucket tells what is usual."""
+    """Index of the bucket of the usual time."""
     _above: int = attrs.field(default=0, init=False)
     """Samples behind that one."""
 
@@ -86,7 +86,7 @@ class LatencyHistogram:
             self.stale = above * PARTS > self.samples or not enough
 
     def usual_ns(self) -> int | None:
-        """What no more than one in `PARTS` exceeds; None: too few are known."""
+        """Return the time that at most one in `PARTS` exceeds; None: too few samples."""
         if self.samples < SAMPLES_MIN:
             return None
         if self.stale:
@@ -113,16 +113,19 @@ class _WaitStatistics:
     _given_up: int = attrs.field(default=0, init=False)
     """In a row."""
     _given_up_ns: int = attrs.field(default=0, init=False)
-    """What was waited for in vain, when that was counted last."""
+    """Time waited in vain, when that was counted last."""
 
     def add(self, time_ns: int) -> bool:
-        """It was waited for with success; whether that may change how long it is waited for."""
+        """Add a sample of success; return True if it may change the deadline."""
         self._sketch.add(time_ns)
         given_up, self._given_up, self._given_up_ns = self._given_up, 0, 0
         return self._sketch.stale or given_up > 0
 
     def give_up(self, time_ns: int) -> bool:
-        """It was waited for in vain. Of those that began under one deadline, the first alone is news."""
+        """Add a sample of a wait in vain.
+
+        Return True if it counted. Of those that began under one deadline, the first alone is news.
+        """
         news = 2 * time_ns > 3 * self._given_up_ns
         if news:
             self._given_up += 1
@@ -130,7 +133,7 @@ class _WaitStatistics:
         return news
 
     def deadline_ns(self, multiple: float, least_ns: int, attempt: int) -> int:
-        """How long to wait for it; `_NEVER_NS`: nobody knows."""
+        """Return the deadline; `_NEVER_NS`: unknown."""
         usual_ns = self._sketch.usual_ns()
         if usual_ns is None:
             return _NEVER_NS
@@ -224,6 +227,6 @@ def _bucket(time_ns: int) -> int:
 
 
 def _largest_ns(bucket: int) -> int:
-    """Where the next bucket begins."""
+    """Return the upper bound of a bucket."""
     shift = max(bucket // 8 - 1, 0)
     return ((bucket - shift * 8 + 1) << shift) * 1_000_000

@@ -1,4 +1,4 @@
-"""Whose money or plan is used up at a provider, as the provider says.
+"""Accounts whose money or plan is used up, as their provider says.
 
 Waiting does not help there, so nobody waits: calls are refused until the provider is asked again. It is asked again
 with one call at a time, every few minutes at the least, whatever it has said of its reset: a limit can be raised, and
@@ -17,10 +17,10 @@ from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY
 SECOND_NS: Final = 1_000_000_000
 FIRST_NS: Final = 30 * SECOND_NS
 LAST_NS: Final = 300 * SECOND_NS
-"""How long nobody is sent there: doubled each time that the provider says so again."""
+"""Time without calls to such an account, doubled at each repetition."""
 
 TRY_NS: Final = 30 * SECOND_NS
-"""What the one call that asks again may take, before another is let through."""
+"""Time for the one call that asks again, before another is let through."""
 
 KNOWN_MAX: Final = 1_024
 """Models are callers' words: beyond it what was learned first is forgotten."""
@@ -45,7 +45,7 @@ class _Known:
 @final
 @attrs.define(eq=False)
 class BillingExhausted:
-    """Of one provider."""
+    """Accounts of one provider that are used up."""
 
     known: bool = attrs.field(default=False, init=False)
     """The provider has said it of anybody. Kept: it hardly ever has, and every call asks."""
@@ -87,7 +87,7 @@ class BillingExhausted:
         return True
 
     def shut(self, key: SpentKey, now_ns: int) -> bool:
-        """Whether nobody is let through."""
+        """Return True if no call may use the account."""
         known = self._known.get(key)
         return known is not None and now_ns < known.asked_ns
 
@@ -98,7 +98,7 @@ class BillingExhausted:
             known.asked_ns = now_ns + TRY_NS
 
     def renewed_ns(self, key: SpentKey, now_ns: int) -> int | None:
-        """How long until there is more, as the provider says; None: it does not, or it was wrong."""
+        """Return the time until the account is renewed, as the provider says; None: unknown, or the word was wrong."""
         known = self._known.get(key)
         if known is None or known.renewed_ns is None or known.renewed_ns <= now_ns:
             return None

@@ -69,7 +69,7 @@ class CircuitBreaker:
     _inflight: dict[CallId, _AttemptSample] = attrs.field(factory=dict, init=False)
     _grants: int = attrs.field(default=0, init=False)
     _successes: int = attrs.field(default=0, init=False)
-    """Of probes, in a row."""
+    """Number of successful probes in a row."""
 
     def on_granted(self, call_id: CallId, now_ns: int) -> None:
         """Count an attempt that begins."""

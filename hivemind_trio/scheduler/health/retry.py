@@ -1,4 +1,7 @@
-"""Whether a call is tried again, and when. It holds no slot meanwhile, and keeps its place in the line."""
+"""Retries: the decision, the pause, and the retry budget.
+
+It holds no slot meanwhile, and keeps its place in the line.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,7 @@ LATE: Final = 0.1
 @final
 @attrs.define(eq=False)
 class RetryBudget:
-    """What one provider may be sent again that it may have done before: a share of what it is sent, and one per ten
-    seconds."""
+    """Retry budget of one provider: a share of its calls, and one per ten seconds."""
 
     full: bool = attrs.field(default=True, init=False)
     """Nothing can be added. Kept: in good times it always is, and every call asks."""
@@ -64,7 +66,7 @@ def wants_retry(retry: RetrySettings, ended: AttemptResult, attempts: int) -> bo
 
 
 def pause_ns(retry: RetrySettings, ended: AttemptResult, attempts: int, random: Random) -> int:
-    """How long to wait before the next attempt: the provider's word, or a back-off drawn anew."""
+    """Return the pause before the next attempt: the provider's word, or a back-off drawn anew."""
     if ended.retry_after_ns is not None:
         return int(ended.retry_after_ns * (1 + random.uniform(0, LATE)))
     ceiling_ns = min(retry.last_ns, retry.first_ns << min(attempts - 1, 32))
@@ -78,5 +80,5 @@ def pause_ns(retry: RetrySettings, ended: AttemptResult, attempts: int, random: 
 
 
 def turned_away(ended: AttemptResult) -> bool:
-    """Whether the provider did nothing for it: then another attempt adds nothing to its load but a refusal."""
+    """Return True if the provider did no work for it: another attempt adds only a refusal to its load."""
     return ended.outcome in NOT_EXECUTED

@@ -54,11 +54,11 @@ class BudgetAccount:
         return self._spent
 
     def share(self, now_ns: int) -> float:
-        """Of the amount, that is spent: 1 and more is all of it."""
+        """Return the share of the amount that is spent: 1 and more is all."""
         return self.spent(now_ns) / self.allowance.amount if self.allowance.amount else 1.0
 
     def fits(self, amount: int, share: float, now_ns: int) -> bool:
-        """Whether so much more stays within a share of the amount, whatever becomes of the calls on their way.
+        """Return True if so much more stays within a share of the amount, whatever the calls in flight take.
 
         What is thought to take more than is left may go alone: most calls take far less than they might.
         """
@@ -67,7 +67,7 @@ class BudgetAccount:
         return spent < limit and (not self.claimed or spent + self.claimed + amount <= limit)
 
     def used_up(self, share: float, now_ns: int) -> bool:
-        """Whether that share of the amount is spent: nothing but time makes room."""
+        """Return True if that share of the amount is spent, so that only time makes room."""
         return self.spent(now_ns) >= self.allowance.amount * share
 
     def opens_ns(self, share: float, now_ns: int) -> int:
@@ -80,7 +80,7 @@ class BudgetAccount:
         return self._sliding.at_most_ns(max(0, limit - 1), now_ns)
 
     def spend(self, amount: int, now_ns: int) -> None:
-        """It is gone."""
+        """Spend an amount."""
         self.spent(now_ns)
         if self.allowance.calendar:
             self._spent += amount

@@ -33,7 +33,7 @@ Amounts = Mapping[Measure, int]
 
 
 def amounts_of(usage: Usage, price: ModelPrice | None, *, requests: int = 1) -> Amounts:
-    """What a call's tokens come to, by each measure."""
+    """Return the amounts of a call's tokens, by measure."""
     tokens_in = (usage.input or 0) + usage.cache_read + usage.cache_write
     return {
         Measure.COST: price.cost_of(usage) if price is not None else 0,
@@ -45,7 +45,7 @@ def amounts_of(usage: Usage, price: ModelPrice | None, *, requests: int = 1) -> 
 
 
 class Partition(NamedTuple):
-    """Whose accounts a call's cost counts against, as far as the call itself says."""
+    """Partition of budgets that a call belongs to, by the call's own facts."""
 
     agent: str
     team: str
@@ -59,7 +59,7 @@ class Partition(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """What an account is known by, over reloads: another window or another measure is another account."""
+    """Key of an account over reloads: another window or measure is another account."""
 
     budget: str
     per: Per
@@ -87,7 +87,7 @@ class _Key(NamedTuple):
 @final
 @attrs.define(eq=False)
 class Reservation:
-    """What one call may take, put aside. It ends once: spent, or given back."""
+    """Reservation of a call in budgets. It ends once: spent, or given back."""
 
     _parts: tuple[tuple[BudgetAccount, int], ...]
     _over: bool = attrs.field(default=False, init=False)
@@ -104,7 +104,7 @@ class Reservation:
 
 
 NO_CLAIM: Final = Reservation(())
-"""Of every call that no budget is kept for."""
+"""Reservation of calls without budgets."""
 
 
 @final
@@ -134,7 +134,7 @@ class Budgets:
     _program: Program = attrs.field(init=False)
     _accounts: dict[_Key, BudgetAccount] = attrs.field(factory=dict, init=False)
     _found: dict[tuple[str, str], tuple[BudgetAccount, ...]] = attrs.field(factory=dict, init=False)
-    """Of those, by budget and by whose they are: the accounts of its allowances, in their order."""
+    """Accounts by budget and partition: one for each allowance, in order."""
     _new: int = attrs.field(default=0, init=False)
     """Partitions that were looked for and not found, since accounts were last forgotten."""
 
@@ -158,7 +158,7 @@ class Budgets:
                     self._accounts[key] = account
 
     def treat(self, treatment: Decision, whose: Partition, now_ns: int) -> Decision:
-        """How what has been spent changes a call's treatment: of each setting, the first budget that says so."""
+        """Return the decision as spent budgets change it; of each setting the first budget decides."""
         said: dict[str, Any] = {}
         deciders: dict[str, Decider] = {}
         warnings = []

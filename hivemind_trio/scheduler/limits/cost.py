@@ -7,8 +7,8 @@ from typing import Final
 from hivemind_trio.model import Dimension
 
 Cost = dict[Dimension, int]
-"""What one call takes of each dimension."""
+"""Cost of one call in each dimension."""
 
 
 NOTHING: Final[Cost] = dict.fromkeys(Dimension, 0)
-"""Of a call that no quota is counted for."""
+"""Cost of a call that no rate limit counts."""

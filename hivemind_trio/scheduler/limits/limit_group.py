@@ -26,7 +26,7 @@ class LimitGroup:
     slots: ConcurrencyLimit = attrs.field(factory=ConcurrencyLimit, init=False)
     _quotas: RateLimits = attrs.field(init=False)
     _models: dict[str, RateLimits] = attrs.field(factory=dict, init=False)
-    """Where the policy has no such block: providers count by model, and only it could say which are counted as one."""
+    """Rate limits by model, where the policy has no block: providers count by model."""
     _block: Block | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -53,7 +53,7 @@ class LimitGroup:
         return {model: quotas.snapshot(now_ns) for model, quotas in each.items() if quotas.restricts}
 
     def quotas(self, model: str) -> RateLimits:
-        """What calls of a model count against."""
+        """Return the rate limits that calls of a model count against."""
         if self._block is not None:
             return self._quotas
         known = self._models.get(model)

@@ -59,7 +59,7 @@ class RateLimiter:
     _depth: int = attrs.field(default=1, init=False)
     """Content of a full bucket."""
     _burst: int = attrs.field(default=1, init=False)
-    """What goes at once when nothing is owed."""
+    """Amount that may be taken at once when nothing is owed."""
     _taken: SlidingWindow = attrs.field(init=False)
     _tat_ns: int = attrs.field(default=0, init=False)
     """GCRA's theoretical arrival time: when all that was taken will have been earned."""
@@ -79,7 +79,7 @@ class RateLimiter:
     _began_ns: int | None = attrs.field(default=None, init=False)
     """When the first call of this window went, if no answer to any of its calls has come yet."""
     _since_ns: int = attrs.field(default=0, init=False)
-    """What was taken since then is of this window."""
+    """Start of the window that what was taken counts in."""
     _more: int = attrs.field(default=0, init=False)
     """Further rest of it, as an answer has said at `_more_ns`; believed bit by bit."""
     _more_ns: int = attrs.field(default=0, init=False)

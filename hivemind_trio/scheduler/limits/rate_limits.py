@@ -1,4 +1,4 @@
-"""What a provider allows one limits group per window, kept so that it never has to say no.
+"""Rate limits of one limits group, mirrored so that the provider need not refuse.
 
 What the policy declares is mirrored, and what answers tell of (`rate_limiter.py`). What a call will take is estimated
 when it is granted, and settled when it is known.
@@ -65,7 +65,7 @@ class _Taken:
     at_ns: int
     cost: Cost
     before: Cost
-    """What had ever been granted, itself included."""
+    """Sum of all grants, this one included."""
     accepted: bool = False
     """An answer to it began that is no error."""
 
@@ -87,7 +87,7 @@ class RateLimits:
     """There is any window, or the provider has refused a call. Else nothing below need be asked."""
     gate: RefusalGate = attrs.field(factory=RefusalGate, init=False)
     of_input: bool = attrs.field(default=False, init=False)
-    """What a call reads counts in one of them."""
+    """True if a limit counts input tokens."""
     _claim: tuple[int, RateLimitUser] | None = attrs.field(default=None, init=False)
     """The call that has been found not to fit for longest, and since when."""
     _inflight: dict[CallId, _Taken] = attrs.field(factory=dict, init=False)
@@ -195,7 +195,7 @@ class RateLimits:
         return None if now_ns < passed_ns and self.parts.bypass else waiter
 
     def leave(self, waiter: RateLimitUser) -> None:
-        """It waits no longer."""
+        """Forget a call that has left the queue."""
         if self._claim is not None and self._claim[1] is waiter:
             self._claim = None
 
@@ -300,7 +300,7 @@ class RateLimits:
             self.gate.on_ended(call_id, now_ns)
 
     def _unseen(self, dimension: Dimension, taken: _Taken) -> int:
-        """What was taken that the answer to this call cannot know of."""
+        """Return the amount taken that the answer to this call cannot know of."""
         later = self._granted[dimension] - taken.before[dimension]
         if dimension is not Dimension.OUTPUT:
             return later

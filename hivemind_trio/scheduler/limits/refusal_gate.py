@@ -29,7 +29,7 @@ SOON_NS: Final = 5 * SECOND_NS
 """A forecast of room within this is waited for: to test it would cost a refusal of every truthful provider."""
 
 LIES_MAX_NS: Final = SECOND_NS
-"""What a `retry-after` counts for once a probe has succeeded before one was over."""
+"""Longest `retry-after` that is believed once a probe has succeeded before one was over."""
 BELIEVED_AFTER: Final = 3
 """Probes refused in a row before the time that the provider named is over: then it is believed again."""
 DROPPED_AFTER: Final = 2

@@ -1,4 +1,4 @@
-"""What a call will take, from what calls of its model have taken at this provider."""
+"""Token estimator: usage of a call from earlier calls of its model at this provider."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hivemind_trio.model import Api, Dimension, Request, Usage
 from .cost import Cost
 
 WEIGHT: Final = 0.1
-"""Of a new sample in the running means."""
+"""Weight of a new sample in the running means."""
 
 OUTPUT_UNKNOWN: Final = 1_024
 """Tokens of output, until a model has shown what it does; or what the request allows, if that is less."""
@@ -20,8 +20,10 @@ OUTPUT_MARGIN: Final = 1.3
 """Over the mean: more than half of the answers should take less than was thought."""
 
 AT_ONCE: Final = frozenset({Api.OPENAI, Api.AZURE})
-"""Who counts tokens when the call comes, by what it might put out, and gives nothing back (their pages on rate limits,
-November 2026): OpenAI the larger of the input and `max_tokens`, Azure the sum."""
+"""APIs that count tokens on arrival, by the largest possible output, and give nothing back.
+
+OpenAI counts the larger of input and `max_tokens`, Azure the sum (their pages on rate limits, November 2026).
+"""
 
 MODELS_MAX: Final = 256
 """Remembered for one provider: models are the callers' words."""
@@ -35,11 +37,11 @@ class _Learned:
     output: float | None = None
     """Mean of the output."""
     expected: int = OUTPUT_UNKNOWN
-    """What is thought of the next one's: kept, for every call asks several times."""
+    """Expected output of the next call; kept, because every call asks several times."""
 
 
 _UNSEEN: Final = _Learned()
-"""Of a model that has not been seen."""
+"""Estimate for a model without samples."""
 
 
 @final
@@ -50,7 +52,7 @@ class TokenEstimator:
     _models: dict[str, _Learned] = attrs.field(factory=dict, init=False)
 
     def cost(self, request: Request, api: Api) -> Cost:
-        """What the call is thought to take of each dimension."""
+        """Return the estimated cost of the call."""
         learned = self._models.get(request.model, _UNSEEN)
         tokens_in, output = int(request.tokens_in * learned.scale), learned.expected
         if 0 < request.tokens_max_out < output:
@@ -67,7 +69,7 @@ class TokenEstimator:
         return Usage(input=int(request.tokens_in * learned.scale), output=request.tokens_max_out or learned.expected)
 
     def likely(self, request: Request) -> Usage:
-        """What it will take, if it is like the others."""
+        """Return the usage that calls like it have."""
         learned = self._models.get(request.model, _UNSEEN)
         output = learned.expected
         if request.tokens_max_out:
@@ -75,7 +77,10 @@ class TokenEstimator:
         return Usage(input=int(request.tokens_in * learned.scale), output=output, exact=False)
 
     def settled(self, request: Request, api: Api, cost: Cost, usage: Usage) -> Cost:
-        """What the call has really taken, as far as `usage` says. What the provider counted itself is learned from."""
+        """Return the real cost of the call, as far as `usage` reports it.
+
+        What the provider counted itself is learned from.
+        """
         tokens_in = self.learn(request, api, usage)
         actual = cost_of(cost[Dimension.INPUT] if tokens_in is None else tokens_in, usage.output)
         if api in AT_ONCE:

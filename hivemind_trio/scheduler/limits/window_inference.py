@@ -1,4 +1,4 @@
-"""Which kind of window a provider keeps, told from what its answers say of it.
+"""Window inference: the kind of a provider's window, from its headers.
 
 Each kind explains an answer in its own way, and is wrong by a residual, a share of the window or of the limit:
 
@@ -36,30 +36,30 @@ RESOLUTION: Final = 0.005
 
 class _HeaderSample(NamedTuple):
     used: float
-    """Of the limit."""
+    """Used share of the limit."""
     depth: float
-    """Of the bucket, if it is one; a share of the limit."""
+    """Depth of the bucket, if it is one, as a share of the limit."""
     ends_ns: int
     back: float
-    """What we had taken within the last window and is not used any more; a share of the limit. Less than nothing:
+    """Share of the limit that we took within the last window and that is no longer used. Less than nothing:
     others use it."""
 
 
 @final
 @attrs.define(eq=False)
 class WindowClassifier:
-    """Of one window of a known length."""
+    """Classifier of one window of a known length."""
 
     kind: Window = attrs.field(default=Window.LEARN, init=False)
     """`LEARN`: it could be any."""
     depth: float = attrs.field(default=1.0, init=False)
-    """What a full bucket holds, a share of the limit."""
+    """Depth of a full bucket, as a share of the limit."""
     _samples: deque[_HeaderSample] = attrs.field(factory=lambda: deque(maxlen=KEPT), init=False)
     _next_ns: int = attrs.field(default=0, init=False)
 
     @property
     def known(self) -> bool:
-        """Whether there are samples enough to tell."""
+        """True if there are enough samples to tell."""
         return len(self._samples) >= SAMPLES
 
     def hear(self, reading: QuotaReading, window_ns: int, seen: int, now_ns: int) -> None:

@@ -14,16 +14,16 @@ import attrs
 @final
 @attrs.frozen(kw_only=True)
 class Features:
-    """What there is of it."""
+    """Features of the scheduler, each of which can be switched off."""
 
     bypass: bool = True
-    """What does not fit a quota is passed by what does, for a while; without it nobody passes anybody."""
+    """Backfill: smaller calls pass one that does not fit a rate limit, for a while."""
     patience: bool = True
-    """Who would not wait until his turn comes is told so when he comes."""
+    """Early rejection of calls whose expected wait exceeds their client's timeout."""
     prefixes: bool = True
-    """Of calls with the same cold beginning one goes ahead, and what a cache still knows goes before it forgets."""
+    """Prompt caching: one call of a cold prefix goes first, and warm prefixes go before they are forgotten."""
     overdue: bool = True
-    """Who has waited for too long goes before others."""
+    """Precedence of calls that have waited for too long."""
 
 
 ALL_PARTS: Final = Features()

@@ -1,4 +1,4 @@
-"""What the end of an attempt says: about the provider, and about whether to try again."""
+"""Result of an attempt: evidence about the provider, and about a retry."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ TOO_OFTEN: Final = frozenset({Outcome.QUOTA, Outcome.BURST, Outcome.TOO_FAST})
 
 HEALTHY: Final = frozenset({Outcome.SUCCEEDED, Outcome.SLOW})
 BROKEN: Final = frozenset({Outcome.OVERLOADED, Outcome.FAILED, Outcome.DEGRADED, Outcome.UNREACHABLE})
-"""What the circuit breaker counts. A quota, and a request that was wrong, are signs of health."""
+"""Outcomes that the circuit breaker counts. A quota, and a request that was wrong, are signs of health."""
 
 
 @final
 @attrs.frozen(kw_only=True)
 class AttemptResult:
-    """How one attempt ended."""
+    """Result of one attempt."""
 
     outcome: Outcome
     status: int = 0
-    """Of the provider's answer; 0: there was none."""
+    """Status of the provider's answer; 0: there was none."""
     failure: Failure | None = None
     """Why there was none, or none to its end."""
     retry_after_ns: int | None = None
     """The provider's word on when to come back."""
     used_up: tuple[Dimension, ...] = ()
-    """Which quotas it was refused for, as far as the provider has named them."""
+    """Rate limits that it was refused for, as far as the provider named them."""
     final: bool = False
     """The provider says that trying again is of no use, whatever the status."""
     usage: Usage | None = None
-    """What it has taken; None: nothing is known of that."""
+    """Usage; None: unknown."""
     first_byte_ns: int | None = None
-    """How long a good answer took to begin, or was waited for in vain; None: that is not known, or says nothing."""
+    """Time until a good answer began, or waited in vain; None: unknown, or no evidence."""
     silence_ns: int | None = None
     """The longest between two pieces of a good answer, or before it was given up; None: the same."""
     committed: bool = False

@@ -1,4 +1,4 @@
-"""What is scheduled."""
+"""Call: the unit that is scheduled."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Call:
     """A counter: the order of arrival."""
     request: Request
     caller: str
-    """Who to be fair to, and whose concurrency counts, where the policy says only `unknown`."""
+    """Identity for fairness and concurrency, where the policy knows only `unknown`."""
     credential: str = ""
     """A name for what the agent brought to prove itself with, where that is what goes upstream."""
     address: str = ""
     """The network that it came from, by which unproven callers are counted; empty in a simulation."""
     prefix: str = ""
-    """What stands for the beginning of its prompt, as far as a provider's cache goes by it; empty: it has none."""
+    """Key of its prompt's beginning, for the provider's cache; empty: none."""
     job: str = ""
-    """Which piece of the agent's work it belongs to; empty: it does not say, and all of those are one."""
+    """Job of its agent; empty: not given, and all such calls are one job."""
     again: str = ""
-    """What it would be known by if its client sent it again; empty: nothing."""
+    """Identity of the call if its client sends it again; empty: none."""
     patience_ns: int | None = None
-    """How long its client waits for its turn, over all the times that it will come back; None: nobody knows."""
+    """Time for which its client waits, over all its retries; None: unknown."""
     since_ns: int | None = None
     """When it first stood in line, if its client has come back with it. The scheduler's to know."""
     needs_slot: bool = True

@@ -1,4 +1,4 @@
-"""What happened, and what to do about it: the whole conversation between the engine and the scheduler."""
+"""Events of the scheduler: everything that the engine tells it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ResponseStarted:
     call_id: CallId
     readings: tuple[QuotaReading, ...]
     good: bool = True
-    """It is no error: the provider has read the prompt."""
+    """True if it is no error: the provider has read the prompt."""
 
 
 @final
@@ -94,7 +94,7 @@ class Permit:
     agent: str
     """The declared agent, or the caller."""
     declared: bool
-    """Which of the two: a caller that merely calls itself what an agent is called shares no cap with it."""
+    """True if the agent is declared: a caller that only claims its name shares no limit with it."""
 
 
 @final
@@ -109,7 +109,7 @@ class Grant:
     waited_ns: int
     """In all, without the time that earlier attempts took."""
     reason: Reason
-    """What it waited for last, as far as is known without following every waiter; `NONE` if it did not wait."""
+    """Limit that blocked it last, as far as known; `NONE` if it did not wait."""
     attempt: int = 1
     """1 for the first."""
     timeouts: Timeouts | None = None
@@ -149,7 +149,7 @@ class LimitChanged:
     """Slots, from now on."""
     circuit: Circuit
     because: Outcome | None
-    """What the attempt said that it came of; None: time passed, or a policy was loaded."""
+    """Outcome that caused the change; None: time, or a new policy."""
 
 
 Command: TypeAlias = Grant | Refuse | Settle | LimitChanged

@@ -1,4 +1,4 @@
-"""How things stand and what is believed, frozen, for every door."""
+"""Frozen snapshot of the scheduler's state and beliefs."""
 
 from __future__ import annotations
 

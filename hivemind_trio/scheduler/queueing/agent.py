@@ -49,7 +49,7 @@ class AgentState:
     lines: dict[Parkable, None] = attrs.field(factory=dict, init=False)
     """Those with calls in them, in the order in which they began."""
     shares: dict[Flow, None] = attrs.field(factory=dict, init=False)
-    """What it has had, in every lane of every provider that it asks of."""
+    """Service that it has had, in every lane of every provider that it uses."""
 
     @property
     def name(self) -> str:
@@ -76,18 +76,21 @@ class AgentState:
         self.lines = {}
 
     def park(self) -> None:
-        """It has come to its cap."""
+        """Remove its queues from all heaps: it is at its limit."""
         for line in self.lines:
             line.park()
 
     def retire(self) -> None:
-        """It asks for nothing any more."""
+        """Forget an agent without calls."""
         for share in self.shares:
             share.retire()
         self.shares = {}
 
     def unpark(self) -> list[Parkable]:
-        """It has come down from its cap. Return the lines that can move again."""
+        """Return its queues to the heaps, and return those that can be dispatched.
+
+        Return the lines that can move again.
+        """
         lines = list(self.lines)
         for line in lines:
             line.unpark()

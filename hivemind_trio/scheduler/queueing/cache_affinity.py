@@ -27,14 +27,14 @@ FADING_NS: Final = 45 * SECOND_NS
 @final
 @attrs.define(eq=False)
 class AffinityIndex:
-    """Who waits, by thread."""
+    """Index of queued calls by thread."""
 
     _by_name: dict[str, IndexedHeap[QueueEntry]] = attrs.field(factory=dict, init=False)
     fading: IndexedHeap[QueueEntry] = attrs.field(factory=IndexedHeap, init=False)
     """By when the provider will forget their prompt."""
 
     def put(self, waiter: QueueEntry) -> None:
-        """It stands in the queue."""
+        """Add a queued call."""
         if waiter.thread:
             mates = self._by_name.get(waiter.thread)
             if mates is None:
@@ -44,7 +44,7 @@ class AffinityIndex:
             self.fading.put(waiter, (waiter.warm_until_ns, waiter.seq))
 
     def remove(self, waiter: QueueEntry) -> None:
-        """It does no more."""
+        """Remove a call that left the queue."""
         if waiter.warm_until_ns is not None:
             self.fading.discard(waiter)
         mates = self._by_name.get(waiter.thread)

@@ -1,4 +1,4 @@
-"""How fast a provider works off its queue: what an honest `retry-after` is made of."""
+"""Drain rate of a provider's queue, the basis of an honest `retry-after`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import final
 import attrs
 
 GAP_NS = 1_000_000_000
-"""What is assumed between two turns until two have been seen: calls of ten seconds over ten slots."""
+"""Assumed time between two dispatches until two were seen: calls of ten seconds over ten slots."""
 
 MEMORY = 8
 """Turns after which what was measured before weighs about a third."""
@@ -19,19 +19,19 @@ RETRY_MAX_NS = 54_000_000_000
 
 EVIDENCE_TURNS = 16
 EVIDENCE_NS = 20 * 1_000_000_000
-"""What has to be seen of a queue, without it having been empty, before anybody is sent away for its length."""
+"""Time for which a queue must have been observed, never empty, before a call is rejected for its length."""
 
 TURNS_MAX = 128
 """Seen, after which half of them are forgotten: what was long ago says little."""
 
 CAUTION = 0.75
-"""Of what a queue is thought to take: who is sent away is gone, and who is kept can still be sent away."""
+"""Share of the estimate that is used: a rejected call is gone, a queued one can still be rejected."""
 
 
 @final
 @attrs.define(eq=False)
 class QueueDrain:
-    """How a queue has moved since it was last empty.
+    """Movement of a queue since it was last empty.
 
     A mean over all of that, and not the smoothed gap: quotas let calls go in bunches, and the pause behind one bunch
     is no measure of how long each call of the next will take.
@@ -59,7 +59,7 @@ class QueueDrain:
         self._began_ns, self._turns = None, 0
 
     def least_ns(self, ahead: int) -> int | None:
-        """How long a queue of `ahead` calls will take at the least; None: too little has been seen of it."""
+        """Return the least time that a queue of `ahead` calls takes; None: too little was observed."""
         if self._began_ns is None or self._turns < EVIDENCE_TURNS or self._last_ns - self._began_ns < EVIDENCE_NS:
             return None
         return int(ahead * CAUTION * (self._last_ns - self._began_ns)) // self._turns
@@ -82,7 +82,7 @@ class DrainRate:
         self._turn_ns = now_ns if waiting else None
 
     def wait_ns(self, ahead: int, now_ns: int) -> int:
-        """How long a queue of `ahead` calls will take, between `RETRY_MIN_NS` and `RETRY_MAX_NS`."""
+        """Return the time that a queue of `ahead` calls takes, between `RETRY_MIN_NS` and `RETRY_MAX_NS`."""
         gap_ns = GAP_NS if self._gap_ns is None else self._gap_ns
         if self._turn_ns is not None:
             # A provider that has stopped answering is slower than anything measured while it did.

@@ -46,18 +46,18 @@ class Flow:
     key: Hashable
     weight: int
     members: FlowGroup | None = attrs.field(default=None, init=False)
-    """Of a team: its agents."""
+    """Agents of a team."""
     sole: Flow | None = attrs.field(default=None, init=False)
-    """Of an agent that is its own team: itself, as the one member."""
+    """Flow of the only member, for an agent that is its own team."""
     alone_in: Flow | None = attrs.field(default=None, init=False)
-    """Of such an agent: its team, which stands where it stands."""
+    """Team of such an agent, which stands where the agent stands."""
     tag: int = attrs.field(default=0, init=False)
     """Virtual time: what it has had, per weight."""
     ready: dict[Movable, None] = attrs.field(factory=dict, init=False)
-    """Where it stands in queues and could go; to be moved when its tag moves."""
+    """Positions in queues from which it could be served; moved when its tag moves."""
 
     def enter(self, place: Movable) -> None:
-        """It could go from here. Lifts it to its peers, if it could go from nowhere else."""
+        """Mark a position from which it can be served. Lifts it to its peers, if it could go from nowhere else."""
         if not self.ready and self.tag < self.peers.virtual:
             self.tag = self.peers.virtual
         self.ready[place] = None
@@ -67,7 +67,7 @@ class Flow:
             team.ready[place] = None
 
     def leave(self, place: Movable) -> None:
-        """It could not, any more."""
+        """Remove a position from which it can no longer be served."""
         self.ready.pop(place, None)
         if self.alone_in is not None:
             self.alone_in.ready.pop(place, None)
@@ -98,7 +98,7 @@ class Flow:
             share = share.peers.team
 
     def retire(self) -> None:
-        """It has no call left, waiting or in flight."""
+        """Retire a contender without calls."""
         gone = self.alone_in or self
         gone.peers.retire(gone)
 
@@ -109,7 +109,7 @@ class FlowGroup:
     """Those who share by their weights: the teams of a lane, or the agents of a team."""
 
     team: Flow | None = None
-    """Whose agents they are; None: they are the teams."""
+    """Team of these agents; None: these are the teams."""
     virtual: int = attrs.field(default=0, init=False)
     """The tag of whoever went last."""
     gone: IndexedHeap[Flow] = attrs.field(factory=IndexedHeap, init=False)
@@ -162,7 +162,7 @@ class FlowGroup:
         return team.sole
 
     def retire(self, share: Flow) -> None:
-        """It is remembered for as long as it is ahead of the others, and not too many others have gone too."""
+        """Keep a contender while it is ahead of the others, up to a bound."""
         self.gone.put(share, (share.tag,))
         if len(self._shares) > GONE_MAX and len(self.gone) > GONE_MAX:
             self._forget()

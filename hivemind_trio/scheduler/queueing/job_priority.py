@@ -1,4 +1,4 @@
-"""What the jobs of agents have had, and which of two is to go first: what a lane's `objective` is about.
+"""Jobs of agents and their order: the `objective` of a lane.
 
 A job is one piece of work of an agent, told apart by what its client says of the session. Levels of service attained
 are those of a multi-level feedback queue (Corbató, 1962), by tokens instead of time: a job sinks as it is served, and
@@ -40,7 +40,7 @@ REMAINING: Final = "x-hivemind-remaining"
 @final
 @attrs.define(eq=False)
 class JobRecord:
-    """What it has had."""
+    """Service that a job has had."""
 
     calls: int = attrs.field(default=0, init=False)
     """That have ended."""

@@ -62,10 +62,10 @@ class ProviderLane:
     _in_order: int = attrs.field(default=0, init=False)
     """Grants since the last call that went before its time."""
     thread_served: str = attrs.field(default="", init=False)
-    """Of the call that went last."""
+    """Thread of the call that was granted last."""
     _thread_until_ns: int = attrs.field(default=0, init=False)
     _queues: dict[tuple[RateLimits, str], WaitQueue] = attrs.field(factory=dict, init=False)
-    """Of each limits group, and in it of those who count together, and of each model where models are changed. Never
+    """Queues by rate limits and, where models are changed, by model. Never
     more than have somebody waiting."""
 
     @property
@@ -83,12 +83,12 @@ class ProviderLane:
 
     @property
     def has_its_part(self) -> bool:
-        """It holds all that it may of the provider's slots; of more it could have more."""
+        """True if it holds its whole share of the slots, so that a higher limit would give it more."""
         cap = self._lane.max if self._lane is not None else None
         return cap is not None and cap.ratio is not None and not self.slots.has_room
 
     def rename(self, renames: Renames) -> None:
-        """It, and those who share it, are called otherwise from now on."""
+        """Take the new names of a policy."""
         self.name = renames.swapped("lane", self.name)
         self._teams.rename(renames)
         if self._lane is not None and self._lane.sticky is Sticky.AGENT:
@@ -110,7 +110,8 @@ class ProviderLane:
         self.reserve = reserve
 
     def share(self, agent: AgentState, team: str, team_weight: int, objective: Objective) -> Flow:
-        """What an agent has had here. Without a team it stands among the teams by itself; or, where jobs are compared
+        """Return the flow of an agent here. Without a team it stands among the teams by itself; or, where jobs are
+        compared
         whosever they are, with all others that have none."""
         if team == NO_TEAM and objective is Objective.FAIR:
             share = self._teams.sole(agent.key, agent.weight)
@@ -162,7 +163,7 @@ class ProviderLane:
             self.thread_served, self._thread_until_ns = thread, now_ns + STREAK_NS
 
     def thread(self, call: Call, agent: AgentState) -> str:
-        """What a call belongs with."""
+        """Return the thread that a call belongs to."""
         match self._lane.sticky if self._lane is not None else None:
             case None:
                 return ""

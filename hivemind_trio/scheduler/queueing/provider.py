@@ -35,7 +35,7 @@ from .entry import QueueEntry
 from .lane import ProviderLane
 
 USUAL_NS: Final = 10 * 1_000_000_000
-"""How long an attempt is thought to take before one has ended."""
+"""Assumed duration of an attempt before one has ended."""
 
 ROUTES_MAX: Final = 1_024
 """Remembered for one provider: models are the callers' words."""
@@ -47,12 +47,12 @@ USUAL_OVER: Final = 8
 @final
 @attrs.define(eq=False)
 class NextCall:
-    """Who is next at a provider. Nothing has changed yet."""
+    """Next call of a provider, not yet granted. Nothing has changed yet."""
 
     waiter: QueueEntry
     lane: ProviderLane
     overdue: bool
-    """It goes before its time."""
+    """True if it goes before its turn."""
     virtual: int
     """The lowest tag of the lanes that could go."""
 
@@ -60,7 +60,7 @@ class NextCall:
 @final
 @attrs.define(eq=False)
 class CallClass:
-    """What calls of one model, in one lane and one limits group, have in common at a provider."""
+    """Class of calls with the same model, lane and limits group at a provider."""
 
     lane: ProviderLane
     group: LimitGroup
@@ -68,7 +68,7 @@ class CallClass:
     model: str
     """As `LoadedModels` knows it, where they do not matter."""
     objective: Objective
-    """What the order of jobs is for, where such a call waits."""
+    """Objective that orders jobs where such a call waits."""
 
 
 @final
@@ -92,7 +92,7 @@ class ProviderQueue:
     prefixes: PromptCacheModel = attrs.field(factory=PromptCacheModel, init=False)
     residents: LoadedModels = attrs.field(factory=LoadedModels, init=False)
     usual_ns: int = attrs.field(default=USUAL_NS, init=False)
-    """How long an attempt takes, as of late."""
+    """Recent duration of an attempt."""
     opens_ns: int | None = attrs.field(default=None, init=False)
     """When a quota or a refusal lets a waiting call go, as of the last look."""
     granted_seq: int = attrs.field(default=-1, init=False)
@@ -101,7 +101,7 @@ class ProviderQueue:
     """As the policy has it; None: it is gone."""
     api: Api = attrs.field(default=Api.GENERIC, init=False)
     learns: bool = attrs.field(default=False, init=False)
-    """Whether its rate-limit headers are believed."""
+    """True if rate-limit headers are believed."""
     _settings: Mapping[str, LaneSettings] = attrs.field(factory=dict, init=False)
     _groups: dict[str | None, LimitGroup] = attrs.field(factory=dict, init=False)
     _lanes: dict[str, ProviderLane] = attrs.field(factory=dict, init=False)
@@ -121,7 +121,7 @@ class ProviderQueue:
         return self.provider is not None
 
     def rename(self, renames: Renames) -> None:
-        """It, and what it counts by name, is called otherwise from now on."""
+        """Take the new names of a policy."""
         self.name = renames.swapped("provider", self.name)
         for lane in self._lanes.values():
             lane.rename(renames)
@@ -174,7 +174,7 @@ class ProviderQueue:
         return changed
 
     def bounds(self, request: Request, attempt: int, swap_ns: int) -> Timeouts | None:
-        """How long an attempt may take; None: the provider is gone.
+        """Return the timeouts of an attempt; None: the provider is gone.
 
         Args:
             request: As it is sent.
@@ -193,7 +193,7 @@ class ProviderQueue:
         return self._groups[glob]
 
     def route(self, treatment: Decision, model: str) -> CallClass:
-        """What such a call is held against.
+        """Return the class of such a call.
 
         Args:
             model: What it is sent with.
@@ -216,7 +216,7 @@ class ProviderQueue:
         return route
 
     def may_take(self, lane: ProviderLane) -> bool:
-        """Whether a free slot is free for this lane, or kept for the reserve of another."""
+        """Return True if a free slot is not kept for another lane's reserve."""
         return not self._reserving or lane.slots.held < lane.reserve or self._spare() > 0
 
     @property
@@ -229,7 +229,8 @@ class ProviderQueue:
         )
 
     def next(self, now_ns: int) -> NextCall | None:
-        """Who goes next, if somebody can. O(lanes × groups + log waiting); `opens_ns` is set anew.
+        """Return the next call that can be granted; None: there is none. O(lanes × groups + log waiting); `opens_ns`
+        is set anew.
 
         Where models are changed, it is O(models) times that: of each model's calls the best, in the order of the lanes.
         """
@@ -262,7 +263,7 @@ class ProviderQueue:
         return self.opens_ns is not None or self.residents.holding
 
     def _claim(self, now_ns: int) -> NextCall | None:
-        """Whose model has been passed for too long and can be loaded; None: nobody's, and another yields if one was."""
+        """Return the next call of a model passed for too long that can be loaded; None: none can, and one may yield."""
         for model in self.residents.claims(now_ns):
             turn = self._next_of((model,), now_ns)
             if turn is not None:
@@ -270,7 +271,7 @@ class ProviderQueue:
         return None
 
     def _next_of(self, models: Container[str] | None, now_ns: int) -> NextCall | None:
-        """Whose turn it is, among calls of these models; None: of all."""
+        """Return the next call among these models; None as models: all."""
         spare = self._spare() if self._reserving else 1  # there is room, or nobody would ask
         best: tuple[QueueEntry, ProviderLane] | None = None
         best_order, early = (False, 0), False
@@ -375,7 +376,7 @@ class ProviderQueue:
 
 
 def reserves(lanes: Mapping[str, LaneSettings], limit: int) -> dict[str, int]:
-    """What each lane has first claim to out of `limit` slots: what it asks for, but no more than its own `max`.
+    """Return the slots out of `limit` that each lane has first claim to: its reserve, but at most its own `max`.
 
     Where they ask for more than there is, the lanes are served in file order until nothing is left. One slot is left
     out whenever some lane would end up without any: reserves never shut a lane out of a provider for good.

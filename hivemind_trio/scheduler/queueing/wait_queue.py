@@ -1,4 +1,4 @@
-"""What waits for one provider in one lane, limits group and quotas, and who of them is next."""
+"""Wait queue for one provider, lane, limits group and rate limits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WaitQueue:
     group: LimitGroup
     quotas: RateLimits
     parties: IndexedHeap[TeamFlow | AgentFlow] = attrs.field(factory=IndexedHeap, init=False)
-    """Who stands here: teams, and agents that are their own."""
+    """Flows in the queue: teams, and agents that are their own team."""
     aged: IndexedHeap[AgentFlow] | None = attrs.field(default=None, init=False)
     """The lines that can move, by their oldest call. None: nobody has been here for half as long as would make it
     matter, as is usual."""
@@ -53,7 +53,7 @@ class WaitQueue:
     _lines: dict[AgentKey, AgentFlow] = attrs.field(factory=dict, init=False)
 
     def party(self, share: Flow, first: QueueEntry) -> TeamFlow:
-        """Where a line with such a first call stands."""
+        """Return the team flow for a line with such a first call."""
         team = share.peers.team
         assert team is not None
         key = team, first.rank[0]
@@ -187,7 +187,7 @@ class AgentFlow:
     rank: Rank = attrs.field(init=False)
     """Its order where it stands, while it is ready."""
     _party: TeamFlow | None = attrs.field(default=None, init=False)
-    """Where it stands among others; None: it is not ready, or alone."""
+    """Team flow that it stands in; None: it is not ready, or stands alone."""
     _number: int | None = attrs.field(default=None, init=False)
     """Its class of priority, where it stands alone; None: it is not ready, or among others."""
     _several: tuple[IndexedHeap[QueueEntry], IndexedHeap[QueueEntry]] | None = attrs.field(default=None, init=False)
@@ -247,7 +247,7 @@ class AgentFlow:
                 self.unpark()
 
     def park(self) -> None:
-        """It cannot move."""
+        """Leave the queue: it cannot be served."""
         queue = self._queue
         if self._party is not None:
             self._party.remove(self)

@@ -38,7 +38,7 @@ class IndexedHeap(Generic[T]):
     dead: int = attrs.field(default=0, init=False)
     """Entries that only take space."""
     _rank: Rank = attrs.field(default=(), init=False)
-    """Of the one item, as long as there is no other."""
+    """Rank of the only item, while there is no other."""
     _live: dict[T, _Entry] | None = attrs.field(default=None, init=False)
     """Item -> its one live entry; None or empty: there is one item at most. Never iterated: its order would depend on
     hashes."""

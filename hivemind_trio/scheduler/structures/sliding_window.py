@@ -1,4 +1,4 @@
-"""What was taken within the time just past."""
+"""Sliding window sum."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SlidingWindow:
 
     window_ns: int
     _length_ns: int = attrs.field(init=False)
-    """Of a slice."""
+    """Length of a slice."""
     _slices: deque[_Slice] = attrs.field(factory=deque, init=False)
     _sum: int = attrs.field(default=0, init=False)
 
@@ -35,13 +35,13 @@ class SlidingWindow:
         self._length_ns = max(1, self.window_ns // SLICES)
 
     def sum(self, now_ns: int) -> int:
-        """What counts now."""
+        """Return the sum within the window that ends now."""
         while self._slices and self._slices[0].until_ns + self.window_ns <= now_ns:
             self._sum -= self._slices.popleft().taken
         return self._sum
 
     def add(self, amount: int, now_ns: int) -> None:
-        """It is taken now."""
+        """Add an amount taken now."""
         until_ns = self._until_ns(now_ns)
         if not self._slices or self._slices[-1].until_ns != until_ns:
             self._slices.append(_Slice(until_ns, 0))
@@ -49,7 +49,7 @@ class SlidingWindow:
         self._sum += amount
 
     def correct(self, more: int, taken_ns: int, now_ns: int) -> None:
-        """What was taken at `taken_ns` was more, or less. What the window has forgotten, or never knew, is over."""
+        """Correct an amount that was taken at `taken_ns`. What the window has forgotten, or never knew, is over."""
         self.sum(now_ns)
         until_ns = self._until_ns(taken_ns)
         for piece in reversed(self._slices):
@@ -62,7 +62,7 @@ class SlidingWindow:
             return
 
     def _until_ns(self, now_ns: int) -> int:
-        """Where the slice of that moment ends."""
+        """Return the end of the slice of that moment."""
         return now_ns - now_ns % self._length_ns + self._length_ns
 
     def at_most_ns(self, amount: int, now_ns: int) -> int:

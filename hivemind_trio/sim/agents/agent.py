@@ -24,29 +24,29 @@ class Turn:
     number: int
     """From 1."""
     think_ns: int
-    """What the agent does by itself before it asks: reading, running tools; before the first turn, starting up."""
+    """Time that the agent works before it asks: reading, running tools; before the first turn, starting up."""
     stream: bool
     prompt: str
     tokens_max_out: int
     tokens_in: int | None = None
     """None: as many as `prompt` comes to. In the virtual world a prompt may be a name, and as long as it likes."""
     tokens_out: int | None = None
-    """What the answer comes to on average; None: what is usual with the provider."""
+    """Mean length of the answer; None: the provider's usual one."""
     conversation: str = ""
     prefix: str = ""
-    """What its prompt begins with, if others' do too."""
+    """Beginning of its prompt that others share; empty: none."""
     prefix_tokens: int = 0
-    """How much of the input that is."""
+    """Input tokens of that beginning."""
     taken: Taken | None = None
-    """What it took when it was made before; None: it never was, or nothing is known of that."""
+    """Measurements of the same call in a recording; None: there are none."""
     recorded: RecordedCall | None = None
     """The call that it is made after."""
     ask: Ask = attrs.field(init=False, eq=False, repr=False)
-    """What the provider will make of it."""
+    """Request as the provider reads it."""
 
     @property
     def tokens(self) -> int:
-        """Of input."""
+        """Input tokens."""
         return self.ask.tokens_in
 
     @ask.default
@@ -67,7 +67,7 @@ class Turn:
 @final
 @attrs.frozen(kw_only=True)
 class AgentJob:
-    """What one agent sets out to do."""
+    """Work of one agent."""
 
     agent: str
     turns: tuple[Turn, ...]
@@ -128,7 +128,7 @@ class Agent:
 
     @property
     def tokens_wasted(self) -> int:
-        """What it spent without finishing."""
+        """Tokens that it spent without finishing."""
         return self.tokens if self.dead else 0
 
     def turns(self) -> Iterator[Turn]:

@@ -1,4 +1,4 @@
-"""What agents' clients do of their own when a call fails: the SDKs' retries and time-outs.
+"""Clients of agents: the retries and timeouts of the SDKs.
 
 After the sources and pages of anthropic-python 0.121 and openai-python 3.3 (`_base_client.py`, `_constants.py`), Claude
 Code 2.1 ("Error reference", "Network configuration") and Codex (`model-provider-info/src/lib.rs`), as they stood in
@@ -19,7 +19,7 @@ from hivemind_trio.sim.provider.profile import MS, SECOND_NS
 @final
 @attrs.frozen(kw_only=True)
 class ClientReply:
-    """What a client has had in the end."""
+    """Final result of a client's call."""
 
     status: int
     """0: no answer at all."""
@@ -28,7 +28,7 @@ class ClientReply:
     tokens: int = 0
     """Spent on it, as far as it got."""
     broken: bool = False
-    """It had begun, and did not end."""
+    """True if the answer had begun and did not end."""
     timed_out: bool = False
     """The client gave up."""
     retry_after_ns: int | None = None
@@ -41,7 +41,7 @@ class ClientReply:
 @final
 @attrs.frozen(kw_only=True)
 class ClientBehaviour:
-    """How one kind of client behaves."""
+    """Behaviour of one kind of client."""
 
     name: str
     retries: int = 0
@@ -50,7 +50,7 @@ class ClientBehaviour:
     last_ns: int = 8 * SECOND_NS
     """Between two requests where the answer says nothing: twice as long each time, up to this."""
     jitter: tuple[float, float] = (0.75, 1.0)
-    """What a pause is multiplied with."""
+    """Range of the factor of a pause."""
     heeds_max_ns: int = 60 * SECOND_NS
     """A `retry-after` up to this is kept to; a longer one counts as none."""
     gives_up_over_ns: int | None = None
@@ -60,16 +60,16 @@ class ClientBehaviour:
     broken_retries: int = 0
     """Streams that broke and are asked for again."""
     silence_ns: int = 600 * SECOND_NS
-    """How long it waits for a byte."""
+    """Longest wait for a byte."""
     known_ns: int | None = None
     """Patience that the proxy assumes from the client's headers; None: they do not tell (`proxy/client_profile.py`)."""
     known_tries: int = 0
-    """How often it takes it to come back."""
+    """Number of retries that the proxy assumes."""
     says_job: bool = False
     """Its requests name the session that they belong to."""
 
     def pause_ns(self, reply: ClientReply, retried: int, broken: int, chance: Random) -> int | None:
-        """How long until it asks again; None: it does not, and the call has failed.
+        """Return the time until it asks again; None: it does not, and the call has failed.
 
         Args:
             retried: Requests after the first one so far.

@@ -68,7 +68,7 @@ class Fleet:
     """Tokens on top, with which all prompts of the fleet begin."""
     tokens_max_out: int = 1024
     tokens_out: int | None = None
-    """What an answer comes to on average; None: what is usual with the provider."""
+    """Mean length of an answer; None: the provider's usual one."""
     stream: float = 0.0
     """The share of turns that are streamed."""
     client: ClientBehaviour = FRAGILE
@@ -80,10 +80,10 @@ class Fleet:
     """Each agent says with every call how many it has still to make, this one included: so many times the truth, which
     is drawn once for each. None: it does not say."""
     recorded: tuple[AgentJob, ...] = ()
-    """What they once did and do again, whatever stands above of how many they are and what they ask."""
+    """Recorded jobs that are repeated, whatever the fields above say of number and requests."""
 
     def jobs(self, seed: int) -> list[AgentJob]:
-        """What they set out to do; the same for the same seed, whoever schedules it."""
+        """Return the jobs of the fleet; the same for the same seed, whoever schedules it."""
         if self.recorded:
             return list(self.recorded)
         if self.arrive is None:
@@ -97,7 +97,7 @@ class Fleet:
         return jobs
 
     def misjudges(self, agent: str, seed: int) -> float | None:
-        """What an agent multiplies the truth with when it says how many calls remain; None: it does not say."""
+        """Return the factor by which an agent misstates how many calls remain; None: it does not say."""
         if self.says_remaining is None:
             return None
         said = self.says_remaining

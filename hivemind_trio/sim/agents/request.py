@@ -31,7 +31,7 @@ class Asking:
 
 
 class Route(Protocol):
-    """Where requests go."""
+    """Route of requests."""
 
     def send(self, asking: Asking) -> None:
         """A client sends a request now."""

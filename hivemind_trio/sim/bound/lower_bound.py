@@ -23,7 +23,7 @@ from hivemind_trio.sim.provider.token_bucket import Counting, Metered, Quota
 from .supply_curve import DemandCurve, SlotSupply, Span, Supply, opened_ns, ramped_ns
 
 Where = Callable[[AgentJob, Turn], str]
-"""Which provider a turn goes to, whoever schedules it."""
+"""Function from a turn to its provider, whoever schedules it."""
 
 CUTS: Final = 96
 """Tails that are looked at: a sum that is not is only a bound that is not found."""
@@ -50,7 +50,7 @@ class Bound:
 
     @property
     def binds(self) -> str:
-        """Which of them is the bound: `chain`, `concurrency`, `growth` or what a dimension is called."""
+        """Name of the binding bound: `chain`, `concurrency`, `growth` or a dimension."""
         bounds = self._all
         return max(bounds, key=bounds.__getitem__)
 
@@ -107,7 +107,7 @@ class _Step:
     head_ns: int
     """When it can be made at the earliest."""
     tokens_new: int
-    """Of its input, what must be read, if everything that can be is still remembered."""
+    """Input tokens that must be read if everything possible is still cached."""
     tail_ns: int = 0
     """From then to the end of its job at least, wherever it stands."""
 
@@ -241,7 +241,7 @@ def _let_in(steps: Sequence[_Step], traits: Traits, dimension: Metered, quota: Q
 
 
 def _amount(step: _Step, traits: Traits, dimension: Metered) -> int:
-    """What a call takes."""
+    """Return the amount that a call takes."""
     output = step.turn.tokens_max_out if traits.charges_most else step.served.tokens_out
     match dimension:
         case Metered.REQUESTS:
@@ -272,11 +272,11 @@ class _Late:
 
     @property
     def at_the_end(self) -> int:
-        """What may be missing yet when the last call is let in."""
+        """Amount that may be missing when the last call is admitted."""
         return sum(sorted(self._last.values())[-self.at_once :])
 
     @property
     def beyond(self) -> list[int]:
-        """What of each window may have been taken beyond it, and is forgiven at its end: the longest answers."""
+        """Amounts by which windows may have been exceeded, forgiven at their ends: the longest answers."""
         longest = self._all[::-1]
         return [sum(longest[place : place + self.at_once]) for place in range(0, len(longest), self.at_once)]

@@ -23,7 +23,7 @@ Span = tuple[int, int]
 @final
 @attrs.define(eq=False)
 class DemandCurve:
-    """What can have been asked for by when, if nobody ever waits."""
+    """Demand curve: amounts that can have been requested by a time, if nothing ever waits."""
 
     _at_ns: list[int]
     _total: list[int]
@@ -31,7 +31,7 @@ class DemandCurve:
 
     @classmethod
     def of(cls, asked: Sequence[tuple[int, int]]) -> DemandCurve:
-        """Of pairs: when, and how much."""
+        """Return the curve of pairs of time and amount."""
         ordered = sorted(asked)
         return cls([at_ns for at_ns, _ in ordered], list(accumulate(amount for _, amount in ordered)))
 
@@ -48,7 +48,7 @@ class DemandCurve:
         return self._at_ns[place] if place < len(self._at_ns) else 0
 
     def by(self, end_ns: int) -> int:
-        """How much, before `end_ns`."""
+        """Return the amount before `end_ns`."""
         place = bisect_left(self._at_ns, end_ns)
         return self._total[place - 1] if place else 0
 
@@ -62,8 +62,11 @@ class Supply:
     asked: DemandCurve
     neighbours: Sequence[Neighbour] = ()
     _least_ns: list[int] = attrs.field(init=False, factory=list)
-    """Of a bucket: in the order of `asked.points`, when it would have been empty by what could not be asked before,
-    had it been full at that moment; the latest so far. To earn an amount takes that long in addition."""
+    """Times at which a bucket, in the order of `asked.points`, would have been empty by earlier demand, had it been
+    full at that moment;
+
+    the latest so far. To earn an amount takes that long in addition.
+    """
 
     def __attrs_post_init__(self) -> None:
         if self.quota.counting is Counting.BUCKET:
@@ -105,7 +108,7 @@ class Supply:
         return max(since_ns, self._shared_ns(beyond))
 
     def _shared_ns(self, amount: int) -> int:
-        """How long it takes to earn so much from the beginning, with neighbours about, who take whole units."""
+        """Return the time to earn so much from the beginning, beside neighbours who take whole units."""
         now_ns, left_ns = 0, float(self._earning_ns(amount - len(self.neighbours)))
         for each in sorted(self.neighbours, key=lambda one: one.from_ns):
             before_ns = each.from_ns - now_ns

@@ -1,4 +1,4 @@
-"""What a seed makes of a scenario under a policy: who calls, and how soon that could be done."""
+"""Work of a scenario under a policy and a seed, and its lower bound."""
 
 from __future__ import annotations
 

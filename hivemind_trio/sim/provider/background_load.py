@@ -1,4 +1,4 @@
-"""Who else uses a provider's quotas, and its guard against sudden growth."""
+"""Background load on a provider's quotas, and its guard against sudden growth."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Guard:
     """Admissions of the last second."""
 
     def lets_in(self, now_ns: int) -> bool:
-        """Whether one more is no sudden growth; if so it is counted."""
+        """Return True if one more request is no sudden growth, and count it then."""
         while self._latest and self._latest[0] <= now_ns - SECOND_NS:
             self._latest.popleft()
         self._usual *= math.exp((self._at_ns - now_ns) / self.acceleration.over_ns)

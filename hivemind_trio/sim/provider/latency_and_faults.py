@@ -1,4 +1,4 @@
-"""What a request asks for, and what is drawn for it: functions of the seed and of what the request says.
+"""Requests and random draws for them: functions of the seed and of the request.
 
 Not of the order of arrival: so a fleet sent straight at a provider and the same fleet sent through a proxy ask for the
 same work, and a lower bound on the time that takes can be computed before either runs.
@@ -17,37 +17,37 @@ import attrs
 from .profile import Shape, Traits
 
 TOKENS_OUT_MOST: Final = 1_000_000
-"""Of an answer that was recorded: none is longer, whatever a provider says of it."""
+"""Longest recorded answer that is believed, in tokens."""
 
 
 @final
 @attrs.frozen(kw_only=True)
 class Taken:
-    """What an answer took when the same was asked for before; None: it is not known."""
+    """Measurements of a recorded answer; None: unknown."""
 
     latency_ns: int | None = None
     first_byte_ns: int | None = None
     tokens_out: int | None = None
     tokens_cached: int = 0
-    """Of the input."""
+    """Input tokens read from the cache."""
 
 
 @final
 @attrs.frozen(kw_only=True)
 class Ask:
-    """What a request asks for."""
+    """Contents of a request."""
 
     key: str
     """Decides, with the seed, how long the answer takes and how long it is. The same key asks for the same work."""
     tokens_in: int
     tokens_max_out: int
     tokens_out: int | None = None
-    """What the answer comes to on average; None: what is usual with the provider."""
+    """Mean length of the answer; None: the provider's usual one."""
     stream: bool = False
     conversation: str = ""
-    """Whose prompt grows with every call; empty: nothing of it can be cached."""
+    """Conversation whose prompt grows with every call; empty: nothing can be cached."""
     prefix: str = ""
-    """What it begins with, if others begin with it too."""
+    """Beginning of the prompt that others share; empty: none."""
     prefix_tokens: int = 0
     taken: Taken | None = None
     """None: it is drawn."""
@@ -56,7 +56,7 @@ class Ask:
 @final
 @attrs.frozen(kw_only=True)
 class Service:
-    """What one answer takes."""
+    """Latency and length of one answer."""
 
     latency_ns: int
     """From the request to the last byte."""
@@ -64,7 +64,7 @@ class Service:
     """From the request to the first byte of a streamed answer."""
     tokens_out: int
     tokens_per_event: int
-    """Of a streamed answer, as far as they go."""
+    """Tokens of each streamed event, as far as they go."""
 
     @property
     def events(self) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ class Service:
 
     @property
     def events_count(self) -> int:
-        """How many there are: one at least."""
+        """Number of events, at least one."""
         return -(-self.tokens_out // self.tokens_per_event)
 
     @property
@@ -101,7 +101,7 @@ class Service:
 
 @final
 class Fault(Enum):
-    """What goes wrong at random before there is an answer."""
+    """Random failure before there is an answer."""
 
     BAD_GATEWAY = "502"
     RESET = "reset"

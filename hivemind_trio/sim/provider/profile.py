@@ -1,4 +1,4 @@
-"""What kind of provider is simulated."""
+"""Profile of a simulated provider."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECOND_NS: Final = 1_000 * MS
 
 @final
 class Shape(StrEnum):
-    """How a quantity with a mean and a spread is drawn."""
+    """Distribution of a quantity with mean and spread."""
 
     NORMAL = "normal"
     LOGNORMAL = "lognormal"
@@ -26,7 +26,7 @@ class Shape(StrEnum):
 
 @final
 class Weather(StrEnum):
-    """What a storm does to the requests that it hits."""
+    """Effect of a storm on the requests that it hits."""
 
     OUTAGE = "503"
     OVERLOAD = "529"
@@ -83,7 +83,7 @@ class Wave:
 @final
 @attrs.frozen(kw_only=True, cache_hash=True)
 class Traits:
-    """What kind of provider it is. The defaults are replay-11's of the HiveMind paper: 120 ± 60 ms, 150 ± 50 tokens.
+    """Profile of a provider. The defaults are replay-11's of the HiveMind paper: 120 ± 60 ms, 150 ± 50 tokens.
 
     All times are since the provider was first asked. Unless told so it never fails.
     """
@@ -94,7 +94,7 @@ class Traits:
     """Latency is from the request to the last byte, drawn from a distribution cut off here."""
     latency_shape: Shape = Shape.NORMAL
     latency_told: bool = False
-    """It is so for answers of which it is known how long they once took, too; otherwise those take that again."""
+    """True if the latency holds for recorded answers too; otherwise those repeat their own."""
     in_token_ns: int = 0
     """Added for every token of the prompt, before the first byte."""
     out_token_ns: int = 0
@@ -111,31 +111,31 @@ class Traits:
     first_byte: float = 0.25
     """The part of the latency after which a streamed answer begins."""
     tokens_per_event: int = 10
-    """How many tokens one streamed event carries."""
+    """Tokens of one streamed event."""
 
     concurrency: int | None = None
     """Requests at once; one more is refused with 529. None: no cap."""
     requests: Quota | None = None
-    """What is beyond it is refused with 429, as with the next three. None: unlimited."""
+    """Request limit; beyond it the answer is 429, as with the next three. None: unlimited."""
     input: Quota | None = None
     """Tokens of prompts, known when a request arrives."""
     output: Quota | None = None
     """Tokens as they are generated: a request is let in while anything is left, and may then take more than there
     was."""
     tokens: Quota | None = None
-    """Of both kinds: the prompt's when the request arrives, the answer's as they are generated."""
+    """Limit of all tokens: the prompt's on arrival, the answer's as they are generated."""
     charges_most: bool = False
     """Output counts as what the request allows, when it arrives, for good: OpenAI's and Azure's way."""
     refusals_count: bool = False
     """A request that is refused for a quota counts against the requests all the same."""
     cache_ns: int = 0
-    """How long a conversation's last prompt is remembered; what is read from there is no input. 0: not at all."""
+    """Time for which a conversation's last prompt is cached; cached tokens are no input. 0: not at all."""
     neighbours: tuple[Neighbour, ...] = ()
     acceleration: Acceleration | None = None
     tells: bool = True
     """The head of an answer says how the quotas stand, if its API has words for it."""
     says_retry_after_ns: int | None = None
-    """What every 429 says, whatever the truth; None: the truth."""
+    """Value of `retry-after` in every 429, true or not; None: the truth."""
 
     bad_gateways: float = 0.0
     """The share of requests that a gateway in front answers with 502."""

@@ -1,4 +1,4 @@
-"""How an LLM provider behaves under load, as a machine that is told the time."""
+"""Provider under load, as a state machine that is told the time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .windows import WindowMeter, meter
 
 @final
 class Trouble(StrEnum):
-    """What a request may meet instead of a whole answer."""
+    """Failures of a request."""
 
     OUTAGE = "503"
     OVERLOAD = "529"
@@ -61,7 +61,7 @@ class Accepted:
     """The request holds a slot until `Provider.leave`."""
 
     number: int
-    """Of the attempt, from 1."""
+    """Number of the attempt, from 1."""
     service: Service
     since_ns: int
     tokens_in: int
@@ -70,9 +70,9 @@ class Accepted:
     stalls_after: int | None = None
     """After so many streamed events nothing more is sent, and the connection stays; None: all of them are sent."""
     tokens_cached: int = 0
-    """Of the input, what was read from the cache."""
+    """Input tokens read from the cache."""
     tokens_out: int = attrs.field(init=False, default=0)
-    """What has been generated so far."""
+    """Tokens generated so far."""
 
 
 @final
@@ -86,7 +86,7 @@ class Refused:
     """The error's `type` in Anthropic's words."""
     message: str
     dimension: Metered | None = None
-    """Of a 429."""
+    """Dimension of a 429; None: not one of a quota."""
     retry_after_ns: int | None = None
     """Until then it would be refused again; or what the provider claims."""
 
@@ -124,27 +124,27 @@ class Provider:
     tokens_in: int = attrs.field(init=False, default=0)
     tokens_out: int = attrs.field(init=False, default=0)
     tokens_lost: int = attrs.field(init=False, default=0)
-    """Of those, input and output, what went into answers that nobody has whole."""
+    """Tokens, input and output, of answers that nobody received whole."""
     busy_ns: int = attrs.field(init=False, default=0)
     """Slot time used so far: the sum over answers of the time from `arrive` to `leave`."""
     taken: Counter[Metered] = attrs.field(init=False, factory=Counter)
-    """Of what is limited."""
+    """Amounts taken of limited dimensions."""
     counts_output: bool = attrs.field(init=False)
-    """Whether it matters when tokens are generated."""
+    """True if the time of generation matters."""
     tells: bool = attrs.field(init=False)
-    """Whether its answers say how quotas stand."""
+    """True if answers report the quotas."""
     _meters: dict[Metered, WindowMeter] = attrs.field(init=False)
     _of_output: tuple[tuple[Metered, WindowMeter], ...] = attrs.field(init=False)
     """Those that count tokens as they are generated."""
     _fails: bool = attrs.field(init=False)
-    """Whether anything goes wrong at random before there is an answer, and next, from then on."""
+    """True if anything fails at random before an answer, and the next two likewise."""
     _falters: bool = attrs.field(init=False)
     _neighbours: Neighbours = attrs.field(init=False)
     _guard: Guard | None = attrs.field(init=False)
     _conversations: dict[str, tuple[int, int]] = attrs.field(init=False, factory=dict)
     """Conversation -> how much of its prompt is cached, and until when."""
     _prefixes: dict[str, tuple[int, int]] = attrs.field(init=False, factory=dict)
-    """What prompts of several begin with -> from when on it is cached, and until when."""
+    """Shared beginnings of prompts -> start and end of their time in the cache."""
     _since_ns: int = attrs.field(init=False, default=0)
     """The sum of when those in flight were accepted."""
     _generating: dict[int, Accepted] = attrs.field(init=False, factory=dict)
@@ -224,15 +224,15 @@ class Provider:
 
     @property
     def tokens_unfinished(self) -> int:
-        """Of answers in flight, input and output so far."""
+        """Input and output so far of the answers in flight."""
         return sum(each.tokens_in + each.tokens_out for each in self._generating.values())
 
     def readings(self, now_ns: int) -> dict[Metered, Reading]:
-        """What headers say of every limited dimension."""
+        """Return the header readings of every limited dimension."""
         return {dimension: bucket.reading(now_ns) for dimension, bucket in self._meters.items()}
 
     def used(self, now_ns: int) -> dict[str, float]:
-        """What part was used of all that there has been of slots, `concurrency`, and of each limited dimension."""
+        """Return the used share of slots, `concurrency`, and of each limited dimension."""
         used: dict[str, float] = {}
         for dimension, counted in self._meters.items():
             used[dimension] = self.taken[dimension] / counted.quota.allowed(now_ns)
@@ -303,7 +303,7 @@ class Provider:
         )
 
     def _cached(self, ask: Ask, now_ns: int) -> int:
-        """How much of the prompt need not be read."""
+        """Return the part of the prompt that is cached."""
         if ask.taken is not None and not self.traits.cache_ns:
             return min(ask.taken.tokens_cached, ask.tokens_in)
         tokens, until_ns = self._conversations.get(ask.conversation, (0, 0))
@@ -340,7 +340,10 @@ class Provider:
         return None
 
     def _costs(self, ask: Ask, cached: int) -> dict[Metered, int]:
-        """What must be there. Output that is charged as it is generated needs only something to be left."""
+        """Return the amounts that must be available.
+
+        Output that is charged as it is generated needs only something to be left.
+        """
         tokens_in = ask.tokens_in - cached
         most = ask.tokens_max_out if self.traits.charges_most else 0
         return {

@@ -1,4 +1,4 @@
-"""What a provider allows per window, as most of them count it: a bucket that is refilled all the time.
+"""Token bucket: a limit per window that is refilled continuously, as most providers count.
 
 Anthropic: "continuously replenished up to your maximum limit, rather than being reset at fixed intervals" (API docs,
 "Rate limits", 2026). OpenAI's `x-ratelimit-reset-*` headers count down to a full bucket as well. A bucket with a small
@@ -18,7 +18,7 @@ MINUTE_NS: Final = 60_000_000_000
 
 @final
 class Metered(StrEnum):
-    """What is counted. The value is what people call it."""
+    """Unit that a limit counts. The value is what people call it."""
 
     REQUESTS = "requests"
     INPUT = "input tokens"
@@ -29,7 +29,7 @@ class Metered(StrEnum):
 
 @final
 class Counting(StrEnum):
-    """How a provider counts what it allows per window."""
+    """Kind of window in which a provider counts."""
 
     BUCKET = "bucket"
     """Refilled all the time."""
@@ -45,13 +45,13 @@ class Quota:
     """So much per window, and so much at once."""
 
     limit: int = attrs.field(validator=attrs.validators.gt(0))
-    """What the window refills; the figure that headers tell."""
+    """Refill of a window; the figure in headers."""
     window_ns: int = attrs.field(default=MINUTE_NS, validator=attrs.validators.gt(0))
     burst: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.gt(0)))
-    """What the bucket holds when it is full; None: a whole window's limit. The other ways of counting know none."""
+    """Depth of the bucket; None: a whole window's limit. The other ways of counting know none."""
     counting: Counting = Counting.BUCKET
     phase_ns: int = attrs.field(default=0, validator=attrs.validators.ge(0))
-    """How much of the first fixed window is over at the beginning."""
+    """Part of the first fixed window that is over at the beginning."""
     lazy: bool = False
     """A fixed window begins with the first request after the end of the one before, as in the HiveMind paper's mock."""
 
@@ -74,13 +74,13 @@ class Quota:
 @final
 @attrs.frozen(kw_only=True)
 class Reading:
-    """What a provider tells of a bucket in its headers."""
+    """Header reading of a bucket."""
 
     limit: int
     remaining: int
     """Whole units left; 0 where more has been taken than there was."""
     full_ns: int
-    """How long until the bucket is full again: what both Anthropic and OpenAI call its reset."""
+    """Time until the bucket is full again, which Anthropic and OpenAI call its reset."""
 
 
 @attrs.define(eq=False)
@@ -97,7 +97,7 @@ class ProviderBucket:
         self._level = self._full = self.quota.capacity * self.quota.window_ns
 
     def wait_ns(self, amount: int, now_ns: int) -> int | None:
-        """How long until `amount` is there: 0 if it is now, None if it never will be."""
+        """Return the time until `amount` is available: 0 if it is now, None if it never will be."""
         level = amount * self.quota.window_ns
         if level > self._full:
             return None
@@ -117,7 +117,7 @@ class ProviderBucket:
         self._level = min(self._level, max(0, self._level - amount * self.quota.window_ns))
 
     def reading(self, now_ns: int) -> Reading:
-        """How it stands."""
+        """Return the reading."""
         self._refill(now_ns)
         return Reading(
             limit=self.quota.limit,
@@ -126,7 +126,7 @@ class ProviderBucket:
         )
 
     def _until(self, level: int) -> int:
-        """How long until it stands at `level`, which is no lower than it stands at."""
+        """Return the time until the level rises to `level`."""
         return -((self._level - level) // self.quota.limit)
 
     def _refill(self, now_ns: int) -> None:

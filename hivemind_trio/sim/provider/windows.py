@@ -15,12 +15,12 @@ from .token_bucket import Counting, ProviderBucket, Quota, Reading
 
 
 class WindowMeter(Protocol):
-    """What counts one dimension of one quota. Told the time, which never goes backwards."""
+    """Counter of one dimension of one quota. Told the time, which never goes backwards."""
 
     quota: Quota
 
     def wait_ns(self, amount: int, now_ns: int) -> int | None:
-        """How long until `amount` is there: 0 if it is now, None if it never will be."""
+        """Return the time until `amount` is available: 0 if it is now, None if it never will be."""
 
     def take(self, amount: int, now_ns: int) -> None:
         """Take what is there, or more."""
@@ -29,7 +29,7 @@ class WindowMeter(Protocol):
         """Count a refused request."""
 
     def reading(self, now_ns: int) -> Reading:
-        """How it stands."""
+        """Return the reading."""
 
 
 def meter(quota: Quota) -> WindowMeter:
@@ -58,7 +58,7 @@ class FixedWindow:
         self._began_ns = -self.quota.phase_ns
 
     def wait_ns(self, amount: int, now_ns: int) -> int | None:
-        """How long until `amount` is there: 0 if it is now, None if it never will be."""
+        """Return the time until `amount` is available: 0 if it is now, None if it never will be."""
         self._turn(now_ns, asked=True)  # one that asks for more than a window holds begins one too
         if amount > self.quota.limit:
             return None
@@ -74,7 +74,7 @@ class FixedWindow:
         self.take(amount, now_ns)
 
     def reading(self, now_ns: int) -> Reading:
-        """How it stands; `full_ns` is the end of the window."""
+        """Return the reading; `full_ns` is the end of the window."""
         self._turn(now_ns)
         return Reading(
             limit=self.quota.limit,
@@ -96,7 +96,7 @@ class FixedWindow:
 @final
 @attrs.define(eq=False)
 class RollingWindow:
-    """What was taken counts for one window from then on."""
+    """Rolling window: each amount counts for one window."""
 
     quota: Quota
     _taken: deque[tuple[int, int]] = attrs.field(init=False, factory=deque)
@@ -104,7 +104,7 @@ class RollingWindow:
     _used: int = attrs.field(init=False, default=0)
 
     def wait_ns(self, amount: int, now_ns: int) -> int | None:
-        """How long until `amount` is there: 0 if it is now, None if it never will be."""
+        """Return the time until `amount` is available: 0 if it is now, None if it never will be."""
         if amount > self.quota.limit:
             return None
         self._age(now_ns)
@@ -130,7 +130,7 @@ class RollingWindow:
         self.take(amount, now_ns)
 
     def reading(self, now_ns: int) -> Reading:
-        """How it stands."""
+        """Return the reading."""
         self._age(now_ns)
         return Reading(
             limit=self.quota.limit,

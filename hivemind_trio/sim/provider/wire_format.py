@@ -1,5 +1,4 @@
-"""What a provider says, as the proxy reads it: a refusal in its own words, by the reader that reads real answers, and
-what the head of an answer tells of its quotas."""
+"""Wire format of simulated providers: refusals and quota headers, read by the readers of real answers."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ _GEMINI_QUOTA = {
 
 
 def ended(api: Api, refused: Refused) -> AttemptResult:
-    """What an attempt that was refused comes to."""
+    """Return the result of an attempt that was refused."""
     headers, body = words(api, refused)
     signal = read_signal(refused.status, headers, body)
     return AttemptResult(
@@ -47,7 +46,7 @@ def ended(api: Api, refused: Refused) -> AttemptResult:
 
 
 def told(api: Api, readings: Mapping[Metered, Reading], now_ns: int) -> tuple[Told, ...]:
-    """What the head of an answer that is sent at `now_ns` comes to, once it is read; empty where none tells.
+    """Return the readings of the head of an answer sent at `now_ns`; empty where the provider reports none.
 
     Made without the text, which would take most of the time of a run: `tests/demo/test_told.py` holds that it is what
     the headers of the provider behind a socket come to. Times are in whole units, upwards.

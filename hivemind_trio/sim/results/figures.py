@@ -1,4 +1,4 @@
-"""What came of one run, as numbers."""
+"""Figures of one run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .time_series import Sample
 
 @final
 class Way(StrEnum):
-    """Whether the agents call their providers themselves or through us."""
+    """Way of the agents' calls: to their providers, or through the proxy."""
 
     DIRECT = "direct"
     PROXY = "proxy"
@@ -22,7 +22,7 @@ class Way(StrEnum):
 @final
 @attrs.frozen(kw_only=True)
 class Spread:
-    """Of many times, in ns; all 0 where there are none. Percentiles are of the nearest rank."""
+    """Spread of many times, in ns; all 0 where there are none. Percentiles are of the nearest rank."""
 
     count: int = 0
     mean: int = 0
@@ -63,7 +63,7 @@ class Spread:
 @final
 @attrs.frozen(kw_only=True)
 class Load:
-    """What came of one fleet."""
+    """Figures of one fleet."""
 
     agents: int
     dead: int
@@ -72,14 +72,14 @@ class Load:
     calls: int
     """Requests of its clients."""
     denied: int
-    """Of these, what the policy or the scheduler turned away."""
+    """Number of these that the policy or the scheduler rejected."""
     refused: Mapping[str, int]
     """Why it did: reason -> calls."""
     died_of: Mapping[str, int]
     wait: Spread
-    """Of its served calls, before the last attempt."""
+    """Waits of its served calls, before the last attempt."""
     turn: Spread
-    """Of its turns that came to a good end, from the first request on."""
+    """Times of its completed turns, from the first request on."""
 
     @property
     def failed(self) -> float:
@@ -91,26 +91,26 @@ class Load:
 @final
 @attrs.frozen(kw_only=True)
 class UpstreamFigures:
-    """What one provider saw."""
+    """Figures of one provider."""
 
     attempts: int
     met: Mapping[str, int]
-    """What went wrong (`Trouble`), and how often."""
+    """Number of failures by kind (`Trouble`)."""
     inflight_max: int
     """The most at once that asked."""
     limit_min: int
-    """What it was trusted with, as far as samples show; 0 without a proxy, like the next two."""
+    """Lowest concurrency limit in the samples; 0 without a proxy, like the next two."""
     limit_max: int
     trips: int
-    """How often its circuit opened."""
+    """Number of times its circuit opened."""
     utilisation: float | None
-    """Of its cap, from the first request to the last answer; None: it has none."""
+    """Utilisation of its concurrency limit, from the first request to the last answer; None: it has none."""
 
 
 @final
 @attrs.frozen(kw_only=True)
 class Figures:
-    """What came of one run."""
+    """Figures of one run."""
 
     way: Way
     seed: int
@@ -128,7 +128,7 @@ class Figures:
     tokens: int
     """As providers bill them, input and output."""
     tokens_wasted: int
-    """Of agents that died, and of answers that nobody has whole."""
+    """Tokens of agents that died, and of answers that nobody received whole."""
     cost_microusd: int
     costs_microusd: Mapping[str, int]
     """Team -> its part."""
@@ -139,8 +139,10 @@ class Figures:
     bound_ns: int
     bound_binds: str
     binding_used: float | None
-    """Of what the bound is named after, the part that was used while somebody waited; None: nobody did, or nothing
-    that is used up binds. More than all of it: answers under way are counted late."""
+    """Used share of the binding resource while calls waited.
+
+    None: none waited, or no resource binds. More than all of it: answers under way are counted late.
+    """
     died_of: Mapping[str, int]
     refused: Mapping[str, int]
     """Reason -> calls."""
@@ -150,12 +152,12 @@ class Figures:
     loads: Mapping[str, Load]
     upstreams: Mapping[str, UpstreamFigures]
     turn: Spread
-    """Of all turns that came to a good end."""
+    """Times of all completed turns."""
     samples: tuple[Sample, ...]
     wait: Spread
-    """Of all served calls, in the proxy, before the last attempt."""
+    """Waits of all served calls in the proxy, before the last attempt."""
     digest: str
-    """Of what the scheduler decided, in order."""
+    """Digest of the scheduler's decisions, in order."""
 
     @property
     def over_bound(self) -> float | None:

@@ -1,4 +1,4 @@
-"""What is written down while a world runs."""
+"""Recorder of a run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class RunRecorder:
 
     program: Program
     waits_ns: defaultdict[Whose, list[int]] = attrs.field(init=False, factory=lambda: defaultdict(list))
-    """Whose calls -> how long each of those waited that were served."""
+    """Owner of calls -> waits of those that were served."""
     unserved: Counter[Whose] = attrs.field(init=False, factory=Counter)
-    """Whose calls -> how many were rejected, or given up in the queue."""
+    """Owner of calls -> number rejected, or given up in the queue."""
     turns_ns: defaultdict[str, list[int]] = attrs.field(init=False, factory=lambda: defaultdict(list))
     """Load -> how long each turn took that came to a good end, from the first request, retries of clients included."""
     calls: int = attrs.field(init=False, default=0)
@@ -44,7 +44,7 @@ class RunRecorder:
 
     @property
     def digest(self) -> str:
-        """Of all that was granted and refused, in order: two runs with the same one decided alike."""
+        """Digest of all grants and rejections, in order: equal digests mean equal decisions."""
         return self._digest.hexdigest()
 
     def decided(self, now_ns: int, call_id: int, what: str) -> None:

@@ -1,4 +1,4 @@
-"""How limits, queues and what is in flight went over time, in a bounded number of samples."""
+"""Time series of limits, queues and calls in flight, in a bounded number of samples."""
 
 from __future__ import annotations
 

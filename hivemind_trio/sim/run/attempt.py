@@ -19,7 +19,7 @@ from .event_queue import Agenda
 from .overhead_model import Road
 
 ROUND_TRIP_NS: Final = MS
-"""What it takes to be turned away: there and back over a short wire. So nobody can fail endlessly in one instant."""
+"""Time to be refused: a round trip on a short wire. So nobody can fail endlessly in one instant."""
 
 SLICES: Final = 8
 """In which a streamed answer is generated, where output is limited: as fine as the figures are."""
@@ -27,7 +27,7 @@ SLICES: Final = 8
 
 @final
 class How(Enum):
-    """How an attempt ended."""
+    """End of an attempt."""
 
     WHOLE = auto()
     REFUSED = auto()
@@ -37,13 +37,13 @@ class How(Enum):
     IDLE = auto()
     TOTAL = auto()
     LEFT = auto()
-    """Who asked had waited long enough."""
+    """The client has left."""
 
 
 @final
 @attrs.frozen(kw_only=True)
 class End:
-    """What became of an attempt."""
+    """Result of an attempt."""
 
     how: How
     begun: bool = False
@@ -77,7 +77,7 @@ class SimulatedAttempt:
     leaves_ns: int
     """When the client will have had no byte for too long: a time, not a span."""
     silence_ns: int
-    """How long it bears silence once it has had one."""
+    """Longest silence that it bears once an answer has begun."""
     over: Callable[[End], None]
     headed: Callable[[], None] | None = None
     """None: nobody listens."""

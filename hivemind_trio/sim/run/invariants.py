@@ -1,4 +1,4 @@
-"""What must hold after every event, checked from outside the scheduler: on counts of our own and what it shows."""
+"""Invariants after every event, checked from outside the scheduler on counts of our own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Broken(AssertionError):  # noqa: N818 - a bug, like every failed assertion
 @final
 @attrs.define(eq=False)
 class Audit:
-    """Of one run. Each event costs O(size of the policy)."""
+    """Audit of one run. Each event costs O(size of the policy)."""
 
     program: Program
     scheduler: Scheduler
@@ -50,7 +50,7 @@ class Audit:
     _waiting: dict[CallId, None] = attrs.field(init=False, factory=dict)
     _held: dict[CallId, Permit] = attrs.field(init=False, factory=dict)
     _counts: Counter[tuple[str, ...]] = attrs.field(init=False, factory=Counter)
-    """What permits are taken from -> permits held."""
+    """Counters that permits are taken from -> permits held."""
     _stands_ns: dict[str, int] = attrs.field(init=False, factory=dict)
     """Provider where calls wait in line and none is in flight -> since when."""
     _limits: dict[str, int] = attrs.field(init=False, factory=dict)
@@ -118,7 +118,7 @@ class Audit:
         self._count(permit, self._now_ns)
 
     def _caps(self, permit: Permit) -> dict[tuple[str, ...], int | None]:
-        """What the policy allows of everything that a permit is taken from, AIMD at its most generous."""
+        """Return the policy's bounds on everything a permit is taken from, with AIMD at its most generous."""
         provider = self.program.providers[permit.provider]
         group = next((each for each in provider.groups if each.glob == permit.group), None)
         agent = self.program.agents[permit.agent] if permit.declared else self.program.unknown

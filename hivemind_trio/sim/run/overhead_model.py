@@ -1,4 +1,4 @@
-"""What code, bytes and kernels take of a call's time. In a world without a road they take nothing.
+"""Overhead of code, bytes and kernels in a call's time. In a world without a road they take nothing.
 
 Two machines that do one thing at a time, first come, first served: the proxy's process, and the one in which agents
 and providers live (as in `bench`, which measures both and compares). On its way a call is worked on by each of them
@@ -21,7 +21,7 @@ PIECES: Final = 4
 @final
 @attrs.frozen(kw_only=True)
 class Effort:
-    """What one machine works for one call, in ns."""
+    """Work of one machine for one call, in ns."""
 
     call_ns: int = 0
     """From the request to the last byte, connections being there."""
@@ -34,7 +34,7 @@ class Effort:
 @final
 @attrs.frozen(kw_only=True)
 class Efforts:
-    """What calls take of whom."""
+    """Work of each machine for a call."""
 
     proxy: Effort = Effort()
     others: Effort = Effort()
@@ -80,7 +80,7 @@ class Road:
         self._stretch((self._others, 4), (self._proxy, 3), first, then, *args)
 
     def there(self, then: Callable[..., None], *args: object) -> None:
-        """It goes on to its provider."""
+        """Forward a request to its provider."""
         self._stretch((self._proxy, 3), (self._others, 4), False, then, *args)
 
     def back(self, then: Callable[..., None], *args: object) -> None:
@@ -88,7 +88,7 @@ class Road:
         self._stretch((self._others, 4), (self._proxy, 3), False, then, *args)
 
     def home(self, then: Callable[..., None], *args: object) -> None:
-        """It reaches its agent."""
+        """Return an answer to its agent."""
         self._stretch((None, 1), (self._others, 4), False, then, *args)
 
     def streamed(self, from_ns: int, to_ns: int, events: int) -> None:

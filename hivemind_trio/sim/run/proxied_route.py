@@ -54,7 +54,7 @@ STATUS: Final = {
     Reason.DRAINING: 503,
     Reason.BREAKER_OPEN: 503,
 }
-"""Of refusals; 429 where nothing else is said (`proxy/error_responses.py`)."""
+"""Status of rejections; 429 where nothing else is said (`proxy/error_responses.py`)."""
 
 FINAL: Final = frozenset(
     {
@@ -64,7 +64,7 @@ FINAL: Final = frozenset(
 )
 
 IN_TIME: Final = 0.9
-"""Of what a client waits: it is sent away before it gives up."""
+"""Share of the client's timeout after which it is rejected."""
 
 RETRY_AFTER_MAX_NS: Final = 60 * SECOND_NS
 HELD: Final = ClientReply(status=429, retry_after_ns=30 * SECOND_NS, why="held-too-long")
@@ -91,7 +91,7 @@ class _Talk:
     treatment: Decision | None = None
     attempt: SimulatedAttempt | None = None
     end: End | None = None
-    """Of its latest attempt, of which the client has had nothing."""
+    """End of its latest attempt, of which the client has received nothing."""
     waited_ns: int = 0
     alarm: Due | None = None
     over: bool = False
@@ -110,7 +110,7 @@ class _Talk:
         return cls(asking, asking.sent_ns + silent_ns, asking.sent_ns + held_ns, alive)
 
     def call(self, call_id: CallId) -> Call:
-        """What the scheduler is told of it."""
+        """Return the call as the scheduler is told of it."""
         asking, client = self.asking, self.asking.client
         patience_ns = None
         if not client.limits_are_fatal:
@@ -254,7 +254,7 @@ class Proxied:
             self._post(ResponseStarted(call_id, readings, good))
 
     def _provider(self, talk: _Talk) -> Provider:
-        """Where its attempt went."""
+        """Return the provider of its attempt."""
         assert talk.treatment is not None
         assert talk.treatment.provider is not None
         return self.providers[talk.treatment.provider, talk.treatment.group]
@@ -276,7 +276,7 @@ class Proxied:
             self._watch(call_id, talk)
 
     def _said(self, end: End, treatment: Decision) -> AttemptResult:
-        """What the scheduler is told."""
+        """Return the result as the scheduler is told of it."""
         assert treatment.provider is not None
         provider = self.program.providers[treatment.provider]
         match end.how:

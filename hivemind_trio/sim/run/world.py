@@ -28,7 +28,7 @@ from .overhead_model import Efforts, Road
 from .proxied_route import Proxied
 
 Told = Callable[[int, int, int], None]
-"""Of a run that takes long, now and then: virtual time, agents that have ended, all agents."""
+"""Callback of a long run: virtual time, agents that have ended, all agents."""
 
 _TOLD_EVERY: Final = 2_000
 
@@ -45,14 +45,14 @@ class World:
     audit: bool = False
     """Check the invariants after every event."""
     bound: Bound | None = None
-    """Of this policy, scenario and seed, where it is known already or does not matter."""
+    """Bound of this policy, scenario and seed, if known; None: compute or omit it."""
     told: Told | None = None
     parts: Features = ALL_PARTS
     """For experiments: what the scheduler is made of."""
     efforts: Efforts | None = None
-    """What code, bytes and kernels take; None: nothing."""
+    """Overhead of code, bytes and kernels; None: none."""
     work: Work = attrs.field()
-    """Of this policy, scenario and seed, where another world has had it already."""
+    """Work of this policy, scenario and seed, if another world has computed it."""
     _agenda: Agenda = attrs.field(init=False, factory=Agenda)
     _providers: dict[Key, Provider] = attrs.field(init=False)
     _books: RunRecorder = attrs.field(init=False)
@@ -101,7 +101,7 @@ class World:
         return self.figures()
 
     def figures(self) -> Figures:
-        """What has come of it so far."""
+        """Return the figures so far."""
         everybody_done = self._ended == len(self._living)
         return tally(
             self.program,

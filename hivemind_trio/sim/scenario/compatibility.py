@@ -1,4 +1,4 @@
-"""Whether a scenario and the policies that it is to be run with speak of the same agents, providers and models."""
+"""Compatibility of a scenario with policies: the same agents, providers and models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .scenario import Scenario
 
 
 def misfits(scenario: Scenario, programs: Sequence[Program]) -> Iterator[str]:
-    """What the scenario names and none of the policies has, each in a line with what there is.
+    """Yield the names of the scenario that no policy has, each in a line with those that exist.
 
     Such a scenario would run, and say something of another fleet: callers whom nobody knows, providers that are as good
     as gold, calls that are all refused.
@@ -82,7 +82,7 @@ def _unserved(fleet: Fleet, scenario: Scenario, programs: Sequence[Program]) -> 
 
 
 def _served(model: str, fleet: Fleet, scenario: Scenario, program: Program) -> bool:
-    """Whether any of the fleet's calls for it goes anywhere, or is denied by name."""
+    """Return True if a call of the fleet for the model goes anywhere, or is denied by name."""
     for living in populate(program, attrs.evolve(scenario, fleets=(attrs.evolve(fleet, models=(model,)),)), 1):
         for turn in living.agent.job.turns:
             treatment = program.decide(living.request(program, scenario, turn, 0))

@@ -1,4 +1,4 @@
-"""Who lives in a world: the agents of a scenario as callers of a policy, and the providers that they call."""
+"""Population of a world: agents as callers of a policy, and the providers that they call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ USUAL: Final[Mapping[Api, str]] = {
     Api.AZURE: "gpt-4.1",
     Api.GEMINI: "gemini-2.5-pro",
 }
-"""What is asked for where a scenario does not say."""
+"""Models that are requested where a scenario names none."""
 
 Key = tuple[str, str | None]
 """A provider, and one of its limits groups."""
@@ -53,19 +53,19 @@ class SimulatedCaller:
     apis: tuple[Api, ...]
     path: str
     caller: str
-    """Who to be fair to where the policy knows it by no name."""
+    """Identity for fairness, where the policy does not know it by name."""
     misjudges: float | None = None
-    """What it multiplies the truth with when it says how many calls remain; None: it does not say."""
+    """Factor by which it misstates how many calls remain; None: it does not say."""
     requests: dict[int, tuple[int, Request]] = attrs.field(factory=dict, repr=False)
     """Turn -> the hour in which it was last asked for, and what was; of one policy."""
     chance: Random | None = attrs.field(init=False, default=None)
-    """Of its client's pauses; drawn from only where something fails."""
+    """Random source of its client's pauses; used only after failures."""
     began_ns: int = attrs.field(init=False, default=0)
     """Its turn under way."""
     retried: int = attrs.field(init=False, default=0)
     broken: int = attrs.field(init=False, default=0)
     tokens_good: int = attrs.field(init=False, default=0)
-    """Of turns that came to a good end."""
+    """Tokens of completed turns."""
 
     def anew(self) -> SimulatedCaller:
         """The same one, before it has done anything."""

@@ -25,11 +25,11 @@ _PER: Final = {"s": _NS["s"], "min": _NS["m"], "hour": _NS["h"], "day": _NS["d"]
 _MOST: Final = 1 << 62
 
 CV: Final = 0.8
-"""Of `~8k`: the standard deviation over the mean that answers of language models have had where they were measured."""
+"""Spread of `~8k`: standard deviation over mean of measured answers of language models."""
 
 
 class ScenarioValueError(Exception):
-    """What is wrong, and what to write instead."""
+    """Error in a scenario: the value, and what to write instead."""
 
     def __init__(self, what: str, help: str) -> None:  # noqa: A002 - the word of every other diagnostic
         super().__init__(what)
@@ -87,7 +87,7 @@ def number(value: Any) -> float:
 
 
 def rate(value: Any) -> tuple[int, int]:
-    """How many in how many nanoseconds: `"50/min"`, `"450k/10s"`."""
+    """Return amount and nanoseconds of a rate: `"50/min"`, `"450k/10s"`."""
     if isinstance(value, str):
         much, slash, per = value.partition("/")
         if slash:
@@ -97,7 +97,7 @@ def rate(value: Any) -> tuple[int, int]:
 
 
 def spread(read: Callable[[Any], int]) -> Callable[[Any], Amount]:
-    """Of what `read` reads: `"2s"`, `"2s..6s"` evenly, `"2s +- 1s"` normally, `"~2s"` with a long tail."""
+    """Return a reader of spreads: `"2s"`, `"2s..6s"` evenly, `"2s +- 1s"` normally, `"~2s"` with a long tail."""
 
     def amount(value: Any) -> Amount:
         if not isinstance(value, str):
@@ -123,7 +123,7 @@ def spread(read: Callable[[Any], int]) -> Callable[[Any], Amount]:
 
 
 def _number(text: str) -> Any:
-    """What stands for itself in TOML stands in quotes here."""
+    """Return a number that TOML needs no quotes for."""
     return int(text) if text.isdigit() else text
 
 

@@ -33,7 +33,7 @@ _COUNTING: Final = {
 @final
 @attrs.frozen(kw_only=True)
 class UpstreamSpec:
-    """What some of the policy's providers are really like."""
+    """Real properties of some of the policy's providers."""
 
     provider: str = "*"
     """Glob over their names in the policy."""
@@ -55,20 +55,20 @@ class Scenario:
     upstreams: tuple[UpstreamSpec, ...] = ()
     """For each provider the first that fits; one without any is as quick and as good as the default traits are."""
     until_ns: int = 24 * HOUR_NS
-    """What has not come to an end by then is left undone."""
+    """End of the run; unfinished work is left undone."""
     hour: int = 10
-    """Of the day, when it begins."""
+    """Hour of the day at the beginning."""
     weekday: int = 1
     policy: str | None = None
     """The text of a policy that fits, for who has none."""
 
     def upstream(self, provider: str) -> UpstreamSpec:
-        """What that provider of the policy is like."""
+        """Return the properties of a provider of the policy."""
         fitting = (each for each in self.upstreams if fnmatchcase(provider, each.provider))
         return next(fitting, UpstreamSpec(as_declared=True))
 
     def traits(self, program: Program, provider: str, group: str | None, seed: int) -> Traits:
-        """What the provider behind a provider of the policy is like, to the models of one of its `limits` blocks."""
+        """Return the profile of the provider behind a policy's provider, for the models of one `limits` block."""
         upstream = self.upstream(provider)
         traits = upstream.traits
         declared = program.providers[provider]
@@ -88,7 +88,7 @@ class Scenario:
 
 
 def _declared(group: LimitGroupSettings) -> dict[Metered, Quota]:
-    """Of each dimension the quota with the longest window: a provider here has one for each."""
+    """Return of each dimension the quota with the longest window: a provider here has one for each."""
     found: dict[Metered, Quota] = {}
     for quota in group.quotas:
         of = _SIM[quota.dimension]

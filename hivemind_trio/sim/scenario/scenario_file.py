@@ -25,7 +25,7 @@ from .trace_replay import recorded_fleets
 from .words import one_of_ints, several, words
 
 Journals = Callable[[str], Sequence[RecordedCall]]
-"""What a journal has recorded, by the path that the scenario gives; raises `ScenarioValueError`."""
+"""Reader of a journal by the path that the scenario gives; raises `ScenarioValueError`."""
 
 
 def parse_scenario(
@@ -113,7 +113,7 @@ def _recorded(table: Table, journals: Journals | None) -> tuple[Fleet, ...]:
 
 
 def _latest_ns(fleets: Iterable[Fleet]) -> int:
-    """How long what is recorded goes on, as it went."""
+    """Return the duration of the recorded work, as it went."""
     spans = (sum(turn.think_ns for turn in job.turns) for fleet in fleets for job in fleet.recorded)
     return max(spans, default=0)
 
@@ -158,7 +158,7 @@ def _client(value: Any) -> ClientBehaviour:
 
 
 def _judgement(value: Any) -> Amount | None:
-    """How well an agent knows how much it has still to do."""
+    """Return the spread of an agent's misjudgement of its remaining work."""
     if isinstance(value, bool):
         return Amount(1.0) if value else None
     try:

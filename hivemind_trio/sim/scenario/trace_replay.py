@@ -39,7 +39,7 @@ KINDS: Final = (
 _GOOD: Final = frozenset({Outcome.SUCCEEDED, Outcome.SLOW})
 
 _OUTPUT_MOST: Final = 1_024
-"""What a request allows that does not say it and had no answer."""
+"""Largest output of a recorded request that sets none and had no answer."""
 
 
 @final
@@ -175,7 +175,7 @@ def _kind(call: RecordedCall) -> str:
 
 
 def _borne_ns(turn: _Turn) -> int:
-    """How long its client has waited for a byte and was there when it came."""
+    """Return the longest silence after which the client was still there."""
     good = turn.good
     if good is None or good.outcome not in _GOOD or good.ended_ns is None:
         return 0
@@ -190,7 +190,7 @@ def _borne_ns(turn: _Turn) -> int:
 @final
 @attrs.frozen
 class _UsualAnswers:
-    """What answers take, by model and in all."""
+    """Usual measurements of answers, by model and in all."""
 
     taken: Mapping[str | None, Taken]
 
@@ -206,7 +206,7 @@ class _UsualAnswers:
         return cls({model: _median(each) for model, each in all_of_them.items()})
 
     def for_model(self, model: str) -> Taken:
-        """Of its own, else of all; nothing is known where no call had a good answer."""
+        """Return the measurements for a model, else for all; unknown where no call had a good answer."""
         return self.taken.get(model) or self.taken.get(None, Taken())
 
 

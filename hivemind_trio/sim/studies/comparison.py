@@ -1,4 +1,4 @@
-"""What another policy changes for the same work, number by number."""
+"""Comparison of two policies on the same work, number by number."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def side_by_side(
 
 
 def shifts(before: Sequence[Figures], after: Sequence[Figures]) -> Iterator[Shift]:
-    """Of every run's numbers, then of each lane's and team's waits, and of each team's and budget's spend.
+    """Yield the shifts: of every run's numbers, of lanes' and teams' waits, and of teams' and budgets' spend.
 
     Args:
         before: Runs of some seeds.
@@ -48,7 +48,7 @@ def shifts(before: Sequence[Figures], after: Sequence[Figures]) -> Iterator[Shif
 
 
 def same_truth(old: Program, new: Program, scenario: Scenario) -> bool:
-    """Whether the providers are equally strict under both policies, and not each as strict as its policy says."""
+    """Return True if the providers are equally strict under both policies, and not each as strict as its policy."""
     for name in old.providers.keys() & new.providers.keys():
         globs = {None, *(group.glob for program in (old, new) for group in program.providers[name].groups)}
         if any(scenario.traits(old, name, glob, 0) != scenario.traits(new, name, glob, 0) for glob in globs):

@@ -29,7 +29,7 @@ TITLE: Final = 44
 INFLIGHT_HIGH: Final = 110
 WAITING_HIGH: Final = 60
 STRIP_HIGH: Final = 10
-"""Where marks say when attempts failed."""
+"""Height of the strip of marks for failed attempts."""
 GAP: Final = 20
 """Between that and what waits, if anything does."""
 AXIS_HIGH: Final = 40
@@ -85,7 +85,7 @@ def _legend() -> Iterator[Shape]:
 @final
 @attrs.frozen
 class _Scale:
-    """Of time."""
+    """Scale of time."""
 
     end_s: float
     step_s: float
@@ -102,7 +102,7 @@ class _Scale:
         return round(LEFT + (WIDTH - LEFT - RIGHT) * at_s / self.end_s, 1)
 
     def marks(self) -> Iterator[tuple[float, str]]:
-        """Where, and what it says."""
+        """Yield positions and labels of marks."""
         unit, size_s = next(
             ((unit, size_s) for unit, size_s in (("h", 3_600), ("min", 60)) if self.step_s >= size_s), ("s", 1)
         )
@@ -118,7 +118,7 @@ class _Panel:
 
     title: str
     said: str
-    """What came of the run."""
+    """Summary of the run."""
     provider: str
     proxied: bool
     """Direct, nothing limits and nothing waits."""
@@ -127,7 +127,7 @@ class _Panel:
 
     @property
     def most(self) -> int:
-        """Of what is in flight, and may be."""
+        """Largest number in flight, actual and allowed."""
         return max(max(level.inflight, level.limit) for _, level in self.points) or 1
 
     @property
@@ -240,7 +240,7 @@ def _filled(
 
 
 def _corners(points: Sequence[tuple[float, Level]], of: Of, scale: _Scale, height: _Height) -> tuple[Point, ...]:
-    """Of a line that stays where it is until it is known to be elsewhere; what does not move is left out."""
+    """Return the corners of a line that is constant between samples; unchanged points are omitted."""
     corners: list[Point] = []
     for at_s, level in points:
         here = height.y(of(level))

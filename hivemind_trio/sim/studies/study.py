@@ -36,7 +36,7 @@ class Metric:
     of: Callable[[Figures], float | None]
     """None: it says nothing of this run."""
     without: str = "-"
-    """What is shown where it says nothing of any."""
+    """Text where a metric has no value."""
 
 
 @final
@@ -66,7 +66,7 @@ METRICS: Final = (
     Metric("turn p95", "s", lambda run: run.turn.p95 / 1e9),
     Metric("turn p99", "s", lambda run: run.turn.p99 / 1e9),
 )
-"""What is told of every run, and compared."""
+"""Metrics that are reported and compared for every run."""
 
 
 def study(
@@ -97,7 +97,7 @@ def estimate(values: Sequence[float | None]) -> Estimate | None:
 
 
 def difference(before: Sequence[float | None], after: Sequence[float | None]) -> Estimate | None:
-    """What changes, seed by seed: the same work before and after, so that what the seeds differ in is no noise."""
+    """Return the change, seed by seed, on the same work, so that differences between seeds are no noise."""
     pairs = zip(before, after, strict=True)
     return estimate([None if one is None or other is None else other - one for one, other in pairs])
 

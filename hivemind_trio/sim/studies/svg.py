@@ -14,7 +14,7 @@ Anchor: TypeAlias = Literal["start", "middle", "end"]
 
 @final
 class Ink(Enum):
-    """What is drawn in a colour: the colour on light ground, and on dark."""
+    """Colour of a drawing, on light ground and on dark."""
 
     GROUND = ("#ffffff", "#15181e")
     TEXT = ("#1a202c", "#e2e8f0")
@@ -47,7 +47,7 @@ class Polyline:
 @final
 @attrs.frozen
 class Area:
-    """What its points enclose, so that what is below it shows through."""
+    """Area enclosed by its points, translucent."""
 
     points: tuple[Point, ...]
     ink: Ink
