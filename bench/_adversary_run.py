@@ -19,7 +19,6 @@ from typing import Any, Final, Protocol, final
 
 import attrs
 
-from hivemind_trio.dialects import read_ratelimits, read_signal, used_up
 from hivemind_trio.model import Outcome, QuotaReading, Reason, Request, Usage
 from hivemind_trio.policy import Failure, Program
 from hivemind_trio.scheduler import (
@@ -39,6 +38,7 @@ from hivemind_trio.scheduler import (
     TimePassed,
 )
 from hivemind_trio.sim import CLIENTS, ClientBehaviour, ClientReply
+from hivemind_trio.wire import read_ratelimits, read_signal, used_up
 
 from ._adversary_provider import EPOCH_S, SECOND_NS, Answer, Ask, Exchange, Provider, Stage, Traits, error_event
 

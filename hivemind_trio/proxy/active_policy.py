@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 import attrs
 
-from hivemind_trio.dialects import Recognised
 from hivemind_trio.model import Request, SecretRef
 from hivemind_trio.policy import Program, ProviderSettings
+from hivemind_trio.wire import Recognised
 
 from .caller_identity import Tokens
 from .request_head import RequestHead

@@ -8,13 +8,13 @@ from typing import Final, final
 
 import trio
 
-from hivemind_trio.dialects import endpoint
 from hivemind_trio.listen import Receive, Scope, Send
 from hivemind_trio.model import Reason, SecretRef
 from hivemind_trio.policy import Program
 from hivemind_trio.proxy import request_guard as guard
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream
+from hivemind_trio.wire import endpoint
 
 from .access_record import CallRecord
 from .active_policy import InForce

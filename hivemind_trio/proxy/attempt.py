@@ -8,11 +8,11 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.dialects import StreamError, Text, UsageMeter, read_ratelimits, read_signal, used_up
 from hivemind_trio.model import Outcome, QuotaReading
 from hivemind_trio.policy import Failure, Timeouts
 from hivemind_trio.scheduler import AttemptResult
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind, UpstreamResponse
+from hivemind_trio.wire import StreamError, Text, UsageMeter, read_ratelimits, read_signal, used_up
 
 from .header_filter import Headers, for_agent
 from .progress_timer import Stopwatch

@@ -14,7 +14,7 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.dialects import STEP_BYTES, Steps, Text
+from hivemind_trio.wire import STEP_BYTES, Steps, Text
 
 JAVASCRIPT_S: Final = 300.0
 """Node's own `fetch` gives up after so long without headers, and sends again, whatever the SDK's timeout says."""

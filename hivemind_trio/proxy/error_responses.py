@@ -7,8 +7,8 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.dialects import refusal_body
 from hivemind_trio.model import Api, Reason
+from hivemind_trio.wire import refusal_body
 
 from .client_profile import ClientProfile
 from .header_filter import Headers

@@ -9,7 +9,14 @@ from typing import Any, Final, Protocol, final
 import attrs
 import trio
 
-from hivemind_trio.dialects import (
+from hivemind_trio.listen import Receive, Send
+from hivemind_trio.model import Api, Decision, Reason, Request, Usage, Verdict
+from hivemind_trio.policy import ProviderSettings, WhileOpen
+from hivemind_trio.proxy import request_guard as guard
+from hivemind_trio.runtime import Engine, Rejected, Ticket
+from hivemind_trio.scheduler import Grant
+from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
+from hivemind_trio.wire import (
     CREDENTIAL_HEADERS,
     KeepAlive,
     Recognised,
@@ -28,13 +35,6 @@ from hivemind_trio.dialects import (
     recognising,
     remodelling,
 )
-from hivemind_trio.listen import Receive, Send
-from hivemind_trio.model import Api, Decision, Reason, Request, Usage, Verdict
-from hivemind_trio.policy import ProviderSettings, WhileOpen
-from hivemind_trio.proxy import request_guard as guard
-from hivemind_trio.runtime import Engine, Rejected, Ticket
-from hivemind_trio.scheduler import Grant
-from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 
 from .access_record import CallRecord
 from .active_policy import InForce

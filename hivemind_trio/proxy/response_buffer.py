@@ -8,9 +8,9 @@ from typing import Final, final
 import attrs
 import trio
 
-from hivemind_trio.dialects import Signal, UsageMeter
 from hivemind_trio.model import Usage
 from hivemind_trio.upstream import UpstreamError
+from hivemind_trio.wire import Signal, UsageMeter
 
 from .header_filter import Headers
 

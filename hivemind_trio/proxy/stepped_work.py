@@ -7,7 +7,7 @@ from typing import Final, TypeVar, final
 import attrs
 import trio
 
-from hivemind_trio.dialects import STEP_BYTES, Steps, Text, done
+from hivemind_trio.wire import STEP_BYTES, Steps, Text, done
 
 T = TypeVar("T")
 

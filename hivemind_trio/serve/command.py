@@ -16,7 +16,6 @@ import attrs
 import structlog
 import trio
 
-from hivemind_trio.dialects import apis_of
 from hivemind_trio.host import DiskFiles
 from hivemind_trio.listen import bind
 from hivemind_trio.policy import (
@@ -36,6 +35,7 @@ from hivemind_trio.runtime import Reloader
 from hivemind_trio.scheduler import HEALTHY, Circuit, LimitChanged
 from hivemind_trio.store import Journal, JournalError, open_journal
 from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
+from hivemind_trio.wire import apis_of
 
 from .assembly import ProxyServer, open_house
 from .autodetect import Found, from_environment, ollama, ollama_base, policy_text

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.demo.rate_limit_headers import anthropic, azure, openai
-from hivemind_trio.dialects import read_ratelimits
 from hivemind_trio.model import Api
 from hivemind_trio.sim import Metered, Reading
 from hivemind_trio.sim.provider.wire_format import told
+from hivemind_trio.wire import read_ratelimits
 
 SECOND = 1_000_000_000
 

@@ -15,9 +15,9 @@ import trio
 
 from hivemind_trio.demo import INSTANT, SimulatedProvider
 from hivemind_trio.demo.rate_limit_headers import anthropic, go_duration, openai, retry_after
-from hivemind_trio.dialects import read_signal
 from hivemind_trio.model import Outcome
 from hivemind_trio.sim import Metered, Quota, Reading, Traits, Trouble
+from hivemind_trio.wire import read_signal
 
 SECOND = 1_000_000_000
 STEADY = attrs.evolve(INSTANT, tokens_out_sigma=0)

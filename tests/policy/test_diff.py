@@ -18,7 +18,6 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.dialects import apis_of
 from hivemind_trio.model import Decision, Verdict
 from hivemind_trio.policy import CallChange, Checked, MemoryFiles, call_changes, check, diff, parse_request, render_diff
 from hivemind_trio.policy.comparison import call_differences
@@ -26,6 +25,7 @@ from hivemind_trio.policy.comparison.call_differences import Parting, Triple
 from hivemind_trio.policy.comparison.comparison import turns_of
 from hivemind_trio.policy.comparison.decisions import NO, treated
 from hivemind_trio.policy.program.call_facts import Facts, request_of
+from hivemind_trio.wire import apis_of
 
 from .drawn import policies
 from .strategies import AGENTS, FLAGS, NUMBERS, TEXTS

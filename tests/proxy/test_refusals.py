@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import trio
 
-from hivemind_trio.dialects import read_signal
 from hivemind_trio.model import Api, Reason
 from hivemind_trio.proxy import CallRecord, Door
 from hivemind_trio.proxy.client_profile import ClientProfile
 from hivemind_trio.proxy.error_responses import FINAL, STATUS, refusal
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream
+from hivemind_trio.wire import read_signal
 from tests.support.agent import Agent
 from tests.support.programs import SECOND_NS, lane, program, provider
 from tests.support.upstream import FakeProvider, Reply

@@ -7,8 +7,8 @@ import json
 import pytest
 import trio
 
-from hivemind_trio.dialects import STEP_BYTES, Steps
 from hivemind_trio.proxy.stepped_work import StepQueue
+from hivemind_trio.wire import STEP_BYTES, Steps
 from tests.support.agent import Agent
 
 from .house import body_of, compiled, house

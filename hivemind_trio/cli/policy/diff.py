@@ -81,8 +81,8 @@ def diff(
         old, new = checked_policy(files[0]), checked_policy(files[1])
     _stop_at_errors([one for one in (old, new) if one is not None], color)
 
-    from hivemind_trio.dialects import apis_of
     from hivemind_trio.policy import diff as compare
+    from hivemind_trio.wire import apis_of
 
     scenario = scenario_named(named or USUAL) if simulate else None
     found = compare(old, new, apis_of=apis_of)

@@ -113,8 +113,8 @@ def _explain_settings(checked: Checked, kind: str, name: str, *, as_json: bool) 
 
 
 def _explain_call(checked: Checked, fields: tuple[str, ...], *, as_json: bool, color: bool) -> None:
-    from hivemind_trio.dialects import apis_of
     from hivemind_trio.policy import RequestError, explain, parse_request
+    from hivemind_trio.wire import apis_of
 
     try:
         request = parse_request(checked, fields, defaults=_now(checked), apis_of=apis_of)

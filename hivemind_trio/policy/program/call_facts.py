@@ -22,7 +22,7 @@ Facts = Mapping[str, str | int | bool]
 """
 
 ApisOf = Callable[[str, Mapping[str, str]], tuple[Api, ...]]
-"""The dialects of a path, given the headers, likeliest first; `dialects.endpoint` knows them."""
+"""The dialects of a path, given the headers, likeliest first; `wire.endpoint` knows them."""
 
 NO_API: Final = "none"
 """Value for a call of no known dialect."""

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from hivemind_trio.dialects import read_signal, used_up
 from hivemind_trio.model import Api, Outcome
 from hivemind_trio.model import Dimension as Counted
 from hivemind_trio.model import QuotaReading as Told
 from hivemind_trio.scheduler import AttemptResult
+from hivemind_trio.wire import read_signal, used_up
 
 from .profile import MS, SECOND_NS
 from .provider import Refused

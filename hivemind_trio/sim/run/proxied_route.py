@@ -12,7 +12,6 @@ from typing import Final, assert_never, final
 
 import attrs
 
-from hivemind_trio.dialects import keep_alive
 from hivemind_trio.model import Decision, Outcome, Reason
 from hivemind_trio.policy import Failure, Program, Server
 from hivemind_trio.scheduler import (
@@ -40,6 +39,7 @@ from hivemind_trio.sim.provider import wire_format
 from hivemind_trio.sim.provider.profile import SECOND_NS
 from hivemind_trio.sim.provider.provider import Provider
 from hivemind_trio.sim.results.recorder import RunRecorder
+from hivemind_trio.wire import keep_alive
 
 from .attempt import End, How, SimulatedAttempt
 from .event_queue import Agenda, Due

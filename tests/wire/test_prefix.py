@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.dialects import prompt_prefix
+from hivemind_trio.wire import prompt_prefix
 
 PATH = "/v1/messages"
 

@@ -10,8 +10,8 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.dialects import Signal
 from hivemind_trio.model import Outcome
+from hivemind_trio.wire import Signal
 
 DATE: Final = {"date": "Sat, 21 Nov 2026 07:00:00 GMT", "content-type": "application/json"}
 

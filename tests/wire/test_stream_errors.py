@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.dialects import Signal, UsageMeter
-from hivemind_trio.dialects.usage import TAIL_MAX
 from hivemind_trio.model import Outcome
+from hivemind_trio.wire import Signal, UsageMeter
+from hivemind_trio.wire.usage import TAIL_MAX
 
 from .test_usage import (
     ANTHROPIC_DELTA,

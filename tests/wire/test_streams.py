@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.demo.wire_dialects import DIALECTS, Said
-from hivemind_trio.dialects import UsageMeter
-from hivemind_trio.dialects.usage import LINE_MAX
+from hivemind_trio.wire import UsageMeter
+from hivemind_trio.wire.usage import LINE_MAX
 
 from .test_usage import NDJSON, SSE, ndjson, pieces, sse
 

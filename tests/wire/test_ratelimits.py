@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.dialects import read_ratelimits, used_up
 from hivemind_trio.model import Dimension, QuotaReading
+from hivemind_trio.wire import read_ratelimits, used_up
 
 S = 1_000_000_000
 DATE = {"date": "Sat, 21 Nov 2026 07:00:00 GMT"}

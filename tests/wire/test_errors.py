@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.dialects import (
+from hivemind_trio.model import Api
+from hivemind_trio.wire import (
     CREDENTIAL_HEADERS,
     credential_header,
     error_event,
@@ -21,7 +22,6 @@ from hivemind_trio.dialects import (
     provider_error,
     refusal_body,
 )
-from hivemind_trio.model import Api
 
 STATUSES = (400, 401, 403, 404, 413, 426, 429, 502, 503, 504)
 OPENAI_LIKE = (Api.OPENAI, Api.AZURE, Api.VLLM, Api.GENERIC, None)

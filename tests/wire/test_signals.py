@@ -15,8 +15,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.dialects import Signal, read_signal
 from hivemind_trio.model import Outcome
+from hivemind_trio.wire import Signal, read_signal
 
 from .transcripts import TRANSCRIPTS, Transcript
 
