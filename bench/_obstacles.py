@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from hivemind_trio.demo import DIALECTS
+from hivemind_trio.demo import ANSWER_FORMATS
 from hivemind_trio.model import Api
 from hivemind_trio.policy import Clue, MemoryFiles, Program, check, reads_time
 from hivemind_trio.sim import Scenario, SimulatedCaller, Weather, populate
@@ -46,8 +46,8 @@ def _in_the_way(program: Program, scenario: Scenario, living: SimulatedCaller) -
     whose = f"agents `{living.fleet.name}`"
     if living.fleet.recorded:
         yield f"{whose} are recorded, and what they asked was not written down: there is nothing to send"
-    if living.path not in DIALECTS:
-        yield f"{whose} call `{living.path}`; over sockets there is {', '.join(f'`{path}`' for path in DIALECTS)}"
+    if living.path not in ANSWER_FORMATS:
+        yield f"{whose} call `{living.path}`; over sockets there is {', '.join(f'`{path}`' for path in ANSWER_FORMATS)}"
     if _PREFIX.fullmatch(living.agent.job.agent) is None:
         yield f"{whose} have a name that no URL holds: take letters, digits, `.`, `_`, `-` and at most 60 of them"
     _, token = identity(program, living)

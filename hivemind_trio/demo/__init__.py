@@ -6,5 +6,5 @@ from .provider import INSTANT as INSTANT
 from .provider import SimulatedProvider as SimulatedProvider
 from .reply import ScriptedReply as ScriptedReply
 from .reply import Seen as Seen
-from .wire_dialects import DIALECTS as DIALECTS
+from .wire_dialects import ANSWER_FORMATS as ANSWER_FORMATS
 from .wire_dialects import ParsedRequest as ParsedRequest

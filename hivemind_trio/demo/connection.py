@@ -18,7 +18,7 @@ from hivemind_trio.sim import Accepted, Answer, Dropped, Provider, Refused, Trou
 from . import rate_limit_headers
 from .rate_limit_headers import Headers
 from .reply import ScriptedReply, Seen
-from .wire_dialects import Anthropic, Dialect, OpenAIChat, ParsedRequest, Said, asked, without_slot
+from .wire_dialects import AnswerFormat, Anthropic, OpenAIChat, ParsedRequest, Said, asked, without_slot
 
 _BODY_MAX: Final = 64 * 1024 * 1024
 _AHEAD_MAX: Final = 64 * 1024
@@ -187,7 +187,9 @@ class ProviderConnection:
     async def _generate(self, seen: Seen, reply: ScriptedReply) -> None:
         path = seen.target.split(b"?", 1)[0].decode("ascii", "replace")
         request = asked(path, seen.body)
-        dialect: Dialect = request.dialect if request else Anthropic() if path.startswith("/v1/m") else OpenAIChat()
+        dialect: AnswerFormat = (
+            request.dialect if request else Anthropic() if path.startswith("/v1/m") else OpenAIChat()
+        )
         if reply.reset and reply.die_after is None:
             raise _Dies(reset=True)
         if reply.status is not None:
@@ -212,7 +214,7 @@ class ProviderConnection:
             case _:
                 assert_never(answer)
 
-    async def _refuse(self, seen: Seen, dialect: Dialect, refused: Refused, reply: ScriptedReply) -> None:
+    async def _refuse(self, seen: Seen, dialect: AnswerFormat, refused: Refused, reply: ScriptedReply) -> None:
         if refused.trouble is Trouble.BAD_GATEWAY:
             await self._whole(seen, reply, refused.status, _GATEWAY_PAGE, content_type=b"text/html")
             return
@@ -241,7 +243,7 @@ class ProviderConnection:
         body = reply.body if reply.body is not None else request.dialect.whole(said)
         await self._whole(seen, reply, 200, body, self._limits(request.dialect))
 
-    def _limits(self, dialect: Dialect) -> Headers:
+    def _limits(self, dialect: AnswerFormat) -> Headers:
         now_ns = self.provider.now_ns()
         return list(dialect.limits(self.world.readings(now_ns), now_ns)) if self.world.tells else []
 
@@ -271,7 +273,7 @@ class ProviderConnection:
         data = self.wire.send(h11.Data(data=body)) or b""
         await self.stream.send_all(head + data + (self.wire.send(h11.EndOfMessage()) or b""))
 
-    async def _streamed(self, dialect: Dialect, said: Said, accepted: Accepted, reply: ScriptedReply) -> None:
+    async def _streamed(self, dialect: AnswerFormat, said: Said, accepted: Accepted, reply: ScriptedReply) -> None:
         streamed, service = dialect.streamed(said), accepted.service
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
         await _sleep_ns(service.first_byte_ns)

@@ -22,7 +22,7 @@ from .rate_limit_headers import CREATED
 class ParsedRequest:
     """A request as the provider understands it."""
 
-    dialect: Dialect
+    dialect: AnswerFormat
     model: str
     stream: bool
     usage_wanted: bool
@@ -63,7 +63,7 @@ class Streamed:
     closing: bytes
 
 
-class Dialect(Protocol):
+class AnswerFormat(Protocol):
     """Format in which an API writes its answers."""
 
     def whole(self, said: Said) -> bytes:
@@ -101,7 +101,7 @@ def without_slot(path: str, body: bytes) -> bytes | None:
 
 def asked(path: str, body: bytes) -> ParsedRequest | None:
     """Read a request; None if the path is none of ours or the body is no JSON object."""
-    dialect = DIALECTS.get(path)
+    dialect = ANSWER_FORMATS.get(path)
     try:
         said = json.loads(body)
     except ValueError:
@@ -325,7 +325,7 @@ class OpenAIResponses:
         return rate_limit_headers.openai(readings, now_ns)
 
 
-DIALECTS: Final[Mapping[str, Dialect]] = {
+ANSWER_FORMATS: Final[Mapping[str, AnswerFormat]] = {
     "/v1/messages": Anthropic(),
     "/v1/chat/completions": OpenAIChat(),
     "/openai/v1/chat/completions": OpenAIChat(rate_limit_headers.azure),

@@ -16,7 +16,7 @@ from hivemind_trio.proxy.caller_identity import job
 from hivemind_trio.proxy.client_profile import ClientProfile as Known
 from hivemind_trio.sim import CLIENTS, ClientReply, Traits, Turn
 
-DIALECTS = {
+ANSWER_FORMATS = {
     "/v1/messages": Api.ANTHROPIC,
     "/v1/chat/completions": Api.OPENAI,
     "/v1/responses": Api.OPENAI,
@@ -43,7 +43,7 @@ async def asked(provider: SimulatedProvider, path: str, *, stream: bool, hasty: 
     client = CLIENTS["none"]
     if hasty:
         client = attrs.evolve(client, silence_ns=SHORT_NS)
-    caller = Caller(client=client, api=DIALECTS[path], model="m", path=path)
+    caller = Caller(client=client, api=ANSWER_FORMATS[path], model="m", path=path)
     try:
         with trio.fail_after(20):
             return await caller.ask(provider.url, turn(stream=stream))
@@ -51,7 +51,7 @@ async def asked(provider: SimulatedProvider, path: str, *, stream: bool, hasty: 
         await caller.aclose()
 
 
-@pytest.mark.parametrize("path", DIALECTS)
+@pytest.mark.parametrize("path", ANSWER_FORMATS)
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
 async def test_a_whole_answer_is_one_and_has_cost_what_is_billed(
     provider: SimulatedProvider, path: str, stream: bool
@@ -62,7 +62,7 @@ async def test_a_whole_answer_is_one_and_has_cost_what_is_billed(
     assert (provider.world.tokens_in, provider.world.tokens_out) == (80, 150)
 
 
-@pytest.mark.parametrize("path", DIALECTS)
+@pytest.mark.parametrize("path", ANSWER_FORMATS)
 async def test_a_stream_that_breaks_has_cost_what_had_come(provider: SimulatedProvider, path: str) -> None:
     provider.replies.append(Script(die_after=4, reset=True))
 

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from hivemind_trio.demo import ScriptedReply
-from hivemind_trio.demo.wire_dialects import DIALECTS, Said
+from hivemind_trio.demo.wire_dialects import ANSWER_FORMATS, Said
 
 from .house import PATIENCE_S, Place, in_thread, messages, standing, until
 
@@ -75,7 +75,7 @@ class Sdk:
 
     @property
     def opening(self) -> bytes:
-        return DIALECTS[self.path].streamed(SAID).opening
+        return ANSWER_FORMATS[self.path].streamed(SAID).opening
 
     @property
     def event(self) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.demo.wire_dialects import DIALECTS, Said
+from hivemind_trio.demo.wire_dialects import ANSWER_FORMATS, Said
 from hivemind_trio.wire import UsageMeter
 from hivemind_trio.wire.usage import LINE_MAX
 
@@ -185,9 +185,9 @@ def test_a_blocked_prompt_is_a_whole_answer() -> None:
     assert not fed(SSE, sse(part({"text": "So"}), {"promptFeedback": {"blockReason": "SAFETY"}})).unfinished
 
 
-@pytest.mark.parametrize("path", DIALECTS)
+@pytest.mark.parametrize("path", ANSWER_FORMATS)
 def test_what_the_simulated_provider_streams_is_understood(path: str) -> None:
-    streamed = DIALECTS[path].streamed(Said(number=1, model="m", tokens_in=9, events=[1, 2]))
+    streamed = ANSWER_FORMATS[path].streamed(Said(number=1, model="m", tokens_in=9, events=[1, 2]))
 
     assert not fed(SSE, streamed.opening).begun
     assert fed(SSE, streamed.opening + streamed.pieces[0]).begun
