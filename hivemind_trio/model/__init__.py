@@ -9,11 +9,6 @@ from .quota_reading import QuotaReading as QuotaReading
 from .reason import Reason as Reason
 from .recorded_call import RecordedAttempt as RecordedAttempt
 from .recorded_call import RecordedCall as RecordedCall
-from .request import ANTHROPIC_PATHS as ANTHROPIC_PATHS
-from .request import OPENAI_PATHS as OPENAI_PATHS
-from .request import PROBE_PATHS as PROBE_PATHS
-from .request import SHARED_PATHS as SHARED_PATHS
-from .request import V1_PATHS as V1_PATHS
 from .request import Api as Api
 from .request import Request as Request
 from .secret import SecretRef as SecretRef

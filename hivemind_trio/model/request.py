@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, final
+from typing import final
 
 import attrs
 
@@ -19,22 +19,6 @@ class Api(StrEnum):
     OLLAMA = "ollama"
     VLLM = "vllm"
     GENERIC = "generic"
-
-
-ANTHROPIC_PATHS: Final = (Api.ANTHROPIC, Api.VLLM, Api.OLLAMA, Api.GENERIC)
-"""Dialects of Anthropic's paths, likeliest first; vLLM and Ollama serve `/v1/messages` too."""
-
-OPENAI_PATHS: Final = (Api.OPENAI, Api.VLLM, Api.GENERIC, Api.OLLAMA)
-"""Dialects of OpenAI's paths, likeliest first."""
-
-V1_PATHS: Final = (*OPENAI_PATHS, Api.ANTHROPIC)
-"""Dialects of paths below `/v1/` that no API claims."""
-
-PROBE_PATHS: Final = (Api.ANTHROPIC, *OPENAI_PATHS, Api.AZURE, Api.GEMINI)
-"""Dialects of a connectivity probe: any provider may answer it."""
-
-SHARED_PATHS: Final = (ANTHROPIC_PATHS, OPENAI_PATHS, V1_PATHS, PROBE_PATHS)
-"""All sets of several dialects that one call may have; other calls are of one dialect, or of none that is known."""
 
 
 @final

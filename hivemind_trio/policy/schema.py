@@ -13,6 +13,9 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.dialects import KNOWN_BASES
+from hivemind_trio.model import Api
+
 
 class Type(Enum):
     """Type of a value. `language/values.py` reads each."""
@@ -188,7 +191,8 @@ They are the `/@name` in the base URL, `x-hivemind-agent`, the session's headers
 the connection.
 """
 
-APIS: Final = ("anthropic", "openai", "azure", "gemini", "ollama", "vllm", "generic")
+APIS: Final = tuple(api.value for api in Api)
+_NAMES: Final = [f"`{api}`" for api in KNOWN_BASES]
 
 OBJECTIVE = Setting(
     args=(_slot(Type.WORD, "fair", "makespan", "mean-completion", "latency"),),
@@ -270,7 +274,7 @@ LIMITS: Final[Mapping[str, Setting]] = {
 PROVIDER: Final[Mapping[str, Setting]] = {
     "api": Setting(
         args=(_slot(Type.WORD, *APIS),),
-        doc="The dialect it speaks. Known by the name `anthropic`, `openai`, `gemini` or `ollama`.",
+        doc=f"The dialect it speaks. Known by the name {', '.join(_NAMES[:-1])} or {_NAMES[-1]}.",
     ),
     "base": Setting(args=(_slot(Type.URL),), doc="Where it is. Known for the same names."),
     "key": Setting(

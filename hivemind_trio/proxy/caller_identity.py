@@ -11,9 +11,9 @@ from urllib.parse import unquote_to_bytes
 
 import attrs
 
+from hivemind_trio.dialects import CREDENTIAL_HEADERS
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Clue, Program
-from hivemind_trio.wire import CREDENTIAL_HEADERS
 
 from .header_filter import Headers
 

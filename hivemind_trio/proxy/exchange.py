@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, final
 import attrs
 import trio
 
+from hivemind_trio.dialects import CREDENTIAL_HEADERS, credential_header
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import Api, Decision, Reason, Request, Usage, Verdict
 from hivemind_trio.policy import ProviderSettings, WhileOpen
@@ -17,13 +18,11 @@ from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.scheduler import Grant
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 from hivemind_trio.wire import (
-    CREDENTIAL_HEADERS,
     KeepAlive,
     Recognised,
     Text,
     TooManyMembers,
     base_url_hint,
-    credential_header,
     endpoint,
     error_event,
     is_admin,

@@ -11,18 +11,16 @@ from typing import Final, final
 import attrs
 import trio
 
+from hivemind_trio.dialects import DIALECTS, KNOWN_BASES
+from hivemind_trio.model import Api
 from hivemind_trio.policy import format_text
 from hivemind_trio.upstream import Upstream, UpstreamError
 
-OLLAMA_BASE: Final = "http://127.0.0.1:11434"
+OLLAMA_BASE: Final = KNOWN_BASES[Api.OLLAMA]
 OLLAMA_PATIENCE_S: Final = 0.5
 """A local server answers its version in milliseconds; a start must not wait for one that is not there."""
 
-KEYS: Final = (
-    ("anthropic", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")),
-    ("openai", ("OPENAI_API_KEY",)),
-    ("gemini", ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
-)
+KEYS: Final = tuple((api.value, names) for api in Api if (names := DIALECTS[api].key_variables))
 """Provider -> the variables that its SDKs read, the preferred one first."""
 
 

@@ -1,7 +1,5 @@
 """Wire formats of providers: paths, bodies and refusals, one dialect each. Pure and total."""
 
-from .credentials import CREDENTIAL_HEADERS as CREDENTIAL_HEADERS
-from .credentials import credential_header as credential_header
 from .endpoints import Endpoint as Endpoint
 from .endpoints import apis_of as apis_of
 from .endpoints import base_url_hint as base_url_hint

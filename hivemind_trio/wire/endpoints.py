@@ -14,13 +14,8 @@ from urllib.parse import unquote
 
 import attrs
 
-from hivemind_trio.model import ANTHROPIC_PATHS as ANTHROPIC
-from hivemind_trio.model import OPENAI_PATHS as OPENAI
-from hivemind_trio.model import PROBE_PATHS, V1_PATHS, Api
-
-AZURE: Final = (Api.AZURE,)
-GEMINI: Final = (Api.GEMINI,)
-OLLAMA: Final = (Api.OLLAMA,)
+from hivemind_trio.dialects import DIALECTS, PROBE_PATHS, V1_PATHS, speakers
+from hivemind_trio.model import Api
 
 
 @final
@@ -35,35 +30,23 @@ class Endpoint:
     """Model that the path names; empty: none."""
     streams: bool | None = None
     """Streaming as the path says it; None: the body says it."""
+    streams_by_default: bool = False
+    """True if a request streams whose body says nothing of it."""
 
 
-_GEMINI: Final = r"(?:/v1(?:beta|alpha)?\d*)?/(?:[^:]+/)?(?:m|tunedM)odels/(?P<model>[^/:]+)"
-"""Vertex has the project, the place and the publisher before the model."""
-
-_TABLE: Final = (
-    (r"/v1/messages", ANTHROPIC, True),
-    (r"/v1/messages/.*", ANTHROPIC, False),
-    (r"/v1/complete", ANTHROPIC, True),
-    (r"/v1/(?:skills|organizations)(?:/.*)?", ANTHROPIC, False),
-    (r"/openai/deployments/(?P<model>[^/]+)/(?:chat/completions|completions|responses|embeddings)", AZURE, True),
-    (r"/openai/deployments/(?P<model>[^/]+)/(?:images|audio)/.*", AZURE, True),
-    (r"/openai/(?:v1/)?(?:chat/completions|completions|responses|embeddings)", AZURE, True),
-    (r"/openai/.*", AZURE, False),
-    (_GEMINI + r":(?:generateContent|streamGenerateContent|embedContent|batchEmbedContents)", GEMINI, True),
-    (_GEMINI + r":(?:predict|rawPredict|streamRawPredict)", GEMINI, True),
-    (r"/v1(?:beta|alpha)?\d*/[^:]+:\w+", GEMINI, False),
-    (r"/v1(?:beta|alpha)\d*/.*", GEMINI, False),
-    (r"/api/(?:chat|generate|embed|embeddings)", OLLAMA, True),
-    (r"/api/.*", OLLAMA, False),
-    (r"/v1/(?:chat/completions|completions|responses|responses/compact|embeddings|rerank|score)", OPENAI, True),
-    (r"/v1/(?:images/(?:generations|edits|variations)|audio/\w+)", OPENAI, True),
-    (r"/backend-api/codex/responses(?:/compact)?", OPENAI, True),
-    (r"/v1/(?:responses|chat/completions)/.*", OPENAI, False),
-    (r"/v1/(?:moderations|batches|uploads|vector_stores|assistants|threads|fine_tuning)(?:/.*)?", OPENAI, False),
-    (r"/v1/conversations(?:/.*)?", OPENAI, False),
+_PATTERNS: Final = tuple(
+    (re.compile(one.pattern), speakers(dialect.api), one, dialect.streams_by_default)
+    for dialect in DIALECTS.values()
+    for one in dialect.endpoints
 )
 
-_PATHS: Final = tuple((re.compile(pattern), apis, generates) for pattern, apis, generates in _TABLE)
+_TELLING: Final = tuple(
+    {
+        **{name: speakers(api) for api, dialect in DIALECTS.items() for name in dialect.client_headers},
+        **{name: speakers(api) for api, dialect in DIALECTS.items() for name in dialect.telling_headers},
+    }.items()
+)
+"""Headers by which a call on a shared path is of one API: first what only its clients send, then its credential."""
 
 
 def endpoint(path: str, headers: Mapping[str, str]) -> Endpoint:
@@ -75,12 +58,11 @@ def endpoint(path: str, headers: Mapping[str, str]) -> Endpoint:
         headers: Lower-case names.
     """
     bare = _bare(path)
-    for pattern, apis, generates in _PATHS:
+    for pattern, apis, one, by_default in _PATTERNS:
         match = pattern.fullmatch(bare)
         if match is not None:
             model = match.groupdict().get("model") or ""
-            streams = ":stream" in bare if apis is GEMINI and generates else None
-            return Endpoint(apis, generates, model, streams)
+            return Endpoint(apis, one.generates, model, one.streams, by_default)
     return Endpoint(_by_headers(path, headers), False if bare in ("", "/v1/models", "/v1/files") else None)
 
 
@@ -133,14 +115,9 @@ def _bare(path: str) -> str:
 
 
 def _by_headers(path: str, headers: Mapping[str, str]) -> tuple[Api, ...]:
-    if "anthropic-version" in headers or "anthropic-beta" in headers or "x-claude-code-session-id" in headers:
-        return ANTHROPIC
-    if "x-goog-api-key" in headers or "x-goog-api-client" in headers:
-        return GEMINI
-    if "api-key" in headers:
-        return AZURE
-    if "x-api-key" in headers:
-        return ANTHROPIC
+    for name, apis in _TELLING:
+        if name in headers:
+            return apis
     if path.startswith("/v1/"):
         return V1_PATHS
     if path in ("", "/"):

@@ -124,7 +124,7 @@ def recognising(method: str, path: str, headers: Mapping[str, str], body: Text) 
         asks = any(len_of(part) for part in (fields.messages, fields.input, fields.prompt, fields.contents))
         generates = asks and bool(len_of(fields.model))
     if fields.stream is ABSENT:
-        stream = place.streams if place.streams is not None else place.apis == (Api.OLLAMA,)
+        stream = place.streams_by_default if place.streams is None else place.streams
     else:
         stream = _short(fields.stream) == b"true"
     metadata = _metadata(fields.metadata)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hivemind_trio.dialects import KNOWN_NAMES
 from hivemind_trio.model import Decision, Request, Verdict
 from hivemind_trio.policy import (
     Checked,
@@ -21,7 +22,6 @@ from hivemind_trio.policy import (
     render_diff,
     setting_changes,
 )
-from hivemind_trio.policy.compile.lowering import KNOWN_NAMES
 from tests.support.policies import compiled
 
 from .drawn import Drawn, policies

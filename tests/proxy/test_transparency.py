@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from hivemind_trio.dialects import CREDENTIAL_HEADERS
 from hivemind_trio.model import Api
-from hivemind_trio.wire import CREDENTIAL_HEADERS
 from tests.support.agent import Agent
 from tests.support.programs import program, provider
 from tests.support.upstream import FakeProvider, Reply, Request

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hivemind_trio.dialects import CREDENTIAL_HEADERS
 from hivemind_trio.store.redaction import HEADERS, METADATA, alias, told
-from hivemind_trio.wire import CREDENTIAL_HEADERS
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hivemind_trio.dialects import CREDENTIAL_HEADERS, credential_header
 from hivemind_trio.model import Api
 from hivemind_trio.wire import (
-    CREDENTIAL_HEADERS,
-    credential_header,
     error_event,
     own_error,
     provider_error,

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.model import SHARED_PATHS, Api
+from hivemind_trio.dialects import SHARED_PATHS
+from hivemind_trio.model import Api
 from hivemind_trio.wire import base_url_hint, endpoint, is_admin, is_root, recognise
 
 BODY = json.dumps({"model": "m", "messages": [], "input": "x"}).encode()

@@ -15,7 +15,8 @@ from typing import Any, Final, TypeAlias, final
 
 import attrs
 
-from hivemind_trio.model import SHARED_PATHS, Api
+from hivemind_trio.dialects import SHARED_PATHS
+from hivemind_trio.model import Api
 from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.language.condition_typing import Always, AnyOf, Condition, fields_of, is_routed_as
 from hivemind_trio.policy.program.call_facts import Facts

@@ -7,6 +7,7 @@ from typing import Any, Final, final
 
 import attrs
 
+from hivemind_trio.dialects import KNOWN_BASES, KNOWN_NAMES
 from hivemind_trio.model import Api, Decider, SecretRef, Verdict
 from hivemind_trio.policy.language.condition_typing import Condition, fields_read
 from hivemind_trio.policy.language.list_prices import BUILT_IN_PRICES
@@ -48,17 +49,6 @@ from hivemind_trio.policy.program.resilience import (
 
 from .binder import BoundDeclaration, SettingValue, SymbolTable
 from .codegen import Identity, LaneDefaults, Router, Rule, compile_decide
-
-KNOWN_BASES: Final = {
-    Api.ANTHROPIC: "https://api.anthropic.com",
-    Api.OPENAI: "https://api.openai.com",
-    Api.GEMINI: "https://generativelanguage.googleapis.com",
-    Api.OLLAMA: "http://127.0.0.1:11434",
-}
-"""Default base URL of each dialect."""
-
-KNOWN_NAMES: Final = {api.value: api for api in KNOWN_BASES}
-"""A provider of one of these names need not say `api`."""
 
 S: Final = DURATIONS["s"]
 

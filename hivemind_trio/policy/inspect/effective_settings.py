@@ -10,10 +10,10 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.dialects import KNOWN_BASES, KNOWN_NAMES
 from hivemind_trio.model import Api
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue
 from hivemind_trio.policy.compile.checked import Checked
-from hivemind_trio.policy.compile.lowering import KNOWN_BASES, KNOWN_NAMES
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.schema import DECLARATIONS, Declaration, Naming, Setting, Slot, Type
 from hivemind_trio.policy.syntax.lexer import lexemes

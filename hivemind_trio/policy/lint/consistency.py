@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from hivemind_trio.dialects import speakers
 from hivemind_trio.model import Api, SecretRef
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable
 from hivemind_trio.policy.compile.lowering import provider_api, provider_base, provider_limit, share
@@ -205,11 +206,8 @@ def _fallback_circles(declarations: SymbolTable, report: DiagnosticCollector) ->
             report.add("HM416", "providers fall back on each other", own.span, note=" -> ".join([*path, name]))
 
 
-SPEAKING: Final = (
-    frozenset({Api.ANTHROPIC, Api.VLLM, Api.OLLAMA, Api.GENERIC}),
-    frozenset({Api.OPENAI, Api.VLLM, Api.OLLAMA, Api.GENERIC}),
-)
-"""Dialects that servers have in common: Anthropic's Messages, and OpenAI's Chat."""
+SPEAKING: Final = tuple(frozenset(speakers(api)) for api in Api)
+"""Dialects of servers that have the same paths: Anthropic's Messages, OpenAI's Chat."""
 
 
 def _fallbacks(declarations: SymbolTable, report: DiagnosticCollector) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias, assert_never, final
 
 import attrs
 
+from hivemind_trio.dialects import DIALECTS
 from hivemind_trio.model import Api
 from hivemind_trio.policy.language.condition_eval import holds
 from hivemind_trio.policy.language.condition_typing import (
@@ -62,9 +63,7 @@ Case: TypeAlias = tuple[tuple[Test, bool], ...]
 """Tests, and whether each is to hold."""
 
 KNOWN_HEADERS: Final[Mapping[Api, tuple[str, str]]] = {
-    Api.ANTHROPIC: ("anthropic-version", "2023-06-01"),
-    Api.GEMINI: ("x-goog-api-client", "genai"),
-    Api.AZURE: ("api-key", "x"),
+    api: header for api, dialect in DIALECTS.items() for header in list(dialect.telling_headers.items())[:1]
 }
 """Headers that say the dialect of a path that several APIs have."""
 

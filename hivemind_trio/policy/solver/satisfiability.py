@@ -20,7 +20,8 @@ from typing import Any, Final, TypeAlias, assert_never, final
 
 import attrs
 
-from hivemind_trio.model import SHARED_PATHS, Api, Request
+from hivemind_trio.dialects import SHARED_PATHS
+from hivemind_trio.model import Api, Request
 from hivemind_trio.policy.compile.codegen import Router
 from hivemind_trio.policy.language.condition_eval import field_values, holds
 from hivemind_trio.policy.language.condition_typing import (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from random import Random
-from typing import Final, final
+from typing import final
 
 import attrs
 
+from hivemind_trio.dialects import DIALECTS
 from hivemind_trio.model import Api, Request
 from hivemind_trio.policy import Program
 from hivemind_trio.scheduler import REMAINING
@@ -17,24 +18,6 @@ from hivemind_trio.sim.provider.latency_and_faults import service_once
 from hivemind_trio.sim.provider.provider import Provider
 
 from .scenario import HOUR_NS, Scenario
-
-PATHS: Final[Mapping[Api, str]] = {
-    Api.ANTHROPIC: "/v1/messages",
-    Api.OPENAI: "/v1/chat/completions",
-    Api.AZURE: "/openai/v1/chat/completions",
-    Api.VLLM: "/v1/chat/completions",
-    Api.GENERIC: "/v1/chat/completions",
-    Api.GEMINI: "/v1beta/models",
-    Api.OLLAMA: "/api/chat",
-}
-
-USUAL: Final[Mapping[Api, str]] = {
-    Api.ANTHROPIC: "claude-sonnet-4-5",
-    Api.OPENAI: "gpt-4.1",
-    Api.AZURE: "gpt-4.1",
-    Api.GEMINI: "gemini-2.5-pro",
-}
-"""Models that are requested where a scenario names none."""
 
 Key = tuple[str, str | None]
 """A provider, and one of its limits groups."""
@@ -132,7 +115,7 @@ def populate(program: Program, scenario: Scenario, seed: int) -> Iterator[Simula
                 identity=identities[number % len(identities)] if identities else None,
                 model=models[number % len(models)],
                 apis=(api,),
-                path=fleet.path or PATHS[api],
+                path=fleet.path or DIALECTS[api].usual_path,
                 caller=job.agent,
                 misjudges=fleet.misjudges(job.agent, seed),
             )
@@ -181,7 +164,7 @@ def providers(program: Program, scenario: Scenario, seed: int) -> dict[Key, Prov
 def usual_model(program: Program) -> str:
     """One that the policy's first provider serves."""
     provider = next(iter(program.providers.values()))
-    usual = USUAL.get(provider.api, "model")
+    usual = DIALECTS[provider.api].usual_model or "model"
     if not provider.serves or program.decide(Request(apis=(provider.api,), model=usual)).provider == provider.name:
         return usual
     return provider.serves[0].replace("*", "").rstrip("-.:") or usual
@@ -190,8 +173,9 @@ def usual_model(program: Program) -> str:
 def _api(program: Program, model: str) -> Api:
     """The dialect in which such a model is asked for: that of the provider which says that it serves it."""
     apis = tuple(dict.fromkeys(provider.api for provider in program.providers.values()))
-    for api, usual in USUAL.items():
-        if api in apis and usual.split("-")[0] == model.split("-")[0]:
+    for api in Api:
+        usual = DIALECTS[api].usual_model
+        if api in apis and usual and usual.split("-")[0] == model.split("-")[0]:
             return api
     provider = program.decide(Request(apis=apis, model=model)).provider
     return program.providers[provider].api if provider is not None else apis[0]

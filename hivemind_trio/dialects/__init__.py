@@ -1,0 +1,14 @@
+"""Dialects: one file and one record for each API of providers. Data and pure functions."""
+
+from .credentials import CREDENTIAL_HEADERS as CREDENTIAL_HEADERS
+from .credentials import credential_header as credential_header
+from .dialect import Dialect as Dialect
+from .dialect import EndpointPattern as EndpointPattern
+from .registry import DIALECTS as DIALECTS
+from .registry import KNOWN_BASES as KNOWN_BASES
+from .registry import KNOWN_NAMES as KNOWN_NAMES
+from .registry import PROBE_PATHS as PROBE_PATHS
+from .registry import SHARED_PATHS as SHARED_PATHS
+from .registry import V1_PATHS as V1_PATHS
+from .registry import dialect_of as dialect_of
+from .registry import speakers as speakers

@@ -1,0 +1,18 @@
+"""Credential headers of each dialect."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hivemind_trio.model import Api
+
+from .registry import DIALECTS
+
+CREDENTIAL_HEADERS: Final = tuple(dict.fromkeys(DIALECTS[api].credential_header for api in Api))
+"""Any of these may carry an agent's credential: newer Anthropic SDKs send a bearer, older ones `x-api-key`."""
+
+
+def credential_header(api: Api, secret: str) -> tuple[bytes, bytes]:
+    """The header with which a provider's key goes upstream."""
+    dialect = DIALECTS[api]
+    return dialect.credential_header, dialect.credential_prefix + secret.encode()

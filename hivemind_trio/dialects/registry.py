@@ -1,0 +1,49 @@
+"""All dialects, and the sets of them that share paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from hivemind_trio.model import Api
+
+from .anthropic import ANTHROPIC
+from .azure import AZURE
+from .dialect import Dialect
+from .gemini import GEMINI
+from .generic import GENERIC
+from .ollama import OLLAMA
+from .openai import OPENAI
+from .vllm import VLLM
+
+DIALECTS: Final[Mapping[Api, Dialect]] = {
+    dialect.api: dialect for dialect in (AZURE, ANTHROPIC, GEMINI, OLLAMA, OPENAI, VLLM, GENERIC)
+}
+"""In the order in which paths and headers are tried: Gemini's calls may stand below `/openai/` and `/v1/`."""
+
+KNOWN_BASES: Final[Mapping[Api, str]] = {api: base for api in Api if (base := DIALECTS[api].base_url) is not None}
+"""Default base URLs."""
+
+KNOWN_NAMES: Final[Mapping[str, Api]] = {api.value: api for api in KNOWN_BASES}
+"""A provider of one of these names need not say `api`."""
+
+
+def dialect_of(api: Api | None) -> Dialect:
+    """Return the record of a dialect; None is a call of no known one."""
+    return GENERIC if api is None else DIALECTS[api]
+
+
+def speakers(api: Api) -> tuple[Api, ...]:
+    """Return the dialects of the servers that have the endpoints of this one, likeliest first."""
+    others = [dialect for dialect in DIALECTS.values() if api in dialect.compatible_with]
+    return api, *(dialect.api for dialect in sorted(others, key=lambda dialect: dialect.compatible_with[api]))
+
+
+V1_PATHS: Final = (*speakers(Api.OPENAI), Api.ANTHROPIC)
+"""Dialects of paths below `/v1/` that no API claims."""
+
+PROBE_PATHS: Final = tuple(dict.fromkeys((Api.ANTHROPIC, *speakers(Api.OPENAI), *Api)))
+"""Dialects of a connectivity probe: any provider may answer it."""
+
+SHARED_PATHS: Final = (speakers(Api.ANTHROPIC), speakers(Api.OPENAI), V1_PATHS, PROBE_PATHS)
+"""All sets of several dialects that one call may have; other calls are of one dialect, or of none that is known."""

@@ -1,0 +1,15 @@
+"""vLLM's server, which has OpenAI's and Anthropic's paths.
+
+After its list of supported APIs, as it stood in November 2026.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hivemind_trio.model import Api
+
+from .dialect import Dialect
+from .openai import CHAT_PATH
+
+VLLM: Final = Dialect(api=Api.VLLM, usual_path=CHAT_PATH, compatible_with={Api.ANTHROPIC: 1, Api.OPENAI: 1})
