@@ -4,6 +4,10 @@ from .credentials import CREDENTIAL_HEADERS as CREDENTIAL_HEADERS
 from .credentials import credential_header as credential_header
 from .dialect import Dialect as Dialect
 from .dialect import EndpointPattern as EndpointPattern
+from .dialect import KeepAlive as KeepAlive
+from .events import ErrorBody as ErrorBody
+from .events import dump as dump
+from .events import error_fields as error_fields
 from .registry import DIALECTS as DIALECTS
 from .registry import KNOWN_BASES as KNOWN_BASES
 from .registry import KNOWN_NAMES as KNOWN_NAMES

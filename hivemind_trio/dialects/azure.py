@@ -10,6 +10,7 @@ from typing import Final
 from hivemind_trio.model import Api
 
 from .dialect import Dialect, EndpointPattern
+from .openai import error, error_event, keep_alive
 
 AZURE: Final = Dialect(
     api=Api.AZURE,
@@ -26,4 +27,7 @@ AZURE: Final = Dialect(
     ),
     credential_header=b"api-key",
     credential_prefix=b"",
+    error=error,
+    error_event=error_event,
+    keep_alive=keep_alive,
 )

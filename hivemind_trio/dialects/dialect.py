@@ -6,12 +6,18 @@ this folder compares members of `Api`: what differs is a field here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import final
+from collections.abc import Callable, Mapping
+from typing import Final, final
 
 import attrs
 
 from hivemind_trio.model import Api
+
+from .events import ErrorBody
+
+EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
+NDJSON: Final = b"application/x-ndjson"
+JSON: Final = b"application/json"
 
 
 @final
@@ -25,6 +31,22 @@ class EndpointPattern:
     """True: it needs a slot when POSTed; False: it is cheap."""
     streams: bool | None = None
     """Streaming as the path says it; None: the body says it."""
+
+
+@final
+@attrs.frozen
+class KeepAlive:
+    """Preamble and empty events of one dialect's streams, so that no client takes the connection for dead.
+
+    Each form was tried with the SDKs that read the dialect (November 2026).
+    """
+
+    content_type: bytes
+    nothing: bytes
+
+    def fits(self, content_type: str) -> bool:
+        """Return True if an answer of this type can follow the bytes already sent."""
+        return content_type.partition(";")[0].strip() == self.content_type.partition(b";")[0].decode()
 
 
 @final
@@ -57,6 +79,21 @@ class Dialect:
     # Requests
     credential_header: bytes = b"authorization"
     credential_prefix: bytes = b"Bearer "
+
+    # Answers of our own
+    error: Callable[[int, str, str], ErrorBody]
+    """Makes an error of a status, a message and our public code of the reason."""
+    with_retry: Callable[[ErrorBody, int], ErrorBody] | None = None
+    """Adds the seconds after which to come back; None: its clients look for them in the headers alone."""
+    error_event: Callable[[ErrorBody, str, str, bool], bytes]
+    """Makes the events that end a stream which cannot be finished.
+
+    Of an error, the call's path, its model, and whether the provider's own events have come.
+    """
+    streams_arrays: bool = False
+    """True if a stream may be an array of JSON: one that has not begun can hold an error."""
+    keep_alive: Callable[[str, str, str, Mapping[str, str]], KeepAlive | None]
+    """Finds the empty events for a path, a query, a model and headers; None: all that could be sent means something."""
 
     @property
     def telling_headers(self) -> Mapping[str, str]:

@@ -5,13 +5,47 @@ After their public API references, as they stood in November 2026.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from hivemind_trio.model import Api
 
-from .dialect import Dialect, EndpointPattern
+from .dialect import EVENT_STREAM, JSON, Dialect, EndpointPattern, KeepAlive
+from .events import ErrorBody
+from .openai import error_event
+
+_STATUSES: Final = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    413: "INVALID_ARGUMENT",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+    529: "UNAVAILABLE",
+}
+"""Names of `google.rpc.Code`."""
+
 
 _MODEL: Final = r"(?:/v1(?:beta|alpha)?\d*)?/(?:[^:]+/)?(?:m|tunedM)odels/(?P<model>[^/:]+)"
+
+
+def _error(status: int, message: str, code: str) -> ErrorBody:
+    name = _STATUSES.get(status, "FAILED_PRECONDITION" if status < 500 else "INTERNAL")
+    return {"error": {"code": status, "message": message, "status": name}}
+
+
+def _with_retry(error: ErrorBody, seconds: int) -> ErrorBody:
+    info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{seconds}s"}
+    return {"error": {**error["error"], "details": [info]}}
+
+
+def _keep_alive(path: str, query: str, model: str, headers: Mapping[str, str]) -> KeepAlive:
+    """Return an empty line, for a comment crashes google-genai. The query says whether it is of events or an array."""
+    return KeepAlive(EVENT_STREAM if "alt=sse" in query else JSON, b"\n")
+
 
 GEMINI: Final = Dialect(
     api=Api.GEMINI,
@@ -32,4 +66,9 @@ GEMINI: Final = Dialect(
     client_headers={"x-goog-api-client": "genai", "x-goog-api-key": "x"},  # the key is in `key=` as well
     credential_header=b"x-goog-api-key",
     credential_prefix=b"",
+    error=_error,
+    with_retry=_with_retry,
+    error_event=error_event,
+    streams_arrays=True,
+    keep_alive=_keep_alive,
 )

@@ -5,13 +5,91 @@ After its public API reference, as it stood in November 2026.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from hivemind_trio.model import Api
 
-from .dialect import Dialect, EndpointPattern
+from .dialect import EVENT_STREAM, Dialect, EndpointPattern, KeepAlive
+from .events import ErrorBody, data_event, error_fields, named_event
 
 CHAT_PATH: Final = "/v1/chat/completions"
+
+LAST_EVENT: Final = 2**31 - 1
+"""`sequence_number` of an event behind a provider's own, which are not counted here."""
+
+_ERROR_TYPES: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+}
+
+_COMMENT: Final = KeepAlive(EVENT_STREAM, b": ping\n")
+"""Two newlines after a comment crash openai-python once events carry an `id:`; `event: ping` crashes Vercel's."""
+
+_CODEX: Final = KeepAlive(EVENT_STREAM, b'event: keepalive\ndata: {"type":"keepalive"}\n\n')
+"""Codex counts events, not bytes."""
+
+
+def error(status: int, message: str, code: str) -> ErrorBody:
+    """Return an error as OpenAI and most others write it."""
+    kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def error_event(error: ErrorBody, path: str, model: str, begun: bool) -> bytes:
+    """Return the events that fail a stream."""
+    if path.endswith("/responses"):
+        return b"".join(named_event(event["type"], event) for event in _of_responses(error, begun=begun, model=model))
+    return data_event(error)
+
+
+def _of_responses(error: ErrorBody, *, begun: bool, model: str) -> list[dict[str, Any]]:
+    """Return the events that fail a response.
+
+    A client that follows the lifecycle wants `response.created` first and `response.failed` last; openai-python raises
+    its `APIError` at the `error` that its events carry at their top, and at nothing else.
+    """
+    words = error_fields(error)
+    code = str(words.get("code") or words.get("type") or "server_error")
+    said = {"code": code, "message": words["message"], "param": words.get("param")}
+    event = {"type": "error", **said, "sequence_number": LAST_EVENT, "error": words}
+    if begun:
+        return [event]
+    response = {
+        "id": "resp_hivemind",
+        "object": "response",
+        "created_at": 0,
+        "status": "in_progress",
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "model": model,
+        "output": [],
+        "parallel_tool_calls": True,
+        "temperature": None,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+        "usage": None,
+    }
+    failed = {**response, "status": "failed", "error": {"code": code, "message": words["message"]}}
+    return [
+        {"type": "response.created", "sequence_number": 0, "response": response},
+        {"type": "response.failed", "sequence_number": 1, "response": failed},
+        {**event, "sequence_number": 2},
+    ]
+
+
+def keep_alive(path: str, query: str, model: str, headers: Mapping[str, str]) -> KeepAlive:
+    """Return a comment, or an event for a client that reads events alone."""
+    client = headers.get("originator", "") + headers.get("user-agent", "")
+    return _CODEX if path.endswith("/responses") and "codex" in client.lower() else _COMMENT
+
 
 OPENAI: Final = Dialect(
     api=Api.OPENAI,
@@ -32,4 +110,7 @@ OPENAI: Final = Dialect(
         ),
         EndpointPattern(r"/v1/conversations(?:/.*)?", generates=False),
     ),
+    error=error,
+    error_event=error_event,
+    keep_alive=keep_alive,
 )

@@ -10,6 +10,13 @@ from typing import Final
 from hivemind_trio.model import Api
 
 from .dialect import Dialect
-from .openai import CHAT_PATH
+from .openai import CHAT_PATH, error, error_event, keep_alive
 
-VLLM: Final = Dialect(api=Api.VLLM, usual_path=CHAT_PATH, compatible_with={Api.ANTHROPIC: 1, Api.OPENAI: 1})
+VLLM: Final = Dialect(
+    api=Api.VLLM,
+    usual_path=CHAT_PATH,
+    compatible_with={Api.ANTHROPIC: 1, Api.OPENAI: 1},
+    error=error,
+    error_event=error_event,
+    keep_alive=keep_alive,
+)

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, final
 import attrs
 import trio
 
-from hivemind_trio.dialects import CREDENTIAL_HEADERS, credential_header
+from hivemind_trio.dialects import CREDENTIAL_HEADERS, DIALECTS, KeepAlive, credential_header
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import Api, Decision, Reason, Request, Usage, Verdict
 from hivemind_trio.policy import ProviderSettings, WhileOpen
@@ -18,7 +18,6 @@ from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.scheduler import Grant
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 from hivemind_trio.wire import (
-    KeepAlive,
     Recognised,
     Text,
     TooManyMembers,
@@ -27,7 +26,6 @@ from hivemind_trio.wire import (
     error_event,
     is_admin,
     is_root,
-    keep_alive,
     own_error,
     prefixing,
     provider_error,
@@ -483,11 +481,11 @@ class Exchange:
         return self.patience is not None and self.patience.committed
 
     def _keep_alive(self) -> KeepAlive | None:
-        if not (self.asked.stream and self.asked.generates):
+        asked, head = self.asked, self.head
+        if not (asked.stream and asked.generates and asked.apis):
             return None
-        head = self.head
         query = head.query.decode("latin-1")
-        return keep_alive(self._api(), head.path_text, query, self.asked.model, head.words)
+        return DIALECTS[asked.apis[0]].keep_alive(head.path_text, query, asked.model, head.words)
 
     async def _commit(self, alive: KeepAlive) -> None:
         self.status = 200

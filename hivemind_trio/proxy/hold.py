@@ -14,8 +14,8 @@ from typing import Final, TypeVar, final
 import attrs
 import trio
 
+from hivemind_trio.dialects import KeepAlive
 from hivemind_trio.policy import Server
-from hivemind_trio.wire import KeepAlive
 
 from .client_profile import ClientProfile
 

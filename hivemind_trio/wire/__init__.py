@@ -13,8 +13,6 @@ from .error_bodies import refusal_body as refusal_body
 from .error_signals import Signal as Signal
 from .error_signals import read_signal as read_signal
 from .json_members import TooManyMembers as TooManyMembers
-from .keepalive import KeepAlive as KeepAlive
-from .keepalive import keep_alive as keep_alive
 from .model_rewrite import remodelling as remodelling
 from .model_rewrite import with_model as with_model
 from .prompt_prefixes import prefixing as prefixing

@@ -12,7 +12,8 @@ from typing import Final, assert_never, final
 
 import attrs
 
-from hivemind_trio.model import Decision, Outcome, Reason
+from hivemind_trio.dialects import DIALECTS
+from hivemind_trio.model import Decision, Outcome, Reason, Request
 from hivemind_trio.policy import Failure, Program, Server
 from hivemind_trio.scheduler import (
     ALL_PARTS,
@@ -39,7 +40,6 @@ from hivemind_trio.sim.provider import wire_format
 from hivemind_trio.sim.provider.profile import SECOND_NS
 from hivemind_trio.sim.provider.provider import Provider
 from hivemind_trio.sim.results.recorder import RunRecorder
-from hivemind_trio.wire import keep_alive
 
 from .attempt import End, How, SimulatedAttempt
 from .event_queue import Agenda, Due
@@ -78,6 +78,14 @@ _FAILED: Final = {
 }
 
 
+def _keeps_alive(request: Request) -> bool:
+    """Return True if its dialect has an event that says nothing."""
+    if not request.apis:
+        return False
+    dialect = DIALECTS[request.apis[0]]
+    return dialect.keep_alive(request.path, "", request.model, request.headers) is not None
+
+
 @attrs.define(eq=False)
 class _Talk:
     """One call, from its arrival until its client has an answer."""
@@ -100,8 +108,7 @@ class _Talk:
     def of(cls, asking: Asking, server: Server) -> _Talk:
         """A call that arrives now. How long it is held and when it is spoken to is `proxy/hold.py`'s."""
         request, known_ns = asking.request, asking.client.known_ns
-        api = request.apis[0] if request.apis else None
-        alive = request.stream and keep_alive(api, request.path, "", request.model, request.headers) is not None
+        alive = request.stream and _keeps_alive(request)
         held_ns, silent_ns = server.silent_ns + server.hold_ns, server.silent_ns
         if known_ns is not None and alive:
             silent_ns = min(silent_ns, known_ns // 2)
