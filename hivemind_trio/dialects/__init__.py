@@ -16,3 +16,4 @@ from .registry import SHARED_PATHS as SHARED_PATHS
 from .registry import V1_PATHS as V1_PATHS
 from .registry import dialect_of as dialect_of
 from .registry import speakers as speakers
+from .simulated import SimulatedRefusal as SimulatedRefusal

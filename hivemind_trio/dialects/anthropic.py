@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from hivemind_trio.model import Api
+from hivemind_trio.model import Api, Dimension, QuotaReading
 
 from .dialect import EVENT_STREAM, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody, named_event
+from .simulated import SECOND_NS, Levels, SimulatedAnswers, SimulatedRefusal
 
 _ERROR_TYPES: Final = {
     400: "invalid_request_error",
@@ -41,6 +42,44 @@ def _keep_alive(path: str, query: str, model: str, headers: Mapping[str, str]) -
     return _PING
 
 
+ROUNDED_TO: Final = 1_000
+"""Rate-limit headers: "the token counts are rounded to the nearest thousand"."""
+
+_LIMITS: Final = {
+    Dimension.REQUESTS: "requests",
+    Dimension.INPUT: "input-tokens",
+    Dimension.OUTPUT: "output-tokens",
+    Dimension.TOKENS: "tokens",
+}
+"""Names in `anthropic-ratelimit-*`."""
+
+
+def _readings(levels: Levels, now_ns: int) -> tuple[QuotaReading, ...]:
+    return tuple(
+        _reading(dimension, level.limit, level.remaining, level.full_ns, now_ns) for dimension, level in levels.items()
+    )
+
+
+def _reading(dimension: Dimension, limit: int, left: int, full_ns: int, now_ns: int) -> QuotaReading:
+    rounding = 0
+    if dimension is not Dimension.REQUESTS:
+        left = min(limit, (left + ROUNDED_TO // 2) // ROUNDED_TO * ROUNDED_TO)
+        rounding = ROUNDED_TO // 2 if left % ROUNDED_TO == 0 else 0
+    # A point in time in whole seconds, measured against the answer's `date`, which is one as well.
+    resets_ns = -(-(now_ns + full_ns) // SECOND_NS) * SECOND_NS - now_ns // SECOND_NS * SECOND_NS
+    return QuotaReading(
+        dimension=dimension, limit=limit, remaining=left, resets_ns=resets_ns or None, rounding=rounding
+    )
+
+
+def _used_up(dimension: Dimension) -> Mapping[str, str]:
+    return {f"anthropic-ratelimit-{_LIMITS[dimension]}-remaining": "0"}
+
+
+def _refusal(refusal: SimulatedRefusal) -> ErrorBody:
+    return {"type": "error", "error": {"type": refusal.kind, "message": refusal.message}}
+
+
 ANTHROPIC: Final = Dialect(
     api=Api.ANTHROPIC,
     base_url="https://api.anthropic.com",
@@ -59,4 +98,6 @@ ANTHROPIC: Final = Dialect(
     error=_error,
     error_event=_error_event,
     keep_alive=_keep_alive,
+    counts_cache_reads=False,
+    simulated=SimulatedAnswers(error=_refusal, used_up=_used_up, readings=_readings),
 )

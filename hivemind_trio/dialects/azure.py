@@ -5,12 +5,31 @@ After Microsoft's public reference, as it stood in November 2026.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from operator import add
 from typing import Final
 
-from hivemind_trio.model import Api
+from hivemind_trio.model import Api, Dimension, QuotaReading
 
 from .dialect import Dialect, EndpointPattern
-from .openai import error, error_event, keep_alive
+from .openai import error, error_event, keep_alive, limit_name, merged, refusal
+from .simulated import SECOND_NS, Levels, SimulatedAnswers
+
+_WINDOWS_S: Final = {Dimension.REQUESTS: 10, Dimension.TOKENS: 60}
+"""Windows in `x-ratelimit-renewalperiod-*`. When one ends is not said."""
+
+
+def _readings(levels: Levels, now_ns: int) -> tuple[QuotaReading, ...]:
+    return tuple(
+        QuotaReading(dimension=dimension, limit=limit, remaining=left, window_ns=_WINDOWS_S[dimension] * SECOND_NS)
+        for dimension, limit, left, _ in merged(levels)
+    )
+
+
+def _used_up(dimension: Dimension) -> Mapping[str, str]:
+    name, window_s = limit_name(dimension), _WINDOWS_S.get(dimension, _WINDOWS_S[Dimension.TOKENS])
+    return {f"x-ratelimit-remaining-{name}": "0", f"x-ratelimit-renewalperiod-{name}": str(window_s)}
+
 
 AZURE: Final = Dialect(
     api=Api.AZURE,
@@ -30,4 +49,6 @@ AZURE: Final = Dialect(
     error=error,
     error_event=error_event,
     keep_alive=keep_alive,
+    tokens_on_arrival=add,  # its page on quotas, November 2026
+    simulated=SimulatedAnswers(error=refusal, used_up=_used_up, readings=_readings),
 )

@@ -14,6 +14,7 @@ import attrs
 from hivemind_trio.model import Api
 
 from .events import ErrorBody
+from .simulated import SimulatedAnswers
 
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 NDJSON: Final = b"application/x-ndjson"
@@ -80,6 +81,13 @@ class Dialect:
     credential_header: bytes = b"authorization"
     credential_prefix: bytes = b"Bearer "
 
+    # Rate limits
+    tokens_on_arrival: Callable[[int, int], int] | None = None
+    """Tokens that count at admission, of the input and the largest output, and are not given back; None: what a call
+    takes counts as it is taken."""
+    counts_cache_reads: bool = True
+    """True if what is read from a cache counts against the limit of input tokens."""
+
     # Answers of our own
     error: Callable[[int, str, str], ErrorBody]
     """Makes an error of a status, a message and our public code of the reason."""
@@ -94,6 +102,9 @@ class Dialect:
     """True if a stream may be an array of JSON: one that has not begun can hold an error."""
     keep_alive: Callable[[str, str, str, Mapping[str, str]], KeepAlive | None]
     """Finds the empty events for a path, a query, a model and headers; None: all that could be sent means something."""
+
+    # Simulation
+    simulated: SimulatedAnswers
 
     @property
     def telling_headers(self) -> Mapping[str, str]:

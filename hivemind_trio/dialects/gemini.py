@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from hivemind_trio.model import Api
+from hivemind_trio.model import Api, Dimension
 
 from .dialect import EVENT_STREAM, JSON, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody
 from .openai import error_event
+from .simulated import SimulatedAnswers, SimulatedRefusal, no_headers
 
 _STATUSES: Final = {
     400: "INVALID_ARGUMENT",
@@ -31,6 +32,11 @@ _STATUSES: Final = {
 
 _MODEL: Final = r"(?:/v1(?:beta|alpha)?\d*)?/(?:[^:]+/)?(?:m|tunedM)odels/(?P<model>[^/:]+)"
 
+_QUOTAS: Final = {
+    Dimension.REQUESTS: "GenerateRequestsPerMinutePerProjectPerModel",
+    Dimension.INPUT: "GenerateContentInputTokensPerModelPerMinute",
+}
+
 
 def _error(status: int, message: str, code: str) -> ErrorBody:
     name = _STATUSES.get(status, "FAILED_PRECONDITION" if status < 500 else "INTERNAL")
@@ -45,6 +51,17 @@ def _with_retry(error: ErrorBody, seconds: int) -> ErrorBody:
 def _keep_alive(path: str, query: str, model: str, headers: Mapping[str, str]) -> KeepAlive:
     """Return an empty line, for a comment crashes google-genai. The query says whether it is of events or an array."""
     return KeepAlive(EVENT_STREAM if "alt=sse" in query else JSON, b"\n")
+
+
+def _refusal(refusal: SimulatedRefusal) -> ErrorBody:
+    details: list[dict[str, object]] = []
+    if refusal.dimension is not None:
+        quota = _QUOTAS.get(refusal.dimension, "GenerateContentTokensPerMinute")
+        details.append({"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [{"quotaId": quota}]})
+    if refusal.retry_after_ns is not None:
+        delay = f"{refusal.retry_after_ns / 1e9:g}s"
+        details.append({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay})
+    return {"error": {"code": refusal.status, "message": refusal.message, "details": details}}
 
 
 GEMINI: Final = Dialect(
@@ -71,4 +88,5 @@ GEMINI: Final = Dialect(
     error_event=error_event,
     streams_arrays=True,
     keep_alive=_keep_alive,
+    simulated=SimulatedAnswers(error=_refusal, used_up=no_headers, says_retry_after=False),
 )

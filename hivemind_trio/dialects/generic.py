@@ -8,7 +8,7 @@ from typing import Final
 from hivemind_trio.model import Api
 
 from .dialect import Dialect, KeepAlive
-from .openai import CHAT_PATH, error, error_event
+from .openai import CHAT_PATH, SIMULATED, error, error_event
 
 
 def _keep_alive(path: str, query: str, model: str, headers: Mapping[str, str]) -> KeepAlive | None:
@@ -23,4 +23,5 @@ GENERIC: Final = Dialect(
     error=error,
     error_event=error_event,
     keep_alive=_keep_alive,
+    simulated=SIMULATED,
 )

@@ -13,7 +13,7 @@ from hivemind_trio.model import Api
 
 from .dialect import NDJSON, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody
-from .openai import error_event
+from .openai import SIMULATED, error_event
 
 
 def _error(status: int, message: str, code: str) -> ErrorBody:
@@ -45,4 +45,5 @@ OLLAMA: Final = Dialect(
     error=_error,
     error_event=error_event,
     keep_alive=_keep_alive,
+    simulated=SIMULATED,
 )

@@ -5,13 +5,14 @@ After its public API reference, as it stood in November 2026.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from hivemind_trio.model import Api
+from hivemind_trio.model import Api, Dimension, QuotaReading
 
 from .dialect import EVENT_STREAM, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody, data_event, error_fields, named_event
+from .simulated import Levels, SimulatedAnswers, SimulatedRefusal, no_headers
 
 CHAT_PATH: Final = "/v1/chat/completions"
 
@@ -91,6 +92,44 @@ def keep_alive(path: str, query: str, model: str, headers: Mapping[str, str]) ->
     return _CODEX if path.endswith("/responses") and "codex" in client.lower() else _COMMENT
 
 
+_MS: Final = 1_000_000
+
+
+def merged(levels: Levels) -> Iterator[tuple[Dimension, int, int, int]]:
+    """Yield dimension, limit, rest and time to the whole: of requests, and of all tokens in one figure."""
+    requests = levels.get(Dimension.REQUESTS)
+    if requests is not None:
+        yield Dimension.REQUESTS, requests.limit, requests.remaining, requests.full_ns
+    tokens = [level for dimension, level in levels.items() if dimension is not Dimension.REQUESTS]
+    if tokens:
+        limit, left = sum(level.limit for level in tokens), sum(level.remaining for level in tokens)
+        yield Dimension.TOKENS, limit, left, max(level.full_ns for level in tokens)
+
+
+def _readings(levels: Levels, now_ns: int) -> tuple[QuotaReading, ...]:
+    return tuple(
+        QuotaReading(dimension=dimension, limit=limit, remaining=left, resets_ns=-(-full_ns // _MS) * _MS or None)
+        for dimension, limit, left, full_ns in merged(levels)
+    )
+
+
+def limit_name(dimension: Dimension) -> str:
+    """Return the name of a limit in `x-ratelimit-*`."""
+    return "requests" if dimension is Dimension.REQUESTS else "tokens"
+
+
+def _used_up(dimension: Dimension) -> Mapping[str, str]:
+    return {f"x-ratelimit-remaining-{limit_name(dimension)}": "0"}
+
+
+def refusal(refused: SimulatedRefusal) -> ErrorBody:
+    """Return the error of a simulated provider."""
+    return {"error": {"type": refused.kind, "code": refused.kind, "message": refused.message}}
+
+
+SIMULATED: Final = SimulatedAnswers(error=refusal, used_up=no_headers)
+"""Answers of a server that speaks as OpenAI does and says nothing of its limits."""
+
 OPENAI: Final = Dialect(
     api=Api.OPENAI,
     base_url="https://api.openai.com",
@@ -113,4 +152,6 @@ OPENAI: Final = Dialect(
     error=error,
     error_event=error_event,
     keep_alive=keep_alive,
+    tokens_on_arrival=max,  # its page on rate limits, November 2026
+    simulated=SimulatedAnswers(error=refusal, used_up=_used_up, readings=_readings),
 )

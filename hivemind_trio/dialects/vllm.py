@@ -10,7 +10,7 @@ from typing import Final
 from hivemind_trio.model import Api
 
 from .dialect import Dialect
-from .openai import CHAT_PATH, error, error_event, keep_alive
+from .openai import CHAT_PATH, SIMULATED, error, error_event, keep_alive
 
 VLLM: Final = Dialect(
     api=Api.VLLM,
@@ -19,4 +19,5 @@ VLLM: Final = Dialect(
     error=error,
     error_event=error_event,
     keep_alive=keep_alive,
+    simulated=SIMULATED,
 )

@@ -11,12 +11,12 @@ from typing import Final, final
 import attrs
 import trio
 
-from hivemind_trio.dialects import DIALECTS, KNOWN_BASES
+from hivemind_trio.dialects import DIALECTS, KNOWN_BASES, KNOWN_NAMES
 from hivemind_trio.model import Api
 from hivemind_trio.policy import format_text
 from hivemind_trio.upstream import Upstream, UpstreamError
 
-OLLAMA_BASE: Final = KNOWN_BASES[Api.OLLAMA]
+OLLAMA_BASE: Final = KNOWN_BASES[KNOWN_NAMES["ollama"]]
 OLLAMA_PATIENCE_S: Final = 0.5
 """A local server answers its version in milliseconds; a start must not wait for one that is not there."""
 

@@ -6,6 +6,7 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.dialects import DIALECTS
 from hivemind_trio.model import Api, Dimension, Request, Usage
 
 from .cost import Cost
@@ -18,12 +19,6 @@ OUTPUT_UNKNOWN: Final = 1_024
 
 OUTPUT_MARGIN: Final = 1.3
 """Over the mean: more than half of the answers should take less than was thought."""
-
-AT_ONCE: Final = frozenset({Api.OPENAI, Api.AZURE})
-"""APIs that count tokens on arrival, by the largest possible output, and give nothing back.
-
-OpenAI counts the larger of input and `max_tokens`, Azure the sum (their pages on rate limits, November 2026).
-"""
 
 MODELS_MAX: Final = 256
 """Remembered for one provider: models are the callers' words."""
@@ -58,9 +53,9 @@ class TokenEstimator:
         if 0 < request.tokens_max_out < output:
             output = request.tokens_max_out
         cost = cost_of(tokens_in, output)
-        if api in AT_ONCE:
-            most = request.tokens_max_out or output
-            cost[Dimension.TOKENS] = max(tokens_in, most) if api is Api.OPENAI else tokens_in + most
+        on_arrival = DIALECTS[api].tokens_on_arrival
+        if on_arrival is not None:
+            cost[Dimension.TOKENS] = on_arrival(tokens_in, request.tokens_max_out or output)
         return cost
 
     def most(self, request: Request) -> Usage:
@@ -83,7 +78,7 @@ class TokenEstimator:
         """
         tokens_in = self.learn(request, api, usage)
         actual = cost_of(cost[Dimension.INPUT] if tokens_in is None else tokens_in, usage.output)
-        if api in AT_ONCE:
+        if DIALECTS[api].tokens_on_arrival is not None:
             actual[Dimension.TOKENS] = cost[Dimension.TOKENS]
         return actual
 
@@ -113,7 +108,7 @@ def counted(usage: Usage, api: Api) -> int | None:
     """Input tokens that such a provider counts against its limits; None: it did not say how many it has read."""
     if usage.input is None:
         return None
-    return usage.input + usage.cache_write + (0 if api is Api.ANTHROPIC else usage.cache_read)
+    return usage.input + usage.cache_write + (usage.cache_read if DIALECTS[api].counts_cache_reads else 0)
 
 
 def cost_of(tokens_in: int, tokens_out: int) -> Cost:

@@ -17,6 +17,7 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.dialects import dialect_of
 from hivemind_trio.model import Api, Decision, Request
 from hivemind_trio.policy import LaneSettings, Objective, ProviderSettings, Renames, Timeouts
 from hivemind_trio.scheduler.caching.model_residency import LoadedModels
@@ -33,6 +34,8 @@ from hivemind_trio.scheduler.protocol.snapshot import PoolSnapshot, Standstill
 from .drain_rate import DrainRate
 from .entry import QueueEntry
 from .lane import ProviderLane
+
+UNKNOWN_API: Final = dialect_of(None).api
 
 USUAL_NS: Final = 10 * 1_000_000_000
 """Assumed duration of an attempt before one has ended."""
@@ -99,7 +102,7 @@ class ProviderQueue:
     """The youngest call, by arrival, that was ever granted."""
     provider: ProviderSettings | None = attrs.field(default=None, init=False)
     """As the policy has it; None: it is gone."""
-    api: Api = attrs.field(default=Api.GENERIC, init=False)
+    api: Api = attrs.field(default=UNKNOWN_API, init=False)
     learns: bool = attrs.field(default=False, init=False)
     """True if rate-limit headers are believed."""
     _settings: Mapping[str, LaneSettings] = attrs.field(factory=dict, init=False)
@@ -133,7 +136,7 @@ class ProviderQueue:
         What is held stays held, under the same names.
         """
         self.provider = provider
-        self.api = provider.api if provider is not None else Api.GENERIC
+        self.api = provider.api if provider is not None else UNKNOWN_API
         self.learns = provider is not None and provider.learns
         self.queue = provider.queue if provider else None
         self.waiting = 0
