@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 import hivemind_trio
+from hivemind_trio.model import Api
 
 PACKAGE: Final = Path(hivemind_trio.__file__).parent
 FILES: Final = sorted(PACKAGE.rglob("*.py"))
@@ -75,3 +78,79 @@ def test_docstrings_that_open_with_a_question_word_become_fewer() -> None:
     found = [(str(path), text) for path, text in docstrings() if RIDDLE.match(text)]
 
     assert len(found) <= RIDDLES_MAX, f"{len(found)} open so; write the subject first: {found[:20]}"
+
+
+def members_named(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines of a module that name a member of `Api`, or a word that can only be compared with one."""
+    aliases = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name == "Api"
+    }
+    words, members = {api.value for api in Api}, {api.name for api in Api}
+
+    def is_enum(node: ast.expr) -> bool:
+        return (isinstance(node, ast.Name) and node.id in aliases) or (
+            isinstance(node, ast.Attribute) and node.attr == "Api"
+        )
+
+    def is_api(node: ast.expr) -> bool:
+        return (isinstance(node, ast.Name) and node.id == "api") or (
+            isinstance(node, ast.Attribute) and node.attr == "api"
+        )
+
+    def is_word(node: ast.AST) -> bool:
+        return any(isinstance(one, ast.Constant) and one.value in words for one in ast.walk(node))
+
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=value, attr=name) if is_enum(value) and name in members:
+                yield node.lineno
+            case ast.Call(func=value, args=[ast.Constant()]) if is_enum(value):
+                yield node.lineno
+            case ast.Subscript(value=value, slice=ast.Constant()) if is_enum(value):
+                yield node.lineno
+            case ast.Compare(left=left, comparators=[*others]) if any(map(is_api, [left, *others])):
+                if any(map(is_word, [left, *others])):
+                    yield node.lineno
+            case ast.Match(subject=subject, cases=cases) if is_api(subject):
+                if any(is_word(case.pattern) for case in cases):
+                    yield node.lineno
+            case ast.ImportFrom(module=str(module)) if module.rpartition(".")[0] == "hivemind_trio.dialects":
+                if module.rpartition(".")[2] in words:
+                    yield node.lineno
+
+
+def test_what_differs_by_dialect_is_in_its_record() -> None:
+    """A field of `Dialect` says it; a member of `Api` is named nowhere but in `dialects`."""
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}"
+        for path in FILES
+        if path.relative_to(PACKAGE).parts[0] != "dialects"
+        for line in members_named(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "from hivemind_trio.model import Api\nif provider.api is Api.OPENAI: pass",
+        "from hivemind_trio.model import Api\nif provider.api == Api.OPENAI: pass",
+        "from hivemind_trio.model import Api as A\nif api in (A.OPENAI, A.AZURE): pass",
+        "from hivemind_trio.model import Api\nbases = {Api.OPENAI: 1}",
+        "from hivemind_trio.model import Api\nmatch api:\n    case Api.OPENAI: pass",
+        "from hivemind_trio import model\nif api is model.Api.OPENAI: pass",
+        "from hivemind_trio.model import Api\nif api is Api('openai'): pass",
+        "from hivemind_trio.model import Api\nif api is Api['OPENAI']: pass",
+        "if provider.api == 'openai': pass",
+        "if api in ('openai', 'azure'): pass",
+        "match provider.api:\n    case 'openai' | 'azure': pass",
+        "from hivemind_trio.dialects.openai import OPENAI",
+    ],
+)
+def test_a_planted_comparison_with_a_dialect_is_found(planted: str) -> None:
+    assert list(members_named(ast.parse(planted)))
