@@ -8,7 +8,9 @@ from .dialect import KeepAlive as KeepAlive
 from .events import ErrorBody as ErrorBody
 from .events import dump as dump
 from .events import error_fields as error_fields
+from .limits import QuotaHeaders as QuotaHeaders
 from .registry import DIALECTS as DIALECTS
+from .registry import IN_ORDER as IN_ORDER
 from .registry import KNOWN_BASES as KNOWN_BASES
 from .registry import KNOWN_NAMES as KNOWN_NAMES
 from .registry import PROBE_PATHS as PROBE_PATHS
@@ -17,3 +19,6 @@ from .registry import V1_PATHS as V1_PATHS
 from .registry import dialect_of as dialect_of
 from .registry import speakers as speakers
 from .simulated import SimulatedRefusal as SimulatedRefusal
+from .streams import EventKind as EventKind
+from .streams import StreamFormat as StreamFormat
+from .usage import TokenCounts as TokenCounts

@@ -5,6 +5,7 @@ After its public API reference, as it stood in November 2026.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,7 +13,10 @@ from hivemind_trio.model import Api, Dimension, QuotaReading
 
 from .dialect import EVENT_STREAM, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody, named_event
+from .limits import LimitSigns, QuotaHeaders
 from .simulated import SECOND_NS, Levels, SimulatedAnswers, SimulatedRefusal
+from .streams import Event, EventKind, StreamFormat, object_of
+from .usage import UsageFormat, read_usage
 
 _ERROR_TYPES: Final = {
     400: "invalid_request_error",
@@ -27,6 +31,37 @@ _ERROR_TYPES: Final = {
 }
 
 _PING: Final = KeepAlive(EVENT_STREAM, b'event: ping\ndata: {"type": "ping"}\n\n')
+
+_BLOCKS_BY_DELTAS: Final = frozenset({"text", "tool_use", "server_tool_use", "mcp_tool_use"})
+"""Blocks whose content follows in deltas."""
+
+
+def _event_kind(kind: str, event: Event) -> EventKind | None:
+    """Classify an event. Thinking counts from its first event, for a provider may stream nothing of it."""
+    if not kind.startswith(("message_", "content_block_")):
+        return None
+    match kind:
+        case "message_stop":
+            return EventKind.CLOSING
+        case "content_block_start":
+            block = object_of(event.get("content_block"))
+            empty = block.get("type") in _BLOCKS_BY_DELTAS and not (block.get("text") or block.get("input"))
+            return EventKind.PREAMBLE if empty else EventKind.CONTENT
+        case "content_block_delta":
+            delta = object_of(event.get("delta"))
+            empty = delta.get("type", "text_delta") == "text_delta" and not delta.get("text")
+            return EventKind.PREAMBLE if empty else EventKind.CONTENT
+        case "message_start":
+            return EventKind.CONTENT if object_of(event.get("message")).get("content") else EventKind.PREAMBLE
+        case "content_block_stop" | "message_delta":
+            return EventKind.PREAMBLE
+        case _:
+            return EventKind.CONTENT
+
+
+_STREAM: Final = StreamFormat(
+    kind=_event_kind, closing=re.compile(rb'"type"\s*:\s*"message_stop"|^event: ?message_stop', re.M)
+)
 
 
 def _error(status: int, message: str, code: str) -> ErrorBody:
@@ -98,6 +133,52 @@ ANTHROPIC: Final = Dialect(
     error=_error,
     error_event=_error_event,
     keep_alive=_keep_alive,
+    streams=(_STREAM,),
+    usage=(
+        UsageFormat(
+            marks=(b'"usage',),
+            objects=("usage",),
+            read=read_usage,
+            deltas=(b'"delta":',),
+            provisional=b'"message_start"',  # it counts a token or two that are to come
+        ),
+    ),
+    limits=LimitSigns(
+        # Not `anthropic-priority-*`: who is over it is served at the standard tier, so it limits nobody. Not
+        # `anthropic-fast-*`: it counts fast-mode requests alone, and the head of an answer does not say which is one.
+        quota_headers=(
+            QuotaHeaders(
+                pattern=r"anthropic-ratelimit-(?P<what>requests|tokens|input-tokens|output-tokens)"
+                r"-(?P<part>limit|remaining|reset)",
+                rounded_to=ROUNDED_TO,
+            ),
+        ),
+        remaining=tuple(
+            (f"anthropic-ratelimit-{what}-remaining", f"anthropic-ratelimit-{what}-reset")
+            for what in ("requests", "input-tokens", "output-tokens", "tokens")
+        ),
+        plan_prefix="anthropic-ratelimit-unified-",
+        quota_words={
+            Dimension.INPUT: r"input[ _-]?tokens?|request tokens|\bITPM\b",  # `of 30,000 input tokens per minute`
+            Dimension.OUTPUT: r"output[ _-]?tokens?|\bOTPM\b",
+            Dimension.REQUESTS: r"requests?[ _-]?per",
+        },
+        window_words=r"\b(?:ITPM|OTPM)\b",
+        billing_codes=frozenset({"enforced_spend_limit_reached", "billing_error"}),
+        billing_words=r"specified API usage limits|credit balance is too low|spend limit|out of (?:extra )?usage\b",
+        statuses={
+            "invalid_request_error": 400,
+            "authentication_error": 401,
+            "billing_error": 402,
+            "permission_error": 403,
+            "not_found_error": 404,
+            "request_too_large": 413,
+            "rate_limit_error": 429,
+            "api_error": 500,
+            "timeout_error": 504,
+            "overloaded_error": 529,
+        },
+    ),
     counts_cache_reads=False,
     simulated=SimulatedAnswers(error=_refusal, used_up=_used_up, readings=_readings),
 )

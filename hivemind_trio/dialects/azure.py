@@ -12,6 +12,7 @@ from typing import Final
 from hivemind_trio.model import Api, Dimension, QuotaReading
 
 from .dialect import Dialect, EndpointPattern
+from .limits import LimitSigns
 from .openai import error, error_event, keep_alive, limit_name, merged, refusal
 from .simulated import SECOND_NS, Levels, SimulatedAnswers
 
@@ -49,6 +50,12 @@ AZURE: Final = Dialect(
     error=error,
     error_event=error_event,
     keep_alive=keep_alive,
+    limits=LimitSigns(
+        quota_words={Dimension.REQUESTS: r"call rate limit", Dimension.TOKENS: r"token rate limit"},
+        minute_words=r"exceeded (?:the )?(?:token|call) rate limit",
+        # It says one second under a window of sixty.
+        short_waits=("x-ratelimit-renewalperiod-", "apim-request-id", "x-ms-"),
+    ),
     tokens_on_arrival=add,  # its page on quotas, November 2026
     simulated=SimulatedAnswers(error=refusal, used_up=_used_up, readings=_readings),
 )

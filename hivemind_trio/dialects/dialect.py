@@ -14,7 +14,10 @@ import attrs
 from hivemind_trio.model import Api
 
 from .events import ErrorBody
+from .limits import LimitSigns
 from .simulated import SimulatedAnswers
+from .streams import StreamFormat
+from .usage import UsageFormat
 
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 NDJSON: Final = b"application/x-ndjson"
@@ -81,7 +84,11 @@ class Dialect:
     credential_header: bytes = b"authorization"
     credential_prefix: bytes = b"Bearer "
 
-    # Rate limits
+    # Answers of the provider
+    streams: tuple[StreamFormat, ...] = ()
+    """Formats of streams that no other dialect has."""
+    usage: tuple[UsageFormat, ...] = ()
+    limits: LimitSigns = attrs.field(factory=LimitSigns)
     tokens_on_arrival: Callable[[int, int], int] | None = None
     """Tokens that count at admission, of the input and the largest output, and are not given back; None: what a call
     takes counts as it is taken."""

@@ -5,15 +5,19 @@ After their public API references, as they stood in November 2026.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from hivemind_trio.model import Api, Dimension
 
 from .dialect import EVENT_STREAM, JSON, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody
+from .limits import LimitSigns
 from .openai import error_event
 from .simulated import SimulatedAnswers, SimulatedRefusal, no_headers
+from .streams import Event, EventKind, StreamFormat, object_of, objects_of
+from .usage import TokenCounts, UsageFormat, first_count
 
 _STATUSES: Final = {
     400: "INVALID_ARGUMENT",
@@ -36,6 +40,37 @@ _QUOTAS: Final = {
     Dimension.REQUESTS: "GenerateRequestsPerMinutePerProjectPerModel",
     Dimension.INPUT: "GenerateContentInputTokensPerModelPerMinute",
 }
+
+
+def _event_kind(kind: str, event: Event) -> EventKind | None:
+    if "candidates" not in event and "promptFeedback" not in event and "usageMetadata" not in event:
+        return None
+    candidates = objects_of(event.get("candidates"))
+    parts = [part for each in candidates for part in objects_of(object_of(each.get("content")).get("parts"))]
+    if any(value for part in parts for name, value in part.items() if name != "thought"):
+        return EventKind.CONTENT
+    blocked = object_of(event.get("promptFeedback")).get("blockReason")
+    return EventKind.CLOSING if blocked or any(each.get("finishReason") for each in candidates) else EventKind.PREAMBLE
+
+
+_STREAM: Final = StreamFormat(
+    kind=_event_kind,
+    # Google ends the stream of a blocked prompt with a `blockReason` and no candidate.
+    closing=re.compile(rb'"(?:finishReason|blockReason)"\s*:\s*"'),
+)
+
+
+def _usage(found: dict[str, Any]) -> TokenCounts | None:
+    prompt = first_count(found, "promptTokenCount")
+    if prompt is None:
+        return None
+    cached = first_count(found, "cachedContentTokenCount") or 0
+    parts = [first_count(found, name) for name in ("candidatesTokenCount", "thoughtsTokenCount")]
+    return TokenCounts(
+        input=max(0, prompt - cached) + (first_count(found, "toolUsePromptTokenCount") or 0),
+        cache_read=cached,
+        output=None if parts == [None, None] else sum(part or 0 for part in parts),
+    )
 
 
 def _error(status: int, message: str, code: str) -> ErrorBody:
@@ -83,6 +118,26 @@ GEMINI: Final = Dialect(
     client_headers={"x-goog-api-client": "genai", "x-goog-api-key": "x"},  # the key is in `key=` as well
     credential_header=b"x-goog-api-key",
     credential_prefix=b"",
+    streams=(_STREAM,),
+    usage=(UsageFormat(marks=(b'"usage',), objects=("usageMetadata",), read=_usage),),
+    limits=LimitSigns(
+        billing_codes=frozenset({"INSUFFICIENT_G1_CREDITS_BALANCE", "QUOTA_EXHAUSTED"}),
+        statuses={
+            "invalid_argument": 400,
+            "failed_precondition": 400,
+            "out_of_range": 400,
+            "unauthenticated": 401,
+            "permission_denied": 403,
+            "not_found": 404,
+            "resource_exhausted": 429,
+            "cancelled": 499,
+            "internal": 500,
+            "unknown": 500,
+            "data_loss": 500,
+            "unavailable": 503,
+            "deadline_exceeded": 504,
+        },
+    ),
     error=_error,
     with_retry=_with_retry,
     error_event=error_event,

@@ -6,6 +6,7 @@ After its public API reference, as it stood in November 2026.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,7 +14,30 @@ from hivemind_trio.model import Api
 
 from .dialect import NDJSON, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody
+from .limits import LimitSigns
 from .openai import SIMULATED, error_event
+from .streams import Event, EventKind, StreamFormat, object_of
+from .usage import TokenCounts, UsageFormat
+
+_FIGURES: Final = re.compile(rb'"(prompt_eval_count|eval_count)"\s*:\s*(\d{1,12})(?!\d)')
+
+
+def _event_kind(kind: str, event: Event) -> EventKind | None:
+    if not isinstance(event.get("done"), bool):
+        return None
+    if event["done"]:
+        return EventKind.CLOSING
+    message = object_of(event.get("message"))
+    said = [event.get("response"), event.get("thinking"), *(value for name, value in message.items() if name != "role")]
+    return EventKind.CONTENT if any(said) else EventKind.PREAMBLE
+
+
+_STREAM: Final = StreamFormat(kind=_event_kind, closing=re.compile(rb'"done"\s*:\s*true'))
+
+
+def _usage(line: bytes) -> TokenCounts:
+    figures = {name: int(digits) for name, digits in _FIGURES.findall(line)}
+    return TokenCounts(input=figures.get(b"prompt_eval_count"), output=figures.get(b"eval_count"))
 
 
 def _error(status: int, message: str, code: str) -> ErrorBody:
@@ -42,6 +66,9 @@ OLLAMA: Final = Dialect(
     ),
     compatible_with={Api.ANTHROPIC: 2, Api.OPENAI: 3},
     streams_by_default=True,
+    streams=(_STREAM,),
+    usage=(UsageFormat(marks=(b'eval_count"',), read_line=_usage, deltas=(b'"done":false', b'"done": false')),),
+    limits=LimitSigns(billing_words=r"reached your (?:\w+ )?usage limit"),  # a plan's hours and weeks
     error=_error,
     error_event=error_event,
     keep_alive=_keep_alive,

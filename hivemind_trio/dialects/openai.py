@@ -5,6 +5,7 @@ After its public API reference, as it stood in November 2026.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -12,7 +13,10 @@ from hivemind_trio.model import Api, Dimension, QuotaReading
 
 from .dialect import EVENT_STREAM, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody, data_event, error_fields, named_event
+from .limits import LimitSigns, QuotaHeaders
 from .simulated import Levels, SimulatedAnswers, SimulatedRefusal, no_headers
+from .streams import Event, EventKind, StreamFormat, object_of, objects_of
+from .usage import UsageFormat, read_usage
 
 CHAT_PATH: Final = "/v1/chat/completions"
 
@@ -33,6 +37,58 @@ _COMMENT: Final = KeepAlive(EVENT_STREAM, b": ping\n")
 
 _CODEX: Final = KeepAlive(EVENT_STREAM, b'event: keepalive\ndata: {"type":"keepalive"}\n\n')
 """Codex counts events, not bytes."""
+
+_BEFORE_ITEMS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
+_AFTER_ITEMS: Final = frozenset(
+    {"response.completed", "response.failed", "response.incomplete", "response.cancelled"},
+)
+_BY_DELTAS: Final = frozenset({"message", "function_call", "custom_tool_call"})
+"""Items of a response whose content follows in deltas."""
+
+
+def _chat_kind(kind: str, event: Event) -> EventKind | None:
+    choices = event.get("choices")
+    return _of_choices(objects_of(choices)) if isinstance(choices, list) else None
+
+
+def _of_choices(choices: list[dict[str, Any]]) -> EventKind:
+    for choice in choices:
+        delta = object_of(choice.get("delta"))
+        if choice.get("text") or any(value for name, value in delta.items() if name != "role"):
+            return EventKind.CONTENT
+    finished = any(isinstance(choice.get("finish_reason"), str) for choice in choices)
+    return EventKind.CLOSING if finished else EventKind.PREAMBLE
+
+
+def _response_kind(kind: str, event: Event) -> EventKind | None:
+    if not kind.startswith("response."):
+        return None
+    if kind in _AFTER_ITEMS:
+        return EventKind.CLOSING
+    if kind in _BEFORE_ITEMS or kind.endswith(".delta"):
+        return EventKind.PREAMBLE if not event.get("delta") else EventKind.CONTENT
+    if kind == "response.output_item.added":
+        item = object_of(event.get("item"))
+        empty = item.get("type") in _BY_DELTAS and not (
+            item.get("content") or item.get("arguments") or item.get("input")
+        )
+        return EventKind.PREAMBLE if empty else EventKind.CONTENT
+    if kind in ("response.content_part.added", "response.reasoning_summary_part.added"):
+        return EventKind.CONTENT if object_of(event.get("part")).get("text") else EventKind.PREAMBLE
+    return EventKind.CONTENT
+
+
+_CHAT: Final = StreamFormat(
+    kind=_chat_kind,
+    # Some compatible servers send a `finish_reason` and no `[DONE]`.
+    closing=re.compile(rb'"finish_reason"\s*:\s*"|^data: ?\[DONE\]', re.M),
+)
+
+_RESPONSES: Final = StreamFormat(
+    kind=_response_kind,
+    closing=re.compile(rb'"response\.(?:completed|failed|incomplete|cancelled)"|^data: ?\[DONE\]', re.M),
+    names="response.",  # `response.created` repeats the instructions and may exceed any bound
+)
 
 
 def error(status: int, message: str, code: str) -> ErrorBody:
@@ -152,6 +208,53 @@ OPENAI: Final = Dialect(
     error=error,
     error_event=error_event,
     keep_alive=keep_alive,
+    streams=(_RESPONSES, _CHAT),
+    usage=(UsageFormat(marks=(b'"usage',), objects=("usage",), read=read_usage, deltas=(b'"delta":',)),),
+    limits=LimitSigns(
+        quota_headers=(
+            QuotaHeaders(
+                pattern=r"x-ratelimit-(?P<part>limit|remaining|reset|renewalperiod)(?:-(?P<scope>project))?"
+                r"(?:-(?P<what>requests?|req|tokens|input-tokens|output-tokens|tokens-prompt|tokens-generated))?"
+                r"(?:-(?:per-)?(?P<window>second|minute|hour|day))?"
+            ),
+        ),
+        remaining=(
+            ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
+            ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+            ("x-ratelimit-remaining-project-tokens", "x-ratelimit-reset-project-tokens"),
+            ("x-ratelimit-remaining", "x-ratelimit-reset"),
+        ),
+        quota_words={
+            Dimension.REQUESTS: r"\bRP[MD]\b",
+            Dimension.TOKENS: r"(?<!put )(?<!put_)(?<!put-)tokens?[ _-]per|\bTP[MD]\b",  # `on tokens per min (TPM)`
+        },
+        window_words=r"\b(?:RPM|RPD|TPM|TPD)\b",
+        billing_codes=frozenset(
+            {
+                "insufficient_quota",
+                "credit_balance_exhausted",
+                "billing_hard_limit_reached",
+                "organization_spend_limit_exceeded",
+                "project_spend_limit_exceeded",
+                "organization_usage_limit_exceeded",
+                "usage_limit_reached",
+            }
+        ),
+        statuses={
+            "invalid_prompt": 400,
+            "context_length_exceeded": 400,
+            "content_filter": 400,
+            "rate_limit_exceeded": 429,
+            "insufficient_quota": 429,
+            "server_error": 500,
+            "internal_error": 500,
+            "slow_down": 503,
+            "server_is_overloaded": 503,
+            "service_unavailable": 503,
+            "service_unavailable_error": 503,
+            "upstream_error": 502,
+        },
+    ),
     tokens_on_arrival=max,  # its page on rate limits, November 2026
     simulated=SimulatedAnswers(error=refusal, used_up=_used_up, readings=_readings),
 )

@@ -21,6 +21,9 @@ DIALECTS: Final[Mapping[Api, Dialect]] = {
 }
 """In the order in which paths and headers are tried: Gemini's calls may stand below `/openai/` and `/v1/`."""
 
+IN_ORDER: Final = tuple(DIALECTS[api] for api in Api)
+"""In the order of `Api`, in which formats are tried."""
+
 KNOWN_BASES: Final[Mapping[Api, str]] = {api: base for api in Api if (base := DIALECTS[api].base_url) is not None}
 """Default base URLs."""
 

@@ -14,6 +14,7 @@ from typing import Any, Final, final
 import attrs
 import msgspec
 
+from hivemind_trio.dialects import IN_ORDER
 from hivemind_trio.model import Outcome
 
 from .bodies import decoded
@@ -33,40 +34,29 @@ class Signal:
     """Trying again is of no use, says the provider, or its kind of error does."""
 
 
-BILLING: Final = frozenset(
-    {
-        "insufficient_quota",
-        "credit_balance_exhausted",
-        "billing_hard_limit_reached",
-        "organization_spend_limit_exceeded",
-        "project_spend_limit_exceeded",
-        "organization_usage_limit_exceeded",
-        "enforced_spend_limit_reached",
-        "billing_error",
-        "usage_limit_reached",
-        "INSUFFICIENT_G1_CREDITS_BALANCE",
-        "QUOTA_EXHAUSTED",
-    }
-)
+LIMITS: Final = tuple(dialect.limits for dialect in IN_ORDER)
+
+BILLING: Final = frozenset(code for one in LIMITS for code in one.billing_codes)
 """Error codes of money or plan used up: waiting for minutes does not help."""
 
-AZURE: Final = ("x-ratelimit-renewalperiod-", "apim-request-id", "x-ms-")
-"""Prefix of Azure's header names."""
+SHORT_WAITS: Final = tuple(name for one in LIMITS for name in one.short_waits)
+"""Beginnings of header names of providers whose `retry-after` is too short."""
 
-_WINDOW: Final = re.compile(r"per[ _-]?(?:minute|hour|day|second)|\b(?:RPM|RPD|TPM|TPD|ITPM|OTPM)\b", re.I)
+
+def _any_of(*words: str | None) -> re.Pattern[str]:
+    """Return a pattern of any of these words, in upper and lower case; of none, one that never matches."""
+    return re.compile("|".join(word for word in words if word is not None) or r"(?!)", re.I)
+
+
+_WINDOW: Final = _any_of(r"per[ _-]?(?:minute|hour|day|second)", *(one.window_words for one in LIMITS))
 _CONCURRENT: Final = re.compile(r"concurren|simultaneous|parallel requests", re.I)
-_USAGE_LIMIT: Final = re.compile(
-    r"specified API usage limits|credit balance is too low|spend limit|reached your (?:\w+ )?usage limit"
-    r"|out of (?:extra )?usage\b",
-    re.I,
-)
-"""The same in words, where there is no code: Anthropic's limits of money, Ollama's of a plan's hours and weeks."""
+_USAGE_LIMIT: Final = _any_of(*(one.billing_words for one in LIMITS))
+"""The same in words, where there is no code."""
 _ONE_REQUEST: Final = re.compile(r"fewer max_tokens|prompt tokens limit exceeded", re.I)
 """OpenRouter's 402 for a request that could cost more than is left: a smaller one is served."""
 _NOTHING_LEFT: Final = re.compile(r"can only afford 0\b", re.I)
-_AZURE_LIMIT: Final = re.compile(r"exceeded (?:the )?(?:token|call) rate limit", re.I)
-AZURE_WINDOW_NS: Final = 60 * 1_000_000_000
-"""Azure counts by the minute. To be told to wait for longer is to have asked for more than a minute's worth at once."""
+_MINUTE: Final = _any_of(*(one.minute_words for one in LIMITS))
+MINUTE_NS: Final = 60 * 1_000_000_000
 _TOO_FAST: Final = re.compile(r"^slow down\b|request rate increased too quickly", re.I)
 _IN_WORDS: Final = re.compile(r"(?:try again in|retry in|retry after) (\d[\dhms.]*)( seconds?\b)?", re.I)
 """OpenAI's `try again in 9m38.016s`, Gemini's `retry in 34.07s`, Azure's `retry after 26 seconds`."""
@@ -79,16 +69,7 @@ GOOGLE_DAY: Final = 7 * 3600, 86_400
 BODY_MAX: Final = 64 * 1024
 """Error bodies are short; of a longer one, packed or unpacked, nothing is read."""
 
-REMAINING: Final = (
-    ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
-    ("anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-input-tokens-reset"),
-    ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-reset"),
-    ("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset"),
-    ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
-    ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
-    ("x-ratelimit-remaining-project-tokens", "x-ratelimit-reset-project-tokens"),
-    ("x-ratelimit-remaining", "x-ratelimit-reset"),
-)
+REMAINING: Final = tuple(pair for one in LIMITS for pair in one.remaining)
 """Headers of what is left of a quota, and of its reset."""
 
 
@@ -152,7 +133,7 @@ def _of_429(headers: Mapping[str, str], error: _Error, wait_ns: int | None, neve
         return Signal(outcome=Outcome.CONCURRENCY, retry_after_ns=wait_ns, final=never)
     used_up = [pair for pair in REMAINING if headers.get(pair[0], "").strip() in ("0", "0.0")]
     if used_up or error.quotas or _WINDOW.search(error.message):
-        if wait_ns is None or any(name.startswith(AZURE) for name in headers):
+        if wait_ns is None or any(name.startswith(SHORT_WAITS) for name in headers):
             # Elsewhere the reset is when the quota is whole again, long after there is room for one more. But Azure
             # says one second under a window of sixty: what is used up is believed rather than the hint.
             resets = [_whole_again_ns(left, reset, headers) for left, reset in used_up]
@@ -160,8 +141,8 @@ def _of_429(headers: Mapping[str, str], error: _Error, wait_ns: int | None, neve
         if wait_ns == LONGEST_NS:
             return Signal(outcome=Outcome.TERMINAL, retry_after_ns=wait_ns, final=True)
         return Signal(outcome=Outcome.QUOTA, retry_after_ns=wait_ns, final=never)
-    azure = _AZURE_LIMIT.search(error.message) and (wait_ns is None or wait_ns <= AZURE_WINDOW_NS)
-    return Signal(outcome=Outcome.QUOTA if azure else Outcome.BURST, retry_after_ns=wait_ns, final=never)
+    minute = _MINUTE.search(error.message) and (wait_ns is None or wait_ns <= MINUTE_NS)
+    return Signal(outcome=Outcome.QUOTA if minute else Outcome.BURST, retry_after_ns=wait_ns, final=never)
 
 
 def _whole_again_ns(left: str, reset: str, headers: Mapping[str, str]) -> int | None:

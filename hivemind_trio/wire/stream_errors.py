@@ -15,51 +15,14 @@ from typing import Any, Final, final
 import attrs
 import msgspec
 
+from hivemind_trio.dialects import IN_ORDER
+
 from .error_signals import Signal, read_signal
 
 MARK: Final = b'"error"'
 """In every line that says one. Within a text it would stand behind a backslash."""
 
-STATUSES: Final = {
-    # Anthropic
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-    # OpenAI, and who speaks as it does
-    "invalid_prompt": 400,
-    "context_length_exceeded": 400,
-    "content_filter": 400,
-    "rate_limit_exceeded": 429,
-    "insufficient_quota": 429,
-    "server_error": 500,
-    "internal_error": 500,
-    "slow_down": 503,
-    "server_is_overloaded": 503,
-    "service_unavailable": 503,
-    "service_unavailable_error": 503,
-    "upstream_error": 502,
-    # Google
-    "invalid_argument": 400,
-    "failed_precondition": 400,
-    "out_of_range": 400,
-    "unauthenticated": 401,
-    "permission_denied": 403,
-    "not_found": 404,
-    "resource_exhausted": 429,
-    "cancelled": 499,
-    "internal": 500,
-    "unknown": 500,
-    "data_loss": 500,
-    "unavailable": 503,
-    "deadline_exceeded": 504,
-}
+STATUSES: Final = {word: status for dialect in IN_ORDER for word, status in dialect.limits.statuses.items()}
 """The word for an error, in lower case -> the status of a plain answer that says it."""
 
 UNNAMED: Final = 500

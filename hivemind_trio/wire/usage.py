@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, final
+from typing import Final, final
 
 import attrs
 
+from hivemind_trio.dialects import IN_ORDER, TokenCounts
 from hivemind_trio.model import Usage
 
 from .content_codings import Inflate, Undecodable, inflater
@@ -36,17 +37,18 @@ TYPE_MAX: Final = 4 * 1024
 OBJECT_MAX: Final = 4 * 1024
 """Largest object that holds usage."""
 
-COUNT_MAX: Final = 1 << 40
-"""More tokens than that are no count."""
-
 _STREAMS: Final = ("text/event-stream", "application/x-ndjson")
-_MARKS: Final = (b'"usage', b'eval_count"')
-"""In every line that says usage. Within a text they would stand behind a backslash."""
-_DELTAS: Final = (b'"delta":', b'"done":false', b'"done": false')
-"""One in each event with a piece of the answer, which is about a token, and seldom none."""
-_OBJECT: Final = re.compile(rb'"usage(?:Metadata)?"\s*:\s*(?=\{)')
-_OLLAMA: Final = re.compile(rb'"(prompt_eval_count|eval_count)"\s*:\s*(\d{1,12})(?!\d)')
+_FORMATS: Final = tuple(one for dialect in IN_ORDER for one in dialect.usage)
+_MARKS: Final = tuple(dict.fromkeys(mark for one in _FORMATS for mark in one.marks))
+_DELTAS: Final = tuple(dict.fromkeys(mark for one in _FORMATS for mark in one.deltas))
+_PROVISIONAL: Final = tuple(one.provisional for one in _FORMATS if one.provisional is not None)
+_OBJECT: Final = re.compile(
+    rb'"(?:%s)"\s*:\s*(?=\{)' % b"|".join(dict.fromkeys(name.encode() for one in _FORMATS for name in one.objects))
+)
+_READERS: Final = tuple(dict.fromkeys(one.read for one in _FORMATS if one.read is not None))
+_LINE_READERS: Final = tuple(one.read_line for one in _FORMATS if one.read_line is not None)
 _DECODER: Final = json.JSONDecoder()
+_NO_COUNTS: Final = TokenCounts()
 
 
 @final
@@ -59,7 +61,7 @@ class _Said:
     cache_write: int = 0
     output: int | None = None
 
-    def take(self, other: _Said) -> None:
+    def take(self, other: TokenCounts) -> None:
         self.input = _larger(self.input, other.input)
         self.output = _larger(self.output, other.output)
         self.cache_read = max(self.cache_read, other.cache_read)
@@ -119,7 +121,7 @@ class UsageMeter:
         """True if a stream of a known form, read to its end, has no closing event and no error."""
         if self.error() is not None or self._stream is None:
             return False
-        return not self._stream.closed and (self._stream.form is not None or not self._stream.begun)
+        return not self._stream.closed and (self._stream.format is not None or not self._stream.begun)
 
     def last_refusal(self) -> StreamError | None:
         """The same as `refusal` at the end of the stream, where an error may stand in a line that does not end."""
@@ -221,60 +223,29 @@ class UsageMeter:
         self._stray = (self._stray + lines + b"\n")[:TAIL_MAX]
 
 
-def _read(text: bytes) -> _Said:
+def _read(text: bytes) -> TokenCounts:
     """Return the contents of the last object that has usage."""
     for match in reversed(list(_OBJECT.finditer(text))):
         said = _of_object(text[match.end() : match.end() + OBJECT_MAX])
         if said is not None:
-            if b'"message_start"' in text:
-                said.output = None  # Anthropic's first event counts a token or two that are to come
+            return attrs.evolve(said, output=None) if any(mark in text for mark in _PROVISIONAL) else said
+    for read in _LINE_READERS:
+        said = read(text)
+        if said != _NO_COUNTS:
             return said
-    figures = {name: int(digits) for name, digits in _OLLAMA.findall(text)}
-    return _Said(input=figures.get(b"prompt_eval_count"), output=figures.get(b"eval_count"))
+    return _NO_COUNTS
 
 
-def _of_object(text: bytes) -> _Said | None:
+def _of_object(text: bytes) -> TokenCounts | None:
     try:
         found, _ = _DECODER.raw_decode(text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
-    prompt = _first(found, "input_tokens", "prompt_tokens")
-    if prompt is not None or _first(found, "output_tokens", "completion_tokens") is not None:
-        # Anthropic names what the cache had beside the input; OpenAI includes it.
-        cached = _details(found, "input_tokens_details", "prompt_tokens_details")
-        return _Said(
-            input=None if prompt is None else max(0, prompt - cached),
-            cache_read=_first(found, "cache_read_input_tokens") or cached,
-            cache_write=_first(found, "cache_creation_input_tokens") or 0,
-            output=_first(found, "output_tokens", "completion_tokens"),
-        )
-    prompt = _first(found, "promptTokenCount")
-    if prompt is None:
-        return None
-    cached = _first(found, "cachedContentTokenCount") or 0
-    parts = [_first(found, name) for name in ("candidatesTokenCount", "thoughtsTokenCount")]
-    return _Said(
-        input=max(0, prompt - cached) + (_first(found, "toolUsePromptTokenCount") or 0),
-        cache_read=cached,
-        output=None if parts == [None, None] else sum(part or 0 for part in parts),
-    )
-
-
-def _first(found: dict[str, Any], *names: str) -> int | None:
-    """The first of these that is a count."""
-    for name in names:
-        value = found.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < COUNT_MAX:
-            return value
+    for read in _READERS:
+        said = read(found)
+        if said is not None:
+            return said
     return None
-
-
-def _details(found: dict[str, Any], *names: str) -> int:
-    for name in names:
-        inner = found.get(name)
-        if isinstance(inner, dict) and (cached := _first(inner, "cached_tokens")) is not None:
-            return cached
-    return 0
 
 
 def _larger(one: int | None, other: int | None) -> int | None:

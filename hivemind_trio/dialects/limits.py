@@ -1,0 +1,67 @@
+"""Formats of limits: the headers that report quotas, and the words of errors that say which limit was met."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import Dimension
+
+COUNTED: Final[Mapping[str | None, Dimension]] = {
+    None: Dimension.REQUESTS,
+    "req": Dimension.REQUESTS,
+    "request": Dimension.REQUESTS,
+    "requests": Dimension.REQUESTS,
+    "tokens": Dimension.TOKENS,
+    "input-tokens": Dimension.INPUT,
+    "tokens-prompt": Dimension.INPUT,
+    "output-tokens": Dimension.OUTPUT,
+    "tokens-generated": Dimension.OUTPUT,
+}
+"""Units as headers name them."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class QuotaHeaders:
+    """Headers that report how quotas stand."""
+
+    pattern: str
+    """Regular expression of their names. Its groups: `part` (limit, remaining, reset or renewalperiod), `what` is
+    counted, `window` and `scope`."""
+    counted: Mapping[str | None, Dimension] = COUNTED
+    rounded_to: int = 1
+    """Remaining tokens are rounded to the nearest multiple of this."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class LimitSigns:
+    """Signs in headers and error bodies of the limit that was met. They are read in the answers of all providers,
+    for gateways pass on what their providers say."""
+
+    quota_headers: tuple[QuotaHeaders, ...] = ()
+    remaining: tuple[tuple[str, str], ...] = ()
+    """Headers of what is left of a quota, and of its reset."""
+    plan_prefix: str | None = None
+    """Beginning of the headers of a plan's windows, whose `status` says that one has turned the request away."""
+    plan_headers: tuple[str, ...] = ()
+    """Headers of what a plan has left: at 0, waiting for minutes does not help."""
+    quota_words: Mapping[Dimension, str] = attrs.field(factory=dict)
+    """Regular expressions by which errors name a quota that is used up."""
+    window_words: str | None = None
+    """Regular expression of a 429 for a quota of a window."""
+    minute_words: str | None = None
+    """The same where the wait is a minute at most; a longer one is for a request that is larger than the window."""
+    short_waits: tuple[str, ...] = ()
+    """Beginnings of header names of a provider whose `retry-after` is too short: a quota's own reset is believed."""
+    billing_codes: frozenset[str] = frozenset()
+    """Error codes of money or plan used up: waiting for minutes does not help."""
+    billing_words: str | None = None
+    """The same in words, where there is no code."""
+    overload_codes: frozenset[str] = frozenset()
+    """Error codes of a 429 that is about the provider as a whole, and about no limit of the key."""
+    statuses: Mapping[str, int] = attrs.field(factory=dict)
+    """The word for an error, in lower case -> the status of a plain answer that says it."""
