@@ -46,7 +46,7 @@ async def _visit(data: bytes) -> None:
         await (_reads, _refuses)[habit & 1](scope, receive, send)
 
     sockets = bind("127.0.0.1", 0)
-    listener = Listener(app, BOUNDS, report=lambda line, _: reports.append(line))
+    listener = Listener(app, BOUNDS, report=lambda fault, detail, _: reports.append(f"{fault}: {detail}"))
     async with trio.open_nursery() as nursery:
         await nursery.start(listener.run, sockets)
         address = sockets[0].getsockname()

@@ -11,4 +11,5 @@ from .asgi import Scope as Scope
 from .asgi import Send as Send
 from .bounds import Bounds as Bounds
 from .listener import Listener as Listener
+from .listener_fault import ListenerFault as ListenerFault
 from .sockets import bind as bind

@@ -33,6 +33,7 @@ from .bounds import Bounds
 from .http1 import Http1
 from .http2 import Http2, Tasks
 from .http2_frames import FrameAllowance, Pacer
+from .listener_fault import ListenerFault
 from .overload import LoopLag
 from .wire import Flusher, InboundWire
 
@@ -64,7 +65,7 @@ class ListenerContext(Protocol):
     lag: LoopLag
     closing: bool
 
-    def report(self, line: str, error: BaseException) -> None: ...
+    def report(self, fault: ListenerFault, detail: str, error: BaseException) -> None: ...
 
     def refused(self, status: int, peer: str) -> None: ...
 
@@ -178,7 +179,7 @@ class InboundConnection(TCPServer):
         root = error
         while isinstance(root, BaseExceptionGroup):
             root = root.exceptions[0]
-        self._house.report(f"connection from {self._peer}: {type(root).__name__}: {root}", error)
+        self._house.report(ListenerFault.CONNECTION_CRASHED, f"{self._peer}: {type(root).__name__}: {root}", error)
 
     def refused(self, status: int) -> None:
         self._house.refused(status, self._peer)

@@ -17,6 +17,7 @@ from .asgi import App
 from .bounds import Bounds
 from .http2_frames import FrameAllowance, Pacer
 from .hypercorn_worker import InboundConnection, config_for
+from .listener_fault import ListenerFault
 from .overload import LoopLag, refuse_at_once
 from .wire import Flusher
 
@@ -24,8 +25,8 @@ _OUT_OF_SOMETHING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, 
 _BREATH_S: Final = 0.1
 
 
-def log(line: str, error: BaseException) -> None:
-    logging.getLogger(__name__).error(line, exc_info=error)
+def log(fault: ListenerFault, detail: str, error: BaseException) -> None:
+    logging.getLogger(__name__).error("%s: %s", fault, detail, exc_info=error)
 
 
 def _ignore(status: int, peer: str) -> None:
@@ -47,7 +48,7 @@ class Listener:
     Args:
         app: The ASGI app.
         bounds: What one client may take.
-        report: Given one line and the exception, when a connection or the app on it failed. It must not raise.
+        report: Given the fault, one line of detail and the exception. It must not raise.
         refused: Given the status and the peer of a request that the app never saw. It must not raise.
     """
 
@@ -55,7 +56,7 @@ class Listener:
         self,
         app: App,
         bounds: Bounds | None = None,
-        report: Callable[[str, BaseException], None] = log,
+        report: Callable[[ListenerFault, str, BaseException], None] = log,
         refused: Callable[[int, str], None] = _ignore,
     ) -> None:
         self.app = app
@@ -159,7 +160,7 @@ class Listener:
                 continue
             except OSError as error:
                 if error.errno in _OUT_OF_SOMETHING:
-                    self.report(f"cannot accept connections: {error.strerror}", error)
+                    self.report(ListenerFault.ACCEPT_FAILED, str(error.strerror), error)
                     self.close_idle()
                     await trio.sleep(_BREATH_S)
                 continue  # otherwise it was the client who had gone before we looked

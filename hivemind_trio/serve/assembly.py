@@ -12,7 +12,7 @@ import httpx2
 import trio
 
 from hivemind_trio import __version__
-from hivemind_trio.listen import Bounds, Listener
+from hivemind_trio.listen import Bounds, Listener, ListenerFault
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program
 from hivemind_trio.proxy import CallRecord, Door
@@ -21,10 +21,17 @@ from hivemind_trio.scheduler import LimitChanged
 from hivemind_trio.store import Journal
 from hivemind_trio.upstream import PoolTransport, Upstream
 
+from .events import AcceptFailed, AttemptCrashed, ConnectionCrashed
+
 CLOSE_S: Final = 2.0
 """Time for which idle upstream connections may close in order."""
 
-Report = Callable[[str, BaseException], None]
+FAULTS: Final[Mapping[ListenerFault, type[ConnectionCrashed | AcceptFailed]]] = {
+    ListenerFault.CONNECTION_CRASHED: ConnectionCrashed,
+    ListenerFault.ACCEPT_FAILED: AcceptFailed,
+}
+
+Report = Callable[[AttemptCrashed | ConnectionCrashed | AcceptFailed, BaseException], None]
 
 
 @final
@@ -90,8 +97,7 @@ async def open_house(
     Args:
         sockets: Bound and listening (`hivemind_trio.listen.bind`); they are closed on the way out.
         transport: How upstreams are reached; None: our own pool.
-        report: Told in a line, with the exception, of what should not have happened: a crashed attempt, a connection
-            that broke its handler. None: the logging of the standard library.
+        report: Given the event and the exception of a fault of the proxy itself. None: the standard library's logging.
         on_call: Told of every call that is over.
         on_adapted: Told when a provider is trusted with more or less than before.
         journal: Where every call is written down. It stays open for longer than the house.
@@ -101,7 +107,11 @@ async def open_house(
 
     def crashed(error: Exception) -> None:
         if report is not None:
-            report("an attempt crashed", error)
+            report(AttemptCrashed(error=f"{type(error).__name__}: {error}"), error)
+
+    def faulted(fault: ListenerFault, detail: str, error: BaseException) -> None:
+        assert report is not None
+        report(FAULTS[fault](error=detail), error)
 
     def closed(provider: str) -> None:
         # A base from the environment may be no URL at all; then nothing was ever reached there.
@@ -140,7 +150,7 @@ async def open_house(
     listener = (
         Listener(door, bounds, refused=door.turned_away)
         if report is None
-        else Listener(door, bounds, report, door.turned_away)
+        else Listener(door, bounds, faulted, door.turned_away)
     )
     try:
         async with trio.open_nursery() as nursery:

@@ -30,7 +30,7 @@ class Found:
     """One provider, and how it was noticed."""
 
     provider: str
-    how: str
+    source: str
     """For people: "ANTHROPIC_API_KEY is set"."""
     body: tuple[str, ...]
     """The settings of its declaration, one a line."""

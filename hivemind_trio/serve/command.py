@@ -10,10 +10,9 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final, final
+from typing import Final, TypedDict, assert_never, final
 
 import attrs
-import structlog
 import trio
 
 from hivemind_trio.host import DiskFiles
@@ -40,8 +39,40 @@ from hivemind_trio.wire import apis_of
 from .assembly import ProxyServer, open_house
 from .autodetect import Found, from_environment, ollama, ollama_base, policy_text
 from .change_log import say_calls, say_changes
+from .events import (
+    AcceptFailed,
+    AttemptCrashed,
+    AttemptFailed,
+    CallEnded,
+    CallsRefused,
+    CircuitClosed,
+    CircuitHalfOpened,
+    CircuitOpened,
+    ClientSetup,
+    ConcurrencyLimitLowered,
+    ConnectionCrashed,
+    CredentialRejected,
+    DecisionDiffFailed,
+    DrainStarted,
+    DrainTimedOut,
+    JournalOpened,
+    JournalWriteFailed,
+    JournalWriteRecovered,
+    PolicyRejected,
+    PolicyReloaded,
+    PolicyWarning,
+    ProviderErrorReturned,
+    ProviderFound,
+    ProviderUnreachable,
+    RateLimited,
+    ReloadRequested,
+    ServingStarted,
+    ServingStopped,
+    SettingsNotInForce,
+    StopForced,
+)
 from .load import Loaded, load
-from .log import LogFormat, Lossy, Notices, make_log
+from .log import EventLog, LogFormat, Lossy, Notices, make_log
 from .standstill_log import Standstills
 
 BUILT_IN: Final = "built-in.hmp"
@@ -52,6 +83,8 @@ EXIT_POLICY: Final = 1
 EXIT_CANNOT_START: Final = 2
 
 SECOND_NS: Final = 1_000_000_000
+
+BAD_POLICY: Final = "the new policy has errors"
 
 
 @final
@@ -158,46 +191,47 @@ async def _serve(options: Options) -> int:
                 nursery.start_soon(notices.run)
                 nursery.start_soon(Standstills(log).run, house.engine)
                 nursery.start_soon(reloader.run, loaded)
-                await _until_told(signals, reloader, log)
+                number = await _until_told(signals, reloader, log)
                 nursery.start_soon(_at_once, signals, log, journal)
-                await _drain(house, notices, log)
+                await _drain(house, notices, log, number)
                 nursery.cancel_scope.cancel()
     return EXIT_OK
 
 
-async def _until_told(
-    signals: AsyncIterator[int], reloader: Reloader[Loaded], log: structlog.typing.FilteringBoundLogger
-) -> None:
-    """Reload at SIGHUP; return at the first signal to stop."""
+async def _until_told(signals: AsyncIterator[int], reloader: Reloader[Loaded], log: EventLog) -> int:
+    """Reload at SIGHUP; return the first signal to stop."""
     async for number in signals:
         if number != signal.SIGHUP:
-            return
-        log.info("reload asked for", by="SIGHUP")
+            return number
+        log.emit(ReloadRequested(signal=_signal_name(number)))
         reloader.trigger()
+    raise AssertionError("the signals of a process do not end")
 
 
-async def _drain(house: ProxyServer, notices: Notices, log: structlog.typing.FilteringBoundLogger) -> None:
+async def _drain(house: ProxyServer, notices: Notices, log: EventLog, number: int) -> None:
     """Let what is in flight end, for as long as the policy says."""
     at_most_s = house.engine.program.server.drain_ns / SECOND_NS
-    log.info("draining", inflight=house.engine.snapshot().inflight, at_most_s=at_most_s)
+    in_flight = house.engine.snapshot().inflight
+    log.emit(DrainStarted(signal=_signal_name(number), in_flight=in_flight, timeout_s=at_most_s))
     with trio.move_on_after(at_most_s) as patience:
         await house.drain()
     notices.flush(everything=True)
     if patience.cancelled_caught:
-        log.warning("stopped", cut_off=house.engine.snapshot().inflight)
-    else:
-        log.info("stopped")
+        log.emit(DrainTimedOut(cut_off=house.engine.snapshot().inflight))
+    log.emit(ServingStopped())
 
 
-async def _at_once(
-    signals: AsyncIterator[int], log: structlog.typing.FilteringBoundLogger, journal: Journal | None
-) -> None:
+async def _at_once(signals: AsyncIterator[int], log: EventLog, journal: Journal | None) -> None:
     """A second signal to stop ends the process, whatever is still going on."""
     async for number in signals:
         if number != signal.SIGHUP:
             unwritten = journal.unwritten if journal is not None else 0
-            log.warning("stopped at once", **({"not_in_journal": unwritten} if unwritten else {}))
+            log.emit(StopForced(signal=_signal_name(number), not_in_journal=unwritten or None))
             os._exit(128 + number)
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name
 
 
 async def _find(upstream: Upstream) -> list[Found]:
@@ -258,7 +292,7 @@ def _line(source: Source, offset: int) -> str:
 class _Watcher:
     """Turns what happens into lines that an operator would act on."""
 
-    _log: structlog.typing.FilteringBoundLogger
+    _log: EventLog
     _form: LogFormat
     _stderr: Lossy
     _notices: Notices
@@ -269,26 +303,28 @@ class _Watcher:
     def say_start(self, house: ProxyServer, loaded: Loaded, found: list[Found]) -> None:
         self._running = loaded
         for one in found:
-            self._log.info("found", provider=one.provider, how=one.how)
-        self._say_policy("serving", loaded, address=house.url)
+            self._log.emit(ProviderFound(provider=one.provider, source=one.source))
+        self._log.emit(ServingStarted(address=house.url, **_sizes(loaded)))
+        self._say_warnings(loaded)
         if self._options.policy is None:
             providers = {one.provider for one in found}
             if "anthropic" in providers:
-                self._say_paste("for Claude Code", f"export ANTHROPIC_BASE_URL={house.url}")
+                self._say_paste("Claude Code", f"export ANTHROPIC_BASE_URL={house.url}")
             if "openai" in providers or "ollama" in providers:
-                self._say_paste("for Codex", f"export OPENAI_BASE_URL={house.url}/v1")
+                self._say_paste("Codex", f"export OPENAI_BASE_URL={house.url}/v1")
 
     def say_journal(self, journal: Journal) -> None:
         """Log the path of the journal."""
-        self._log.info("journal", file=journal.path, session=journal.session, calls_before=journal.calls_before)
+        opened = JournalOpened(file=journal.path, session=journal.session, calls_before=journal.calls_before)
+        self._log.emit(opened)
 
     def journal_trouble(self, why: str) -> None:
         """Log that the journal cannot be written, or can be again."""
         file = self._options.journal
         if why:
-            self._log.error("journal cannot be written", file=file, why=why, calls="wait, if it goes on")
+            self._log.emit(JournalWriteFailed(file=file, error=why))
         else:
-            self._log.info("journal is written again", file=file)
+            self._log.emit(JournalWriteRecovered(file=file))
 
     def take(self, house: ProxyServer, new: Loaded, nursery: trio.Nursery) -> None:
         """A good policy: run on it, unless it needs what a running process cannot change.
@@ -300,20 +336,23 @@ class _Watcher:
         changes = setting_changes(self._running.checked, new.checked)
         for change in changes:
             if change.effect.code == "HM702" and self._options.listen is None:
-                why = f"`server {{ {change.setting} }}` changed: that needs a restart"
-                self._log.error("policy kept", code="HM702", why=why, wanted=change.after)
+                error = f"`server {{ {change.setting} }}` changed to {change.after}, and that needs a restart"
+                help_text = f"restart the proxy, or change it back to {change.before}"
+                self._log.emit(PolicyRejected(error=error, help=help_text, code="HM702"))
                 return
         problem = exposed(house.address[0], new.program)
         if problem:
-            self._log.error("policy kept", why=problem)
+            self._log.emit(PolicyRejected(error=problem))
             return
         if not new.program.providers and self._running.program.providers:
             # Most likely it was seen while it is being written: every call would get a 404 that says not to try again.
-            self._log.error("policy kept", why="the new one has no provider", wanted="a provider, or a restart")
+            help_text = "declare a provider, or restart the proxy"
+            self._log.emit(PolicyRejected(error="the new policy has no provider", help=help_text))
             return
         house.use(new.program, new.secrets)
         self._form.json = _wants_json(self._options, new.program)
-        self._say_policy("policy loaded", new)
+        self._log.emit(PolicyReloaded(**_sizes(new)))
+        self._say_warnings(new)
         say_changes(self._log, [change for change in changes if change.effect.code != "HM702"])
         old, self._running = self._running, new
         nursery.start_soon(self._say_calls, old, new)
@@ -324,95 +363,119 @@ class _Watcher:
             calls, complete = await trio.to_thread.run_sync(
                 partial(call_changes, old.checked, new.checked, apis_of=apis_of), abandon_on_cancel=True
             )
-        except Exception as error:  # noqa: BLE001 - a bug in a comparison must not end a proxy, and is said
-            self.broke("the calls of two policies could not be compared", error)
-        else:
             say_calls(self._log, calls, complete=complete)
+        except Exception as error:  # noqa: BLE001 - a bug in a comparison must not end a proxy, and is said
+            self._notices.say(DecisionDiffFailed(error=f"{type(error).__name__}: {error}"))
 
     def keep(self, bad: Loaded) -> None:
         """A bad policy: the running one stays."""
         if self._form.json:
             shown = render([bad], "short", color=False).splitlines()
-            self._log.error("policy kept", why="the new one has errors", diagnostics=shown)
+            self._log.emit(PolicyRejected(error=BAD_POLICY, diagnostics=tuple(shown)))
         else:
-            self._log.error("policy kept", why="the new one has errors")
+            self._log.emit(PolicyRejected(error=BAD_POLICY))
             self._stderr.write(render([bad], "text", color=self._options.color))
 
-    def broke(self, line: str, error: BaseException) -> None:
-        """Something that should not have happened."""
-        self._notices.say(line, level="error", detail=f"{type(error).__name__}: {error}")
+    def broke(self, fault: AttemptCrashed | ConnectionCrashed | AcceptFailed, _error: BaseException) -> None:
+        """Log a fault of the proxy itself."""
+        self._notices.say(fault)
 
     def call(self, record: CallRecord) -> None:
-        """A call is over."""
+        """Log a call that has ended, and the trouble that it met."""
         if self._options.log_calls:
-            fields = attrs.asdict(record, filter=lambda _, value: value not in (None, "", ()))
-            usage = fields.pop("usage", {})
-            self._log.info("call", **fields, **{f"tokens_{name}": usage[name] for name in usage if name != "exact"})
-        if record.upstream_error is not None:
-            kind, detail = record.upstream_error, record.upstream_detail or ""
-            # What has a cause that can be named is for the operator to mend, and no outage that passes.
-            cause = record.upstream_cause or None
-            level = "error" if cause is not None else "warning"
-            self._notices.say(
-                "provider failed", level=level, provider=record.provider, kind=kind, cause=cause, detail=detail
-            )
-        elif record.refused:
-            self._notices.say("calls refused", lane=record.lane, reason=str(record.reason))
-        elif record.status in (401, 403):
-            self._notices.say("provider rejects the credential", provider=record.provider, status=record.status)
-        elif record.status == 429 or record.status >= 500:
-            self._notices.say("provider refuses", provider=record.provider, status=record.status)
+            self._log.emit(CallEnded(record=record))
+        trouble = _trouble(record)
+        if trouble is not None:
+            self._notices.say(trouble)
 
     def adapted(self, change: LimitChanged) -> None:
-        """A provider is trusted with more or less than before."""
-        because = str(change.because) if change.because is not None else "time"
+        """Log a change of a provider's circuit, or a lower concurrency limit."""
         known = self._circuits.get(change.provider, Circuit.CLOSED)
         self._circuits[change.provider] = change.circuit
-        if change.circuit is not known:
-            words = {
-                Circuit.OPEN: ("provider left alone", "warning"),
-                Circuit.HALF_OPEN: ("provider tried again", "info"),
-                Circuit.CLOSED: ("provider is back", "info"),
-            }
-            event, level = words[change.circuit]
-            more = {"calls": self._meanwhile(change.provider)} if change.circuit is Circuit.OPEN else {}
-            getattr(self._log, level)(event, provider=change.provider, because=because, limit=change.limit, **more)
-        elif change.because not in HEALTHY:
-            self._notices.say("fewer calls at a time", provider=change.provider, detail=f"{change.limit} ({because})")
+        name, limit, outcome = change.provider, change.limit, change.because
+        if change.circuit is known:
+            if outcome not in HEALTHY:
+                self._notices.say(ConcurrencyLimitLowered(provider=name, limit=limit, outcome=outcome))
+            return
+        match change.circuit:
+            case Circuit.OPEN:
+                calls, fallback = self._while_open(name)
+                opened = CircuitOpened(provider=name, outcome=outcome, limit=limit, calls=calls, fallback=fallback)
+                self._log.emit(opened)
+            case Circuit.HALF_OPEN:
+                self._log.emit(CircuitHalfOpened(provider=name, outcome=outcome, limit=limit))
+            case Circuit.CLOSED:
+                self._log.emit(CircuitClosed(provider=name, outcome=outcome, limit=limit))
+            case _:
+                assert_never(change.circuit)
 
-    def _meanwhile(self, name: str) -> str:
-        """Return the fate of a provider's calls while its circuit is open."""
+    def _while_open(self, name: str) -> tuple[WhileOpen, str | None]:
+        """Return the fate of a provider's calls while its circuit is open, and the provider that takes them over."""
         program = self._running.program if self._running is not None else None
         provider = program.providers.get(name) if program is not None else None
         match provider.while_open if provider is not None else WhileOpen.HOLD:
             case WhileOpen.FALLBACK if provider is not None and provider.fallback is not None:
-                return f"go to {provider.fallback}"
+                return WhileOpen.FALLBACK, provider.fallback
             case WhileOpen.REFUSE:
-                return "are refused"
+                return WhileOpen.REFUSE, None
             case _:
-                return "wait"
+                return WhileOpen.HOLD, None
 
-    def _say_paste(self, whom: str, line: str) -> None:
+    def _say_paste(self, client: str, command: str) -> None:
         if self._form.json:
-            self._log.info(whom, paste=line)
+            self._log.emit(ClientSetup(client=client, command=command))
         else:
             # On a line of its own, without a time before it or quotes around it: so it can be pasted.
-            self._stderr.write(f"{whom}, paste into its shell:\n  {line}\n")
+            self._stderr.write(f"For {client}, run in its shell:\n  {command}\n")
 
-    def _say_policy(self, event: str, loaded: Loaded, **fields: str) -> None:
-        program = loaded.program
-        self._log.info(
-            event,
-            **fields,
-            policy=loaded.checked.paths[0],
-            hash=program.hash[:8],
-            providers=len(program.providers),
-            lanes=len(program.lanes),
-            agents=len(program.agents),
-        )
-        if program.pending:
-            names = ", ".join(dict.fromkeys(one.setting for one in program.pending))
-            self._log.warning("known, and not yet in force", code="HM190", settings=names)
+    def _say_warnings(self, loaded: Loaded) -> None:
+        """Log the warnings about a policy that is now in force."""
+        if loaded.program.pending:
+            names = ", ".join(dict.fromkeys(one.setting for one in loaded.program.pending))
+            self._log.emit(SettingsNotInForce(code="HM190", settings=names))
         for one in loaded.diagnostics:
             if one.severity.value == "warning" and one.code != "HM190":
-                self._log.warning(one.message, code=one.code, at=_line(loaded.sources[one.span.source], one.span.start))
+                at = _line(loaded.sources[one.span.source], one.span.start)
+                self._log.emit(PolicyWarning(code=one.code, message=one.message, at=at))
+
+
+class _Sizes(TypedDict):
+    policy: str
+    hash: str
+    providers: int
+    lanes: int
+    agents: int
+
+
+def _sizes(loaded: Loaded) -> _Sizes:
+    """Return the name, the hash and the size of a policy."""
+    program = loaded.program
+    return {
+        "policy": loaded.checked.paths[0],
+        "hash": program.hash[:8],
+        "providers": len(program.providers),
+        "lanes": len(program.lanes),
+        "agents": len(program.agents),
+    }
+
+
+def _trouble(
+    record: CallRecord,
+) -> (
+    AttemptFailed | ProviderUnreachable | CallsRefused | CredentialRejected | RateLimited | ProviderErrorReturned | None
+):
+    """Return the event of a call that did not end well; None: it did."""
+    provider, status = record.provider, record.status
+    if record.upstream_error is not None:
+        kind, cause, detail = record.upstream_error, record.upstream_cause, record.upstream_detail or ""
+        # A known cause (a name, a certificate) is for the operator to mend; an outage passes.
+        if cause:
+            return ProviderUnreachable(provider=provider, kind=kind, cause=cause, detail=detail)
+        return AttemptFailed(provider=provider, kind=kind, detail=detail)
+    if record.refused:
+        return CallsRefused(lane=record.lane, reason=record.reason)
+    if status in (401, 403):
+        return CredentialRejected(provider=provider, status=status)
+    if status == 429:
+        return RateLimited(provider=provider, status=status)
+    return ProviderErrorReturned(provider=provider, status=status) if status >= 500 else None

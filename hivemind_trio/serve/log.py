@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TextIO, final
 
@@ -12,6 +12,8 @@ import structlog
 import trio
 
 from hivemind_trio.policy import visible
+
+from .events import REPEATS, LogEvent, Notice, key_of, values
 
 SHOWN_MAX: Final = 2_048
 """Characters of a value: a caller may call itself, or its model, anything."""
@@ -59,8 +61,25 @@ class LogFormat:
     json: bool
 
 
-def make_log(stream: Lossy, *, form: LogFormat, color: bool) -> structlog.typing.FilteringBoundLogger:
-    """A logger that writes one line per event to `stream`, in the form of that moment."""
+@final
+@attrs.frozen(eq=False)
+class EventLog:
+    """Writes events, one line each; nothing else writes to the log."""
+
+    _logger: structlog.typing.FilteringBoundLogger
+
+    def emit(self, event: LogEvent, *, repeats: int = 0) -> None:
+        """Write an event.
+
+        Args:
+            repeats: Number of further occurrences that this line stands for; 0: it is the event itself.
+        """
+        counted = {REPEATS: repeats} if repeats else {}
+        getattr(self._logger, event.level)(event.name, **values(event), **counted)
+
+
+def make_log(stream: Lossy, *, form: LogFormat, color: bool) -> EventLog:
+    """Return a log that writes one line per event to `stream`, in the form of that moment."""
     as_object = structlog.processors.JSONRenderer()
     for_people = structlog.dev.ConsoleRenderer(colors=color, pad_event_to=0, sort_keys=False)
 
@@ -69,16 +88,17 @@ def make_log(stream: Lossy, *, form: LogFormat, color: bool) -> structlog.typing
             return as_object(logger, method, _event_first(logger, method, fields))
         return for_people(logger, method, _escaped(fields))
 
-    log: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
-        structlog.WriteLogger(stream),  # type: ignore[arg-type]  # it asks of a file to write and flush
-        wrapper_class=structlog.make_filtering_bound_logger("info"),
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            render,
-        ],
+    return EventLog(
+        structlog.wrap_logger(
+            structlog.WriteLogger(stream),  # type: ignore[arg-type]  # it asks of a file to write and flush
+            wrapper_class=structlog.make_filtering_bound_logger("info"),
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                render,
+            ],
+        )
     )
-    return log
 
 
 def _escaped(fields: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -105,40 +125,32 @@ def _event_first(_logger: Any, _method: str, fields: structlog.typing.EventDict)
 @attrs.define
 class _Repeated:
     quiet_until: float
-    level: str
-    fields: Mapping[str, Any]
-    detail: str
-    """Detail of the latest event."""
-    again: int = 0
+    latest: Notice
+    repeats: int = 0
 
 
 @final
 @attrs.define(eq=False)
 class Notices:
-    """Says a thing when it first happens, and how often it went on happening, without flooding."""
+    """Reports an event when it first happens, and then how often it happened again, without flooding the log."""
 
-    log: structlog.typing.FilteringBoundLogger
+    log: EventLog
     _repeated: dict[tuple[str, ...], _Repeated] = attrs.field(init=False, factory=dict)
+    """Bounded: the fields that tell notices apart are names of the policy, and words and numbers of closed sets."""
 
-    def say(self, event: str, *, level: str = "warning", detail: str = "", **fields: str | int | None) -> None:
-        """Report `event` now, or count it if the same was reported within the last minute.
-
-        Args:
-            detail: Free text, which does not tell notices apart.
-            fields: What does: names of the policy, and words and numbers from closed sets. That bounds the table.
-        """
-        fields = {name: value for name, value in fields.items() if value is not None}
-        key = (event, *map(str, fields.values()))
+    def say(self, event: Notice) -> None:
+        """Report `event` now, or count it if the same was reported within the last minute."""
+        key = key_of(event)
         now = trio.current_time()
         known = self._repeated.get(key)
         if known is not None:
             if now < known.quiet_until:
-                known.again += 1
-                known.detail = detail
+                known.repeats += 1
+                known.latest = event
                 return
-            self._say_again(event, known)  # `run` has not come round to it yet
-        self._repeated[key] = _Repeated(now + QUIET_S, level, fields, detail)
-        self._write(event, level, fields, detail)
+            self._say_repeats(known)  # `run` has not come round to it yet
+        self._repeated[key] = _Repeated(now + QUIET_S, event)
+        self.log.emit(event)
 
     async def run(self) -> None:
         """Say what was counted, until cancelled."""
@@ -152,11 +164,8 @@ class Notices:
         for key, known in list(self._repeated.items()):
             if everything or now >= known.quiet_until:
                 del self._repeated[key]
-                self._say_again(key[0], known)
+                self._say_repeats(known)
 
-    def _say_again(self, event: str, known: _Repeated) -> None:
-        if known.again:
-            self._write(event, known.level, known.fields, known.detail, again=known.again)
-
-    def _write(self, event: str, level: str, fields: Mapping[str, Any], detail: str, **more: int) -> None:
-        getattr(self.log, level)(event, **fields, **({"detail": detail} if detail else {}), **more)
+    def _say_repeats(self, known: _Repeated) -> None:
+        if known.repeats:
+            self.log.emit(known.latest, repeats=known.repeats)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Final, final
 
 import attrs
-import structlog
 import trio
 
 from hivemind_trio.runtime import Engine
 from hivemind_trio.scheduler import Snapshot
+
+from .events import ProviderStandstill
+from .log import EventLog
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -23,7 +25,7 @@ LOOK_S: Final = 2.5
 class Standstills:
     """Reports each standstill once."""
 
-    log: structlog.typing.FilteringBoundLogger
+    log: EventLog
     _said: dict[str, int] = attrs.field(init=False, factory=dict)
     """Provider -> start of its standstill that was reported last."""
 
@@ -40,11 +42,12 @@ class Standstills:
             if stands is None or now_ns - stands.since_ns <= LONG_NS or self._said.get(name) == stands.since_ns:
                 continue
             self._said[name] = stands.since_ns
-            self.log.warning(
-                "provider_standstill",
-                provider=name,
-                reason=str(stands.reason),
-                waiting=pool.waiting,
-                stands_s=round((now_ns - stands.since_ns) / SECOND_NS, 1),
-                next_in_s=None if stands.until_ns is None else round((stands.until_ns - now_ns) / SECOND_NS, 1),
+            self.log.emit(
+                ProviderStandstill(
+                    provider=name,
+                    reason=stands.reason,
+                    waiting=pool.waiting,
+                    stands_s=round((now_ns - stands.since_ns) / SECOND_NS, 1),
+                    next_in_s=None if stands.until_ns is None else round((stands.until_ns - now_ns) / SECOND_NS, 1),
+                )
             )

@@ -54,7 +54,7 @@ class Place:
     secrets: Mapping[SecretRef, str]
     records: list[CallRecord]
     """Calls that are over, in the order in which they ended."""
-    broken: list[tuple[str, BaseException]]
+    broken: list[tuple[object, BaseException]]
     """What should not have happened."""
 
     @property
@@ -112,13 +112,13 @@ async def standing(
             values = {"UPSTREAM": provider.url, **(secrets or {})}
             references = {SecretRef(SecretSource.ENV, name): value for name, value in values.items()}
             records: list[CallRecord] = []
-            broken: list[tuple[str, BaseException]] = []
+            broken: list[tuple[object, BaseException]] = []
             async with open_house(
                 compiled(policy),
                 references,
                 bind("127.0.0.1", 0),
                 transport=TRANSPORTS[transport](),
-                report=lambda line, error: broken.append((line, error)),
+                report=lambda fault, error: broken.append((fault, error)),
                 on_call=records.append,
                 journal=journal,
                 audit=True,

@@ -15,6 +15,8 @@ from typing import Any, Final
 import attrs
 import trio
 
+from tests.support.log_lines import unregistered
+
 COMMAND: Final = [sys.executable, "-m", "hivemind_trio", "serve"]
 
 PATIENCE_S: Final = 30
@@ -41,8 +43,10 @@ class Proxy:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The lines that are JSON."""
-        return [json.loads(line) for line in self.lines if line.startswith("{")]
+        """The lines that are JSON; each is a registered event with its fields."""
+        found = [json.loads(line) for line in self.lines if line.startswith("{")]
+        assert [wrong for one in found if (wrong := unregistered(one))] == []
+        return found
 
     def of(self, event: str) -> list[dict[str, Any]]:
         """All lines that report it."""

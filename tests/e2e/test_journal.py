@@ -55,7 +55,7 @@ async def test_what_a_kill_leaves_is_added_to_and_a_stop_writes_what_is_left(pol
         proxy.signal(signal.SIGKILL)
         await proxy.ended()
     async with serving("--policy", policy, "--journal", journal, env=env) as proxy:
-        said = await proxy.says("journal")
+        said = await proxy.says("journal_opened")
         assert (said["file"], said["session"], said["calls_before"]) == (str(journal), 2, 1)
         await in_thread(lambda: ask(proxy.url, times=2))
         proxy.signal(signal.SIGTERM)

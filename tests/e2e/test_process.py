@@ -86,7 +86,7 @@ async def test_a_policy_file_runs_a_proxy(policy: Path) -> None:
 
     async with serving("--policy", policy, "--log-calls") as proxy:
         answer = await in_thread(lambda: ask(proxy.url))
-        call = await proxy.says("call")
+        call = await proxy.says("call_ended")
         proxy.signal(signal.SIGINT)
         status = await proxy.ended()
         lines = "\n".join(proxy.lines)
@@ -101,32 +101,33 @@ async def test_editing_the_file_reloads_it_and_so_does_sighup(policy: Path, prov
     async with serving("--policy", policy) as proxy:
         hashes = [proxy.of("serving")[0]["hash"]]
         save(policy, text(provider, concurrency=4))
-        hashes.append((await proxy.says("policy loaded"))["hash"])
+        hashes.append((await proxy.says("policy_loaded"))["hash"])
         assert await policy_hash(proxy.url) == hashes[1]
 
         proxy.signal(signal.SIGHUP)
-        again = await proxy.says("policy loaded", times=2)
+        again = await proxy.says("policy_loaded", times=2)
 
     assert len(set(hashes)) == 2
     assert again["hash"] == hashes[1]
-    assert proxy.of("reload asked for")
+    assert proxy.of("reload_requested")
 
 
 async def test_what_a_reload_changes_is_said_as_diff_says_it(policy: Path, provider: SimulatedProvider) -> None:
     async with serving("--policy", policy) as proxy:
         save(policy, text(provider, concurrency=1, rest="rule all { priority 7 }\nbudget b { requests 5/hour }\n"))
-        await proxy.says("calls treated differently")
+        await proxy.says("decision_changed")
         save(policy, text(provider, concurrency=1, rest="rule all { priority 7 }\nbudget b { requests 5/day }\n"))
-        reset = await proxy.says("changed")
+        reset = await proxy.says("state_reset")
 
-    lowered, added, calls = (proxy.of(event)[0] for event in ("lowered", "added", "calls treated differently"))
-    assert [lowered[name] for name in ("what", "setting", "after", "state")] == [
+    changes = {one["change"]: one for one in proxy.of("setting_changed")}
+    (calls,) = proxy.of("decision_changed")
+    assert [changes["lowered"][name] for name in ("declaration", "setting", "after", "state")] == [
         "provider sim",
         "concurrency",
         "1",
         "drains",
     ]
-    assert added["what"] == "budget b"
+    assert changes["added"]["declaration"] == "budget b"
     assert (calls["priority"], calls["budgets"]) == ("0 -> 7", "+b")
     assert (reset["code"], reset["level"], reset["before"]) == ("HM701", "warning", "5/hour requests")
 
@@ -137,16 +138,16 @@ async def test_the_log_is_in_the_policy_s_form_and_changes_with_it(policy: Path,
         assert len(proxy.events) == len(proxy.lines)
 
         save(policy, text(provider, rest="server { log text }\n"))
-        await proxy.until(lambda: any("policy loaded" in line for line in proxy.lines))
+        await proxy.until(lambda: any("policy_loaded" in line for line in proxy.lines))
 
-    assert not proxy.of("policy loaded")
+    assert not proxy.of("policy_loaded")
 
 
 async def test_the_command_line_decides_on_the_log_s_form(policy: Path, provider: SimulatedProvider) -> None:
     save(policy, text(provider, rest="server { log text }\n"))
     async with serving("--policy", policy) as proxy:
         save(policy, text(provider, concurrency=4, rest="server { log text }\n"))
-        await proxy.says("policy loaded")
+        await proxy.says("policy_loaded")
 
     assert len(proxy.events) == len(proxy.lines)
 
@@ -157,16 +158,16 @@ async def test_a_bad_edit_keeps_the_policy_and_is_reported_once_and_the_next_goo
     async with serving("--policy", policy) as proxy:
         running = proxy.of("serving")[0]["hash"]
         save(policy, text(provider, rest="lane fast { wieght 3 }\n"))
-        kept = await proxy.says("policy kept")
+        kept = await proxy.says("policy_rejected")
         assert await policy_hash(proxy.url) == running
 
         save(policy, text(provider, rest="lane fast { wieght 3 }\n"))  # saved again, as it was
         save(policy.parent / "notes.txt", "nothing of ours")
         save(policy, text(provider, rest="lane fast { weight 3 }\n"))
-        loaded = await proxy.says("policy loaded")
+        loaded = await proxy.says("policy_loaded")
         assert await policy_hash(proxy.url) == loaded["hash"] != running
 
-    assert len(proxy.of("policy kept")) == 1
+    assert len(proxy.of("policy_rejected")) == 1
     assert any("team.hmp:3:13: error[HM102]" in one and "`weight`" in one for one in kept["diagnostics"])
 
 
@@ -176,17 +177,17 @@ async def test_for_people_the_bad_edit_is_shown_with_its_place(policy: Path, pro
         await proxy.until(lambda: any("1 error" in line for line in proxy.lines))
 
     shown = "\n".join(proxy.lines)
-    assert "policy kept" in shown
+    assert "policy_rejected" in shown
     assert "lane fast { wieght 3 }\n  |             ^^^^^^" in shown
 
 
 async def test_the_old_policy_is_back_after_a_bad_one_was_undone(policy: Path, provider: SimulatedProvider) -> None:
     async with serving("--policy", policy) as proxy:
         save(policy, "nonsense")
-        await proxy.says("policy kept")
+        await proxy.says("policy_rejected")
         save(policy.parent / "team.hmp~", text(provider))
         os.replace(policy.parent / "team.hmp~", policy)  # as many editors save
-        loaded = await proxy.says("policy loaded")
+        loaded = await proxy.says("policy_loaded")
 
     assert loaded["hash"] == proxy.of("serving")[0]["hash"]
 
@@ -222,7 +223,7 @@ async def test_a_rotated_key_in_a_file_is_used_though_no_policy_changed(
     async with serving("--policy", policy) as proxy:
         await policy_hash(proxy.url)
         key.write_text("new\n")
-        await proxy.says("policy loaded")
+        await proxy.says("policy_loaded")
         await policy_hash(proxy.url)
 
     sent = [dict(seen.headers)[b"authorization"] for seen in provider.seen]
@@ -243,7 +244,7 @@ async def test_another_listen_address_needs_a_restart_and_nothing_of_that_file_i
         assert proxy.url == f"http://{address}"
         running = proxy.of("serving")[0]["hash"]
         save(policy, text(provider, concurrency=9, rest='server { listen "127.0.0.1:1" }\n'))
-        kept = await proxy.says("policy kept")
+        kept = await proxy.says("policy_rejected")
         answers = await policy_hash(proxy.url)
 
     assert kept["code"] == "HM702"
@@ -289,7 +290,7 @@ async def test_sigterm_lets_a_stream_end_well_and_takes_no_new_connections(
         chunks += [chunk async for chunk in stream]
         status = await proxy.ended()
 
-    assert draining["inflight"] == 1
+    assert (draining["in_flight"], draining["signal"]) == (1, "SIGTERM")
     assert closed
     assert still_running
     assert chunks[-1].choices[0].finish_reason == "stop"
@@ -312,7 +313,7 @@ async def test_what_has_not_ended_when_the_patience_has_is_cut_off_and_never_loo
         await proxy.says("stopped")
 
     assert status == 0
-    assert proxy.of("stopped")[0]["cut_off"] == 1
+    assert proxy.of("drain_timed_out")[0]["cut_off"] == 1
     with trio.fail_after(20):
         await provider.until(lambda: provider.hangups == 1)
 
@@ -327,7 +328,7 @@ async def test_a_second_sigterm_ends_at_once(policy: Path, provider: SimulatedPr
         proxy.signal(signal.SIGTERM)
         status = await proxy.ended()
         await stream.close()
-        await proxy.says("stopped at once")
+        await proxy.says("stop_forced")
 
     assert status == 128 + signal.SIGTERM
 
@@ -374,11 +375,11 @@ async def test_with_agent_tokens_it_listens_anywhere_and_a_reload_may_not_take_t
     async with serving("--policy", policy, listen="0.0.0.0:0", env={"CI_TOKEN": "t", "KEY": "k"}) as proxy:
         running = proxy.of("serving")[0]["hash"]
         save(policy, text(provider))
-        kept = await proxy.says("policy kept")
+        kept = await proxy.says("policy_rejected")
         port = urlsplit(proxy.url).port
         answers = await policy_hash(f"http://127.0.0.1:{port}", key="t")
 
-    assert "0.0.0.0" in kept["why"]
+    assert "0.0.0.0" in kept["error"]
     assert answers == running
 
 
@@ -394,7 +395,7 @@ async def test_beyond_loopback_a_caller_without_a_token_is_rejected(policy: Path
             rebound = await client.post(url, json=body, headers={"x-api-key": "t", "host": "evil.example"})
 
     assert [one.status_code for one in (nobody, ci, page, rebound)] == [401, 200, 403, 421]
-    assert any("`laptop`" in line["event"] for line in proxy.events if line.get("code") == "HM601")
+    assert any("`laptop`" in line["message"] for line in proxy.of("policy_warning") if line["code"] == "HM601")
 
 
 async def test_a_policy_without_a_provider_replaces_none_that_has_one(
@@ -403,12 +404,12 @@ async def test_a_policy_without_a_provider_replaces_none_that_has_one(
     async with serving("--policy", policy) as proxy:
         running = proxy.of("serving")[0]["hash"]
         save(policy, "hmp 1\nlane batch { weight 2 }\n")
-        kept = await proxy.says("policy kept")
+        kept = await proxy.says("policy_rejected")
         answers = await policy_hash(proxy.url)
         save(policy, text(provider, concurrency=5))
-        loaded = await proxy.says("policy loaded")
+        loaded = await proxy.says("policy_loaded")
 
-    assert "no provider" in kept["why"]
+    assert "no provider" in kept["error"]
     assert answers == running
     assert loaded["hash"] != running
 

@@ -86,7 +86,7 @@ class House:
 async def serving(app: App, bounds: Bounds | None = None) -> AsyncIterator[House]:
     reports: list[str] = []
     sockets = bind("127.0.0.1", 0)
-    listener = Listener(app, bounds, report=lambda line, error: reports.append(line))
+    listener = Listener(app, bounds, report=lambda fault, detail, error: reports.append(f"{fault}: {detail}"))
     async with trio.open_nursery() as nursery:
         await nursery.start(listener.run, sockets)
         house = House(listener, sockets[0].getsockname()[1], reports, nursery)

@@ -406,7 +406,8 @@ async def test_an_app_that_fails_before_its_answer_is_a_500_and_the_next_connect
         assert await bad.ask(b"GET /bad HTTP/1.1\r\nhost: x\r\n\r\n") == (500, b"")
         assert await good.ask() == (200, b"ok")
         (line,) = house.reports
-        assert line == f"connection from 127.0.0.1:{bad.stream.socket.getsockname()[1]}: RuntimeError: on purpose"
+        peer = f"127.0.0.1:{bad.stream.socket.getsockname()[1]}"
+        assert line == f"connection_crashed: {peer}: RuntimeError: on purpose"
 
 
 async def test_an_app_cancelled_in_mid_answer_does_not_leave_its_connection_to_the_next_request() -> None:

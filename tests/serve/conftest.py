@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hivemind_trio.serve.log import LogFormat, Lossy, make_log
+from tests.support.log_lines import unregistered
 
 
 class Said:
@@ -20,8 +21,9 @@ class Said:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Without their times."""
+        """Without their times; each is a registered event with its fields."""
         found = [json.loads(line) for line in self.stream.getvalue().splitlines()]
+        assert [wrong for one in found if (wrong := unregistered(one))] == []
         for one in found:
             del one["timestamp"]
         return found

@@ -34,20 +34,21 @@ def adapted(circuit: Circuit, because: Outcome | None) -> LimitChanged:
 @pytest.mark.parametrize(
     ("settings", "calls"),
     [
-        ("", "wait"),
-        ("open refuse", "are refused"),
-        ("fallback other", "go to other"),
-        ("fallback other; open hold", "wait"),
+        ("", {"calls": "hold"}),
+        ("open refuse", {"calls": "refuse"}),
+        ("fallback other", {"calls": "fallback", "fallback": "other"}),
+        ("fallback other; open hold", {"calls": "hold"}),
     ],
 )
-async def test_one_that_is_left_alone_and_what_its_calls_do(said: Said, settings: str, calls: str) -> None:
+async def test_one_that_is_left_alone_and_what_its_calls_do(said: Said, settings: str, calls: dict[str, str]) -> None:
     told = await watcher(said, settings)
 
     told.adapted(adapted(Circuit.OPEN, Outcome.FAILED))
 
     (line,) = said.lines
-    assert (line["event"], line["level"], line["provider"]) == ("provider left alone", "warning", "anthropic")
-    assert (line["because"], line["calls"]) == ("failed", calls)
+    assert (line["event"], line["level"], line["provider"]) == ("circuit_opened", "warning", "anthropic")
+    assert line["outcome"] == "failed"
+    assert {name: line[name] for name in ("calls", "fallback") if name in line} == calls
 
 
 async def test_each_turn_of_a_circuit_is_one_line(said: Said) -> None:
@@ -62,8 +63,8 @@ async def test_each_turn_of_a_circuit_is_one_line(said: Said) -> None:
     ):
         told.adapted(adapted(circuit, because))
 
-    said_of_it = [line["event"] for line in said.lines if line["event"].startswith("provider")]
-    assert said_of_it == ["provider left alone", "provider tried again", "provider is back"]
+    said_of_it = [line["event"] for line in said.lines if line["event"].startswith("circuit")]
+    assert said_of_it == ["circuit_opened", "circuit_half_opened", "circuit_closed"]
 
 
 async def test_that_fewer_calls_go_at_a_time_is_said_and_that_more_do_is_not(said: Said) -> None:
@@ -73,4 +74,4 @@ async def test_that_fewer_calls_go_at_a_time_is_said_and_that_more_do_is_not(sai
     told.adapted(adapted(Circuit.CLOSED, Outcome.SUCCEEDED))
 
     (line,) = said.lines
-    assert (line["event"], line["detail"]) == ("fewer calls at a time", "8 (overloaded)")
+    assert (line["event"], line["limit"], line["outcome"]) == ("concurrency_limit_lowered", 8, "overloaded")

@@ -31,25 +31,27 @@ def test_each_setting_has_a_line_and_what_resets_is_a_warning(said: Said) -> Non
 
     assert said.lines == [
         {
-            "event": "lowered",
+            "event": "setting_changed",
             "level": "info",
-            "what": "provider openai",
+            "declaration": "provider openai",
             "setting": "concurrency",
+            "change": "lowered",
             "before": "8",
             "after": "2",
             "state": "drains",
-            "detail": "in flight beyond it ends in its own time; nothing begins before there is room",
+            "effect": "in flight beyond it ends in its own time; nothing begins before there is room",
         },
         {
-            "event": "changed",
+            "event": "state_reset",
             "level": "warning",
-            "what": "budget b",
+            "code": "HM701",
+            "declaration": "budget b",
             "setting": "cost",
+            "change": "changed",
             "before": "$1/day",
             "after": "$1/hour",
             "state": "resets",
-            "detail": "another window: it is counted from 0",
-            "code": "HM701",
+            "effect": "another window: it is counted from 0",
         },
     ]
 
@@ -63,14 +65,15 @@ def test_many_changes_are_counted_after_the_first_ones(said: Said) -> None:
     calls, complete = call_changes(old, new)
     say_calls(said.log, calls, complete=complete)
 
-    assert [line["event"] for line in said.lines[: SAID_MAX + 1]] == ["added"] * SAID_MAX + [
-        "more settings have changed"
+    assert [line["event"] for line in said.lines[: SAID_MAX + 1]] == ["setting_changed"] * SAID_MAX + [
+        "setting_changes_omitted"
     ]
-    assert said.lines[SAID_MAX]["more"] == 3
+    assert {line["change"] for line in said.lines[:SAID_MAX]} == {"added"}
+    assert said.lines[SAID_MAX]["count"] == 3
     assert said.lines[-1] == {
-        "event": "more calls are treated differently",
+        "event": "decision_changes_omitted",
         "level": "info",
-        "more": len(calls) - SAID_MAX,
+        "count": len(calls) - SAID_MAX,
         "see": "hivemind-trio diff",
     }
 
@@ -89,7 +92,7 @@ def test_what_a_call_has_several_of_is_one_field_whose_name_is_no_word_of_the_po
         "budgets": {"-one", "+two"},
     }
     assert line["warnings"] == '+"not for long"'
-    assert line.keys() == {"event", "level", "example", "tags", "budgets", "warnings"}
+    assert line.keys() == {"event", "level", "tags", "budgets", "warnings"}
 
 
 def test_a_call_is_shown_as_explain_takes_it(said: Said) -> None:
@@ -100,12 +103,12 @@ def test_a_call_is_shown_as_explain_takes_it(said: Said) -> None:
 
     assert said.lines == [
         {
-            "event": "calls treated differently",
+            "event": "decision_changed",
             "level": "info",
             "example": "stream=true 'header.x-job=a b'",
             "verdict": 'admitted -> denied: "no"',
         },
-        {"event": "not every call could be looked at", "level": "info", "see": "hivemind-trio diff"},
+        {"event": "decision_diff_incomplete", "level": "info", "see": "hivemind-trio diff"},
     ]
 
 
@@ -120,4 +123,4 @@ async def test_a_comparison_that_fails_ends_no_proxy(said: Said, monkeypatch: py
     await watcher._say_calls(loaded, loaded)
 
     (line,) = said.lines
-    assert (line["level"], line["detail"]) == ("error", "RuntimeError: a bug")
+    assert (line["event"], line["error"]) == ("decision_diff_failed", "RuntimeError: a bug")

@@ -1,0 +1,545 @@
+"""Log events of `hivemind-trio serve`: name, level and fields of each.
+
+A class is one event. Its docstring is its meaning in the table of `docs/operating.md`; a field that may be absent has
+a default. Names are public: operators search for them and alert on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal, TypeAlias, final, get_args
+
+import attrs
+
+from hivemind_trio.listen import ListenerFault
+from hivemind_trio.model import Outcome, Reason
+from hivemind_trio.policy import State, Verb, WhileOpen
+from hivemind_trio.proxy import CallRecord
+
+Level: TypeAlias = Literal["info", "warning", "error"]
+
+REPEATS: Final = "repeats"
+"""Field of a notice that reports further occurrences: how many there were."""
+
+ASIDE: Final = {"aside": True}
+"""Metadata of a field that does not tell notices apart: free text, or a number without a bound."""
+
+NOTHING: Final = (None, "", ())
+"""Values of absent fields."""
+
+TOKENS: Final = ("input", "cache_read", "cache_write", "output")
+"""Counts of a call's usage; `tokens_input` and so on in the log."""
+
+DIFF: Final = "hivemind-trio diff"
+
+
+# ---- start and stop ----
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ProviderFound:
+    """Without `--policy`: a provider that the built-in policy uses."""
+
+    name: ClassVar = "provider_found"
+    level: ClassVar[Level] = "info"
+    provider: str
+    source: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ServingStarted:
+    """The proxy accepts calls at this address, with this policy."""
+
+    name: ClassVar = "serving"
+    level: ClassVar[Level] = "info"
+    address: str
+    policy: str
+    hash: str
+    providers: int
+    lanes: int
+    agents: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ClientSetup:
+    """Without `--policy`: the shell command that points a client at the proxy."""
+
+    name: ClassVar = "client_setup"
+    level: ClassVar[Level] = "info"
+    client: str
+    command: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class DrainStarted:
+    """A signal to stop arrived; calls in flight may take `timeout_s` to finish."""
+
+    name: ClassVar = "draining"
+    level: ClassVar[Level] = "info"
+    signal: str
+    in_flight: int
+    timeout_s: float
+
+
+@final
+@attrs.frozen(kw_only=True)
+class DrainTimedOut:
+    """Calls were still in flight after `server { drain }` and were cut off."""
+
+    name: ClassVar = "drain_timed_out"
+    level: ClassVar[Level] = "warning"
+    cut_off: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ServingStopped:
+    """The proxy has stopped."""
+
+    name: ClassVar = "stopped"
+    level: ClassVar[Level] = "info"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class StopForced:
+    """A second signal ended the process at once, with what was in flight."""
+
+    name: ClassVar = "stop_forced"
+    level: ClassVar[Level] = "warning"
+    signal: str
+    not_in_journal: int | None = None
+
+
+# ---- policy ----
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ReloadRequested:
+    """A signal asked for a reload of the policy."""
+
+    name: ClassVar = "reload_requested"
+    level: ClassVar[Level] = "info"
+    signal: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PolicyReloaded:
+    """A reload took the new policy into force."""
+
+    name: ClassVar = "policy_loaded"
+    level: ClassVar[Level] = "info"
+    policy: str
+    hash: str
+    providers: int
+    lanes: int
+    agents: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PolicyRejected:
+    """A reload found a policy that cannot be used; the running one stays in force."""
+
+    name: ClassVar = "policy_rejected"
+    level: ClassVar[Level] = "error"
+    error: str
+    help: str = ""
+    code: str = ""
+    diagnostics: tuple[str, ...] = ()
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PolicyWarning:
+    """A warning of `hivemind-trio check` about the policy now in force."""
+
+    name: ClassVar = "policy_warning"
+    level: ClassVar[Level] = "warning"
+    code: str
+    message: str
+    at: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SettingsNotInForce:
+    """Settings that this version accepts and does not act on yet."""
+
+    name: ClassVar = "settings_not_in_force"
+    level: ClassVar[Level] = "warning"
+    code: str
+    settings: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SettingChanged:
+    """A reload changed this setting; `state` and `effect` say what happens to running state."""
+
+    name: ClassVar = "setting_changed"
+    level: ClassVar[Level] = "info"
+    declaration: str
+    setting: str = ""
+    change: Verb
+    before: str = ""
+    after: str = ""
+    state: State | None = None
+    effect: str = ""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class StateReset:
+    """A reload changed this setting, so counters or learned values start anew."""
+
+    name: ClassVar = "state_reset"
+    level: ClassVar[Level] = "warning"
+    code: str
+    declaration: str
+    setting: str = ""
+    change: Verb
+    before: str = ""
+    after: str = ""
+    state: State | None = None
+    effect: str = ""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SettingChangesOmitted:
+    """So many further settings changed; the command in `see` shows them."""
+
+    name: ClassVar = "setting_changes_omitted"
+    level: ClassVar[Level] = "info"
+    count: int
+    see: str = DIFF
+
+
+@final
+@attrs.frozen(kw_only=True)
+class DecisionChanged:
+    """A reload changed the decision for calls like `example`: one field for each setting."""
+
+    name: ClassVar = "decision_changed"
+    level: ClassVar[Level] = "info"
+    example: str = ""
+    agent: str = ""
+    verdict: str = ""
+    provider: str = ""
+    team: str = ""
+    model: str = ""
+    lane: str = ""
+    priority: str = ""
+    deadline: str = ""
+    retry: str = ""
+    affinity: str = ""
+    tags: str = ""
+    warnings: str = ""
+    budgets: str = ""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class DecisionChangesOmitted:
+    """So many further kinds of calls have another decision."""
+
+    name: ClassVar = "decision_changes_omitted"
+    level: ClassVar[Level] = "info"
+    count: int
+    see: str = DIFF
+
+
+@final
+@attrs.frozen(kw_only=True)
+class DecisionDiffIncomplete:
+    """The search for changed decisions was cut short; there may be more."""
+
+    name: ClassVar = "decision_diff_incomplete"
+    level: ClassVar[Level] = "info"
+    see: str = DIFF
+
+
+@final
+@attrs.frozen(kw_only=True)
+class DecisionDiffFailed:
+    """Internal error: the old and the new policy could not be compared."""
+
+    name: ClassVar = "decision_diff_failed"
+    level: ClassVar[Level] = "error"
+    error: str = attrs.field(metadata=ASIDE)
+
+
+# ---- calls ----
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CallEnded:
+    """With `--log-calls`: a call has ended."""
+
+    name: ClassVar = "call_ended"
+    level: ClassVar[Level] = "info"
+    record: CallRecord
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CallsRefused:
+    """The proxy refused calls itself, for this reason."""
+
+    name: ClassVar = "calls_refused"
+    level: ClassVar[Level] = "warning"
+    lane: str | None
+    reason: Reason
+
+
+# ---- providers ----
+
+
+@final
+@attrs.frozen(kw_only=True)
+class RateLimited:
+    """The provider answered 429 and the agent got that answer."""
+
+    name: ClassVar = "rate_limited"
+    level: ClassVar[Level] = "warning"
+    provider: str | None
+    status: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ProviderErrorReturned:
+    """The provider answered with a 5xx status and the agent got that answer."""
+
+    name: ClassVar = "provider_error"
+    level: ClassVar[Level] = "warning"
+    provider: str | None
+    status: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CredentialRejected:
+    """The provider answered 401 or 403: check the credential of this provider."""
+
+    name: ClassVar = "credential_rejected"
+    level: ClassVar[Level] = "warning"
+    provider: str | None
+    status: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AttemptFailed:
+    """The connection to the provider failed or timed out, and no attempt did better."""
+
+    name: ClassVar = "attempt_failed"
+    level: ClassVar[Level] = "warning"
+    provider: str | None
+    kind: str
+    detail: str = attrs.field(default="", metadata=ASIDE)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ProviderUnreachable:
+    """No connection to the provider, for a cause that an operator can mend."""
+
+    name: ClassVar = "provider_unreachable"
+    level: ClassVar[Level] = "error"
+    provider: str | None
+    kind: str
+    cause: str
+    detail: str = attrs.field(default="", metadata=ASIDE)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CircuitOpened:
+    """The circuit breaker opened; until it closes, calls hold, fall back or are refused."""
+
+    name: ClassVar = "circuit_opened"
+    level: ClassVar[Level] = "warning"
+    provider: str
+    outcome: Outcome | None
+    limit: int
+    calls: WhileOpen
+    fallback: str | None = None
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CircuitHalfOpened:
+    """The circuit breaker lets probes through."""
+
+    name: ClassVar = "circuit_half_opened"
+    level: ClassVar[Level] = "info"
+    provider: str
+    outcome: Outcome | None
+    limit: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CircuitClosed:
+    """The circuit breaker closed; the provider serves calls again."""
+
+    name: ClassVar = "circuit_closed"
+    level: ClassVar[Level] = "info"
+    provider: str
+    outcome: Outcome | None
+    limit: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ConcurrencyLimitLowered:
+    """Adaptive concurrency lowered the limit after this outcome."""
+
+    name: ClassVar = "concurrency_limit_lowered"
+    level: ClassVar[Level] = "warning"
+    provider: str
+    limit: int = attrs.field(metadata=ASIDE)
+    outcome: Outcome | None = attrs.field(metadata=ASIDE)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ProviderStandstill:
+    """Calls have waited for 5 s or longer while none was in flight at the provider."""
+
+    name: ClassVar = "provider_standstill"
+    level: ClassVar[Level] = "warning"
+    provider: str
+    reason: Reason
+    waiting: int
+    stands_s: float
+    next_in_s: float | None
+
+
+# ---- journal ----
+
+
+@final
+@attrs.frozen(kw_only=True)
+class JournalOpened:
+    """`--journal`: calls are recorded in this file."""
+
+    name: ClassVar = "journal_opened"
+    level: ClassVar[Level] = "info"
+    file: str
+    session: int
+    calls_before: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class JournalWriteFailed:
+    """The journal could not be written; new calls wait until it can, then get 503."""
+
+    name: ClassVar = "journal_write_failed"
+    level: ClassVar[Level] = "error"
+    file: str | None
+    error: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class JournalWriteRecovered:
+    """The journal is written again."""
+
+    name: ClassVar = "journal_write_recovered"
+    level: ClassVar[Level] = "info"
+    file: str | None
+
+
+# ---- faults of the proxy itself ----
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AttemptCrashed:
+    """Internal error in an attempt; its call failed."""
+
+    name: ClassVar = "attempt_crashed"
+    level: ClassVar[Level] = "error"
+    error: str = attrs.field(metadata=ASIDE)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ConnectionCrashed:
+    """Internal error on a client's connection, which was closed."""
+
+    name: ClassVar = ListenerFault.CONNECTION_CRASHED.value
+    level: ClassVar[Level] = "error"
+    error: str = attrs.field(metadata=ASIDE)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AcceptFailed:
+    """No connection can be accepted: files or memory are exhausted (`ulimit -n`)."""
+
+    name: ClassVar = ListenerFault.ACCEPT_FAILED.value
+    level: ClassVar[Level] = "error"
+    error: str = attrs.field(metadata=ASIDE)
+
+
+LogEvent: TypeAlias = (
+    ProviderFound | ServingStarted | ClientSetup | DrainStarted | DrainTimedOut | ServingStopped | StopForced
+    | ReloadRequested | PolicyReloaded | PolicyRejected | PolicyWarning | SettingsNotInForce
+    | SettingChanged | StateReset | SettingChangesOmitted
+    | DecisionChanged | DecisionChangesOmitted | DecisionDiffIncomplete | DecisionDiffFailed
+    | CallEnded | CallsRefused
+    | RateLimited | ProviderErrorReturned | CredentialRejected | AttemptFailed | ProviderUnreachable
+    | CircuitOpened | CircuitHalfOpened | CircuitClosed | ConcurrencyLimitLowered | ProviderStandstill
+    | JournalOpened | JournalWriteFailed | JournalWriteRecovered
+    | AttemptCrashed | ConnectionCrashed | AcceptFailed
+)  # fmt: skip
+
+Notice: TypeAlias = (
+    DecisionDiffFailed | CallsRefused
+    | RateLimited | ProviderErrorReturned | CredentialRejected | AttemptFailed | ProviderUnreachable
+    | ConcurrencyLimitLowered
+    | AttemptCrashed | ConnectionCrashed | AcceptFailed
+)  # fmt: skip
+"""Events that may come in floods: `Notices` counts repeats instead of writing them."""
+
+EVENTS: Final[tuple[type[LogEvent], ...]] = get_args(LogEvent)
+"""All events, in the order of the table in `docs/operating.md`."""
+
+
+def values(event: LogEvent) -> dict[str, Any]:
+    """Return the fields of an event that are present."""
+    if isinstance(event, CallEnded):
+        shown = attrs.asdict(event.record, recurse=False)
+        usage = shown.pop("usage")
+        shown |= {f"tokens_{name}": getattr(usage, name) for name in TOKENS} if usage is not None else {}
+    else:
+        shown = attrs.asdict(event, recurse=False)
+    return {name: value for name, value in shown.items() if value not in NOTHING}
+
+
+def key_of(event: LogEvent) -> tuple[str, ...]:
+    """Return the text that two occurrences of the same notice share."""
+    telling = {one.name for one in attrs.fields(type(event)) if not one.metadata.get("aside")}
+    return (event.name, *(f"{name}={value}" for name, value in values(event).items() if name in telling))
+
+
+def field_names(event: type[LogEvent]) -> Mapping[str, bool]:
+    """Return the fields of a kind of event, each with True if it may be absent."""
+    made_of = CallRecord if event is CallEnded else event
+    found = {one.name: one.default in NOTHING or "None" in str(one.type) for one in attrs.fields(made_of)}
+    if event is CallEnded:
+        del found["usage"]
+        found |= dict.fromkeys((f"tokens_{name}" for name in TOKENS), True)
+    return found | ({REPEATS: True} if event in get_args(Notice) else {})
