@@ -689,10 +689,10 @@ class Limited:
 # ---- the scheduler ----
 
 
-_STATUS: Final = {Reason.OVER_QUOTA: 413, Reason.DRAINING: 503, Reason.BREAKER_OPEN: 503}
+_STATUS: Final = {Reason.OVER_LIMITS: 413, Reason.DRAINING: 503, Reason.BREAKER_OPEN: 503}
 """Of refusals, as in `proxy/error_responses.py`; else 429."""
 
-_FINAL: Final = frozenset({Reason.OVER_QUOTA, Reason.BUDGET, Reason.SPENT})
+_FINAL: Final = frozenset({Reason.OVER_LIMITS, Reason.BUDGET, Reason.PROVIDER_SPENT})
 
 _BROKE: Final = {
     How.UNREACHABLE: (Outcome.UNREACHABLE, Failure.CONNECT),

@@ -75,7 +75,7 @@ class Door:
 
     def turned_away(self, status: int, peer: str) -> None:
         """Record a request that the listener refused: its head was too large or malformed, or the loop lags."""
-        reason = {431: Reason.HEADER_TOO_LARGE, 503: Reason.OVERLOADED}.get(status, Reason.BAD_REQUEST)
+        reason = {431: Reason.HEADER_TOO_LARGE, 503: Reason.PROXY_OVERLOADED}.get(status, Reason.BAD_REQUEST)
         self._refused(CallRecord(id=self._next_id(), caller=peer, status=status, refused=True, reason=reason))
 
     def _refused(self, record: CallRecord) -> None:
@@ -136,10 +136,10 @@ class Door:
             return
         head = RequestHead.of({**scope, "method": "GET"})
         apis = endpoint(head.path_text, head.words).apis
-        why = guard.refused(head, self._current().program.server) or (Reason.UPGRADE, NO_WEBSOCKETS)
+        why = guard.refused(head, self._current().program.server) or (Reason.UPGRADE_REFUSED, NO_WEBSOCKETS)
         answer = refusal(next(iter(apis), None), *why)
         headers = [*answer.headers, (b"x-hivemind-reason", str(why[0]).encode())]
-        if why[0] is Reason.UPGRADE:
+        if why[0] is Reason.UPGRADE_REFUSED:
             # RFC 9110 wants a 426 to name what is spoken instead.
             headers += [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
         peer = ":".join(map(str, head.peer)) if head.peer is not None else ""

@@ -15,12 +15,12 @@ from .header_filter import Headers
 
 STATUS: Final = {
     Reason.QUEUE_FULL: 429,
-    Reason.SHED: 429,
+    Reason.SHED_OLDEST: 429,
     Reason.DEADLINE: 429,
-    Reason.SPENT: 429,
-    Reason.PATIENCE: 429,
+    Reason.PROVIDER_SPENT: 429,
+    Reason.CLIENT_PATIENCE: 429,
     Reason.HELD_TOO_LONG: 429,
-    Reason.OVER_QUOTA: 413,
+    Reason.OVER_LIMITS: 413,
     Reason.BUDGET: 429,
     Reason.DENIED: 403,
     Reason.UNKNOWN_AGENT: 401,
@@ -28,13 +28,13 @@ STATUS: Final = {
     Reason.BODY_TOO_LARGE: 413,
     Reason.BAD_REQUEST: 400,
     Reason.HEADER_TOO_LARGE: 431,
-    Reason.METHOD: 405,
-    Reason.UPGRADE: 426,
+    Reason.METHOD_REFUSED: 405,
+    Reason.UPGRADE_REFUSED: 426,
     Reason.FOREIGN_HOST: 421,
     Reason.FOREIGN_ORIGIN: 403,
-    Reason.OVERLOADED: 503,
+    Reason.PROXY_OVERLOADED: 503,
     Reason.DRAINING: 503,
-    Reason.JOURNAL: 503,
+    Reason.JOURNAL_BEHIND: 503,
     Reason.BREAKER_OPEN: 503,
     Reason.UPSTREAM_UNREACHABLE: 503,
     Reason.UPSTREAM_TIMEOUT: 504,
@@ -44,9 +44,9 @@ STATUS: Final = {
 
 FINAL: Final = frozenset(
     {
-        *(Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER, Reason.BODY_TOO_LARGE, Reason.OVER_QUOTA),
-        *(Reason.BUDGET, Reason.SPENT, Reason.FOREIGN_HOST, Reason.FOREIGN_ORIGIN),
-        Reason.METHOD,
+        *(Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER, Reason.BODY_TOO_LARGE, Reason.OVER_LIMITS),
+        *(Reason.BUDGET, Reason.PROVIDER_SPENT, Reason.FOREIGN_HOST, Reason.FOREIGN_ORIGIN),
+        Reason.METHOD_REFUSED,
     }
 )
 """Trying again changes nothing, and the SDKs are told so."""

@@ -199,7 +199,7 @@ class Exchange:
             await gate.caught_up()
             return True
         self.asked = Recognised(apis=endpoint(self.head.path_text, self.head.words).apis, generates=False)
-        await self._refuse(Reason.JOURNAL, BEHIND, RETRY_AFTER_HELD_NS)
+        await self._refuse(Reason.JOURNAL_BEHIND, BEHIND, RETRY_AFTER_HELD_NS)
         return False
 
     def _ticket(self, request: Request, *, speaks: bool) -> Ticket:

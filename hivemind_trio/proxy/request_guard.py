@@ -28,7 +28,7 @@ Refused = tuple[Reason, str]
 def refused(head: RequestHead, server: Server) -> Refused | None:
     """Return why a request is refused because of its head; None: it is not."""
     if head.method in METHODS_REFUSED:
-        return Reason.METHOD, f"{head.method} is not forwarded"
+        return Reason.METHOD_REFUSED, f"{head.method} is not forwarded"
     if not head.path.startswith(b"/"):
         return Reason.BAD_REQUEST, "this is no forward proxy: request a path, such as `/v1/messages`"
     host = head.first.get(b"host", b"").decode("latin-1").lower()

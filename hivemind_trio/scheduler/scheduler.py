@@ -59,7 +59,7 @@ from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from .decisions import completion, rejection
 from .state import SchedulerState
 
-TIMED: Final = frozenset({Reason.QUOTA, Reason.PROVIDER_QUOTA, Reason.RAMP, Reason.MODEL_RESIDENT})
+TIMED: Final = frozenset({Reason.LIMITS, Reason.PROVIDER_QUOTA, Reason.GROWTH, Reason.MODEL_RESIDENT})
 """Reasons to wait that time alone may end."""
 
 
@@ -189,7 +189,7 @@ class Scheduler:
         elif short is None and (wait_ns := books.too_long_ns(waiter)) is not None:
             message = rejection.impatient(wait_ns)
             commands.append(
-                rejection.of(books, waiter, Reason.PATIENCE, message, books.retry_after_ns(waiter, wait_ns))
+                rejection.of(books, waiter, Reason.CLIENT_PATIENCE, message, books.retry_after_ns(waiter, wait_ns))
             )
             books.keep_place(waiter)
             books.unclaim(waiter)
@@ -322,7 +322,7 @@ class Scheduler:
         rests_until_ns = prefixes.follow(waiter, self._books.now_ns) if prefixes is not None else None
         if rests_until_ns is None:
             return False
-        waiter.rests_until_ns, waiter.blocked = rests_until_ns, Reason.PREFIX
+        waiter.rests_until_ns, waiter.blocked = rests_until_ns, Reason.PROMPT_CACHE
         return True
 
     def _put_in_line(self, waiter: WaitingCall, commands: list[Command]) -> None:
@@ -347,7 +347,7 @@ class Scheduler:
             # Only now: it may be the last call of the same agent, which would be forgotten.
             books.leave(oldest)
             commands.append(
-                rejection.of(books, oldest, Reason.SHED, rejection.shed(full), books.retry_after_ns(oldest))
+                rejection.of(books, oldest, Reason.SHED_OLDEST, rejection.shed(full), books.retry_after_ns(oldest))
             )
             if oldest.place.pool.holds:
                 # It may have been the large one behind which smaller ones stood, at another provider.

@@ -224,7 +224,7 @@ async def test_a_client_that_would_wait_in_vain_is_told_at_once(autojump_clock: 
         agent = await opened.ask(headers=waiting_for("60"))
 
         assert trio.current_time() == began
-        assert (agent.status, agent.header(b"x-hivemind-reason")) == (429, str(Reason.PATIENCE).encode())
+        assert (agent.status, agent.header(b"x-hivemind-reason")) == (429, str(Reason.CLIENT_PATIENCE).encode())
         assert agent.header(b"x-should-retry") is None
         after = agent.header(b"retry-after")
         assert after is not None

@@ -59,7 +59,7 @@ async def test_who_has_waited_too_long_for_it_is_told_to_come_back(autojump_cloc
         began_s = trio.current_time()
         agent = await opened.ask()
 
-        assert (agent.status, agent.header(b"x-hivemind-reason")) == (503, str(Reason.JOURNAL).encode())
+        assert (agent.status, agent.header(b"x-hivemind-reason")) == (503, str(Reason.JOURNAL_BEHIND).encode())
         assert agent.header(b"retry-after") == b"30"
         assert trio.current_time() - began_s < 15, "before its client is left without a word"
         (record,) = opened.records

@@ -302,18 +302,18 @@ def test_retry_after_is_whole_seconds_that_the_sdks_heed(reason: Reason, retry_a
     ("reason", "status"),
     [
         (Reason.QUEUE_FULL, 429),
-        (Reason.SHED, 429),
+        (Reason.SHED_OLDEST, 429),
         (Reason.DEADLINE, 429),
-        (Reason.PATIENCE, 429),
+        (Reason.CLIENT_PATIENCE, 429),
         (Reason.HELD_TOO_LONG, 429),
-        (Reason.SPENT, 429),
+        (Reason.PROVIDER_SPENT, 429),
         (Reason.BUDGET, 429),
         (Reason.DENIED, 403),
         (Reason.UNKNOWN_AGENT, 401),
         (Reason.NO_PROVIDER, 404),
         (Reason.BODY_TOO_LARGE, 413),
         (Reason.BAD_REQUEST, 400),
-        (Reason.UPGRADE, 426),
+        (Reason.UPGRADE_REFUSED, 426),
         (Reason.DRAINING, 503),
         (Reason.UPSTREAM_UNREACHABLE, 503),
         (Reason.UPSTREAM_TIMEOUT, 504),
@@ -326,9 +326,9 @@ def test_each_reason_has_the_status_of_the_table(reason: Reason, status: int) ->
 
 def test_every_reason_but_those_for_waiting_can_be_answered() -> None:
     waiting = {
-        *(Reason.NONE, Reason.PROVIDER_FULL, Reason.GROUP_FULL, Reason.LANE_FULL, Reason.LANE_RESERVED),
-        *(Reason.AGENT_FULL, Reason.TURN, Reason.RETRY, Reason.PROVIDER_QUOTA, Reason.QUOTA, Reason.RAMP),
-        *(Reason.PREFIX, Reason.MODEL_RESIDENT),
+        *(Reason.NONE, Reason.PROVIDER_CONCURRENCY, Reason.LIMITS_CONCURRENCY, Reason.LANE_MAX, Reason.LANE_RESERVE),
+        *(Reason.AGENT_CONCURRENCY, Reason.TURN, Reason.RETRY, Reason.PROVIDER_QUOTA, Reason.LIMITS, Reason.GROWTH),
+        *(Reason.PROMPT_CACHE, Reason.MODEL_RESIDENT),
         Reason.UPSTREAM_REFUSED,  # said inside a stream only, where there is no status any more
     }
 
@@ -369,7 +369,7 @@ async def test_a_websocket_is_refused_with_a_status_that_codex_understands(autoj
     assert (b"x-hivemind-reason", b"upgrade-refused") in start["headers"]
     assert b"use HTTP" in body["body"]
     (record,) = RECORDS
-    assert (record.status, record.reason, record.path) == (426, Reason.UPGRADE, "/v1/responses")
+    assert (record.status, record.reason, record.path) == (426, Reason.UPGRADE_REFUSED, "/v1/responses")
     assert record.refused
 
 

@@ -275,7 +275,7 @@ lane batch { }
         record = opened.records[0]
     assert (record.status, record.refused, record.attempts) == (0, False, 0)
     assert (record.agent, record.lane, record.waited_ms) == ("ci", "batch", 7_000)
-    assert record.reason is Reason.PROVIDER_FULL
+    assert record.reason is Reason.PROVIDER_CONCURRENCY
 
 
 async def test_a_caller_that_gives_up_between_attempts_is_recorded_with_all_its_waits(autojump_clock: object) -> None:

@@ -180,7 +180,7 @@ class Incident:
             assert self.program.providers[entry.provider].while_open is WhileOpen.REFUSE
             assert self.at[entry.provider].circuit is not Circuit.CLOSED
             assert not self.fits(entry)
-        elif refuse.reason is Reason.SPENT:
+        elif refuse.reason is Reason.PROVIDER_SPENT:
             assert self.at[entry.provider].shut(entry.call.request.model, self.now_ns)
         else:
             assert refuse.reason is self.outright(entry.treatment)

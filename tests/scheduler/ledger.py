@@ -62,26 +62,26 @@ class Ledger:
         assert its.provider is not None
         provider, lane = self.program.providers[its.provider], self.program.lanes[its.lane]
         if self.held(lambda other: other.treatment.provider == its.provider) >= provider.limit:
-            return Reason.PROVIDER_FULL
+            return Reason.PROVIDER_CONCURRENCY
         group_cap = next((group.concurrency for group in provider.groups if group.glob == its.group), None)
         in_group = self.held(
             lambda other: other.treatment.provider == its.provider and other.treatment.group == its.group
         )
         if group_cap is not None and in_group >= group_cap:
-            return Reason.GROUP_FULL
+            return Reason.LIMITS_CONCURRENCY
         if lane.max is not None and self.lane_held(its.provider, its.lane) >= max(1, lane.max.of(provider.limit)):
-            return Reason.LANE_FULL
+            return Reason.LANE_MAX
         if not self.due(entry):
             free = provider.limit - self.held(lambda other: other.treatment.provider == its.provider)
             unused = 0
             for name, slots in self.reserves(provider.limit).items():
                 unused += max(0, slots - self.lane_held(its.provider, name))
             if free - 1 < unused:
-                return Reason.LANE_RESERVED
+                return Reason.LANE_RESERVE
         declared, name = entry.agent
         agent_cap = (self.program.agent(name) if declared else self.program.unknown).concurrency
         if agent_cap is not None and self.held(lambda other: other.agent == entry.agent) >= agent_cap:
-            return Reason.AGENT_FULL
+            return Reason.AGENT_CONCURRENCY
         return Reason.NONE
 
     def due(self, entry: Entry) -> bool:
@@ -192,7 +192,7 @@ class Ledger:
         if victim is not None:
             answer = commands.pop(0)
             assert answer.call_id == victim.call.id
-            self.check_refusal(answer, Reason.SHED)
+            self.check_refusal(answer, Reason.SHED_OLDEST)
             assert answer.waited_ns == now_ns - victim.arrived_ns
             del self.waiting[victim.call.id]
         self.waiting[call.id] = entry

@@ -256,19 +256,19 @@ class Observer:
                 assert its.provider is None
             case Reason.UNKNOWN_AGENT:
                 assert self.program.server.refuse_unknown
-            case Reason.PATIENCE:
+            case Reason.CLIENT_PATIENCE:
                 assert life.call.patience_ns is not None
             case Reason.BUDGET:
                 assert its.budgets
-            case Reason.OVER_QUOTA:
+            case Reason.OVER_LIMITS:
                 windows = [window for key, window in self.windows.items() if key[:2] == (its.provider, its.group)]
                 cost = self._cost(life.call.request, self.program.providers[its.provider or ""].api)
                 assert any(cost[window.quota.dimension] > window.quota.amount for window in windows)
-            case Reason.SPENT:
+            case Reason.PROVIDER_SPENT:
                 watched = self.at[its.provider or ""]
                 assert (its.model or life.call.request.model) in watched.trouble.spent or not watched.known
             case reason:
-                assert reason in (Reason.QUEUE_FULL, Reason.SHED)
+                assert reason in (Reason.QUEUE_FULL, Reason.SHED_OLDEST)
 
     def cancelled(self, call_id: CallId, commands: list[Command]) -> None:
         life = self.lives.get(call_id)
@@ -438,7 +438,7 @@ class Observer:
         behind others of the quotas that they share: of those the first and the smallest are looked at, no more."""
         books = scheduler._books
         in_line = [waiter for waiter in books.room if waiter.in_line]
-        short = {id(waiter.place.quotas) for waiter in in_line if waiter.place.blocked(self.now_ns) is Reason.QUOTA}
+        short = {id(waiter.place.quotas) for waiter in in_line if waiter.place.blocked(self.now_ns) is Reason.LIMITS}
         for waiter in in_line:
             if id(waiter.place.quotas) not in short:
                 assert waiter.place.blocked(self.now_ns) is not Reason.NONE, f"call {waiter.call.id} could go"

@@ -51,7 +51,7 @@ def test_without_limits_what_headers_tell_of_is_kept() -> None:
     # A bucket of sixty, half a second for each: all of it takes 30 s.
     assert driver.scheduler.wakeup_ns() == SECOND_NS // 2
     driver.at(SECOND_NS // 2)
-    assert driver.grant(waiting).reason is Reason.QUOTA
+    assert driver.grant(waiting).reason is Reason.LIMITS
 
 
 def test_headers_that_are_ignored_hold_nobody_up() -> None:
@@ -157,7 +157,7 @@ def test_more_that_is_left_lets_who_waits_go() -> None:
     driver.now_ns = SECOND_NS // 2
     hear(driver, second, left(58))
 
-    assert driver.grant(waiting).reason is Reason.QUOTA
+    assert driver.grant(waiting).reason is Reason.LIMITS
 
 
 @pytest.mark.parametrize("of", ["nobody", "an attempt that has ended", "a call that waits", "a call without a slot"])

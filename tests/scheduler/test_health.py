@@ -128,7 +128,7 @@ def test_a_provider_that_does_not_say_how_long_is_tried_again_soon() -> None:
     woken(driver, driver.call(model="opus-1"))
 
     assert driver.now_ns <= 5 * SECOND_NS
-    assert driver.grant(driver.granted[-1]).reason is Reason.RAMP
+    assert driver.grant(driver.granted[-1]).reason is Reason.GROWTH
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OVERLOADED, Outcome.CONCURRENCY, Outcome.FAILED, Outcome.SUCCEEDED])
@@ -156,7 +156,7 @@ def test_those_who_wait_for_the_rate_are_woken_in_turn_and_told_why() -> None:
         assert wakeup_ns > driver.now_ns, "no busy loop"
         granted = [each for each in driver.at(wakeup_ns) if isinstance(each, Grant)]
         assert [each.call_id for each in granted] == waiting[: len(granted)]
-        assert {each.reason for each in granted} <= {Reason.RAMP}
+        assert {each.reason for each in granted} <= {Reason.GROWTH}
         waiting = waiting[len(granted) :]
     assert 12 * SECOND_NS <= driver.now_ns <= 15 * SECOND_NS
 

@@ -62,7 +62,7 @@ LAST_RESORT = 300
 IDLE_WAKE_UPS = 40
 """In a row, of which nothing comes: each look at a quota may find another one in the way."""
 
-DRAWS = frozenset({Reason.QUEUE_FULL, Reason.PATIENCE})
+DRAWS = frozenset({Reason.QUEUE_FULL, Reason.CLIENT_PATIENCE})
 """Refusals that say when to come back, with a spread: what is left to chance comes out otherwise without them."""
 
 

@@ -50,7 +50,7 @@ def test_a_quota_that_is_used_up_for_longer_than_a_client_waits_is_told_at_once(
     unknown = driver.ask(wish(), patience_ns=None)
 
     refusal = driver.refusal(told)
-    assert refusal.reason is Reason.PATIENCE
+    assert refusal.reason is Reason.CLIENT_PATIENCE
     assert "5 min" in refusal.message  # a probe goes then, which may find room
     # As much as an SDK heeds.
     assert refusal.retry_after_ns is not None

@@ -175,7 +175,7 @@ def test_requests_go_at_the_rate_and_are_woken_for_it() -> None:
     assert driver.granted == [first]
     driver.at(wakeup_ns)
     assert driver.granted == [first, second]
-    assert driver.grant(second).reason is Reason.QUOTA
+    assert driver.grant(second).reason is Reason.LIMITS
     assert driver.scheduler.wakeup_ns() is None
 
 
@@ -224,7 +224,7 @@ def test_a_call_that_no_window_holds_is_refused_at_once() -> None:
 
     refusal = driver.refusal(call)
     assert isinstance(refusal, Refuse)
-    assert refusal.reason is Reason.OVER_QUOTA
+    assert refusal.reason is Reason.OVER_LIMITS
     assert "101 of provider `p`'s limit of 100 input tokens per minute" in refusal.message
     assert driver.rest.agents == 0
 
@@ -327,7 +327,7 @@ def test_a_smaller_window_refuses_who_waits_and_will_never_fit() -> None:
 
     driver.load(limited(input=50))
 
-    assert driver.refusal(waiting).reason is Reason.OVER_QUOTA
+    assert driver.refusal(waiting).reason is Reason.OVER_LIMITS
 
 
 def test_an_attempt_that_no_longer_fits_any_window_is_the_last() -> None:

@@ -192,7 +192,7 @@ def test_a_renamed_provider_whose_own_money_is_spent_is_asked_by_nobody() -> Non
     driver.end(call, AttemptResult(outcome=Outcome.TERMINAL, status=402, committed=True))
     other = driver.ask(Request(apis=(Api.ANTHROPIC,)), credential="another")
 
-    assert driver.refusal(other).reason is Reason.SPENT
+    assert driver.refusal(other).reason is Reason.PROVIDER_SPENT
 
 
 # ---- any history ----

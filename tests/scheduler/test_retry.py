@@ -470,7 +470,7 @@ def test_a_call_that_rests_is_dropped_like_others_for_a_newer_one() -> None:
 
     newest = driver.call(lane="a")
 
-    assert driver.refusal(resting).reason is Reason.SHED
+    assert driver.refusal(resting).reason is Reason.SHED_OLDEST
     assert driver.at(SECOND_NS) == []
     assert newest not in driver.answers
 

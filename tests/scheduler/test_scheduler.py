@@ -108,7 +108,7 @@ def test_a_head_that_its_agent_blocks_is_passed() -> None:
     assert driver.grant(driver.call("x"))
 
     assert driver.end(running) == [blocked]
-    assert driver.grant(blocked).reason is Reason.AGENT_FULL
+    assert driver.grant(blocked).reason is Reason.AGENT_CONCURRENCY
 
 
 def test_a_head_that_its_limits_group_blocks_is_passed() -> None:
@@ -240,7 +240,7 @@ def test_a_lane_may_drop_the_call_that_has_waited_longest_instead() -> None:
 
     newest = driver.call(lane="a")
 
-    assert driver.refusal(oldest).reason is Reason.SHED
+    assert driver.refusal(oldest).reason is Reason.SHED_OLDEST
     assert driver.end(running) == [second]
     assert driver.end(second) == [newest]
 
@@ -498,7 +498,7 @@ def test_a_call_is_told_what_it_waited_for() -> None:
 
     reasons = [driver.grant(call).reason for call in (1, 3, 5)]
 
-    assert reasons == [Reason.GROUP_FULL, Reason.LANE_FULL, Reason.LANE_RESERVED]
+    assert reasons == [Reason.LIMITS_CONCURRENCY, Reason.LANE_MAX, Reason.LANE_RESERVE]
 
 
 def test_a_call_that_others_overtook_waited_for_its_turn() -> None:
@@ -508,7 +508,7 @@ def test_a_call_that_others_overtook_waited_for_its_turn() -> None:
     driver.end(running)
     driver.end(high)
 
-    assert driver.grant(high).reason is Reason.PROVIDER_FULL
+    assert driver.grant(high).reason is Reason.PROVIDER_CONCURRENCY
     assert driver.grant(low).reason is Reason.TURN
 
 

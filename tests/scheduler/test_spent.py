@@ -28,7 +28,7 @@ def with_a_key(**settings: Any) -> Driver:
 
 def refused(driver: Driver, call: int) -> bool:
     answer = driver.answers.get(call)
-    return isinstance(answer, Refuse) and answer.reason is Reason.SPENT
+    return isinstance(answer, Refuse) and answer.reason is Reason.PROVIDER_SPENT
 
 
 def test_who_finds_out_has_the_provider_s_answer_and_the_next_is_refused_at_once() -> None:
@@ -40,7 +40,7 @@ def test_who_finds_out_has_the_provider_s_answer_and_the_next_is_refused_at_once
 
     assert isinstance(driver.answers[first], Settle)
     refusal = driver.refusal(second)
-    assert (refusal.reason, refusal.retry_after_ns, refusal.waited_ns) == (Reason.SPENT, None, 0)
+    assert (refusal.reason, refusal.retry_after_ns, refusal.waited_ns) == (Reason.PROVIDER_SPENT, None, 0)
     assert "`p`" in refusal.message
     assert (driver.rest.waiting, driver.rest.inflight, driver.rest.agents) == (0, 0, 0)
 
@@ -210,7 +210,7 @@ def test_to_come_back_at_once_is_no_answer() -> None:
     driver = Driver(program(retries=[RetrySettings(attempts=1)]))
     driver.end(driver.call(), AttemptResult(outcome=Outcome.TERMINAL, status=402, retry_after_ns=0))
 
-    assert driver.refusal(driver.call()).reason is Reason.SPENT
+    assert driver.refusal(driver.call()).reason is Reason.PROVIDER_SPENT
 
 
 def test_a_call_that_is_turned_away_for_another_reason_has_not_asked() -> None:

@@ -103,7 +103,7 @@ def test_a_probe_goes_within_twenty_seconds_unless_the_reset_is_far_away(after_s
     scheduler.handle(AttemptEnded(CallId(1), refused(None if after_s is None else after_s * SECOND_NS)), 0)
 
     stands = scheduler.snapshot().pools["p"].stands
-    reason = Reason.PROVIDER_QUOTA if after_s else Reason.RAMP
+    reason = Reason.PROVIDER_QUOTA if after_s else Reason.GROWTH
     wakeup_ns = scheduler.wakeup_ns()
     assert wakeup_ns is not None
     assert stands == Standstill(since_ns=0, reason=reason, until_ns=wakeup_ns)

@@ -129,7 +129,7 @@ def test_of_calls_with_the_same_cold_beginning_one_goes_and_the_others_wait_for_
 
     driver.now_ns += SECOND_NS
     assert began(driver, leader) == others
-    assert {driver.grant(call).reason for call in others} == {Reason.PREFIX}
+    assert {driver.grant(call).reason for call in others} == {Reason.PROMPT_CACHE}
     assert driver.grant(long(driver)).waited_ns == 0, "it is warm now"
 
 

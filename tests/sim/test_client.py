@@ -102,12 +102,12 @@ def test_refusals_have_the_door_s_statuses() -> None:
 
 NOT_OF_THE_SCHEDULER = {
     Reason.BODY_TOO_LARGE,
-    Reason.OVERLOADED,
+    Reason.PROXY_OVERLOADED,
     Reason.BAD_REQUEST,
     Reason.HEADER_TOO_LARGE,
-    Reason.METHOD,
+    Reason.METHOD_REFUSED,
     Reason.FOREIGN_HOST,
     Reason.FOREIGN_ORIGIN,
-    Reason.UPGRADE,
-    Reason.JOURNAL,
+    Reason.UPGRADE_REFUSED,
+    Reason.JOURNAL_BEHIND,
 }

@@ -437,7 +437,12 @@ async def test_a_number_that_is_too_large_for_a_column_is_as_large_as_can_be(tmp
 
     most = (1 << 63) - 1
     refuse = Refuse(
-        call_id=CallId(1), treatment=None, reason=Reason.SPENT, waited_ns=0, message="no", retry_after_ns=10**30
+        call_id=CallId(1),
+        treatment=None,
+        reason=Reason.PROVIDER_SPENT,
+        waited_ns=0,
+        message="no",
+        retry_after_ns=10**30,
     )
     async with open_journal(path, on_trouble=quiet) as journal:
         journal.began("0", "hash", 0)
@@ -517,7 +522,13 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
 async def test_the_history_shows_the_lane_and_the_wait_of_a_caller_that_gave_up(tmp_path: Path) -> None:
     path = at(tmp_path)
     record = CallRecord(
-        id="b-1", number=CallId(1), lane="batch", waited_ms=7_000, status=0, refused=False, reason=Reason.PROVIDER_FULL
+        id="b-1",
+        number=CallId(1),
+        lane="batch",
+        waited_ms=7_000,
+        status=0,
+        refused=False,
+        reason=Reason.PROVIDER_CONCURRENCY,
     )
     async with open_journal(path, on_trouble=quiet) as journal:
         journal.began("0", "hash", 0)

@@ -65,17 +65,17 @@ class Placement:
         """Return the slot that is missing; `NONE`: one of each kind is free."""
         pool = self.pool
         if not pool.slots.has_room:
-            return pool.slots.closed or Reason.PROVIDER_FULL
+            return pool.slots.closed or Reason.PROVIDER_CONCURRENCY
         if pool.residents.matter and not pool.residents.may(self.model):
             return Reason.MODEL_RESIDENT
         if not self.group.slots.has_room:
-            return self.group.slots.closed or Reason.GROUP_FULL
+            return self.group.slots.closed or Reason.LIMITS_CONCURRENCY
         if not self.lane.slots.has_room:
-            return Reason.LANE_FULL
+            return Reason.LANE_MAX
         if not pool.may_take(self.lane):
-            return Reason.LANE_RESERVED
+            return Reason.LANE_RESERVE
         if not self.agent.slots.has_room:
-            return Reason.AGENT_FULL
+            return Reason.AGENT_CONCURRENCY
         return Reason.NONE
 
     def take(self, call_id: CallId, now_ns: int) -> None:

@@ -76,10 +76,10 @@ def waited_for(waiter: WaitingCall, freed: AgentState | None) -> Reason:
     """
     place = waiter.place
     if place.agent is freed:
-        return Reason.AGENT_FULL
+        return Reason.AGENT_CONCURRENCY
     if waiter.attempts:
         return Reason.RETRY
-    if waiter.blocked in (Reason.PROVIDER_FULL, Reason.AGENT_FULL):
+    if waiter.blocked in (Reason.PROVIDER_CONCURRENCY, Reason.AGENT_CONCURRENCY):
         # An agent that has had room since it arrived: then it was the provider's room that was missing.
-        return Reason.TURN if place.pool.granted_seq > waiter.seq else Reason.PROVIDER_FULL
+        return Reason.TURN if place.pool.granted_seq > waiter.seq else Reason.PROVIDER_CONCURRENCY
     return waiter.blocked

@@ -74,7 +74,7 @@ def too_large(call: Call, treatment: Decision, quota: RateLimitSettings, cost: C
     return Refuse(
         call_id=call.id,
         treatment=treatment,
-        reason=Reason.OVER_QUOTA,
+        reason=Reason.OVER_LIMITS,
         waited_ns=waited_ns,
         message=f"it needs about {cost[quota.dimension]:,} of provider `{treatment.provider}`'s limit of {quota}",
         retry_after_ns=None,
@@ -103,7 +103,7 @@ def spent_there(books: SchedulerState, call: Call, treatment: Decision, pool: Pr
     return Refuse(
         call_id=call.id,
         treatment=treatment,
-        reason=Reason.SPENT,
+        reason=Reason.PROVIDER_SPENT,
         waited_ns=waited_ns,
         message=_nothing_left(pool.name, renewed_ns),
         retry_after_ns=renewed_ns,
@@ -147,22 +147,22 @@ def _because(waiter: WaitingCall) -> str:
     place, lane = waiter.place, waiter.treatment.lane
     pool, agent, models = place.pool, place.agent, waiter.treatment.group or "*"
     match waiter.blocked:
-        case Reason.GROUP_FULL:
+        case Reason.LIMITS_CONCURRENCY:
             cap = place.group.slots.limit
             return f"provider `{pool.name}` was at its cap of {cap} in flight for models like `{models}`"
-        case Reason.LANE_FULL:
+        case Reason.LANE_MAX:
             return f"lane `{lane}` was at its cap of {place.lane.slots.limit} in flight at provider `{pool.name}`"
-        case Reason.LANE_RESERVED:
+        case Reason.LANE_RESERVE:
             return f"the free slots of provider `{pool.name}` were reserved for other lanes than `{lane}`"
         case Reason.MODEL_RESIDENT:
             return f"provider `{pool.name}` had other models in memory, and calls of them"
         case Reason.BUDGET:
             return "a budget was used up, or claimed by calls on their way"
-        case Reason.QUOTA:
+        case Reason.LIMITS:
             return f"the limits of provider `{pool.name}` for models like `{models}` were used up"
-        case Reason.RAMP:
+        case Reason.GROWTH:
             return f"provider `{pool.name}` had refused calls for their rate, so dispatch was paced"
-        case Reason.PREFIX:
+        case Reason.PROMPT_CACHE:
             return "another call was having its prompt read, so that it need not be read twice"
         case Reason.BREAKER_OPEN:
             return f"provider `{pool.name}` had failed too often and was left alone"
@@ -170,7 +170,7 @@ def _because(waiter: WaitingCall) -> str:
             return f"provider `{pool.name}` had said that a quota was used up"
         case Reason.RETRY:
             return f"attempts at provider `{pool.name}` had failed, and the next was not due yet"
-        case Reason.AGENT_FULL:
+        case Reason.AGENT_CONCURRENCY:
             return f"agent `{agent.name}` was at its cap of {agent.slots.limit} in flight"
         case _:
             return f"provider `{pool.name}` was at its cap of {pool.slots.limit} in flight"

@@ -184,7 +184,7 @@ class RateLimits:
         """Return the reason for which no call goes now, the provider's word first."""
         if self.gate.until_ns > now_ns:
             return Reason.PROVIDER_QUOTA
-        return Reason.RAMP if self.gate.opens_ns(now_ns) > now_ns else Reason.QUOTA
+        return Reason.GROWTH if self.gate.opens_ns(now_ns) > now_ns else Reason.LIMITS
 
     def due(self, now_ns: int) -> RateLimitUser | None:
         """The call that has been passed for too long."""

@@ -180,7 +180,7 @@ class Audit:
         _holds(not pool.inflight and bool(pool.waiting), f"provider {name} stands if calls wait and none is in flight")
         provider = self.program.providers.get(name)
         far = any((gate.hold_until_ns or 0) > self._now_ns + FAR_NS for gate in pool.gates.values())
-        elsewhere = stands.reason in (Reason.AGENT_FULL, Reason.MODEL_RESIDENT)
+        elsewhere = stands.reason in (Reason.AGENT_CONCURRENCY, Reason.MODEL_RESIDENT)
         if provider is None or far or elsewhere or any(group.quotas for group in provider.groups):
             return
         since_ns = self._stands_ns.setdefault(name, self._now_ns)

@@ -47,7 +47,7 @@ from .invariants import Audit
 from .overhead_model import Road
 
 STATUS: Final = {
-    Reason.OVER_QUOTA: 413,
+    Reason.OVER_LIMITS: 413,
     Reason.DENIED: 403,
     Reason.UNKNOWN_AGENT: 401,
     Reason.NO_PROVIDER: 404,
@@ -58,8 +58,8 @@ STATUS: Final = {
 
 FINAL: Final = frozenset(
     {
-        *(Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER, Reason.OVER_QUOTA),
-        *(Reason.BUDGET, Reason.SPENT),
+        *(Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER, Reason.OVER_LIMITS),
+        *(Reason.BUDGET, Reason.PROVIDER_SPENT),
     }
 )
 
