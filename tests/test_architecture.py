@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -28,10 +29,15 @@ LONG: Final = {"simulate", "parse_request", "_builder", "open_house", "_serve"}
 """Functions that are longer: each is one list of options, cases or steps. The set only shrinks."""
 
 
-def nodes() -> Iterator[tuple[Path, ast.AST]]:
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            yield path.relative_to(PACKAGE), node
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes() -> Sequence[tuple[Path, ast.AST]]:
+    """Return every node of the package's syntax trees with the file it is in."""
+    return [(path.relative_to(PACKAGE), node) for path in FILES for node in ast.walk(tree(path))]
 
 
 def docstrings() -> Iterator[tuple[Path, str]]:
@@ -57,7 +63,7 @@ def test_no_class_name_is_defined_twice() -> None:
 def test_every_folder_names_its_concern_in_one_line() -> None:
     for path in FILES:
         if path.name == "__init__.py":
-            text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+            text = ast.get_docstring(tree(path))
             assert text is not None, path
             assert text.splitlines()[0].endswith("."), path
 
@@ -80,11 +86,11 @@ def test_docstrings_that_open_with_a_question_word_become_fewer() -> None:
     assert len(found) <= RIDDLES_MAX, f"{len(found)} open so; write the subject first: {found[:20]}"
 
 
-def members_named(tree: ast.AST) -> Iterator[int]:
+def members_named(module: ast.Module) -> Iterator[int]:
     """Yield the lines of a module that name a member of `Api`, or a word that can only be compared with one."""
     aliases = {
         alias.asname or alias.name
-        for node in ast.walk(tree)
+        for node in ast.walk(module)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.name == "Api"
@@ -104,7 +110,7 @@ def members_named(tree: ast.AST) -> Iterator[int]:
     def is_word(node: ast.AST) -> bool:
         return any(isinstance(one, ast.Constant) and one.value in words for one in ast.walk(node))
 
-    for node in ast.walk(tree):
+    for node in ast.walk(module):
         match node:
             case ast.Attribute(value=value, attr=name) if is_enum(value) and name in members:
                 yield node.lineno
@@ -129,7 +135,7 @@ def test_what_differs_by_dialect_is_in_its_record() -> None:
         f"{path.relative_to(PACKAGE)}:{line}"
         for path in FILES
         if path.relative_to(PACKAGE).parts[0] != "dialects"
-        for line in members_named(ast.parse(path.read_text(encoding="utf-8")))
+        for line in members_named(tree(path))
     ]
 
     assert found == []
@@ -154,3 +160,30 @@ def test_what_differs_by_dialect_is_in_its_record() -> None:
 )
 def test_a_planted_comparison_with_a_dialect_is_found(planted: str) -> None:
     assert list(members_named(ast.parse(planted)))
+
+
+# ---- tests ----
+
+TESTS: Final = Path(__file__).parent
+SLOW_FOLDERS: Final = {"e2e", "bench"}
+"""End to end, and the benches: processes, sockets and long simulations, which `-m "not slow"` leaves out."""
+
+
+def is_slow(test: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(ast.unparse(decorator) == "pytest.mark.slow" for decorator in test.decorator_list)
+
+
+@pytest.mark.parametrize(
+    "room",
+    sorted({path.parent.name for path in TESTS.glob("*/test_*.py")} - SLOW_FOLDERS),
+)
+def test_most_tests_of_a_room_are_fast(room: str) -> None:
+    tests = [
+        node
+        for path in (TESTS / room).rglob("test_*.py")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    ]
+    fast = [test for test in tests if not is_slow(test)]
+
+    assert len(fast) >= 0.6 * len(tests) > 0, f"{len(tests) - len(fast)} of {len(tests)} tests of {room} are slow"

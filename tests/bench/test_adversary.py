@@ -16,6 +16,7 @@ from bench._adversary_sockets import over_sockets
 from hivemind_trio.scheduler import Command, Event, Scheduler
 
 
+@pytest.mark.slow
 def test_equal_seeds_make_equal_decisions() -> None:
     names = ["3", "5", "lie-60"]
 
@@ -30,6 +31,7 @@ def test_a_parameter_drawn_anew_makes_another_drawing() -> None:
     assert found[0] != found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rpm-50", "rolling-60", "bucket-4", "cap-10", "1201"])
 def test_nothing_beats_the_bound(name: str) -> None:
     one = adversary.outcome(name, list(Way))
@@ -48,6 +50,7 @@ def test_a_window_that_gives_twice_beats_the_bound(monkeypatch: pytest.MonkeyPat
     assert one.impossible == ["fixed", "order"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["2", "3", "6", "8", "9", "19", "24", "44", "59", "72"])
 def test_no_agent_dies_and_nothing_stands_still(name: str) -> None:
     one = adversary.outcome(name, adversary.OWN)
@@ -58,6 +61,7 @@ def test_no_agent_dies_and_nothing_stands_still(name: str) -> None:
         assert result.standstill_ns <= 20 * SECOND_NS
 
 
+@pytest.mark.slow
 def test_to_ask_more_often_does_not_take_from_other_users_of_a_key() -> None:
     one = adversary.outcome("half-others", [Way.AIMD])
 
@@ -82,6 +86,7 @@ def test_an_exception_of_the_scheduler_is_a_result(monkeypatch: pytest.MonkeyPat
     assert [each.met for each in adversary.targets([one], Way.OURS)[:2]] == [False, False]
 
 
+@pytest.mark.slow
 def test_the_hold_out_is_about_a_tenth_and_both_halves_are_drawn_alike() -> None:
     held = [name for name in map(str, range(1_000)) if held_out(int(name), values_of(name))]
 
@@ -97,6 +102,7 @@ def test_a_call_that_hangs_is_a_standstill_of_nobody_and_a_hold_is_one() -> None
     assert none.standstill_ns == 0
 
 
+@pytest.mark.slow
 def test_an_event_log_tells_why_the_provider_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert adversary.main(["--trace", "bucket-4"]) == 0
 
@@ -105,6 +111,7 @@ def test_an_event_log_tells_why_the_provider_refused(capsys: pytest.CaptureFixtu
     assert "makespan " in said
 
 
+@pytest.mark.slow
 def test_tables_pictures_and_figures_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     md, data, pictures = tmp_path / "a.md", tmp_path / "a.json", tmp_path / "svg"
 
@@ -127,6 +134,7 @@ def test_an_unknown_drawing_is_an_error(arguments: list[str], capsys: pytest.Cap
     assert "strange" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_scenarios_are_feasible() -> None:
     for name in NAMED:
         assert not adversary.outcome(name, []).infeasible, name
@@ -141,6 +149,7 @@ def small(**traits: object) -> Drawing:
     return attrs.evolve(whole, name="small", traits=quick, jobs=jobs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", [provider.Api.ANTHROPIC, provider.Api.OPENAI])
 @pytest.mark.parametrize("way", [Way.CODE, Way.OURS])
 def test_over_sockets_the_same_provider_serves_streams(way: Way, api: provider.Api) -> None:
@@ -149,6 +158,7 @@ def test_over_sockets_the_same_provider_serves_streams(way: Way, api: provider.A
     assert (real.turns, real.dead, real.attempts) == (8, 0, 8)
 
 
+@pytest.mark.slow
 def test_over_sockets_everything_fails_that_fails_in_virtual_time() -> None:
     fates = provider.Fates(reset=0.2, error_first=0.1, error_started=0.1, error_mid=0.1, no_end=0.1)
     drawing = small(fates=fates, caps=((0, 3),), full=provider.Full.OVERLOADED)

@@ -72,6 +72,7 @@ async def test_a_stream_that_breaks_has_cost_what_had_come(provider: SimulatedPr
     assert reply == ClientReply(status=200, broken=True, tokens=said_at_first + 40, why="the stream broke")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "stream", "expected"),
     [

@@ -11,6 +11,7 @@ import pytest
 from bench.decision import POLICIES, WAITING, Crowd, main
 
 
+@pytest.mark.slow
 def test_the_bench_runs_and_reports_every_size(capsys: pytest.CaptureFixture[str]) -> None:
     results = main(["--rounds", "50"])
 
@@ -20,6 +21,7 @@ def test_the_bench_runs_and_reports_every_size(capsys: pytest.CaptureFixture[str
     assert all(each.digest in printed for each in results)
 
 
+@pytest.mark.slow
 def test_the_digest_depends_on_the_seed_alone() -> None:
     def digest(seed: int) -> str:
         crowd = Crowd(50, seed=seed)
@@ -30,6 +32,7 @@ def test_the_digest_depends_on_the_seed_alone() -> None:
     assert digest(1) == digest(1) != digest(2)
 
 
+@pytest.mark.slow
 def test_the_digest_depends_on_no_hash_seed() -> None:
     # What a set or the order of a dict's hashes decided would differ between two processes.
     script = "from bench.decision import Crowd; c = Crowd(50, seed=1); [None for _ in c.rounds(200)]; print(c.digest)"

@@ -15,6 +15,7 @@ from bench._attacks import ATTACKS
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the most memory of a process is Linux's to say")
 def test_the_bench_runs_small(tmp_path: Path) -> None:
     data = tmp_path / "door.json"
@@ -28,6 +29,7 @@ def test_the_bench_runs_small(tmp_path: Path) -> None:
     assert "| 50 MB of text |" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the clock of a process is Linux's")
 def test_the_overload_bench_runs_small(tmp_path: Path) -> None:
     data = tmp_path / "overload.json"

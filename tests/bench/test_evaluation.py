@@ -18,6 +18,7 @@ from hivemind_trio.scheduler import ALL_PARTS
 from hivemind_trio.sim import Bound, Scenario, Way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", evaluation.PARTS)
 def test_each_part_writes_its_table_and_its_figures(
     part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -39,6 +40,7 @@ def test_each_part_writes_its_table_and_its_figures(
     assert list(tmp_path.glob("*.svg")) or part not in ("paper", "regimes")
 
 
+@pytest.mark.slow
 def test_several_processes_find_what_one_does(tmp_path: Path) -> None:
     told = []
     for jobs in ("1", "2"):
@@ -84,6 +86,7 @@ def test_what_is_stopped_has_as_many_seeds_of_everything(monkeypatch: pytest.Mon
     assert [[run.seed for run in found.of(each.name)] for each in works] == [[1], [1], [1]]
 
 
+@pytest.mark.slow
 def test_when_time_is_up_it_stops_and_says_so(tmp_path: Path) -> None:
     arguments = ["--only", "regimes", "--regimes", "oversized", "--seeds", "50", "--jobs", "1", "--out", str(tmp_path)]
 
@@ -116,6 +119,7 @@ def test_what_there_is_not_is_an_error(option: str, what: str, capsys: pytest.Ca
     assert f"there is no {what} `strom`" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_both_worlds_do_the_same_work(tmp_path: Path) -> None:
     data = tmp_path / "out.json"
 
@@ -157,6 +161,7 @@ def test_near_is_a_tenth_or_as_near_as_sockets_are_to_themselves(
     assert quantity.cell(simulated, real) == cell
 
 
+@pytest.mark.slow
 def test_scenarios_run_over_sockets_by_themselves(capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluation.main(["--real", "--smoke"]) == 0
 

@@ -18,6 +18,7 @@ from bench._subjects import Subject
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the clock of a process is Linux's")
 def test_the_overhead_bench_runs_small(tmp_path: Path) -> None:
     md, data, svg = (tmp_path / f"overhead.{kind}" for kind in ("md", "json", "svg"))

@@ -86,6 +86,7 @@ def of(measured: Measured) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 def test_every_client_in_every_dialect_does_in_both_worlds_the_same() -> None:
     assert {client for client, *_ in FLEETS} == set(CLIENTS)
     scenario = everybody()
@@ -111,6 +112,7 @@ def test_every_client_in_every_dialect_does_in_both_worlds_the_same() -> None:
     }
 
 
+@pytest.mark.slow
 def test_what_can_be_waited_for_in_vain_is() -> None:
     """Silence at first, silence mid-stream, nobody there, and a word of when to come back."""
     text = """
@@ -175,6 +177,7 @@ def test_what_cannot_be_had_over_sockets_is_said(api: str, rest: str, agents: st
     assert why in " / ".join(obstacles(program, scenario))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -188,6 +191,7 @@ def test_a_name_that_cannot_be_run_says_why(name: str, why: str) -> None:
         cases([name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "count"),
     [
@@ -220,6 +224,7 @@ async def test_what_is_over_when_it_is_interrupted_has_been_found(capsys: pytest
     assert "[1/2] quick, direct: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("traits", "calls"),
     [
@@ -248,6 +253,7 @@ async def direct(case: Case) -> Measured:
             return await stage.run()
 
 
+@pytest.mark.slow
 def test_what_is_over_when_another_run_crashes_is_kept(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

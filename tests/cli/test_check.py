@@ -238,6 +238,7 @@ def test_into_a_pipe_there_are_colours_only_if_forced(
     assert "\x1b[" not in run("check", "--format", "json", *option).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "colored"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )

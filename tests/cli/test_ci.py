@@ -50,6 +50,7 @@ def step(begins: str) -> str:
     return str(line)
 
 
+@pytest.mark.slow
 def test_the_workflow_lets_a_clean_policy_through(checkout: Path) -> None:
     for begins in ("fmt", "check --deny", "check --format sarif"):
         ended = sh(step(begins), checkout)
@@ -57,6 +58,7 @@ def test_the_workflow_lets_a_clean_policy_through(checkout: Path) -> None:
     assert json.loads((checkout / "policies.sarif").read_text(encoding="utf-8"))["runs"][0]["results"] == []
 
 
+@pytest.mark.slow
 def test_the_workflow_stops_a_broken_one_and_says_where(checkout: Path) -> None:
     (checkout / "policies" / "team.hmp").write_text(BROKEN, encoding="utf-8")
 
@@ -71,12 +73,14 @@ def test_the_workflow_stops_a_broken_one_and_says_where(checkout: Path) -> None:
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "policies/team.hmp"
 
 
+@pytest.mark.slow
 def test_the_workflow_notices_that_nothing_could_be_checked(checkout: Path) -> None:
     shutil.rmtree(checkout / "policies")
 
     assert sh(step("check --format sarif"), checkout).returncode != 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not here")
 def test_the_workflow_says_what_a_merge_would_change(checkout: Path) -> None:
     git = "git -c user.name=a -c user.email=a@example.org -c commit.gpgsign=false"
@@ -101,6 +105,7 @@ def hooks() -> dict[str, tuple[str, str]]:
     return {name: (entry, files) for name, entry, files in found}
 
 
+@pytest.mark.slow
 def test_the_hooks_stop_a_commit_that_they_should(checkout: Path) -> None:
     policy = checkout / "policies" / "team.hmp"
     assert hooks().keys() == {"hmp-fmt", "hmp-check"}

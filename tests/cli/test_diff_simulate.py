@@ -61,6 +61,7 @@ def test_the_effect_is_told_below_the_changes(run: Run) -> None:
     assert "\x1b" not in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("files")
 def test_it_is_what_simulate_says_of_the_two(run: Run) -> None:
     said = named(json.loads(run("diff", "old.hmp", "new.hmp", *SIMULATED, "--format", "json").stdout))
@@ -119,6 +120,7 @@ def test_a_policy_that_git_does_not_have_yet_is_compared_with_nothing(run: Run, 
     assert "`hivemind-trio simulate first.hmp`" in result.stderr
 
 
+@pytest.mark.slow
 def test_limits_that_are_taken_at_their_word_are_said_to_be(run: Run, files: Path) -> None:
     (files / "declared.toml").write_text(SCENARIO.replace("concurrency = 3", "as-declared = true"))
     (files / "wide.hmp").write_text(POLICY.replace("concurrency 3", "concurrency 30"))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_without_its_extra_it_says_what_to_install() -> None:
     script = """
 import importlib.util, sys

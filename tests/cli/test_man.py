@@ -85,6 +85,7 @@ def test_the_page_is_read_without_a_complaint() -> None:
 # ---- completion ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_asks_the_command_by_the_variable_that_it_answers_to(shell: str) -> None:
     script = CliRunner().invoke(main, ["completion", shell]).stdout
@@ -99,6 +100,7 @@ def test_the_script_asks_the_command_by_the_variable_that_it_answers_to(shell: s
     assert "serve" not in answered.stdout
 
 
+@pytest.mark.slow
 def test_bash_takes_the_script_and_completes_with_it(tmp_path: Path) -> None:
     script = CliRunner().invoke(main, ["completion", "bash"]).stdout
     ours = tmp_path / "hivemind-trio"

@@ -46,6 +46,7 @@ def files(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_it_says_what_a_policy_makes_of_a_fleet_beside_what_happens_without(run: Run, files: Path) -> None:
     result = run("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "2", "--audit")
 
@@ -73,6 +74,7 @@ def test_the_same_seeds_say_the_same_and_json_has_every_run(run: Run, files: Pat
     assert {"at_ns", "anthropic"} == set(said["proxy"][0]["samples"][0])
 
 
+@pytest.mark.slow
 def test_two_policies_are_compared_on_the_same_seeds(run: Run, files: Path) -> None:
     result = run("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "3", "--compare", "wide.hmp")
     same = run("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "3", "--compare", "team.hmp")
@@ -179,6 +181,7 @@ test "a call" { given { agent ci }; expect admitted }
 """
 
 
+@pytest.mark.slow
 def test_a_policy_s_simulated_test_is_run_at_length_with_its_own_seed(run: Run, files: Path) -> None:
     (files / "tested.hmp").write_text(POLICY + TESTS)
     result = run("simulate", "tested.hmp", "--test", "a run", "--seeds", "2", "--json")
@@ -226,6 +229,7 @@ def test_a_picture_is_written(run: Run, files: Path) -> None:
     assert (files / "out.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.slow
 def test_a_picture_may_be_a_png_with_everything_in_it(run: Run, files: Path) -> None:
     args = ("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "1", "--compare", "wide.hmp")
     result = run(*args, "--plot", "Out.PNG")

@@ -133,6 +133,7 @@ def test_a_journal_that_is_being_written_is_read(run: Run, files: Path) -> None:
             file.close(None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "said"),
     [

@@ -34,6 +34,7 @@ def test_importing_the_package_imports_neither_the_parser_nor_a_server() -> None
     assert in_a_process("import hivemind_trio").stderr.split() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", ["", "check", "fmt", "explain", "diff", "simulate", "serve", "demo", "lsp", "completion", "man"]
 )

@@ -186,6 +186,7 @@ async def test_nonsense_is_told_off_and_harms_nobody_else(provider: SimulatedPro
         assert (await receive_until(stream, b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 async def test_who_has_vanished_cannot_be_reached_until_it_is_back(nursery: trio.Nursery) -> None:
     """An answer under way is ended; what is idle is closed, and nobody can connect."""
     provider = SimulatedProvider(attrs.evolve(INSTANT, latency_mean_ns=300_000_000))

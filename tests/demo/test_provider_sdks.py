@@ -85,6 +85,7 @@ async def test_openai_chat_streams_usage_only_if_asked_to(provider: SimulatedPro
     assert with_usage[-1].usage.completion_tokens == tokens_out
 
 
+@pytest.mark.slow
 async def test_openai_responses_reads_both_forms(provider: SimulatedProvider) -> None:
     def ask() -> tuple[Any, list[str], Any]:
         with openai.OpenAI(base_url=f"{provider.url}/v1", api_key="k", max_retries=0) as client:

@@ -33,6 +33,7 @@ def told() -> tuple[IncidentFigures, IncidentFigures, str]:
     return direct, proxied, out.getvalue()
 
 
+@pytest.mark.slow
 def test_without_the_proxy_agents_die_each_of_one_failure_and_of_more_than_one_kind(
     told: tuple[IncidentFigures, IncidentFigures, str],
 ) -> None:
@@ -46,6 +47,7 @@ def test_without_the_proxy_agents_die_each_of_one_failure_and_of_more_than_one_k
     assert direct.inflight_max > TRAITS.concurrency == 5
 
 
+@pytest.mark.slow
 def test_nobody_dies_behind_the_proxy(told: tuple[IncidentFigures, IncidentFigures, str]) -> None:
     _, proxied, _ = told
 
@@ -58,6 +60,7 @@ def test_nobody_dies_behind_the_proxy(told: tuple[IncidentFigures, IncidentFigur
     assert proxied.bound_binds == "requests"
 
 
+@pytest.mark.slow
 def test_the_story_is_told_in_plain_lines_and_a_table_that_says_what_failed(
     told: tuple[IncidentFigures, IncidentFigures, str],
 ) -> None:
@@ -80,6 +83,7 @@ def test_the_story_is_told_in_plain_lines_and_a_table_that_says_what_failed(
     assert "No agent died behind the proxy" in out
 
 
+@pytest.mark.slow
 def test_the_figures_are_json(
     told: tuple[IncidentFigures, IncidentFigures, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ readings = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(readings, st.integers(0, 10**13))
 def test_the_world_hears_what_anthropic_s_headers_say(given: dict[Metered, Reading], now_ns: int) -> None:
     now_ns -= now_ns % 1_000  # its clock is a datetime, which knows no less
@@ -31,6 +33,7 @@ def test_the_world_hears_what_anthropic_s_headers_say(given: dict[Metered, Readi
     assert set(told(Api.ANTHROPIC, given, now_ns)) == set(read_ratelimits(headers))
 
 
+@pytest.mark.slow
 @given(readings, st.integers(0, 10**13))
 def test_the_world_hears_what_openai_s_headers_say(given: dict[Metered, Reading], now_ns: int) -> None:
     headers = {name.decode(): value.decode() for name, value in openai(given, now_ns)}
@@ -38,6 +41,7 @@ def test_the_world_hears_what_openai_s_headers_say(given: dict[Metered, Reading]
     assert set(told(Api.OPENAI, given, now_ns)) == set(read_ratelimits(headers))
 
 
+@pytest.mark.slow
 @given(readings, st.integers(0, 10**13))
 def test_the_world_hears_what_azure_s_headers_say(given: dict[Metered, Reading], now_ns: int) -> None:
     headers = {name.decode(): value.decode() for name, value in azure(given, now_ns)}

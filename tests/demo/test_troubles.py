@@ -258,6 +258,7 @@ async def test_a_stream_that_breaks_has_begun_and_is_reset() -> None:
     assert (one.world.inflight, one.hangups) == (0, 0)
 
 
+@pytest.mark.slow
 async def test_an_outage_is_over_when_it_said() -> None:
     async with provider(attrs.evolve(INSTANT, outages=((0, SECOND // 5),))) as one:
         during = await post(one.url)

@@ -36,6 +36,7 @@ def offered(text: str, code: str) -> dict[str, str]:
     return {mend.title: applied(text, mend.edits) for mend in mends(policy, found, files)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_what_the_checker_would_put_there_is_offered_and_mends(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
@@ -143,6 +144,7 @@ def test_a_mend_that_would_break_something_else_is_not_offered() -> None:
     assert offered(text, "HM101") == {}
 
 
+@pytest.mark.slow
 def test_findings_of_every_severity_are_among_the_cases() -> None:
     found = {one.severity for path in CASES for one in checked(path.read_text(encoding="utf-8")).diagnostics}
 

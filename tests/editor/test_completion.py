@@ -113,11 +113,13 @@ def assert_words_are_proposed_where_they_stand(name: str, files: MemoryFiles) ->
                 assert piece.text in found, text[: piece.span.start] + "|"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_every_word_of_a_shipped_policy_would_have_been_proposed(name: str) -> None:
     assert_words_are_proposed_where_they_stand(name, MemoryFiles(FILES))
 
 
+@pytest.mark.slow
 @settings(max_examples=3)
 @given(drawn_policies())
 def test_every_word_of_any_policy_would_have_been_proposed(drawn: Drawn) -> None:

@@ -51,6 +51,7 @@ def test_the_texts_are_about_what_there_is() -> None:
         assert piece.type != "NAME"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_every_word_with_a_meaning_is_explained_in(name: str) -> None:
     policy = check(name, MemoryFiles(FILES))

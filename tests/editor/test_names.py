@@ -42,6 +42,7 @@ def test_every_use_that_the_checker_sees_is_found_in(name: str) -> None:
     assert_all_uses_are_found(check(name, MemoryFiles(FILES)))
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(drawn_policies(), st.data())
 def test_a_policy_means_the_same_with_a_name_changed_and_changed_back(drawn: Drawn, data: st.DataObject) -> None:

@@ -92,6 +92,7 @@ def test_words_are_told_apart_by_where_they_stand() -> None:
     assert {role for _, role in roles(text)} >= {Role.WORD, Role.LOGIC, Role.STRING, Role.NUMBER, Role.OPERATOR}
 
 
+@pytest.mark.slow
 def test_a_lexer_for_highlighters_is_no_burden_on_the_commands() -> None:
     script = "import sys, hivemind_trio.editor, hivemind_trio.cli; sys.exit('pygments' in sys.modules)"
 

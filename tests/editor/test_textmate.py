@@ -151,12 +151,14 @@ def test_each_terminal_has_a_fitting_scope_in(path: Path) -> None:
     assert_fits(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(drawn_policies())
 def test_each_terminal_has_a_fitting_scope_in_any_policy(drawn: Drawn) -> None:
     assert_fits(drawn.text)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(layouts())
 def test_each_terminal_has_a_fitting_scope_in_any_layout(text: str) -> None:

@@ -15,6 +15,7 @@ from .house import GET, echoes, header, listens, post, respond, serving
 S = 10**9
 
 
+@pytest.mark.slow
 async def test_a_head_that_drips_is_refused_in_time_though_every_byte_is_prompt(clock: trio.abc.Clock) -> None:
     async with serving(echoes, Bounds(header_ns=10 * S)) as house:
         client = await house.client()

@@ -14,6 +14,7 @@ def test_a_seed_holds(seed: bytes) -> None:
     one_input(seed)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(seed=st.sampled_from(SEEDS), edits=st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=6)), max_size=4))
 def test_a_seed_with_a_few_edits_holds(seed: bytes, edits: list[tuple[int, bytes]]) -> None:

@@ -26,6 +26,7 @@ def test_the_table_is_large_and_says_each_thing_once() -> None:
     assert len({hostile.name for hostile in HOSTILE}) == len(HOSTILE) >= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("app", [reads, refuses, crashes], ids=lambda app: app.__name__)
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda hostile: hostile.name)
 async def test_a_good_request_is_served_after(hostile: Hostile, app: App, clock: trio.abc.Clock) -> None:
@@ -47,6 +48,7 @@ async def test_a_good_request_is_served_after(hostile: Hostile, app: App, clock:
         assert trio.lowlevel.current_statistics().tasks_living == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hostile", [h for h in HOSTILE if h.name.split("-")[0] not in ("h2", "websocket")],
                          ids=lambda hostile: hostile.name)  # fmt: skip
 async def test_a_client_cannot_make_http_1_report_a_fault(hostile: Hostile, clock: trio.abc.Clock) -> None:

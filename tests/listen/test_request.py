@@ -201,6 +201,7 @@ def pipelined(draw: st.DrawFn) -> list[bytes]:
     return [piece for begin, end in pairwise(cuts) if (piece := whole[begin:end])]
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(pipelined())
 @example([b"GET / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nabcdGET", b" /b HTTP/1.1\r\nhost: a\r\n\r\n"])

@@ -72,6 +72,7 @@ def changed(edit: dict[str, Any], uri: str, text: str) -> str:
     return content.decode("utf-16-le")
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said_as_one_types_and_taken_back(session: Editor, team: Path) -> None:
     uri = session.open(team)
     assert codes(session.found(uri)) == []
@@ -89,6 +90,7 @@ def test_what_is_wrong_is_said_as_one_types_and_taken_back(session: Editor, team
     session.close(uri)
 
 
+@pytest.mark.slow
 def test_letters_in_a_row_are_checked_once(session: Editor, team: Path) -> None:
     uri = session.open(team)
     session.found(uri)
@@ -114,6 +116,7 @@ def test_what_is_open_goes_before_the_disk_in_what_includes_it(session: Editor, 
     session.close(uri)
 
 
+@pytest.mark.slow
 def test_an_included_file_is_judged_as_part_of_its_policy(session: Editor, team: Path) -> None:
     with editor(team.parent) as beside:
         common = beside.open(team.parent / "common" / "all.hmp")
@@ -223,6 +226,7 @@ def test_a_document_is_formatted_outlined_and_annotated(session: Editor, team: P
     session.close(uri)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("offered", "agreed", "character"),
     [(None, "utf-16", 8), (["utf-8", "utf-16"], "utf-8", 10), (["utf-32"], "utf-32", 7), (["utf-7"], "utf-16", 8)],

@@ -97,6 +97,7 @@ def happening(checked: Checked) -> tuple[set[tuple[str, str]], dict[str, set[boo
     return deciders, matches
 
 
+@pytest.mark.slow
 @given(job=st.sampled_from(["tools", "hour < 6", 'stream and model ~ "a*"']), text=rules())
 @settings(max_examples=20)
 def test_what_is_said_of_rules_is_true_and_nothing_is_left_unsaid(job: str, text: str) -> None:

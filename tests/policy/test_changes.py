@@ -256,6 +256,7 @@ def test_layout_order_and_where_a_value_is_said_are_no_changes() -> None:
     assert plan(one, other) == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 4)
 @given(drawn=policies())
 def test_a_policy_changes_nothing_of_itself(drawn: Drawn) -> None:

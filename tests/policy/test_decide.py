@@ -189,6 +189,7 @@ def meant(drawn: Drawn) -> Asked:
     return asked
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 2)
 @given(drawn=policies(), data=st.data())
 def test_the_compiled_function_decides_every_setting_as_the_interpreter_does_and_as_the_text_means(

@@ -19,6 +19,7 @@ WITHOUT_A_FILE = {"HM701", "HM702", "HM703"}
 OF_TESTS = {"HM501", "HM503", "HM504"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_case_is_shown_as_its_golden_file_says(case: Case) -> None:
     checked = case.make()
@@ -27,6 +28,7 @@ def test_a_case_is_shown_as_its_golden_file_says(case: Case) -> None:
     assert shown(case, checked) == case.golden.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_finding_is_of_one_style(case: Case) -> None:
     for found in case.make().diagnostics:
@@ -37,6 +39,7 @@ def test_a_finding_is_of_one_style(case: Case) -> None:
         assert found.message[0].islower() or found.message[0] in "`"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.name not in (*BASES, "HM209_malformed")], ids=lambda case: case.name
 )

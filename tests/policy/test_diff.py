@@ -161,6 +161,7 @@ SETTINGS: Final = ("agent", "provider", "team", "model", "lane", "priority", "de
 ATTEMPTS: Final = settings().max_examples // 3
 
 
+@pytest.mark.slow
 @settings(max_examples=ATTEMPTS)
 @given(texts=pairs(), asked=st.lists(calls(), min_size=5, max_size=5))
 def test_every_example_is_treated_differently_and_every_difference_has_an_example(
@@ -177,6 +178,7 @@ def test_every_example_is_treated_differently_and_every_difference_has_an_exampl
         covers(pair, {turn.setting for call in found for turn in call.turns}, asked)
 
 
+@pytest.mark.slow
 @settings(max_examples=ATTEMPTS // 2)
 @given(texts=pairs(), asked=st.lists(calls(), min_size=10, max_size=10))
 def test_what_is_asked_of_all_calls_at_once_needs_no_likely_calls_to_be_complete(
@@ -221,6 +223,7 @@ def holds_as_explain_has_it(pair: tuple[Checked, Checked], call: CallChange) -> 
                 assert differ(pair, (before, after)), turn
 
 
+@pytest.mark.slow
 @settings(max_examples=ATTEMPTS // 2)
 @given(texts=pairs())
 def test_explain_reproduces_every_example_at_the_real_door(texts: tuple[str, str]) -> None:
@@ -291,6 +294,7 @@ def every_call(pair: tuple[Checked, Checked], random: Random) -> Iterator[Facts]
         yield {**facts, **{flag: random.random() < 0.5 for flag in FLAGS}, **door, **caller, "model": model}
 
 
+@pytest.mark.slow
 def test_what_another_model_changes_is_found_or_shown_to_be_nothing_with_the_real_doors() -> None:
     completes: list[bool] = []
 

@@ -91,6 +91,7 @@ def test_an_example_checks(example: Example) -> None:
     assert not found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", TESTS, ids=lambda one: one.at)
 def test_what_is_said_of_tests_is_what_check_says(
     example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -167,6 +167,7 @@ def test_a_word_that_describes_no_call_is_answered_with_what_to_write(word: str,
     assert str(refused.value) == message
 
 
+@pytest.mark.slow
 @given(st.text(max_size=12), st.text(max_size=12))
 def test_any_words_make_a_call_or_a_request_error(name: str, value: str) -> None:
     for field in (name, "tokens.in", "cost", "hour", "stream", "agent", "api", f"header.{name}"):
@@ -236,6 +237,7 @@ WORDS = [
 HEAD = TEAM[: TEAM.index("rule big")]
 
 
+@pytest.mark.slow
 @given(rules=rule_lists, words=st.lists(st.sampled_from(WORDS), max_size=6))
 @example(rules=[(["stream"], "and", ["lane batch"]), ([], "and", ["lane people", "deny"])], words=["stream=true"])
 def test_the_steps_agree_with_who_the_compiled_policy_says_decided(

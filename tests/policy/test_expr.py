@@ -84,6 +84,7 @@ strange = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(condition=conditions(SCOPE, depth=3), calls=st.lists(requests() | strange, min_size=4, max_size=8))
 def test_a_condition_holds_or_not_and_means_the_same_compiled_walked_and_read(
     condition: Meant, calls: list[Request]
@@ -104,6 +105,7 @@ def test_a_condition_holds_or_not_and_means_the_same_compiled_walked_and_read(
         assert matched is not (treatment.lane == "inverse")
 
 
+@pytest.mark.slow
 @given(data=st.data(), request=strange)
 def test_any_field_with_any_operator_and_value_is_an_error_or_has_an_answer(
     data: st.DataObject, request: Request

@@ -22,6 +22,7 @@ def comments(text: str) -> list[str]:
     return [piece.text.rstrip() for piece in lexemes(text, 0) if piece.type == "COMMENT"]
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(policies())
 def test_any_layout_is_brought_to_one_that_says_the_same_and_stays(text: str) -> None:
@@ -41,6 +42,7 @@ def test_any_layout_is_brought_to_one_that_says_the_same_and_stays(text: str) ->
     assert "\n\n\n" not in formatted
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=50)
 @given(text=policies(), data=st.data())
 def test_what_cannot_be_read_is_refused_with_its_line(text: str, data: st.DataObject) -> None:
@@ -66,6 +68,7 @@ def test_any_text_at_all_is_laid_out_or_refused(text: str) -> None:
         assert format_text(format_text(text)) == format_text(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_the_shipped_policies_are_as_fmt_would_lay_them_out(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

@@ -28,6 +28,7 @@ def test_what_was_found_once_holds(data: bytes) -> None:
     policy_text.one_input(data)
 
 
+@pytest.mark.slow
 def test_a_few_hundred_mutations_hold() -> None:
     tried, failed = search(policy_text, Random(2), seconds=60, inputs=250)
 

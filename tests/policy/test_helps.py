@@ -329,6 +329,7 @@ def broken(draw: st.DrawFn) -> str:
     return text
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(broken())
 def test_every_edit_of_a_broken_policy_mends_it(text: str) -> None:
@@ -339,6 +340,7 @@ def test_every_edit_of_a_broken_policy_mends_it(text: str) -> None:
 GARBAGE = ("^", "? ?", "^ =", "@ @ 4", "\\")
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn_policies(), st.data())
 def test_a_statement_that_cannot_be_read_makes_no_other_finding(policy: Drawn, data: st.DataObject) -> None:

@@ -339,6 +339,7 @@ def test_an_included_file_that_is_no_text_is_an_error_in_that_file(content: byte
     assert list(found.paths) == ["team.hmp", "x.hmp", "y.hmp"]  # it is watched: it may be mended
 
 
+@pytest.mark.slow
 def test_a_file_of_the_largest_size_is_read() -> None:
     assert not closure({"team.hmp": b"#" * (4 << 20)}).diagnostics
 

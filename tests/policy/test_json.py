@@ -62,6 +62,7 @@ def reported(texts: dict[str, str]) -> Any:
     return json.loads(render([check("team.hmp", MemoryFiles(texts))], "json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_a_report_is_of_this_shape(case: Case) -> None:
     checked = case.make()

@@ -62,6 +62,7 @@ def test_a_chain_of_mere_names_has_one_too() -> None:
         assert [code for code, _ in found(doubling('"a"', "{}", length) + rule + PROVIDER)] == codes
 
 
+@pytest.mark.slow
 def test_what_is_as_deep_and_as_wide_as_allowed_is_compiled() -> None:
     deepest = doubling("stream", "not {}", 64)
     brackets = "(tools or images and " * 63 + "c63" + ")" * 63
@@ -80,6 +81,7 @@ def test_what_uses_what_is_too_large_is_not_a_second_error() -> None:
     assert [code for code, _ in found(text)] == ["HM007"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(0, 5), max_size=3), min_size=1, max_size=6))
 def test_any_graph_of_lets_has_an_error_exactly_if_it_has_a_circle(graph: list[list[int]]) -> None:
     names = len(graph)

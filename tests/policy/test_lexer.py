@@ -57,6 +57,7 @@ def test_the_pieces_of_any_text_are_the_text(text: str) -> None:
     assert_covers(text)
 
 
+@pytest.mark.slow
 @given(TEXTS)
 def test_the_pieces_are_those_that_lark_gives(text: str) -> None:
     lexer = grammar()._build_lexer(dont_ignore=True)
@@ -70,6 +71,7 @@ def test_the_words_are_the_pieces_but_for_white_space_and_comments(text: str) ->
     assert spoken(text, 7) == [piece for piece in lexemes(text, 7) if piece.type not in TRIVIA]
 
 
+@pytest.mark.slow
 @given(TEXTS)
 def test_any_text_is_parsed_or_complained_of_where_it_stands(text: str) -> None:
     tree, problems = parse(text, 3)
@@ -109,11 +111,13 @@ LONG = {
 """One line each, of a megabyte."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", LONG.values(), ids=LONG)
 def test_a_very_long_line_lexes(line: str) -> None:
     assert_covers(f"provider a {{ }}\n{line}\nprovider b {{ }}\n")
 
 
+@pytest.mark.slow
 def test_a_very_long_line_of_white_space_or_of_one_text_is_one_piece() -> None:
     assert types(LONG["white space"]) == ["WS"]
     assert types(LONG["a text"]) == ["STRING"]
@@ -233,6 +237,7 @@ def test_a_newline_separates_two_statements_and_nothing_else(text: str, expected
     assert seen(text) == expected.split()
 
 
+@pytest.mark.slow
 @given(TEXTS)
 def test_what_the_parser_sees_is_in_the_order_of_the_text_with_no_two_separators_together(text: str) -> None:
     pieces = list(significant(lexemes(text, 0)))

@@ -230,6 +230,7 @@ def test_a_text_has_this_shape_or_none(text: str, expected: str | None) -> None:
         assert survived(text) == expected
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 @given(policies())
 def test_every_node_stands_where_its_span_says(text: str) -> None:
@@ -335,6 +336,7 @@ GOOD = [
 ]
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(st.sampled_from(GOOD), st.sampled_from(sorted(BROKEN))), max_size=12), st.booleans())
 def test_n_broken_statements_are_n_errors_in_order_and_the_good_ones_survive(parts: list[str], in_block: bool) -> None:
     lines = [BROKEN[part][0] if part in BROKEN else part.format(number) for number, part in enumerate(parts)]
@@ -488,6 +490,7 @@ NESTINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("opening", "closing", "around", "depth"), NESTINGS.values(), ids=NESTINGS)
 def test_nesting_has_a_bound_that_no_mixture_gets_around(opening: str, closing: str, around: str, depth: int) -> None:
     def nested(times: int) -> str:
@@ -514,12 +517,14 @@ def test_what_is_nested_as_deeply_as_allowed_is_compiled(opening: str, times: in
     assert check("team.hmp", MemoryFiles({"team.hmp": text})).program is not None
 
 
+@pytest.mark.slow
 def test_what_was_closed_does_not_count() -> None:
     text = "rule r when " + " and ".join(["not (not (a))"] * 500) + " { }\n" + "a { b { } }\n" * 500
 
     assert codes(text) == []
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=40)
 @given(policies(), st.data())
 def test_what_follows_a_statement_does_not_change_how_it_is_read(text: str, data: st.DataObject) -> None:

@@ -127,6 +127,7 @@ def test_a_box_of_many_pieces_is_covered_until_one_is_missing(seed: int) -> None
 # ---- texts ----
 
 
+@pytest.mark.slow
 @given(
     words=st.lists(st.text("ab*", max_size=3), max_size=3, unique=True),
     globs=st.lists(st.text("ab*?", max_size=4), max_size=4, unique=True),
@@ -210,6 +211,7 @@ def some_calls(checked: Checked, random: Random, number: int) -> list[Request]:
     return made
 
 
+@pytest.mark.slow
 @given(drawn=policies(), seed=st.integers(0, 99))
 @settings(max_examples=80)
 def test_no_call_is_like_what_is_said_to_be_nothing_and_what_is_found_is_as_was_asked(drawn: Drawn, seed: int) -> None:

@@ -186,6 +186,7 @@ def test_a_rename_is_shown(format_: str) -> None:
     assert SHOWN[format_] in render_diff(diff(before, after), format_)
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 2)
 @given(drawn=policies(), data=st.data())
 def test_whatever_is_renamed_of_a_policy_nothing_else_changes(drawn: Drawn, data: st.DataObject) -> None:

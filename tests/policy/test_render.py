@@ -537,6 +537,7 @@ def every_case() -> Iterator[Checked]:
     return (case.make() for case in cases())
 
 
+@pytest.mark.slow
 def test_the_json_of_every_case_keeps_its_fields() -> None:
     report = json.loads(render(every_case(), "json"))
 
@@ -545,6 +546,7 @@ def test_the_json_of_every_case_keeps_its_fields() -> None:
     assert report["summary"] == {f"{name}s": severities.count(name) for name in ("error", "warning", "info")}
 
 
+@pytest.mark.slow
 def test_the_sarif_of_every_case_is_valid() -> None:
     log = json.loads(render(every_case(), "sarif"))
 

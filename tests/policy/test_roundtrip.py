@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ def compiled(text: str) -> Checked:
     return checked
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 4)
 @given(drawn=policies(), data=st.data())
 def test_a_policy_that_is_laid_out_is_the_same_tree_stays_and_decides_the_same(
@@ -52,6 +54,7 @@ def test_a_policy_that_is_laid_out_is_the_same_tree_stays_and_decides_the_same(
 NAMES = Scope(names={"agent": ("ci", "unknown"), "team": ("none",)})
 
 
+@pytest.mark.slow
 @given(conditions(NAMES, depth=3))
 def test_a_condition_keeps_its_tree(condition: Meant) -> None:
     text = f"let busy = {condition.text}\n"
@@ -66,6 +69,7 @@ def test_a_condition_keeps_its_tree(condition: Meant) -> None:
     assert format_text(formatted) == formatted
 
 
+@pytest.mark.slow
 @given(conditions(NAMES, depth=3))
 def test_brackets_around_a_condition_say_nothing(condition: Meant) -> None:
     plain = parse(f"rule r when {condition.text} {{ }}", 0)

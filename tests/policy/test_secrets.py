@@ -165,6 +165,7 @@ def test_a_key_cannot_be_allowed() -> None:
     assert found.program is None
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 @given(text=policies(), key=st.sampled_from(sorted(KEYS.values())), data=st.data())
 def test_a_key_put_anywhere_into_any_policy_is_reported_and_hidden(text: str, key: str, data: st.DataObject) -> None:

@@ -145,6 +145,7 @@ TREATED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "words", "expected"), TREATED.values(), ids=TREATED)
 def test_a_shipped_policy_treats_a_call_as_its_words_say(name: str, words: str, expected: dict[str, object]) -> None:
     policy = checked(name)

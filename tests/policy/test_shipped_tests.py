@@ -31,6 +31,7 @@ def test_a_shipped_policy_has_two_tests_at_least_and_one_about_all_calls(name: s
     assert any(isinstance(ask, GivenAny) for test in tests if isinstance(test.asks, tuple) for ask in test.asks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_its_tests_hold_and_exercise_every_rule(name: str) -> None:
     policy = checked(name)
@@ -90,6 +91,7 @@ def test_the_readme_of_the_policies_names_each_with_what_was_measured() -> None:
     assert date >= "2026-11-21"
 
 
+@pytest.mark.slow
 def test_what_is_measured_says_what_became_of_the_agents_both_ways() -> None:
     found = cells(measured(programs(FOLDER)["solo.hmp"], range(1, 2), 1))
 

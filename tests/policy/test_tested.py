@@ -198,6 +198,7 @@ def test_a_failing_test_leaves_the_program_and_is_an_error() -> None:
 GLOBS = " and ".join(f'not model ~ "*{letter}{letter}{letter}*"' for letter in "abcdefghijkl")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_proven_is_tried_and_said_to_be() -> None:
     (found,) = came_of(f"given any when hour == 22 and {GLOBS}\nexpect priority == 9 or denied").diagnostics
 
@@ -293,6 +294,7 @@ def questions(draw: st.DrawFn) -> tuple[Drawn, str, str]:
     return drawn, asked, draw(expectations(checked))
 
 
+@pytest.mark.slow
 @given(question=questions(), seed=st.integers(0, 99))
 @settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_proven_holds_for_every_call_and_what_is_refuted_fails_as_a_test(
@@ -333,6 +335,7 @@ def test_whatever_a_rule_does_all_calls_exercise_it(does: str) -> None:
     assert one.exercised == {"r"}
 
 
+@pytest.mark.slow
 @given(drawn=policies(), seed=st.integers(0, 99))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_a_rule_that_decides_something_for_a_call_is_exercised_by_all_calls(drawn: Drawn, seed: int) -> None:

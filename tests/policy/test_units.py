@@ -287,6 +287,7 @@ def test_a_compound_is_the_sum_of_its_parts_if_the_largest_is_first(
         assert refused(lambda: duration_ns(text)).code == "HM202"
 
 
+@pytest.mark.slow
 @given(st.from_regex(r"\$?[0-9][0-9_]*(\.[0-9]+)?([A-Za-z%]+([0-9]+[A-Za-z]+)*)?", fullmatch=True))
 def test_whatever_the_language_calls_a_quantity_is_an_amount_or_an_error_with_a_code(text: str) -> None:
     for read in READERS.values():
@@ -326,6 +327,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("digits", DIGITS)
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
 def test_a_policy_with_an_absurdly_long_number_is_refused(setting: str, digits: int) -> None:

@@ -97,6 +97,7 @@ RUNS: Final = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asks", "expected"), RUNS.values(), ids=RUNS)
 def test_what_comes_of_a_run_holds_and_its_opposite_does_not(asks: str, expected: str) -> None:
     checked, test = compiled(f"{SLOW if 'upstream' not in asks else ''}{asks}\nrun 2m seed 3\nexpect {expected}")
@@ -208,6 +209,7 @@ def test_a_run_of_more_calls_than_there_is_time_for_is_given_up_before_they_are_
     assert (found.code, found.note) == ("HM504", "it has about 8,641,440 calls")
 
 
+@pytest.mark.slow
 def test_how_far_it_is_is_told_from_the_beginning_to_the_end() -> None:
     shares: list[float] = []
     checked, test = compiled("load w { agent human; arrive 1k/min }\nrun 6m\nexpect w.failed <= 100%")

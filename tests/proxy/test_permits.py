@@ -96,6 +96,7 @@ class Crowd:
                 agent.reading.set()
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     limit=st.integers(1, 3),

@@ -133,6 +133,7 @@ HONEST: Final[dict[str, tuple[Reply, Reply]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("usual", "later"), HONEST.values(), ids=HONEST)
 async def test_a_model_is_measured_by_its_own_like(usual: Reply, later: Reply, autojump_clock: MockClock) -> None:
     script = Script(usual)

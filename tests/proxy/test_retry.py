@@ -237,6 +237,7 @@ COUNTED: Final = tuple(each for each in FAILURES.values() if each not in (*UNCOU
 outcomes = st.sampled_from(COUNTED) | st.sampled_from([*FAILURES.values(), *TURNED_AWAY[-1:], *GOOD])
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     limit=st.integers(1, 2),

@@ -106,6 +106,7 @@ def framing_off(request: Request) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in request.headers if name.lower() not in (b"host", b"content-length")]
 
 
+@pytest.mark.slow
 @given(
     method=st.sampled_from(["POST", "GET", "PUT", "DELETE", "PATCH", "OPTIONS", "QUERY", "M-SEARCH"]),
     path=targets,
@@ -137,6 +138,7 @@ def test_a_request_passes_byte_for_byte(
     on_mock_clock(act)
 
 
+@pytest.mark.slow
 @given(
     credentials=st.lists(st.tuples(st.sampled_from(CREDENTIAL_HEADERS), st.just(b"the agent's")), max_size=4),
     headers=said(),
@@ -169,6 +171,7 @@ def test_a_policy_s_key_goes_in_the_place_of_any_credential_and_nothing_else_cha
     on_mock_clock(act)
 
 
+@pytest.mark.slow
 @given(
     method=st.sampled_from(["POST", "GET", "HEAD"]),
     status=st.sampled_from([200, 201, 204, 206, 301, 302, 304, 307, 308, 400, 401, 404, 418, 429, 500, 529, 599]),

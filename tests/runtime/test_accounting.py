@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import attrs
+import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
@@ -171,6 +172,7 @@ def caps(program: Program, permit: Permit) -> dict[Hashable, int | None]:
     return dict(zip(names_of(permit), figures, strict=True))
 
 
+@pytest.mark.slow
 @given(
     first=programs(),
     reloads=st.lists(st.tuples(st.integers(0, 4), programs()), max_size=3),

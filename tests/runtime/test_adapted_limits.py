@@ -222,6 +222,7 @@ async def _live(
     assert slots(engine)[0] == engine.snapshot().pools["p"].limit
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     limits=st.lists(st.integers(1, 4), min_size=2, max_size=2),

@@ -116,6 +116,7 @@ def swapped_by_kubernetes(path: Path, text: str) -> None:
         shutil.rmtree(old)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "save",
     [rewritten, renamed_over, saved_by_vim, deleted_first, in_a_new_directory, swapped_by_kubernetes],
@@ -137,6 +138,7 @@ async def test_every_save_is_seen_however_it_is_made(tmp_path: Path, save: Calla
         await saved_as(desk, "three")
 
 
+@pytest.mark.slow
 async def test_a_directory_replaced_by_its_like_is_watched_from_then_on(tmp_path: Path) -> None:
     path = tmp_path / "conf" / "policy.hmp"
     path.parent.mkdir()
@@ -150,6 +152,7 @@ async def test_a_directory_replaced_by_its_like_is_watched_from_then_on(tmp_path
         await saved_as(desk, "one")
 
 
+@pytest.mark.slow
 async def test_a_policy_that_is_a_link_is_watched_where_it_is_written(tmp_path: Path) -> None:
     real = tmp_path / "git" / "policy.hmp"
     real.parent.mkdir()
@@ -164,6 +167,7 @@ async def test_a_policy_that_is_a_link_is_watched_where_it_is_written(tmp_path: 
         await saved_as(desk, "one")
 
 
+@pytest.mark.slow
 async def test_a_change_before_the_watch_is_on_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "policy.hmp"
     path.write_text("zero")
@@ -173,6 +177,7 @@ async def test_a_change_before_the_watch_is_on_is_seen(tmp_path: Path) -> None:
         await saved_as(desk, "one")
 
 
+@pytest.mark.slow
 async def test_two_files_that_change_together_are_taken_together(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     one.write_text("0")
@@ -188,6 +193,7 @@ async def test_two_files_that_change_together_are_taken_together(tmp_path: Path)
     assert all(first == second for first, second in (each.texts for each in desk.applied))
 
 
+@pytest.mark.slow
 async def test_bad_then_good_then_back_to_what_ran(tmp_path: Path) -> None:
     path = tmp_path / "policy.hmp"
     path.write_text("zero")
@@ -206,6 +212,7 @@ async def test_bad_then_good_then_back_to_what_ran(tmp_path: Path) -> None:
     assert [each.texts for each in desk.applied] == [("zero",), ("two",)]
 
 
+@pytest.mark.slow
 async def test_who_asks_has_it_taken_though_no_file_changed(tmp_path: Path) -> None:
     path = tmp_path / "policy.hmp"
     path.write_text("zero")
@@ -218,6 +225,7 @@ async def test_who_asks_has_it_taken_though_no_file_changed(tmp_path: Path) -> N
     assert {each.texts for each in desk.applied} == {("zero",)}
 
 
+@pytest.mark.slow
 async def test_a_directory_that_comes_later_is_watched_from_then_on(tmp_path: Path) -> None:
     path = tmp_path / "later" / "policy.hmp"
 
@@ -229,6 +237,7 @@ async def test_a_directory_that_comes_later_is_watched_from_then_on(tmp_path: Pa
         await saved_as(desk, "two")
 
 
+@pytest.mark.slow
 async def test_the_poll_sees_what_the_watch_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reload, "POLL_S", 0.05)
     elsewhere = tmp_path / "elsewhere" / "policy.hmp"
@@ -313,6 +322,7 @@ def provider_text(limit: int, key: str = "") -> str:
     return f'provider p {{ api anthropic; base "http://127.0.0.1:9"; concurrency {limit}; {key} }}\n'
 
 
+@pytest.mark.slow
 async def test_an_included_file_in_another_directory(tmp_path: Path) -> None:
     main, common, more = (tmp_path / each / "policy.hmp" for each in ("main", "common", "more"))
     for path in (main, common, more):
@@ -336,6 +346,7 @@ async def test_an_included_file_in_another_directory(tmp_path: Path) -> None:
         await limit(4)
 
 
+@pytest.mark.slow
 async def test_mending_an_included_file_that_broke_the_include(tmp_path: Path) -> None:
     main, common = (tmp_path / each / "policy.hmp" for each in ("main", "common"))
     for path in (main, common):
@@ -354,6 +365,7 @@ async def test_mending_an_included_file_that_broke_the_include(tmp_path: Path) -
     assert desk.applied[0].limit == 2
 
 
+@pytest.mark.slow
 async def test_a_key_that_is_rotated_is_a_change(tmp_path: Path) -> None:
     main, key = tmp_path / "main" / "policy.hmp", tmp_path / "secrets" / "key"
     for path in (main, key):

@@ -184,6 +184,7 @@ policies = settings(
 """One of each kind, that may have been the other one; or the other one is gone, and may have attempts in flight."""
 
 
+@pytest.mark.slow
 @given(
     first=policies,
     reloads=st.lists(st.tuples(st.integers(0, 4), policies), min_size=2, max_size=6),

@@ -136,6 +136,7 @@ def limiter(low: int = 2, start: int = 4, high: int = 64, **settings: Any) -> Li
     return Limiter(AimdSettings(low=low, start=start, **{"cooldown_ns": COOLDOWN_NS, **settings}), high)
 
 
+@pytest.mark.slow
 @given(
     cap=st.integers(3, 60),
     start=st.integers(2, 64),
@@ -350,6 +351,7 @@ def test_a_cut_revokes_nothing_and_lets_nobody_go_until_there_is_room() -> None:
     assert crowd.inflight == 36
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("low", [1, 3])
 @pytest.mark.parametrize("ended", [SLOW, OVERLOADED], ids=["slow", "overloaded"])
 def test_it_is_never_cut_under_the_lower_bound(low: int, ended: AttemptResult) -> None:
@@ -480,6 +482,7 @@ def test_a_limit_that_does_not_adapt_stays_where_it_is() -> None:
 # ---- a new policy ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bounds", "leaves"),
     [
@@ -499,6 +502,7 @@ def test_what_was_learned_comes_through_a_reload_within_its_bounds(bounds: dict[
     assert crowd.limit == leaves
 
 
+@pytest.mark.slow
 def test_an_epoch_comes_through_a_reload() -> None:
     crowd = Crowd(adaptive(start=40))
     crowd.end(1, SLOW)
@@ -545,6 +549,7 @@ HEARD = [outcome for outcome in Outcome if outcome not in (Outcome.UNREACHABLE, 
 """Five in a row of the one, and nobody is let through; after the other nobody waits."""
 
 
+@pytest.mark.slow
 @given(
     low=st.integers(1, 4),
     above=st.tuples(st.integers(0, 4), st.integers(0, 8)),

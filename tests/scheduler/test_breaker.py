@@ -288,6 +288,7 @@ def test_a_pause_is_a_sixth_of_the_outage_between_a_second_and_the_policy_s_long
     assert {PAUSE_NS, OPEN_NS} < seen
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 1_000), outage_s=st.integers(1, 300), open_s=st.integers(1, 60))
 def test_an_outage_is_prolonged_by_no_more_than_a_fifth_or_the_shortest_pause(
     seed: int, outage_s: int, open_s: int

@@ -287,6 +287,7 @@ def test_partitions_are_bounded_and_nobody_slips_through_the_bound(monkeypatch: 
     assert len(accounts._accounts) <= 101
 
 
+@pytest.mark.slow
 def test_a_new_partition_costs_no_search_through_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "ACCOUNTS_MAX", 1_000)
     monkeypatch.setattr(budgets, "SWEEP_EVERY", 125)
@@ -488,6 +489,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(steps, st.booleans(), st.booleans())
 def test_after_any_story_no_window_holds_more_and_nobody_waits_for_nothing(

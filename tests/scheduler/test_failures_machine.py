@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 
 import attrs
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -321,4 +322,4 @@ class FailuresMachine(RuleBasedStateMachine):
             assert again.handle(event, now_ns) == commands, "the same history gave other commands"
 
 
-TestFailures = FailuresMachine.TestCase
+TestFailures = pytest.mark.slow(FailuresMachine.TestCase)

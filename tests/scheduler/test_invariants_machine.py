@@ -29,6 +29,7 @@ import sys
 from typing import Any
 
 import attrs
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -270,4 +271,4 @@ class InvariantsMachine(RuleBasedStateMachine):
                 assert again.handle(event, now_ns) == commands
 
 
-TestInvariants = InvariantsMachine.TestCase
+TestInvariants = pytest.mark.slow(InvariantsMachine.TestCase)

@@ -160,6 +160,7 @@ setups = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(setups, st.booleans(), st.integers(0, 9))
 def test_only_what_no_answer_could_tell_is_refused(setup: Setup, known: bool, seed: int) -> None:
@@ -324,6 +325,7 @@ readings = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(Window),
     st.lists(st.tuples(readings, st.integers(0, 20), st.integers(0, 30), st.integers(0, 10 * S)), max_size=30),
@@ -537,6 +539,7 @@ def test_use_by_others_comes_back_at_the_rate_of_the_limit() -> None:
     assert bucket.fits_ns(30, 0) == 30 * S
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([Window.LEARN, Window.BUCKET, Window.SLIDING]),
     st.booleans(),

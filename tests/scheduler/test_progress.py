@@ -54,6 +54,7 @@ def bounds(
 # ---- the sketch ----
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, LONGEST_NS - 1) | st.integers(0, 100 * MS), min_size=SAMPLES_MIN, max_size=400))
 def test_what_is_usual_is_the_99th_percentile_and_an_eighth_more_at_most(times: list[int]) -> None:
     sketch = LatencyHistogram()

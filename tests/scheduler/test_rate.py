@@ -194,6 +194,7 @@ def test_the_rate_is_what_the_definition_says(steps: list[tuple[str, int, int]])
                 assert rate.opens_ns <= now_ns + SECOND_NS / LEAST, "a rate is never a standstill"
 
 
+@pytest.mark.slow
 @given(allowed=st.integers(1, 20), batch_ns=st.sampled_from([0, SECOND_NS // 10, SECOND_NS]))
 def test_against_a_bucket_most_of_what_it_allows_is_used(allowed: int, batch_ns: int) -> None:
     """The provider earns `allowed` calls a second and stores two seconds' worth; news is late by `batch_ns`."""

@@ -321,5 +321,5 @@ class RenamesMachine(RuleBasedStateMachine):
         assert self.as_it_was.wakeup_ns() == self.renamed.wakeup_ns()
 
 
-TestRenames = RenamesMachine.TestCase
+TestRenames = pytest.mark.slow(RenamesMachine.TestCase)
 TestRenames.settings = settings(max_examples=60)

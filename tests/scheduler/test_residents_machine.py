@@ -219,7 +219,7 @@ class ResidentsMachine(RuleBasedStateMachine):
         assert not residents.holding
 
 
-TestResidents = ResidentsMachine.TestCase
+TestResidents = pytest.mark.slow(ResidentsMachine.TestCase)
 
 
 # ---- what it is for ----
@@ -280,6 +280,7 @@ class Machine:
             seen = len(self.driver.granted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_with_affinity_a_machine_changes_its_model_seldom_and_serves_more(seed: int) -> None:
     hour_ns = 3_600 * SECOND_NS

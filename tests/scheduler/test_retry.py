@@ -207,6 +207,7 @@ def test_a_back_off_is_drawn_within_its_jitter(jitter: Jitter, least: float) -> 
         assert max(drawn) >= 0.9 * ceiling_ns
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10_000), asked_ns=st.integers(1, 60 * SECOND_NS))
 def test_a_retry_after_is_waited_for_and_a_tenth_longer_at_most(seed: int, asked_ns: int) -> None:
     driver = Driver(program(retries=[EXACTLY]), seed)

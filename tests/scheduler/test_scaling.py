@@ -6,6 +6,8 @@ import sys
 from types import FrameType
 from typing import Any
 
+import pytest
+
 from bench.decision import Crowd
 
 ROUNDS = 150
@@ -70,6 +72,7 @@ def cost(waiting: int) -> tuple[float, float]:
     return opcodes.executed / events, CountedInt.compared / events
 
 
+@pytest.mark.slow
 def test_a_decision_with_ten_thousand_waiting_costs_at_most_twice_one_with_a_hundred() -> None:
     few_instructions, few_comparisons = cost(100)
     many_instructions, many_comparisons = cost(10_000)

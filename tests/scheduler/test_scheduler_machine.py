@@ -173,4 +173,4 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert again.handle(event, now_ns) == commands, "the same history gave other commands"
 
 
-TestScheduler = SchedulerMachine.TestCase
+TestScheduler = pytest.mark.slow(SchedulerMachine.TestCase)

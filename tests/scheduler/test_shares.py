@@ -61,6 +61,7 @@ def serve(
     return served
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(weights=weights)
 def test_agents_have_turns_in_proportion_to_their_weights(weights: list[int]) -> None:
@@ -75,6 +76,7 @@ def test_agents_have_turns_in_proportion_to_their_weights(weights: list[int]) ->
     check_shares(served, weight)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(lengths=lengths)
 def test_what_is_shared_is_the_provider_and_not_the_number_of_calls(lengths: list[int]) -> None:

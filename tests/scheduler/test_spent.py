@@ -196,6 +196,7 @@ def test_money_is_no_sign_of_ill_health() -> None:
     assert (pool.limit, pool.circuit.value) == (4, "closed")
 
 
+@pytest.mark.slow
 def test_no_more_is_remembered_than_there_is_room_for() -> None:
     spent = BillingExhausted()
     for number in range(KNOWN_MAX + 3):

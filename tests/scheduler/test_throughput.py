@@ -97,6 +97,7 @@ def test_a_limit_that_does_not_bind_is_not_measured() -> None:
         assert climb.search.on_success(10, 1, granted_ns=granted_ns, now_ns=climb.now_ns) is None
 
 
+@pytest.mark.slow
 @given(st.integers(2, 40), st.integers(0, 999))
 def test_where_latency_is_flat_the_limit_climbs(limit: int, seed: int) -> None:
     climb, random = Climb(limit), Random(seed)
@@ -106,6 +107,7 @@ def test_where_latency_is_flat_the_limit_climbs(limit: int, seed: int) -> None:
     assert max(each or 0 for each in seen) >= 4 * limit
 
 
+@pytest.mark.slow
 @given(st.integers(6, 30), st.integers(0, 999))
 def test_where_all_is_taken_the_limit_does_not_climb(limit: int, seed: int) -> None:
     """Latency in proportion to the limit: throughput is the same at any."""

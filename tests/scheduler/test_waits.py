@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from tests.support.programs import SECOND_NS, agent, lane, program, provider, te
 from .driver import Driver
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     limit=st.integers(1, 3),
@@ -54,6 +56,7 @@ def test_a_flood_of_higher_priority_delays_and_does_not_stop(
         assert seconds <= PATIENCE_NS // SECOND_NS + OVERDUE_ONE_IN * (before + 2) * turns + limit, "it starves"
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     window=st.sampled_from(Window),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,7 @@ def lane_of(driver: Driver, call_id: int) -> str:
     return permit.lane
 
 
+@pytest.mark.slow
 @given(weights=weights, limit=st.integers(1, 4), alone=st.integers(0, 20), data=st.data())
 def test_backlogged_lanes_are_served_in_proportion_to_their_weights(
     weights: list[int], limit: int, alone: int, data: st.DataObject
@@ -54,6 +56,7 @@ def test_backlogged_lanes_are_served_in_proportion_to_their_weights(
     check_shares(served, weight)
 
 
+@pytest.mark.slow
 @given(weight=st.integers(1, 8), blocked=st.integers(1, 30))
 def test_a_lane_that_a_cap_held_back_is_owed_nothing(weight: int, blocked: int) -> None:
     policy = program(

@@ -101,6 +101,7 @@ async def test_an_ollama_is_found_if_it_answers(nursery: trio.Nursery) -> None:
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_what_is_not_there_or_does_not_answer_is_not_found() -> None:
     async def silent(peer: Peer) -> None:
         await peer.request()

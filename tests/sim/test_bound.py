@@ -86,6 +86,7 @@ def again(refused: Refused, traits: Traits, now_ns: int, left_ns: int) -> int:
     return left_ns if refused.retry_after_ns is None else now_ns + refused.retry_after_ns
 
 
+@pytest.mark.slow
 @given(
     agents=st.integers(1, 5),
     turns=st.integers(1, 4),
@@ -125,6 +126,7 @@ def windows(limits: st.SearchStrategy[int]) -> st.SearchStrategy[Quota | None]:
     )
 
 
+@pytest.mark.slow
 @given(
     agents=st.integers(1, 6),
     turns=st.sampled_from([Amount(3), Amount(6, 6)]),
@@ -226,6 +228,7 @@ def test_a_fleet_that_a_quota_holds_up_comes_close_to_the_bound() -> None:
     assert bound.ns <= makespan_ns(fleet, traits, seed=0) <= 1.05 * bound.ns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("traits", "binds", "least"),
     [

@@ -33,6 +33,7 @@ def test_between_any_two_moments_at_most_a_burst_and_the_rate_get_through(
             assert through * quota.window_ns <= quota.capacity * quota.window_ns + (to_ns - from_ns) * quota.limit
 
 
+@pytest.mark.slow
 @given(quota=QUOTAS, steps=STEPS)
 @settings(max_examples=150)
 def test_who_waits_as_long_as_told_gets_through_and_a_nanosecond_earlier_does_not(
@@ -53,6 +54,7 @@ def test_who_waits_as_long_as_told_gets_through_and_a_nanosecond_earlier_does_no
         bucket.take(amount, now_ns)
 
 
+@pytest.mark.slow
 @given(quota=QUOTAS, steps=STEPS)
 @settings(max_examples=150)
 def test_its_reading_is_what_can_be_had_and_when_all_of_it_can(quota: Quota, steps: list[tuple[int, int]]) -> None:

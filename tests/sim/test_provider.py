@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +44,7 @@ def test_the_events_of_a_stream_add_up_and_fit_into_its_latency(
     assert 0 <= service.first_byte_ns + service.gap_ns * len(service.events) <= service.latency_ns
 
 
+@pytest.mark.slow
 @given(cap=st.integers(1, 4), steps=st.lists(st.integers(0, 6), max_size=60))
 @settings(max_examples=100)
 def test_above_the_cap_it_refuses_and_what_is_refused_holds_nothing(cap: int, steps: list[int]) -> None:

@@ -346,6 +346,7 @@ def test_an_answer_without_a_token_is_one_all_the_same() -> None:
     assert again(call(0, usage=Usage(input=1, output=0)), call(2, usage=None)).turns_done == 2
 
 
+@pytest.mark.slow
 def test_many_calls_at_once_are_sorted_soon() -> None:
     calls = [call(n / 1_000, 30) for n in range(5_000)]
 

@@ -170,6 +170,7 @@ KEYS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(fleet=st.dictionaries(KEYS, VALUES, max_size=3), provider=st.dictionaries(KEYS, VALUES, max_size=3))
 @settings(max_examples=150)
 def test_whatever_a_file_holds_is_a_scenario_or_a_list_of_mistakes(
@@ -204,6 +205,7 @@ def test_an_amount_is_never_below_nothing(mean: int, shape: Shape, part: float, 
     assert Amount(mean, mean * part, shape).draw(Random(seed)) >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_what_ships_can_be_run_with_its_own_policy_and_says_what_it_is_about(name: str) -> None:
     scenario = parse_scenario(SHIPPED[name], name=name)

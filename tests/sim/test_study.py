@@ -56,6 +56,7 @@ def test_a_study_runs_each_seed_both_ways_and_a_seed_is_the_same_in_any_study() 
     assert all(metric.of(pairs[0].proxy) is not None for metric in METRICS)
 
 
+@pytest.mark.slow
 def test_who_looks_is_told_of_progress() -> None:
     told: list[tuple[int, int, int]] = []
     busy = scenario(fleet(20, 60), traits=Traits(concurrency=3))

@@ -26,6 +26,7 @@ def outcomes(traits: Traits, asks: list[Ask], seed: int = 7) -> list[Answer]:
 FAULTY = Traits(bad_gateways=0.1, resets=0.2, breaks=0.3)
 
 
+@pytest.mark.slow
 def test_faults_come_in_their_shares_and_streams_alone_can_break() -> None:
     count = 4000
     streamed = outcomes(FAULTY, [ask(str(n), stream=True) for n in range(count)])

@@ -22,6 +22,7 @@ SLIDING = st.builds(Quota, limit=st.integers(1, 30), window_ns=st.integers(1, 20
 STEPS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=40)
 
 
+@pytest.mark.slow
 @given(quota=SLIDING, steps=STEPS)
 @settings(max_examples=150)
 def test_within_no_window_is_more_let_in_than_it_holds(quota: Quota, steps: list[tuple[int, int]]) -> None:
@@ -80,6 +81,7 @@ def test_who_waits_as_long_as_told_gets_through_and_a_nanosecond_earlier_does_no
         counted.take(amount, now_ns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [FixedWindow, RollingWindow])
 @given(quota=FIXED | SLIDING, steps=STEPS)
 @settings(max_examples=80)

@@ -154,6 +154,7 @@ EFFORTS = st.none() | st.just(
 )
 
 
+@pytest.mark.slow
 @given(
     policy=POLICIES,
     one=FLEETS,

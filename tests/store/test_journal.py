@@ -74,6 +74,7 @@ async def written(path: str, told: list[RecordedCall]) -> None:
             tell(journal, call, number)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(told=calls())
 def test_what_is_read_is_what_was_told(told: list[RecordedCall], tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -139,6 +140,7 @@ async def test_a_clock_that_was_put_back_puts_no_session_before_another(tmp_path
 # ---- a disk that does not do as it should ----
 
 
+@pytest.mark.slow
 async def test_a_full_disk_is_said_once_and_what_it_kept_out_is_written_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +287,7 @@ trio.run(main, sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_a_kill_loses_what_was_not_yet_written_and_nothing_before(tmp_path: Path) -> None:
     path = at(tmp_path)
     child = subprocess.Popen(

@@ -107,6 +107,7 @@ def fleets(draw: st.DrawFn) -> tuple[Fleet, ...]:
     return tuple(found)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(policy=st.sampled_from(POLICIES), of=fleets(), latency_s=st.sampled_from([0.2, 2, 8]))
 def test_what_was_overheard_and_is_done_again_is_the_same(
@@ -134,6 +135,7 @@ FAILING = Traits(
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
 @given(policy=st.sampled_from(POLICIES), of=fleets())
 def test_of_a_bad_day_each_turn_is_made_again_once(
@@ -156,6 +158,7 @@ def test_of_a_bad_day_each_turn_is_made_again_once(
     assert (after.turns_done, after.dead, after.attempts) == (len(turns), 0, len(turns))
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(told=calls())
 def test_every_call_is_in_one_turn_and_no_chain_overlaps_itself(told: list[RecordedCall]) -> None:

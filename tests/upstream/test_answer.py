@@ -158,6 +158,7 @@ def test_each_odd_chunk_is_read_as_h11_reads_it(chunk: bytes) -> None:
                     assert by_us(b"POST", pieces) == by_h11(b"POST", pieces), pieces
 
 
+@pytest.mark.slow
 @given(st.sampled_from((b"POST", b"POST", b"GET", b"HEAD")), responses())
 @example(b"POST", [b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nab", b"c\r", b"\n0", b"\r\n\r\n"])
 @example(

@@ -19,6 +19,7 @@ from .server import echo, serve
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_cancelled_at_random_moments(make: Callable[..., httpx2.AsyncBaseTransport], seed: int) -> None:
     tally = await soak(make, runs=500, seed=seed)
@@ -27,6 +28,7 @@ async def test_cancelled_at_random_moments(make: Callable[..., httpx2.AsyncBaseT
     assert tally.answered > 20
 
 
+@pytest.mark.slow
 async def test_cancelled_at_random_moments_in_tls() -> None:
     # Ours only: httpcore2 leaves the socket of a cancelled handshake to the garbage collector.
     tally = await soak(PoolTransport, runs=300, seed=4, tls=True)

@@ -24,6 +24,7 @@ VALUES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(
     method=METHODS,

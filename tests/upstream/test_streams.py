@@ -105,6 +105,7 @@ async def test_a_huge_answer_takes_little_memory(upstream: Upstream, chunked: bo
         assert peak < 2 * MB
 
 
+@pytest.mark.slow
 async def test_an_answer_that_nobody_reads_stays_with_the_provider(upstream: Upstream) -> None:
     sent = 0
 

@@ -280,6 +280,7 @@ def test_what_is_no_error_of_any_dialect_is_shown_with_its_status(api: Api, body
         assert error["type"] == "overloaded_error"
 
 
+@pytest.mark.slow
 def test_a_response_that_never_began_is_created_and_fails() -> None:
     error = provider_error(Api.OPENAI, 429, json.dumps(OPENAI_429).encode(), "", "x")
     stream = error_event(Api.OPENAI, "/v1/responses", EVENTS, error, begun=False, model="m")

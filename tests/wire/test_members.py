@@ -48,6 +48,7 @@ def steps_of(steps: Steps[Spans | None]) -> tuple[int, Spans | None]:
 
 @pytest.mark.usefixtures("_sizes")
 class TestShortSteps:
+    @pytest.mark.slow
     @given(objects, st.booleans(), st.sampled_from([None, 1, "\t"]))
     def test_members_are_what_a_reader_of_the_whole_finds(self, body: Any, ascii_only: bool, indent: Any) -> None:
         text = json.dumps(body, ensure_ascii=ascii_only, indent=indent).encode()
@@ -87,6 +88,7 @@ def test_a_member_that_is_said_twice_has_both_places() -> None:
     assert [text[begin:end] for begin, end in spans["model"]] == [b"1", b"[2]"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [b'"word",', b'"\\"\\\\",', b"[],", b"[[[[]]]],", b"[" * 20 + b"]" * 20 + b",", b'{"a":1},', b"1,", b"   1,"],
@@ -101,6 +103,7 @@ def test_a_step_reads_no_more_than_its_bytes(unit: bytes) -> None:
     assert len(text) // STEP_BYTES - 2 <= count <= len(text) // STEP_BYTES + 2
 
 
+@pytest.mark.slow
 def test_short_members_are_read_many_in_a_step_and_not_without_end() -> None:
     def text(count: int) -> bytes:
         return b"{" + b",".join(b'"k%d":[[]]' % number for number in range(count)) + b"}"

@@ -164,6 +164,7 @@ def test_a_compressed_body_is_understood_from_a_copy(encoding: str, encode: Any)
     assert (asked.model, asked.stream, asked.tokens_max_out) == ("claude-x", True, 500)
 
 
+@pytest.mark.slow
 def test_a_body_that_inflates_without_end_is_not_followed() -> None:
     bomb = gzip.compress(b'{"model": "m", "x": "' + b"a" * (65 << 20) + b'"}', compresslevel=1)
 
@@ -237,6 +238,7 @@ def test_any_bytes_on_any_path_have_an_answer(method: str, path: str, body: byte
         assert_total(recognise(method, place, {"content-encoding": encoding}, body))
 
 
+@pytest.mark.slow
 @given(st.sampled_from(PATHS), objects | json_values, st.booleans())
 def test_any_json_has_an_answer(path: str, body: object, zipped: bool) -> None:
     text = json.dumps(body).encode()
@@ -248,6 +250,7 @@ def test_any_json_has_an_answer(path: str, body: object, zipped: bool) -> None:
     assert_total(asked)
 
 
+@pytest.mark.slow
 @given(objects, st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30))
 def test_a_model_is_found_among_any_other_fields(others: dict[str, Any], model: str) -> None:
     # NaN and infinities are Python's own additions to JSON; msgspec, like the providers, refuses the whole body.
@@ -266,6 +269,7 @@ def in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"hivemind_trio.wire.{module}.STEP_BYTES", 2_048)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_in_steps")
 @given(objects)
 def test_a_long_body_is_understood_as_a_short_one_is(body: Any) -> None:

@@ -60,6 +60,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), json_values), st.text())
 def test_any_body_means_the_same_but_for_its_model(fields: dict[str, object], model: str) -> None:
     body = json.dumps(fields | {"model": "a"}).encode()

@@ -49,6 +49,7 @@ def test_a_compressed_answer_is_understood_as_well(coding: str) -> None:
         assert read_signal(status, headers | {"content-encoding": coding}, PACKED[coding](body)) == transcript.signal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coding", PACKED)
 def test_an_error_s_body_that_unfolds_to_a_lot_is_not_unfolded(coding: str) -> None:
     packed = PACKED[coding](bytes(64 << 20))

@@ -247,6 +247,7 @@ def test_an_event_is_read_as_soon_as_it_has_come_though_the_stream_goes_on() -> 
     assert meter.usage() == Usage(input=12, cache_read=2000, cache_write=5, output=1, exact=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
 def test_damage_and_bombs_leave_nothing_known_and_nothing_held(coding: str) -> None:
     _, body, _ = TRANSCRIPTS["chat"]
