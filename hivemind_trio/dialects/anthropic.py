@@ -14,6 +14,7 @@ from hivemind_trio.model import Api, Dimension, QuotaReading
 from .dialect import EVENT_STREAM, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody, named_event
 from .limits import LimitSigns, QuotaHeaders
+from .requests import RequestFormat
 from .simulated import SECOND_NS, Levels, SimulatedAnswers, SimulatedRefusal
 from .streams import Event, EventKind, StreamFormat, object_of
 from .usage import UsageFormat, read_usage
@@ -128,6 +129,7 @@ ANTHROPIC: Final = Dialect(
         EndpointPattern(r"/v1/(?:skills|organizations)(?:/.*)?", generates=False),
     ),
     client_headers={"anthropic-version": "2023-06-01", "anthropic-beta": "x", "x-claude-code-session-id": "x"},
+    request=RequestFormat(prompt=("messages",), system=("system",), output_max=("max_tokens",), pictures=(b'"image"',)),
     credential_header=b"x-api-key",
     credential_prefix=b"",
     error=_error,

@@ -15,6 +15,7 @@ from hivemind_trio.model import Api
 
 from .events import ErrorBody
 from .limits import LimitSigns
+from .requests import RequestFormat
 from .simulated import SimulatedAnswers
 from .streams import StreamFormat
 from .usage import UsageFormat
@@ -81,6 +82,7 @@ class Dialect:
     """True if a request streams unless it says otherwise."""
 
     # Requests
+    request: RequestFormat = attrs.field(factory=RequestFormat)
     credential_header: bytes = b"authorization"
     credential_prefix: bytes = b"Bearer "
 

@@ -15,6 +15,7 @@ from .dialect import EVENT_STREAM, JSON, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody
 from .limits import LimitSigns
 from .openai import error_event
+from .requests import RequestFormat
 from .simulated import SimulatedAnswers, SimulatedRefusal, no_headers
 from .streams import Event, EventKind, StreamFormat, object_of, objects_of
 from .usage import TokenCounts, UsageFormat, first_count
@@ -116,6 +117,12 @@ GEMINI: Final = Dialect(
         EndpointPattern(r"/v1(?:beta|alpha)\d*/.*", generates=False),
     ),
     client_headers={"x-goog-api-client": "genai", "x-goog-api-key": "x"},  # the key is in `key=` as well
+    request=RequestFormat(
+        prompt=("contents",),
+        system=("systemInstruction",),
+        output_max_within=(("generationConfig", "maxOutputTokens"),),
+        pictures=(b'"inlineData"', b'"inline_data"'),
+    ),
     credential_header=b"x-goog-api-key",
     credential_prefix=b"",
     streams=(_STREAM,),

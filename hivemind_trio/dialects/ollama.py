@@ -16,6 +16,7 @@ from .dialect import NDJSON, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody
 from .limits import LimitSigns
 from .openai import SIMULATED, error_event
+from .requests import RequestFormat
 from .streams import Event, EventKind, StreamFormat, object_of
 from .usage import TokenCounts, UsageFormat
 
@@ -35,8 +36,10 @@ def _event_kind(kind: str, event: Event) -> EventKind | None:
 _STREAM: Final = StreamFormat(kind=_event_kind, closing=re.compile(rb'"done"\s*:\s*true'))
 
 
-def _usage(line: bytes) -> TokenCounts:
+def _usage(line: bytes) -> TokenCounts | None:
     figures = {name: int(digits) for name, digits in _FIGURES.findall(line)}
+    if not figures:
+        return None
     return TokenCounts(input=figures.get(b"prompt_eval_count"), output=figures.get(b"eval_count"))
 
 
@@ -66,6 +69,11 @@ OLLAMA: Final = Dialect(
     ),
     compatible_with={Api.ANTHROPIC: 2, Api.OPENAI: 3},
     streams_by_default=True,
+    request=RequestFormat(
+        prompt=("messages", "input", "prompt"),
+        output_max_within=(("options", "num_predict"),),
+        pictures=(b'"images"',),
+    ),
     streams=(_STREAM,),
     usage=(UsageFormat(marks=(b'eval_count"',), read_line=_usage, deltas=(b'"done":false', b'"done": false')),),
     limits=LimitSigns(billing_words=r"reached your (?:\w+ )?usage limit"),  # a plan's hours and weeks

@@ -14,6 +14,7 @@ from hivemind_trio.model import Api, Dimension, QuotaReading
 from .dialect import EVENT_STREAM, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody, data_event, error_fields, named_event
 from .limits import LimitSigns, QuotaHeaders
+from .requests import RequestFormat
 from .simulated import Levels, SimulatedAnswers, SimulatedRefusal, no_headers
 from .streams import Event, EventKind, StreamFormat, object_of, objects_of
 from .usage import UsageFormat, read_usage
@@ -204,6 +205,13 @@ OPENAI: Final = Dialect(
             generates=False,
         ),
         EndpointPattern(r"/v1/conversations(?:/.*)?", generates=False),
+    ),
+    request=RequestFormat(
+        prompt=("messages", "input", "prompt"),
+        system=("instructions",),
+        output_max=("max_tokens", "max_completion_tokens", "max_output_tokens"),
+        user=("safety_identifier", "user", "prompt_cache_key"),
+        pictures=(b'"image_url"', b'"input_image"'),
     ),
     error=error,
     error_event=error_event,

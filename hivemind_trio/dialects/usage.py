@@ -33,8 +33,8 @@ class UsageFormat:
     """Names of the members whose values are objects with usage."""
     read: Callable[[dict[str, Any]], TokenCounts | None] | None = None
     """Reads such an object; None: it holds no figure of this format."""
-    read_line: Callable[[bytes], TokenCounts] | None = None
-    """Reads a line that has figures and no such object."""
+    read_line: Callable[[bytes], TokenCounts | None] | None = None
+    """Reads a line that has figures and no such object; None: it has none."""
     deltas: tuple[bytes, ...] = ()
     """One in each event with a piece of the answer, which is about a token, and seldom none."""
     provisional: bytes | None = None

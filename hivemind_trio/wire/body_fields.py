@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,6 +20,22 @@ ABSENT: Final = msgspec.Raw()
 
 FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions of msgspec for bad JSON, bad UTF-8 in a text that it reads, and nesting deeper than Python's stack."""
+
+
+def union(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """Return each name once, in order."""
+    return tuple(dict.fromkeys(name for some in names for name in some))
+
+
+def raw_struct(name: str, members: Iterable[str]) -> type[msgspec.Struct]:
+    """Return a struct of these members, each raw: a wrong type in one must not hide the others."""
+    return msgspec.defstruct(name, [(member, msgspec.Raw, ABSENT) for member in members])
+
+
+def values_of(names: Sequence[str]) -> Callable[[Any], tuple[msgspec.Raw, ...]]:
+    """Return a function that reads these members of a struct, at least two."""
+    assert len(names) > 1, "attrgetter of one name returns no tuple"
+    return attrgetter(*names)
 
 
 def fields_of(kind: type[S], decoder: msgspec.json.Decoder[S], text: Text) -> Steps[S | None]:

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from hivemind_trio.dialects import IN_ORDER
+
 from .bodies import decoding
-from .body_fields import ABSENT, fields_of, len_of
+from .body_fields import ABSENT, fields_of, len_of, raw_struct, union, values_of
 from .steps import STEP_BYTES, Steps, Text, done
 
 HEAD: Final = 4_096
 """Bytes of the conversation that count where nothing stands before it: the first message is the system's then."""
 
 
-class _Prompt(msgspec.Struct):
-    model: msgspec.Raw = ABSENT
-    prompt_cache_key: msgspec.Raw = ABSENT
-    tools: msgspec.Raw = ABSENT
-    system: msgspec.Raw = ABSENT
-    instructions: msgspec.Raw = ABSENT
-    systemInstruction: msgspec.Raw = ABSENT  # noqa: N815 - Gemini's spelling
-    messages: msgspec.Raw = ABSENT
-    input: msgspec.Raw = ABSENT
-    contents: msgspec.Raw = ABSENT
-    prompt: msgspec.Raw = ABSENT
+_SYSTEM: Final = union(dialect.request.system for dialect in IN_ORDER)
+_TALK: Final = union(dialect.request.prompt for dialect in IN_ORDER)
 
-
+_Prompt: Final = raw_struct("Prompt", union([("model", "prompt_cache_key", "tools"), _SYSTEM, _TALK]))
 _DECODER: Final = msgspec.json.Decoder(_Prompt)
+
+_systems: Final = values_of(_SYSTEM)
+_talks: Final = values_of(_TALK)
 
 
 def prefixing(path: str, headers: Mapping[str, str], body: Text) -> Steps[str]:
@@ -49,15 +45,12 @@ def prefixing(path: str, headers: Mapping[str, str], body: Text) -> Steps[str]:
         TooManyMembers: The body is not worth reading.
     """
     text = yield from decoding(body, headers.get("content-encoding", ""))
-    fields = yield from fields_of(_Prompt, _DECODER, text)
+    fields: Any = yield from fields_of(_Prompt, _DECODER, text)
     if fields is None:
         return ""
-    said = memoryview(
-        next((raw for raw in (fields.system, fields.instructions, fields.systemInstruction) if len_of(raw)), ABSENT)
-    )
+    said = memoryview(next(filter(len_of, _systems(fields)), ABSENT))
     if not said.nbytes:
-        talk = (fields.messages, fields.input, fields.contents, fields.prompt)
-        said = memoryview(next((raw for raw in talk if len_of(raw)), ABSENT))[:HEAD]
+        said = memoryview(next(filter(len_of, _talks(fields)), ABSENT))[:HEAD]
     if not said.nbytes and not len_of(fields.tools):
         return ""
     digest = blake2b(path.encode(errors="replace"), digest_size=12)

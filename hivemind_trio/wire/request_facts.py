@@ -9,10 +9,11 @@ from typing import Any, Final, final
 import attrs
 import msgspec
 
+from hivemind_trio.dialects import IN_ORDER
 from hivemind_trio.model import Api
 
 from .bodies import decoding
-from .body_fields import ABSENT, FAULTS, fields_of, len_of
+from .body_fields import ABSENT, FAULTS, fields_of, len_of, raw_struct, union, values_of
 from .endpoints import endpoint
 from .steps import STEP_BYTES, Steps, Text, done
 
@@ -27,7 +28,7 @@ _BLOB: Final = re.compile(rb'"(?:data:[\w.+/-]{1,100};base64,)?([A-Za-z0-9+/_=-]
 _BLOB_HEAD_BYTES: Final = 1_200
 """As much as that expression needs to see to match."""
 _LETTERS: Final = re.compile(rb"[A-Za-z0-9+/_=-]++")
-_PICTURE: Final = (b'"image"', b'"image_url"', b'"input_image"', b'"inlineData"', b'"inline_data"', b'"images"')
+_PICTURE: Final = tuple(dict.fromkeys(mark for dialect in IN_ORDER for mark in dialect.request.pictures))
 
 METADATA_BYTES_MAX: Final = 64 * 1024
 """Largest `metadata` that is read, as JSON. The APIs allow 16 words of 512 letters."""
@@ -40,7 +41,7 @@ LIMITS_BYTES_MAX: Final = 1024 * 1024
 
 _SHORT_BYTES: Final = 32
 
-_MARKS: Final = (b"image", b"nline", b"base64", b"audio")
+MARKS: Final = (b"image", b"nline", b"base64", b"audio")
 """One of these is in every call that holds a picture, a sound or a document."""
 
 
@@ -64,33 +65,21 @@ class Recognised:
     """Whom the body says it is for: `metadata.user_id`, `safety_identifier`, `user` or `prompt_cache_key`."""
 
 
-class _Body(msgspec.Struct):
-    """The fields that matter, each raw: a wrong type in one must not hide the others."""
+_FORMATS: Final = tuple(dialect.request for dialect in IN_ORDER)
+_PROMPT: Final = union(one.prompt for one in _FORMATS)
+_OUTPUT_MAX: Final = union(one.output_max for one in _FORMATS)
+_USER: Final = union(one.user for one in _FORMATS)
+_WITHIN: Final = tuple(dict.fromkeys(pair for one in _FORMATS for pair in one.output_max_within))
 
-    model: msgspec.Raw = ABSENT
-    stream: msgspec.Raw = ABSENT
-    tools: msgspec.Raw = ABSENT
-    max_tokens: msgspec.Raw = ABSENT
-    max_completion_tokens: msgspec.Raw = ABSENT
-    max_output_tokens: msgspec.Raw = ABSENT
-    metadata: msgspec.Raw = ABSENT
-    user: msgspec.Raw = ABSENT
-    safety_identifier: msgspec.Raw = ABSENT
-    prompt_cache_key: msgspec.Raw = ABSENT
-    messages: msgspec.Raw = ABSENT
-    input: msgspec.Raw = ABSENT
-    prompt: msgspec.Raw = ABSENT
-    contents: msgspec.Raw = ABSENT
-    generationConfig: msgspec.Raw = ABSENT  # noqa: N815 - Gemini's spelling
-    options: msgspec.Raw = ABSENT
+_Body: Final = raw_struct(
+    "Body",
+    union([("model", "stream", "tools", "metadata"), _PROMPT, _OUTPUT_MAX, _USER, [outer for outer, _ in _WITHIN]]),
+)
+_Limits: Final = raw_struct("Limits", dict.fromkeys(inner for _, inner in _WITHIN))
 
-
-class _Limits(msgspec.Struct):
-    """Gemini's `generationConfig` and Ollama's `options`."""
-
-    maxOutputTokens: msgspec.Raw = ABSENT  # noqa: N815 - Gemini's spelling
-    num_predict: msgspec.Raw = ABSENT
-
+_prompts: Final = values_of(_PROMPT)
+_output_limits: Final = values_of(_OUTPUT_MAX)
+_users: Final = values_of(_USER)
 
 _BODY: Final = msgspec.json.Decoder(_Body)
 _LIMITS: Final = msgspec.json.Decoder(_Limits)
@@ -114,14 +103,14 @@ def recognising(method: str, path: str, headers: Mapping[str, str], body: Text) 
     if method != "POST":
         return Recognised(apis=place.apis, generates=False, model=place.model)
     text = yield from decoding(body, headers.get("content-encoding", ""))
-    fields = yield from fields_of(_Body, _BODY, text)
+    fields: Any = yield from fields_of(_Body, _BODY, text)
     if fields is None:
         return Recognised(
             apis=place.apis, generates=bool(place.generates), model=place.model, stream=bool(place.streams)
         )
     generates = place.generates
     if generates is None:
-        asks = any(len_of(part) for part in (fields.messages, fields.input, fields.prompt, fields.contents))
+        asks = any(len_of(part) for part in _prompts(fields))
         generates = asks and bool(len_of(fields.model))
     if fields.stream is ABSENT:
         stream = place.streams_by_default if place.streams is None else place.streams
@@ -140,10 +129,7 @@ def recognising(method: str, path: str, headers: Mapping[str, str], body: Text) 
         tokens_in=letters // BYTES_PER_TOKEN + pictures * IMAGE_TOKENS,
         tokens_max_out=_output_max(fields),
         metadata=metadata,
-        user=metadata.get("user_id")
-        or _text(fields.safety_identifier)
-        or _text(fields.user)
-        or _text(fields.prompt_cache_key),
+        user=metadata.get("user_id") or next(filter(None, map(_text, _users(fields))), ""),
     )
 
 
@@ -185,14 +171,17 @@ def _count(raw: msgspec.Raw) -> int:
     return value if 0 <= value < 2**53 else 0
 
 
-def _output_max(fields: _Body) -> int:
-    for raw in (fields.max_tokens, fields.max_completion_tokens, fields.max_output_tokens):
+def _output_max(fields: Any) -> int:
+    for raw in _output_limits(fields):
         if limit := _count(raw):
             return limit
-    return _count(_limits(fields.generationConfig).maxOutputTokens) or _count(_limits(fields.options).num_predict)
+    for outer, inner in _WITHIN:
+        if limit := _count(getattr(_limits(getattr(fields, outer)), inner)):
+            return limit
+    return 0
 
 
-def _limits(raw: msgspec.Raw) -> _Limits:
+def _limits(raw: msgspec.Raw) -> Any:
     if not 0 < len_of(raw) <= LIMITS_BYTES_MAX:
         return _Limits()
     try:
@@ -216,7 +205,7 @@ def _sizes(text: Text) -> Steps[tuple[int, int]]:
 
 def _is_marked(text: Text) -> Steps[bool]:
     for begin in range(0, len(text), STEP_BYTES):
-        if any(text.find(mark, begin, begin + STEP_BYTES + len(mark) - 1) >= 0 for mark in _MARKS):
+        if any(text.find(mark, begin, begin + STEP_BYTES + len(mark) - 1) >= 0 for mark in MARKS):
             return True
         if begin:
             yield

@@ -201,7 +201,8 @@ class UsageMeter:
         self._deltas += sum(map(lines.count, _DELTAS))
         if any(mark in lines for mark in _MARKS):
             for line in lines.split(b"\n") if self._streams else (lines,):
-                self._said.take(_read(line))
+                if any(mark in line for mark in _MARKS):
+                    self._said.take(_read(line))
         if MARK in lines and self._error is None:
             self._error = self._find(lines)
         if self._events and len(self._stray) < TAIL_MAX:
@@ -228,10 +229,13 @@ def _read(text: bytes) -> TokenCounts:
     for match in reversed(list(_OBJECT.finditer(text))):
         said = _of_object(text[match.end() : match.end() + OBJECT_MAX])
         if said is not None:
-            return attrs.evolve(said, output=None) if any(mark in text for mark in _PROVISIONAL) else said
+            for mark in _PROVISIONAL:
+                if mark in text:
+                    return TokenCounts(input=said.input, cache_read=said.cache_read, cache_write=said.cache_write)
+            return said
     for read in _LINE_READERS:
         said = read(text)
-        if said != _NO_COUNTS:
+        if said is not None:
             return said
     return _NO_COUNTS
 

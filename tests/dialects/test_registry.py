@@ -10,6 +10,7 @@ from hivemind_trio import dialects
 from hivemind_trio.dialects import DIALECTS, KNOWN_NAMES, Dialect, speakers
 from hivemind_trio.model import Api
 from hivemind_trio.wire import endpoint
+from hivemind_trio.wire.request_facts import MARKS
 
 each_dialect = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.api)
 
@@ -44,3 +45,9 @@ def test_a_telling_header_settles_a_shared_path(dialect: Dialect) -> None:
 def test_a_provider_with_a_base_url_is_known_by_its_name(dialect: Dialect) -> None:
     assert (dialect.api.value in KNOWN_NAMES) == (dialect.base_url is not None)
     assert dialect.base_url is not None or not dialect.key_variables
+
+
+@each_dialect
+def test_a_picture_is_in_what_is_searched_for_pictures(dialect: Dialect) -> None:
+    for picture in dialect.request.pictures:
+        assert any(mark in picture for mark in MARKS)
