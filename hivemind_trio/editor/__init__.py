@@ -1,5 +1,6 @@
 """Queries of an editor about a policy's text: roles of words, completions, declarations. Pure."""
 
+from hivemind_trio.policy import Edit as Edit
 from hivemind_trio.policy import Occurrence as Occurrence
 from hivemind_trio.policy import Symbol as Symbol
 from hivemind_trio.policy import occurrence_at as occurrence_at
@@ -20,5 +21,4 @@ from .renaming import RenameError as RenameError
 from .renaming import rename as rename
 from .token_roles import Role as Role
 from .token_roles import roles as roles
-from .trial_edits import Edit as Edit
 from .workspace import Workspace as Workspace

@@ -9,14 +9,23 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.policy import DECLARATIONS, Checked, Diagnostic, Files, Item, Severity, Span, Statement
-
-from .trial_edits import Edit, amended, made_worse
+from hivemind_trio.policy import (
+    DECLARATIONS,
+    Checked,
+    Diagnostic,
+    Edit,
+    Files,
+    Fix,
+    Item,
+    Severity,
+    Span,
+    Statement,
+    amended,
+    made_worse,
+)
 
 _QUOTED: Final = re.compile(r"`([^`\n]+)`")
 _DECLARE: Final = re.compile(r"declare it: `([^`\n]+)`")
-_BEFORE_LINE: Final = re.compile(r"before line (\d+)")
-_END_OF_LINE: Final = re.compile(r"add `(.)` at the end of line (\d+)")
 _ADD: Final = re.compile(r"(?:add|or) `([^`\n]+)`")
 _SIGN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\s*(?:==|!=|~|not\s+in|in)\s*\Z")
 _STATEMENT_END: Final = re.compile(r"[^;}\n#]*")
@@ -33,7 +42,7 @@ class Mend:
     title: str
     edits: tuple[Edit, ...]
     preferred: bool = False
-    """True if the checker itself proposes it, and it is no example."""
+    """True if it is the diagnostic's own fix, and safe: the one that `check --fix` applies."""
 
 
 def mends(checked: Checked, found: Diagnostic, files: Files, tries: int = CANDIDATES_MAX) -> Iterator[Mend]:
@@ -43,30 +52,37 @@ def mends(checked: Checked, found: Diagnostic, files: Files, tries: int = CANDID
         tries: The policy is checked so many times at most, and never more often than `CANDIDATES_MAX`.
     """
     offered: set[str] = set()
-    for title, edit in islice(dict.fromkeys(_candidates(checked, found)), min(tries, CANDIDATES_MAX)):
-        if title not in offered and _mended(checked, found, edit, files):
+    for title, fix in islice(dict.fromkeys(_candidates(checked, found)), min(tries, CANDIDATES_MAX)):
+        if title not in offered and _mended(checked, found, fix, files):
             offered.add(title)
-            yield Mend(title, (edit,), preferred=edit.text == found.replacement)
+            yield Mend(title, fix.edits, preferred=fix == found.fix and fix.is_safe)
     if found.severity is not Severity.ERROR and found.code != "HM904":
         yield Mend(f"accept {found.code} here", (_allow(checked, found),))
 
 
-def _candidates(checked: Checked, found: Diagnostic) -> Iterator[tuple[str, Edit]]:
-    span, text, help_ = found.span, checked.sources[found.span.source].text, found.help
+def _candidates(checked: Checked, found: Diagnostic) -> Iterator[tuple[str, Fix]]:
+    """Yield the diagnostic's own fix, then edits by the examples of its help, which are guesses."""
+    if found.fix is not None:
+        yield _fix_title(checked, found, found.fix), found.fix
+    for title, edit in _by_help(checked, found):
+        yield title, Fix((edit,), is_safe=False)
+
+
+def _fix_title(checked: Checked, found: Diagnostic, fix: Fix) -> str:
     if found.replacement is not None:
-        title = help_ if help_.startswith("write") else _title(found.replacement)
-        yield title, Edit(span if found.replacement else _with_blank(text, span), found.replacement)
-        yield title, Edit(span, found.replacement)
+        return found.help if found.help.startswith("write") else _title(found.replacement)
+    edit = fix.edits[0]
+    if edit.text:
+        return f"{'add' if edit.span.start == edit.span.end else 'write'} `{edit.text.strip()}`"
+    if found.code == "HM904":
+        return "delete the comment"
+    return f"delete `{checked.sources[found.span.source].text[found.span.start : found.span.end]}`"
+
+
+def _by_help(checked: Checked, found: Diagnostic) -> Iterator[tuple[str, Edit]]:
+    span, text, help_ = found.span, checked.sources[found.span.source].text, found.help
     match found.code:
-        case "HM004" if before := _BEFORE_LINE.search(help_):
-            start = len("".join(text.splitlines(keepends=True)[: int(before[1]) - 1]))
-            yield "add `}` there", Edit(Span(span.source, start, start), "}\n")
-        case "HM004" if line := _END_OF_LINE.search(help_):
-            offset = _end_of_line(text, int(line[2]))
-            yield f"add `{line[1]}` there", Edit(Span(span.source, offset, offset), line[1])
-        case "HM004" if help_.startswith("add"):
-            yield "add `}` at the end", _at_end(text, span, "}\n")
-        case "HM107" | "HM212" if declare := _DECLARE.search(help_):
+        case "HM212" if declare := _DECLARE.search(help_):
             yield f"declare `{declare[1]}`", _at_end(text, span, f"\n{declare[1]}\n")
         case "HM208":
             quoted = Span(span.source, span.start - 1, span.end + 1)
@@ -76,11 +92,6 @@ def _candidates(checked: Checked, found: Diagnostic) -> Iterator[tuple[str, Edit
             return
         case "HM215":
             yield from _compared(text, found)
-        case "HM308":
-            for statement in _around(checked, span):
-                yield f"delete `{text[span.start : span.end]}`", Edit(_with_blank(text, statement.span), "")
-        case "HM904":
-            yield "delete the comment", Edit(_with_blank(text, span), "")
     for add in _ADD.findall(help_):
         if add.partition(" ")[0] in DECLARATIONS and "{" in add:
             yield f"add `{add}`", _at_end(text, span, f"\n{add}\n")
@@ -100,13 +111,6 @@ def _title(replacement: str) -> str:
 def _at_end(text: str, span: Span, put: str) -> Edit:
     gap = "" if text.endswith("\n") else "\n"
     return Edit(Span(span.source, len(text), len(text)), gap + put)
-
-
-def _end_of_line(text: str, number: int) -> int:
-    """Behind the last word of a line, before a comment."""
-    lines = text.split("\n")
-    line = lines[number - 1].partition("#")[0].rstrip()
-    return sum(len(one) + 1 for one in lines[: number - 1]) + len(line)
 
 
 def _compared(text: str, found: Diagnostic) -> Iterator[tuple[str, Edit]]:
@@ -147,16 +151,8 @@ def _statements(text: str, span: Span) -> Iterator[Span]:
     yield Span(span.source, start + len(text[start:last]) - len(text[start:last].lstrip()), last)
 
 
-def _with_blank(text: str, span: Span) -> Span:
-    """The span, and the blanks before it; with its line where nothing else stands there."""
-    start = len(text[: span.start].rstrip(" \t"))
-    if (start == 0 or text[start - 1] == "\n") and text[span.end : span.end + 1] == "\n":
-        return Span(span.source, start, span.end + 1)
-    return Span(span.source, start, span.end)
-
-
-def _mended(checked: Checked, found: Diagnostic, edit: Edit, files: Files) -> bool:
-    after = amended(checked, (edit,), files)
+def _mended(checked: Checked, found: Diagnostic, fix: Fix, files: Files) -> bool:
+    after = amended(checked, fix.edits, files)
     if made_worse(checked, after) is not None:
         return False
 

@@ -7,9 +7,7 @@ from typing import Final
 
 import attrs
 
-from hivemind_trio.policy import Checked, Files, Occurrence, Symbol, occurrences
-
-from .trial_edits import Edit, amended, made_worse
+from hivemind_trio.policy import Checked, Edit, Files, Occurrence, Symbol, amended, made_worse, occurrences
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 

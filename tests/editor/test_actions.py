@@ -8,8 +8,7 @@ from typing import Final
 import pytest
 
 from hivemind_trio.editor import mends
-from hivemind_trio.editor.trial_edits import applied
-from hivemind_trio.policy import Checked, Diagnostic, MemoryFiles, Severity, check
+from hivemind_trio.policy import Checked, Diagnostic, MemoryFiles, Severity, applied, check
 
 GOLDEN: Final = Path(__file__).parents[1] / "policy" / "diagnostics"
 CASES: Final = sorted(path for path in GOLDEN.glob("HM*.hmp") if path.is_file())
@@ -46,7 +45,8 @@ def test_what_the_checker_would_put_there_is_offered_and_mends(path: Path) -> No
     for one in found[:2]:
         best = next(mends(policy, one, MemoryFiles({"team.hmp": text})), None)
         assert best is not None, one
-        assert best.preferred
+        assert one.fix is not None
+        assert (best.edits, best.preferred) == (one.fix.edits, one.fix.is_safe)
         after = checked(applied(text, best.edits))
         assert times(after, one.code) < times(policy, one.code)
 
@@ -70,7 +70,7 @@ MENDED: Final = {
     "a whole setting": ("lane a { aging 1 }\n", "HM112", "write `aging 1 every 30s`", "lane a { aging 1 every 30s }\n"),
     "a colon": ("lane a { weight: 4 }\n", "HM001", "write `weight 4`", "lane a { weight 4 }\n"),
     "a missing declaration": (
-        "rule r { lane a }\n", "HM107", "declare `lane a { }`", "rule r { lane a }\n\nlane a { }\n",
+        "rule r { lane a }\n", "HM107", "add `lane a { }`", "rule r { lane a }\n\nlane a { }\n",
     ),
     "a missing setting": (
         'provider p { base "https://a" }\n', "HM106", "add `api anthropic`",
@@ -85,7 +85,7 @@ MENDED: Final = {
     "a glob": (
         'rule r when model == "a*" { }\n', "HM215", 'write `model ~ "a*"`', 'rule r when model ~ "a*" { }\n',
     ),
-    "a brace": ("lane a { weight 2\n", "HM004", "add `}` at the end", "lane a { weight 2\n}\n"),
+    "a brace": ("lane a { weight 2\n", "HM004", "add `}`", "lane a { weight 2\n}\n"),
     "a quote": (
         'provider openai { serves ["gpt-*] }\n', "HM002", 'write `"gpt-*"`', 'provider openai { serves ["gpt-*"] }\n',
     ),
@@ -102,11 +102,11 @@ MENDED: Final = {
         'rule r when model ~ cheap { }\n\nlet cheap = ["claude-haiku-*"]\n',
     ),
     "a list that its line ends": (
-        'provider openai {\n  serves ["gpt-*"  # why\n  queue 5\n}\n', "HM004", "add `]` there",
+        'provider openai {\n  serves ["gpt-*"  # why\n  queue 5\n}\n', "HM004", "add `]`",
         'provider openai {\n  serves ["gpt-*"]  # why\n  queue 5\n}\n',
     ),
     "a brace before the next declaration": (
-        "lane a {\n  weight 2\n\nlane b { }\nrule r { lane a }\nrule s { lane b }\n", "HM004", "add `}` there",
+        "lane a {\n  weight 2\n\nlane b { }\nrule r { lane a }\nrule s { lane b }\n", "HM004", "add `}`",
         "lane a {\n  weight 2\n\n}\nlane b { }\nrule r { lane a }\nrule s { lane b }\n",
     ),
     "an allow of nothing": (

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.editor import RenameError, Symbol, occurrence_at, occurrences, rename
-from hivemind_trio.editor.trial_edits import applied
-from hivemind_trio.policy import Checked, MemoryFiles, check
+from hivemind_trio.policy import Checked, MemoryFiles, applied, check
 from tests.policy.drawn import Drawn
 from tests.policy.drawn import policies as drawn_policies
 

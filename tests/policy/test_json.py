@@ -21,6 +21,21 @@ POINT: Final = {
     "additionalProperties": False,
 }
 PLACE: Final = {"file": {"type": "string"}, "start": POINT, "end": POINT}
+EDIT: Final = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}, **PLACE},
+    "required": ["text", *PLACE],
+    "additionalProperties": False,
+}
+FIX: Final = {
+    "type": "object",
+    "properties": {
+        "applicability": {"enum": ["safe", "unsafe"]},
+        "edits": {"type": "array", "items": EDIT, "minItems": 1},
+    },
+    "required": ["applicability", "edits"],
+    "additionalProperties": False,
+}
 LABEL: Final = {
     "type": "object",
     "properties": {"text": {"type": "string"}, **PLACE},
@@ -34,6 +49,7 @@ FOUND: Final = {
     "note": {"type": "string"},
     "help": {"type": "string"},
     "replacement": {"type": ["string", "null"]},
+    "fix": {"anyOf": [{"type": "null"}, FIX]},
     **PLACE,
     "labels": {"type": "array", "items": LABEL},
 }

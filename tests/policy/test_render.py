@@ -19,6 +19,7 @@ from hivemind_trio.policy import (
     FORMATS,
     Checked,
     Diagnostic,
+    Fix,
     Label,
     MemoryFiles,
     Severity,
@@ -152,7 +153,7 @@ def test_a_key_is_hidden_in_every_part_of_a_finding(format_: str) -> None:
         note=f"not {KEY}",
         help=f"write `{KEY}`",
         labels=(Label(Span(0, 0, 1), f"{KEY} here"),),
-        replacement=KEY,
+        fix=Fix.replacing(Span(0, 0, 1), KEY),
     )
 
     assert SECRET_PART not in shown(found, format_)
@@ -396,7 +397,8 @@ JSON_REPORT = {
                 "type": "object",
                 "additionalProperties": False,
                 "required": [
-                    "code", "severity", "message", "note", "help", "replacement", "file", "start", "end", "labels",
+                    "code", "severity", "message", "note", "help", "replacement", "fix",
+                    "file", "start", "end", "labels",
                 ],
                 "properties": {
                     "code": {"pattern": "^HM[0-9]{3}$"},
@@ -405,6 +407,24 @@ JSON_REPORT = {
                     "note": {"type": "string"},
                     "help": {"type": "string"},
                     "replacement": {"type": ["string", "null"]},
+                    "fix": {
+                        "type": ["object", "null"],
+                        "additionalProperties": False,
+                        "required": ["applicability", "edits"],
+                        "properties": {
+                            "applicability": {"enum": ["safe", "unsafe"]},
+                            "edits": {
+                                "type": "array",
+                                "minItems": 1,
+                                "items": {
+                                    "type": "object",
+                                    "additionalProperties": False,
+                                    "required": ["text", "file", "start", "end"],
+                                    "properties": {"text": {"type": "string"}, **PLACE},
+                                },
+                            },
+                        },
+                    },
                     **PLACE,
                     "labels": {
                         "type": "array",
@@ -456,6 +476,45 @@ LOCATION = {
             },
         },
         "message": MESSAGE,
+    },
+}
+REGION = LOCATION["properties"]["physicalLocation"]["properties"]["region"]  # type: ignore[index]
+SARIF_FIX = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["description", "artifactChanges"],
+    "properties": {
+        "description": MESSAGE,
+        "artifactChanges": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["artifactLocation", "replacements"],
+                "properties": {
+                    "artifactLocation": {"type": "object", "required": ["uri"]},
+                    "replacements": {
+                        "type": "array",
+                        "minItems": 1,
+                        "items": {
+                            "type": "object",
+                            "additionalProperties": False,
+                            "required": ["deletedRegion", "insertedContent"],
+                            "properties": {
+                                "deletedRegion": REGION,
+                                "insertedContent": {
+                                    "type": "object",
+                                    "additionalProperties": False,
+                                    "required": ["text"],
+                                    "properties": {"text": {"type": "string"}},
+                                },
+                            },
+                        },
+                    },
+                },
+            },
+        },
     },
 }
 SARIF_LOG = {
@@ -513,6 +572,7 @@ SARIF_LOG = {
                                 "level": {"enum": ["none", "note", "warning", "error"]},
                                 "message": MESSAGE,
                                 "locations": {"type": "array", "minItems": 1, "maxItems": 1, "items": LOCATION},
+                                "fixes": {"type": "array", "minItems": 1, "maxItems": 1, "items": SARIF_FIX},
                                 "relatedLocations": {
                                     "type": "array",
                                     "minItems": 1,
@@ -526,7 +586,7 @@ SARIF_LOG = {
         },
     },
 }
-"""Of OASIS SARIF 2.1.0, what we put out and no more (3.13, 3.14, 3.19, 3.27 to 3.30).
+"""Of OASIS SARIF 2.1.0, what we put out and no more (3.13, 3.14, 3.19, 3.27 to 3.30, 3.55 to 3.57).
 
 Every name, type and bound is that of the standard's own schema, which has no licence that lets it be kept here. In
 November 2026 the log of all cases, 319 results, was held against it without an error.

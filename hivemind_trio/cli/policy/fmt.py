@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import os
 import sys
 from pathlib import Path
 
@@ -11,6 +9,8 @@ import click
 
 from hivemind_trio.cli.console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
 from hivemind_trio.cli.policy_files import policies
+
+from .rewriting import print_diff, replace_file
 
 
 @click.command(
@@ -57,7 +57,7 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, color: str) -> None:
                 problems = _report(str(path), text, formatted, diff=diff, color=wants_color(color, sys.stdout))
                 status = max(status, problems)
             elif formatted != text:
-                _write(path, formatted)
+                replace_file(path, formatted)
                 click.echo(visible(f"formatted {path}"))
         except OSError as error:
             click.echo(visible(f"hivemind-trio: {path}: {error.strerror or error}"), err=True)
@@ -88,21 +88,5 @@ def _report(name: str, before: bytes, after: bytes, *, diff: bool, color: bool) 
         click.echo(visible(f"would format {name}"))
         return EXIT_PROBLEMS
     # A key in the file is not shown again, and nothing in it acts on the terminal.
-    old, new = (masked(text.decode()).split("\n") for text in (before, after))
-    for line in difflib.unified_diff(old, new, name, f"{name} (formatted)", lineterm=""):
-        hue = {"+": "green", "-": "red", "@": "cyan"}.get(line[0]) if color else None
-        safe = "\t".join(map(visible, line.split("\t")))
-        click.echo(click.style(safe, fg=hue) if hue else safe, color=color)
+    print_diff(name, masked(before.decode()), masked(after.decode()), "formatted", color=color)
     return EXIT_PROBLEMS
-
-
-def _write(path: Path, formatted: bytes) -> None:
-    """Replace in one step, keeping the mode: a proxy may be watching, and an interrupted write must lose nothing."""
-    target = path.resolve()
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(formatted)
-        beside.chmod(target.stat().st_mode & 0o7777)
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -142,6 +142,8 @@ class SymbolTable:
     by_kind: dict[str, dict[str, BoundDeclaration]] = attrs.field(factory=dict)
     defaults: dict[str, BoundDeclaration] = attrs.field(factory=dict)
     tests: list[BoundDeclaration] = attrs.field(factory=list)
+    statements: dict[tuple[str, str], Span] = attrs.field(factory=dict)
+    """Kind (`let` too) and name -> the whole declaration."""
 
     def of(self, kind: str) -> dict[str, BoundDeclaration]:
         """The declarations of a kind by name, in order."""
@@ -220,6 +222,7 @@ class _Declarer:
         else:
             self.all.lets[name.text] = statement.value
             self.all.let_spans[name.text] = name.span
+            self.all.statements["let", name.text] = statement.span
 
     def _note_declaration(self, item: Item, kind: str, declaration: Declaration) -> None:
         if kind in ("hmp", "include"):
@@ -241,6 +244,7 @@ class _Declarer:
             self.report.add(code, f"{what} is declared twice", span, labels=(Label(first, "first here"),))
             return
         names.append(name)
+        self.all.statements[kind, name] = item.span
         self.items.append((item, declaration, name, span))
         self.first.setdefault((kind, identity), span)
 

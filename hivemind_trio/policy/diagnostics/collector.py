@@ -9,7 +9,7 @@ import attrs
 from hivemind_trio.policy.source.source_text import Source
 from hivemind_trio.policy.source.span import Span
 
-from .diagnostic import Diagnostic, Label, Severity
+from .diagnostic import Diagnostic, Fix, Label, Severity
 from .suggest import one_of, suggestion
 
 
@@ -43,8 +43,23 @@ class DiagnosticCollector:
         help: str = "",  # noqa: A002 - the diagnostic's field
         labels: tuple[Label, ...] = (),
         replacement: str | None = None,
+        fix: Fix | None = None,
+        is_safe_fix: bool = True,
     ) -> None:
-        """Report an error, or what `severity` says; once, however often a `let` is read that it stands in."""
+        """Report a diagnostic; once, however often the `let` that it is in is read.
+
+        Args:
+            code: Such as `HM203`.
+            message: The condition.
+            span: The smallest piece of text to edit.
+            severity: An error unless given.
+            note: Text beside the carets.
+            help: What to write or do instead.
+            labels: Other places that matter.
+            replacement: Text that mends it in the place of `span`.
+            fix: The edits, if they are elsewhere.
+            is_safe_fix: False if the replacement guesses a name or an amount.
+        """
         diagnostic = Diagnostic(
             code=code,
             severity=severity,
@@ -53,7 +68,7 @@ class DiagnosticCollector:
             note=note,
             help=help,
             labels=labels,
-            replacement=replacement,
+            fix=fix or Fix.replacing(span, replacement, is_safe=is_safe_fix),
         )
         if diagnostic not in self._seen:
             self._seen.add(diagnostic)
@@ -68,12 +83,35 @@ class DiagnosticCollector:
         note: str = "",
         help: str = "",  # noqa: A002 - see above
         labels: tuple[Label, ...] = (),
+        fix: Fix | None = None,
     ) -> None:
         """Report a warning."""
-        self.add(code, message, span, severity=Severity.WARNING, note=note, help=help, labels=labels)
+        self.add(code, message, span, severity=Severity.WARNING, note=note, help=help, labels=labels, fix=fix)
 
-    def unknown(self, code: str, what: str, word: str, span: Span, known: list[str], *, hint: str = "") -> str | None:
-        """Report a name that is not one of `known`; the one that was probably meant."""
+    def unknown(
+        self,
+        code: str,
+        what: str,
+        word: str,
+        span: Span,
+        known: list[str],
+        *,
+        hint: str = "",
+        fix: Fix | None = None,
+        is_of_language: bool = True,
+    ) -> str | None:
+        """Report a name that is not one of `known`; return the one that was probably meant.
+
+        Args:
+            code: Such as `HM107`.
+            what: The message, to which the word is added.
+            word: The name.
+            span: Its place.
+            known: Names that would be right.
+            hint: The help if none of them is close.
+            fix: The edits if none of them is close.
+            is_of_language: False if the policy declares `known`: the fix is a guess then.
+        """
         meant = suggestion(word, known)
         if meant is not None:
             help_ = f"did you mean `{meant}`?"
@@ -83,7 +121,8 @@ class DiagnosticCollector:
             help_ = f"there {'are' if len(known) > 1 else 'is'} {one_of(known).replace(' or ', ' and ')}"
         else:
             help_ = ""
-        self.add(code, f"{what} `{word}`", span, help=help_, replacement=meant)
+        near = Fix.replacing(span, meant, is_safe=is_of_language)
+        self.add(code, f"{what} `{word}`", span, help=help_, fix=near or fix)
         return meant
 
     def text(self, span: Span) -> str:

@@ -7,6 +7,7 @@ from typing import final
 
 import attrs
 
+from hivemind_trio.policy.source.edits import Edit
 from hivemind_trio.policy.source.span import Span
 
 
@@ -28,6 +29,21 @@ class Label:
 
 
 @final
+@attrs.frozen
+class Fix:
+    """Edits that mend a diagnostic; `check --fix` and editors apply them."""
+
+    edits: tuple[Edit, ...]
+    is_safe: bool = True
+    """True if they keep the meaning of the policy, or mend an error without guessing a name or an amount."""
+
+    @classmethod
+    def replacing(cls, span: Span, text: str | None, *, is_safe: bool = True) -> Fix | None:
+        """Return the fix that replaces one span; None if there is no text for it."""
+        return None if text is None else cls((Edit(span, text),), is_safe)
+
+
+@final
 @attrs.frozen(kw_only=True)
 class Diagnostic:
     """Diagnostic: the mistake, its place, and what to write instead.
@@ -45,5 +61,13 @@ class Diagnostic:
     labels: tuple[Label, ...] = ()
     help: str = ""
     """Text that can be pasted, in backticks, after "= help: "."""
-    replacement: str | None = None
-    """Replacement of `span`, where one edit mends it: for editors."""
+    fix: Fix | None = None
+    """None if no edit mends it without the author's decision."""
+
+    @property
+    def replacement(self) -> str | None:
+        """The text that mends it in the place of `span`; None if another edit is needed, or none is known."""
+        match self.fix:
+            case Fix(edits=(Edit(span=span, text=text),)) if span == self.span:
+                return text
+        return None

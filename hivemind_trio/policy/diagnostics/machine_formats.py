@@ -11,7 +11,7 @@ from hivemind_trio import __version__
 from hivemind_trio.policy.source.lines import Lines, Position
 from hivemind_trio.policy.source.span import Span
 
-from .diagnostic import Diagnostic, Severity
+from .diagnostic import Diagnostic, Fix, Severity
 from .pages import title
 from .terminal import visible
 
@@ -50,9 +50,15 @@ def _object(found: Diagnostic, lines: Sequence[Lines]) -> dict[str, Any]:
         "note": found.note,
         "help": found.help,
         "replacement": found.replacement,
+        "fix": None if found.fix is None else _fix(found.fix, lines),
         **_where(found.span, lines),
         "labels": [{"text": label.text, **_where(label.span, lines)} for label in found.labels],
     }
+
+
+def _fix(fix: Fix, lines: Sequence[Lines]) -> dict[str, Any]:
+    edits = [{"text": edit.text, **_where(edit.span, lines)} for edit in fix.edits]
+    return {"applicability": "safe" if fix.is_safe else "unsafe", "edits": edits}
 
 
 def _where(span: Span, lines: Sequence[Lines]) -> dict[str, Any]:
@@ -99,20 +105,34 @@ def _result(found: Diagnostic, lines: Sequence[Lines], rule: int) -> dict[str, A
             {"physicalLocation": _physical(label.span, lines), "message": {"text": label.text}}
             for label in found.labels
         ]
+    if found.fix is not None:
+        result["fixes"] = [_sarif_fix(found.fix, found.help or found.message, lines)]
     return result
 
 
+def _sarif_fix(fix: Fix, description: str, lines: Sequence[Lines]) -> dict[str, Any]:
+    """Return a `fix` object, with one change for each file."""
+    by_source: dict[int, list[dict[str, Any]]] = {}
+    for edit in fix.edits:
+        replaced = {"deletedRegion": _region(edit.span, lines), "insertedContent": {"text": edit.text}}
+        by_source.setdefault(edit.span.source, []).append(replaced)
+    changes = [
+        {"artifactLocation": {"uri": quote(lines[source].name)}, "replacements": replacements}
+        for source, replacements in by_source.items()
+    ]
+    return {"description": {"text": description}, "artifactChanges": changes}
+
+
 def _physical(span: Span, lines: Sequence[Lines]) -> dict[str, Any]:
-    start, end = lines[span.source].ends(span)
     return {
         "artifactLocation": {"uri": quote(lines[span.source].name)},
-        "region": {
-            "startLine": start.line,
-            "startColumn": start.column,
-            "endLine": end.line,
-            "endColumn": end.column,
-        },
+        "region": _region(span, lines),
     }
+
+
+def _region(span: Span, lines: Sequence[Lines]) -> dict[str, int]:
+    start, end = lines[span.source].ends(span)
+    return {"startLine": start.line, "startColumn": start.column, "endLine": end.line, "endColumn": end.column}
 
 
 def github(shown: Sequence[Shown]) -> str:

@@ -77,6 +77,12 @@ Shown = tuple[Diagnostic, Sequence[Lines]]
 """A finding, and the sources that its spans count in."""
 
 
+def hidden_text(findings: Findings, number: int) -> str:
+    """Return the text of a source with its keys hidden, as long as it was."""
+    secrets = [one.span for one in findings.diagnostics if one.code == "HM208" and one.span.source == number]
+    return Lines.of(findings.sources[number], secrets).text
+
+
 def _each_once(several: Sequence[Findings]) -> list[Shown]:
     seen: set[tuple[str, str, int, int, str]] = set()
     shown: list[Shown] = []
@@ -102,7 +108,11 @@ def _hidden(found: Diagnostic) -> Diagnostic:
         note=masked(found.note),
         help=masked(found.help),
         labels=tuple(attrs.evolve(label, text=masked(label.text)) for label in found.labels),
-        replacement=None if found.replacement is None else masked(found.replacement),
+        fix=None
+        if found.fix is None
+        else attrs.evolve(
+            found.fix, edits=tuple(attrs.evolve(edit, text=masked(edit.text)) for edit in found.fix.edits)
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias, final
@@ -9,8 +10,9 @@ from typing import Any, Final, TypeAlias, final
 import attrs
 
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
-from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
+from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
 from hivemind_trio.policy.diagnostics.suggest import suggestion
+from hivemind_trio.policy.source.edits import Edit, swapped
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import (
     And,
@@ -32,6 +34,9 @@ from .list_prices import BUILT_IN_PRICES
 from .units import UnitError, count, duration_ns, money_microusd, ratio
 
 _ROUTED_AS: Final = "provider as "
+
+_WHEN: Final = re.compile(r"[ \t]*\bwhen\s*\Z")
+_GOES_ON: Final = re.compile(r"\s*(?:and|or)\b")
 
 
 class Kind(Enum):
@@ -226,7 +231,8 @@ class Typer:
                 help_ = "leave it out: what has no `when` is for every call"
                 if word == "false":
                     help_ = "no call would match: delete it, or put `#` before each of its lines"
-                self.report.add("HM211", f"`{word}` asks nothing of a call", expr.span, help=help_)
+                fix = self._without_when(expr.span) if word == "true" else None
+                self.report.add("HM211", f"`{word}` asks nothing of a call", expr.span, help=help_, fix=fix)
                 raise _Wrong
             case Name():
                 field = self._field(expr)
@@ -291,15 +297,18 @@ class Typer:
                 "no wildcard in this glob",
                 right.span,
                 help=f"write `{field.name} {instead} ...`, or add a `*`",
+                fix=Fix((self._other_sign(expr, instead),)),
             )
         return Like(field.name, tuple(globs))
 
     def _flag(self, field: Field, expr: Compare) -> Condition:
         right = expr.right
         if expr.op not in ("==", "!=") or not (isinstance(right, Name) and right.text in ("true", "false")):
-            self.report.add(
-                "HM212", f"`{field.name}` is a flag", expr.span, help=f"write `{field.name}` or `not {field.name}`"
-            )
+            put = None
+            if isinstance(right, Quantity) and right.text in ("0", "1") and expr.op in ("==", "!="):
+                put = field.name if (right.text == "1") == (expr.op == "==") else f"not {field.name}"
+            help_ = f"write `{field.name}` or `not {field.name}`" if put is None else f"write `{put}`"
+            self.report.add("HM212", f"`{field.name}` is a flag", expr.span, help=help_, replacement=put)
             raise _Wrong
         wanted = (right.text == "true") == (expr.op == "==")
         simple = field.name if wanted else f"not {field.name}"
@@ -342,16 +351,32 @@ class Typer:
         if field.kind in (Kind.TEXT, Kind.ENUM):
             self.report.add("HM212", f"`{field.name}` is {_a(field)}; a range is of numbers", item.span)
             raise _Wrong
-        low, high = (self._literal(field, bound) for bound in (item.low, item.high))
+        bounds: list[str | int | float | None] = []
+        for bound in (item.low, item.high):
+            try:
+                bounds.append(self._literal(field, bound))
+            except _Wrong:  # which does not hide what is wrong with the other
+                bounds.append(None)
+        low, high = bounds
+        if low is None or high is None:
+            raise _Wrong
         assert isinstance(low, int)
         assert isinstance(high, int)
         if low > high:
-            help_ = ""
+            put = swapped(self._text(item))
+            help_ = f"the smaller bound comes first: write `{put}`"
             if field.name == "hour":
-                help_ = f"over midnight: `hour in {low}..23 or hour in 0..{high}`"
-            self.report.add("HM206", "this range is empty", item.span, help=help_ or "the smaller bound comes first")
+                put = f"{low}..23, 0..{high}"
+                put = put if self._is_in_list(item.span) else f"[{put}]"
+                help_ = f"hours over midnight are two ranges: write `{put}`"
+            self.report.add("HM206", "this range is empty", item.span, help=help_, replacement=put)
             raise _Wrong
         return low, high
+
+    def _is_in_list(self, span: Span) -> bool:
+        """Return True if an expression is an item of a list, and not the whole of an operand."""
+        before = self.report.sources[span.source].text[: span.start].rstrip()
+        return before.endswith(("[", ","))
 
     def _items(self, expr: Expr) -> list[Expr]:
         if isinstance(expr, Name) and expr.text in self.lets:
@@ -368,7 +393,7 @@ class Typer:
         try:
             return self._plain(field, expr)
         except UnitError as error:
-            self.report.add(error.code, error.message, expr.span, help=error.help, replacement=error.replacement)
+            self.report.add(error.code, error.message, expr.span, help=error.help, fix=error.fix(expr.span))
             raise _Wrong from error
 
     def _plain(self, field: Field, expr: Expr) -> str | int | float:
@@ -380,7 +405,10 @@ class Typer:
                 raise _Wrong
             case Kind.ENUM, Name(text=text, span=span):
                 if text not in field.choices:
-                    meant = self.report.unknown("HM214", f"no {field.name}", text, span, list(field.choices))
+                    is_of_language = field.name not in ("agent", "team", "provider", "lane")
+                    meant = self.report.unknown(
+                        "HM214", f"no {field.name}", text, span, list(field.choices), is_of_language=is_of_language
+                    )
                     if meant is not None:
                         self.used.add((field.name, meant))
                     raise _Wrong
@@ -398,7 +426,11 @@ class Typer:
             case Kind.NUMBER, Quantity(text=text, span=span):
                 return self._within(field, count(text), span)
             case Kind.NUMBER, Clock(text=text, span=span) if field.name == "hour":
-                self.report.add("HM212", "`hour` is a number from 0 to 23", span, help=f"write `{int(text[:-3])}`")
+                hour = str(int(text[:-3]))
+                put = hour if text.endswith("00") else None  # an hour is all that a condition can ask for
+                message = f"`hour` is a number from 0 to 23, not `{text}`"
+                # `22` is the whole hour, so the end of a range changes.
+                self.report.add("HM212", message, span, help=f"write `{hour}`", replacement=put, is_safe_fix=False)
                 raise _Wrong
             case Kind.MONEY, Quantity(text=text):
                 return money_microusd(text)
@@ -471,7 +503,23 @@ class Typer:
                 help_ = f'declare it: `let {expr.text} = ["claude-haiku-*"]`'
             else:
                 put, help_ = quoted, f"write `{quoted}`"
-        self.report.add("HM212", message, expr.span, help=help_, replacement=put)
+        is_guess = put is not None and put in self.lets
+        self.report.add("HM212", message, expr.span, help=help_, replacement=put, is_safe_fix=not is_guess)
+
+    def _without_when(self, span: Span) -> Fix | None:
+        """Return the fix that deletes `when` and a condition; None if it is only a part of the condition."""
+        text = self.report.sources[span.source].text
+        when = _WHEN.search(text, 0, span.start)
+        if when is None or _GOES_ON.match(text, span.end):
+            return None
+        return Fix((Edit(Span(span.source, when.start(), span.end), ""),), is_safe=False)
+
+    def _other_sign(self, expr: Compare, sign: str) -> Edit:
+        """Return the edit that puts another operator between the operands of a comparison."""
+        text, span = self.report.sources[expr.op_span.source].text, expr.op_span
+        before = " " if sign.isalpha() and not text[span.start - 1].isspace() else ""
+        after = " " if sign.isalpha() and not text[span.end].isspace() else ""
+        return Edit(span, f"{before}{sign}{after}")
 
     def _text(self, expr: Expr) -> str:
         return self.report.sources[expr.span.source].text[expr.span.start : expr.span.end]

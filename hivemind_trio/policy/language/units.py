@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Final
 
+from hivemind_trio.policy.diagnostics.diagnostic import Fix
 from hivemind_trio.policy.diagnostics.suggest import one_of
+from hivemind_trio.policy.source.span import Span
 
 INT_MAX: Final = 2**63 - 1
 LETTERS_MAX: Final = 64
@@ -65,12 +67,25 @@ _PART: Final = re.compile(r"([0-9]+)([A-Za-z%]+)")
 class UnitError(ValueError):
     """A quantity that does not read as what is wanted there."""
 
-    def __init__(self, code: str, message: str, *, help: str = "", replacement: str | None = None) -> None:  # noqa: A002 - the diagnostic's field
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        help: str = "",  # noqa: A002 - the diagnostic's field
+        replacement: str | None = None,
+        is_safe: bool = True,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.help = help
         self.replacement = replacement
+        self.is_safe = is_safe
+
+    def fix(self, span: Span) -> Fix | None:
+        """Return the fix that writes the quantity in another way; None if there are several."""
+        return Fix.replacing(span, self.replacement, is_safe=self.is_safe)
 
 
 def duration_ns(text: str) -> int:
@@ -120,8 +135,9 @@ def ratio(text: str) -> float:
         raise UnitError("HM201", f"expected a ratio, found `{text}`", help="write `50%` or `0.5`")
     value = Fraction(number) / (100 if unit else 1)
     if value > 1:
-        meant = f"`{number}%`" if not unit and Fraction(number) <= 100 else "`100%`"
-        raise UnitError("HM205", f"`{text}` is more than the whole", help=f"write {meant} or less")
+        meant = f"{number}%" if not unit and Fraction(number) <= 100 else "100%"
+        help_ = f"write `{meant}` or less"
+        raise UnitError("HM205", f"`{text}` is more than the whole", help=help_, replacement=meant, is_safe=False)
     return float(value)
 
 
@@ -129,7 +145,9 @@ def multiple(text: str) -> float:
     """`4x`."""
     dollar, number, unit = _split(text)
     if dollar or unit != "x":
-        raise UnitError("HM201", f"expected a multiple, found `{text}`", help=f"write `{number}x`")
+        raise UnitError(
+            "HM201", f"expected a multiple, found `{text}`", help=f"write `{number}x`", replacement=f"{number}x"
+        )
     return float(number)
 
 

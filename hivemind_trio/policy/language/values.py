@@ -13,8 +13,10 @@ import attrs
 
 from hivemind_trio.model import SecretRef, SecretSource
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
-from hivemind_trio.policy.diagnostics.suggest import one_of
+from hivemind_trio.policy.diagnostics.diagnostic import Fix
+from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.schema import FAILURES, Slot, Type
+from hivemind_trio.policy.source.edits import addition, swapped
 from hivemind_trio.policy.source.secret_scan import find_keys
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import CallValue, ListValue, Name, Quantity, RangeValue, Rate, String, Value
@@ -102,7 +104,7 @@ class Reader:
         try:
             read = _READERS[slot.type](self, value, slot)
         except UnitError as error:
-            self.report.add(error.code, error.message, value.span, help=error.help, replacement=error.replacement)
+            self.report.add(error.code, error.message, value.span, help=error.help, fix=error.fix(value.span))
             raise Unreadable from error
         if slot.least and (read.amount if isinstance(read, RateOf) else read) == 0:
             raise self._out_of_range(value, "must be more than nothing")
@@ -208,7 +210,17 @@ class Reader:
         hint = f"declare it: `{declared_as(kind, name.text)}`"
         if known:
             hint = f"write {one_of(known)}, or {hint}"
-        meant = self.report.unknown("HM107", f"no {kind}", name.text, name.span, known, hint=hint)
+        added = addition(self.report.sources[name.span.source].text, name.span.source, declared_as(kind, name.text))
+        meant = self.report.unknown(
+            "HM107",
+            f"no {kind}",
+            name.text,
+            name.span,
+            known,
+            hint=hint,
+            fix=Fix((added,), is_safe=False),
+            is_of_language=False,
+        )
         if meant is not None:
             self.used.add((kind, meant))
         raise Unreadable
@@ -241,6 +253,7 @@ class Reader:
             value.span,
             help=f"write `{calls[0] if calls else 'env(NAME)'}`; a further key needs a provider of its own",
             replacement=calls[0] if calls else None,
+            is_safe_fix=False,
         )
         raise Unreadable
 
@@ -327,9 +340,10 @@ class Reader:
     def _timezone(self, value: Value, slot: Slot) -> str:
         text = self._text(value, slot)
         if text not in TIME_ZONES:
-            self.report.add(
-                "HM219", f"no time zone `{text}`", value.span, help='write one such as `"Europe/Paris"` or `"UTC"`'
-            )
+            near = suggestion(text, sorted(TIME_ZONES))
+            help_ = f'did you mean `"{near}"`?' if near else 'write one such as `"Europe/Paris"` or `"UTC"`'
+            put = f'"{near}"' if near else None
+            self.report.add("HM219", f"no time zone `{text}`", value.span, help=help_, replacement=put)
             raise Unreadable
         return text
 
@@ -381,7 +395,7 @@ class Reader:
         try:
             return read(part.text)
         except UnitError as error:
-            self.report.add(error.code, error.message, part.span, help=error.help, replacement=error.replacement)
+            self.report.add(error.code, error.message, part.span, help=error.help, fix=error.fix(part.span))
             raise Unreadable from error
 
     def _items(self, value: Value) -> tuple[Value, ...]:
@@ -405,7 +419,9 @@ class Reader:
 
     def _check_range(self, value: Value, low: int, high: int) -> None:
         if low > high:
-            self.report.add("HM206", "this range is empty", value.span, help="the smaller bound comes first")
+            put = swapped(self.report.text(value.span))
+            help_ = f"the smaller bound comes first: write `{put}`"
+            self.report.add("HM206", "this range is empty", value.span, help=help_, replacement=put)
             raise Unreadable
 
     def _out_of_range(self, value: Value, why: str) -> Unreadable:

@@ -11,11 +11,12 @@ from hivemind_trio.model import Api, SecretRef
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable
 from hivemind_trio.policy.compile.lowering import provider_api, provider_base, provider_limit, share
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
-from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
+from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
 from hivemind_trio.policy.language.condition_typing import Condition, compared
 from hivemind_trio.policy.language.globs import overlap, specificity
 from hivemind_trio.policy.language.list_prices import BUILT_IN_PRICES
 from hivemind_trio.policy.language.values import BUILT_IN, is_loopback
+from hivemind_trio.policy.source.edits import addition, deletion, insertion
 from hivemind_trio.policy.source.span import Span
 
 from .sizes import check_nodes
@@ -115,7 +116,9 @@ def _steps(declarations: SymbolTable, report: DiagnosticCollector) -> None:
             help_ = f"write `at {what} {{ warn }}`, or in the block `lane`, `priority`, `model`, `hold`, `deny`"
             whole = given.span if given.item.block is None else given.span.to(given.item.block.span)
             put = f"{what} {{ warn }}"
-            report.add("HM112", f"`at {what}` wants what happens then", whole, help=help_, replacement=put)
+            report.add(
+                "HM112", f"`at {what}` wants what happens then", whole, help=help_, replacement=put, is_safe_fix=False
+            )
         if {"hold", "deny"} <= given.block.keys():
             second = given.block["deny"][0].item.head.span
             report.add("HM105", "`hold` and `deny` are one setting", second, help="keep one of them")
@@ -304,8 +307,13 @@ def _exposure(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         exposed_at(declarations, listen.span, report)
     admin = declarations.one(server, "admin")
     if admin is not None and not is_loopback(admin.value[0]):
+        put = f'"127.0.0.1:{admin.value[1]}"'
         report.add(
-            "HM602", "operators' commands must not be open to a network", admin.span, help='write `"127.0.0.1:8788"`'
+            "HM602",
+            "operators' commands must not be open to a network",
+            admin.span,
+            help=f"write `{put}`",
+            replacement=put,
         )
 
 
@@ -332,6 +340,7 @@ def exposed_at(declarations: SymbolTable, span: Span, report: DiagnosticCollecto
             "callers without a token are served, and this address is open to a network",
             unknown.span,
             help="write `unknown-agent deny`, or delete this: it is the default beyond loopback",
+            fix=Fix.replacing(unknown.span, "deny", is_safe=False),
         )
     for name, token in tokens.items():
         if token is None:
@@ -359,13 +368,24 @@ def _keyless(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         return
     for name, provider in declarations.of("provider").items():
         if declarations.one(provider, "key") is None and "key" not in provider.unread:
+            key = f"key env({name.upper().replace('-', '_')}_API_KEY)"
             report.warn(
                 "HM610",
                 f"agents with a token cannot call provider `{name}`: it has no `key`, and tokens are not sent upstream",
                 provider.name_span,
                 labels=(Label(first.span, "a token"),),
-                help=f"add `key env({name.upper().replace('-', '_')}_API_KEY)` to it",
+                help=f"add `{key}` to it",
+                fix=_added(provider, key, report),
             )
+
+
+def _added(declared: BoundDeclaration, setting: str, report: DiagnosticCollector) -> Fix | None:
+    """Return the fix that adds a setting to a declaration; None if it has no block."""
+    block = declared.item.block
+    if block is None:
+        return None
+    text = report.sources[block.span.source].text
+    return Fix((insertion(text, block.span, setting, is_empty=not block.statements),), is_safe=False)
 
 
 def in_the_open(base: str) -> bool:
@@ -382,7 +402,12 @@ def _plain_http(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         if in_the_open(base.value):
             fixed = f'"https{base.value[4:]}"'
             report.add(
-                "HM604", "the key would travel unencrypted", base.span, help=f"write `{fixed}`", replacement=fixed
+                "HM604",
+                "the key would travel unencrypted",
+                base.span,
+                help=f"write `{fixed}`",
+                replacement=fixed,
+                is_safe_fix=False,
             )
 
 
@@ -427,8 +452,14 @@ def _unused(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         )
         for name, span in spans.items():
             if (kind, name) not in used | BUILT_IN:
+                whole = declarations.statements[kind, name]
                 report.warn(
-                    "HM308", f"{kind} `{name}` is never used", span, help=f"name it in {REFERENCED[kind]}, or delete it"
+                    "HM308",
+                    f"{kind} `{name}` is never used",
+                    span,
+                    help=f"name it in {REFERENCED[kind]}, or delete it",
+                    # A lane that no call is in still reserves slots; a `let` does nothing.
+                    fix=Fix((deletion(report.sources[whole.source].text, whole),), is_safe=kind == "let"),
                 )
 
 
@@ -443,11 +474,12 @@ def _no_provider(declarations: SymbolTable, report: DiagnosticCollector) -> None
         put = "provider anthropic { }"
         message = "this policy is empty: every call would be refused"
         help_ = f"write `{put}`, or `provider openai {{ }}`"
-        report.add("HM307", message, Span(0, 0, 0), help=help_, replacement=f"{put}\n")
+        report.add("HM307", message, Span(0, 0, 0), help=help_, replacement=f"{put}\n", is_safe_fix=False)
         return
     report.warn(
         "HM307",
         "no provider is declared: every call would be refused",
         Span(0, 0, 0),
         help="add `provider anthropic { }`, or `provider openai { }`",
+        fix=Fix((addition(report.sources[0].text, 0, "provider anthropic { }"),), is_safe=False),
     )

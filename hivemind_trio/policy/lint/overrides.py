@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
-from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
+from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
+from hivemind_trio.policy.source.edits import deletion
+from hivemind_trio.policy.source.span import Span
 
 
 def check_overrides(declarations: SymbolTable) -> None:
@@ -44,6 +46,7 @@ def _compare(
             severity=Severity.INFO,
             labels=labels,
             help="leave it out",
+            fix=_left_out([one.item.span for one in own], report),
         )
         return
     kept, there = dict.fromkeys(_entries(own)), dict.fromkeys(_entries(inherited))
@@ -57,6 +60,12 @@ def _compare(
             labels=labels,
             help="say it here as well",
         )
+
+
+def _left_out(spans: Sequence[Span], report: DiagnosticCollector) -> Fix | None:
+    if len(spans) > 1:
+        return None  # `limits` blocks: a separator may belong to two of them
+    return Fix((deletion(report.sources[spans[0].source].text, spans[0]),))
 
 
 def _entries(given: Sequence[SettingValue]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
-from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
+from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
 from hivemind_trio.policy.language.condition_typing import Always, Condition, Relation
 from hivemind_trio.policy.program.budgets import BudgetAllowance, BudgetSettings, Measure, Per
 from hivemind_trio.policy.program.program import Program, ProviderSettings
@@ -121,6 +121,7 @@ def _aimd(declarations: SymbolTable, declared: BoundDeclaration) -> None:
             f"a cut by {told.options['decrease']:.0%} is an outage of our own making",
             told.span if told.item.args else told.item.head.span,
             help="half is usual: `decrease 50%`",
+            fix=Fix.replacing(told.place("decrease"), "50%", is_safe=False),
         )
 
 

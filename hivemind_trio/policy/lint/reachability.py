@@ -16,12 +16,13 @@ import attrs
 
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SymbolTable
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector, ProgressListener, untold
-from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
+from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
 from hivemind_trio.policy.language.condition_typing import AllOf, AnyOf, Condition, Negation, Relation
 from hivemind_trio.policy.program.program import Program
 from hivemind_trio.policy.solver.box_cover import Cover, Covered, Cube, Entangled, bits
 from hivemind_trio.policy.solver.call_space import CallSpace
 from hivemind_trio.policy.solver.satisfiability import Nothing, Space, common
+from hivemind_trio.policy.source.edits import deletion
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import And, Expr, Name, Not, Or
 
@@ -407,6 +408,7 @@ class _Rules:
                 f"rule `{rule.declared.name}` decides nothing: it has no settings",
                 rule.declared.name_span,
                 help="give it a `lane`, a `priority` or another setting, or delete it",
+                fix=self._deleted(rule.declared),
             )
         elif len(settings) == 1 and self._is_double(number, (other := next(iter(settings)))):
             first = self._rules[other].declared
@@ -417,6 +419,7 @@ class _Rules:
                 severity=Severity.WARNING,
                 labels=(Label(first.name_span, "the same calls, the same settings"),),
                 help="delete one of them",
+                fix=self._deleted(rule.declared),
             )
         else:
             self._report.add(
@@ -428,6 +431,11 @@ class _Rules:
                 labels=self._labels(number, settings),
                 help="move it up, narrow the rules that come first, or delete it",
             )
+
+    def _deleted(self, declared: BoundDeclaration) -> Fix:
+        """Return the fix that deletes a rule. It is unsafe: tests, logs and dashboards may name the rule."""
+        span = declared.item.span
+        return Fix((deletion(self._report.sources[span.source].text, span),), is_safe=False)
 
     def _refuses(self, number: int) -> bool:
         """Return True if it only refuses calls."""

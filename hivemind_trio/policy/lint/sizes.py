@@ -46,6 +46,7 @@ def check_nodes(declarations: SymbolTable) -> None:
             labels=labels,
             help="write `1`: this version runs one node, and `store redis` is not yet in force",
             replacement="1",
+            is_safe_fix=False,
         )
     for store in stores.values():
         lease = declarations.one(store, "lease")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable
 from hivemind_trio.policy.compile.lowering import DEFAULT_AFFINITY_NS, breaker, provider_timeouts
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
-from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
+from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
 from hivemind_trio.policy.language.values import RateOf
 from hivemind_trio.policy.program.resilience import BREAKER_MEMORY, DEFAULT_RETRY
 from hivemind_trio.policy.source.span import Span
@@ -128,6 +128,7 @@ def _breakers(declarations: SymbolTable, report: DiagnosticCollector) -> None:
                 place,
                 note=f"it remembers {BREAKER_MEMORY:,}",
                 help=f"write `{BREAKER_MEMORY}` or less; `10` is usual",
+                fix=Fix.replacing(place, str(BREAKER_MEMORY), is_safe=False),
             )
             continue
         for quota, span in _requests_of_all(declarations, declared):
@@ -141,6 +142,7 @@ def _breakers(declarations: SymbolTable, report: DiagnosticCollector) -> None:
                     note=f"{most:,} at most begin within its time",
                     labels=(Label(span, "by this limit"),),
                     help=f"write `{most}` or less, or a longer `over`",
+                    fix=Fix.replacing(place, str(most), is_safe=False) if most else None,
                 )
                 break
 

@@ -14,8 +14,9 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
+from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Fix, Severity
 from hivemind_trio.policy.schema import DECLARATIONS, LIMITS, TEST_STATEMENTS, Type
+from hivemind_trio.policy.source.edits import Edit
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.source.string_literals import quote
 
@@ -203,6 +204,8 @@ class _Speller:
         *,
         code: str = "HM001",
         note: str = "",
+        fix: Fix | None = None,
+        is_safe: bool = True,
     ) -> None:
         self.found.append(
             Diagnostic(
@@ -212,13 +215,13 @@ class _Speller:
                 span=span,
                 note=note,
                 help=help_,
-                replacement=replacement,
+                fix=fix or Fix.replacing(span, replacement, is_safe=is_safe),
             )
         )
 
-    def _foreign(self, span: Span, help_: str, replacement: str | None = None) -> None:
+    def _foreign(self, span: Span, help_: str, replacement: str | None = None, *, is_safe: bool = True) -> None:
         written = self.text[span.start : span.end]
-        self._say(span, f"`{written}` is not in the language", help_, replacement)
+        self._say(span, f"`{written}` is not in the language", help_, replacement, is_safe=is_safe)
 
     def _of(self, start: int, end: int, like: Lexeme) -> Span:
         return Span(like.span.source, start, end)
@@ -446,7 +449,7 @@ class _Speller:
         least = "0" if last is not None and (last.type in ("CMP", "IN") or last.text == "priority") else "1"
         put = ("$" if after.text.startswith("$") else "") + least + unit
         span = piece.span.to(after.span)
-        self._say(span, "there are no negative numbers", f"write `{put}` or more", put)
+        self._say(span, "there are no negative numbers", f"write `{put}` or more", put, is_safe=False)
         self.at += 2
         self._put("QTY", put, span)
         return True
@@ -465,7 +468,7 @@ class _Speller:
         after = self._next()
         if piece.text not in "€£¥" or after is None or after.type != "QTY" or after.span.start != piece.span.end:
             return False
-        self._foreign(piece.span, f"amounts are in dollars: write `${after.text}`", "$")
+        self._foreign(piece.span, f"amounts are in dollars: write `${after.text}`", "$", is_safe=False)
         self.at += 2
         self._put("QTY", f"${after.text}", after.span)
         return True
@@ -623,7 +626,7 @@ class _Speller:
         self._say(
             piece.span, "`:` is not in the language", "write `{` here, and `}` below the lines that are further in"
         )
-        self.found[-1] = attrs.evolve(self.found[-1], span=span, replacement=put)
+        self.found[-1] = attrs.evolve(self.found[-1], span=span, fix=Fix.replacing(span, put))
         self.at += 1
         self._put("LBRACE", "{", piece.span)
         self._ends.append(end)
@@ -747,7 +750,8 @@ class _Speller:
         number = self.text.count("\n", 0, start) + 1
         for brace in reversed(braces):
             help_ = f"add `}}` before line {number}, where `{piece.text}` begins"
-            self._say(brace.span, "this `{` is never closed", help_, code="HM004")
+            fix = Fix((Edit(Span(piece.span.source, start, start), "}\n"),))
+            self._say(brace.span, "this `{` is never closed", help_, code="HM004", fix=fix)
             self.doubtful.append(Span(piece.span.source, brace.span.start, start))
             self._put("RBRACE", "}", Span(piece.span.source, start, start))
         self._put("_NL", "\n", Span(piece.span.source, start, start))

@@ -11,8 +11,9 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.policy.diagnostics.collector import ProgressListener, untold
-from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
+from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Fix, Severity
 from hivemind_trio.policy.schema import DECLARATIONS
+from hivemind_trio.policy.source.edits import deletion
 from hivemind_trio.policy.source.files import Files
 from hivemind_trio.policy.source.secret_scan import find_keys
 from hivemind_trio.policy.source.source_text import Source
@@ -293,6 +294,7 @@ def suppressed(
                     ),
                     span=allow.span,
                     help="delete the comment",
+                    fix=Fix((deletion(closure.sources[allow.span.source].text, allow.span),)),
                 )
             )
     return tuple(sorted(kept, key=lambda found: (found.span.source, found.span.start, found.code)))

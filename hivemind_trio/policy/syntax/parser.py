@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, final
 import attrs
 
 from hivemind_trio.policy.diagnostics.collector import ProgressListener, untold
-from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Label, Severity
+from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Fix, Label, Severity
+from hivemind_trio.policy.source.edits import Edit
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.source.string_literals import ESCAPES, bad_escapes
 
@@ -116,7 +117,10 @@ class _Driver:
                 self.progress("reading", index, len(sequence))
             index = self._step(machine, sequence, index, UnexpectedToken)
         for opener in reversed([lexeme for lexeme in self._open if lexeme.type == "LBRACE"]):
-            self._report("HM004", "this `{` is never closed", opener.span, help="add `}` where the block ends")
+            gap = "" if self.text.endswith("\n") else "\n"
+            at_end = Fix((Edit(Span(self.source, end.end, end.end), f"{gap}}}\n"),), is_safe=False)
+            fix = at_end if self._open[-1].type == "LBRACE" else None  # a bracket in it is to be closed first
+            self._report("HM004", "this `{` is never closed", opener.span, help="add `}` where the block ends", fix=fix)
             self._damaged.append(Span(self.source, self._starts[-2], end.end))
             self._close(machine, sequence, end)
         statements = self._without_broken(self._finish(machine, sequence))
@@ -275,7 +279,9 @@ class _Driver:
     def _explain(self, machine: InteractiveParser, sequence: Sequence[Lexeme], index: int) -> None:
         lexeme = sequence[index]
         if lexeme.type == "ERROR":
-            self._report("HM001", f"`{lexeme.text}` is not in the language", lexeme.span, help="delete it")
+            touches = self.text[: lexeme.span.start][-1:].strip() and self.text[lexeme.span.end :][:1].strip()
+            fix = Fix.replacing(lexeme.span, " " if touches else "", is_safe=False)
+            self._report("HM001", f"`{lexeme.text}` is not in the language", lexeme.span, help="delete it", fix=fix)
         elif lexeme.type in ("RSQB", "RPAR") and not self._inside_brackets():
             opener_ = "[" if lexeme.type == "RSQB" else "("
             message = f"`{lexeme.text}` without a `{opener_}` before it"
@@ -309,7 +315,9 @@ class _Driver:
         line = self.text.count("\n", 0, previous.span.end) + 1
         help_ = f"add `{closer}` at the end of line {line}" if put is None else f"write `{put}`"
         message = f"unexpected {_shown(lexeme)}"
-        self._report("HM004", message, lexeme.span, note=note, labels=(label,), help=help_, replacement=put)
+        end = previous.span.end
+        fix = Fix.replacing(lexeme.span, put) or Fix((Edit(Span(self.source, end, end), closer),))
+        self._report("HM004", message, lexeme.span, note=note, labels=(label,), help=help_, fix=fix)
 
     def _unexpected(self, machine: InteractiveParser, lexeme: Lexeme) -> None:
         accepted: set[str] = machine.accepts()  # type: ignore[no-untyped-call]  # Lark's
@@ -340,6 +348,7 @@ class _Driver:
                 Span(self.source, start, start + 2),
                 note=f"there are {known}",
                 help=f"for a backslash write `\\\\{lexeme.text[2 + offset]}`",
+                replacement=f"\\\\{lexeme.text[2 + offset]}",
             )
 
     def _report(
@@ -352,6 +361,7 @@ class _Driver:
         labels: tuple[Label, ...] = (),
         help: str = "",  # noqa: A002 - the field's name
         replacement: str | None = None,
+        fix: Fix | None = None,
     ) -> None:
         self.diagnostics.append(
             Diagnostic(
@@ -362,7 +372,7 @@ class _Driver:
                 note=note,
                 labels=labels,
                 help=help,
-                replacement=replacement,
+                fix=fix or Fix.replacing(span, replacement),
             )
         )
 
