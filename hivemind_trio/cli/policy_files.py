@@ -47,18 +47,24 @@ def checked_policy(path: str, *, environment: bool = False, progress: ProgressLi
         environment: Look for its secrets on this machine too.
         progress: Told of how far it is.
     """
-    from hivemind_trio.host import DiskFiles, Secrets, probe
-    from hivemind_trio.policy import check, check_bases, check_secrets, untold
+    from hivemind_trio.host import DiskFiles
+    from hivemind_trio.policy import check, untold
 
     files: Files = DiskFiles()
     if path == "-":
         path, files = STDIN, _WithStdin(files, sys.stdin.buffer.read())
     checked = check(path, files, progress or untold, allowed=allowed_folders())
-    if environment:
-        bases = check_bases(checked, Secrets.resolve(checked.secret_spans))
-        found = (*checked.diagnostics, *check_secrets(checked, probe), *bases)
-        checked = attrs.evolve(checked, diagnostics=tuple(sorted(found, key=lambda one: (one.span, one.code))))
-    return checked
+    return with_environment(checked) if environment else checked
+
+
+def with_environment(checked: Checked) -> Checked:
+    """Add the diagnostics of the secrets and base URLs that this machine has or lacks."""
+    from hivemind_trio.host import Secrets, probe
+    from hivemind_trio.policy import check_bases, check_secrets
+
+    bases = check_bases(checked, Secrets.resolve(checked.secret_spans))
+    found = (*checked.diagnostics, *check_secrets(checked, probe), *bases)
+    return attrs.evolve(checked, diagnostics=tuple(sorted(found, key=lambda one: (one.span, one.code))))
 
 
 def providing(checked: Checked) -> Program:
