@@ -28,9 +28,9 @@ from .diagnostics.diagnostic import Diagnostic as Diagnostic
 from .diagnostics.diagnostic import Fix as Fix
 from .diagnostics.diagnostic import Label as Label
 from .diagnostics.diagnostic import Severity as Severity
-from .diagnostics.pages import PAGES as PAGES
-from .diagnostics.pages import Page as Page
-from .diagnostics.pages import page_text as page_text
+from .diagnostics.pages.index import PAGES as PAGES
+from .diagnostics.pages.page import Page as Page
+from .diagnostics.pages.page import page_text as page_text
 from .diagnostics.render import FORMATS as FORMATS
 from .diagnostics.render import hidden_text as hidden_text
 from .diagnostics.render import render as render

@@ -12,7 +12,7 @@ from hivemind_trio.policy.source.lines import Lines, Position
 from hivemind_trio.policy.source.span import Span
 
 from .diagnostic import Diagnostic, Fix, Severity
-from .pages import title
+from .pages.index import title
 from .terminal import visible
 
 FORMAT_VERSION: Final = 1

@@ -1,0 +1,1 @@
+"""Documentation pages of diagnostic codes, one file for each family."""
