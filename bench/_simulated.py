@@ -132,8 +132,8 @@ def simulate(
     kept_s = perf_counter()
     try:
         for done in _performed(tasks, jobs):
-            for case, run in done:
-                found.add(case, run)
+            for key, run in done:
+                found.add(key, run)
             told.on_done(sum(run.figures.calls for _, run in done), len(done))
             if until_s is not None and perf_counter() > until_s:
                 break
@@ -157,10 +157,10 @@ def _performed(tasks: Sequence[Task], jobs: int) -> Iterator[list[tuple[Key, Run
     global _tasks
     _tasks = tasks
     if jobs <= 1 or "fork" not in multiprocessing.get_all_start_methods():
-        yield from map(_perform, range(len(tasks)))
+        yield from map(perform, range(len(tasks)))
         return
     with multiprocessing.get_context("fork").Pool(jobs, _leave_interrupts) as pool:
-        yield from pool.imap_unordered(_perform, range(len(tasks)))
+        yield from pool.imap_unordered(perform, range(len(tasks)))
 
 
 def _leave_interrupts() -> None:
@@ -169,7 +169,7 @@ def _leave_interrupts() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _perform(place: int) -> list[tuple[Key, Run]]:
+def perform(place: int) -> list[tuple[Key, Run]]:
     cases, seed, first = _tasks[place]
     work = cases[0].work or cases[0].scenario
     bound = bound_of(cases[0].program, work, seed)

@@ -60,4 +60,4 @@ async def main(upstream: str, max_body: str) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, *sys.argv[1:3])
+    trio.run(main, sys.argv[1], sys.argv[2])

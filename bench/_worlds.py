@@ -59,7 +59,11 @@ def own_policy(scenario: Scenario) -> Program:
 def with_resets(scenario: Scenario) -> Scenario:
     """Some of its 502s are connections that are reset."""
     gateways, resets = RESETS[scenario.name]
-    return _with(scenario, f"{scenario.name}, real resets", bad_gateways=gateways, resets=resets)
+    upstreams = tuple(
+        attrs.evolve(upstream, traits=attrs.evolve(upstream.traits, bad_gateways=gateways, resets=resets))
+        for upstream in scenario.upstreams
+    )
+    return attrs.evolve(scenario, name=f"{scenario.name}, real resets", upstreams=upstreams)
 
 
 def streamed(scenario: Scenario) -> Scenario:
@@ -83,13 +87,6 @@ def smaller(scenario: Scenario, agents: int, turns: int) -> Scenario:
         for fleet in scenario.fleets
     )
     return attrs.evolve(scenario, fleets=fleets)
-
-
-def _with(scenario: Scenario, name: str, **changes: object) -> Scenario:
-    upstreams = tuple(
-        attrs.evolve(upstream, traits=attrs.evolve(upstream.traits, **changes)) for upstream in scenario.upstreams
-    )
-    return attrs.evolve(scenario, name=name, upstreams=upstreams)
 
 
 # ---- policies ----

@@ -125,7 +125,7 @@ def outcome(text: str, ways: Sequence[Way]) -> Outcome:
 
 
 def _results(drawing: Drawing, ways: Sequence[Way], order_ns: int) -> dict[Way, Result]:
-    found = {}
+    found: dict[Way, Result] = {}
     for way in ways:
         program = declared(drawing) if way is Way.DECLARED else undeclared(drawing)
         if program is None:  # nothing to declare
@@ -207,13 +207,16 @@ def distribution(found: Sequence[Outcome], ways: Sequence[Way], title: str) -> T
         bounds = [one.over_bound(way) for one in found]
         orders = [one.over_order(way) for one in found]
         alive = [value for value in orders if not math.isinf(value)]
+        over_bound, over_order, over_order_alive = (
+            [_percentile(values, share) for share in (0.5, 0.95, 1)] for values in (bounds, orders, alive)
+        )
         row = {
             "way": way.value,
             "dead agents": sum(result.dead for result in results),
             "drawings with dead": sum(result.dead > 0 for result in results),
-            "over bound": [_percentile(bounds, share) for share in (0.5, 0.95, 1)],
-            "over order": [_percentile(orders, share) for share in (0.5, 0.95, 1)],
-            "over order, if nobody dies": [_percentile(alive, share) for share in (0.5, 0.95, 1)],
+            "over bound": over_bound,
+            "over order": over_order,
+            "over order, if nobody dies": over_order_alive,
             "wasted": sum(result.wasted for result in results) / max(1, len(results)),
             "standstill": max((result.standstill_ns for result in results), default=0) / 1e9,
             "crashed": sum(bool(result.crashed) for result in results),
@@ -223,9 +226,9 @@ def distribution(found: Sequence[Outcome], ways: Sequence[Way], title: str) -> T
             [
                 way.value,
                 f"{row['dead agents']} in {row['drawings with dead']}",
-                " / ".join(_number(value) for value in row["over bound"]),
-                " / ".join(_number(value) for value in row["over order"]),
-                " / ".join(_number(value) for value in row["over order, if nobody dies"]),
+                " / ".join(_number(value) for value in over_bound),
+                " / ".join(_number(value) for value in over_order),
+                " / ".join(_number(value) for value in over_order_alive),
                 f"{row['wasted']:.2f}",
                 f"{row['standstill']:.1f}",
                 str(row["crashed"]),

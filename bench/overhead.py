@@ -23,6 +23,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from typing import Final, final
 
 import attrs
@@ -207,7 +208,7 @@ def alone(seed: int, *, smoke: bool) -> Table:
         for waiting in (decision.WAITING[:1] if smoke else decision.WAITING)
     ]
     lines = (200,) if smoke else language.LINES
-    texts = [("specific", number, language.policy("specific", number, language.Random(seed))) for number in lines]
+    texts = [("specific", number, language.policy("specific", number, Random(seed))) for number in lines]
     checked = language.measure(texts, 1 if smoke else 3)
     return Table(
         title="Decisions and checks",

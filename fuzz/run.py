@@ -35,9 +35,12 @@ _TOKENS: Final = (
 class Target(Protocol):
     """A module of this folder."""
 
-    SEEDS: Sequence[bytes]
+    @property
+    def SEEDS(self) -> Sequence[bytes]:  # noqa: N802 - a constant of the module
+        """Inputs that the search begins with."""
+        ...
 
-    def one_input(self, data: bytes) -> object:
+    def one_input(self, data: bytes, /) -> object:
         """Raises if an invariant does not hold."""
         ...
 

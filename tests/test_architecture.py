@@ -86,11 +86,11 @@ def test_docstrings_that_open_with_a_question_word_become_fewer() -> None:
     assert len(found) <= RIDDLES_MAX, f"{len(found)} open so; write the subject first: {found[:20]}"
 
 
-def members_named(module: ast.Module) -> Iterator[int]:
+def members_named(parsed: ast.Module) -> Iterator[int]:
     """Yield the lines of a module that name a member of `Api`, or a word that can only be compared with one."""
     aliases = {
         alias.asname or alias.name
-        for node in ast.walk(module)
+        for node in ast.walk(parsed)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.name == "Api"
@@ -110,7 +110,7 @@ def members_named(module: ast.Module) -> Iterator[int]:
     def is_word(node: ast.AST) -> bool:
         return any(isinstance(one, ast.Constant) and one.value in words for one in ast.walk(node))
 
-    for node in ast.walk(module):
+    for node in ast.walk(parsed):
         match node:
             case ast.Attribute(value=value, attr=name) if is_enum(value) and name in members:
                 yield node.lineno

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -11,8 +12,10 @@ import trio
 from bench import _adversary_provider as provider
 from bench import adversary
 from bench._adversary_draw import NAMED, held_out, values_of
-from bench._adversary_run import SECOND_NS, Drawing, Way
+from bench._adversary_provider import SECOND_NS
+from bench._adversary_run import Drawing, Way
 from bench._adversary_sockets import over_sockets
+from hivemind_trio.model import Api
 from hivemind_trio.scheduler import Command, Event, Scheduler
 
 
@@ -140,19 +143,19 @@ def test_scenarios_are_feasible() -> None:
         assert not adversary.outcome(name, []).infeasible, name
 
 
-def small(**traits: object) -> Drawing:
+def small(**traits: Any) -> Drawing:
     """Four agents, two turns each, in a tenth of a second."""
     whole = NAMED["cap-10"]
-    times = {"first_ns": SECOND_NS // 20, "token_ns": 100_000, "rtt_ns": 1_000_000}
+    times: dict[str, Any] = {"first_ns": SECOND_NS // 20, "token_ns": 100_000, "rtt_ns": 1_000_000}
     quick = attrs.evolve(whole.traits, **{"caps": ()} | times | traits)
     jobs = tuple(attrs.evolve(job, turns=job.turns[:2]) for job in whole.jobs[:4])
     return attrs.evolve(whole, name="small", traits=quick, jobs=jobs)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("api", [provider.Api.ANTHROPIC, provider.Api.OPENAI])
+@pytest.mark.parametrize("api", [Api.ANTHROPIC, Api.OPENAI])
 @pytest.mark.parametrize("way", [Way.CODE, Way.OURS])
-def test_over_sockets_the_same_provider_serves_streams(way: Way, api: provider.Api) -> None:
+def test_over_sockets_the_same_provider_serves_streams(way: Way, api: Api) -> None:
     real = trio.run(over_sockets, small(api=api), way, 60.0)
 
     assert (real.turns, real.dead, real.attempts) == (8, 0, 8)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the most memory of a process is Linux's to say")
 def test_the_bench_runs_small(tmp_path: Path) -> None:
     data = tmp_path / "door.json"
-    command = [sys.executable, "-m", "bench.door", "--smoke", "--json", data]
+    command = [sys.executable, "-m", "bench.door", "--smoke", "--json", str(data)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr
@@ -33,7 +33,7 @@ def test_the_bench_runs_small(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the clock of a process is Linux's")
 def test_the_overload_bench_runs_small(tmp_path: Path) -> None:
     data = tmp_path / "overload.json"
-    command = [sys.executable, "-m", "bench.overload", "--smoke", "--json", data]
+    command = [sys.executable, "-m", "bench.overload", "--smoke", "--json", str(data)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr

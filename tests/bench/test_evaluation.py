@@ -15,7 +15,7 @@ from bench._simulated import Case, simulate
 from bench._worlds import REGIMES, compiled, hinted, own_policy, paper, shipped, smaller
 from hivemind_trio.policy import Objective, Program
 from hivemind_trio.scheduler import ALL_PARTS
-from hivemind_trio.sim import Bound, Scenario, Way
+from hivemind_trio.sim import Bound, Scenario, Way, bound_of
 
 
 @pytest.mark.slow
@@ -53,7 +53,8 @@ def test_several_processes_find_what_one_does(tmp_path: Path) -> None:
 
 
 def interrupt_after(tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    perform, done = _simulated._perform, []
+    perform = _simulated.perform
+    done: list[int] = []
 
     def interrupted(place: int) -> object:
         if len(done) == tasks:
@@ -61,7 +62,7 @@ def interrupt_after(tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
         done.append(place)
         return perform(place)
 
-    monkeypatch.setattr(_simulated, "_perform", interrupted)
+    monkeypatch.setattr(_simulated, "perform", interrupted)
 
 
 def test_what_is_interrupted_leaves_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,10 +101,9 @@ def test_when_time_is_up_it_stops_and_says_so(tmp_path: Path) -> None:
 def test_a_run_that_beats_its_bound_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    true = _simulated.bound_of
 
     def wrong(program: Program, scenario: Scenario, seed: int) -> Bound:
-        return attrs.evolve(true(program, scenario, seed), chain_ns=10**15)
+        return attrs.evolve(bound_of(program, scenario, seed), chain_ns=10**15)
 
     monkeypatch.setattr(_simulated, "bound_of", wrong)
 
@@ -216,7 +216,7 @@ def test_the_grid_has_what_was_asked_for() -> None:
     for cell in there:
         scenario, program = grid(cell)
         (upstream,), (provider,) = scenario.upstreams, program.providers.values()
-        (group,) = [group for group in provider.groups if group.glob is None] or [None]
+        group = next((group for group in provider.groups if group.glob is None), None)
         declared = {quota.dimension.name: quota.amount for quota in group.quotas} if group is not None else {}
         true = {dimension.name: quota.limit for dimension, quota in upstream.traits.quotas.items()}
         times = {"right": 1.0, "wrong": 1.5, "nothing": 0.0}[cell.declared]

@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the clock of a process is Linux's")
 def test_the_overhead_bench_runs_small(tmp_path: Path) -> None:
     md, data, svg = (tmp_path / f"overhead.{kind}" for kind in ("md", "json", "svg"))
-    command = [sys.executable, "-m", "bench.overhead", "--smoke", "--md", md, "--json", data, "--svg", svg]
+    command = [sys.executable, "-m", "bench.overhead", "--smoke"]
+    command += ["--md", str(md), "--json", str(data), "--svg", str(svg)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr

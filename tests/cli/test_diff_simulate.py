@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hivemind_trio.cli.progress import RunProgress
 from hivemind_trio.cli.simulate import policy_effect
 from hivemind_trio.sim import METRICS
 from tests.host.test_git import commit, git
@@ -195,7 +196,7 @@ def test_progress_is_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("files")
 def test_who_has_had_enough_is_told_what_there_is(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Impatient(policy_effect.RunProgress):
+    class Impatient(RunProgress):
         def of(self, seed: int) -> None:
             if seed == 3:
                 raise KeyboardInterrupt

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image, ImageColor
 
-from hivemind_trio.cli import pictures
 from hivemind_trio.cli.main import main
+from hivemind_trio.cli.progress import RunProgress
 from hivemind_trio.cli.simulate import command
 from hivemind_trio.sim import Ink
 
@@ -250,7 +250,7 @@ def test_a_png_without_a_pillow_that_can_is_refused_before_anything_runs(
     run: Run, files: Path, monkeypatch: pytest.MonkeyPatch, version: str | None
 ) -> None:
     if version is None:
-        monkeypatch.setattr(pictures.util, "find_spec", lambda _name: None)
+        monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     else:
         monkeypatch.setattr("PIL.__version__", version)
     result = run("simulate", "team.hmp", "--scenario", "mine.toml", "--plot", "out.png")
@@ -303,7 +303,7 @@ def test_what_cannot_be_run_is_told_with_what_to_write_instead(
 
 
 def test_who_has_had_enough_is_told_what_there_is(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Impatient(command.RunProgress):
+    class Impatient(RunProgress):
         def of(self, seed: int) -> None:
             if seed == 3:
                 raise KeyboardInterrupt

@@ -91,7 +91,7 @@ async def test_openai_responses_reads_both_forms(provider: SimulatedProvider) ->
         with openai.OpenAI(base_url=f"{provider.url}/v1", api_key="k", max_retries=0) as client:
             plain = client.responses.create(model="gpt-x", input="hi")
             with client.responses.stream(model="gpt-x", input="hi") as stream:
-                kinds = [event.type for event in stream]
+                kinds: list[str] = [event.type for event in stream]
                 return plain, kinds, stream.get_final_response()
 
     plain, kinds, streamed = await in_thread(ask)

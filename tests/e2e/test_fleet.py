@@ -7,12 +7,13 @@ What no proxy can mend is a stream that breaks after its first byte: then an age
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import openai
 import pytest
 import trio
+from openai.types import CompletionUsage
 
 from hivemind_trio.demo.client import AgentConnection, TurnError
 from hivemind_trio.sim import Agent, AgentJob, Quota, Traits, Trouble, Turn
@@ -137,14 +138,15 @@ def openai_chat(client: openai.AsyncOpenAI, name: str) -> Ask:
                 extra_headers={"x-hivemind-agent": name},
             )
             begun = True
-            last: Any = None
+            usage: CompletionUsage | None = None
             async for chunk in stream:
-                last = chunk
+                usage = chunk.usage
         except openai.APIError as error:
             if begun and type(error) is openai.APIError:  # an error event, and not a status or a broken connection
                 raise BrokeOff from error
             raise
-        return last.usage.total_tokens  # raises if the stream ended without it
+        assert usage is not None, "the stream ended without its last chunk"
+        return usage.total_tokens
 
     return ask
 

@@ -110,7 +110,7 @@ def with_words(grammar: dict[str, Any]) -> dict[str, Any]:
         for one in (rule, *rule.get("patterns", ())):
             if one.get("comment", "").startswith("words:"):
                 alternatives = "|".join(word.replace(".", "\\.") for word in listed.pop(name))
-                one["match"], found = _LIST.subn(lambda _, words=alternatives: words, one["match"], count=1)
+                one["match"], found = _LIST.subn(alternatives.replace("\\", r"\\"), one["match"], count=1)
                 assert found
     assert not listed, f"no rule for {listed}"
     return grammar

@@ -285,6 +285,7 @@ async def calmed(client: Http2Client) -> int:
     while data := bytes(await client.stream.receive_some()):
         for event in client.h2.receive_data(data):
             if isinstance(event, h2.events.ConnectionTerminated):
+                assert event.error_code is not None
                 code = int(event.error_code)
     return code
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 import pytest
 import trio
@@ -123,7 +124,7 @@ async def test_a_resting_connection_whose_next_request_has_come_makes_no_room() 
         first, second = await house.client(), await house.client()
         await first.ask()
         await second.ask()
-        first.stream.socket._sock.send(GET)  # the loop has not looked yet
+        os.write(first.stream.socket.fileno(), GET)  # the loop has not looked yet
 
         house.listener.close_idle()
 

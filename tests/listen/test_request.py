@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from types import MethodType
 from typing import Any
 
 import attrs
@@ -106,10 +107,13 @@ class Line:
     """Whatever else the client sends is read and forgotten."""
     told: list[object] = attrs.field(factory=list)
     exchange: AsgiExchange | None = None
+    wire: Any = attrs.field(init=False)
+    """Itself: it has the methods of a wire that HTTP/1 uses."""
+    resets: Any = attrs.field(init=False, default=None)
+    """Only HTTP/2 has them."""
 
-    @property
-    def wire(self) -> Any:
-        return self
+    def __attrs_post_init__(self) -> None:
+        self.wire = self
 
     def write_now(self, data: bytes) -> None:
         self.told.append(data)
@@ -141,7 +145,9 @@ class Line:
             self.told.append("websocket")
             self.over = True
         else:
-            self.exchange = run.__self__  # type: ignore[attr-defined]  # it is a method of the exchange that begins
+            assert isinstance(run, MethodType)
+            assert isinstance(run.__self__, AsgiExchange)
+            self.exchange = run.__self__
 
     def answer(self, http: Http1) -> None:
         while (exchange := self.exchange) is not None and exchange.whole and not self.over:

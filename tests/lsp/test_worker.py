@@ -16,6 +16,7 @@ from pygls.exceptions import JsonRpcInvalidParams
 from hivemind_trio.editor import Workspace
 from hivemind_trio.lsp import server
 from hivemind_trio.lsp.server import _Session
+from hivemind_trio.policy import Checked, RanTest
 
 URI = "file:///srv/team.hmp"
 PATIENCE_S = 20
@@ -106,9 +107,12 @@ def test_a_check_of_what_has_been_typed_over_is_given_up(monkeypatch: pytest.Mon
     files = Slow()
     session, shown = session_over(files)
     finished: list[str] = []
-    monkeypatch.setattr(
-        "hivemind_trio.editor.workspace.run_tests", lambda one: finished.append(one.sources[0].text) or ()
-    )
+
+    def run(checked: Checked) -> tuple[RanTest, ...]:
+        finished.append(checked.sources[0].text)
+        return ()
+
+    monkeypatch.setattr("hivemind_trio.editor.workspace.run_tests", run)
     texts = ['include "lanes.hmp"\nlane one { }\n', 'include "lanes.hmp"\nlane two { }\n']
 
     async def typing() -> None:

@@ -118,7 +118,9 @@ def _written(settings: Mapping[str, Any]) -> str:
 PRIORITIES: Final = st.sampled_from([0, 1, 5, 100])
 DEADLINES: Final = st.sampled_from(sorted(DURATIONS.values()))
 LANE_SETTINGS: Final = st.fixed_dictionaries({}, optional={"priority": PRIORITIES, "deadline": DEADLINES})
-VERDICTS: Final = st.sampled_from([{}, {}, {"allow": True}, {"deny": None}, {"deny": 'not "here"'}])
+VERDICTS: Final[st.SearchStrategy[dict[str, Any]]] = st.sampled_from(
+    [{}, {}, {"allow": True}, {"deny": None}, {"deny": 'not "here"'}]
+)
 SERVES: Final = st.none() | st.lists(st.sampled_from(GLOBS), unique=True, min_size=1, max_size=3)
 LIMITS: Final = st.none() | st.lists(st.sampled_from(GLOBS), unique=True, max_size=3)
 
@@ -139,16 +141,16 @@ def _providers(draw: st.DrawFn) -> tuple[list[str], list[DrawnProvider]]:
         if (told is None and name == "spare") or draw(st.integers(0, 2)) == 0:
             told = draw(st.sampled_from([Api.ANTHROPIC, Api.OPENAI]))
             settings.append(f"api {told}")
-        serves, limits = draw(SERVES), draw(LIMITS)
-        if serves is not None:
-            settings.append(f"serves [{', '.join(map(quoted, serves))}]")
-        settings += _blocks(limits or ())
+        own_serves, own_limits = draw(SERVES), draw(LIMITS)
+        if own_serves is not None:
+            settings.append(f"serves [{', '.join(map(quoted, own_serves))}]")
+        settings += _blocks(own_limits or ())
         extends = f" extends {parent.name}" if parent is not None else ""
         lines.append(f"provider {name}{extends} {{ {'; '.join(settings)} }}")
-        if serves is None:
-            serves = parent.serves if parent is not None else ()
-        limits = limits or (parent.limits if parent is not None else defaults)
-        drawn.append(DrawnProvider(name, told, tuple(serves), tuple(limits)))
+        inherited = (parent.serves, parent.limits) if parent is not None else ((), defaults)
+        serves = tuple(own_serves) if own_serves is not None else inherited[0]
+        limits = tuple(own_limits) if own_limits else inherited[1]
+        drawn.append(DrawnProvider(name, told, serves, limits))
     return lines, drawn
 
 
@@ -233,8 +235,12 @@ def _prices(draw: st.DrawFn, providers: Iterable[str]) -> list[str]:
 @st.composite
 def policies(draw: st.DrawFn) -> Drawn:
     """A policy without an error; the order of its declarations is drawn too, where it has no meaning."""
-    counts = draw(st.sampled_from([{}, {"much": ("1k", 1_000)}, {"much": ("1M", 1_000_000)}]))
-    globs = draw(st.sampled_from([{}, {"cheap": ("*-mini", "claude-haiku-4-5")}, {"cheap": ()}]))
+    counts: dict[str, tuple[str, int]] = draw(
+        st.sampled_from([{}, {"much": ("1k", 1_000)}, {"much": ("1M", 1_000_000)}])
+    )
+    globs: dict[str, tuple[str, ...]] = draw(
+        st.sampled_from([{}, {"cheap": ("*-mini", "claude-haiku-4-5")}, {"cheap": ()}])
+    )
     own = Scope(globs=globs, counts={name: value for name, (_, value) in counts.items()})
     busy = draw(st.none() | conditions(own, depth=1))
     own = attrs.evolve(own, conditions={"busy": busy} if busy is not None else {})

@@ -246,7 +246,8 @@ def requests(draw: st.DrawFn, tokens: Iterable[str] = ()) -> Request:
             max(value, 1 if field in ("attempt", "weekday") else 0), {"hour": 23, "weekday": 7}.get(field, value)
         )
 
-    headers, meta = {}, {}
+    headers: dict[str, str] = {}
+    meta: dict[str, str] = {}
     for field, values in TEXTS.items():
         family, _, name = field.partition(".")
         if family in ("header", "meta") and draw(st.booleans()):

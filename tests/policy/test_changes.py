@@ -335,7 +335,8 @@ def test_every_field_of_a_program_is_compared(kind: str, field: str) -> None:
     else:
         ((name, one),) = getattr(old, table[kind]).items()
         value = UNGUESSED[field] if field in UNGUESSED else other(getattr(one, field))
-        new = attrs.evolve(old, **{table[kind]: {name: attrs.evolve(one, **{field: value})}})
+        changed: dict[str, Any] = {table[kind]: {name: attrs.evolve(one, **{field: value})}}
+        new = attrs.evolve(old, **changed)
 
     assert plan(old, new)
 

@@ -37,7 +37,7 @@ def compiled(text: str) -> Checked:
 # ---- the language's order, in plain words ----
 
 
-def said(drawn: Drawn, agent: DrawnAgent | None, setting: str) -> tuple[object, Decider] | None:
+def said(drawn: Drawn, agent: DrawnAgent | None, setting: str) -> tuple[Any, Decider] | None:
     """What an agent has: its own, what it extends, the defaults; an unknown caller has the defaults."""
     link = agent
     while agent is not None and link is not None:
@@ -49,7 +49,7 @@ def said(drawn: Drawn, agent: DrawnAgent | None, setting: str) -> tuple[object, 
     return None
 
 
-def said_by_lane(drawn: Drawn, lane: str, setting: str) -> tuple[object, Decider] | None:
+def said_by_lane(drawn: Drawn, lane: str, setting: str) -> tuple[Any, Decider] | None:
     if setting in drawn.lanes.get(lane, {}):
         return drawn.lanes[lane][setting], Decider("lane", lane, drawn.at("lane", lane))
     if setting in drawn.defaults.get("lane", {}):
@@ -95,18 +95,18 @@ def decided(drawn: Drawn, request: Request, asked: Asked) -> Decision:
     route = routed(drawn, request)
     call = Call(request, name, in_team[0] if in_team is not None else "none", route)
 
-    first: dict[str, tuple[object, Decider]] = {}
+    first: dict[str, tuple[Any, Decider]] = {}
     tags: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     for rule in drawn.rules:
         if rule.when is None or asked("rule", rule.name, call):
             tags += (rule.effects["tag"],) if "tag" in rule.effects else ()
             warnings += (rule.effects["warn"],) if "warn" in rule.effects else ()
-            for effect, value in rule.effects.items():
+            for effect, worth in rule.effects.items():
                 setting = "verdict" if effect in ("allow", "deny") else effect
-                words = value or f"denied by the rule `{rule.name}`"
+                words = worth or f"denied by the rule `{rule.name}`"
                 told = (
-                    (Verdict.DENY, words) if effect == "deny" else (Verdict.ALLOW, "") if effect == "allow" else value
+                    (Verdict.DENY, words) if effect == "deny" else (Verdict.ALLOW, "") if effect == "allow" else worth
                 )
                 first.setdefault(setting, (told, Decider("rule", rule.name, drawn.at("rule", rule.name))))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import product
+from operator import eq
 from random import Random
 from typing import Any
 
@@ -137,8 +140,8 @@ def test_classes_of_texts_are_those_that_some_text_has(words: list[str], globs: 
 
     assert found is not None
     texts = ["".join(letters) for size in range(6) for letters in product("abz*", repeat=size)]
-    patterns = [lambda text, word=word: text == word for word in words]
-    patterns += [lambda text, glob=glob: fits(glob, text) for glob in globs]
+    patterns: list[Callable[[str], bool]] = [partial(eq, word) for word in words]
+    patterns += [partial(fits, glob) for glob in globs]
     existing = {sum(1 << n for n, matches in enumerate(patterns) if matches(text)) for text in texts}
     assert existing <= {one.fits for one in found}
     for one in found:

@@ -252,14 +252,14 @@ RENAMED: Final = "provider anthropic { }\nagent build was ci { token env(T) }\na
 def test_who_called_under_the_old_name_is_known_by_the_new_one() -> None:
     found = Renames.between(compiled(AGENTS), compiled(RENAMED))
 
-    def known(**who: str) -> tuple[str | None, str | None]:
-        request = found.request(Request(**who))
+    def known(before: Request) -> tuple[str | None, str | None]:
+        request = found.request(before)
         return request.token_agent, request.claimed
 
-    assert known(token_agent="ci") == ("build", None)
-    assert known(claimed="bot") == (None, "robot")
-    assert known(claimed="ci") == (None, "ci"), "whom a token proves is had by no claim"
-    assert known(claimed="x") == (None, "x")
+    assert known(Request(token_agent="ci")) == ("build", None)
+    assert known(Request(claimed="bot")) == (None, "robot")
+    assert known(Request(claimed="ci")) == (None, "ci"), "no claim names an agent that a token proves"
+    assert known(Request(claimed="x")) == (None, "x")
 
 
 def test_a_treatment_is_put_in_the_names_of_now() -> None:

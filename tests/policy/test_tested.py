@@ -21,6 +21,7 @@ from hivemind_trio.policy import (
     unexercised,
     with_tests,
 )
+from hivemind_trio.policy.program.policy_tests import GivenAny, Run
 from hivemind_trio.policy.testing import prover as universal
 from hivemind_trio.policy.testing.outcomes import Decided, meets
 from hivemind_trio.policy.testing.prover import Counterexample, NoCall, Proven, Universe, Unproven
@@ -304,7 +305,10 @@ def test_what_is_proven_holds_for_every_call_and_what_is_refuted_fails_as_a_test
     test = f"given any{' when ' * bool(asked)}{asked}\nexpect {expected}"
     checked = policy(f'{drawn.text}\ntest "t" {{\n{test}\n}}\n')
     assert checked.program is not None
-    (ask,) = checked.tests[0].asks  # type: ignore[misc]  # it is about calls
+    asks = checked.tests[0].asks
+    assert not isinstance(asks, Run)
+    (ask,) = asks
+    assert isinstance(ask, GivenAny)
     (expectation,) = checked.tests[0].expects
     decided = [Decided.of_request(checked.program, one) for one in some_calls(checked, Random(seed), 250)]
     there = [one for one in decided if one.is_served and one.asked(ask.condition)]

@@ -172,7 +172,7 @@ def busy() -> FakeProvider:
     return FakeProvider(lambda _: answers.pop() if answers else Reply(headers=SSE, steps=(EVENTS,)))
 
 
-async def behind_another(opened: House, **request: object) -> Agent:
+async def behind_another(opened: House, **request: Any) -> Agent:
     await opened.begin(body=body_of(first=True))
     return await opened.begin(**request)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from trio.testing import MockClock
 
@@ -26,8 +28,10 @@ def broken(*before: Step, status: int = 529) -> FakeProvider:
 @pytest.mark.parametrize(
     "upstream", [lambda: broken(), lambda: broken(REFUSED), lambda: broken(RESET)], ids=["529", "refused", "reset"]
 )
-async def test_an_agent_has_its_answer_from_the_other(upstream: object, autojump_clock: MockClock) -> None:
-    provider = upstream()  # type: ignore[operator]
+async def test_an_agent_has_its_answer_from_the_other(
+    upstream: Callable[[], FakeProvider], autojump_clock: MockClock
+) -> None:
+    provider = upstream()
     async with house(compiled(POLICY), provider) as opened:
         agents = [await opened.ask(body=body_of(stream=True)) for _ in range(4)]
 

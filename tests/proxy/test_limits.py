@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from hivemind_trio.listen import App
 from hivemind_trio.model import Usage
 from hivemind_trio.policy import Program
 from tests.support.agent import Agent
@@ -36,11 +37,11 @@ def streams(*steps: Step) -> FakeProvider:
     return FakeProvider(lambda _: Reply(headers=[EVENT_STREAM], steps=steps))
 
 
-async def ask(door: object, agents: list[Agent], **fields: object) -> float:
+async def ask(door: App, agents: list[Agent], **fields: object) -> float:
     """When the answer was whole, by the clock."""
     agent = Agent(body=body_of(**fields))
     agents.append(agent)
-    await agent.call(door)  # type: ignore[arg-type]
+    await agent.call(door)
     return trio.current_time()
 
 

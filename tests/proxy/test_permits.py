@@ -6,7 +6,7 @@ The times are few, so that arrivals, hang-ups, ends, reloads and drains meet in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -254,7 +254,7 @@ async def test_no_connection_is_held_by_a_call_that_waits(autojump_clock: object
 
 
 async def test_a_bug_in_an_attempt_is_loud_and_costs_no_slot(autojump_clock: object) -> None:
-    replies = iter([ZeroDivisionError("a bug"), Reply()])
+    replies: Iterator[Exception | Reply] = iter([ZeroDivisionError("a bug"), Reply()])
 
     def play(_: Request) -> Reply:
         reply = next(replies)

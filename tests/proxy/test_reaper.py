@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import pytest
@@ -180,7 +180,7 @@ async def hung_up(opened: House) -> None:
     await agent.done.wait()
 
 
-NO_SAMPLES: Final[dict[str, tuple[Reply, Callable[[House], object]]]] = {
+NO_SAMPLES: Final[dict[str, tuple[Reply, Callable[[House], Awaitable[object]]]]] = {
     "errors": (Reply(status=529), refused),
     "break-offs": (reply(START, DELTA, RESET), broken),
     "hang-ups": (reply(START, STALL), hung_up),
@@ -190,12 +190,12 @@ NO_SAMPLES: Final[dict[str, tuple[Reply, Callable[[House], object]]]] = {
 
 @pytest.mark.parametrize(("given", "meet"), NO_SAMPLES.values(), ids=NO_SAMPLES)
 async def test_only_good_answers_say_what_is_usual(
-    given: Reply, meet: Callable[[House], object], autojump_clock: MockClock
+    given: Reply, meet: Callable[[House], Awaitable[object]], autojump_clock: MockClock
 ) -> None:
     script = Script(given)
     async with house(policy("breaker of 1000"), script.provider) as opened:
         for _ in range(1 if meet is learn else SAMPLES_MIN):
-            await meet(opened)  # type: ignore[misc]  # each of them is one of the three above
+            await meet(opened)
         script.replies = [reply(GOOD, before=(100.0,))]
 
         agent = await opened.ask(asked())

@@ -44,11 +44,11 @@ KNOWN = [
 ]
 OF_BROWSERS = (b"cookie", b"origin", b"referer")
 OURS = [b"x-hivemind-agent", b"X-Hivemind-Call", b"x-hivemind-reason", b"X-HIVEMIND-x"]
+UNSAID = {b"host", b"content-length", b"expect"} | {name.lower() for name in HOP_BY_HOP}
 
 values = st.binary(max_size=20).map(lambda raw: bytes(byte for byte in raw if byte > 0x1F and byte != 0x7F).strip())
-tokens = st.text(TOKEN_CHARACTERS, min_size=1, max_size=12).map(str.encode)
+tokens = st.text(TOKEN_CHARACTERS, min_size=1, max_size=12).map(lambda token: token.encode())
 names = st.sampled_from(KNOWN) | tokens.filter(lambda name: name.lower() not in UNSAID)
-UNSAID = {b"host", b"content-length", b"expect"} | {name.lower() for name in HOP_BY_HOP}
 # Few names, so that headers come twice.
 header_lists = st.lists(st.tuples(st.sampled_from(KNOWN[:6]) | names, values), max_size=8)
 hop_by_hop = st.lists(st.tuples(st.sampled_from([*HOP_BY_HOP[1:], *OURS]), values), max_size=3)

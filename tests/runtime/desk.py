@@ -64,6 +64,15 @@ class Desk:
         self._bell.set()
         self._bell = trio.Event()
 
+    def has_loaded(self, times: int) -> bool:
+        return self.loads >= times
+
+    def has_applied(self, times: int) -> bool:
+        return len(self.applied) == times
+
+    def has_secrets(self, values: list[str]) -> bool:
+        return bool(self.applied) and [*self.applied[-1].secrets.values()] == values
+
     async def until(self, condition: Callable[[], bool]) -> None:
         with trio.fail_after(PATIENCE_S):
             while not condition():

@@ -294,7 +294,8 @@ async def test_an_attempt_runs_once_per_grant(autojump_clock: MockClock) -> None
 async def test_an_attempt_that_crashes_gives_its_permit_back_and_takes_nobody_with_it(
     autojump_clock: MockClock,
 ) -> None:
-    work, crashes = Work(hold_s=5), []
+    work = Work(hold_s=5)
+    crashes: list[Exception] = []
     bug = KeyError("a bug")
     async with running(program(providers=[provider("p", limit=2)]), on_crash=crashes.append) as engine:
         async with trio.open_nursery() as agents:

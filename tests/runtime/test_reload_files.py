@@ -55,9 +55,9 @@ async def watched(desk: Desk, directory: Path) -> None:
     anyway, the next by the one that the watch begins with, the last by the watch alone.
     """
     for number in range(3):
-        seen = desk.loads
+        loads = desk.loads + 1
         (directory / "unrelated").write_text(str(number))
-        await desk.until(lambda seen=seen: desk.loads > seen)
+        await desk.until(partial(desk.has_loaded, loads))
 
 
 # ---- ways to save a file ----
@@ -220,7 +220,7 @@ async def test_who_asks_has_it_taken_though_no_file_changed(tmp_path: Path) -> N
     async with reloading(partial(read, path)) as desk:
         for count in (1, 2):
             desk.reloader.trigger()
-            await desk.until(lambda count=count: len(desk.applied) == count)
+            await desk.until(partial(desk.has_applied, count))
 
     assert {each.texts for each in desk.applied} == {("zero",)}
 
@@ -376,4 +376,4 @@ async def test_a_key_that_is_rotated_is_a_change(tmp_path: Path) -> None:
     async with reloading(partial(Policy.load, main)) as desk:
         for value in ("k-1", "k-2"):
             renamed_over(key, value + "\n")
-            await desk.until(lambda value=value: bool(desk.applied) and [*desk.applied[-1].secrets.values()] == [value])
+            await desk.until(partial(desk.has_secrets, [value]))

@@ -132,8 +132,8 @@ def programs(draw: st.DrawFn) -> Program:
     told = draw(whole)
     declared = {name: draw(providers) for name in PROVIDERS}
     declared = {name: each for name, each in declared.items() if each.pop("declared")}
-    budget_table = {name: _budget(name, draw(budgets)) for name in ("all", "each")}
-    budget_table = {name: budget for name, budget in budget_table.items() if budget is not None}
+    drawn_budgets = {name: _budget(name, draw(budgets)) for name in ("all", "each")}
+    budget_table = {name: budget for name, budget in drawn_budgets.items() if budget is not None}
     lane_table = {name: draw(lanes) for name in ("a", "b", DEFAULT_LANE)}
     agent_table = {name: draw(agents) for name in (*AGENTS, UNKNOWN_AGENT)}
     unknown = {name: each for name, each in agent_table.pop(UNKNOWN_AGENT).items() if name != "declared"}

@@ -161,10 +161,11 @@ class Ledger:
         reason = self.outright(call, entry.treatment)
         if reason is not None or not call.needs_slot:
             (answer,) = commands
+            assert isinstance(answer, Refuse | Grant)
             assert answer.call_id == call.id
             assert answer.waited_ns == 0
             if reason is not None:
-                self.check_refusal(answer, reason)
+                self.refusal(answer, reason)
             else:
                 assert isinstance(answer, Grant)
                 assert answer.permit is None
@@ -186,14 +187,12 @@ class Ledger:
                 full = True
         if full:
             (answer,) = commands
-            assert answer.call_id == call.id
-            self.check_refusal(answer, Reason.QUEUE_FULL)
+            assert self.refusal(answer, Reason.QUEUE_FULL).call_id == call.id
             return
         if victim is not None:
-            answer = commands.pop(0)
-            assert answer.call_id == victim.call.id
-            self.check_refusal(answer, Reason.SHED_OLDEST)
-            assert answer.waited_ns == now_ns - victim.arrived_ns
+            refused = self.refusal(commands.pop(0), Reason.SHED_OLDEST)
+            assert refused.call_id == victim.call.id
+            assert refused.waited_ns == now_ns - victim.arrived_ns
             del self.waiting[victim.call.id]
         self.waiting[call.id] = entry
         assert not self.expire(now_ns, commands), "nothing else can follow from an arrival"
@@ -213,9 +212,8 @@ class Ledger:
     def drained(self, now_ns: int, commands: list[Command]) -> None:
         commands = self.expire(now_ns, commands)
         self.draining = True
-        assert [each.call_id for each in commands] == list(self.waiting), "everybody is told, in order of arrival"
-        for answer in commands:
-            self.check_refusal(answer, Reason.DRAINING)
+        told = [self.refusal(answer, Reason.DRAINING).call_id for answer in commands]
+        assert told == list(self.waiting), "every call is told, in order of arrival"
         self.waiting.clear()
 
     def loaded(self, program: Program, now_ns: int, commands: list[Command]) -> None:
@@ -225,9 +223,8 @@ class Ledger:
             entry.treatment = program.decide(entry.call.request)
             reason = self.outright(entry.call, entry.treatment)
             if reason is not None:
-                answer = commands.pop(0)
+                answer = self.refusal(commands.pop(0), reason)
                 assert answer.call_id == entry.call.id
-                self.check_refusal(answer, reason)
                 assert answer.waited_ns == now_ns - entry.arrived_ns
                 del self.waiting[entry.call.id]
         commands = self.expire(now_ns, commands)
@@ -239,9 +236,8 @@ class Ledger:
         late.sort(key=lambda each: (each.deadline_ns, each.order))
         for entry in late:
             assert commands, f"call {entry.call.id} waits beyond its deadline"
-            answer = commands[0]
+            answer = self.refusal(commands[0], Reason.DEADLINE)
             assert answer.call_id == entry.call.id
-            self.check_refusal(answer, Reason.DEADLINE)
             assert answer.waited_ns == now_ns - entry.arrived_ns
             del self.waiting[entry.call.id]
             commands = commands[1:]
@@ -276,7 +272,8 @@ class Ledger:
         )
         self.running[entry.call.id] = entry
 
-    def check_refusal(self, answer: Command, reason: Reason) -> None:
+    def refusal(self, answer: Command, reason: Reason) -> Refuse:
+        """Hold a command to be a refusal for this reason, with a time to come back at if that can help."""
         assert isinstance(answer, Refuse)
         assert answer.reason is reason
         assert answer.message
@@ -285,6 +282,7 @@ class Ledger:
         else:
             assert answer.retry_after_ns is not None
             assert SECOND_NS <= answer.retry_after_ns <= 60 * SECOND_NS
+        return answer
 
     # ---- at rest ----
 

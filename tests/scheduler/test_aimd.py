@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -282,23 +282,23 @@ def test_it_climbs_to_the_upper_bound_and_no_further() -> None:
 # ---- down ----
 
 
-@pytest.mark.parametrize(
-    ("outcome", "leaves"),
-    [
-        (Outcome.SUCCEEDED, 40),
-        (Outcome.IGNORED, 40),
-        (Outcome.SLOW, 36),
-        (Outcome.QUOTA, 40),
-        (Outcome.BURST, 40),
-        (Outcome.TOO_FAST, 40),
-        (Outcome.CONCURRENCY, 39),
-        (Outcome.OVERLOADED, 39),
-        (Outcome.FAILED, 40),
-        (Outcome.DEGRADED, 40),
-        (Outcome.UNREACHABLE, 40),
-        (Outcome.TERMINAL, 40),
-    ],
-)
+LIMIT_AFTER: Final = {
+    Outcome.SUCCEEDED: 40,
+    Outcome.IGNORED: 40,
+    Outcome.SLOW: 36,
+    Outcome.QUOTA: 40,
+    Outcome.BURST: 40,
+    Outcome.TOO_FAST: 40,
+    Outcome.CONCURRENCY: 39,
+    Outcome.OVERLOADED: 39,
+    Outcome.FAILED: 40,
+    Outcome.DEGRADED: 40,
+    Outcome.UNREACHABLE: 40,
+    Outcome.TERMINAL: 40,
+}
+
+
+@pytest.mark.parametrize(("outcome", "leaves"), LIMIT_AFTER.items())
 def test_what_each_outcome_does_to_a_limit_of_forty(outcome: Outcome, leaves: int) -> None:
     crowd = Crowd(adaptive(start=40))
 
@@ -308,9 +308,7 @@ def test_what_each_outcome_does_to_a_limit_of_forty(outcome: Outcome, leaves: in
 
 
 def test_the_table_leaves_no_outcome_out() -> None:
-    (mark,) = test_what_each_outcome_does_to_a_limit_of_forty.pytestmark
-
-    assert {outcome for outcome, _ in mark.args[1]} == set(Outcome)
+    assert set(LIMIT_AFTER) == set(Outcome)
 
 
 @pytest.mark.parametrize("decrease", [0.25, 0.5, 1.0])
@@ -484,20 +482,20 @@ def test_a_limit_that_does_not_adapt_stays_where_it_is() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("bounds", "leaves"),
+    ("policy", "leaves"),
     [
-        ({"low": 2, "high": 100}, 36),
-        ({"low": 2, "high": 1_000, "start": 900}, 36),
-        ({"low": 2, "high": 12, "start": 12}, 12),
-        ({"low": 38, "high": 100}, 38),
+        (adaptive(low=2, high=100), 36),
+        (adaptive(low=2, high=1_000, start=900), 36),
+        (adaptive(low=2, high=12, start=12), 12),
+        (adaptive(low=38, high=100), 38),
     ],
     ids=["as before", "more room", "less room", "more at least"],
 )
-def test_what_was_learned_comes_through_a_reload_within_its_bounds(bounds: dict[str, int], leaves: int) -> None:
+def test_what_was_learned_comes_through_a_reload_within_its_bounds(policy: Program, leaves: int) -> None:
     crowd = Crowd(adaptive(start=40))
     crowd.end(1, SLOW)
 
-    crowd.driver.load(adaptive(**bounds))
+    crowd.driver.load(policy)
 
     assert crowd.limit == leaves
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Outcome, Reason, Request, Usage
 from hivemind_trio.policy import Measure
-from hivemind_trio.scheduler import AttemptResult
+from hivemind_trio.scheduler import AttemptResult, CallId
 from hivemind_trio.scheduler.limits import budgets
 from hivemind_trio.scheduler.limits.budget_account import BudgetAccount
 from tests.support.ends import SUCCEEDED
@@ -353,10 +353,9 @@ def test_another_model_goes_where_it_is_served() -> None:
             'budget b { output 100/hour; at 50% { model "claude-haiku-4-5" } }'
         )
     )
-    opus = {"model": "claude-opus-4"}
-    spend(driver, 50, **opus)
+    spend(driver, 50, model="claude-opus-4")
 
-    treatment = driver.grant(ask(driver, **opus)).treatment
+    treatment = driver.grant(ask(driver, model="claude-opus-4")).treatment
 
     assert (treatment.model, treatment.provider) == ("claude-haiku-4-5", "b")
 
@@ -525,7 +524,7 @@ def test_after_any_story_no_window_holds_more_and_nobody_waits_for_nothing(
                 failed = AttemptResult(outcome=Outcome.OVERLOADED, status=529, committed=other)
                 driver.end(running[one % len(running)], failed)
             case "cancel" if most:
-                waiting = [call for call in most if call in driver.scheduler._books.room]
+                waiting = [call for call in most if CallId(call) in driver.scheduler._books.room]
                 if waiting:
                     driver.cancel(waiting[one % len(waiting)])
             case "wait":

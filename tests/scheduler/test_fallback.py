@@ -41,7 +41,7 @@ def policy(
     agents: Iterable[AgentSettings] = (),
 ) -> Program:
     """`home` falls back on `second`, and that on `third` if there is one."""
-    options = {"fallback": "second", "while_open": WhileOpen.FALLBACK, "breaker": SENSITIVE}
+    options: dict[str, Any] = {"fallback": "second", "while_open": WhileOpen.FALLBACK, "breaker": SENSITIVE}
     providers = [
         provider("home", **(options | (home or {}))),
         provider(

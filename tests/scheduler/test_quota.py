@@ -24,10 +24,15 @@ S = 1_000_000_000
 MINUTE = 60 * S
 
 
-def quota(amount: int = 100, window_ns: int = MINUTE, **options: Any) -> RateLimitSettings:
-    return RateLimitSettings(
-        **({"dimension": Dimension.INPUT, "amount": amount, "window_ns": window_ns, "headroom": 0.0} | options)
-    )
+def quota(
+    amount: int = 100,
+    window_ns: int = MINUTE,
+    *,
+    dimension: Dimension = Dimension.INPUT,
+    headroom: float | None = 0.0,
+    window: Window = Window.LEARN,
+) -> RateLimitSettings:
+    return RateLimitSettings(dimension=dimension, amount=amount, window_ns=window_ns, headroom=headroom, window=window)
 
 
 quotas = st.builds(

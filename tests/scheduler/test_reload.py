@@ -59,9 +59,10 @@ def test_a_breaker_s_threshold_counts_from_the_next_event_and_the_samples_stay()
         driver.end(ask(driver), FAILED)
 
     driver.load(broken(of=5))
-    assert driver.rest.pools["anthropic"].circuit is Circuit.CLOSED, "a reload is no event of the provider's"
+    after_the_reload = driver.rest.pools["anthropic"].circuit
     driver.end(ask(driver), FAILED)
 
+    assert after_the_reload is Circuit.CLOSED, "a reload is no event of the provider's"
     assert driver.rest.pools["anthropic"].circuit is Circuit.OPEN
 
 

@@ -239,7 +239,9 @@ class Machine:
     longest_ns: int = 0
 
     def run(self, until_ns: int) -> None:
-        random, ready, ending = Random(self.seed), [(agent * SECOND_NS, agent) for agent in range(self.agents)], []
+        random = Random(self.seed)
+        ready = [(agent * SECOND_NS, agent) for agent in range(self.agents)]
+        ending: list[tuple[int, int]] = []
         asked: dict[int, tuple[int, int]] = {}
         loaded, loaded_ns, seen = "", 0, 0
         while True:

@@ -76,11 +76,12 @@ def test_every_class_of_the_module_is_an_event_and_every_event_is_written_somewh
 
 def test_nothing_but_the_event_log_writes_to_a_logger() -> None:
     calls = []
+    written = {"debug", "info", "warning", "error", "exception", "critical", "msg"}
     for path in (PACKAGE / "serve").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-            if method in ("debug", "info", "warning", "error", "exception", "critical", "msg"):
-                calls.append(f"{path.name}:{node.lineno}")
+            match node:
+                case ast.Call(func=ast.Attribute(attr=method)) if method in written:
+                    calls.append(f"{path.name}:{node.lineno}")
 
     assert calls == []
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.sim import Agent, AgentJob, Traits, Turn, lower_bound
-from hivemind_trio.sim.provider.provider import service
+from hivemind_trio.sim.provider.latency_and_faults import service
 
 
 def job(

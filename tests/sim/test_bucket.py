@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,7 +85,15 @@ def test_what_was_taken_beyond_the_last_is_owed() -> None:
     assert bucket.reading(0).full_ns == 2_500
 
 
-@pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 5, "window_ns": 0}, {"limit": 5, "burst": 0}], ids=str)
-def test_a_quota_of_nothing_is_a_mistake(wrong: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        partial(Quota, limit=0),
+        partial(Quota, limit=5, window_ns=0),
+        partial(Quota, limit=5, burst=0),
+    ],
+    ids=["limit", "window", "burst"],
+)
+def test_a_quota_of_nothing_is_a_mistake(wrong: Callable[[], Quota]) -> None:
     with pytest.raises(ValueError, match="must be > 0"):
-        Quota(**wrong)
+        wrong()

@@ -61,6 +61,7 @@ def test_above_the_cap_it_refuses_and_what_is_refused_holds_nothing(cap: int, st
             if isinstance(answer, Accepted):
                 held.append(answer)
             else:
+                assert isinstance(answer, Refused)
                 assert answer.status == 529
 
         assert provider.inflight == len(held) <= cap

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from hivemind_trio.model import Api, Outcome, Reason, RecordedAttempt, RecordedCall, Request, Usage
-from hivemind_trio.scheduler import CallArrived
+from hivemind_trio.scheduler import CallArrived, Command, Event
 from hivemind_trio.sim import (
     CLIENTS,
     Figures,
@@ -39,7 +39,7 @@ def call(
     *,
     wait_s: float = 0,
     outcome: Outcome = Outcome.SUCCEEDED,
-    status: int = 200,
+    status: int | None = 200,
     committed: bool | None = None,
     usage: Usage | None = USED,
     first_byte_s: float | None = None,
@@ -60,7 +60,7 @@ def call(
                 model="claude-x",
                 ended_ns=ended_ns,
                 outcome=outcome,
-                status=status,
+                status=status or 0,
                 committed=outcome is Outcome.SUCCEEDED if committed is None else committed,
                 first_byte_ns=None if first_byte_s is None else round(first_byte_s * SECOND),
                 usage=usage,
@@ -251,11 +251,16 @@ def test_a_request_is_what_it_was_at_the_prices_and_with_the_agents_of_the_polic
     recorded = call(0, request=request, job="j", prefix="p", credential="c", caller="me@9")
     priced = compiled('provider anthropic { key env(K) }\nmodel "claude-*" { price input $3/Mtok output $15/Mtok }')
     world = World(priced, Scenario(fleets=recorded_fleets([recorded])))
-    seen = []
+    seen: list[Event] = []
     assert world._proxied is not None
     scheduler = world._proxied.scheduler
     handle = scheduler.handle
-    spy = Spy(lambda event, now_ns: seen.append(event) or handle(event, now_ns), scheduler)
+
+    def watched(event: Event, now_ns: int) -> list[Command]:
+        seen.append(event)
+        return handle(event, now_ns)
+
+    spy = Spy(watched, scheduler)
     world._proxied.scheduler = spy  # type: ignore[assignment]  # it answers to the same names
     world.run()
 

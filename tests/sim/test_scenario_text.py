@@ -22,6 +22,7 @@ from hivemind_trio.sim import (
     ScenarioError,
     Shape,
     Storm,
+    UpstreamSpec,
     Wave,
     Way,
     Weather,
@@ -45,7 +46,7 @@ def agents(line: str) -> object:
     return parse_scenario(f"{AGENT}{line}\n", name="x").fleets[0]
 
 
-def upstream(*lines: str) -> object:
+def upstream(*lines: str) -> UpstreamSpec:
     return parse_scenario(f"{AGENT}[[upstream]]\n" + "\n".join(lines), name="x").upstreams[0]
 
 
@@ -111,7 +112,7 @@ def test_what_agents_are_told_they_are(line: str, field: str, value: object) -> 
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_what_a_provider_is_told_it_is(line: str, field: str, value: object) -> None:
-    assert getattr(upstream(line).traits, field) == value  # type: ignore[attr-defined]
+    assert getattr(upstream(line).traits, field) == value
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,7 @@ def test_beyond_a_quota_it_says_429_what_for_and_when_to_come_back(
     assert refused.dimension is not None
     assert refused.dimension.value in refused.message
     assert refused.retry_after_ns == pytest.approx(wait_s * SECOND, abs=1)
+    assert refused.retry_after_ns is not None
     assert isinstance(provider.arrive(ask("early"), refused.retry_after_ns - 1), Refused)
     assert isinstance(provider.arrive(ask("in time"), refused.retry_after_ns), Accepted)
     assert provider.met == {trouble: 2}
@@ -216,9 +217,11 @@ def test_what_broke_or_was_not_wanted_to_its_end_is_lost() -> None:
 
 @pytest.mark.parametrize(
     "shares",
-    [{"resets": 0.6, "bad_gateways": 0.5}, {"breaks": 1.1}, {"resets": -0.1}],
+    [(0.6, 0.5, 0.0), (0.0, 0.0, 1.1), (-0.1, 0.0, 0.0)],
     ids=["too many", "more than all", "negative"],
 )
-def test_shares_are_shares_of_one_whole(shares: dict[str, float]) -> None:
+def test_shares_are_shares_of_one_whole(shares: tuple[float, float, float]) -> None:
+    resets, bad_gateways, breaks = shares
+
     with pytest.raises(AssertionError):
-        Traits(**shares)
+        Traits(resets=resets, bad_gateways=bad_gateways, breaks=breaks)

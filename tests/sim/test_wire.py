@@ -28,7 +28,8 @@ def refused(traits: Traits, *, tokens_in: int = 50) -> Refused:
 @pytest.mark.parametrize("dimension", ["requests", "input"])
 def test_a_quota_that_is_used_up_is_one_and_says_when_there_is_room(api: Api, dimension: str) -> None:
     limit = 2 if dimension == "requests" else 90
-    traits = Traits(**{dimension: Quota(limit=limit, burst=1 if dimension == "requests" else 60)})  # type: ignore[arg-type]
+    quota = Quota(limit=limit, burst=1 if dimension == "requests" else 60)
+    traits = Traits(requests=quota) if dimension == "requests" else Traits(input=quota)
     said = ended(api, refused(traits))
 
     assert (said.outcome, said.status, said.final) == (Outcome.QUOTA, 429, False)

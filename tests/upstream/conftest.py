@@ -25,7 +25,8 @@ def trusting(authority: trustme.CA) -> ssl.SSLContext:
 
 @pytest.fixture(params=[PoolTransport, StockTransport], ids=["pool", "stock"])
 def make(request: pytest.FixtureRequest) -> Callable[..., httpx2.AsyncBaseTransport]:
-    return request.param
+    made: Callable[..., httpx2.AsyncBaseTransport] = request.param
+    return made
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ async def _exchanges(stream: trio.abc.Stream, app: App, number: int, seen: list[
         while True:
             event = http.next_event()
             if event is h11.NEED_DATA:
-                http.receive_data(await stream.receive_some(65536))
+                http.receive_data(bytes(await stream.receive_some(65536)))
             elif isinstance(event, h11.Request):
                 request = event
             elif isinstance(event, h11.Data):

@@ -14,7 +14,7 @@ from hivemind_trio.upstream import PoolTransport, Upstream, UpstreamError
 from tests.support.relay import GARBAGE, Peer, raw_server
 
 from .calls import call
-from .server import Seen, echo, serve
+from .server import App, Seen, echo, serve
 
 # httpx2 leaves httpcore2's generator to the garbage collector when a body is left early. The connection is closed.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning")
@@ -29,7 +29,7 @@ async def together(upstream: Upstream, base: str, count: int) -> None:
             nursery.start_soon(call, upstream, base)
 
 
-def gate(count: int) -> Callable[[Seen], object]:
+def gate(count: int) -> App:
     """An app that answers nobody before `count` requests are there."""
     arrived = 0
     full = trio.Event()

@@ -19,15 +19,19 @@ def prefix(path: str = PATH, **fields: Any) -> str:
     return prompt_prefix(path, {}, json.dumps(fields).encode())
 
 
-MESSAGES = {
+MESSAGES: dict[str, Any] = {
     "model": "m",
     "system": "be brief",
     "tools": [{"name": "t"}],
     "messages": [{"role": "user", "content": "a"}],
 }
-RESPONSES = {"model": "m", "instructions": "be brief", "input": "a"}
-CHAT = {"model": "m", "messages": [{"role": "system", "content": "be brief " * 600}, {"role": "user", "content": "a"}]}
-GEMINI = {"systemInstruction": {"parts": [{"text": "be brief"}]}, "contents": [{"parts": [{"text": "a"}]}]}
+RESPONSES: dict[str, Any] = {"model": "m", "instructions": "be brief", "input": "a"}
+SYSTEM = {"role": "system", "content": "be brief " * 600}
+CHAT: dict[str, Any] = {"model": "m", "messages": [SYSTEM, {"role": "user", "content": "a"}]}
+GEMINI: dict[str, Any] = {
+    "systemInstruction": {"parts": [{"text": "be brief"}]},
+    "contents": [{"parts": [{"text": "a"}]}],
+}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +39,7 @@ GEMINI = {"systemInstruction": {"parts": [{"text": "be brief"}]}, "contents": [{
     [
         (MESSAGES, MESSAGES | {"messages": [{"role": "user", "content": "b"}], "max_tokens": 5}),
         (RESPONSES, RESPONSES | {"input": "b", "stream": True}),
-        (CHAT, CHAT | {"messages": [CHAT["messages"][0], {"role": "user", "content": "b"}]}),  # type: ignore[index]
+        (CHAT, CHAT | {"messages": [SYSTEM, {"role": "user", "content": "b"}]}),
         (GEMINI, GEMINI | {"contents": []}),
     ],
     ids=["messages", "responses", "chat", "gemini"],

@@ -6,6 +6,7 @@ import gzip
 import json
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import brotli
@@ -322,12 +323,13 @@ def test_metadata_of_a_usual_length_is_read() -> None:
 @pytest.mark.parametrize("encoding", ["", "gzip", "br", "zstd"])
 def test_a_long_body_is_read_in_steps(encoding: str) -> None:
     text = b'{"model":"m","messages":["' + b"word " * 1_000_000 + b'"]}'
-    packed = {
+    encoders: dict[str, Callable[[], bytes]] = {
         "": lambda: text,
         "gzip": lambda: gzip.compress(text, 1),
         "br": lambda: brotli.compress(text, quality=1),
         "zstd": lambda: zstandard.ZstdCompressor().compress(text),
-    }[encoding]()
+    }
+    packed = encoders[encoding]()
     steps = recognising("POST", "/v1/messages", {"content-encoding": encoding}, packed)
     count = 0
     while True:
