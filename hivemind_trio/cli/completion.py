@@ -12,14 +12,14 @@ VARIABLE = "_HIVEMIND_TRIO_COMPLETE"
     epilog="""\b
 Examples:
   hivemind-trio completion bash > ~/.local/share/bash-completion/completions/hivemind-trio
-  hivemind-trio completion zsh  > ~/.zfunc/_hivemind-trio       with ~/.zfunc in fpath
+  hivemind-trio completion zsh > ~/.zfunc/_hivemind-trio        ~/.zfunc must be in fpath
   hivemind-trio completion fish > ~/.config/fish/completions/hivemind-trio.fish"""
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes a shell complete our commands, options and files.
+    """Print the shell completion script.
 
-    The shell asks `hivemind-trio` itself, so that it need not be done again for a later version.
+    The script asks `hivemind-trio` for the completions, so it stays valid for later versions.
     """
     from click.shell_completion import get_completion_class
 

@@ -24,7 +24,7 @@ def color_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(["auto", "always", "never"]),
         default="auto",
         show_default=True,
-        help="auto: on a terminal, unless NO_COLOR is set.",
+        help="Colour the output. auto: on a terminal, unless NO_COLOR is set.",
     )(command)
 
 

@@ -12,20 +12,20 @@ from .console import color_option, wants_color
 @click.command(
     epilog="""\b
 Examples:
-  hivemind-trio demo            the whole incident
-  hivemind-trio demo --quick    a smaller one, some seconds
-  hivemind-trio demo --json     figures only, for machines"""
+  hivemind-trio demo            run for about a minute
+  hivemind-trio demo --quick    run for some seconds
+  hivemind-trio demo --json     print the figures as JSON"""
 )
-@click.option("--quick", is_flag=True, help="Fewer turns; for a first look and for CI.")
+@click.option("--quick", is_flag=True, help="Run fewer turns, for a first look or for CI.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON and nothing else.")
-@click.option("--seed", default=7, show_default=True, help="Latencies, lengths and failures are drawn from it.")
+@click.option("--seed", default=7, show_default=True, help="Random seed of latencies, lengths and failures.")
 @color_option
 def demo(quick: bool, as_json: bool, seed: int, color: str) -> None:
-    """Watch eleven agents die on one key, and then not.
+    """Compare eleven agents on one key without the proxy and with it.
 
-    Runs an embedded provider with a concurrency cap, a request limit, 502s and connection resets on a loopback port,
-    sends eleven agents straight at it, and then the same eleven through the proxy. Needs no key and no network. Exit
-    status 0: no agent died behind the proxy.
+    Starts a provider on a loopback port, with a concurrency limit, a request limit, 502s and connection resets. Eleven
+    agents call it directly, then through the proxy. Needs no key and no network. Exit status 0 if no agent died behind
+    the proxy.
     """
     from hivemind_trio.demo import run
 

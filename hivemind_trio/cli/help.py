@@ -21,8 +21,8 @@ TOPICS = {
     epilog="""\b
 Examples:
   hivemind-trio help                list the topics
-  hivemind-trio help operating      show one; in a pager on a terminal
-  hivemind-trio help check          the same as `hivemind-trio check --help`""",
+  hivemind-trio help operating      show a document, in a pager on a terminal
+  hivemind-trio help check          show the same as `hivemind-trio check --help`""",
 )
 @click.argument("topic", required=False)
 @click.pass_context

@@ -12,17 +12,19 @@ from .console import fail
 @click.command(
     epilog="""\b
 Examples:
-  hivemind-trio lsp                                          what an editor runs
-  pip install 'pygls>=2'                                     what it needs
-  vim.lsp.start({cmd = {'hivemind-trio', 'lsp'}})            Neovim, in a FileType autocommand for hmp
-  grammar/vscode in the repository                           Visual Studio Code"""
+  hivemind-trio lsp                                          start the server, as an editor does
+  pip install 'pygls>=2'                                     install the library that it needs
+  vim.lsp.start({cmd = {'hivemind-trio', 'lsp'}})            for Neovim, in a FileType autocommand for hmp
+  grammar/vscode                                             extension for Visual Studio Code"""
 )
-@click.option("--stdio", is_flag=True, help="What it does anyway; some editors pass it.")
+@click.option(
+    "--stdio", is_flag=True, help="Use standard input and output. This is the default; some editors pass the option."
+)
 def lsp(stdio: bool) -> None:
-    """Help an editor with policies: the language server.
+    """Run the language server for editors.
 
-    Speaks the Language Server Protocol on standard input and output: findings as one types, and what mends them;
-    completion, hover, definitions, references, rename, formatting, an outline, and who decides what a test expects.
+    Speaks the Language Server Protocol on standard input and output: diagnostics with quick fixes, completion, hover,
+    definitions, references, rename, formatting, an outline, and inlay hints in tests.
     """
     if find_spec("pygls") is None:
         fail("the language server needs pygls", hint="`pip install 'pygls>=2'`")

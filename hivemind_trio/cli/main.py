@@ -23,29 +23,31 @@ from .serve import serve
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
-  hivemind-trio demo                        see what it does; needs no key
-  hivemind-trio serve                       providers found in the environment
-  hivemind-trio serve --policy team.hmp     your policy, reloaded when it changes
-  hivemind-trio check --deny warnings       in CI
+  hivemind-trio demo                        compare agents with and without the proxy; needs no key
+  hivemind-trio serve                       use the providers whose keys are in the environment
+  hivemind-trio serve --policy team.hmp     run a policy; reload it when it changes
+  hivemind-trio check --deny warnings       check policies in CI
+  hivemind-trio check --fix team.hmp        apply the fixes of problems
   hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1
-  hivemind-trio diff --git main team.hmp    what a merge would change, by meaning
-  hivemind-trio explain HM303               what a diagnostic means
-  hivemind-trio simulate team.hmp           what it makes of thirty agents
-  hivemind-trio help operating              a document; `help` lists them
+  hivemind-trio diff --git main team.hmp    show what a merge would change for calls
+  hivemind-trio explain HM303               show what a diagnostic means
+  hivemind-trio simulate team.hmp           simulate thirty agents on it
+  hivemind-trio help operating              show a document; `help` lists them
 
-Exit status: 0 clean, 1 problems found, 2 wrong usage or an unreadable file.""",
+Exit status: 0 clean, 1 problems found, 2 wrong usage or a file that cannot be read.""",
 )
 @click.version_option(__version__, prog_name="hivemind-trio")
 @click.option(
     "--allow-include",
     multiple=True,
     metavar="FOLDER",
-    help="Let policies include files of this folder too, which is not below theirs. Repeatable.",
+    help="Allow policies to include files of this folder too. Repeatable.",
 )
 def main(allow_include: tuple[str, ...]) -> None:
-    """Tell a fleet of agents when to call the LLM.
+    """Schedule the calls of coding agents to LLM providers.
 
-    A transparent proxy between agents and LLM providers. What it does is compiled from a policy file.
+    A transparent HTTP proxy between agents and providers. A policy file sets concurrency, priorities, budgets, retries
+    and fallbacks.
     """
 
 

@@ -17,11 +17,11 @@ VERBATIM = "\b"
 @click.command(
     epilog="""\b
 Examples:
-  hivemind-trio man | man -l -                                         read it
-  hivemind-trio man > ~/.local/share/man/man1/hivemind-trio.1          for `man hivemind-trio`"""
+  hivemind-trio man | man -l -                                         read the page
+  hivemind-trio man > ~/.local/share/man/man1/hivemind-trio.1          install it for `man hivemind-trio`"""
 )
 def man() -> None:
-    """Print the manual page, in the form that `man` reads."""
+    """Print the manual page as roff."""
     root = click.get_current_context().find_root().command
     assert isinstance(root, click.Group)
     click.echo(manual(root), nl=False)

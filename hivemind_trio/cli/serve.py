@@ -13,42 +13,44 @@ from .policy_files import allowed_folders
 @click.command(
     epilog="""\b
 Examples:
-  hivemind-trio serve                          providers found in the environment
-  hivemind-trio serve --policy team.hmp        reloaded when it, or what it includes, changes
-  hivemind-trio serve --print-policy > my.hmp  the policy that `serve` alone would run
-  hivemind-trio serve --policy team.hmp --log-format json 2>> proxy.log
-  hivemind-trio serve --policy team.hmp --journal team.journal     then `simulate new.hmp --trace team.journal`
+  hivemind-trio serve                          use the providers whose keys are in the environment
+  hivemind-trio serve --policy team.hmp        run a policy; reload it when a file of it changes
+  hivemind-trio serve --print-policy > my.hmp  write the policy that `serve` alone would run
+  hivemind-trio serve --policy team.hmp --log-format json 2>> proxy.log      log JSON to a file
+  hivemind-trio serve --policy team.hmp --journal team.journal               record calls, to replay them
 
 \b
-Signals: SIGHUP reloads; SIGTERM and SIGINT finish what is in flight (`server { drain 30s }`), a second one ends
-at once.
-Exit status: 0 drained, 1 the policy has errors, 2 it cannot start."""
+Signals: SIGHUP reloads the policy. SIGTERM and SIGINT let calls in flight finish (`server { drain 30s }`);
+a second one exits at once.
+Exit status: 0 after a shutdown, 1 the policy has errors, 2 the proxy cannot start."""
 )
 @click.option(
-    "--policy", type=click.Path(dir_okay=False), help="The policy file. Default: one made from what is found."
+    "--policy", type=click.Path(dir_okay=False), help="Policy file. Default: a policy made from the environment."
 )
 @click.option(
-    "--listen", metavar="HOST:PORT", help="Instead of the policy's `server { listen }`; port 0: any free one."
+    "--listen",
+    metavar="HOST:PORT",
+    help="Address to listen on, in place of `server { listen }`. Port 0 takes any free port.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="Of standard error. Default: the policy's `server { log }`, or text.",
+    help="Format of the log on standard error. Default: `server { log }` of the policy, or text.",
 )
-@click.option("--log-calls", is_flag=True, help="Also a line for every call.")
+@click.option("--log-calls", is_flag=True, help="Log a line for every call.")
 @click.option(
     "--journal",
     metavar="FILE",
-    help="Write every call down, to SQLite: no bodies, no credentials. What is in the file is added to.",
+    help="Record every call in this SQLite file, without bodies and credentials. Appends to an existing file.",
 )
 @click.option(
     "--transport",
     type=click.Choice(["pool", "stock"]),
     default="pool",
     show_default=True,
-    help="How upstreams are reached: our own pool, or httpx2's, which knows outgoing proxies (HTTPS_PROXY).",
+    help="HTTP client for providers: the built-in pool, or `stock` (httpx2), which uses HTTPS_PROXY.",
 )
-@click.option("--print-policy", is_flag=True, help="Print the policy that would run without --policy, and end.")
+@click.option("--print-policy", is_flag=True, help="Print the policy that would run without --policy, and exit.")
 @color_option
 def serve(
     policy: str | None,
@@ -62,8 +64,8 @@ def serve(
 ) -> None:
     """Run the proxy.
 
-    Point agents at the address it prints; nothing else of theirs changes. Without --policy it serves the providers
-    whose keys are in the environment, and Ollama if it answers.
+    Prints its address; set it as the base URL of the agents. Without --policy it serves the providers whose keys are
+    in the environment, and Ollama if it answers.
     """
     from hivemind_trio.serve import Options, main
 

@@ -27,39 +27,40 @@ FORMATS = ("text", "short", "json", "sarif", "github", "junit")
 @click.command(
     epilog="""\b
 Examples:
-  hivemind-trio check                               every *.hmp in this folder
-  hivemind-trio check policies                      every *.hmp in another folder and below
-  hivemind-trio check team.hmp --deny warnings      warnings fail too
-  hivemind-trio check --deny HM407 --format github  as annotations in a pull request
-  hivemind-trio check team.hmp --env                what this machine lacks of its secrets as well
-  hivemind-trio check team.hmp --tests calls        without the simulated tests
-  hivemind-trio check team.hmp --coverage           rules that no test exercises, too
-  hivemind-trio check --format junit > tests.xml    tests, as CI services show them
+  hivemind-trio check                               check every *.hmp in this folder
+  hivemind-trio check policies                      check every *.hmp in another folder and below
+  hivemind-trio check team.hmp --deny warnings      fail on warnings, too
+  hivemind-trio check --deny HM407 --format github  annotate a pull request
+  hivemind-trio check team.hmp --env                check the secrets of this machine, too
+  hivemind-trio check team.hmp --tests calls        skip the simulated tests
+  hivemind-trio check team.hmp --coverage           report rules that no test exercises, too
+  hivemind-trio check --format junit > tests.xml    write the results of tests for a CI service
   hivemind-trio check --fix team.hmp                apply the safe fixes, then report the rest
-  hivemind-trio check --diff                        the fixes as a unified diff; writes nothing
-  cat team.hmp | hivemind-trio check -              from standard input
-  cat team.hmp | hivemind-trio check --fix -        the fixed policy to standard output
+  hivemind-trio check --diff                        show the fixes as a unified diff; write nothing
+  cat team.hmp | hivemind-trio check -              check standard input
+  cat team.hmp | hivemind-trio check --fix -        write the fixed policy to standard output
 
 Exit status: 0 clean, 1 errors (or what --deny names; with --diff, files that would change), 2 wrong usage, or a file
 that cannot be read or written."""
 )
 @click.argument("files", nargs=-1, type=click.Path())
 @click.option(
-    "--format", "format_", type=click.Choice(FORMATS), help="Default: text; github where GITHUB_ACTIONS is set."
+    "--format",
+    "format_",
+    type=click.Choice(FORMATS),
+    help="Output format. Default: text, or github if GITHUB_ACTIONS is set.",
 )
-@click.option(
-    "--deny", multiple=True, metavar="warnings|CODE", help="Treat warnings, or this code, as errors. Repeatable."
-)
+@click.option("--deny", multiple=True, metavar="warnings|CODE", help="Fail on warnings, or on this code. Repeatable.")
 @click.option(
     "--tests",
     "which",
     type=click.Choice(CHOICES),
     default="all",
     show_default=True,
-    help="Those to run; `calls` leaves out the simulated ones, which may take seconds.",
+    help="Tests to run. `calls` skips the simulated ones, which may take seconds.",
 )
-@click.option("--coverage", is_flag=True, help="Name the rules that no test exercises (HM311).")
-@click.option("--env", "environment", is_flag=True, help="Also resolve every env(...) and file(...) on this machine.")
+@click.option("--coverage", is_flag=True, help="Report the rules that no test exercises (HM311).")
+@click.option("--env", "environment", is_flag=True, help="Check every env(...) and file(...) on this machine, too.")
 @click.option("--fix", "is_fixing", is_flag=True, help="Apply fixes to the files; report what remains.")
 @click.option(
     "--diff", "is_diffing", is_flag=True, help="Print the fixes as a unified diff; write nothing; run no tests."
@@ -83,9 +84,10 @@ def check(
     unsafe: bool,
     color: str,
 ) -> None:
-    """Check policy files: every problem at once, each with what to write instead; and run their tests.
+    """Check policy files and run their tests.
 
-    Needs no key and no network. Prints to standard output; machine formats always, also for a file that cannot be read.
+    Reports every problem at once, each with what to write instead. Needs no key and no network. The report goes to
+    standard output, also of a file that cannot be read.
     """
     from hivemind_trio.policy import Severity, render, visible
 

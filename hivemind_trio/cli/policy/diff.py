@@ -31,25 +31,27 @@ FORMATS = ("text", "json", "markdown")
 @click.command(
     epilog="""\b
 Examples:
-  hivemind-trio diff team.hmp new.hmp
-  hivemind-trio diff --git HEAD team.hmp            what saving it has changed since the last commit
-  hivemind-trio diff --git origin/main team.hmp --format markdown     for a pull request's comment
-  hivemind-trio diff --exit-code team.hmp new.hmp   for a script
-  hivemind-trio diff team.hmp new.hmp --simulate    and what it does to waits, agents, 429s and spend
+  hivemind-trio diff team.hmp new.hmp               compare two files
+  hivemind-trio diff --git HEAD team.hmp            compare a file with the last commit
+  hivemind-trio diff --git origin/main team.hmp --format markdown     write the comment of a pull request
+  hivemind-trio diff --exit-code team.hmp new.hmp   exit with status 1 if anything changes
+  hivemind-trio diff team.hmp new.hmp --simulate    simulate a fleet under both
 
 \b
-Exit status: 0, or with --exit-code 1 if anything changes; 2 wrong usage, a file that cannot be read, or a policy
-with errors, which are shown as `check` shows them; 130 interrupted."""
+Exit status: 0, or 1 if anything changes and --exit-code is given; 2 wrong usage, a file that cannot be read, or a
+policy with errors, which are shown as `check` shows them; 130 interrupted."""
 )
 @click.argument("files", nargs=-1, metavar="[OLD] NEW", type=click.Path())
+@click.option("--git", "revision", metavar="REV", help="Compare NEW with itself at this git revision, includes too.")
 @click.option(
-    "--git", "revision", metavar="REV", help="The old policy is NEW as it was at this revision, with all it includes."
+    "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True, help="Output format."
 )
-@click.option("--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)
-@click.option("--simulate", is_flag=True, help="Run a fleet under both, in virtual time, and add what changes for it.")
-@click.option("--scenario", "named", metavar="NAME|FILE", help=f"The fleet that is simulated.  [default: {USUAL}]")
-@click.option("--seeds", type=click.IntRange(1, 10_000), help="Runs; each another day.  [default: 5]")
-@click.option("--exit-code", is_flag=True, help="Exit 1 if anything changes, as git does.")
+@click.option("--simulate", is_flag=True, help="Simulate a fleet under both policies and add the differences.")
+@click.option("--scenario", "named", metavar="NAME|FILE", help=f"Scenario to simulate.  [default: {USUAL}]")
+@click.option(
+    "--seeds", type=click.IntRange(1, 10_000), help="Number of runs, each with a different random seed.  [default: 5]"
+)
+@click.option("--exit-code", is_flag=True, help="Exit with status 1 if anything changes, as git does.")
 @color_option
 def diff(
     files: tuple[str, ...],
@@ -61,11 +63,11 @@ def diff(
     exit_code: bool,
     color: str,
 ) -> None:
-    """Say what a new policy changes, by meaning and not by text.
+    """Show what a new policy changes, by meaning and not by text.
 
-    Which calls get another lane, priority, provider or verdict, with an example of each; which caps, limits and budgets
-    are raised or lowered; and what becomes of running state when a proxy takes the new policy up. With --simulate also
-    what it does to waits, dead agents, 429s and spend, with intervals over the seeds.
+    Lists the calls that get another lane, priority, provider or verdict, with an example of each; limits and budgets
+    that are raised or lowered; and what a reload does to the state of a running proxy. With --simulate also the
+    differences in waits, dead agents, 429s and spend, with confidence intervals over the seeds.
     """
     wanted = 1 if revision is not None else 2
     if len(files) != wanted:

@@ -26,18 +26,18 @@ NANOSECONDS: Final = 1_000_000_000
 @click.command(
     epilog="""\b
 Examples:
-  hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1
+  hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1      show which rules decide this call
   hivemind-trio explain team.hmp model=gpt-4.1 tokens.in=130k stream=true hour=23 header.x-priority=urgent
   hivemind-trio explain team.hmp path=/v1/messages model=claude-sonnet-4-5 --json
   hivemind-trio explain --settings provider anthropic team.hmp
-  hivemind-trio explain HM303        what a diagnostic means
-  hivemind-trio explain HM2          all codes that begin so
+  hivemind-trio explain HM303        show what a diagnostic means
+  hivemind-trio explain HM2          list the codes that begin with HM2
 
 \b
 Fields: agent model path method stream tools images tokens.in tokens.max-out cost attempt hour weekday
-header.NAME meta.NAME, api, token and claim (whose token a call has, and whom it says to be). What is not
-given has the language's default; the time is now. Without `path` or `api` the call may be in the dialect of any
-provider of the policy."""
+header.NAME meta.NAME, api, token (the agent whose token the call has) and claim (the agent that it names).
+A field that is not given has the language's default; the time is now. Without `path` or `api` the call may be in the
+dialect of any provider of the policy."""
 )
 @click.argument("subject", metavar="FILE|CODE")
 @click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
@@ -46,14 +46,14 @@ provider of the policy."""
     "of",
     nargs=2,
     metavar="KIND NAME",
-    help="Every setting of a declaration: its value, and where that comes from.",
+    help="Show every setting of a declaration: its value, and where it is set.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @color_option
 def explain(subject: str, fields: tuple[str, ...], of: tuple[str, str] | None, as_json: bool, color: str) -> None:
-    """Say which rule decides what for such a call, and where each setting comes from.
+    """Show which rule decides each setting of a call.
 
-    With a code such as HM303: what that diagnostic means, with an example of wrong and right.
+    With a code such as HM303, show what that diagnostic means, with an example of wrong and right.
     """
     if CODE.fullmatch(subject) and not fields and of is None:
         sys.exit(_explain_code(subject.upper()))

@@ -16,21 +16,27 @@ from .rewriting import print_diff, replace_file
 @click.command(
     epilog="""\b
 Examples:
-  hivemind-trio fmt                   every *.hmp in this folder, in place
-  hivemind-trio fmt policies          every *.hmp in another folder and below
-  hivemind-trio fmt --check           exit 1 if a file would change; for CI
-  hivemind-trio fmt --diff team.hmp   what would change
-  hivemind-trio fmt - < team.hmp      standard input to standard output"""
+  hivemind-trio fmt                   format every *.hmp in this folder
+  hivemind-trio fmt policies          format every *.hmp in another folder and below
+  hivemind-trio fmt --check           exit with status 1 if a file would change, for CI
+  hivemind-trio fmt --diff team.hmp   show what would change
+  hivemind-trio fmt - < team.hmp      format standard input to standard output"""
 )
 @click.argument("paths", nargs=-1, type=click.Path())
-@click.option("--check", is_flag=True, help="Write nothing; exit 1 and name the files that would change.")
-@click.option("--diff", is_flag=True, help="Write nothing; show what would change; exit 1 if anything would.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Write nothing; name the files that would change and exit with status 1 if there are any.",
+)
+@click.option(
+    "--diff", is_flag=True, help="Write nothing; print a unified diff and exit with status 1 if a file would change."
+)
 @color_option
 def fmt(paths: tuple[str, ...], check: bool, diff: bool, color: str) -> None:
-    """Lay policy files out canonically.
+    """Format policy files.
 
-    Only white space changes. A file with a syntax error is left alone, and so is any whose words or comments would not
-    come out exactly as they went in.
+    Only white space changes. A file with a syntax error is not changed, and neither is one whose words or comments
+    would differ afterwards.
     """
     from hivemind_trio.policy import visible
 

@@ -35,41 +35,48 @@ UNKNOWN: Final = "Recorded calls with the token of {} are unknown callers' where
 @click.command(
     epilog="""\b
 Examples:
-  hivemind-trio simulate team.hmp                          thirty agents, on limits as the policy has them
-  hivemind-trio simulate team.hmp --scenario flood --compare new.hmp
+  hivemind-trio simulate team.hmp                          simulate thirty agents, with the limits of the policy
+  hivemind-trio simulate team.hmp --scenario flood --compare new.hmp    compare two policies
   hivemind-trio simulate team.hmp --scenario mine.toml --seeds 20 --plot out.svg
-  hivemind-trio simulate new.hmp --trace team.journal      what it would have made of the calls of yesterday
-  hivemind-trio simulate team.hmp --test "a storm passes"  one of its simulated tests, at length
-  hivemind-trio simulate --scenario replay-11              with the scenario's own policy
-  hivemind-trio simulate --scenario list                   what there is
+  hivemind-trio simulate new.hmp --trace team.journal      replay recorded calls under a new policy
+  hivemind-trio simulate team.hmp --test "a storm passes"  run a simulated test of the policy
+  hivemind-trio simulate --scenario replay-11              use the policy of the scenario
+  hivemind-trio simulate --scenario list                   list the scenarios
 
 \b
 Scenario files: hivemind_trio/sim/scenarios/README.md
-Exit status: 0 it has run, 1 the policy has errors, 2 wrong usage or an unreadable file, 130 interrupted."""
+Exit status: 0 after all runs, 1 the policy has errors, 2 wrong usage or a file that cannot be read, 130
+interrupted."""
 )
 @click.argument("policy", required=False, metavar="[POLICY]")
-@click.option("--scenario", "named", show_default=USUAL, metavar="NAME|FILE", help="`list` names them.")
+@click.option(
+    "--scenario", "named", show_default=USUAL, metavar="NAME|FILE", help="Scenario to simulate; `list` lists them."
+)
 @click.option(
     "--trace",
     metavar="JOURNAL",
-    help="Agents that `serve --journal` has recorded, instead of the scenario's; without --scenario, limits are as the "
-    "policy has them.",
+    help="Replay the calls of this journal (`serve --journal`) in place of the scenario's agents. Without --scenario "
+    "the limits are those of the policy.",
 )
-@click.option("--test", "tested", metavar="TEST", help="A simulated test of the policy, instead of a scenario.")
-@click.option("--list", "listing", is_flag=True, help="The scenarios that ship.")
+@click.option("--test", "tested", metavar="TEST", help="Run this simulated test of the policy in place of a scenario.")
+@click.option("--list", "listing", is_flag=True, help="List the scenarios that are shipped.")
 @click.option(
-    "--seeds", default=SEEDS, show_default=True, type=click.IntRange(1, 10_000), help="Runs; each another day."
+    "--seeds",
+    default=SEEDS,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Number of runs, each with a different random seed.",
 )
-@click.option("--seed", type=int, help="The first of them; unsaid, a test's own, else 1.")
-@click.option("--compare", "other", metavar="OTHER", help="Another policy on the same days: what it changes.")
+@click.option("--seed", type=int, help="First seed. Default: the test's seed, or 1.")
+@click.option("--compare", "other", metavar="OTHER", help="Also run this policy with the same seeds and compare.")
 @click.option(
     "--plot",
     "picture",
     metavar="FILE.svg|png",
-    help="Draw limit, queue and what is in flight in the first run; a PNG needs Pillow.",
+    help="Plot the limit, the queue and calls in flight of the first run. A PNG needs Pillow.",
 )
-@click.option("--audit", is_flag=True, help="Check the scheduler's invariants after every event; slower.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--audit", is_flag=True, help="Check the invariants of the scheduler after every event; slower.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @color_option
 def simulate(
     policy: str | None,
@@ -85,10 +92,10 @@ def simulate(
     as_json: bool,
     color: str,
 ) -> None:
-    """Say what a policy makes of a fleet, before anything is deployed.
+    """Simulate a fleet of agents under a policy.
 
-    Runs the scheduler of the proxy in virtual time, with simulated providers and agents whose clients retry as the SDKs
-    do: straight at the providers, and through the proxy. Needs no key and no network, and takes seconds.
+    Runs the scheduler of the proxy in virtual time, with simulated providers and with agents that retry as the SDKs do:
+    once directly at the providers, once through the proxy. Needs no key and no network, and takes seconds.
     """
     if listing or named == "list":
         list_scenarios()
@@ -97,7 +104,7 @@ def simulate(
         stop_unless_drawable(picture)
     if tested is not None:
         if policy is None:
-            fail("which policy is it that has this test", hint=f'`hivemind-trio simulate team.hmp --test "{tested}"`')
+            fail("--test needs a policy file", hint=f'`hivemind-trio simulate team.hmp --test "{tested}"`')
         if named is not None or trace is not None:
             fail("--test brings its own scenario", hint="leave out --test, or --scenario and --trace")
         checked = checked_policy(policy)
@@ -107,7 +114,10 @@ def simulate(
     else:
         scenario = scenario_named(named, trace)
         if policy is None and trace is not None and scenario.policy is None:
-            fail("which policy are these calls to be put to", hint=f"`hivemind-trio simulate team.hmp --trace {trace}`")
+            fail(
+                "--trace needs a policy file to replay against",
+                hint=f"`hivemind-trio simulate team.hmp --trace {trace}`",
+            )
         name, program = _program(policy, scenario)
     first = 1 if seed is None else seed
     compared = None if other is None else (other, _compiled(checked_policy(other)))
