@@ -9,6 +9,7 @@ import click
 TOPICS = {
     "life-of-a-call": "each step from arrival to release",
     "operating": "reload, shutdown, journal, log, editors and CI",
+    "rejections": "codes, statuses and messages of rejected calls; what calls wait for",
     "simulate": "simulate, replay, compare and test a policy",
     "security": "threat model: who may spend the key",
     "architecture": "rooms, rules and recipes for changes",

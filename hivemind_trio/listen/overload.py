@@ -11,6 +11,10 @@ from typing import Final, final
 import attrs
 import trio
 
+from hivemind_trio.model import Reason
+
+from .error_body import error_body
+
 BUSY_S: Final = 2.0
 """A loop that was idle within this has caught up with all that came."""
 _IDLE_S: Final = 0.0005
@@ -24,11 +28,9 @@ _RETRY_PER_LAG: Final = 20
 _SPREAD: Final = 4
 """Callers are told to come back in one of so many seconds, in turn: they do not come back together."""
 
-_BODY: Final = (
-    b'{"type":"error","error":{"type":"overloaded_error","code":"proxy-overloaded","param":null,'
-    b'"message":"hivemind-trio: the proxy has more calls than its CPU can serve; come back"}}'
-)
-"""As Anthropic's and OpenAI's clients read it: the request has not been looked at."""
+_REASON: Final = Reason.PROXY_OVERLOADED
+
+_BODY: Final = error_body("overloaded_error", _REASON, advice="; retry later")
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 _PEEK_BYTES: Final = 64 * 1024
@@ -94,8 +96,8 @@ class LoopLag(trio.abc.Instrument):
         self.refused += 1
         return (
             b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-            b"retry-after: %d\r\nx-hivemind-reason: proxy-overloaded\r\nconnection: close\r\n\r\n%b"
-            % (len(_BODY), self.retry_after_s(), _BODY)
+            b"retry-after: %d\r\nx-hivemind-reason: %b\r\nconnection: close\r\n\r\n%b"
+            % (len(_BODY), self.retry_after_s(), _REASON.encode(), _BODY)
         )
 
 

@@ -6,7 +6,11 @@ from .decision import Verdict as Verdict
 from .outcome import Outcome as Outcome
 from .quota_reading import Dimension as Dimension
 from .quota_reading import QuotaReading as QuotaReading
+from .reason import REJECTIONS as REJECTIONS
+from .reason import WAITS as WAITS
 from .reason import Reason as Reason
+from .reason import rejection_text as rejection_text
+from .reason import wait_text as wait_text
 from .recorded_call import RecordedAttempt as RecordedAttempt
 from .recorded_call import RecordedCall as RecordedCall
 from .request import Api as Api

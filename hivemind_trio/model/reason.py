@@ -1,55 +1,49 @@
-"""Why a call waited, was refused or was let go: stable public codes."""
+"""Reasons: stable public codes of waits and rejections, with status, finality and words of each rejection."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final, final
+
+import attrs
 
 
 class Reason(StrEnum):
-    """A public code. It stands in `x-hivemind-reason`, in refusals and in the journal; a code is never reused."""
+    """Public code in `x-hivemind-reason`, error bodies, the log and the journal; a code is never reused."""
 
     NONE = "none"
     """No wait."""
 
-    # what a call waits for
+    # waits
     PROVIDER_CONCURRENCY = "provider-concurrency"
     LIMITS_CONCURRENCY = "limits-concurrency"
     LANE_MAX = "lane-max"
     LANE_RESERVE = "lane-reserve"
     AGENT_CONCURRENCY = "agent-concurrency"
     MODEL_RESIDENT = "model-resident"
-    """Its provider had other models in memory, and calls of them in flight or before it."""
     LIMITS = "limits"
-    """A limit of its provider, per window, was used up."""
     GROWTH = "growth"
-    """Its provider refused calls for going too often, and dispatch keeps to the rate that it accepted."""
     BUDGET = "budget"
-    """A budget was used up, or claimed by calls that are on their way."""
+    """A wait or a rejection."""
     BREAKER_OPEN = "breaker-open"
-    """Its provider is left alone for a while."""
+    """A wait or a rejection."""
     PROVIDER_QUOTA = "provider-quota"
-    """The provider said that a quota was used up, and until when."""
     PROMPT_CACHE = "prompt-cache"
-    """Another call had its prompt read first, so that it need not be read twice."""
     RETRY = "retry"
-    """An attempt failed, and the next one is not due yet."""
     TURN = "turn"
-    """Room there was, and others went first."""
 
-    # why a call was refused
+    # rejections
     QUEUE_FULL = "queue-full"
     SHED_OLDEST = "shed-oldest"
     DEADLINE = "deadline"
     PROVIDER_SPENT = "provider-spent"
-    """The provider says that the account's money or plan is used up."""
     CLIENT_PATIENCE = "client-patience"
-    """Its turn is further away than its client waits, so it was told at once."""
+    """Rejected on arrival, by the expected wait."""
     HELD_TOO_LONG = "held-too-long"
-    """Its client would have given up before its turn came."""
+    """Rejected after a wait, shortly before its client's timeout."""
     OVER_LIMITS = "over-limits"
-    """Larger than a rate limit of its provider allows in a whole window."""
     JOURNAL_BEHIND = "journal-behind"
-    """The journal cannot be written as fast as calls arrive, and no call runs unrecorded."""
     DENIED = "denied"
     UNKNOWN_AGENT = "unknown-agent"
     NO_PROVIDER = "no-provider"
@@ -57,17 +51,164 @@ class Reason(StrEnum):
     BAD_REQUEST = "bad-request"
     HEADER_TOO_LARGE = "header-too-large"
     METHOD_REFUSED = "method-refused"
-    """TRACE, which shows headers to whoever asks, or CONNECT, which wants a tunnel."""
+    """TRACE shows headers to its sender, and CONNECT asks for a tunnel."""
     UPGRADE_REFUSED = "upgrade-refused"
     FOREIGN_HOST = "foreign-host"
-    """Its `Host` is no name of the proxy: a web page may have made DNS point here."""
+    """DNS rebinding: a web page may have made a name point here."""
     FOREIGN_ORIGIN = "foreign-origin"
-    """A web page sent it."""
     PROXY_OVERLOADED = "proxy-overloaded"
-    """The proxy's own CPU is short: new calls are refused so that those in progress are served."""
     DRAINING = "draining"
     UPSTREAM_UNREACHABLE = "upstream-unreachable"
     UPSTREAM_TIMEOUT = "upstream-timeout"
     UPSTREAM_BROKE = "upstream-broke"
     UPSTREAM_REFUSED = "upstream-refused"
-    """The provider answered with an error, inside a stream that had been begun while the call waited."""
+    """The provider answered with an error after the agent got a 200 and keep-alive events."""
+
+
+@final
+@attrs.frozen
+class Rejection:
+    """Status, finality and words of the rejections with one reason."""
+
+    status: int
+    is_final: bool
+    """True if SDKs are told not to retry: a retry soon would be rejected again."""
+    words: Mapping[str, str]
+    """Case -> condition and what to do, with names of values in braces. The only or usual case is `""`."""
+
+
+_RETRY, _FINAL = False, True
+
+
+def _row(status: int, is_final: bool, words: str = "", **cases: str) -> Rejection:
+    return Rejection(status, is_final, {**({"": words} if words else {}), **cases})
+
+
+REJECTIONS: Final[Mapping[Reason, Rejection]] = {
+    Reason.QUEUE_FULL: _row(
+        429,
+        _RETRY,
+        agent="queue full: {waiting} waiting for agent `{name}` (limit {limit})",
+        provider="queue full: {waiting} waiting for provider `{name}` (limit {limit})",
+        lane="queue full: {waiting} waiting in lane `{name}` (limit {limit})",
+        server="queue full: {waiting} waiting in all lanes (`server {{ max-waiting {limit} }}`)",
+    ),
+    Reason.SHED_OLDEST: _row(
+        429, _RETRY, "{full}; this call had waited longest and was dropped (`overflow shed-oldest`)"
+    ),
+    Reason.DEADLINE: _row(429, _RETRY, "deadline exceeded: the call waited {waited} in the queue because {wait}"),
+    Reason.CLIENT_PATIENCE: _row(
+        429, _RETRY, "the call would wait about {wait} in the queue, longer than its client's timeout"
+    ),
+    Reason.HELD_TOO_LONG: _row(
+        429, _RETRY, "the call waited {waited} in the queue without being sent, the longest that its client allows"
+    ),
+    Reason.BUDGET: _row(429, _FINAL, "{message} ({allowance}); it resets in {resets}"),
+    Reason.PROVIDER_SPENT: _row(
+        429,
+        _FINAL,
+        "provider `{provider}` reports that the account's credit or plan quota is exhausted; check its billing",
+        resets="provider `{provider}` reports that the account's credit or plan quota is exhausted; "
+        "it resets in {resets}",
+    ),
+    Reason.OVER_LIMITS: _row(
+        413,
+        _FINAL,
+        "the call needs about {amount:,}, more than the rate limit of {limit} of provider `{provider}`; "
+        "shorten the request, or raise `limits` in the policy",
+    ),
+    Reason.DENIED: _row(
+        403,
+        _FINAL,
+        "denied by the policy",
+        key="provider `{provider}` has no `key`, and an agent's token is not sent upstream; add `key env(NAME)` to it",
+        admin="`{path}` administers the provider's account and is not forwarded; to allow it, "
+        'add `rule admin when path ~ "/v1/organization*" {{ allow }}` to the policy',
+        model="the policy replaces the model by `{model}`, but the request names no model",
+    ),
+    Reason.UNKNOWN_AGENT: _row(
+        401, _FINAL, "unknown agent: this policy only accepts declared agents; use an agent's token as the API key"
+    ),
+    Reason.NO_PROVIDER: _row(
+        404,
+        _FINAL,
+        empty="the policy has no provider",
+        path="unknown API path `{path}`",
+        base="unknown API path `{path}`; {hint}",
+        dialect="no provider in the policy speaks the API `{api}` of the path `{path}`",
+        model="no provider in the policy serves model `{model}`",
+        default="no provider in the policy serves the path `{path}`",
+    ),
+    Reason.BODY_TOO_LARGE: _row(
+        413,
+        _FINAL,
+        "the request body is larger than {limit:,} bytes (`server {{ max-body }}`); shorten it, or raise the limit",
+        members="the request body has too many members: {detail}",
+    ),
+    Reason.BAD_REQUEST: _row(
+        400,
+        _FINAL,
+        "the request cannot be forwarded: {detail}",
+        http="the request is not valid HTTP",
+        proxy="the request target is not a path, and this is no forward proxy; request a path, such as `/v1/messages`",
+    ),
+    Reason.HEADER_TOO_LARGE: _row(431, _FINAL, "the request's head is too large (`server {{ max-header }}`)"),
+    Reason.METHOD_REFUSED: _row(405, _FINAL, "method {method} is not forwarded"),
+    Reason.UPGRADE_REFUSED: _row(
+        426, _FINAL, "WebSockets are not supported; use HTTP (Codex falls back to HTTP by itself)"
+    ),
+    Reason.FOREIGN_HOST: _row(
+        421,
+        _FINAL,
+        "`Host: {name}` is not a name of this proxy; call it by its IP address, or add the name to the policy: "
+        '`server {{ hosts ["{name}"] }}`',
+    ),
+    Reason.FOREIGN_ORIGIN: _row(403, _FINAL, "requests of web pages are not served (`{header}: {value}`)"),
+    Reason.PROXY_OVERLOADED: _row(503, _RETRY, "the proxy is overloaded: its CPU cannot serve more calls"),
+    Reason.DRAINING: _row(503, _RETRY, "the proxy is shutting down and accepts no new calls"),
+    Reason.JOURNAL_BEHIND: _row(503, _RETRY, "the proxy cannot write its journal and accepts no calls until it can"),
+    Reason.BREAKER_OPEN: _row(503, _RETRY, "circuit breaker open: provider `{provider}` has failed repeatedly"),
+    Reason.UPSTREAM_UNREACHABLE: _row(
+        503,
+        _RETRY,
+        "provider `{provider}` is unreachable",
+        cause="provider `{provider}` is unreachable ({cause})",
+    ),
+    Reason.UPSTREAM_TIMEOUT: _row(504, _RETRY, "provider `{provider}` did not answer in time (`timeout {kind}`)"),
+    Reason.UPSTREAM_BROKE: _row(
+        502,
+        _RETRY,
+        "provider `{provider}` broke off its response before any content ({kind})",
+        late="the provider's response broke off ({kind})",
+    ),
+    Reason.UPSTREAM_REFUSED: _row(502, _RETRY, "the provider answered {status}, and not with a stream"),
+}
+"""Reason -> its rejections. Never 529: it counts towards Claude Code's overload fallback."""
+
+WAITS: Final[Mapping[Reason, str]] = {
+    Reason.PROVIDER_CONCURRENCY: "provider `{provider}` was at its concurrency limit of {limit}",
+    Reason.LIMITS_CONCURRENCY: "models `{models}` of provider `{provider}` were at their concurrency limit of {limit}",
+    Reason.LANE_MAX: "lane `{lane}` was at its limit of {limit} calls in flight at provider `{provider}`",
+    Reason.LANE_RESERVE: "the free slots of provider `{provider}` were reserved for other lanes than `{lane}`",
+    Reason.AGENT_CONCURRENCY: "agent `{agent}` was at its concurrency limit of {limit}",
+    Reason.MODEL_RESIDENT: "provider `{provider}` had other models loaded",
+    Reason.LIMITS: "the rate limits of provider `{provider}` for models `{models}` were used up",
+    Reason.GROWTH: "provider `{provider}` had refused calls for their rate, so dispatch was slowed down",
+    Reason.BUDGET: "a budget was used up, or reserved by calls in flight",
+    Reason.BREAKER_OPEN: "the circuit breaker of provider `{provider}` was open",
+    Reason.PROVIDER_QUOTA: "provider `{provider}` had reported that a quota was used up",
+    Reason.PROMPT_CACHE: "another call was filling the prompt cache for both",
+    Reason.RETRY: "attempts at provider `{provider}` had failed and the next retry was not due",
+    Reason.TURN: "other calls were dispatched first",
+}
+"""Reason -> why a call waited, with names of values in braces."""
+
+
+def rejection_text(reason: Reason, case: str = "", **values: object) -> str:
+    """Return the words of a rejection."""
+    return REJECTIONS[reason].words[case].format_map(values)
+
+
+def wait_text(reason: Reason, **values: object) -> str:
+    """Return why a call waited."""
+    return WAITS[reason].format_map(values)

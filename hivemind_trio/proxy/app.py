@@ -9,7 +9,7 @@ from typing import Final, final
 import trio
 
 from hivemind_trio.listen import Receive, Scope, Send
-from hivemind_trio.model import Reason, SecretRef
+from hivemind_trio.model import REJECTIONS, Reason, SecretRef, rejection_text
 from hivemind_trio.policy import Program
 from hivemind_trio.proxy import request_guard as guard
 from hivemind_trio.runtime import Engine
@@ -27,7 +27,9 @@ READY: Final = "/readyz"
 HEALTH: Final = ("/healthz", READY)
 """Probes of orchestrators: answered here and not recorded."""
 
-NO_WEBSOCKETS: Final = "WebSockets are not scheduled yet; use HTTP (Codex falls back by itself)"
+NO_WEBSOCKETS: Final = rejection_text(Reason.UPGRADE_REFUSED)
+
+BY_STATUS: Final = {REJECTIONS[reason].status: reason for reason in (Reason.HEADER_TOO_LARGE, Reason.PROXY_OVERLOADED)}
 
 
 @final
@@ -75,7 +77,7 @@ class Door:
 
     def turned_away(self, status: int, peer: str) -> None:
         """Record a request that the listener refused: its head was too large or malformed, or the loop lags."""
-        reason = {431: Reason.HEADER_TOO_LARGE, 503: Reason.PROXY_OVERLOADED}.get(status, Reason.BAD_REQUEST)
+        reason = BY_STATUS.get(status, Reason.BAD_REQUEST)
         self._refused(CallRecord(id=self._next_id(), caller=peer, status=status, refused=True, reason=reason))
 
     def _refused(self, record: CallRecord) -> None:

@@ -11,7 +11,7 @@ import trio
 
 from hivemind_trio.dialects import CREDENTIAL_HEADERS, DIALECTS, KeepAlive, credential_header
 from hivemind_trio.listen import Receive, Send
-from hivemind_trio.model import Api, Decision, Reason, Request, Usage, Verdict
+from hivemind_trio.model import REJECTIONS, Api, Decision, Reason, Request, Usage, Verdict, rejection_text
 from hivemind_trio.policy import ProviderSettings, WhileOpen
 from hivemind_trio.proxy import request_guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
@@ -38,7 +38,7 @@ from .active_policy import InForce
 from .attempt import UpstreamRequest, fetch, left, unsayable
 from .caller_identity import caller, job, network, without_key
 from .client_profile import ClientProfile, fingerprint, known_by
-from .error_responses import SECOND_NS, STATUS, Refusal, refusal
+from .error_responses import SECOND_NS, Refusal, error_message, refusal
 from .header_filter import Headers, first, for_upstream
 from .hold import HeldTooLong, Patience, held_at_most_s
 from .request_head import RequestHead
@@ -51,9 +51,6 @@ RETRY_AFTER_UNREACHABLE_NS: Final = 5 * SECOND_NS
 RETRY_AFTER_HELD_NS: Final = 30 * SECOND_NS
 GATE_S: Final = 10.0
 """Time for which a call waits for the journal, shorter than the silent period of its client."""
-
-BEHIND: Final = "its journal cannot be written, and nothing is done that is not written down; come back"
-HELD_TOO_LONG: Final = "its turn did not come in the time that a client waits; come back"
 
 HEADER_TEXT_MAX: Final = 1_024
 """Characters of a header's value of ours: some are the caller's words."""
@@ -135,21 +132,22 @@ class Exchange:
         except BodyTooLarge:
             limit = self.rules.program.server.max_body
             self.asked = Recognised(apis=endpoint(self.head.path_text, self.head.words).apis, generates=False)
-            await self._refuse(Reason.BODY_TOO_LARGE, f"the body is over {limit:,} bytes (`server {{ max-body }}`)")
+            await self._refuse(Reason.BODY_TOO_LARGE, rejection_text(Reason.BODY_TOO_LARGE, limit=limit))
             return
         if self.gate is not None and self.gate.behind and not await self._let_in(self.gate):
             return
         try:
             await self._understand(body)
         except TooManyMembers as odd:
-            await self._refuse(Reason.BODY_TOO_LARGE, f"the body is not read: {odd}")
+            await self._refuse(Reason.BODY_TOO_LARGE, rejection_text(Reason.BODY_TOO_LARGE, "members", detail=odd))
             return
         # By the policy that decides about the call, not by that of when its body began to come.
         self.rules = self.current()
         words = self.head.words
         bases = map(self.rules.base, self.rules.program.providers.values())
         if hint := base_url_hint(self.head.path_text, bases):
-            await self._refuse(Reason.NO_PROVIDER, f"`{self.head.path_text}` is a path of no API; {hint}")
+            message = rejection_text(Reason.NO_PROVIDER, "base", path=self.head.path_text, hint=hint)
+            await self._refuse(Reason.NO_PROVIDER, message)
             return
         token_agent = self.rules.tokens.agent(self.head.headers, self.head.query)
         identify = self.rules.program.server.identify
@@ -186,7 +184,8 @@ class Exchange:
             return
         except HeldTooLong:
             self.waited_ns = self.engine.now_ns() - self.started_ns
-            await self._refuse(Reason.HELD_TOO_LONG, HELD_TOO_LONG, RETRY_AFTER_HELD_NS)
+            message = rejection_text(Reason.HELD_TOO_LONG, waited=f"{self.waited_ns / SECOND_NS:.0f} s")
+            await self._refuse(Reason.HELD_TOO_LONG, message, RETRY_AFTER_HELD_NS)
             return
         assert outbox is not None
         await self._settle(outbox)
@@ -199,7 +198,7 @@ class Exchange:
             await gate.caught_up()
             return True
         self.asked = Recognised(apis=endpoint(self.head.path_text, self.head.words).apis, generates=False)
-        await self._refuse(Reason.JOURNAL_BEHIND, BEHIND, RETRY_AFTER_HELD_NS)
+        await self._refuse(Reason.JOURNAL_BEHIND, rejection_text(Reason.JOURNAL_BEHIND), RETRY_AFTER_HELD_NS)
         return False
 
     def _ticket(self, request: Request, *, speaks: bool) -> Ticket:
@@ -282,14 +281,9 @@ class Exchange:
         provider = self.provider = self.rules.program.providers[name]
         key = self.rules.key(provider)
         if key is None and by_token:
-            raise Unsendable(
-                f"provider `{name}` has no `key`, and an agent's token is not sent upstream: add `key env(NAME)` to it"
-            )
+            raise Unsendable(rejection_text(Reason.DENIED, "key", provider=name))
         if is_admin(self.head.path_text) and not _allowed_by_rule(treatment):
-            raise Unsendable(
-                f"`{self.head.path_text}` administers the provider's account; "
-                'to let it through, add `rule admin when path ~ "/v1/organization*" { allow }` to the policy'
-            )
+            raise Unsendable(rejection_text(Reason.DENIED, "admin", path=self.head.path_text))
         query = self.head.query
         if key is None:
             headers = for_upstream(self.head.headers)
@@ -330,7 +324,7 @@ class Exchange:
         if changed is None and not self.asked.generates:
             return attrs.evolve(outgoing, headers=headers)  # a list of models asks for none
         if changed is None:
-            raise Unsendable(f"the policy sends this with model `{model}`, and the request names no model to replace")
+            raise Unsendable(rejection_text(Reason.DENIED, "model", model=model))
         path, body = changed
         return attrs.evolve(outgoing, target=path + outgoing.target[len(self.head.path) :], headers=headers, body=body)
 
@@ -374,9 +368,10 @@ class Exchange:
         assert outbox.head is not None
         status, headers = outbox.head
         if self._committed and not self._can_follow(status, headers):
-            message = f"hivemind-trio: the provider answered {status}, and not with a stream"
             reason = Reason.UPSTREAM_REFUSED
-            error = own_error(self._api(), status if status >= 400 else 502, message, str(reason))
+            message = error_message(reason, rejection_text(reason, status=status))
+            shown = status if status >= 400 else REJECTIONS[reason].status
+            error = own_error(self._api(), shown, message, str(reason))
             await self._end_with_error(reason, error)
             return
         trailers = self.can_trail and not self._committed and b"trailer" in [name.lower() for name, _ in headers]
@@ -413,10 +408,10 @@ class Exchange:
         mid_line = bool(tail) and not tail.endswith(
             b"\n" if content_type.startswith("application/x-ndjson") else b"\n\n"
         )
-        message = (
-            f"the provider's answer broke off ({self.error.kind if self.error is not None else 'not read in time'})"
-        )
-        error = own_error(self._api(), 502, message, str(Reason.UPSTREAM_BROKE))
+        reason = Reason.UPSTREAM_BROKE
+        kind = self.error.kind if self.error is not None else "the client did not read it in time"
+        message = error_message(reason, rejection_text(reason, "late", kind=kind))
+        error = own_error(self._api(), REJECTIONS[reason].status, message, str(reason))
         event = error_event(self._api(), self.head.path_text, content_type, error, mid_line=mid_line)
         # In a compressed body it would be noise, and within a stated length it could make the answer look whole.
         if event and said.get(b"content-encoding", b"identity") == b"identity" and b"content-length" not in said:
@@ -431,20 +426,22 @@ class Exchange:
         """
         name = self.provider.name if self.provider is not None else ""
         if error is not None and unsayable(error):
-            await self._refuse(Reason.BAD_REQUEST, f"this request cannot be forwarded: {error.message}")
+            await self._refuse(Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, detail=error.message))
             return
         if error is not None and error.kind in TIMEOUTS:
-            await self._refuse(Reason.UPSTREAM_TIMEOUT, f"provider `{name}` did not answer in time ({error.kind})")
+            message = rejection_text(Reason.UPSTREAM_TIMEOUT, provider=name, kind=error.kind)
+            await self._refuse(Reason.UPSTREAM_TIMEOUT, message)
             return
         if error is not None and headed:
-            message = f"provider `{name}` broke off its answer before any content ({error.kind})"
+            message = rejection_text(Reason.UPSTREAM_BROKE, provider=name, kind=error.kind)
             await self._refuse(Reason.UPSTREAM_BROKE, message)
             return
-        # Where the provider is, and what the system says of it, is the operator's to know.
-        why = f" ({error.cause or error.kind})" if error is not None else ""
-        await self._refuse(
-            Reason.UPSTREAM_UNREACHABLE, f"provider `{name}` cannot be reached{why}", RETRY_AFTER_UNREACHABLE_NS
-        )
+        reason = Reason.UPSTREAM_UNREACHABLE
+        message = rejection_text(reason, provider=name)
+        if error is not None:
+            # Where the provider is, and what the system says of it, is the operator's to know.
+            message = rejection_text(reason, "cause", provider=name, cause=error.cause or error.kind)
+        await self._refuse(reason, message, RETRY_AFTER_UNREACHABLE_NS)
 
     async def _reject(self, rejected: Rejected) -> None:
         refuse = rejected.refuse
@@ -458,13 +455,15 @@ class Exchange:
                 f"{one.name} ({one.api}{': ' + ', '.join(one.serves) if one.serves else ''})"
                 for one in self.rules.program.providers.values()
             )
-            message = f"{message}; there is {names}" if names else message
+            message = f"{message}; providers: {names}" if names else message
         await self._refuse(refuse.reason, message, refuse.retry_after_ns)
 
     async def _refuse(self, reason: Reason, message: str, retry_after_ns: int | None = None) -> None:
         self.refused, self.reason = True, reason
         if self._committed:
-            error = own_error(self._api(), STATUS[reason], f"hivemind-trio: {message}", str(reason))
+            error = own_error(
+                self._api(), REJECTIONS[reason].status, error_message(reason, message, retry_after_ns), str(reason)
+            )
             await self._end_with_error(reason, error)
             return
         answer: Refusal = refusal(self._api(), reason, message, retry_after_ns, self.client)

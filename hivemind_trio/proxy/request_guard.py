@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Final
 
-from hivemind_trio.model import Reason
+from hivemind_trio.model import Reason, rejection_text
 from hivemind_trio.policy import Server
 
 from .request_head import RequestHead
@@ -28,23 +28,20 @@ Refused = tuple[Reason, str]
 def refused(head: RequestHead, server: Server) -> Refused | None:
     """Return why a request is refused because of its head; None: it is not."""
     if head.method in METHODS_REFUSED:
-        return Reason.METHOD_REFUSED, f"{head.method} is not forwarded"
+        return Reason.METHOD_REFUSED, rejection_text(Reason.METHOD_REFUSED, method=head.method)
     if not head.path.startswith(b"/"):
-        return Reason.BAD_REQUEST, "this is no forward proxy: request a path, such as `/v1/messages`"
+        return Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, "proxy")
     host = head.first.get(b"host", b"").decode("latin-1").lower()
     # HTTP/1.0 needs no `Host`, and no browser leaves it out.
     if host and not _is_ours(host, server):
-        name = _name(host)
-        return Reason.FOREIGN_HOST, (
-            f"`Host: {name}` is no name of this proxy; "
-            f'call it by its IP address, or add the name to the policy: `server {{ hosts ["{name}"] }}`'
-        )
+        return Reason.FOREIGN_HOST, rejection_text(Reason.FOREIGN_HOST, name=_name(host))
     origin = head.first.get(b"origin", b"").decode("latin-1").lower()
     if origin and origin.partition("://")[2] != host:
-        return Reason.FOREIGN_ORIGIN, f"requests of web pages are not served (`Origin: {origin}`)"
+        return Reason.FOREIGN_ORIGIN, rejection_text(Reason.FOREIGN_ORIGIN, header="Origin", value=origin)
     site = head.first.get(b"sec-fetch-site", b"").strip().lower()
     if site in FROM_A_PAGE:
-        return Reason.FOREIGN_ORIGIN, f"requests of web pages are not served (`Sec-Fetch-Site: {site.decode()}`)"
+        words = rejection_text(Reason.FOREIGN_ORIGIN, header="Sec-Fetch-Site", value=site.decode())
+        return Reason.FOREIGN_ORIGIN, words
     return None
 
 

@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import Final, assert_never, final
 
-from hivemind_trio.model import QuotaReading, Reason
+from hivemind_trio.model import QuotaReading, Reason, rejection_text
 from hivemind_trio.policy import Program, Renames
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn
@@ -310,9 +310,8 @@ class Scheduler:
         books.draining = True
         for waiter in list(books.room):
             books.leave(waiter)
-            commands.append(
-                rejection.of(books, waiter, Reason.DRAINING, rejection.DRAINING, rejection.DRAINING_RETRY_NS)
-            )
+            message = rejection_text(Reason.DRAINING)
+            commands.append(rejection.of(books, waiter, Reason.DRAINING, message, rejection.DRAINING_RETRY_NS))
 
     # ---- deciding ----
 

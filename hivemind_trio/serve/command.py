@@ -44,7 +44,7 @@ from .events import (
     AttemptCrashed,
     AttemptFailed,
     CallEnded,
-    CallsRefused,
+    CallsRejected,
     CircuitClosed,
     CircuitHalfOpened,
     CircuitOpened,
@@ -58,6 +58,7 @@ from .events import (
     JournalOpened,
     JournalWriteFailed,
     JournalWriteRecovered,
+    Notice,
     PolicyRejected,
     PolicyReloaded,
     PolicyWarning,
@@ -459,11 +460,7 @@ def _sizes(loaded: Loaded) -> _Sizes:
     }
 
 
-def _trouble(
-    record: CallRecord,
-) -> (
-    AttemptFailed | ProviderUnreachable | CallsRefused | CredentialRejected | RateLimited | ProviderErrorReturned | None
-):
+def _trouble(record: CallRecord) -> Notice | None:
     """Return the event of a call that did not end well; None: it did."""
     provider, status = record.provider, record.status
     if record.upstream_error is not None:
@@ -473,7 +470,7 @@ def _trouble(
             return ProviderUnreachable(provider=provider, kind=kind, cause=cause, detail=detail)
         return AttemptFailed(provider=provider, kind=kind, detail=detail)
     if record.refused:
-        return CallsRefused(lane=record.lane, reason=record.reason)
+        return CallsRejected(lane=record.lane, reason=record.reason)
     if status in (401, 403):
         return CredentialRejected(provider=provider, status=status)
     if status == 429:

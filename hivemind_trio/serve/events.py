@@ -291,10 +291,10 @@ class CallEnded:
 
 @final
 @attrs.frozen(kw_only=True)
-class CallsRefused:
-    """The proxy refused calls itself, for this reason."""
+class CallsRejected:
+    """The proxy rejected calls, for this reason (`hivemind-trio help rejections`)."""
 
-    name: ClassVar = "calls_refused"
+    name: ClassVar = "calls_rejected"
     level: ClassVar[Level] = "warning"
     lane: str | None
     reason: Reason
@@ -499,7 +499,7 @@ LogEvent: TypeAlias = (
     | ReloadRequested | PolicyReloaded | PolicyRejected | PolicyWarning | SettingsNotInForce
     | SettingChanged | StateReset | SettingChangesOmitted
     | DecisionChanged | DecisionChangesOmitted | DecisionDiffIncomplete | DecisionDiffFailed
-    | CallEnded | CallsRefused
+    | CallEnded | CallsRejected
     | RateLimited | ProviderErrorReturned | CredentialRejected | AttemptFailed | ProviderUnreachable
     | CircuitOpened | CircuitHalfOpened | CircuitClosed | ConcurrencyLimitLowered | ProviderStandstill
     | JournalOpened | JournalWriteFailed | JournalWriteRecovered
@@ -507,7 +507,7 @@ LogEvent: TypeAlias = (
 )  # fmt: skip
 
 Notice: TypeAlias = (
-    DecisionDiffFailed | CallsRefused
+    DecisionDiffFailed | CallsRejected
     | RateLimited | ProviderErrorReturned | CredentialRejected | AttemptFailed | ProviderUnreachable
     | ConcurrencyLimitLowered
     | AttemptCrashed | ConnectionCrashed | AcceptFailed

@@ -358,7 +358,7 @@ async def test_a_body_over_the_limit_is_refused_and_the_client_can_read_it() -> 
 async def test_a_provider_that_is_not_there_is_a_server_error_with_a_time_to_come_back(opened: Open) -> None:
     policy = CAP_3.replace("env(UPSTREAM)", '"http://127.0.0.1:1"') + "retry default { attempts 2; backoff 1ms..1ms }"
     async with opened(policy) as place:
-        with pytest.raises(openai.InternalServerError, match="`sim` cannot be reached") as refused:
+        with pytest.raises(openai.InternalServerError, match="`sim` is unreachable") as refused:
             await chat(place)
 
     assert refused.value.status_code == 503

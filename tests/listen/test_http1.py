@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import h11
 import pytest
 import trio
@@ -487,3 +489,25 @@ async def test_blank_lines_before_a_request_are_skipped(blank: bytes) -> None:
 
     assert answers == [200, 200, 200]
     assert house.reports == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "code"),
+    [
+        (b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"a" * 9_000 + b"\r\n\r\n", 431, "header-too-large"),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nnonsense\r\n\r\n", 400, "bad-request"),
+    ],
+)
+async def test_a_request_that_no_app_sees_is_rejected_with_a_code_and_words(
+    request_: bytes, status: int, code: str
+) -> None:
+    async with serving(echoes, Bounds(header_bytes=8_192)) as house:
+        client = await house.client()
+        await client.say(request_)
+
+        answered, headers, body = await client.answer()
+
+    error = json.loads(body)["error"]
+    assert (answered, error["code"]) == (status, code)
+    assert (b"x-hivemind-reason", code.encode()) in [(name.lower(), value) for name, value in headers]
+    assert error["message"].startswith("hivemind-trio: the request")

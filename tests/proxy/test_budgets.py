@@ -32,7 +32,7 @@ async def test_an_agent_is_warned_and_then_refused_in_its_dialect(autojump_clock
     assert second.header(b"x-hivemind-budget-warning") == b"budget team: 60%, 60 output of 100 output per hour"
     assert third.status == 429
     assert third.error["error"]["type"] == "rate_limit_error"
-    assert "budget `team` is used up (100 output per hour); there is room again in" in third.error["error"]["message"]
+    assert "budget `team` is used up (100 output per hour); it resets in" in third.error["error"]["message"]
     assert third.header(b"x-should-retry") == b"false"
     assert third.header(b"x-hivemind-reason") == b"budget"
     assert len(opened.provider.requests) == 2

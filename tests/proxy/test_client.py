@@ -230,7 +230,7 @@ async def test_a_client_that_would_wait_in_vain_is_told_at_once(autojump_clock: 
         assert after is not None
         assert 54 <= int(after) <= 60
         # The hour is tested every five minutes: it may be wrong.
-        assert "about 5 min," in json.loads(agent.answer)["error"]["message"]
+        assert "about 5 min in the queue" in json.loads(agent.answer)["error"]["message"]
         assert len(opened.provider.requests) == 1
 
 

@@ -308,7 +308,7 @@ async def test_a_provider_that_cannot_be_reached_is_a_503_that_names_it(
         assert agent.header(b"retry-after") == b"5"
         assert agent.header(b"x-hivemind-attempts") == b"1"
         said = agent.error["error"]
-        assert "`there` cannot be reached" in (said if api is Api.OLLAMA else said["message"])
+        assert "`there` is unreachable" in (said if api is Api.OLLAMA else said["message"])
         assert agent.whole
 
 

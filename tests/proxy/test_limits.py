@@ -148,7 +148,7 @@ async def test_a_call_that_no_window_could_hold_is_refused_at_once(autojump_cloc
         agent = await opened.ask(Agent(body=body_of(messages=[{"role": "user", "content": "x" * 400}])))
 
     assert agent.status == 413
-    assert b"limit of 10 input tokens per minute" in agent.answer
+    assert b"more than the rate limit of 10 input tokens per minute" in agent.answer
     assert opened.provider.requests == []
 
 

@@ -111,7 +111,7 @@ async def test_a_stream_is_held_as_long_as_the_policy_says_and_ends_with_an_erro
     assert event.startswith(b"event: error\ndata: ")
     error = json.loads(event.removeprefix(b"event: error\ndata: "))
     assert error["type"] == "error"
-    assert "come back" in error["error"]["message"]
+    assert "retry after 30 s" in error["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ async def test_a_port_where_nobody_listens_is_a_503(clock: object) -> None:
 
     assert head.status_code == 503
     assert dict(head.headers)[b"retry-after"] == b"5"
-    assert b"cannot be reached" in body
+    assert b"is unreachable" in body
 
 
 async def test_an_agent_that_never_reads_stops_the_provider_and_then_loses_its_slot(clock: object) -> None:

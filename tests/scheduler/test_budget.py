@@ -72,7 +72,7 @@ def test_what_is_used_up_is_refused_with_the_time_of_its_turn() -> None:
     refusal = driver.refusal(ask(driver))
 
     assert refusal.reason is Reason.BUDGET
-    assert refusal.message == "no more today (100 output per hour); there is room again in 50 min"
+    assert refusal.message == "no more today (100 output per hour); it resets in 50 min"
     assert refusal.retry_after_ns == HOUR - 600 * S
     driver.now_ns = HOUR
     assert ask(driver) in driver.granted

@@ -16,7 +16,7 @@ from hivemind_trio.proxy import CallRecord
 from hivemind_trio.serve.events import (
     AttemptCrashed,
     CallEnded,
-    CallsRefused,
+    CallsRejected,
     JournalOpened,
     Notice,
     PolicyRejected,
@@ -85,8 +85,8 @@ async def test_different_things_do_not_hide_each_other(said: Said, autojump_cloc
         ProviderErrorReturned(provider="a", status=529),
         ProviderErrorReturned(provider="b", status=503),
         RateLimited(provider="a", status=429),
-        CallsRefused(lane="a", reason=Reason.DENIED),
-        CallsRefused(lane="a", reason=Reason.QUEUE_FULL),
+        CallsRejected(lane="a", reason=Reason.DENIED),
+        CallsRejected(lane="a", reason=Reason.QUEUE_FULL),
     ]
 
     for _ in range(2):
@@ -112,7 +112,7 @@ async def test_the_detail_of_a_notice_does_not_make_it_another(
 async def test_at_the_end_counts_are_said_and_not_kept(said: Said, autojump_clock: trio.testing.MockClock) -> None:
     notices = Notices(said.log)
     for _ in range(2):
-        notices.say(CallsRefused(lane="fleet", reason=Reason.QUEUE_FULL))
+        notices.say(CallsRejected(lane="fleet", reason=Reason.QUEUE_FULL))
 
     notices.flush(everything=True)
     notices.flush(everything=True)

@@ -6,11 +6,8 @@ from random import Random
 
 import pytest
 
-from hivemind_trio.model import Reason
-from hivemind_trio.proxy import error_responses
 from hivemind_trio.proxy.client_profile import ClientProfile as Door
 from hivemind_trio.sim import CLIENTS, ClientReply
-from hivemind_trio.sim.run import proxied_route
 
 from .worlds import MS, SECOND
 
@@ -90,24 +87,3 @@ def test_the_door_takes_each_for_what_it_is_here(client: str, headers: dict[str,
     assert known.waits_s == (None if simulated.known_ns is None else simulated.known_ns / SECOND)
     assert known.tries_left == simulated.known_tries
     assert known.dies_of_429 is simulated.limits_are_fatal
-
-
-def test_refusals_have_the_door_s_statuses() -> None:
-    for reason, status in error_responses.STATUS.items():
-        if reason not in (Reason.UPSTREAM_UNREACHABLE, Reason.UPSTREAM_TIMEOUT, Reason.UPSTREAM_BROKE):
-            assert proxied_route.STATUS.get(reason, 429) == status or reason in NOT_OF_THE_SCHEDULER
-
-    assert error_responses.FINAL - NOT_OF_THE_SCHEDULER == proxied_route.FINAL
-
-
-NOT_OF_THE_SCHEDULER = {
-    Reason.BODY_TOO_LARGE,
-    Reason.PROXY_OVERLOADED,
-    Reason.BAD_REQUEST,
-    Reason.HEADER_TOO_LARGE,
-    Reason.METHOD_REFUSED,
-    Reason.FOREIGN_HOST,
-    Reason.FOREIGN_ORIGIN,
-    Reason.UPGRADE_REFUSED,
-    Reason.JOURNAL_BEHIND,
-}

@@ -8,6 +8,7 @@ from typing import final
 
 import attrs
 
+from hivemind_trio.model import Reason, rejection_text
 from hivemind_trio.policy import LaneSettings
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap
@@ -131,15 +132,19 @@ class WaitingCalls:
         """Return the bound of its agent or provider that one more call would exceed, in words; None: there is room."""
         agent, pool = place.agent, place.pool
         if agent.queue is not None and agent.waiting >= agent.queue:
-            return f"agent `{agent.name}` has {agent.waiting} calls waiting; the policy allows {agent.queue}"
+            return _full("agent", agent.waiting, agent.queue, agent.name)
         if pool.queue is not None and pool.waiting >= pool.queue:
-            return f"{pool.waiting} calls wait for provider `{pool.name}`; the policy allows {pool.queue}"
+            return _full("provider", pool.waiting, pool.queue, pool.name)
         return None
 
     def full_lane(self, lane: LaneSettings, waiting_max: int) -> str | None:
         """The same for the bounds that dropping a call of the lane would loosen: the lane's own, and the room's."""
         if lane.queue is not None and (waiting := self.in_lane(lane.name)) >= lane.queue:
-            return f"{waiting} calls wait in lane `{lane.name}`; the policy allows {lane.queue}"
+            return _full("lane", waiting, lane.queue, lane.name)
         if len(self.waiters) >= waiting_max:
-            return f"{len(self)} calls wait in all; the policy allows {waiting_max}"
+            return _full("server", len(self), waiting_max)
         return None
+
+
+def _full(bound: str, waiting: int, limit: int, name: str = "") -> str:
+    return rejection_text(Reason.QUEUE_FULL, bound, waiting=waiting, limit=limit, name=name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hivemind_trio.model import Decision, Reason, Request, Verdict
+from hivemind_trio.model import WAITS, Decision, Reason, Request, Verdict, rejection_text, wait_text
 from hivemind_trio.policy import Program, RateLimitSettings
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.limits.budgets import InsufficientBudget
@@ -18,18 +18,16 @@ DRAINING_RETRY_NS = 1_000_000_000
 
 PATH_SHOWN_MAX = 200
 
-DRAINING = "the proxy is about to stop and takes no new calls"
-
 
 def outright(call: Call, treatment: Decision, program: Program, *, draining: bool, waited_ns: int) -> Refuse | None:
     """Return the rejection that no wait would avoid; None: there is none."""
     retry_after_ns = None
     if draining:
-        reason, message, retry_after_ns = Reason.DRAINING, DRAINING, DRAINING_RETRY_NS
+        reason, message, retry_after_ns = Reason.DRAINING, rejection_text(Reason.DRAINING), DRAINING_RETRY_NS
     elif program.rejects_as_unknown(treatment.agent):
-        reason, message = Reason.UNKNOWN_AGENT, "the policy serves declared agents only, and this is none"
+        reason, message = Reason.UNKNOWN_AGENT, rejection_text(Reason.UNKNOWN_AGENT)
     elif treatment.verdict is Verdict.DENY:
-        reason, message = Reason.DENIED, treatment.message or "the policy denies this call"
+        reason, message = Reason.DENIED, treatment.message or rejection_text(Reason.DENIED)
     elif treatment.provider is None:
         reason, message = Reason.NO_PROVIDER, _unserved(call.request, program)
     else:
@@ -45,17 +43,18 @@ def outright(call: Call, treatment: Decision, program: Program, *, draining: boo
 
 
 def _unserved(request: Request, program: Program) -> str:
-    """Why no provider takes it: there is none, none speaks what the path is of, or none serves the model."""
+    """Return why no provider serves it."""
     spoken = {provider.api for provider in program.providers.values()}
     path = request.path[:PATH_SHOWN_MAX]
     if not spoken:
-        return "the policy has no provider"
+        return rejection_text(Reason.NO_PROVIDER, "empty")
     if not request.apis:
-        return f"`{path}` is a path of no API that is known here"
+        return rejection_text(Reason.NO_PROVIDER, "path", path=path)
     if spoken.isdisjoint(request.apis):
-        return f"`{path}` is a path of the API `{request.apis[0]}`, which no provider in the policy speaks"
-    what = f"model `{request.model}`" if request.model else "this path"
-    return f"no provider in the policy serves {what}"
+        return rejection_text(Reason.NO_PROVIDER, "dialect", api=request.apis[0], path=path)
+    if request.model:
+        return rejection_text(Reason.NO_PROVIDER, "model", model=request.model)
+    return rejection_text(Reason.NO_PROVIDER, "default", path=path)
 
 
 def of(books: SchedulerState, waiter: WaitingCall, reason: Reason, message: str, retry_after_ns: int) -> Refuse:
@@ -71,12 +70,14 @@ def of(books: SchedulerState, waiter: WaitingCall, reason: Reason, message: str,
 
 
 def too_large(call: Call, treatment: Decision, quota: RateLimitSettings, cost: Cost, waited_ns: int = 0) -> Refuse:
+    """Return the rejection of a call that exceeds a whole window of a rate limit."""
+    amount, provider = cost[quota.dimension], treatment.provider
     return Refuse(
         call_id=call.id,
         treatment=treatment,
         reason=Reason.OVER_LIMITS,
         waited_ns=waited_ns,
-        message=f"it needs about {cost[quota.dimension]:,} of provider `{treatment.provider}`'s limit of {quota}",
+        message=rejection_text(Reason.OVER_LIMITS, amount=amount, provider=provider, limit=quota),
         retry_after_ns=None,
     )
 
@@ -92,7 +93,7 @@ def left_alone_there(
         treatment=treatment,
         reason=Reason.BREAKER_OPEN,
         waited_ns=waited_ns,
-        message=f"provider `{pool.name}` has failed too often and is left alone for a while",
+        message=rejection_text(Reason.BREAKER_OPEN, provider=pool.name),
         retry_after_ns=min(max(wait_ns, RETRY_MIN_NS), RETRY_MAX_NS),
     )
 
@@ -105,7 +106,7 @@ def spent_there(books: SchedulerState, call: Call, treatment: Decision, pool: Pr
         treatment=treatment,
         reason=Reason.PROVIDER_SPENT,
         waited_ns=waited_ns,
-        message=_nothing_left(pool.name, renewed_ns),
+        message=_exhausted(pool.name, renewed_ns),
         retry_after_ns=renewed_ns,
     )
 
@@ -113,14 +114,15 @@ def spent_there(books: SchedulerState, call: Call, treatment: Decision, pool: Pr
 def spent(short: InsufficientBudget, now_ns: int) -> tuple[str, int]:
     """Return message and end of a budget that is used up."""
     wait_ns = max(0, short.account.opens_ns(short.step.share, now_ns) - now_ns)
-    allowance = short.account.allowance
-    return f"{short.step.deny} ({allowance.shown()}); there is room again in {duration(wait_ns)}", wait_ns
+    message, allowance = short.step.deny, short.account.allowance.shown()
+    return rejection_text(Reason.BUDGET, message=message, allowance=allowance, resets=duration(wait_ns)), wait_ns
 
 
-def _nothing_left(provider: str, renewed_ns: int | None) -> str:
-    """Return the message about an account that is used up."""
-    when = f", and that there is more in {duration(renewed_ns)}" if renewed_ns is not None else ""
-    return f"provider `{provider}` says that the account's money or plan is used up{when}"
+def _exhausted(provider: str, renewed_ns: int | None) -> str:
+    """Return the message about an account whose credit or plan is exhausted."""
+    if renewed_ns is None:
+        return rejection_text(Reason.PROVIDER_SPENT, provider=provider)
+    return rejection_text(Reason.PROVIDER_SPENT, "resets", provider=provider, resets=duration(renewed_ns))
 
 
 def duration(time_ns: int) -> str:
@@ -132,45 +134,32 @@ def duration(time_ns: int) -> str:
 
 
 def impatient(wait_ns: int) -> str:
-    return f"its turn would not come for about {duration(wait_ns)}, and its client does not wait that long"
+    return rejection_text(Reason.CLIENT_PATIENCE, wait=duration(wait_ns))
 
 
 def shed(full: str) -> str:
-    return f"{full}, so the one that had waited longest was dropped"
+    return rejection_text(Reason.SHED_OLDEST, full=full)
 
 
 def too_late(waiter: WaitingCall, waited_ns: int) -> str:
-    return f"waited {waited_ns / 1e9:.3g} s, as long as its deadline allows, because {_because(waiter)}"
+    waited = f"{waited_ns / 1e9:.3g} s"
+    return rejection_text(Reason.DEADLINE, waited=waited, wait=_wait_of(waiter))
 
 
-def _because(waiter: WaitingCall) -> str:
-    place, lane = waiter.place, waiter.treatment.lane
-    pool, agent, models = place.pool, place.agent, waiter.treatment.group or "*"
-    match waiter.blocked:
-        case Reason.LIMITS_CONCURRENCY:
-            cap = place.group.slots.limit
-            return f"provider `{pool.name}` was at its cap of {cap} in flight for models like `{models}`"
-        case Reason.LANE_MAX:
-            return f"lane `{lane}` was at its cap of {place.lane.slots.limit} in flight at provider `{pool.name}`"
-        case Reason.LANE_RESERVE:
-            return f"the free slots of provider `{pool.name}` were reserved for other lanes than `{lane}`"
-        case Reason.MODEL_RESIDENT:
-            return f"provider `{pool.name}` had other models in memory, and calls of them"
-        case Reason.BUDGET:
-            return "a budget was used up, or claimed by calls on their way"
-        case Reason.LIMITS:
-            return f"the limits of provider `{pool.name}` for models like `{models}` were used up"
-        case Reason.GROWTH:
-            return f"provider `{pool.name}` had refused calls for their rate, so dispatch was paced"
-        case Reason.PROMPT_CACHE:
-            return "another call was having its prompt read, so that it need not be read twice"
-        case Reason.BREAKER_OPEN:
-            return f"provider `{pool.name}` had failed too often and was left alone"
-        case Reason.PROVIDER_QUOTA:
-            return f"provider `{pool.name}` had said that a quota was used up"
-        case Reason.RETRY:
-            return f"attempts at provider `{pool.name}` had failed, and the next was not due yet"
-        case Reason.AGENT_CONCURRENCY:
-            return f"agent `{agent.name}` was at its cap of {agent.slots.limit} in flight"
-        case _:
-            return f"provider `{pool.name}` was at its cap of {pool.slots.limit} in flight"
+def _wait_of(waiter: WaitingCall) -> str:
+    """Return why a call waited."""
+    place = waiter.place
+    reason = waiter.blocked if waiter.blocked in WAITS else Reason.PROVIDER_CONCURRENCY
+    limits = {
+        Reason.LIMITS_CONCURRENCY: place.group.slots.limit,
+        Reason.LANE_MAX: place.lane.slots.limit,
+        Reason.AGENT_CONCURRENCY: place.agent.slots.limit,
+    }
+    return wait_text(
+        reason,
+        provider=place.pool.name,
+        models=waiter.treatment.group or "*",
+        lane=waiter.treatment.lane,
+        agent=place.agent.name,
+        limit=limits.get(reason, place.pool.slots.limit),
+    )

@@ -13,7 +13,7 @@ from typing import Final, assert_never, final
 import attrs
 
 from hivemind_trio.dialects import DIALECTS
-from hivemind_trio.model import Decision, Outcome, Reason, Request
+from hivemind_trio.model import REJECTIONS, Decision, Outcome, Reason, Request
 from hivemind_trio.policy import Failure, Program, Server
 from hivemind_trio.scheduler import (
     ALL_PARTS,
@@ -46,28 +46,18 @@ from .event_queue import Agenda, Due
 from .invariants import Audit
 from .overhead_model import Road
 
-STATUS: Final = {
-    Reason.OVER_LIMITS: 413,
-    Reason.DENIED: 403,
-    Reason.UNKNOWN_AGENT: 401,
-    Reason.NO_PROVIDER: 404,
-    Reason.DRAINING: 503,
-    Reason.BREAKER_OPEN: 503,
-}
-"""Status of rejections; 429 where nothing else is said (`proxy/error_responses.py`)."""
-
-FINAL: Final = frozenset(
-    {
-        *(Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER, Reason.OVER_LIMITS),
-        *(Reason.BUDGET, Reason.PROVIDER_SPENT),
-    }
-)
-
 IN_TIME: Final = 0.9
 """Share of the client's timeout after which it is rejected."""
 
 RETRY_AFTER_MAX_NS: Final = 60 * SECOND_NS
-HELD: Final = ClientReply(status=429, retry_after_ns=30 * SECOND_NS, why="held-too-long")
+
+
+def _own_error(reason: Reason, retry_after_ns: int | None = None) -> ClientReply:
+    status = REJECTIONS[reason].status
+    return ClientReply(status=status, retry_after_ns=retry_after_ns, why=f"{status} {reason}")
+
+
+HELD: Final = attrs.evolve(_own_error(Reason.HELD_TOO_LONG, 30 * SECOND_NS), why="held-too-long")
 
 _FAILED: Final = {
     How.UNREACHABLE: (Outcome.UNREACHABLE, Failure.CONNECT),
@@ -375,9 +365,9 @@ class Proxied:
                     status=said.status, retry_after_ns=said.retry_after_ns, why=f"{said.status} {end.refused.kind}"
                 )
             case How.FIRST_BYTE | How.IDLE | How.TOTAL:
-                reply = ClientReply(status=504, why="504 upstream-timeout")
+                reply = _own_error(Reason.UPSTREAM_TIMEOUT)
             case _:
-                reply = ClientReply(status=503, retry_after_ns=5 * SECOND_NS, why="503 upstream-unreachable")
+                reply = _own_error(Reason.UPSTREAM_UNREACHABLE, 5 * SECOND_NS)
         self._reply(call_id, attrs.evolve(reply, tokens=end.tokens))
 
     def _refuse(self, refuse: Refuse, now_ns: int) -> None:
@@ -387,15 +377,14 @@ class Proxied:
         talk.waited_ns = refuse.waited_ns
         self.books.decided(now_ns, refuse.call_id, str(refuse.reason))
         self.books.refused[talk.asking.load, refuse.reason] += 1
-        status = STATUS.get(refuse.reason, 429)
-        if status == 429 and talk.asking.client.limits_are_fatal and refuse.reason not in FINAL:
+        row = REJECTIONS[refuse.reason]
+        status = row.status
+        if status == 429 and talk.asking.client.limits_are_fatal and not row.is_final:
             status = 503  # what one takes for a word to come back is the end of another
         after_ns = None if refuse.retry_after_ns is None else min(RETRY_AFTER_MAX_NS, refuse.retry_after_ns)
         if after_ns is not None:
             after_ns = max(1, -(-after_ns // SECOND_NS)) * SECOND_NS  # as the header has it
-        reply = ClientReply(
-            status=status, retry_after_ns=after_ns, final=refuse.reason in FINAL, why=f"refused: {refuse.reason}"
-        )
+        reply = ClientReply(status=status, retry_after_ns=after_ns, final=row.is_final, why=f"refused: {refuse.reason}")
         self._reply(refuse.call_id, reply, served=False)
 
     def _reply(self, call_id: CallId, reply: ClientReply, *, served: bool = True) -> None:
