@@ -227,6 +227,17 @@ def test_a_command_is_one_that_there_is(name: str, written: str, typed: bool) ->
         command.make_context(word, rest)  # raises for an option or an argument that there is not
 
 
+def test_the_files_that_the_architecture_names_are_there() -> None:
+    text = (ROOT / "hivemind_trio/docs/architecture.md").read_text(encoding="utf-8")
+    named = {word for word in re.findall(r"`([\w./-]+)`", text) if "/" in word} - {"dialects/NAME.py"}
+    modules = {name.replace(".", "/") + ".py" for name in re.findall(r"python -m ([\w.]+)", text)}
+    places = (ROOT, ROOT / "hivemind_trio")
+
+    assert len(named) > 20
+    made = {name for name in named if re.search(r"HMnnn", name)}
+    assert [name for name in (named - made) | modules if not any((place / name).exists() for place in places)] == []
+
+
 def test_the_quick_start_works_on_the_policy_that_it_says_is_a_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
