@@ -11,7 +11,9 @@ from hivemind_trio.scheduler.limits.learned_rate import (
     BELOW,
     GROWTH,
     GROWTH_OVER_S,
+    GUESS,
     LEAST,
+    MEASURED,
     MOST,
     PERIOD_NS,
     LearnedRate,
@@ -124,6 +126,54 @@ def test_idleness_proves_little() -> None:
     assert rate.per_s == pytest.approx(before * GROWTH**GROWTH_OVER_S)
 
 
+def test_refusals_alone_are_a_guess_that_doubles_with_each_round_of_accepted_calls() -> None:
+    rate = LearnedRate()
+    rate.on_granted(0)
+    rate.on_granted(1)
+    rate.on_refused(0, SECOND_NS // 10)
+    rate.on_refused(1, SECOND_NS // 10)
+    assert rate.per_s == GUESS
+
+    now_ns = rate.opens_ns
+    for _ in range(3):
+        rate.on_granted(now_ns)
+        before = rate.per_s
+        assert before is not None
+        rate.on_good(now_ns, now_ns + 1)
+        assert rate.per_s == 2 * before
+        rate.on_good(now_ns, now_ns + 2)  # of the same round
+        assert rate.per_s == 2 * before
+        now_ns = max(now_ns + 2, rate.opens_ns)
+
+
+def test_a_measured_rate_does_not_double() -> None:
+    rate, now_ns = used_to(4)
+    rate.on_refused(now_ns, now_ns)
+    before = rate.per_s
+
+    rate.on_good(now_ns + 1, now_ns + 1)
+
+    assert rate.per_s == before
+
+
+def test_a_rate_that_is_distrusted_doubles_until_the_next_refusal() -> None:
+    rate, now_ns = used_to(4)
+    rate.on_refused(now_ns, now_ns)
+    before = rate.per_s
+    assert before is not None
+
+    rate.double(now_ns)
+    rate.on_good(now_ns, now_ns + 1)
+    assert rate.per_s == 2 * before
+    for number in range(3):
+        rate.on_granted(now_ns + 2 + number)
+    rate.on_refused(now_ns + 2, now_ns + 5)
+    lowered = rate.per_s
+    rate.on_good(now_ns + 6, now_ns + 6)
+
+    assert rate.per_s == lowered
+
+
 @attrs.define
 class _Oracle:
     """The definition, from lists: what was granted, and which of it was refused in which batch."""
@@ -134,19 +184,32 @@ class _Oracle:
     refused: dict[int, int] = attrs.field(factory=dict)
     """Calls of a batch that were refused, by the number of its complaint."""
     before: float | None = None
+    guessed: bool = True
+    """No rate was measured before that batch."""
+    doubles_from_ns: int | None = None
+    """A success of what was granted since then doubles the rate; None: none does."""
     rate: float | None = None
 
     def on_granted(self, now_ns: int) -> None:
         if self.rate is not None:
             idle_s = (now_ns - self.grants[-1]) / SECOND_NS
             self.rate *= GROWTH ** min(GROWTH_OVER_S, idle_s)
-            if self.rate > MOST:
-                self.rate = None
+            self._forget_what_is_no_limit()
         self.grants.append(now_ns)
+
+    def _forget_what_is_no_limit(self) -> None:
+        if self.rate is not None and self.rate > MOST:
+            self.rate = self.doubles_from_ns = None
+
+    def on_good(self, granted_ns: int, now_ns: int) -> None:
+        if self.rate is not None and self.doubles_from_ns is not None and granted_ns >= self.doubles_from_ns:
+            self.rate, self.doubles_from_ns = 2 * self.rate, now_ns
+            self._forget_what_is_no_limit()
 
     def on_refused(self, granted_ns: int, now_ns: int) -> None:
         if not self.complaints or granted_ns > self.complaints[-1]:
             self.complaints.append(now_ns)
+            self.guessed = self.rate is None or (self.guessed and self.doubles_from_ns is not None)
             self.before = self.rate
         elif len(self.complaints) >= 2 and granted_ns <= self.complaints[-2]:
             return
@@ -155,7 +218,11 @@ class _Oracle:
         since_ns = self.complaints[-2] if number else -1
         batch = [at_ns for at_ns in self.grants if since_ns < at_ns <= self.complaints[-1]]
         took_ns = max(PERIOD_NS, self.complaints[-1] - batch[0])
-        rate = BELOW * max(0, len(batch) - self.refused[number]) * SECOND_NS / took_ns
+        accepted = max(0, len(batch) - self.refused[number])
+        rate = BELOW * accepted * SECOND_NS / took_ns
+        self.doubles_from_ns = None
+        if self.guessed and accepted < MEASURED:
+            rate, self.doubles_from_ns = max(GUESS, rate), now_ns
         if self.before is not None:
             rate = max(self.before / 2, min(rate, BELOW * self.before))
         self.rate = max(LEAST, rate)
@@ -163,7 +230,7 @@ class _Oracle:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["grant", "grant", "grant", "refuse"]),
+        st.sampled_from(["grant", "grant", "grant", "refuse", "accept"]),
         st.sampled_from([1, SECOND_NS // 10, SECOND_NS, 30 * SECOND_NS]),
         st.integers(0, 100),
     ),
@@ -182,6 +249,10 @@ def test_the_rate_is_what_the_definition_says(steps: list[tuple[str, int, int]])
             rate.on_granted(now_ns)
             oracle.on_granted(now_ns)
             inflight.append(now_ns)
+        elif inflight and what == "accept":
+            granted_ns = inflight.pop(pick % len(inflight))
+            rate.on_good(granted_ns, now_ns)
+            oracle.on_good(granted_ns, now_ns)
         elif inflight:
             granted_ns = inflight.pop(pick % len(inflight))
             rate.on_refused(granted_ns, now_ns)

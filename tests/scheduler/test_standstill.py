@@ -136,14 +136,15 @@ def test_refusals_for_going_too_often_use_up_no_attempts() -> None:
 
 def test_a_learned_rate_is_raised_until_nothing_is_paced() -> None:
     quotas, now_ns = RateLimits(), 0
-    for number in range(2):
+    for number in range(4):
         quotas.take(CallId(number), NOTHING, now_ns)
-    quotas.refuse(CallId(1), (), None, now_ns)
-    quotas.accept(CallId(0), now_ns)
-    for number in range(2):
+    quotas.refuse(CallId(3), (), None, now_ns)
+    for number in range(3):
+        quotas.accept(CallId(number), now_ns)
+    for number in range(4):
         quotas.end(CallId(number), now_ns)
 
-    number = 1
+    number = 3
     while quotas.snapshot(now_ns).rate_per_s is not None:
         number += 1
         assert now_ns < 300 * SECOND_NS

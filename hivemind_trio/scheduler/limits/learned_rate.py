@@ -3,6 +3,9 @@
 There is no rate until the provider refuses a call for going too often. Then the rate is what the provider accepted
 since the refusal before, and it grows until the next one. A fixed window, a token bucket, a shared key and an
 acceleration guard all look the same from outside, and this holds for each of them.
+
+Refusals alone measure nothing: where hardly any call has been accepted yet, and where probes have shown that the rate
+is wrong, it doubles with each round of accepted calls until the next refusal (TCP's slow start).
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ BELOW: Final = 0.85
 """Share of the accepted rate that dispatch goes on with."""
 LEAST: Final = 0.2
 """Calls per second; a lower rate is a standstill."""
+MEASURED: Final = 3
+"""Accepted calls of a batch from which on they measure a rate: fewer say little about what the provider accepts."""
+GUESS: Final = 0.5
+"""Least calls per second to begin with where no rate has been measured."""
 MOST: Final = 100.0
 """Calls per second; above it nothing is paced."""
 PERIOD_NS: Final = 2 * SECOND_NS
@@ -50,10 +57,33 @@ class LearnedRate:
     """Time over which that batch was granted."""
     _before: float | None = attrs.field(default=None, init=False)
     """Rate before that batch was judged."""
+    _guessed: bool = attrs.field(default=True, init=False)
+    """There was no rate before that batch, or only a guess."""
+    _doubling: bool = attrs.field(default=False, init=False)
+    """The rate doubles with each round of accepted calls, until the next refusal."""
+    _doubled_ns: int = attrs.field(default=0, init=False)
+    """Start of the round whose first success doubles it."""
 
     def clear(self) -> None:
         """Forget the rate."""
         self.per_s, self.opens_ns = None, 0
+        self._doubling = False
+
+    def double(self, now_ns: int) -> None:
+        """Distrust the rate: it doubles with each round of accepted calls until the next refusal."""
+        if not self._doubling:
+            self._doubling, self._guessed, self._doubled_ns = True, False, now_ns
+
+    def on_good(self, granted_ns: int, now_ns: int) -> None:
+        """Double if this is the first success of a round. A round is what was granted since the last doubling."""
+        if not self._doubling or self.per_s is None or granted_ns < self._doubled_ns:
+            return
+        self._doubled_ns = now_ns
+        self.per_s *= 2
+        if self.per_s > MOST:
+            self.clear()
+        else:
+            self.opens_ns = min(self.opens_ns, max(now_ns, self._last_ns + int(SECOND_NS / self.per_s)))
 
     def on_granted(self, now_ns: int) -> None:
         """Grow by the time since the last grant, and space the next."""
@@ -74,6 +104,7 @@ class LearnedRate:
             self._batch_ns, self._complained_ns = self._complained_ns, now_ns
             self._accepted = self._granted - 1
             self._took_ns = max(PERIOD_NS, now_ns - self._first_ns)
+            self._guessed = self.per_s is None or (self._doubling and self._guessed)
             self._before = self.per_s
             self._granted = 0
         elif granted_ns > self._batch_ns:
@@ -81,6 +112,9 @@ class LearnedRate:
         else:
             return
         rate = BELOW * max(0, self._accepted) * SECOND_NS / self._took_ns
+        self._doubling = self._guessed and self._accepted < MEASURED
+        if self._doubling:
+            rate, self._doubled_ns = max(rate, GUESS), now_ns
         if self._before is not None:
             rate = max(self._before / 2, min(rate, BELOW * self._before))
         self.per_s = max(LEAST, rate)

@@ -254,7 +254,7 @@ class RateLimits:
         if taken is None or taken.accepted or not self.restricts:
             return False
         taken.accepted = True
-        if self.gate.on_good(call_id, now_ns):
+        if self.gate.on_good(call_id, taken.at_ns, now_ns):
             for bucket in self._buckets.values():
                 bucket.forget(now_ns)
         self._look()

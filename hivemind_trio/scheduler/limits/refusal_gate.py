@@ -57,7 +57,9 @@ class RefusalGate:
     lies: bool = attrs.field(default=False, init=False)
     """A probe succeeded before the time that the provider had named."""
     misses: int = attrs.field(default=0, init=False)
-    """Probes refused in a row."""
+    """Probes and tests of the provider's word refused in a row. Those granted together count as one."""
+    _missed_ns: int = attrs.field(default=-1, init=False)
+    """When the last of them was refused."""
     allow: int | None = attrs.field(default=None, init=False)
     """Limit on calls in flight while the gate reopens; None: no limit."""
     inflight: int = attrs.field(default=0, init=False)
@@ -71,6 +73,10 @@ class RefusalGate:
     """Length of that wait."""
     _shut_ns: int | None = attrs.field(default=None, init=False)
     """Time of the first refusal since the last success; None: none has been refused since."""
+    _refused_ns: int = attrs.field(default=0, init=False)
+    """Time of the latest refusal."""
+    _tests: dict[CallId, None] = attrs.field(factory=dict, init=False)
+    """Calls in flight that went before the time that the provider had named: they test its word, probes or not."""
     _probes: dict[CallId, None] = attrs.field(factory=dict, init=False)
     _proved: int = attrs.field(default=0, init=False)
     """Probes that succeeded in a row."""
@@ -80,7 +86,7 @@ class RefusalGate:
         if not self.active:
             return now_ns
         at_ns = max(now_ns, self.until_ns, self.rate.opens_ns)
-        if self.allow is not None and self.inflight >= self.allow:
+        if (self.allow is not None and self.inflight >= self.allow) or (self.misses and self._tests):
             at_ns = max(at_ns, now_ns + RECHECK_NS)  # or when one ends
         return at_ns
 
@@ -111,13 +117,17 @@ class RefusalGate:
         if probe:
             self._probes[call_id] = None
         elif self.until_ns > 0:
-            self.until_ns = 0
-            self._turn(now_ns)
+            held_ns, self.until_ns = self.until_ns - self._refused_ns, 0
+            if held_ns >= TURNED_NS:
+                self._turn(now_ns)
+        if now_ns < self._claimed_ns:
+            self._tests[call_id] = None
         self.rate.on_granted(now_ns)
 
-    def on_good(self, call_id: CallId, now_ns: int) -> bool:
+    def on_good(self, call_id: CallId, granted_ns: int, now_ns: int) -> bool:
         """Learn that a call was accepted. Return True if a forecast that said otherwise is to be dropped."""
         dropped = False
+        self.rate.on_good(granted_ns, now_ns)
         if call_id in self._probes:
             del self._probes[call_id]
             if self._word_ns > now_ns:
@@ -127,6 +137,8 @@ class RefusalGate:
             self.active = True
             self._proved += 1
             dropped = self._proved >= DROPPED_AFTER
+            if dropped:
+                self.rate.double(granted_ns)
         self.misses = self._claimed_ns = 0
         self._turn(now_ns)
         self._shut_ns = None
@@ -145,8 +157,8 @@ class RefusalGate:
         """
         self.active = True
         self._proved = 0
-        if call_id in self._probes:
-            self.misses += 1
+        if call_id in self._probes or (call_id in self._tests and granted_ns > self._missed_ns):
+            self.misses, self._missed_ns = self.misses + 1, now_ns
             if self.misses >= BELIEVED_AFTER and now_ns < self._claimed_ns:
                 self.lies = False
         self._claimed_ns = max(self._claimed_ns, now_ns + said_ns)
@@ -157,6 +169,7 @@ class RefusalGate:
             self._word_ns, self._said_ns = now_ns + said_ns, said_ns
         if now_ns + said_ns > self.until_ns:
             self.until_ns = now_ns + said_ns
+        self._refused_ns = now_ns
         if self._shut_ns is None:
             self._shut_ns = now_ns
         self.rate.on_refused(granted_ns, now_ns)
@@ -172,3 +185,4 @@ class RefusalGate:
         self.inflight -= 1
         self.evidence_ns = now_ns
         self._probes.pop(call_id, None)
+        self._tests.pop(call_id, None)
