@@ -427,7 +427,7 @@ class _Level:
 
 @final
 @attrs.define(eq=False)
-class _Count:
+class Count:
     """Fixed window."""
 
     quota: Quota
@@ -527,7 +527,7 @@ class _Log:
 def _meter(quota: Quota) -> _Meter:
     match quota.kind:
         case Kind.FIXED:
-            return _Count(quota)
+            return Count(quota)
         case Kind.ROLLING:
             return _Log(quota)
         case _:

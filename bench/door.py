@@ -86,7 +86,7 @@ class Neighbour:
     """Calls again and again, in a thread of its own."""
 
     port: int
-    _stop: threading.Event = attrs.field(factory=threading.Event)
+    stop: threading.Event = attrs.field(factory=threading.Event)
     latency_ms: list[float] = attrs.field(factory=list)
     failed: int = 0
 
@@ -96,7 +96,7 @@ class Neighbour:
 
     async def _call(self) -> None:
         client, call = Client(self.port), request("bench-json", body_bytes=1_000, authority="127.0.0.1")
-        while not self._stop.is_set():
+        while not self.stop.is_set():
             try:
                 _, whole_ns = await client.call(call)
                 self.latency_ms.append(whole_ns / 1e6)
@@ -117,7 +117,7 @@ def beside(port: int, work: Callable[[], object]) -> Neighbour:
         work()
         time.sleep(CALM_S / 5)
     finally:
-        neighbour._stop.set()
+        neighbour.stop.set()
         thread.join()
     return neighbour
 

@@ -187,3 +187,78 @@ def test_most_tests_of_a_room_are_fast(room: str) -> None:
     fast = [test for test in tests if not is_slow(test)]
 
     assert len(fast) >= 0.6 * len(tests) > 0, f"{len(tests) - len(fast)} of {len(tests)} tests of {room} are slow"
+
+
+CODE_AROUND: Final = sorted(path for name in ("tests", "bench", "fuzz") for path in (TESTS.parent / name).rglob("*.py"))
+
+PRIVATE_ALLOWED: Final = {
+    "tests/listen/test_pin.py": "Hypercorn's own methods, which the listener overrides; a new version may rename them",
+    "tests/store/test_journal.py": "the file of the journal, which tests lock and break",
+}
+"""Files that name what begins with an underscore, and why."""
+
+
+def private_names(parsed: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the lines where a module names a private member of another object, or imports one from the package."""
+    for node in ast.walk(parsed):
+        match node:
+            case ast.ImportFrom(module=str(module), names=names) if module.partition(".")[0] == "hivemind_trio":
+                for name in [*module.split("."), *(alias.name for alias in names)]:
+                    if name.startswith("_") and not name.startswith("__"):
+                        yield node.lineno, name
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                pass
+            case ast.Attribute(attr=name) if name in PRIVATE:
+                yield node.lineno, name
+            case ast.Constant(value=str(text)) if text.startswith("hivemind_trio.") and "._" in text:
+                yield node.lineno, text
+
+
+def defined_names(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+            yield name
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name
+        case ast.Assign(targets=targets):
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+PRIVATE: Final = {
+    name
+    for _, node in nodes()
+    for name in defined_names(node)
+    if name.startswith("_") and not name.startswith("__") and name != "_"
+}
+"""Names of the package that begin with an underscore."""
+
+
+def test_code_around_the_package_uses_public_names() -> None:
+    found = [
+        f"{path.relative_to(TESTS.parent)}:{line} {name}"
+        for path in CODE_AROUND
+        if str(path.relative_to(TESTS.parent)) not in PRIVATE_ALLOWED
+        for line, name in private_names(tree(path))
+    ]
+
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "from hivemind_trio.serve.command import _serve",
+        "engine._finish()",
+        "world.run()._nursery",
+        "monkeypatch.setattr('hivemind_trio.serve.command._serve', None)",
+    ],
+)
+def test_a_planted_private_name_is_found(planted: str) -> None:
+    assert list(private_names(ast.parse(planted)))
+
+
+def test_the_allowed_files_need_it() -> None:
+    for name in PRIVATE_ALLOWED:
+        assert list(private_names(tree(TESTS.parent / name))), f"{name} needs no exception"

@@ -123,7 +123,7 @@ class AsgiExchange:
         self.buffered = 0
         self._owner = owner
         self._link = link
-        self._body: list[bytes | bytearray] = []
+        self.body: list[bytes | bytearray] = []
         self._body_told = False  # the app has had the message with more_body False
         self._framing = Framing.NONE
         self._remaining = 0
@@ -141,11 +141,11 @@ class AsgiExchange:
     def feed(self, data: bytes) -> None:
         self.expects = False  # it did not wait after all
         if len(data) >= _TINY_BYTES:
-            self._body.append(data)
-        elif self._body and isinstance(self._body[-1], bytearray) and len(self._body[-1]) < _TINY_BYTES:
-            self._body[-1] += data  # an object for each chunk of one byte would be 40 bytes
+            self.body.append(data)
+        elif self.body and isinstance(self.body[-1], bytearray) and len(self.body[-1]) < _TINY_BYTES:
+            self.body[-1] += data  # an object for each chunk of one byte would be 40 bytes
         else:
-            self._body.append(bytearray(data))
+            self.body.append(bytearray(data))
         self.buffered += len(data)
         self._wake()
 
@@ -199,7 +199,7 @@ class AsgiExchange:
     async def receive(self) -> Message:
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
-            if (self._body or self.whole) and not self._body_told and (self.whole or not self.gone) and not self.over:
+            if (self.body or self.whole) and not self._body_told and (self.whole or not self.gone) and not self.over:
                 return self._take()
             if self.gone or self.over:
                 await trio.lowlevel.checkpoint()
@@ -245,8 +245,8 @@ class AsgiExchange:
             self._owner.answered(self)
 
     def _take(self) -> Message:
-        body = self._body[0] if len(self._body) == 1 and isinstance(self._body[0], bytes) else b"".join(self._body)
-        self._body.clear()
+        body = self.body[0] if len(self.body) == 1 and isinstance(self.body[0], bytes) else b"".join(self.body)
+        self.body.clear()
         self._body_told = self.whole
         if self.buffered:
             self.buffered = 0

@@ -71,14 +71,14 @@ class Listener:
         self.lag: LoopLag
         self._said_s = -math.inf
         self.resets: FrameAllowance
-        self._sockets: Sequence[socket.socket] = ()
-        self._connections: dict[InboundConnection, None] = {}  # in the order of their arrival
+        self.sockets: Sequence[socket.socket] = ()
+        self.open_connections: dict[InboundConnection, None] = {}  # in the order of their arrival
         self._changed: trio.Event | None = None  # somebody waits for a connection to end or to come to rest
 
     @property
     def connections(self) -> int:
         """Number of connections, idle ones included."""
-        return len(self._connections)
+        return len(self.open_connections)
 
     async def run(
         self, sockets: Sequence[socket.socket], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -87,7 +87,7 @@ class Listener:
 
         Being cancelled ends every connection at once, whatever its client does or does not do.
         """
-        self._sockets = sockets
+        self.sockets = sockets
         for sock in sockets:
             sock.setblocking(False)
         try:
@@ -118,12 +118,12 @@ class Listener:
     async def idle(self) -> None:
         """Return when no connection is left. Of use after `stop_accepting`, and best bounded by a cancel scope."""
         await trio.lowlevel.checkpoint()
-        while self._connections:
+        while self.open_connections:
             await self._change()
 
     def close_idle(self) -> None:
         """Close the connections on which nothing is in progress."""
-        for connection in list(self._connections):
+        for connection in list(self.open_connections):
             connection.close_if_resting()
 
     def rested(self) -> None:
@@ -137,7 +137,7 @@ class Listener:
         await self._changed.wait()
 
     def _close_sockets(self) -> None:
-        for sock in self._sockets:
+        for sock in self.sockets:
             if sock.fileno() != -1:
                 trio.lowlevel.notify_closing(sock)
                 sock.close()
@@ -152,7 +152,7 @@ class Listener:
                 for _ in range(self.bounds.accepted_per_turn):
                     accepted, _ = sock.accept()
                     self._take(accepted, nursery)
-                    if len(self._connections) >= self.bounds.connections:
+                    if len(self.open_connections) >= self.bounds.connections:
                         break  # room is made once another one has come
             except trio.ClosedResourceError:
                 return
@@ -171,7 +171,7 @@ class Listener:
             self.overloaded()
             return
         connection = InboundConnection(self, accepted)
-        self._connections[connection] = None
+        self.open_connections[connection] = None
         nursery.start_soon(self._serve, connection)
 
     def overloaded(self) -> None:
@@ -183,8 +183,8 @@ class Listener:
 
     async def _make_room(self) -> None:
         """Wait until there is room for one more. The longest established of the resting connections has to go."""
-        while len(self._connections) >= self.bounds.connections and not self.closing:
-            for connection in self._connections:
+        while len(self.open_connections) >= self.bounds.connections and not self.closing:
+            for connection in self.open_connections:
                 if connection.close_if_resting():
                     break
             await self._change()
@@ -193,5 +193,5 @@ class Listener:
         try:
             await connection.run()
         finally:
-            del self._connections[connection]
+            del self.open_connections[connection]
             self.rested()

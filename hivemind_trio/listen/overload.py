@@ -51,9 +51,9 @@ class LoopLag(trio.abc.Instrument):
     """Wall-clock time of the last turns, which an event waits for."""
     refused: int = attrs.field(init=False, default=0)
     """Calls that were refused for it."""
-    _idle_at_s: float = attrs.field(init=False, factory=trio.current_time)
+    idle_at_s: float = attrs.field(init=False, factory=trio.current_time)
     _began_s: float = attrs.field(init=False, factory=trio.current_time)
-    _ended_s: float = attrs.field(init=False, factory=trio.current_time)
+    ended_s: float = attrs.field(init=False, factory=trio.current_time)
     _worked_s: float = attrs.field(init=False, factory=time.thread_time)
     _squares: float = attrs.field(init=False, default=0.0)
     _sum: float = attrs.field(init=False, default=0.0)
@@ -62,13 +62,13 @@ class LoopLag(trio.abc.Instrument):
         """A turn begins."""
         self._began_s = trio.current_time()
         self._worked_s = time.thread_time()
-        if timeout > 0 and self._began_s - self._ended_s > _IDLE_S:
-            self._idle_at_s = self._began_s
+        if timeout > 0 and self._began_s - self.ended_s > _IDLE_S:
+            self.idle_at_s = self._began_s
 
     def before_io_wait(self, timeout: float) -> None:
         """End the measurement of a turn."""
-        self._ended_s = trio.current_time()
-        self.turned(self._ended_s - self._began_s, time.thread_time() - self._worked_s)
+        self.ended_s = trio.current_time()
+        self.turned(self.ended_s - self._began_s, time.thread_time() - self._worked_s)
 
     def turned(self, turn_s: float, work_s: float) -> None:
         """Take a turn into account."""
@@ -85,7 +85,7 @@ class LoopLag(trio.abc.Instrument):
     @property
     def is_overloaded(self) -> bool:
         """True if new calls are to be refused, so that those in progress are served."""
-        return self._ended_s - self._idle_at_s >= BUSY_S and self.turn_s >= self.limit_s
+        return self.ended_s - self.idle_at_s >= BUSY_S and self.turn_s >= self.limit_s
 
     def retry_after_s(self) -> int:
         """When it is worth coming back."""

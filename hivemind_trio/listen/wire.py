@@ -79,7 +79,7 @@ class InboundWire:
         if self._held:
             data = self._held + data
             self._held = b""
-        sent = self._send(data)
+        sent = self.send_some(data)
         if sent < len(data):
             self._turn.acquire_nowait()
             try:
@@ -90,7 +90,7 @@ class InboundWire:
     def write_now(self, data: bytes) -> None:
         """Last words: as much as the socket takes, unless somebody is in the middle of a message."""
         if not self._turn.locked():
-            self._send(self._held + data)
+            self.send_some(self._held + data)
             self._held = b""
 
     def flush(self, nursery: trio.Nursery) -> None:
@@ -98,7 +98,7 @@ class InboundWire:
         if not self._held or self.closed:
             return
         if not self._turn.locked():
-            self._held = self._held[self._send(self._held) :]
+            self._held = self._held[self.send_some(self._held) :]
         if self._held:
             nursery.start_soon(self.write, b"")
 
@@ -124,7 +124,7 @@ class InboundWire:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self.close()
 
-    def _send(self, data: bytes | memoryview) -> int:
+    def send_some(self, data: bytes | memoryview) -> int:
         if self.closed:
             return len(data)
         try:
@@ -146,7 +146,7 @@ class InboundWire:
                 with trio.move_on_after(self._patience_s) as patience:
                     while len(rest) > until and not self.closed:
                         await trio.lowlevel.wait_writable(self._sock)
-                        rest = rest[self._send(rest) :]
+                        rest = rest[self.send_some(rest) :]
                 if patience.cancelled_caught:
                     return
             whole = True

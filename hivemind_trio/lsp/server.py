@@ -59,7 +59,7 @@ class Superseded(Exception):  # noqa: N818 - nothing is wrong
     """A text is being checked that has been typed over."""
 
 
-def _is_news(record: logging.LogRecord) -> bool:
+def is_news(record: logging.LogRecord) -> bool:
     """True unless the record is about an answer that refuses a request, which the editor shows."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, (JsonRpcInvalidParams, JsonRpcContentModified))
@@ -67,9 +67,9 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 def serve() -> None:
     """Serve one editor until it says `exit` or hangs up."""
-    logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_news)
+    logging.getLogger("pygls.protocol.json_rpc").addFilter(is_news)
     server = LanguageServer("hivemind-trio", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full)
-    _Session(server).listen()
+    LanguageSession(server).listen()
     server.start_io()
 
 
@@ -105,7 +105,7 @@ class _At:
 
 @final
 @attrs.define(eq=False)
-class _Session:
+class LanguageSession:
     server: LanguageServer
     workspace: Workspace = attrs.field(init=False, factory=lambda: Workspace(DiskFiles()))
     _uris: dict[str, str] = attrs.field(init=False, factory=dict)
@@ -131,7 +131,7 @@ class _Session:
         def on(method: str, handler: Callable[[Any], object], options: object = None) -> None:
             async def answer(params: Any) -> object:
                 try:
-                    return await self._work(handler, params)
+                    return await self.work(handler, params)
                 except Superseded as error:
                     raise JsonRpcContentModified(SUPERSEDED) from error
 
@@ -140,54 +140,54 @@ class _Session:
         def on_news(method: str, handler: Callable[[Any], Findings]) -> None:
             async def heard(params: Any) -> None:
                 with suppress(Superseded):  # the change that it was for has its own findings
-                    self._show_all(await self._work(handler, params))
+                    self._show_all(await self.work(handler, params))
 
             self.server.feature(method)(heard)
 
         async def changed(params: types.DidChangeTextDocumentParams) -> None:
-            await self._changed(params)
+            await self.changed(params)
 
-        on(types.INITIALIZED, self._initialized)
-        on(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS, self._initialized)
-        on_news(types.TEXT_DOCUMENT_DID_OPEN, self._opened)
-        on_news(types.TEXT_DOCUMENT_DID_CLOSE, self._closed)
-        on_news(types.WORKSPACE_DID_CHANGE_WATCHED_FILES, self._changed_on_disk)
+        on(types.INITIALIZED, self.initialized)
+        on(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS, self.initialized)
+        on_news(types.TEXT_DOCUMENT_DID_OPEN, self.opened)
+        on_news(types.TEXT_DOCUMENT_DID_CLOSE, self.closed)
+        on_news(types.WORKSPACE_DID_CHANGE_WATCHED_FILES, self.changed_on_disk)
         self.server.feature(types.TEXT_DOCUMENT_DID_CHANGE)(changed)
-        on(types.TEXT_DOCUMENT_COMPLETION, self._complete, types.CompletionOptions(trigger_characters=[" ", ".", "["]))
-        on(types.TEXT_DOCUMENT_HOVER, self._hover)
-        on(types.TEXT_DOCUMENT_DEFINITION, self._definition)
-        on(types.TEXT_DOCUMENT_REFERENCES, self._references)
-        on(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, self._highlights)
-        on(types.TEXT_DOCUMENT_PREPARE_RENAME, self._prepare_rename)
-        on(types.TEXT_DOCUMENT_RENAME, self._rename, types.RenameOptions(prepare_provider=True))
-        on(types.TEXT_DOCUMENT_FORMATTING, self._format)
+        on(types.TEXT_DOCUMENT_COMPLETION, self.complete, types.CompletionOptions(trigger_characters=[" ", ".", "["]))
+        on(types.TEXT_DOCUMENT_HOVER, self.hover)
+        on(types.TEXT_DOCUMENT_DEFINITION, self.definition)
+        on(types.TEXT_DOCUMENT_REFERENCES, self.references)
+        on(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, self.highlights)
+        on(types.TEXT_DOCUMENT_PREPARE_RENAME, self.prepare_rename)
+        on(types.TEXT_DOCUMENT_RENAME, self.rename, types.RenameOptions(prepare_provider=True))
+        on(types.TEXT_DOCUMENT_FORMATTING, self.format)
         kinds = [types.CodeActionKind.QuickFix]
-        on(types.TEXT_DOCUMENT_CODE_ACTION, self._actions, types.CodeActionOptions(code_action_kinds=kinds))
-        on(types.TEXT_DOCUMENT_INLAY_HINT, self._hints)
-        on(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, self._outline)
+        on(types.TEXT_DOCUMENT_CODE_ACTION, self.actions, types.CodeActionOptions(code_action_kinds=kinds))
+        on(types.TEXT_DOCUMENT_INLAY_HINT, self.hints)
+        on(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, self.outline)
 
     # ---- what is open ----
 
-    def _initialized(self, _: object) -> None:
+    def initialized(self, _: object) -> None:
         folders = self.server.workspace.folders.values()
         self.workspace.folders = tuple(path_of(folder.uri).rstrip("/") for folder in folders)
         self.workspace.changed_on_disk()
 
-    def _opened(self, params: types.DidOpenTextDocumentParams) -> Findings:
+    def opened(self, params: types.DidOpenTextDocumentParams) -> Findings:
         path = self._path(params.text_document.uri)
         self.workspace.open(path, params.text_document.text)
         return self._everything()
 
-    async def _changed(self, params: types.DidChangeTextDocumentParams) -> None:
+    async def changed(self, params: types.DidChangeTextDocumentParams) -> None:
         """The newest text wins: nothing is checked, and nothing shown, of one that has been typed over."""
         uri, text = params.text_document.uri, params.content_changes[-1].text
         self._changes += 1
         number = self._newest[uri] = self._changes
-        await self._work(self._edit, (uri, text, number))
+        await self.work(self._edit, (uri, text, number))
         await asyncio.sleep(TYPING_PAUSE_S)
         if self._newest.get(uri) == number:
             with suppress(Superseded):
-                found = await self._work(self._around, (uri, number))
+                found = await self.work(self._around, (uri, number))
                 if self._newest.get(uri) == number:
                     self._show(found)
 
@@ -205,18 +205,18 @@ class _Session:
         if self._changes > self._applied:
             raise Superseded
 
-    def _closed(self, params: types.DidCloseTextDocumentParams) -> Findings:
+    def closed(self, params: types.DidCloseTextDocumentParams) -> Findings:
         path = self._path(params.text_document.uri)
         self.workspace.close(path)
         self._uris.pop(path)
         self._newest.pop(params.text_document.uri, None)
         return self._everything()
 
-    def _changed_on_disk(self, _: types.DidChangeWatchedFilesParams) -> Findings:
+    def changed_on_disk(self, _: types.DidChangeWatchedFilesParams) -> Findings:
         self.workspace.changed_on_disk()
         return self._everything()
 
-    async def _work(self, do: Callable[[_Given], _Made], given: _Given) -> _Made:
+    async def work(self, do: Callable[[_Given], _Made], given: _Given) -> _Made:
         """Have the worker do it, after all that it was told before."""
         return await asyncio.get_running_loop().run_in_executor(self._worker, do, given)
 
@@ -259,11 +259,11 @@ class _Session:
 
     # ---- questions ----
 
-    def _complete(self, params: types.CompletionParams) -> list[types.CompletionItem]:
+    def complete(self, params: types.CompletionParams) -> list[types.CompletionItem]:
         here = self._at(params)
         return completion_items(complete(here.positions.text, here.offset, here.checked), here.positions)
 
-    def _hover(self, params: types.HoverParams) -> types.Hover | None:
+    def hover(self, params: types.HoverParams) -> types.Hover | None:
         here = self._at(params)
         said = hover(here.checked, here.source, here.offset, here.names)
         if said is None:
@@ -271,27 +271,27 @@ class _Session:
         span, text = said
         return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), range_of(span, here.positions))
 
-    def _definition(self, params: types.DefinitionParams) -> list[types.Location]:
+    def definition(self, params: types.DefinitionParams) -> list[types.Location]:
         here = self._at(params)
         return self._locations(here, lambda one: one.declares)
 
-    def _references(self, params: types.ReferenceParams) -> list[types.Location]:
+    def references(self, params: types.ReferenceParams) -> list[types.Location]:
         here = self._at(params)
         return self._locations(here, lambda one: params.context.include_declaration or not one.declares)
 
-    def _highlights(self, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
+    def highlights(self, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
         here = self._at(params)
         spans = [one.span for one in self._same(here) if one.span.source == here.source]
         return [types.DocumentHighlight(range_of(span, here.positions)) for span in spans]
 
-    def _prepare_rename(self, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
+    def prepare_rename(self, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
         here = self._at(params)
         if here.occurrence is None or not any(one.declares for one in self._same(here)):
             return None
         span = here.occurrence.span
         return types.PrepareRenamePlaceholder(range_of(span, here.positions), here.occurrence.symbol.name)
 
-    def _rename(self, params: types.RenameParams) -> types.WorkspaceEdit | None:
+    def rename(self, params: types.RenameParams) -> types.WorkspaceEdit | None:
         here = self._at(params)
         if here.occurrence is None:
             return None
@@ -308,7 +308,7 @@ class _Session:
                 known += [one for one in listed if one not in known]
         return types.WorkspaceEdit(changes=changes)
 
-    def _format(self, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
+    def format(self, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
         checked, source = self.workspace.policy(self._path(params.text_document.uri))
         positions = self._texts(checked)[checked.paths[source]]
         try:
@@ -318,7 +318,7 @@ class _Session:
         whole = range_of(Span(source, 0, len(positions.text)), positions)
         return [types.TextEdit(whole, formatted)] if formatted != positions.text else []
 
-    def _actions(self, params: types.CodeActionParams) -> list[types.CodeAction]:
+    def actions(self, params: types.CodeActionParams) -> list[types.CodeAction]:
         path = self._path(params.text_document.uri)
         here = []
         for checked, found in self.workspace.findings(path):
@@ -349,7 +349,7 @@ class _Session:
             tried[found] = tuple(mends(checked, found, self.workspace, tries))
         return tried[found]
 
-    def _hints(self, params: types.InlayHintParams) -> list[types.InlayHint]:
+    def hints(self, params: types.InlayHintParams) -> list[types.InlayHint]:
         checked, source = self.workspace.policy(self._path(params.text_document.uri))
         positions = self._texts(checked)[checked.paths[source]]
         listed = []
@@ -359,7 +359,7 @@ class _Session:
                 listed.append(types.InlayHint(types.Position(line, character), text))
         return listed
 
-    def _outline(self, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+    def outline(self, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
         checked, source = self.workspace.policy(self._path(params.text_document.uri))
         positions = self._texts(checked)[checked.paths[source]]
         return [symbol(one, positions) for one in outline(checked, source)]

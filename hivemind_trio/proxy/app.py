@@ -61,7 +61,7 @@ class Door:
         """From here on calls are served by this policy. Load it into the engine in the same step."""
         self._in_force = InForce.of(program, secrets)
 
-    def _current(self) -> InForce:
+    def current(self) -> InForce:
         assert self._in_force is not None, "the door was opened without a policy"
         return self._in_force
 
@@ -96,8 +96,8 @@ class Door:
         exchange = Exchange(
             engine=self._engine,
             upstream=self._upstream,
-            current=self._current,
-            rules=self._current(),
+            current=self.current,
+            rules=self.current(),
             call_id=self._next_id(),
             head=RequestHead.of(scope),
             send=send,
@@ -117,7 +117,7 @@ class Door:
 
     async def _say_health(self, scope: Scope, send: Send) -> None:
         """Answer an orchestrator's probe: whether the process serves, or whether it takes new calls."""
-        why = guard.refused(RequestHead.of(scope), self._current().program.server)
+        why = guard.refused(RequestHead.of(scope), self.current().program.server)
         behind = self._gate is not None and self._gate.behind
         if why is not None:
             answer = refusal(None, *why)
@@ -138,7 +138,7 @@ class Door:
             return
         head = RequestHead.of({**scope, "method": "GET"})
         apis = endpoint(head.path_text, head.words).apis
-        why = guard.refused(head, self._current().program.server) or (Reason.UPGRADE_REFUSED, NO_WEBSOCKETS)
+        why = guard.refused(head, self.current().program.server) or (Reason.UPGRADE_REFUSED, NO_WEBSOCKETS)
         answer = refusal(next(iter(apis), None), *why)
         headers = [*answer.headers, (b"x-hivemind-reason", str(why[0]).encode())]
         if why[0] is Reason.UPGRADE_REFUSED:

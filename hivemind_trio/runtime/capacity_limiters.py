@@ -44,8 +44,8 @@ class Caps:
     """
 
     _program: Program
-    _providers: dict[str, _ProviderCaps] = attrs.field(init=False, factory=dict)
-    _agents: dict[AgentKey, trio.CapacityLimiter] = attrs.field(init=False, factory=dict)
+    providers: dict[str, _ProviderCaps] = attrs.field(init=False, factory=dict)
+    agents: dict[AgentKey, trio.CapacityLimiter] = attrs.field(init=False, factory=dict)
     _permits: dict[CallId, Permit] = attrs.field(init=False, factory=dict)
     """Permits that are held, under today's names: a reload may have renamed any since the grant."""
     _limits: dict[str, int] = attrs.field(init=False, factory=dict)
@@ -58,11 +58,11 @@ class Caps:
             self._rename(renames)
         self._program = program
         self._limits.clear()
-        for name, caps in list(self._providers.items()):
+        for name, caps in list(self.providers.items()):
             provider = program.providers.get(name)
             if provider is None:
                 if not caps.pool.borrowed_tokens:
-                    del self._providers[name]
+                    del self.providers[name]
                 continue  # else it keeps its last limits until it is empty
             caps.pool.total_tokens = provider.limit
             caps.lanes, caps.groups = _held(caps.lanes), _held(caps.groups)
@@ -70,15 +70,15 @@ class Caps:
                 limiter.total_tokens = self._lane_cap(name, lane)
             for group, limiter in caps.groups.items():
                 limiter.total_tokens = self._group_cap(name, group)
-        self._agents = _held(self._agents)
-        for agent, limiter in self._agents.items():
+        self.agents = _held(self.agents)
+        for agent, limiter in self.agents.items():
             limiter.total_tokens = self._agent_cap(agent)
 
     def _rename(self, renames: Renames) -> None:
-        self._providers = renames.rekeyed("provider", self._providers)
-        for caps in self._providers.values():
+        self.providers = renames.rekeyed("provider", self.providers)
+        for caps in self.providers.values():
             caps.lanes = renames.rekeyed("lane", caps.lanes)
-        self._agents = {renames.agent_key(agent): limiter for agent, limiter in self._agents.items()}
+        self.agents = {renames.agent_key(agent): limiter for agent, limiter in self.agents.items()}
         for call_id, permit in self._permits.items():
             declared, agent = renames.agent_key((permit.declared, permit.agent))
             self._permits[call_id] = attrs.evolve(
@@ -92,7 +92,7 @@ class Caps:
     def adapt(self, provider: str, limit: int) -> None:
         """The provider is trusted with so many slots now; what is held beyond them drains."""
         self._limits[provider] = limit
-        caps = self._providers.get(provider)
+        caps = self.providers.get(provider)
         if caps is not None and provider in self._program.providers:
             caps.pool.total_tokens = limit
             for lane, limiter in caps.lanes.items():
@@ -130,16 +130,16 @@ class Caps:
         for limiter in self._limiters(permit):
             limiter.release_on_behalf_of(borrower)
         agent = permit.declared, permit.agent
-        if not permit.declared and not self._agents[agent].borrowed_tokens:
-            del self._agents[agent]
-        caps = self._providers[permit.provider]
+        if not permit.declared and not self.agents[agent].borrowed_tokens:
+            del self.agents[agent]
+        caps = self.providers[permit.provider]
         if not caps.pool.borrowed_tokens and permit.provider not in self._program.providers:
-            del self._providers[permit.provider]
+            del self.providers[permit.provider]
 
     def audit(self, snapshot: Snapshot) -> None:
         """Assert that the core counts as we do. O(size of the policy)."""
         for name, pool in snapshot.pools.items():
-            caps = self._providers.get(name)
+            caps = self.providers.get(name)
             held = caps.pool.borrowed_tokens if caps is not None else 0
             assert held == pool.inflight, f"{name}: {held} held, the scheduler counts {pool.inflight}"
             for lane, inflight in pool.lanes_inflight.items():
@@ -153,16 +153,16 @@ class Caps:
 
     def _limiters(self, permit: Permit) -> tuple[trio.CapacityLimiter, ...]:
         name, lane, group, agent = permit.provider, permit.lane, permit.group, (permit.declared, permit.agent)
-        caps = self._providers.get(name)
+        caps = self.providers.get(name)
         if caps is None:
-            caps = self._providers[name] = _ProviderCaps(trio.CapacityLimiter(self._limit(name)))
+            caps = self.providers[name] = _ProviderCaps(trio.CapacityLimiter(self._limit(name)))
         if lane not in caps.lanes:
             caps.lanes[lane] = trio.CapacityLimiter(self._lane_cap(name, lane))
         if group not in caps.groups:
             caps.groups[group] = trio.CapacityLimiter(self._group_cap(name, group))
-        if agent not in self._agents:
-            self._agents[agent] = trio.CapacityLimiter(self._agent_cap(agent))
-        return caps.pool, caps.lanes[lane], caps.groups[group], self._agents[agent]
+        if agent not in self.agents:
+            self.agents[agent] = trio.CapacityLimiter(self._agent_cap(agent))
+        return caps.pool, caps.lanes[lane], caps.groups[group], self.agents[agent]
 
     def _lane_cap(self, provider: str, lane: str) -> float:
         declared = self._program.lanes.get(lane)

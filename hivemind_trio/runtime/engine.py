@@ -76,15 +76,15 @@ class Engine:
     ) -> None:
         self._program = program
         self._calendar = Calendar.of(program.server.timezone)
-        self._scheduler = Scheduler(program, seed, self._turns)
-        self._caps = Caps(program)
+        self.scheduler = Scheduler(program, seed, self._turns)
+        self.caps = Caps(program)
         self._journal = journal
         self._on_crash = on_crash
         self._on_adapted = on_adapted
         self._on_closed = on_closed
         self._audit = audit
-        self._tickets: dict[CallId, Ticket] = {}
-        self._branches: dict[str, Branch] = {name: Branch(name) for name in program.providers}
+        self.tickets: dict[CallId, Ticket] = {}
+        self.branches: dict[str, Branch] = {name: Branch(name) for name in program.providers}
         self._nursery: trio.Nursery | None = None
         self._next_id = 0
         self._time_s = trio.lowlevel.current_clock().current_time
@@ -111,7 +111,7 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """Return the state of the engine."""
-        return self._scheduler.snapshot()
+        return self.scheduler.snapshot()
 
     # ---- one call ----
 
@@ -148,25 +148,25 @@ class Engine:
     def post(self, event: Event) -> None:
         """Tell the scheduler what happened, and carry out what it answers."""
         now_ns = self.now_ns()
-        commands = self._scheduler.handle(event, now_ns)
+        commands = self.scheduler.handle(event, now_ns)
         if self._journal is not None:
             self._journal(now_ns, event, commands)
         for command in commands:
             if isinstance(command, LimitChanged):
-                self._caps.adapt(command.provider, command.limit)
+                self.caps.adapt(command.provider, command.limit)
                 self._on_adapted(command)
                 continue
-            ticket = self._tickets[command.call_id]
+            ticket = self.tickets[command.call_id]
             if isinstance(command, Grant):
                 if command.permit is not None:
-                    self._caps.take(command.permit, ticket)
+                    self.caps.take(command.permit, ticket)
                 if not self._granted:
                     self._idle = trio.Event()
                 self._granted += 1
             ticket.answer(command)
         self._arm()
         if self._audit:
-            self._caps.audit(self._scheduler.snapshot())
+            self.caps.audit(self.scheduler.snapshot())
 
     # ---- the engine's life ----
 
@@ -174,7 +174,7 @@ class Engine:
         """Open the nursery tree and keep time, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            for branch in list(self._branches.values()):
+            for branch in list(self.branches.values()):
                 await nursery.start(self._keep_branch, branch)
             task_status.started()
             await self._keep_time()
@@ -182,19 +182,19 @@ class Engine:
     def load(self, program: Program) -> None:
         """From here on this program holds. One step; what is running keeps what it has."""
         for old, new in Renames.between(self._program, program).of("provider").items():
-            branch = self._branches[new] = self._branches.pop(old)
+            branch = self.branches[new] = self.branches.pop(old)
             branch.provider = new
-        for name in list(self._branches):
+        for name in list(self.branches):
             if name not in program.providers:
-                self._branches.pop(name).remove()
+                self.branches.pop(name).remove()
         for name in program.providers:
-            if name not in self._branches:
-                branch = self._branches[name] = Branch(name)
+            if name not in self.branches:
+                branch = self.branches[name] = Branch(name)
                 if self._nursery is not None:
                     self._nursery.start_soon(self._keep_branch, branch)
         self._program = program
         self._calendar = Calendar.of(program.server.timezone)
-        self._caps.load(program)
+        self.caps.load(program)
         self.post(PolicyLoaded(program))
         self._sync()
 
@@ -203,8 +203,8 @@ class Engine:
 
     def _sync(self) -> None:
         """Bring the limiters in line with the limits of the scheduler."""
-        for name, pool in self._scheduler.snapshot().pools.items():
-            self._caps.adapt(name, pool.limit)
+        for name, pool in self.scheduler.snapshot().pools.items():
+            self.caps.adapt(name, pool.limit)
 
     def drain(self) -> None:
         """No new work: what waits is refused, and so is what arrives; attempts in flight go on."""
@@ -224,13 +224,13 @@ class Engine:
                 self._arm()
                 await trio.sleep_forever()
             # The deadline is a float of seconds and may come a nanosecond early; the scheduler asked for its own time.
-            wakeup_ns = self._scheduler.wakeup_ns()
+            wakeup_ns = self.scheduler.wakeup_ns()
             if wakeup_ns is not None and wakeup_ns - self.now_ns() < 1_000:
                 self._now_ns = max(self._now_ns, wakeup_ns)
             self.post(TimePassed())
 
     def _arm(self) -> None:
-        wakeup_ns = self._scheduler.wakeup_ns()
+        wakeup_ns = self.scheduler.wakeup_ns()
         deadline = math.inf if wakeup_ns is None else self._origin_s + wakeup_ns / SECOND_NS
         if self._timer.deadline != deadline:
             self._timer.deadline = deadline
@@ -239,16 +239,16 @@ class Engine:
 
     def arrived(self, ticket: Ticket, call: Call) -> None:
         """A call is there."""
-        self._tickets[call.id] = ticket
+        self.tickets[call.id] = ticket
         self.post(CallArrived(call))
 
     def left(self, ticket: Ticket) -> None:
         """Nobody waits for what becomes of a call."""
-        self._tickets.pop(ticket.id, None)
+        self.tickets.pop(ticket.id, None)
 
     def begin(self, grant: Grant, job: Job) -> None:
         """Run an attempt in the provider's nursery."""
-        provider = grant.treatment.provider if grant.permit is None else self._caps.provider(grant.permit)
+        provider = grant.treatment.provider if grant.permit is None else self.caps.provider(grant.permit)
         assert provider is not None
         self._branch(provider).start(job)
 
@@ -269,7 +269,7 @@ class Engine:
 
     def withdrawn(self, ticket: Ticket) -> Waiting | None:
         """Take a call out of the queue; return how it stood there."""
-        waiting = self._scheduler.waiting(ticket.id, self.now_ns())
+        waiting = self.scheduler.waiting(ticket.id, self.now_ns())
         self.post(CallCancelled(ticket.id))
         return waiting
 
@@ -282,7 +282,7 @@ class Engine:
         if not self._granted:
             self._idle.set()
         if permit is not None:
-            self._caps.give_back(permit, ticket)
+            self.caps.give_back(permit, ticket)
             self.post(AttemptEnded(ticket.id, ended))
 
     async def _keep_branch(
@@ -293,12 +293,12 @@ class Engine:
         del self._open_branches[branch]
         name = branch.provider
         # It may be back in the policy, or another nursery may still be running what was granted before it went.
-        if name not in self._branches and not any(one.provider == name for one in self._open_branches):
+        if name not in self.branches and not any(one.provider == name for one in self._open_branches):
             self._on_closed(name)
 
     def _branch(self, provider: str) -> Branch:
         """The provider's nursery; of one that a reload removed between grant and start, a last one of its own."""
-        branch = self._branches.get(provider)
+        branch = self.branches.get(provider)
         if branch is None:
             branch = Branch(provider)
             branch.remove()

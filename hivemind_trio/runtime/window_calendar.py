@@ -31,10 +31,10 @@ class Calendar:
     def turns(self, now_ns: int, window_ns: int) -> int:
         """When the window of that length ends in which we are now; `now_ns` is now by the engine's clock."""
         now = datetime.now(self.zone).astimezone(self.zone)
-        return now_ns + max(1, _left_ns(now, window_ns))
+        return now_ns + max(1, left_ns(now, window_ns))
 
 
-def _left_ns(now: datetime, window_ns: int) -> int:
+def left_ns(now: datetime, window_ns: int) -> int:
     """Return the time until the end of the window that holds `now`.
 
     Windows of whole days begin at midnight, weeks on Mondays, and shorter ones are counted from midnight; the day on

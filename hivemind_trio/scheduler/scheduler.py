@@ -80,12 +80,15 @@ class Scheduler:
         seed: Of what is left to chance: back-offs, and when refused calls are told to come back.
         turns: When the windows of the calendar end.
         parts: For experiments: what it is made of.
+
+    Attributes:
+        state: For tests and tools, which only read it.
     """
 
     def __init__(
         self, program: Program, seed: int = 0, turns: Turns = _no_calendar, *, parts: Features = ALL_PARTS
     ) -> None:
-        self._books = SchedulerState(program, Random(seed), turns, parts)  # noqa: S311  spreads load, guards nothing
+        self.state = SchedulerState(program, Random(seed), turns, parts)  # noqa: S311  spreads load, guards nothing
         self._due_ns: int | None = None
         """When time alone will next matter, as of the last event."""
 
@@ -98,8 +101,8 @@ class Scheduler:
             ValueError: `now_ns` is earlier than that of an event before, a call arrives whose id is in use, or an
                 attempt ends that is not in flight. A bug in the driver; the scheduler is unchanged.
         """
-        if now_ns < self._books.now_ns:
-            raise ValueError(f"time ran backwards: {now_ns} after {self._books.now_ns}")
+        if now_ns < self.state.now_ns:
+            raise ValueError(f"time ran backwards: {now_ns} after {self.state.now_ns}")
         commands: list[Command] = []
         match event:
             case CallArrived(call=call):
@@ -118,10 +121,10 @@ class Scheduler:
                 self._advance(now_ns, commands)
             case _:
                 assert_never(event)
-        if self._books.loosened:
-            self._dispatch(let_in(self._books, commands).values(), None, commands)
-        self._books.stand()
-        self._due_ns = self._books.wakeup_ns()
+        if self.state.loosened:
+            self._dispatch(let_in(self.state, commands).values(), None, commands)
+        self.state.stand()
+        self._due_ns = self.state.wakeup_ns()
         return commands
 
     def wakeup_ns(self) -> int | None:
@@ -130,17 +133,17 @@ class Scheduler:
 
     def waiting(self, call_id: CallId, now_ns: int) -> Waiting | None:
         """Return how a queued call stands; None: it is not in the queue."""
-        waiter = self._books.room.get(call_id)
+        waiter = self.state.room.get(call_id)
         return waiting(waiter, now_ns) if waiter is not None else None
 
     def snapshot(self) -> Snapshot:
         """Return the state."""
-        return self._books.snapshot()
+        return self.state.snapshot()
 
     # ---- events: each checks first, then advances the clock, then acts ----
 
     def _on_arrived(self, call: Call, now_ns: int, commands: list[Command]) -> None:
-        books = self._books
+        books = self.state
         if call.id in books.inflight or call.id in books.room.waiters:
             raise ValueError(f"call {call.id} arrived twice")
         treatment = books.program.decide(call.request)
@@ -204,9 +207,9 @@ class Scheduler:
     def _on_cancelled(self, call_id: CallId, now_ns: int, commands: list[Command]) -> None:
         # Leaves before the clock moves: the driver has closed the call and would not know what to do with a refusal.
         # In flight: its attempt is being cancelled, and will say when it has ended.
-        waiter = self._books.room.get(call_id)
+        waiter = self.state.room.get(call_id)
         if waiter is not None:
-            self._books.leave(waiter)
+            self.state.leave(waiter)
         self._advance(now_ns, commands)
         if waiter is not None and waiter.place.pool.holds:
             # It may have been the large one behind which smaller ones stood.
@@ -215,7 +218,7 @@ class Scheduler:
     def _on_answer(
         self, call_id: CallId, readings: tuple[QuotaReading, ...], good: bool, now_ns: int, commands: list[Command]
     ) -> None:
-        books = self._books
+        books = self.state
         self._advance(now_ns, commands)
         flight = books.inflight.get(call_id)
         if flight is None:
@@ -238,7 +241,7 @@ class Scheduler:
         self._dispatch(pools.values(), None, commands)
 
     def _on_ended(self, call_id: CallId, ended: AttemptResult, now_ns: int, commands: list[Command]) -> None:
-        books = self._books
+        books = self.state
         flight = books.inflight.get(call_id)
         if flight is None:
             raise ValueError(f"call {call_id} has no attempt in flight")
@@ -280,7 +283,7 @@ class Scheduler:
         books.forget(place.agent)
 
     def _on_policy(self, program: Program, now_ns: int, commands: list[Command]) -> None:
-        books = self._books
+        books = self.state
         renames = Renames.between(books.program, program)
         calls = {waiter.call.id: waiter.call.renamed(renames) for waiter in books.room}
         treatments = {call_id: program.decide(call.request) for call_id, call in calls.items()}
@@ -305,7 +308,7 @@ class Scheduler:
         self._dispatch(books.pools.values(), None, commands)
 
     def _on_draining(self, now_ns: int, commands: list[Command]) -> None:
-        books = self._books
+        books = self.state
         self._advance(now_ns, commands)
         books.draining = True
         for waiter in list(books.room):
@@ -318,7 +321,7 @@ class Scheduler:
     def _follows(self, waiter: WaitingCall) -> bool:
         """Put the call behind another that has the same prompt read; return True if it must wait."""
         prefixes = waiter.place.prefixes
-        rests_until_ns = prefixes.follow(waiter, self._books.now_ns) if prefixes is not None else None
+        rests_until_ns = prefixes.follow(waiter, self.state.now_ns) if prefixes is not None else None
         if rests_until_ns is None:
             return False
         waiter.rests_until_ns, waiter.blocked = rests_until_ns, Reason.PROMPT_CACHE
@@ -326,7 +329,7 @@ class Scheduler:
 
     def _put_in_line(self, waiter: WaitingCall, commands: list[Command]) -> None:
         """Let it wait if the bounds of the queues allow; or somebody else has to go, or it itself."""
-        books = self._books
+        books = self.state
         lane = books.program.lanes[waiter.treatment.lane]
         oldest = None
         full = books.room.full_for(waiter.place)
@@ -356,7 +359,7 @@ class Scheduler:
 
     def _dispatch(self, pools: Iterable[ProviderQueue], freed: AgentState | None, commands: list[Command]) -> None:
         """Grant until nothing fits. `freed`: the agent that has just come down from its cap."""
-        books = self._books
+        books = self.state
         pools = list(pools)
         while True:
             turn = None
@@ -377,7 +380,7 @@ class Scheduler:
             commands.append(grant(books, waiter, reason))
 
     def _expire(self, commands: list[Command]) -> list[WaitingCall]:
-        books = self._books
+        books = self.state
         gone = []
         while (waiter := books.room.expired(books.now_ns)) is not None:
             gone.append(waiter)
@@ -389,7 +392,7 @@ class Scheduler:
     # ---- the books ----
 
     def _advance(self, now_ns: int, commands: list[Command]) -> None:
-        self._books.now_ns = now_ns
+        self.state.now_ns = now_ns
         if self._due_ns is not None and self._due_ns <= now_ns:
             gone = self._expire(commands)
             self._open_what_is_due(gone, commands)
@@ -407,7 +410,7 @@ class Scheduler:
 
     def _open(self, commands: list[Command]) -> dict[str, ProviderQueue]:
         """Retries whose pause is over, circuits and quotas: the providers at which somebody may be able to go now."""
-        books = self._books
+        books = self.state
         opened = {}
         for pool in books.pools.values():
             circuit = pool.health.breaker.circuit

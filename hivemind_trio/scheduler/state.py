@@ -76,10 +76,10 @@ class SchedulerState:
     """Accounts with held calls that may have room again."""
     _agents: dict[AgentKey, AgentState] = attrs.field(factory=dict, init=False)
     """Only those with a call waiting or in flight."""
-    _budgets: Budgets = attrs.field(init=False)
+    budgets: Budgets = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._budgets = Budgets(self.turns)
+        self.budgets = Budgets(self.turns)
         self.load(self.program)
 
     def load(self, program: Program) -> None:
@@ -91,7 +91,7 @@ class SchedulerState:
         self.detours = bool(program.budgets) or any(
             provider.while_open is WhileOpen.FALLBACK for provider in program.providers.values()
         )
-        self._budgets.load(program)
+        self.budgets.load(program)
         gone = [pool for name, pool in self.pools.items() if name not in program.providers and pool.slots.held]
         self.pools = {
             name: self.pools.get(name) or ProviderQueue(name, ProviderHealth(self.random), self.parts)
@@ -113,7 +113,7 @@ class SchedulerState:
 
     def _rename(self, renames: Renames) -> None:
         """Every counter, by the name that it has from now on. What is in flight gives back to it all the same."""
-        self._budgets.rename(renames)
+        self.budgets.rename(renames)
         self.jobs.rename(renames)
         for pool in self.pools.values():
             pool.rename(renames)
@@ -195,7 +195,7 @@ class SchedulerState:
         """Return the decision as budgets that are nearly used up change it."""
         if treatment.provider is None:
             return treatment
-        treated = self._budgets.treat(treatment, self._whose(call, treatment), self.now_ns)
+        treated = self.budgets.treat(treatment, self._whose(call, treatment), self.now_ns)
         if treated.model == treatment.model:
             return treated
         # Another model may be served elsewhere. Who may call, and how, is decided by what was asked for.
@@ -284,7 +284,7 @@ class SchedulerState:
             return None
         request = waiter.place.request
         most = amounts_of(pool.estimates.most(request), self.program.price(request.model, pool.name))
-        claim = self._budgets.claim(treatment, self._whose(waiter.call, treatment), most, waiter.rank, self.now_ns)
+        claim = self.budgets.claim(treatment, self._whose(waiter.call, treatment), most, waiter.rank, self.now_ns)
         if isinstance(claim, Reservation):
             waiter.claim = claim
             return None

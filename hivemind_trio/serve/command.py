@@ -156,7 +156,7 @@ async def _serve(options: Options) -> int:
     form = LogFormat(_wants_json(options, loaded.program))
     log = make_log(stderr, form=form, color=options.color)
     notices = Notices(log)
-    watcher = _Watcher(log, form, stderr, notices, options)
+    watcher = Watcher(log, form, stderr, notices, options)
     async with AsyncExitStack() as stack:
         journal: Journal | None = None
         if options.journal is not None:
@@ -290,7 +290,7 @@ def _line(source: Source, offset: int) -> str:
 
 @final
 @attrs.define(eq=False)
-class _Watcher:
+class Watcher:
     """Turns what happens into lines that an operator would act on."""
 
     _log: EventLog
@@ -298,11 +298,11 @@ class _Watcher:
     _stderr: Lossy
     _notices: Notices
     _options: Options
-    _running: Loaded | None = attrs.field(init=False, default=None)
+    running: Loaded | None = attrs.field(init=False, default=None)
     _circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
 
     def say_start(self, house: ProxyServer, loaded: Loaded, found: list[Found]) -> None:
-        self._running = loaded
+        self.running = loaded
         for one in found:
             self._log.emit(ProviderFound(provider=one.provider, source=one.source))
         self._log.emit(ServingStarted(address=house.url, **_sizes(loaded)))
@@ -333,8 +333,8 @@ class _Watcher:
         Args:
             nursery: For what takes a while to say.
         """
-        assert self._running is not None
-        changes = setting_changes(self._running.checked, new.checked)
+        assert self.running is not None
+        changes = setting_changes(self.running.checked, new.checked)
         for change in changes:
             if change.effect.code == "HM702" and self._options.listen is None:
                 error = f"`server {{ {change.setting} }}` changed to {change.after}, and that needs a restart"
@@ -345,7 +345,7 @@ class _Watcher:
         if problem:
             self._log.emit(PolicyRejected(error=problem))
             return
-        if not new.program.providers and self._running.program.providers:
+        if not new.program.providers and self.running.program.providers:
             # Most likely it was seen while it is being written: every call would get a 404 that says not to try again.
             help_text = "declare a provider, or restart the proxy"
             self._log.emit(PolicyRejected(error="the new policy has no provider", help=help_text))
@@ -355,10 +355,10 @@ class _Watcher:
         self._log.emit(PolicyReloaded(**_sizes(new)))
         self._say_warnings(new)
         say_changes(self._log, [change for change in changes if change.effect.code != "HM702"])
-        old, self._running = self._running, new
-        nursery.start_soon(self._say_calls, old, new)
+        old, self.running = self.running, new
+        nursery.start_soon(self.say_calls, old, new)
 
-    async def _say_calls(self, old: Loaded, new: Loaded) -> None:
+    async def say_calls(self, old: Loaded, new: Loaded) -> None:
         """Log the calls that the new policy decides differently; runs beside the calls."""
         try:
             calls, complete = await trio.to_thread.run_sync(
@@ -412,7 +412,7 @@ class _Watcher:
 
     def _while_open(self, name: str) -> tuple[WhileOpen, str | None]:
         """Return the fate of a provider's calls while its circuit is open, and the provider that takes them over."""
-        program = self._running.program if self._running is not None else None
+        program = self.running.program if self.running is not None else None
         provider = program.providers.get(name) if program is not None else None
         match provider.while_open if provider is not None else WhileOpen.HOLD:
             case WhileOpen.FALLBACK if provider is not None and provider.fallback is not None:

@@ -55,7 +55,7 @@ class ResponseParser:
     """Bytes left of the body, or of a chunk with its CRLF."""
     _rest: bytes = attrs.field(default=b"", init=False)
     """Bytes that have arrived and are not read yet."""
-    _http: h11.Connection | None = attrs.field(default=None, init=False)
+    h11_connection: h11.Connection | None = attrs.field(default=None, init=False)
 
     def begin(self, data: bytes) -> bool:
         """Bytes of the head, and maybe of more; whether it is complete. 1xx are passed over.
@@ -63,17 +63,17 @@ class ResponseParser:
         Raises:
             h11.RemoteProtocolError: This is no response.
         """
-        if self._http is None:
+        if self.h11_connection is None:
             head = read_head(data, self._method)
             if head is not None:
                 self.status, self.reason, self.headers = head.status, head.reason, head.headers
                 self._keep, self._chunked, self._left = head.keep, head.length is None, head.length or 0
                 self._rest = data[head.end :]
                 return True
-            self._http = self._reader()
-        self._http.receive_data(data)
+            self.h11_connection = self._reader()
+        self.h11_connection.receive_data(data)
         for _ in range(_INFORMATIONAL_MAX):
-            event = self._http.next_event()
+            event = self.h11_connection.next_event()
             if type(event) is h11.Response:
                 self.status, self.reason, self.headers = event.status_code, event.reason, event.headers.raw_items()
                 return True
@@ -88,8 +88,8 @@ class ResponseParser:
             EOFError: The stream ended before the body did.
             h11.RemoteProtocolError: This is no body.
         """
-        if self._http is not None:
-            return self._body_by_h11(self._http, data)
+        if self.h11_connection is not None:
+            return self._body_by_h11(self.h11_connection, data)
         if data == b"":
             raise EOFError("the connection was closed before the end of the body")
         if data is None or self._rest:
@@ -148,11 +148,11 @@ class ResponseParser:
 
     def _hand_over(self) -> bytes:
         """From the beginning of a chunk on h11 reads."""
-        self._http = self._reader()
-        self._http.receive_data(_CHUNKS_FOLLOW)
-        self._http.next_event()
+        self.h11_connection = self._reader()
+        self.h11_connection.receive_data(_CHUNKS_FOLLOW)
+        self.h11_connection.next_event()
         rest, self._rest = self._rest, b""
-        return self._body_by_h11(self._http, rest)
+        return self._body_by_h11(self.h11_connection, rest)
 
     def _body_by_h11(self, http: h11.Connection, data: bytes | None) -> bytes:
         if data is not None:

@@ -49,7 +49,7 @@ _PASSES: Final = 16
 counted in
 runs, of which there can be no more than one for each `_PASSES` bytes."""
 
-_TINY: Final = 64
+TINY_BYTES: Final = 64
 """Bytes that are looked at one by one; also the first look at a value, and the next ones are twice as long each."""
 
 _LOOK_BYTES: Final = 256
@@ -161,7 +161,7 @@ def _value(text: Text, at: int) -> Steps[int]:
         return end
     place = _Place(in_string=first == b'"', depth=int(first != b'"'))
     at += 1
-    look = _TINY
+    look = TINY_BYTES
     while at < len(text):
         end = _whole(text, at, min(at + look, len(text)))
         after = place.after(text[at:end])
@@ -227,7 +227,7 @@ def _whole(text: Text, begin: int, end: int) -> int:
 
 def _end(text: Text, begin: int, end: int, place: _Place) -> int:
     """Return the end of the value within this piece, by bisection."""
-    while end - begin > _TINY:
+    while end - begin > TINY_BYTES:
         middle = _whole(text, begin, (begin + end) // 2)
         after = place.after(text[begin:middle])
         if after is None:

@@ -82,7 +82,7 @@ class UsageMeter:
     """Progress of an event stream or NDJSON; None: a plain answer, or its coding is unknown."""
     _events: bool = attrs.field(init=False)
     """True if it is an event stream, and not NDJSON."""
-    _rest: bytes = attrs.field(default=b"", init=False)
+    unread: bytes = attrs.field(default=b"", init=False)
     """The line that has not ended, or the tail of a plain body."""
     _cut: bool = attrs.field(default=False, init=False)
     """The beginning of the line has been dropped."""
@@ -137,21 +137,21 @@ class UsageMeter:
         try:
             text = self._inflate(piece)
         except Undecodable:
-            self._inflate, self._rest, self._stream = None, b"", None
+            self._inflate, self.unread, self._stream = None, b"", None
             return
         self._objects = self._objects or b"{" in text
         if not self._streams:
-            self._rest = (self._rest + text)[-TAIL_MAX:]
+            self.unread = (self.unread + text)[-TAIL_MAX:]
             return
         whole, newline, rest = text.rpartition(b"\n")
         if newline:
-            self._take(self._rest + whole)
-            self._rest = rest
+            self._take(self.unread + whole)
+            self.unread = rest
         else:
-            self._rest += rest
-        if self._stream is not None and not self._stream.begun and b"\r" in self._rest[:-1]:
+            self.unread += rest
+        if self._stream is not None and not self._stream.begun and b"\r" in self.unread[:-1]:
             self._stream.begin()  # lines that end with a bare CR are not read here
-        if len(self._rest) > LINE_MAX:
+        if len(self.unread) > LINE_MAX:
             self._shorten()
 
     def error(self) -> Signal | None:
@@ -184,15 +184,15 @@ class UsageMeter:
         )
 
     def _flush(self) -> None:
-        self._take(self._rest)
-        self._rest = b""
+        self._take(self.unread)
+        self.unread = b""
 
     def _shorten(self) -> None:
         """Keep the end of a line that is too long; its beginning may name the closing event."""
         if not self._cut and self._stream is not None:
-            self._stream.look(self._rest[:TYPE_MAX])
+            self._stream.look(self.unread[:TYPE_MAX])
         self._cut = True
-        self._rest = self._rest[-LINE_MAX:]
+        self.unread = self.unread[-LINE_MAX:]
 
     def _take(self, lines: bytes) -> None:
         self._cut = False

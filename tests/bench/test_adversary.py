@@ -45,8 +45,8 @@ def test_nothing_beats_the_bound(name: str) -> None:
 
 
 def test_a_window_that_gives_twice_beats_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = provider._Count.room
-    monkeypatch.setattr(provider._Count, "room", lambda count, now_ns: honest(count, now_ns) + count.quota.limit)
+    honest = provider.Count.room
+    monkeypatch.setattr(provider.Count, "room", lambda count, now_ns: honest(count, now_ns) + count.quota.limit)
 
     one = adversary.outcome("rpm-50", [Way.FIXED])
 

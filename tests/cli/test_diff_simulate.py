@@ -185,7 +185,7 @@ def test_what_only_one_of_the_two_has_fits(run: Run, files: Path) -> None:
 
 @pytest.mark.usefixtures("files")
 def test_progress_is_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hivemind_trio.sim.run.world._TOLD_EVERY", 1)
+    monkeypatch.setattr("hivemind_trio.sim.run.world.TOLD_EVERY", 1)
 
     assert run("diff", "old.hmp", "new.hmp", *SIMULATED).stderr == ""
     monkeypatch.setattr("hivemind_trio.cli.progress.on_terminal", lambda: True)

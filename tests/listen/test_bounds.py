@@ -227,7 +227,7 @@ async def test_to_cancel_cuts_an_answer_that_only_the_end_would_end_visibly_shor
 
 async def test_the_listening_sockets_are_closed_at_the_end() -> None:
     async with serving(echoes) as house:
-        sockets = house.listener._sockets
+        sockets = house.listener.sockets
         assert all(sock.fileno() != -1 for sock in sockets)
 
     assert all(isinstance(sock, socket.socket) and sock.fileno() == -1 for sock in sockets)

@@ -79,7 +79,7 @@ async def test_fact_2_the_kernel_gives_up_on_a_peer_that_acknowledges_nothing(mo
     seen: list[int] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        (connection,) = house.listener._connections
+        (connection,) = house.listener.open_connections
         seen.append(connection.stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
         seen.append(connection.stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
         seen.append(connection.stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))

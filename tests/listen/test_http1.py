@@ -207,13 +207,13 @@ async def test_an_answer_that_has_no_body_is_followed_by_the_next(
 
 async def test_the_head_shares_a_write_with_a_body_that_follows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[bytes] = []
-    send = InboundWire._send
+    send = InboundWire.send_some
 
     def counted(wire: InboundWire, data: bytes) -> int:
         writes.append(bytes(data))
         return send(wire, data)
 
-    monkeypatch.setattr(InboundWire, "_send", counted)
+    monkeypatch.setattr(InboundWire, "send_some", counted)
     async with serving(echoes) as house:
         client = await house.client()
         await client.ask(post(b"abc"))

@@ -19,7 +19,7 @@ from .house import GET, echoes, header, post, serving
 
 async def lag_of(*turns: tuple[float, float], busy_s: float = 10.0) -> LoopLag:
     lag = LoopLag(0.020)
-    lag._idle_at_s = lag._ended_s - busy_s
+    lag.idle_at_s = lag.ended_s - busy_s
     for turn_s, work_s in turns:
         lag.turned(turn_s, work_s)
     return lag
@@ -104,7 +104,7 @@ def overload(lag: LoopLag) -> None:
     """As if it had not been idle for long, and any turn were too long."""
     lag.limit_s = 0.0
     trio.lowlevel.remove_instrument(lag)  # else each wait for the test's client would count as idle
-    lag._idle_at_s = -math.inf
+    lag.idle_at_s = -math.inf
 
 
 async def test_a_request_that_has_not_come_whole_is_answered_without_a_reset() -> None:

@@ -158,7 +158,7 @@ class Line:
 
     def tell(self, exchange: AsgiExchange) -> None:
         scope = {name: value for name, value in exchange.scope.items() if name not in ("extensions", "asgi", "state")}
-        self.told.append((scope, b"".join(exchange._body), exchange.whole, exchange.keep, exchange.expects))
+        self.told.append((scope, b"".join(exchange.body), exchange.whole, exchange.keep, exchange.expects))
 
 
 def served(pieces: list[bytes], *, by_us: bool) -> list[object]:

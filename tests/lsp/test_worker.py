@@ -15,7 +15,7 @@ from pygls.exceptions import JsonRpcInvalidParams
 
 from hivemind_trio.editor import Workspace
 from hivemind_trio.lsp import server
-from hivemind_trio.lsp.server import _Session
+from hivemind_trio.lsp.server import LanguageSession
 from hivemind_trio.policy import Checked, RanTest
 
 URI = "file:///srv/team.hmp"
@@ -51,9 +51,9 @@ class Shown:
         self.findings.append(params)
 
 
-def session_over(files: Slow) -> tuple[_Session, Shown]:
+def session_over(files: Slow) -> tuple[LanguageSession, Shown]:
     shown = Shown()
-    session = _Session(cast("Any", shown))
+    session = LanguageSession(cast("Any", shown))
     session.workspace = Workspace(files)
     return session, shown
 
@@ -69,9 +69,9 @@ def test_what_was_found_in_a_text_that_has_been_typed_over_is_not_shown(monkeypa
     session, shown = session_over(files)
 
     async def typing() -> None:
-        first = asyncio.create_task(session._changed(typed('include "lanes.hmp"\nlane one { weight 1x }\n')))
+        first = asyncio.create_task(session.changed(typed('include "lanes.hmp"\nlane one { weight 1x }\n')))
         assert await asyncio.to_thread(files.began.wait, PATIENCE_S)  # it is being checked
-        second = asyncio.create_task(session._changed(typed("lane two { weight 2x }\n")))
+        second = asyncio.create_task(session.changed(typed("lane two { weight 2x }\n")))
         await asyncio.sleep(0)
         files.go.set()
         await asyncio.gather(first, second)
@@ -88,10 +88,10 @@ def test_of_texts_that_wait_for_their_turn_only_the_newest_is_checked(monkeypatc
     session, shown = session_over(files)
 
     async def typing() -> None:
-        tasks = [asyncio.create_task(session._changed(typed('include "lanes.hmp"\n')))]
+        tasks = [asyncio.create_task(session.changed(typed('include "lanes.hmp"\n')))]
         assert await asyncio.to_thread(files.began.wait, PATIENCE_S)
         for number in range(5):
-            tasks.append(asyncio.create_task(session._changed(typed(f'include "lanes.hmp"\nlane l{number} {{ }}\n'))))
+            tasks.append(asyncio.create_task(session.changed(typed(f'include "lanes.hmp"\nlane l{number} {{ }}\n'))))
         await asyncio.sleep(0)
         files.go.set()
         await asyncio.gather(*tasks)
@@ -116,14 +116,14 @@ def test_a_check_of_what_has_been_typed_over_is_given_up(monkeypatch: pytest.Mon
     texts = ['include "lanes.hmp"\nlane one { }\n', 'include "lanes.hmp"\nlane two { }\n']
 
     async def typing() -> None:
-        first = asyncio.create_task(session._changed(typed(texts[0])))
+        first = asyncio.create_task(session.changed(typed(texts[0])))
         assert await asyncio.to_thread(files.began.wait, PATIENCE_S)
         symbols = types.DocumentSymbolParams(types.TextDocumentIdentifier(URI))
-        second = asyncio.create_task(session._changed(typed(texts[1])))
+        second = asyncio.create_task(session.changed(typed(texts[1])))
         await asyncio.sleep(0)
         files.go.set()
         await asyncio.gather(first, second)
-        assert await session._work(session._outline, symbols)
+        assert await session.work(session.outline, symbols)
 
     asyncio.run(typing())
 
@@ -136,8 +136,8 @@ def test_a_refused_request_is_no_news_for_the_log_and_a_bug_is() -> None:
     def record(error: Exception) -> logging.LogRecord:
         return logging.LogRecord("pygls", logging.ERROR, "x", 1, "failed", (), (type(error), error, None))
 
-    assert not server._is_news(record(JsonRpcInvalidParams("`5x` is no name")))
-    assert server._is_news(record(ValueError("a bug")))
+    assert not server.is_news(record(JsonRpcInvalidParams("`5x` is no name")))
+    assert server.is_news(record(ValueError("a bug")))
 
 
 def test_the_loop_goes_on_while_a_policy_is_checked() -> None:
@@ -146,12 +146,12 @@ def test_the_loop_goes_on_while_a_policy_is_checked() -> None:
     done: list[str] = []
 
     async def asking() -> None:
-        await session._work(lambda text: session.workspace.edit("/srv/team.hmp", text), 'include "lanes.hmp"\n')
+        await session.work(lambda text: session.workspace.edit("/srv/team.hmp", text), 'include "lanes.hmp"\n')
         hint = types.InlayHintParams(types.TextDocumentIdentifier(URI), types.Range(*[types.Position(0, 0)] * 2))
-        busy = asyncio.create_task(session._work(session._hints, hint))
+        busy = asyncio.create_task(session.work(session.hints, hint))
         assert await asyncio.to_thread(files.began.wait, PATIENCE_S)
-        waiting = asyncio.create_task(session._work(done.append, "taken back"))
-        after = asyncio.create_task(session._work(done.append, "in its turn"))
+        waiting = asyncio.create_task(session.work(done.append, "taken back"))
+        after = asyncio.create_task(session.work(done.append, "in its turn"))
         _, pending = await asyncio.wait([waiting, after], timeout=0.1)
         assert pending == {waiting, after}, "one thing after the other"
         assert waiting.cancel(), "the editor has taken it back"
@@ -173,9 +173,9 @@ def test_what_mends_a_finding_is_tried_once_and_not_at_each_move() -> None:
     place = types.Range(types.Position(1, 20), types.Position(1, 20))
     params = types.CodeActionParams(types.TextDocumentIdentifier(URI), place, types.CodeActionContext([]))
 
-    offered = session._actions(params)
+    offered = session.actions(params)
     tried = files.reads
-    again = session._actions(params)
+    again = session.actions(params)
 
     assert [one.title for one in offered] == ["write `60s`", "write `60ms`"]
     assert again == offered
@@ -193,7 +193,7 @@ def test_in_a_large_policy_less_is_tried(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(server, "LETTERS_TRIED_MAX", 3 * (len(many) + 60))
     everywhere = types.Range(types.Position(0, 0), types.Position(30, 0))
 
-    offered = session._actions(
+    offered = session.actions(
         types.CodeActionParams(types.TextDocumentIdentifier(URI), everywhere, types.CodeActionContext([]))
     )
 

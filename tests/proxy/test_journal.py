@@ -33,7 +33,7 @@ class Journal:
 
 
 def guarded(opened: House, gate: Journal) -> None:
-    rules = opened.door._current()
+    rules = opened.door.current()
     opened.door = Door(opened.engine, Upstream(opened.provider), on_call=opened.records.append, gate=gate)
     opened.door.use(rules.program, rules.secrets)
 

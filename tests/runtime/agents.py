@@ -35,9 +35,9 @@ async def running(program: Program, **options: Any) -> AsyncIterator[Engine]:
 
 def held(engine: Engine) -> int:
     """Tokens of all limiters that are borrowed now. White box: the limiters have no door of their own."""
-    caps = engine._caps
-    limiters = [*caps._agents.values()]
-    for each in caps._providers.values():
+    caps = engine.caps
+    limiters = [*caps.agents.values()]
+    for each in caps.providers.values():
         limiters += [each.pool, *each.lanes.values(), *each.groups.values()]
     return sum(limiter.borrowed_tokens for limiter in limiters)
 

@@ -141,13 +141,13 @@ class World:
         assert not any(pool.inflight or pool.waiting for pool in snapshot.pools.values())
         assert not any(snapshot.lanes_waiting.values())
         # The limiter of an agent that no policy declares goes with its last token; the others stay, and are empty.
-        assert all(declared for declared, _ in self.engine._caps._agents)
-        assert not any(limiter.borrowed_tokens for limiter in self.engine._caps._agents.values())
-        for name, limiters in self.engine._caps._providers.items():
+        assert all(declared for declared, _ in self.engine.caps.agents)
+        assert not any(limiter.borrowed_tokens for limiter in self.engine.caps.agents.values())
+        for name, limiters in self.engine.caps.providers.items():
             assert name in self.engine.program.providers
             assert not limiters.pool.borrowed_tokens
             assert not any(limiter.borrowed_tokens for limiter in (*limiters.lanes.values(), *limiters.groups.values()))
-        assert not self.engine._tickets
+        assert not self.engine.tickets
         assert not +self.running
         assert self.granted == self.ended
         assert self.crashes == self.seen_crashes

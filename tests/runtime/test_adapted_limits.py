@@ -31,7 +31,7 @@ LIMITERS: Final = 4
 
 def slots(engine: Engine) -> tuple[float, ...]:
     """What the limiters give in all: the provider's, then the lane's. White box: they have no door of their own."""
-    caps = engine._caps._providers["p"]
+    caps = engine.caps.providers["p"]
     return caps.pool.total_tokens, *(limiter.total_tokens for limiter in caps.lanes.values())
 
 

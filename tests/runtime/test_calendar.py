@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from hivemind_trio.runtime.window_calendar import DAY_NS, SECOND_NS, WEEK_NS, Calendar, _left_ns
+from hivemind_trio.runtime.window_calendar import DAY_NS, SECOND_NS, WEEK_NS, Calendar, left_ns
 
 HOUR_NS = 3_600 * SECOND_NS
 PARIS = ZoneInfo("Europe/Paris")
@@ -30,7 +30,7 @@ PARIS = ZoneInfo("Europe/Paris")
     ],
 )
 def test_windows_end_where_people_expect_it(now: str, window_ns: int, left_s: int) -> None:
-    assert _left_ns(datetime.fromisoformat(now).replace(tzinfo=PARIS), window_ns) == left_s * SECOND_NS
+    assert left_ns(datetime.fromisoformat(now).replace(tzinfo=PARIS), window_ns) == left_s * SECOND_NS
 
 
 @pytest.mark.parametrize("zone", ["", "UTC", "Asia/Kathmandu"])

@@ -71,7 +71,7 @@ async def test_more_than_a_cap_is_a_bug_that_the_limiters_notice(policy: Program
             assert grant.permit is not None
 
             with pytest.raises(AssertionError, match="beyond a cap"):
-                engine._caps.take(grant.permit, object())
+                engine.caps.take(grant.permit, object())
 
             # Whichever was full, those before it were given back.
             assert held(engine) == LIMITERS
@@ -82,7 +82,7 @@ async def test_a_difference_between_the_keepers_is_a_bug_that_the_audit_notices(
     async with running(program(providers=[provider("p", groups={"opus-*": 9})])) as engine:
         with engine.ticket(wish(model="opus-1"), "x") as ticket:
             await ticket.granted()
-            caps = engine._caps._providers["p"]
+            caps = engine.caps.providers["p"]
             for limiter in (caps.pool, caps.lanes["default"], caps.groups["opus-*"]):
                 stranger = object()
                 limiter.acquire_on_behalf_of_nowait(stranger)

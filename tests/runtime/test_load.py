@@ -130,7 +130,7 @@ async def test_a_removed_provider_closes_after_its_last_attempt(autojump_clock: 
         assert closed == [("q", 0), ("p", 5)]
         assert "p" not in engine.snapshot().pools
         assert_empty(engine)
-        assert engine._caps._providers.keys() <= {"r"}
+        assert engine.caps.providers.keys() <= {"r"}
 
 
 async def test_a_provider_that_is_back_before_its_last_attempt_ended_is_not_reported_closed(
@@ -171,11 +171,11 @@ async def test_a_provider_that_is_back_at_once_is_not_reported_closed(autojump_c
 async def test_the_limiters_of_a_removed_provider_are_forgotten(autojump_clock: MockClock) -> None:
     async with running(one_provider("p")) as engine:
         await Work().call(engine, wish())
-        assert engine._caps._providers.keys() == {"p"}
+        assert engine.caps.providers.keys() == {"p"}
 
         engine.load(one_provider("q"))
 
-        assert not engine._caps._providers
+        assert not engine.caps.providers
 
 
 async def test_a_call_whose_provider_is_removed_between_grant_and_start_runs_there_all_the_same(

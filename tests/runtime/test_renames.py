@@ -75,13 +75,13 @@ async def test_a_renamed_provider_goes_on_where_it_is(autojump_clock: MockClock)
     work = Work(hold_s=5)
     before, after, old, _ = ONE["provider"]
     async with running(before, on_closed=closed.append) as engine:
-        branch = engine._branches["p"]
+        branch = engine.branches["p"]
         async with trio.open_nursery() as agents:
             await agents.start(work.call, engine, old)
             engine.load(after)
             await trio.sleep(6)
 
-        assert engine._branches == {"q": branch}
+        assert engine.branches == {"q": branch}
         assert not closed
 
         engine.load(before)

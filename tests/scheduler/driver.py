@@ -38,15 +38,15 @@ class Driver:
         self.now_ns = 0
         self.answers: dict[int, Command] = {}
         self.granted: list[int] = []
-        self._calls = 0
+        self.next_id = 0
 
     def call(self, caller: str = "x", *, job: str = "", needs_slot: bool = True, **wishes: Any) -> int:
         return self.ask(wish(**wishes), caller, job=job, needs_slot=needs_slot)
 
     def ask(self, request: Request, caller: str = "x", **more: Any) -> int:
         """A call of a request that is there already; `more` as in `Call`."""
-        call_id = CallId(self._calls)
-        self._calls += 1
+        call_id = CallId(self.next_id)
+        self.next_id += 1
         self.post(CallArrived(Call(id=call_id, request=request, caller=caller, **more)))
         return call_id
 

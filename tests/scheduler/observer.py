@@ -387,16 +387,16 @@ class Observer:
 
     def nothing_reserved(self, scheduler: Scheduler) -> None:
         """4: when all is over, nothing is held, claimed or remembered to be in flight."""
-        rest, books = scheduler.snapshot(), scheduler._books
+        rest, books = scheduler.snapshot(), scheduler.state
         assert (rest.inflight, rest.waiting, rest.agents) == (0, 0, 0)
         assert scheduler.wakeup_ns() is None
         assert not any(rest.lanes_waiting.values())
         for pool in rest.pools.values():
             assert pool.inflight == pool.waiting == sum(pool.lanes_inflight.values()) == 0
             assert not any(pool.groups_inflight.values())
-        assert not any(account.claimed or account.held for account in books._budgets._accounts.values())
-        for group in [group for pool in books.pools.values() for group in pool._groups.values()]:
-            assert not any(quotas._inflight for quotas in (group._quotas, *group._models.values()))
+        assert not any(account.claimed or account.held for account in books.budgets.accounts.values())
+        for group in [group for pool in books.pools.values() for group in pool.groups.values()]:
+            assert not any(quotas.inflight for quotas in group.rate_limits())
 
     def work_conservation(self, life: Life) -> None:
         """5: at rest no call waits that fits everywhere and is due; of those for which that can be said from here."""
@@ -436,7 +436,7 @@ class Observer:
     def held_back(self, scheduler: Scheduler) -> None:
         """5: nobody waits in line who would be let in, had he come just now, by the scheduler's own word; but for calls
         behind others of the quotas that they share: of those the first and the smallest are looked at, no more."""
-        books = scheduler._books
+        books = scheduler.state
         in_line = [waiter for waiter in books.room if waiter.in_line]
         short = {id(waiter.place.quotas) for waiter in in_line if waiter.place.blocked(self.now_ns) is Reason.LIMITS}
         for waiter in in_line:

@@ -180,8 +180,8 @@ def test_what_has_ended_is_not_remembered() -> None:
     for call in driver.calls(5):
         driver.end(call)
 
-    (group,) = driver.scheduler._books.pools["p"]._groups.values()
-    assert not group.quotas("any")._inflight
+    (group,) = driver.scheduler.state.pools["p"].groups.values()
+    assert not group.quotas("any").inflight
 
 
 def test_a_refusal_spaces_the_quota_that_it_names_and_no_other() -> None:
@@ -189,11 +189,11 @@ def test_a_refusal_spaces_the_quota_that_it_names_and_no_other() -> None:
     driver = Driver(policy(requests(600, Window.LEARN), tokens))
     driver.end(driver.call(), refused(Dimension.INPUT))
 
-    of_requests, of_input = driver.scheduler._books.pools["p"].group(None).quotas("any")._buckets.values()
+    of_requests, of_input = driver.scheduler.state.pools["p"].group(None).quotas("any").buckets.values()
 
     assert driver.rest.pools["p"].limit == 1_000, "concurrency has no part in it"
-    assert of_requests._accepted is None
-    assert of_input._accepted is not None
+    assert of_requests.accepted is None
+    assert of_input.accepted is not None
 
 
 def test_of_a_refusal_that_names_nothing_the_headers_tell_what_was_short() -> None:
@@ -205,9 +205,9 @@ def test_of_a_refusal_that_names_nothing_the_headers_tell_what_was_short() -> No
     driver.end(call, refused(seconds=90))
 
     driver.call()
-    of_requests, of_input = driver.scheduler._books.pools["p"].group(None).quotas("any")._buckets.values()
-    assert of_requests._accepted is not None
-    assert of_input._accepted is None
+    of_requests, of_input = driver.scheduler.state.pools["p"].group(None).quotas("any").buckets.values()
+    assert of_requests.accepted is not None
+    assert of_input.accepted is None
     assert driver.rest.waiting == 1
     assert driver.scheduler.wakeup_ns() == 15 * SECOND_NS, "a word of more than 20 s is probed"
 

@@ -46,7 +46,7 @@ def spend(driver: Driver, tokens_out: int, **facts: Any) -> None:
 
 
 def nothing_claimed(driver: Driver) -> bool:
-    accounts = driver.scheduler._books._budgets._accounts.values()
+    accounts = driver.scheduler.state.budgets.accounts.values()
     return not any(account.claimed or account.held for account in accounts)
 
 
@@ -265,7 +265,7 @@ def test_partitions_are_bounded_and_nobody_slips_through_the_bound(monkeypatch: 
     monkeypatch.setattr(budgets, "ACCOUNTS_MAX", 100)
     monkeypatch.setattr(budgets, "SWEEP_EVERY", 10)
     driver = driver_of("budget each per model { output 100/hour }")
-    accounts = driver.scheduler._books._budgets
+    accounts = driver.scheduler.state.budgets
     for number in range(100):
         spend(driver, 99, model=f"m-{number}")
 
@@ -274,7 +274,7 @@ def test_partitions_are_bounded_and_nobody_slips_through_the_bound(monkeypatch: 
     refused = ask(driver, model="m-200")
     kept = ask(driver, model="m-0")
 
-    assert len(accounts._accounts) <= 101
+    assert len(accounts.accounts) <= 101
     assert driver.refusal(refused).reason is Reason.BUDGET, "those beyond the bound share one"
     assert kept in driver.granted, "who has a share keeps it"
     driver.end(kept, took(1))
@@ -284,7 +284,7 @@ def test_partitions_are_bounded_and_nobody_slips_through_the_bound(monkeypatch: 
     assert all(ask(driver, model=f"n-{number}") in driver.granted for number in range(11))
     for number in range(200):
         ask(driver, 50, model=f"o-{number}")
-    assert len(accounts._accounts) <= 101
+    assert len(accounts.accounts) <= 101
 
 
 @pytest.mark.slow
@@ -511,7 +511,7 @@ def test_after_any_story_no_window_holds_more_and_nobody_waits_for_nothing(
     spent: list[tuple[int, int]] = []
     largest = reloads = 0
     for what, one, other in story:
-        running = [call for call in most if call in driver.scheduler._books.inflight]
+        running = [call for call in most if call in driver.scheduler.state.inflight]
         match what:
             case "ask":
                 most[ask(driver, one, claimed=other)] = one
@@ -524,7 +524,7 @@ def test_after_any_story_no_window_holds_more_and_nobody_waits_for_nothing(
                 failed = AttemptResult(outcome=Outcome.OVERLOADED, status=529, committed=other)
                 driver.end(running[one % len(running)], failed)
             case "cancel" if most:
-                waiting = [call for call in most if CallId(call) in driver.scheduler._books.room]
+                waiting = [call for call in most if CallId(call) in driver.scheduler.state.room]
                 if waiting:
                     driver.cancel(waiting[one % len(waiting)])
             case "wait":
@@ -541,7 +541,7 @@ def test_after_any_story_no_window_holds_more_and_nobody_waits_for_nothing(
             assert driver.scheduler.wakeup_ns() is not None, "somebody waits for nothing"
 
     for _ in range(200):
-        for call in [call for call in most if call in driver.scheduler._books.inflight]:
+        for call in [call for call in most if call in driver.scheduler.state.inflight]:
             driver.end(call, took(0))
         if not driver.rest.waiting and not driver.rest.inflight:
             break

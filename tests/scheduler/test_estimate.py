@@ -84,4 +84,4 @@ def test_callers_words_fill_no_memory() -> None:
         call = Request(model=str(number), tokens_in=1)
         estimates.settled(call, Api.ANTHROPIC, estimates.cost(call, Api.ANTHROPIC), Usage(input=1, output=1))
 
-    assert len(estimates._models) <= MODELS_MAX
+    assert len(estimates.models) <= MODELS_MAX

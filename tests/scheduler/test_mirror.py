@@ -78,7 +78,7 @@ def test_a_window_is_used_up_to_its_headroom_and_never_over(
 def test_the_kind_of_window_shows_and_is_taken_for_no_other(counting: Counting) -> None:
     # Work that comes and goes shows every kind: what is left falls, and comes back in its own way.
     quotas = declared(quota())
-    (bucket,) = quotas._buckets.values()
+    (bucket,) = quotas.buckets.values()
 
     spend(Setup(counting=counting, phase_ns=31 * S, head_ns=(50_000_000, S)), quotas, 4 * MINUTE)
 
@@ -89,7 +89,7 @@ def test_the_kind_of_window_shows_and_is_taken_for_no_other(counting: Counting) 
 @pytest.mark.parametrize("counting", Counting)
 def test_nothing_is_known_of_a_window_that_nobody_tells_the_end_of(counting: Counting, tells: bool) -> None:
     quotas = declared(quota())
-    (bucket,) = quotas._buckets.values()
+    (bucket,) = quotas.buckets.values()
     setup = Setup(counting=counting, limit=600, tells=tells, tells_resets=False)
 
     told = spend(setup, quotas, 3 * MINUTE)
@@ -381,14 +381,14 @@ def test_the_lower_of_two_limits_holds() -> None:
 
 def test_headers_make_buckets_where_none_is_declared() -> None:
     quotas = heard_by(declared(), reading(599, resets_ns=S // 10))
-    (bucket,) = quotas._buckets.values()
+    (bucket,) = quotas.buckets.values()
 
     assert (bucket.limit, bucket.quota.window_ns, bucket.declared) == (600, MINUTE, False)
     assert (bucket.kind, bucket.capacity) == (Window.BUCKET, 600)
 
 
 def test_what_says_nothing_of_a_length_makes_no_window() -> None:
-    assert not heard_by(declared(), reading(599))._buckets
+    assert not heard_by(declared(), reading(599)).buckets
 
 
 def heard_by(quotas: RateLimits, *readings: QuotaReading) -> RateLimits:
@@ -401,7 +401,7 @@ def heard_by(quotas: RateLimits, *readings: QuotaReading) -> RateLimits:
 def test_who_declares_a_window_has_no_other() -> None:
     quotas = heard_by(declared(quota(100)), QuotaReading(dimension=Dimension.TOKENS, limit=10, remaining=0))
 
-    assert list(quotas._buckets) == [(Dimension.REQUESTS, MINUTE)]
+    assert list(quotas.buckets) == [(Dimension.REQUESTS, MINUTE)]
 
 
 GUESSED = {
@@ -419,19 +419,19 @@ GUESSED = {
 def test_the_length_of_a_window_is_told_or_guessed(one: QuotaReading, window_ns: int) -> None:
     quotas = heard_by(declared(), one)
 
-    assert [bucket.quota.window_ns for bucket in quotas._buckets.values()] == [window_ns]
+    assert [bucket.quota.window_ns for bucket in quotas.buckets.values()] == [window_ns]
 
 
 def test_a_window_that_proves_longer_is_longer_from_then_on() -> None:
     quotas = heard_by(declared(), reading(3, 1_000, 50 * S), reading(2, 1_000, 400 * S), reading(1, 1_000, 300 * S))
 
-    assert [bucket.quota.window_ns for bucket in quotas._buckets.values()] == [400 * S]
+    assert [bucket.quota.window_ns for bucket in quotas.buckets.values()] == [400 * S]
 
 
 def test_headers_make_so_many_windows_and_no_more() -> None:
     quotas = heard_by(declared(), *(reading(5, 10, window_ns=seconds * S) for seconds in range(1, 100)))
 
-    assert len(quotas._buckets) == TOLD_MAX
+    assert len(quotas.buckets) == TOLD_MAX
 
 
 def test_output_on_its_way_is_still_to_come() -> None:
@@ -585,28 +585,28 @@ def test_two_probes_in_a_row_drop_the_mirror() -> None:
 
 def test_one_call_after_a_refusal_is_refused_too_and_that_is_news() -> None:
     quotas = declared(attrs.evolve(quota(600), headroom=None))
-    (bucket,) = quotas._buckets.values()
+    (bucket,) = quotas.buckets.values()
     for number in range(5):
         quotas.take(CallId(number), cost_of(0, 0), 0)
     quotas.refuse(CallId(0), (Dimension.REQUESTS,), None, 0)
-    assert bucket._accepted == 5
+    assert bucket.accepted == 5
 
     quotas.take(CallId(5), cost_of(0, 0), MINUTE)
     quotas.refuse(CallId(5), (Dimension.REQUESTS,), None, MINUTE)
 
-    assert bucket._accepted == 1
+    assert bucket.accepted == 1
 
 
 def test_refusals_of_one_batch_are_one_piece_of_evidence() -> None:
     quotas = declared(attrs.evolve(quota(600), headroom=None))
-    (bucket,) = quotas._buckets.values()
+    (bucket,) = quotas.buckets.values()
     for number in range(20):
         quotas.take(CallId(number), cost_of(0, 0), 0)
 
     for number in range(20):
         quotas.refuse(CallId(number), (Dimension.REQUESTS,), None, number * S // 10)
 
-    assert bucket._accepted == 20
+    assert bucket.accepted == 20
 
 
 def test_a_call_that_takes_none_of_it_is_not_held_up() -> None:

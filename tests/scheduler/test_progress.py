@@ -255,21 +255,19 @@ def test_of_all_that_callers_ask_for_a_bounded_part_is_kept() -> None:
         progress.on_ended(attrs.evolve(ASKED, model=f"m{number}"), took(S, S))
     for _ in range(2):
         progress.on_ended(ASKED, took(S, S))
-    assert len(progress._kinds) == KEYS_MAX  # who is known already pushes nobody out
-    assert any(model == "m0" for model, _, _ in progress._kinds)
+    assert len(progress.kinds) == KEYS_MAX  # who is known already pushes nobody out
+    assert any(model == "m0" for model, _, _ in progress.kinds)
 
     progress.on_ended(attrs.evolve(ASKED, model="one more"), took(S, S))
 
-    assert len(progress._kinds) == KEYS_MAX
+    assert len(progress.kinds) == KEYS_MAX
     assert bounds(progress) != TIMEOUTS  # it was heard of lately
 
 
 def test_an_end_that_says_nothing_of_time_is_not_counted() -> None:
     assert (
         len(
-            learned(
-                AttemptResult(outcome=Outcome.IGNORED), AttemptResult(outcome=Outcome.OVERLOADED, status=529)
-            )._kinds
+            learned(AttemptResult(outcome=Outcome.IGNORED), AttemptResult(outcome=Outcome.OVERLOADED, status=529)).kinds
         )
         == 0
     )

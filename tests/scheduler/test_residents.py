@@ -357,14 +357,14 @@ def test_models_are_forgotten_that_are_neither_in_memory_nor_waited_for() -> Non
     for number in range(3 * MODELS_MAX):
         driver.end(driver.call(model=f"m{number}"))
 
-    assert driver.scheduler._books.pools["gpu"].residents.name("new") == "new"
+    assert driver.scheduler.state.pools["gpu"].residents.name("new") == "new"
 
 
 def test_no_more_than_so_many_models_are_told_apart_and_all_are_served() -> None:
     driver = Driver(gpu(limit=2))
     running = driver.call(model="m")
     calls = [driver.call(model=f"m{number}") for number in range(2 * MODELS_MAX)]
-    assert driver.scheduler._books.pools["gpu"].residents.name("new") == OTHERS
+    assert driver.scheduler.state.pools["gpu"].residents.name("new") == OTHERS
 
     now, served = [running], 0
     while now:
@@ -381,7 +381,7 @@ def test_one_that_is_not_minded_keeps_nothing() -> None:
 
     assert residents.may("x")
     assert residents.swap_ns("x", 0) == 0
-    assert not residents._models
+    assert not residents.models
 
 
 def test_a_call_that_is_tried_again_holds_its_model_no_longer() -> None:

@@ -167,7 +167,7 @@ class ResidentsMachine(RuleBasedStateMachine):
     def arrive(self, model: str, lane: str, affinity_s: int | None, caller: str, times: int) -> None:
         affinity_ns = affinity_s * SECOND_NS if affinity_s is not None else None
         for _ in range(times):
-            number = self.driver._calls
+            number = self.driver.next_id
             self.memory.waiting[number] = Asked(model, lane, self.driver.now_ns, affinity_ns)
             self.driver.ask(wish(model=model, lane=lane, affinity_ns=affinity_ns), caller)
             self.follow()
@@ -206,7 +206,7 @@ class ResidentsMachine(RuleBasedStateMachine):
     @invariant()
     def check(self) -> None:
         self.memory.check_rest(self.driver.now_ns)
-        assert list(self.driver.scheduler._books.pools["gpu"].residents._loaded) == self.memory.loaded
+        assert list(self.driver.scheduler.state.pools["gpu"].residents.loaded) == self.memory.loaded
 
     def teardown(self) -> None:
         if not hasattr(self, "driver"):
@@ -214,8 +214,8 @@ class ResidentsMachine(RuleBasedStateMachine):
         while self.memory.running:
             self.end(0)
             self.check()
-        residents = self.driver.scheduler._books.pools["gpu"].residents
-        assert set(residents._models) == set(self.memory.loaded), "of who is gone nothing is left"
+        residents = self.driver.scheduler.state.pools["gpu"].residents
+        assert set(residents.models) == set(self.memory.loaded), "of who is gone nothing is left"
         assert not residents.holding
 
 
@@ -259,7 +259,7 @@ class Machine:
                 ready.sort()
                 agent = ready.pop(0)[1]
                 model = "qwen" if agent % 2 else "llama"
-                number = self.driver._calls
+                number = self.driver.next_id
                 asked[number] = agent, now_ns
                 self.driver.post(
                     CallArrived(
@@ -270,7 +270,7 @@ class Machine:
                         )
                     )
                 )
-                self.driver._calls += 1
+                self.driver.next_id += 1
             for call in self.driver.granted[seen:]:
                 agent, since_ns = asked[call]
                 model = "qwen" if agent % 2 else "llama"

@@ -266,8 +266,8 @@ def test_not_everybody_who_went_away_is_remembered() -> None:
         driver.call(f"caller {number}")
         serve(driver, running, {})
 
-    lanes = driver.scheduler._books.pools["p"]._lanes["default"]
-    assert len(lanes._teams) < GONE_MAX + 3
+    lanes = driver.scheduler.state.pools["p"].lanes["default"]
+    assert len(lanes.teams) < GONE_MAX + 3
 
 
 def test_a_reload_forgives_nothing() -> None:

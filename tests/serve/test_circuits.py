@@ -11,7 +11,7 @@ from hivemind_trio.model import Outcome
 from hivemind_trio.policy import MemoryFiles
 from hivemind_trio.scheduler import Circuit, LimitChanged
 from hivemind_trio.serve import Options
-from hivemind_trio.serve.command import _Watcher
+from hivemind_trio.serve.command import Watcher
 from hivemind_trio.serve.load import load
 from hivemind_trio.serve.log import LogFormat, Lossy, Notices
 
@@ -20,10 +20,10 @@ from .conftest import Said
 OTHER = 'provider other { api anthropic; base "https://other.example" }\n'
 
 
-async def watcher(said: Said, settings: str) -> _Watcher:
+async def watcher(said: Said, settings: str) -> Watcher:
     text = f"provider anthropic {{ {settings} }}\n{OTHER}"
-    made = _Watcher(said.log, LogFormat(json=True), Lossy(io.StringIO()), Notices(said.log), Options())
-    made._running = await trio.to_thread.run_sync(load, "team.hmp", MemoryFiles({"team.hmp": text}))
+    made = Watcher(said.log, LogFormat(json=True), Lossy(io.StringIO()), Notices(said.log), Options())
+    made.running = await trio.to_thread.run_sync(load, "team.hmp", MemoryFiles({"team.hmp": text}))
     return made
 
 

@@ -117,10 +117,10 @@ async def test_a_comparison_that_fails_ends_no_proxy(said: Said, monkeypatch: py
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(command, "call_changes", broken)
-    watcher = command._Watcher(said.log, LogFormat(json=True), Lossy(io.StringIO()), Notices(said.log), Options())
+    watcher = command.Watcher(said.log, LogFormat(json=True), Lossy(io.StringIO()), Notices(said.log), Options())
     loaded = await trio.to_thread.run_sync(load, "team.hmp", MemoryFiles({"team.hmp": BASE}))
 
-    await watcher._say_calls(loaded, loaded)
+    await watcher.say_calls(loaded, loaded)
 
     (line,) = said.lines
     assert (line["event"], line["error"]) == ("decision_diff_failed", "RuntimeError: a bug")

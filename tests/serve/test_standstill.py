@@ -62,7 +62,7 @@ async def test_an_engine_is_looked_at_while_it_runs(
     said: Said, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery, after_s: int
 ) -> None:
     engine = Engine(program(providers=[provider("p")]))
-    engine._scheduler = standing(after_s)  # as it would be after a refusal
+    engine.scheduler = standing(after_s)  # as it would be after a refusal
     nursery.start_soon(Standstills(said.log).run, engine)
 
     await trio.sleep(10 if after_s > 5 else 2.6)

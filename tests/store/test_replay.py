@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
-import attrs
 import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
@@ -51,34 +49,19 @@ POLICIES = (
 )
 
 
-@attrs.define
-class Overheard:
-    """A scheduler, and somebody who notes what it is told and what it says."""
-
-    of: Any
-    noted: list[tuple[int, Event, Sequence[Command]]] = attrs.field(factory=list)
-
-    def handle(self, event: Event, now_ns: int) -> list[Command]:
-        commands: list[Command] = self.of.handle(event, now_ns)
-        self.noted.append((now_ns, event, tuple(commands)))
-        return commands
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.of, name)
-
-
 def recorded(program: Program, scenario: Scenario, path: str) -> tuple[Figures, tuple[RecordedCall, ...]]:
     """What comes of it, and what a journal has of it."""
-    world = World(program, scenario, 7)
-    assert world._proxied is not None
-    overheard = Overheard(world._proxied.scheduler)
-    world._proxied.scheduler = overheard  # type: ignore[assignment]  # it answers to the same names
-    figures = world.run()
+    noted: list[tuple[int, Event, Sequence[Command]]] = []
+
+    def note(now_ns: int, event: Event, commands: Sequence[Command]) -> None:
+        noted.append((now_ns, event, tuple(commands)))
+
+    figures = World(program, scenario, 7, observe=note).run()
 
     async def write() -> None:
         async with open_journal(path, on_trouble=print) as journal:
             journal.began("0", program.hash, 0)
-            for now_ns, event, commands in overheard.noted:
+            for now_ns, event, commands in noted:
                 journal.record(now_ns, event, commands)
 
     trio.run(write)

@@ -179,7 +179,7 @@ def test_the_usual_is_read_without_h11(framing: bytes) -> None:
     assert answer.body() == b"abc"
     assert answer.over
     assert answer.clean
-    assert answer._http is None
+    assert answer.h11_connection is None
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def _sizes(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps so short that every value crosses many."""
     step, tiny = request.param
     monkeypatch.setattr("hivemind_trio.wire.json_members.STEP_BYTES", step)
-    monkeypatch.setattr("hivemind_trio.wire.json_members._TINY", tiny)
+    monkeypatch.setattr("hivemind_trio.wire.json_members.TINY_BYTES", tiny)
 
 
 def read(text: bytes) -> dict[str, Any] | None:

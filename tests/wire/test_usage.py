@@ -268,7 +268,7 @@ def test_a_line_without_an_end_is_not_kept_whole() -> None:
     meter = UsageMeter(SSE)
     for _ in range(40):
         meter.feed(b"x" * (LINE_MAX // 4))
-        assert len(meter._rest) <= LINE_MAX
+        assert len(meter.unread) <= LINE_MAX
 
 
 @pytest.mark.parametrize(

@@ -108,8 +108,8 @@ class LoadedModels:
     matter: bool = attrs.field(default=False, init=False)
     """The policy says how many fit."""
     _settings: Resident | None = attrs.field(default=None, init=False)
-    _models: dict[str, _Model] = attrs.field(factory=dict, init=False)
-    _loaded: dict[str, _Model] = attrs.field(factory=dict, init=False)
+    models: dict[str, _Model] = attrs.field(factory=dict, init=False)
+    loaded: dict[str, _Model] = attrs.field(factory=dict, init=False)
     """Those in memory, the one that was granted least lately first."""
     _away_ns: dict[str, int] = attrs.field(factory=dict, init=False)
     """When models were last taken out of memory, also of those that nobody waits for: at a reload everybody stands in
@@ -130,25 +130,25 @@ class LoadedModels:
         self._settings, self._yielding = settings, None
         self.matter = settings is not None
         if settings is None:
-            self._models, self._loaded = {}, {}
-        for model in self._models.values():
+            self.models, self.loaded = {}, {}
+        for model in self.models.values():
             model.inflight = 0
             model.forget_waiting()
-        self._models = dict(self._loaded)
+        self.models = dict(self.loaded)
 
     def found(self, name: str) -> None:
         """A call of it is in flight while a policy is loaded."""
         if self._settings is not None and name:
             model = self._model(name)
             model.inflight += 1
-            self._loaded.setdefault(name, model)
+            self.loaded.setdefault(name, model)
 
     def trim(self, now_ns: int) -> None:
         """No more stay in memory than fit, but for those with calls in flight."""
         if self._settings is None:
             return
-        for name in [name for name, model in self._loaded.items() if not model.inflight]:
-            if len(self._loaded) > self._settings.models:
+        for name in [name for name, model in self.loaded.items() if not model.inflight]:
+            if len(self.loaded) > self._settings.models:
                 self._unload(name, now_ns)
 
     # ---- who waits ----
@@ -156,7 +156,7 @@ class LoadedModels:
     def name(self, model: str) -> str:
         """Return the key of a model here; empty: the call has none."""
         model = model.removesuffix(":latest")  # Ollama's word for a model without a tag
-        if not model or model in self._models or len(self._models) < MODELS_MAX:
+        if not model or model in self.models or len(self.models) < MODELS_MAX:
             return model
         return OTHERS
 
@@ -167,7 +167,7 @@ class LoadedModels:
 
     def remove(self, waiter: ModelUser) -> None:
         """Forget a call that is no longer queued."""
-        model = self._models.get(waiter.place.model)
+        model = self.models.get(waiter.place.model)
         if model is not None:
             model.remove(waiter)
             self._forget(waiter.place.model)
@@ -184,22 +184,22 @@ class LoadedModels:
     def can_change(self) -> bool:
         """There is room for another model, or one that is idle."""
         assert self._settings is not None
-        return len(self._loaded) < self._settings.models or any(not one.inflight for one in self._loaded.values())
+        return len(self.loaded) < self._settings.models or any(not one.inflight for one in self.loaded.values())
 
     def in_memory(self) -> Container[str]:
         """The models whose calls go without a change; no model is one of them."""
-        return {"", *self._loaded} - {self._yielding}
+        return {"", *self.loaded} - {self._yielding}
 
     def wanted(self) -> Container[str]:
         """The models whose calls may be next."""
-        return {"", *self._models} - {self._yielding}
+        return {"", *self.models} - {self._yielding}
 
     def claims(self, now_ns: int) -> list[str]:
         """The models that have been passed for too long, the longest first. Nobody yields from now on: see `hold`."""
         self._yielding = None
         due: list[tuple[int, str]] = []
-        for name, model in self._models.items():
-            claims_ns = model.claims_ns() if name not in self._loaded else None
+        for name, model in self.models.items():
+            claims_ns = model.claims_ns() if name not in self.loaded else None
             if claims_ns is not None and claims_ns <= now_ns:
                 due.append((claims_ns, name))
         return [name for _, name in sorted(due)]
@@ -212,12 +212,12 @@ class LoadedModels:
         """
         if self.can_change:
             return True
-        self._yielding = min(self._loaded, key=lambda name: self._loaded[name].inflight)
+        self._yielding = min(self.loaded, key=lambda name: self.loaded[name].inflight)
         return False
 
     def on_passed(self, waiter: ModelUser, now_ns: int) -> None:
         """Record that the model of the next call cannot be loaded."""
-        model = self._models[waiter.place.model]
+        model = self.models[waiter.place.model]
         if waiter.treatment.affinity_ns is None and model.passed_ns is None:
             model.passed_ns = now_ns
 
@@ -227,7 +227,7 @@ class LoadedModels:
         """Return the time by which loading the model delays the answer of a call dispatched now."""
         if self._settings is None or not name:
             return 0
-        model = self._loaded.get(name)
+        model = self.loaded.get(name)
         if model is not None and model.used_ns is not None and (model.inflight or now_ns - model.used_ns < KEEP_NS):
             return 0
         return self._settings.swap_ns
@@ -236,25 +236,25 @@ class LoadedModels:
         """A call of it goes, and loads it if need be."""
         if self._settings is None or not name:
             return
-        model = self._loaded.pop(name, None)
+        model = self.loaded.pop(name, None)
         if model is None:
-            if len(self._loaded) >= self._settings.models:
-                self._unload(next(one for one, other in self._loaded.items() if not other.inflight), now_ns)
+            if len(self.loaded) >= self._settings.models:
+                self._unload(next(one for one, other in self.loaded.items() if not other.inflight), now_ns)
             model = self._model(name)
             model.used_ns = model.passed_ns = self._yielding = None
         elif model.used_ns is not None and not model.inflight and now_ns - model.used_ns >= KEEP_NS:
             model.used_ns = None  # it is loaded anew
-        self._loaded[name] = model
+        self.loaded[name] = model
         model.inflight += 1
 
     def on_answered(self, name: str, now_ns: int) -> None:
         """Record that the model has begun to answer a call in flight."""
-        if (model := self._loaded.get(name)) is not None:
+        if (model := self.loaded.get(name)) is not None:
             model.used_ns = now_ns
 
     def give_back(self, name: str, now_ns: int) -> None:
         """An attempt of it is over."""
-        model = self._loaded.get(name)
+        model = self.loaded.get(name)
         if model is None:
             return
         model.inflight -= 1
@@ -266,15 +266,15 @@ class LoadedModels:
     # ---- the books ----
 
     def _fits(self, name: str) -> bool:
-        return name in self._loaded or self.can_change
+        return name in self.loaded or self.can_change
 
     def _model(self, name: str) -> _Model:
-        if name not in self._models:
-            self._models[name] = _Model(self._away_ns.get(name, 0))
-        return self._models[name]
+        if name not in self.models:
+            self.models[name] = _Model(self._away_ns.get(name, 0))
+        return self.models[name]
 
     def _unload(self, name: str, now_ns: int) -> None:
-        self._loaded.pop(name).away_ns = now_ns
+        self.loaded.pop(name).away_ns = now_ns
         self._away_ns.pop(name, None)
         self._away_ns[name] = now_ns
         if len(self._away_ns) > MODELS_MAX:
@@ -283,5 +283,5 @@ class LoadedModels:
 
     def _forget(self, name: str) -> None:
         """Nobody waits for it and it is not in memory."""
-        if name not in self._loaded and not self._models[name].waiting:
-            del self._models[name]
+        if name not in self.loaded and not self.models[name].waiting:
+            del self.models[name]

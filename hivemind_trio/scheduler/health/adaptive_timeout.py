@@ -157,19 +157,19 @@ class _CallKind:
 class AdaptiveTimeout:
     """One provider's."""
 
-    _kinds: dict[tuple[str, bool, int], _CallKind] = attrs.field(factory=dict, init=False)
+    kinds: dict[tuple[str, bool, int], _CallKind] = attrs.field(factory=dict, init=False)
 
     def on_ended(self, request: Request, ended: AttemptResult) -> None:
         """Learn from one attempt. `request` is as it was sent."""
         if ended.first_byte_ns is None and ended.silence_ns is None:
             return
         key = _key(request)
-        kind = self._kinds.pop(key, None)
+        kind = self.kinds.pop(key, None)
         if kind is None:
             kind = _CallKind()
-            if len(self._kinds) >= KEYS_MAX:
-                del self._kinds[next(iter(self._kinds))]
-        self._kinds[key] = kind
+            if len(self.kinds) >= KEYS_MAX:
+                del self.kinds[next(iter(self.kinds))]
+        self.kinds[key] = kind
         news = False
         if ended.first_byte_ns is not None:
             in_vain = ended.failure is Failure.FIRST_BYTE
@@ -188,7 +188,7 @@ class AdaptiveTimeout:
             attempt: 1 for the first. Each further one has twice the time, so that a call that is honestly slow is not
                 given up as often as its class of retries allows.
         """
-        kind = self._kinds.get(_key(request))
+        kind = self.kinds.get(_key(request))
         if kind is None:
             return timeouts
         if attempt > 1:

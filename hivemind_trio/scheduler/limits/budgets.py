@@ -132,7 +132,7 @@ class Budgets:
 
     _turns: Turns
     _program: Program = attrs.field(init=False)
-    _accounts: dict[_Key, BudgetAccount] = attrs.field(factory=dict, init=False)
+    accounts: dict[_Key, BudgetAccount] = attrs.field(factory=dict, init=False)
     _found: dict[tuple[str, str], tuple[BudgetAccount, ...]] = attrs.field(factory=dict, init=False)
     """Accounts by budget and partition: one for each allowance, in order."""
     _new: int = attrs.field(default=0, init=False)
@@ -140,13 +140,13 @@ class Budgets:
 
     def rename(self, renames: Renames) -> None:
         """Budgets, and those who have one of their own, are called otherwise from now on."""
-        self._accounts = {key.renamed(renames): account for key, account in self._accounts.items()}
+        self.accounts = {key.renamed(renames): account for key, account in self.accounts.items()}
         self._found.clear()
 
     def load(self, program: Program) -> None:
         """Take the budgets of a new policy. What was spent of one that stays, in a window that stays, is spent."""
         self._program = program
-        accounts, self._accounts = self._accounts, {}
+        accounts, self.accounts = self.accounts, {}
         self._found.clear()
         for key, account in accounts.items():
             budget = program.budgets.get(key.budget)
@@ -155,7 +155,7 @@ class Budgets:
             for allowance in budget.allowances:
                 if key == _Key.of(budget, allowance, key.whose):
                     account.allowance = allowance
-                    self._accounts[key] = account
+                    self.accounts[key] = account
 
     def treat(self, treatment: Decision, whose: Partition, now_ns: int) -> Decision:
         """Return the decision as spent budgets change it; of each setting the first budget decides."""
@@ -221,7 +221,7 @@ class Budgets:
         whose = partition.of(budget.per)
         found = self._found.get((budget.name, whose))
         if found is None:
-            if _Key.of(budget, budget.allowances[0], whose) not in self._accounts and not self._room(now_ns):
+            if _Key.of(budget, budget.allowances[0], whose) not in self.accounts and not self._room(now_ns):
                 whose = OTHERS
             found = tuple(self._account(budget, allowance, whose) for allowance in budget.allowances)
             self._found[budget.name, whose] = found
@@ -230,17 +230,17 @@ class Budgets:
     def _room(self, now_ns: int) -> bool:
         """Return whether there may be another account; forget those that hold nothing. O(1), amortised."""
         self._new += 1
-        if len(self._accounts) >= ACCOUNTS_MAX and self._new >= SWEEP_EVERY:
+        if len(self.accounts) >= ACCOUNTS_MAX and self._new >= SWEEP_EVERY:
             self._new = 0
-            self._accounts = {key: one for key, one in self._accounts.items() if not one.idle(now_ns)}
+            self.accounts = {key: one for key, one in self.accounts.items() if not one.idle(now_ns)}
             self._found.clear()
-        return len(self._accounts) < ACCOUNTS_MAX
+        return len(self.accounts) < ACCOUNTS_MAX
 
     def _account(self, budget: BudgetSettings, allowance: BudgetAllowance, whose: str) -> BudgetAccount:
         key = _Key.of(budget, allowance, whose)
-        account = self._accounts.get(key)
+        account = self.accounts.get(key)
         if account is None:
-            account = self._accounts[key] = BudgetAccount(allowance, self._turns)
+            account = self.accounts[key] = BudgetAccount(allowance, self._turns)
         return account
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 import attrs
@@ -51,6 +52,11 @@ class LimitGroup:
         if self._block is None:
             each.update(self._models)
         return {model: quotas.snapshot(now_ns) for model, quotas in each.items() if quotas.restricts}
+
+    def rate_limits(self) -> Iterator[RateLimits]:
+        """Yield the rate limits of all models together, then those of each model that has its own."""
+        yield self._quotas
+        yield from self._models.values()
 
     def quotas(self, model: str) -> RateLimits:
         """Return the rate limits that calls of a model count against."""

@@ -65,7 +65,7 @@ class RateLimiter:
     """GCRA's theoretical arrival time: when all that was taken will have been earned."""
     _owes_ns: int = attrs.field(default=0, init=False)
     """Time since which something has been owed: what was taken before it has been earned."""
-    _accepted: int | None = attrs.field(default=None, init=False)
+    accepted: int | None = attrs.field(default=None, init=False)
     """Burst that the provider accepted before it refused; None: it has not refused."""
     _foreign: int = attrs.field(default=0, init=False)
     """Use by others at `_foreign_ns`; it comes back at the limit's rate."""
@@ -143,8 +143,8 @@ class RateLimiter:
         self.capacity = max(1, self.limit - int(self.limit * headroom))
         self._depth = max(1, int(self._room) - int(self._room * headroom))
         self.kind = self._kept
-        spaced = self.kind is Window.LEARN and self._accepted is not None
-        self._burst = max(1, min(self._accepted or 1, self._depth)) if spaced else self._depth
+        spaced = self.kind is Window.LEARN and self.accepted is not None
+        self._burst = max(1, min(self.accepted or 1, self._depth)) if spaced else self._depth
 
     @property
     def _kept(self) -> Window:
@@ -180,7 +180,7 @@ class RateLimiter:
                 return self._slid_ns(amount, now_ns)
             case Window.LEARN:
                 slid_ns = self._slid_ns(amount, now_ns)
-                if self._accepted is None:
+                if self.accepted is None:
                     return slid_ns
                 return max(slid_ns, self._earned_ns(amount, now_ns))
 
@@ -289,7 +289,7 @@ class RateLimiter:
 
     def forget(self, now_ns: int) -> None:
         """Drop what answers and refusals have taught."""
-        self._told = self._remaining = self._top = self._ends_ns = self._began_ns = self._accepted = None
+        self._told = self._remaining = self._top = self._ends_ns = self._began_ns = self.accepted = None
         self._foreign = self._more = 0
         self._tat_ns = min(self._tat_ns, now_ns)
         self._likeness = WindowClassifier()
@@ -302,7 +302,7 @@ class RateLimiter:
     def refuse(self, now_ns: int) -> None:
         """Space what follows: the provider has refused a call for this quota."""
         owed = max(0, self._tat_ns - now_ns) * self.capacity // self.quota.window_ns
-        self._accepted = max(1, min(self._accepted or owed, owed))
+        self.accepted = max(1, min(self.accepted or owed, owed))
         self._measure()
 
     # ---- by kind ----

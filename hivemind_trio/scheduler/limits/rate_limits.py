@@ -76,7 +76,7 @@ class RateLimits:
     """All dimensions of one limits group: a call takes of each, or of none."""
 
     parts: Features = ALL_PARTS
-    _buckets: dict[tuple[Dimension, int], RateLimiter] = attrs.field(factory=dict, init=False)
+    buckets: dict[tuple[Dimension, int], RateLimiter] = attrs.field(factory=dict, init=False)
     """By what is counted and the window's length: a limit per minute and one per day are two. The length is 0 where a
     header has told of a limit and not of its window: what is known of that is a lower bound."""
     _declared: bool = attrs.field(default=False, init=False)
@@ -90,7 +90,7 @@ class RateLimits:
     """True if a limit counts input tokens."""
     _claim: tuple[int, RateLimitUser] | None = attrs.field(default=None, init=False)
     """The call that has been found not to fit for longest, and since when."""
-    _inflight: dict[CallId, _Taken] = attrs.field(factory=dict, init=False)
+    inflight: dict[CallId, _Taken] = attrs.field(factory=dict, init=False)
     _granted: Cost = attrs.field(factory=lambda: dict(NOTHING), init=False)
     """All that was ever granted, at what it was thought to take."""
     _grants: int = attrs.field(default=0, init=False)
@@ -105,29 +105,29 @@ class RateLimits:
         """
         kept = {}
         if learns and not quotas:
-            kept = {key: bucket for key, bucket in self._buckets.items() if bucket.told}
+            kept = {key: bucket for key, bucket in self.buckets.items() if bucket.told}
         for bucket in kept.values():
             bucket.load(bucket.quota, now_ns, declared=False)
         for quota in quotas:
-            bucket = self._buckets.get((quota.dimension, quota.window_ns)) or RateLimiter(quota)
+            bucket = self.buckets.get((quota.dimension, quota.window_ns)) or RateLimiter(quota)
             bucket.load(quota, now_ns, declared=True, learns=learns)
             kept[quota.dimension, quota.window_ns] = bucket
-        self._buckets = kept
+        self.buckets = kept
         self._look()
         self._declared = bool(quotas)
         self._claim = None
 
     def _look(self) -> None:
-        self.counted = bool(self._buckets)
+        self.counted = bool(self.buckets)
         self.restricts = self.counted or self.gate.active
-        self.of_input = any(dimension in (Dimension.INPUT, Dimension.TOKENS) for dimension, _ in self._buckets)
+        self.of_input = any(dimension in (Dimension.INPUT, Dimension.TOKENS) for dimension, _ in self.buckets)
 
     def too_large(self, cost: Cost) -> RateLimitSettings | None:
         """The declared quota that no waiting could make such a call fit.
 
         What only headers tell of refuses nobody: the estimate may be wrong, and the provider will say so itself.
         """
-        for bucket in self._buckets.values():
+        for bucket in self.buckets.values():
             if bucket.declared and cost[bucket.quota.dimension] > bucket.most:
                 return bucket.quota
         return None
@@ -135,7 +135,7 @@ class RateLimits:
     def _fits_ns(self, cost: Cost, now_ns: int) -> int:
         """When a call of this cost fits all dimensions, as things stand: `now_ns`, or later."""
         at_ns = now_ns
-        for bucket in self._buckets.values():
+        for bucket in self.buckets.values():
             fits_ns = bucket.fits_ns(cost[bucket.quota.dimension], now_ns)
             if fits_ns > at_ns:
                 at_ns = fits_ns
@@ -156,7 +156,7 @@ class RateLimits:
     def _regular_ns(self, cost: Cost, now_ns: int, waiter: RateLimitUser | None) -> int:
         """Return the same for a call that is no probe."""
         gate_ns = self.gate.opens_ns(now_ns)
-        return max(gate_ns, self._mirrored_ns(cost, now_ns, waiter)) if self._buckets else gate_ns
+        return max(gate_ns, self._mirrored_ns(cost, now_ns, waiter)) if self.buckets else gate_ns
 
     def _mirrored_ns(self, cost: Cost, now_ns: int, waiter: RateLimitUser | None) -> int:
         """Return when the windows have room for a call, and for the large one that others have passed."""
@@ -176,7 +176,7 @@ class RateLimits:
     def _declared_ns(self, cost: Cost, now_ns: int) -> int:
         """Return when a call fits what the policy declares, whatever answers say."""
         at_ns = now_ns
-        for bucket in self._buckets.values():
+        for bucket in self.buckets.values():
             at_ns = max(at_ns, bucket.declared_ns(cost[bucket.quota.dimension], now_ns))
         return at_ns
 
@@ -202,7 +202,7 @@ class RateLimits:
     def share_ns(self, cost: Cost) -> int:
         """For how long a call of this cost takes all of the scarcest dimension."""
         share_ns = 0
-        for bucket in self._buckets.values():
+        for bucket in self.buckets.values():
             quota = bucket.quota
             one_ns = cost[quota.dimension] * quota.window_ns // bucket.capacity
             if one_ns > share_ns:
@@ -220,15 +220,15 @@ class RateLimits:
             Dimension.OUTPUT: before[Dimension.OUTPUT] + cost[Dimension.OUTPUT],
             Dimension.TOKENS: before[Dimension.TOKENS] + cost[Dimension.TOKENS],
         }
-        self._inflight[call_id] = _Taken(self._grants, now_ns, cost, self._granted)
+        self.inflight[call_id] = _Taken(self._grants, now_ns, cost, self._granted)
         self._grants += 1
         if self.counted:
-            for bucket in self._buckets.values():
+            for bucket in self.buckets.values():
                 bucket.take(cost[bucket.quota.dimension], now_ns)
 
     def settle(self, estimated: Cost, actual: Cost, taken_ns: int, now_ns: int) -> None:
         """Charge what it was instead of what it was thought to be."""
-        for bucket in self._buckets.values():
+        for bucket in self.buckets.values():
             before, after = estimated[bucket.quota.dimension], actual[bucket.quota.dimension]
             if before != after:
                 bucket.settle(before, after, taken_ns, now_ns)
@@ -237,7 +237,7 @@ class RateLimits:
 
     def hear(self, call_id: CallId, readings: Iterable[QuotaReading], now_ns: int) -> bool:
         """Learn from the head of the answer to a call in flight; whether anything was news."""
-        taken = self._inflight.get(call_id)
+        taken = self.inflight.get(call_id)
         if taken is None:
             return False
         news = False
@@ -250,12 +250,12 @@ class RateLimits:
 
     def accept(self, call_id: CallId, now_ns: int) -> bool:
         """The provider has accepted a call in flight. Return True if another may go earlier than it could before."""
-        taken = self._inflight.get(call_id)
+        taken = self.inflight.get(call_id)
         if taken is None or taken.accepted or not self.restricts:
             return False
         taken.accepted = True
         if self.gate.on_good(call_id, taken.at_ns, now_ns):
-            for bucket in self._buckets.values():
+            for bucket in self.buckets.values():
                 bucket.forget(now_ns)
         self._look()
         return self.gate.active
@@ -267,13 +267,13 @@ class RateLimits:
             used_up: Quotas that it has named; empty: whichever did not have enough left by its headers.
             wait_ns: Its word on when to come back; None: it has none.
         """
-        taken = self._inflight.get(call_id)
+        taken = self.inflight.get(call_id)
         if taken is None:
             return
         named = set(used_up)
         if taken.grant >= self._refused:
             self._refused = self._grants
-            for bucket in self._buckets.values():
+            for bucket in self.buckets.values():
                 dimension = bucket.quota.dimension
                 if dimension in named if named else bucket.spent(taken.cost[dimension]):
                     bucket.refuse(now_ns)
@@ -291,12 +291,12 @@ class RateLimits:
             inflight=gate.inflight,
             probes_refused=gate.misses,
             evidence_age_ns=now_ns - gate.evidence_ns if self._grants else None,
-            buckets=tuple(bucket.snapshot(now_ns) for bucket in self._buckets.values()),
+            buckets=tuple(bucket.snapshot(now_ns) for bucket in self.buckets.values()),
         )
 
     def end(self, call_id: CallId, now_ns: int) -> None:
         """Its attempt is over."""
-        if self._inflight.pop(call_id, None) is not None:
+        if self.inflight.pop(call_id, None) is not None:
             self.gate.on_ended(call_id, now_ns)
 
     def _unseen(self, dimension: Dimension, taken: _Taken) -> int:
@@ -305,12 +305,12 @@ class RateLimits:
         if dimension is not Dimension.OUTPUT:
             return later
         # Output counts as it is produced (Anthropic, "Rate limits"): most of what is on its way is still to come.
-        return later + sum(one.cost[dimension] for one in self._inflight.values() if one.grant <= taken.grant)
+        return later + sum(one.cost[dimension] for one in self.inflight.values() if one.grant <= taken.grant)
 
     def _bucket(self, reading: QuotaReading) -> RateLimiter | None:
         """Return the window that a header tells of: one that is known, or else a new one, if it says enough."""
         dimension, told_ns = reading.dimension, reading.window_ns
-        known = self._buckets.get((dimension, told_ns or 0))
+        known = self.buckets.get((dimension, told_ns or 0))
         if known is None and (self._declared or told_ns is None):
             known = self._nearest(reading)
         if self._declared:
@@ -323,18 +323,18 @@ class RateLimits:
         if reading.limit is None or window_ns is None or self._told() >= TOLD_MAX:
             return None
         quota = RateLimitSettings(dimension=dimension, amount=reading.limit, window_ns=window_ns)
-        bucket = self._buckets[dimension, told_ns or 0] = RateLimiter(quota, declared=False)
+        bucket = self.buckets[dimension, told_ns or 0] = RateLimiter(quota, declared=False)
         self._look()
         return bucket
 
     def _nearest(self, reading: QuotaReading) -> RateLimiter | None:
         """Return the window of this dimension whose limit is nearest to what is told; None: there is none."""
         limit = reading.limit or reading.remaining or 0
-        alike = [bucket for (dimension, _), bucket in self._buckets.items() if dimension is reading.dimension]
+        alike = [bucket for (dimension, _), bucket in self.buckets.items() if dimension is reading.dimension]
         return min(alike, key=lambda bucket: abs(bucket.quota.amount - limit), default=None)
 
     def _told(self) -> int:
-        return sum(not bucket.declared for bucket in self._buckets.values())
+        return sum(not bucket.declared for bucket in self.buckets.values())
 
 
 def _window_ns(reading: QuotaReading) -> int | None:

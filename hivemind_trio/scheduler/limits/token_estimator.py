@@ -44,11 +44,11 @@ _UNSEEN: Final = _Learned()
 class TokenEstimator:
     """One provider's."""
 
-    _models: dict[str, _Learned] = attrs.field(factory=dict, init=False)
+    models: dict[str, _Learned] = attrs.field(factory=dict, init=False)
 
     def cost(self, request: Request, api: Api) -> Cost:
         """Return the estimated cost of the call."""
-        learned = self._models.get(request.model, _UNSEEN)
+        learned = self.models.get(request.model, _UNSEEN)
         tokens_in, output = int(request.tokens_in * learned.scale), learned.expected
         if 0 < request.tokens_max_out < output:
             output = request.tokens_max_out
@@ -60,12 +60,12 @@ class TokenEstimator:
 
     def most(self, request: Request) -> Usage:
         """The most that the call may take, as far as anybody knows: `max_tokens` is a promise of the provider's."""
-        learned = self._models.get(request.model, _UNSEEN)
+        learned = self.models.get(request.model, _UNSEEN)
         return Usage(input=int(request.tokens_in * learned.scale), output=request.tokens_max_out or learned.expected)
 
     def likely(self, request: Request) -> Usage:
         """Return the usage that calls like it have."""
-        learned = self._models.get(request.model, _UNSEEN)
+        learned = self.models.get(request.model, _UNSEEN)
         output = learned.expected
         if request.tokens_max_out:
             output = min(output, request.tokens_max_out)
@@ -87,11 +87,11 @@ class TokenEstimator:
         tokens_in, tokens_out = counted(usage, api), usage.output
         if not usage.exact or tokens_in is None:
             return tokens_in
-        learned = self._models.get(request.model)
+        learned = self.models.get(request.model)
         if learned is None:
-            if len(self._models) >= MODELS_MAX:
-                self._models.clear()
-            learned = self._models[request.model] = _Learned()
+            if len(self.models) >= MODELS_MAX:
+                self.models.clear()
+            learned = self.models[request.model] = _Learned()
         if request.tokens_in:
             sample = tokens_in / request.tokens_in
             if not 0.05 <= sample <= 4.0:

@@ -58,7 +58,7 @@ class ProviderLane:
     _lane: LaneSettings | None = attrs.field(default=None, init=False)
     """As the policy has it; None: it is gone."""
     _stride: int = attrs.field(default=STRIDE, init=False)
-    _teams: FlowGroup = attrs.field(factory=FlowGroup, init=False)
+    teams: FlowGroup = attrs.field(factory=FlowGroup, init=False)
     _in_order: int = attrs.field(default=0, init=False)
     """Grants since the last call that went before its time."""
     thread_served: str = attrs.field(default="", init=False)
@@ -90,7 +90,7 @@ class ProviderLane:
     def rename(self, renames: Renames) -> None:
         """Take the new names of a policy."""
         self.name = renames.swapped("lane", self.name)
-        self._teams.rename(renames)
+        self.teams.rename(renames)
         if self._lane is not None and self._lane.sticky is Sticky.AGENT:
             self.thread_served = renamed_word(self.thread_served, renames)
 
@@ -102,7 +102,7 @@ class ProviderLane:
         self._stride = STRIDE // lane.weight if lane else STRIDE
         self._queues = {}
         self.waiting = 0
-        self._teams.load()
+        self.teams.load()
 
     def resize(self, limit: int, reserve: int) -> None:
         """The provider has `limit` slots, of which `reserve` are for this lane first."""
@@ -114,9 +114,9 @@ class ProviderLane:
         compared
         whosever they are, with all others that have none."""
         if team == NO_TEAM and objective is Objective.FAIR:
-            share = self._teams.sole(agent.key, agent.weight)
+            share = self.teams.sole(agent.key, agent.weight)
         else:
-            share = self._teams.team_of(team, team_weight).share(agent.key, agent.weight)
+            share = self.teams.team_of(team, team_weight).share(agent.key, agent.weight)
         agent.shares[share] = None
         return share
 

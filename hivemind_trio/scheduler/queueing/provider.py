@@ -106,8 +106,8 @@ class ProviderQueue:
     learns: bool = attrs.field(default=False, init=False)
     """True if rate-limit headers are believed."""
     _settings: Mapping[str, LaneSettings] = attrs.field(factory=dict, init=False)
-    _groups: dict[str | None, LimitGroup] = attrs.field(factory=dict, init=False)
-    _lanes: dict[str, ProviderLane] = attrs.field(factory=dict, init=False)
+    groups: dict[str | None, LimitGroup] = attrs.field(factory=dict, init=False)
+    lanes: dict[str, ProviderLane] = attrs.field(factory=dict, init=False)
     """In file order, then lanes that are gone and still hold something."""
     _reserving: list[ProviderLane] = attrs.field(factory=list, init=False)
     """Lanes that something is reserved for."""
@@ -126,9 +126,9 @@ class ProviderQueue:
     def rename(self, renames: Renames) -> None:
         """Take the new names of a policy."""
         self.name = renames.swapped("provider", self.name)
-        for lane in self._lanes.values():
+        for lane in self.lanes.values():
             lane.rename(renames)
-        self._lanes = renames.rekeyed("lane", self._lanes)
+        self.lanes = renames.rekeyed("lane", self.lanes)
 
     def load(self, provider: ProviderSettings | None, lanes: Mapping[str, LaneSettings], now_ns: int) -> None:
         """Take the settings of a new policy (None: the provider is gone) and start with empty queues.
@@ -144,21 +144,21 @@ class ProviderQueue:
         self.residents.load(provider.resident if provider else None)
 
         blocks = {block.glob: block for block in provider.groups} if provider else {}
-        self._groups = {
+        self.groups = {
             # Of what no block covers it is remembered what headers have told.
             glob: group
-            for glob, group in self._groups.items()
+            for glob, group in self.groups.items()
             if group.slots.held or glob in blocks or glob is None
         }
-        for glob in [*self._groups, *blocks]:
+        for glob in [*self.groups, *blocks]:
             self.group(glob).load(blocks.get(glob), now_ns, learns=self.learns)
 
         self._settings = lanes
         self._routes.clear()
-        gone = [lane for name, lane in self._lanes.items() if name not in lanes and lane.slots.held]
-        self._lanes = {name: self._lanes.get(name) or ProviderLane(name, self.parts, self.residents) for name in lanes}
-        self._lanes |= {lane.name: lane for lane in gone}
-        for name, lane in self._lanes.items():
+        gone = [lane for name, lane in self.lanes.items() if name not in lanes and lane.slots.held]
+        self.lanes = {name: self.lanes.get(name) or ProviderLane(name, self.parts, self.residents) for name in lanes}
+        self.lanes |= {lane.name: lane for lane in gone}
+        for name, lane in self.lanes.items():
             lane.load(lanes.get(name))
         self._share_out()
         self.apply()
@@ -190,10 +190,10 @@ class ProviderQueue:
 
     def group(self, glob: str | None) -> LimitGroup:
         """One limits group; without a cap where the policy has no such block."""
-        if glob not in self._groups:
-            group = self._groups[glob] = LimitGroup(self.parts)
+        if glob not in self.groups:
+            group = self.groups[glob] = LimitGroup(self.parts)
             group.load(None, 0, learns=self.learns)  # nothing has been taken of it
-        return self._groups[glob]
+        return self.groups[glob]
 
     def route(self, treatment: Decision, model: str) -> CallClass:
         """Return the class of such a call.
@@ -210,7 +210,7 @@ class ProviderQueue:
             provider, settings = self.provider, self._settings[treatment.lane]
             assert provider is not None, "no call is placed at a provider that is gone"
             route = self._routes[key] = CallClass(
-                lane=self._lanes[treatment.lane],
+                lane=self.lanes[treatment.lane],
                 group=group,
                 quotas=group.quotas(model),
                 model=self.residents.name(model),
@@ -228,7 +228,7 @@ class ProviderQueue:
         kept for the reserve of another, or are beyond the part that it may have. What else he lacks is not asked."""
         return bool(self.waiting) and any(
             lane.stands and (lane.has_its_part or (lane.slots.has_room and not self.may_take(lane)))
-            for lane in self._lanes.values()
+            for lane in self.lanes.values()
         )
 
     def next(self, now_ns: int) -> NextCall | None:
@@ -279,7 +279,7 @@ class ProviderQueue:
         best: tuple[QueueEntry, ProviderLane] | None = None
         best_order, early = (False, 0), False
         virtual: int | None = None
-        for lane in self._lanes.values():
+        for lane in self.lanes.values():
             due = lane.slots.held < lane.reserve
             if not lane.waiting or (spare <= 0 and not due):
                 continue
@@ -320,7 +320,7 @@ class ProviderQueue:
 
     def stand(self, now_ns: int) -> None:
         """Take note of whether calls wait in line while none is in flight."""
-        stands = not self.slots.held and bool(self.waiting) and any(lane.stands for lane in self._lanes.values())
+        stands = not self.slots.held and bool(self.waiting) and any(lane.stands for lane in self.lanes.values())
         if stands and self._stands_since_ns is None:
             self._stands_since_ns = now_ns
         elif not stands and self._stands_since_ns is not None:
@@ -333,7 +333,7 @@ class ProviderQueue:
         if self.slots.closed is not None:
             reason, until_ns = self.slots.closed, self.health.wakes_ns
         else:
-            lanes = [lane for lane in self._lanes.values() if lane.stands]
+            lanes = [lane for lane in self.lanes.values() if lane.stands]
             opening = [lane for lane in lanes if self.opens_ns is not None and lane.opens_ns == self.opens_ns]
             reason, until_ns = (opening or lanes)[0].lacks(now_ns), self.opens_ns
         return Standstill(since_ns=self._stands_since_ns, reason=reason, until_ns=until_ns)
@@ -341,18 +341,18 @@ class ProviderQueue:
     def snapshot(self, now_ns: int) -> PoolSnapshot:
         """Return how it stands, and what is believed of the provider."""
         stood_ns = now_ns - self._stands_since_ns if self._stands_since_ns is not None else 0
-        lanes = [lane for lane in self._lanes.values() if lane.declared or lane.slots.held]
+        lanes = [lane for lane in self.lanes.values() if lane.declared or lane.slots.held]
         return PoolSnapshot(
             limit=self.slots.limit or 0,
             inflight=self.slots.held,
             waiting=self.waiting,
             lanes_inflight={lane.name: lane.slots.held for lane in lanes},
-            groups_inflight={glob: group.slots.held for glob, group in self._groups.items()},
+            groups_inflight={glob: group.slots.held for glob, group in self.groups.items()},
             circuit=self.health.breaker.circuit,
             opens_ns=self.health.breaker.opens_ns,
             gates={
                 (glob, model): gate
-                for glob, group in self._groups.items()
+                for glob, group in self.groups.items()
                 for model, gate in group.gates(now_ns).items()
             },
             aimd=self.health.aimd(now_ns),
@@ -364,9 +364,9 @@ class ProviderQueue:
         limit = self.health.limit
         self.slots.resize(limit)
         kept = reserves(self._settings, limit)
-        for name, lane in self._lanes.items():
+        for name, lane in self.lanes.items():
             lane.resize(limit, kept.get(name, 0))
-        self._reserving = [lane for lane in self._lanes.values() if lane.reserve]
+        self._reserving = [lane for lane in self.lanes.values() if lane.reserve]
 
     def _spare(self) -> int:
         """Free slots that no reserve is waiting for. Negative while what is in flight eats into the reserves, which

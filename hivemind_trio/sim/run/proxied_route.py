@@ -6,7 +6,7 @@ client is told, and when, is theirs. No byte takes time on its way but on a `Roa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, assert_never, final
 
@@ -24,6 +24,7 @@ from hivemind_trio.scheduler import (
     CallCancelled,
     CallId,
     Circuit,
+    Command,
     Event,
     Features,
     Grant,
@@ -45,6 +46,9 @@ from .attempt import End, How, SimulatedAttempt
 from .event_queue import Agenda, Due
 from .invariants import Audit
 from .overhead_model import Road
+
+Observe = Callable[[int, Event, Sequence[Command]], None]
+"""Callback: time, event and the scheduler's commands."""
 
 IN_TIME: Final = 0.9
 """Share of the client's timeout after which it is rejected."""
@@ -150,6 +154,7 @@ class Proxied:
     audited: bool = False
     parts: Features = ALL_PARTS
     road: Road | None = None
+    observe: Observe | None = None
     scheduler: Scheduler = attrs.field(init=False)
     audit: Audit | None = attrs.field(init=False, default=None)
     _talks: dict[CallId, _Talk] = attrs.field(init=False, factory=dict)
@@ -179,6 +184,8 @@ class Proxied:
         commands = self.scheduler.handle(event, now_ns)
         if self.audit is not None:
             self.audit.handled(event, commands, now_ns)
+        if self.observe is not None:
+            self.observe(now_ns, event, commands)
         for command in commands:
             match command:
                 case Grant():

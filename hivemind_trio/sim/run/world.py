@@ -25,12 +25,12 @@ from hivemind_trio.sim.scenario.scenario import Scenario
 from .direct_route import Direct
 from .event_queue import Agenda
 from .overhead_model import Efforts, Road
-from .proxied_route import Proxied
+from .proxied_route import Observe, Proxied
 
 Told = Callable[[int, int, int], None]
 """Callback of a long run: virtual time, agents that have ended, all agents."""
 
-_TOLD_EVERY: Final = 2_000
+TOLD_EVERY: Final = 2_000
 
 
 @final
@@ -51,6 +51,8 @@ class World:
     """For experiments: what the scheduler is made of."""
     efforts: Efforts | None = None
     """Overhead of code, bytes and kernels; None: none."""
+    observe: Observe | None = None
+    """Called after each event of the scheduler's, as a journal is."""
     work: Work = attrs.field()
     """Work of this policy, scenario and seed, if another world has computed it."""
     _agenda: Agenda = attrs.field(init=False, factory=Agenda)
@@ -84,6 +86,7 @@ class World:
                 self.audit,
                 self.parts,
                 self._road,
+                self.observe,
             )
         self._living = self.work.living()
         for living in self._living:
@@ -93,7 +96,7 @@ class World:
         """Let it happen; what came of it."""
         agenda, until_ns = self._agenda, self.scenario.until_ns
         everybody = len(self._living)
-        while agenda.run(until_ns, _TOLD_EVERY):
+        while agenda.run(until_ns, TOLD_EVERY):
             if self.told is not None:
                 self.told(agenda.now_ns, self._ended, everybody)
         if self._proxied is not None and self._proxied.audit is not None and self._ended == everybody:
