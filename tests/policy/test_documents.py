@@ -227,6 +227,37 @@ def test_a_command_is_one_that_there_is(name: str, written: str, typed: bool) ->
         command.make_context(word, rest)  # raises for an option or an argument that there is not
 
 
+COLUMNS: Final = 100
+WRITTEN: Final = sorted(
+    path
+    for pattern in ("*.md", "*/README.md", "*/*/README.md", "hivemind_trio/**/*.md")
+    for path in ROOT.glob(pattern)
+    if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+)
+"""All documents but the tables of results, which the benches write."""
+
+
+def too_long(text: str) -> list[int]:
+    """Return the lines over the limit, but for rows of tables and words that cannot be divided."""
+    return [
+        number
+        for number, line in enumerate(text.splitlines(), 1)
+        if len(line) > COLUMNS and not line.lstrip().startswith("|") and len(line.split()) > 1
+    ]
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_line_of_a_document_has_100_columns_at_most(path: Path) -> None:
+    assert too_long(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_documents_that_are_held_to_a_width_are_all() -> None:
+    names = {str(path.relative_to(ROOT)) for path in WRITTEN}
+
+    assert {*DOCUMENTS, *GUIDES, "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md", "tests/README.md"} <= names
+    assert too_long("short\n" + "word " * 21 + "\n| " + "a row " * 20 + "|\n") == [2]
+
+
 def test_the_files_that_the_architecture_names_are_there() -> None:
     text = (ROOT / "hivemind_trio/docs/architecture.md").read_text(encoding="utf-8")
     named = {word for word in re.findall(r"`([\w./-]+)`", text) if "/" in word} - {"dialects/NAME.py"}

@@ -5,6 +5,7 @@ And the reference of all settings, from the same table.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Final, final
 
@@ -111,6 +112,10 @@ def _built_in(checked: Checked, declared: BoundDeclaration, name: str, setting: 
 # ---- the reference ----
 
 
+COLUMNS: Final = 100
+"""Width of the documents."""
+
+
 def reference() -> str:
     """All declarations and settings as Markdown, for `grammar/README.md`."""
     return "\n".join(line for kind, declaration in DECLARATIONS.items() for line in _section(kind, declaration))
@@ -120,7 +125,7 @@ def _section(kind: str, declaration: Declaration) -> Iterator[str]:
     yield f"### `{kind}`"
     yield ""
     pending = " Not yet in force (HM190)." if declaration.pending else ""
-    yield f"{declaration.doc}{pending}"
+    yield from textwrap.wrap(f"{declaration.doc}{pending}", COLUMNS, break_on_hyphens=False)
     yield ""
     yield "```hmp"
     yield _shape(kind, declaration)
