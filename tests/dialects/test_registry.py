@@ -10,7 +10,7 @@ from hivemind_trio import dialects
 from hivemind_trio.dialects import DIALECTS, KNOWN_NAMES, Dialect, speakers
 from hivemind_trio.model import Api
 from hivemind_trio.wire import endpoint
-from hivemind_trio.wire.request_facts import MARKS
+from hivemind_trio.wire.request.request_facts import MARKS
 
 each_dialect = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.api)
 

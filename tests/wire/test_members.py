@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.wire import STEP_BYTES, Steps, TooManyMembers, done
-from hivemind_trio.wire.json_members import MEMBERS_MAX, Spans, members
+from hivemind_trio.wire.body.json_members import MEMBERS_MAX, Spans, members
 
 WANTED = frozenset({"model", "messages", "é"})
 
@@ -27,8 +27,8 @@ objects = st.dictionaries(st.sampled_from(sorted(WANTED)) | texts, json_values, 
 def _sizes(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps so short that every value crosses many."""
     step, tiny = request.param
-    monkeypatch.setattr("hivemind_trio.wire.json_members.STEP_BYTES", step)
-    monkeypatch.setattr("hivemind_trio.wire.json_members.TINY_BYTES", tiny)
+    monkeypatch.setattr("hivemind_trio.wire.body.json_members.STEP_BYTES", step)
+    monkeypatch.setattr("hivemind_trio.wire.body.json_members.TINY_BYTES", tiny)
 
 
 def read(text: bytes) -> dict[str, Any] | None:

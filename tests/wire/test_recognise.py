@@ -265,7 +265,7 @@ def test_a_model_is_found_among_any_other_fields(others: dict[str, Any], model: 
 @pytest.fixture(name="_in_steps")
 def in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every body were a long one."""
-    monkeypatch.setattr("hivemind_trio.wire.body_fields.WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr("hivemind_trio.wire.body.body_fields.WHOLE_BYTES_MAX", 0)
     for module in ("request_facts", "json_members", "content_codings"):
         monkeypatch.setattr(f"hivemind_trio.wire.{module}.STEP_BYTES", 2_048)
 
@@ -276,7 +276,7 @@ def in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_long_body_is_understood_as_a_short_one_is(body: Any) -> None:
     text = json.dumps(body).replace("Infinity", "1").replace("NaN", "1").encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hivemind_trio.wire.body_fields.WHOLE_BYTES_MAX", 1 << 20)
+        patch.setattr("hivemind_trio.wire.body.body_fields.WHOLE_BYTES_MAX", 1 << 20)
         whole = recognise("POST", "/v1/new", {}, text)
 
     assert recognise("POST", "/v1/new", {}, text) == whole

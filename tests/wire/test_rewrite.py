@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.wire.model_rewrite import with_model
+from hivemind_trio.wire.request.model_rewrite import with_model
 
 MESSAGES = b"/v1/messages"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Outcome
 from hivemind_trio.wire import Signal, UsageMeter
-from hivemind_trio.wire.usage import TAIL_MAX
+from hivemind_trio.wire.response.usage import TAIL_MAX
 
 from .test_usage import (
     ANTHROPIC_DELTA,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.demo.wire_dialects import ANSWER_FORMATS, Said
 from hivemind_trio.wire import UsageMeter
-from hivemind_trio.wire.usage import LINE_MAX
+from hivemind_trio.wire.response.usage import LINE_MAX
 
 from .test_usage import NDJSON, SSE, ndjson, pieces, sse
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.wire.retry_after import from_now_ns, retry_after_ns
+from hivemind_trio.wire.response.retry_after import from_now_ns, retry_after_ns
 
 MS, SECOND, MINUTE, HOUR, DAY = 10**6, 10**9, 60 * 10**9, 3_600 * 10**9, 86_400 * 10**9
 

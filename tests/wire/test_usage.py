@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hivemind_trio.dialects.usage import COUNT_MAX
 from hivemind_trio.model import Usage
 from hivemind_trio.wire import UsageMeter
-from hivemind_trio.wire.content_codings import PIECE_MAX
-from hivemind_trio.wire.usage import LINE_MAX, TAIL_MAX
+from hivemind_trio.wire.body.content_codings import PIECE_MAX
+from hivemind_trio.wire.response.usage import LINE_MAX, TAIL_MAX
 
 SSE = "text/event-stream; charset=utf-8"
 JSON = "application/json"

@@ -11,11 +11,11 @@ import msgspec
 
 from hivemind_trio.dialects import IN_ORDER
 from hivemind_trio.model import Api
+from hivemind_trio.wire.body.bodies import decoding
+from hivemind_trio.wire.body.body_fields import ABSENT, FAULTS, fields_of, len_of, raw_struct, union, values_of
+from hivemind_trio.wire.body.steps import STEP_BYTES, Steps, Text, done
 
-from .bodies import decoding
-from .body_fields import ABSENT, FAULTS, fields_of, len_of, raw_struct, union, values_of
 from .endpoints import endpoint
-from .steps import STEP_BYTES, Steps, Text, done
 
 BYTES_PER_TOKEN: Final = 4
 """Bytes of JSON text for a token, until usage teaches better: English and code have 3.5 to 4.5 in known tokenizers."""

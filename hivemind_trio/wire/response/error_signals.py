@@ -16,11 +16,11 @@ import msgspec
 
 from hivemind_trio.dialects import IN_ORDER
 from hivemind_trio.model import Outcome
+from hivemind_trio.wire.body.bodies import decoded
+from hivemind_trio.wire.body.steps import Text
 
-from .bodies import decoded
 from .rate_limit_headers import plan_resets_ns
 from .retry_after import LONGEST_NS, from_now_ns, retry_after_ns, to_hour_ns
-from .steps import Text
 
 
 @final

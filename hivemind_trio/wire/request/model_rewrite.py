@@ -8,10 +8,11 @@ from urllib.parse import quote_from_bytes
 
 import msgspec
 
-from .bodies import decoding
+from hivemind_trio.wire.body.bodies import decoding
+from hivemind_trio.wire.body.json_members import members
+from hivemind_trio.wire.body.steps import STEP_BYTES, Steps, Text, done
+
 from .endpoints import endpoint
-from .json_members import members
-from .steps import STEP_BYTES, Steps, Text, done
 
 _IN_PATH: Final = re.compile(rb"((?:/m|/tunedM)odels/|/deployments/)[^/:]+")
 _WANTED: Final = frozenset({"model"})

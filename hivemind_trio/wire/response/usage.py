@@ -16,8 +16,8 @@ import attrs
 
 from hivemind_trio.dialects import IN_ORDER, TokenCounts
 from hivemind_trio.model import Usage
+from hivemind_trio.wire.body.content_codings import Inflate, Undecodable, inflater
 
-from .content_codings import Inflate, Undecodable, inflater
 from .error_signals import Signal
 from .event_streams import Stream
 from .stream_errors import MARK, StreamError, body_error, line_error

@@ -9,10 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from hivemind_trio.dialects import IN_ORDER
-
-from .bodies import decoding
-from .body_fields import ABSENT, fields_of, len_of, raw_struct, union, values_of
-from .steps import STEP_BYTES, Steps, Text, done
+from hivemind_trio.wire.body.bodies import decoding
+from hivemind_trio.wire.body.body_fields import ABSENT, fields_of, len_of, raw_struct, union, values_of
+from hivemind_trio.wire.body.steps import STEP_BYTES, Steps, Text, done
 
 HEAD: Final = 4_096
 """Bytes of the conversation that count where nothing stands before it: the first message is the system's then."""

@@ -11,8 +11,8 @@ import msgspec
 
 from hivemind_trio.dialects import ErrorBody, dialect_of, dump, error_fields
 from hivemind_trio.model import Api
+from hivemind_trio.wire.body.bodies import decoded
 
-from .bodies import decoded
 from .stream_errors import event_error
 
 SHOWN_MAX: Final = 2_048

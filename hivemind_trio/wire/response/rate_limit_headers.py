@@ -12,8 +12,8 @@ from typing import Final
 
 from hivemind_trio.dialects import IN_ORDER
 from hivemind_trio.model import Dimension, QuotaReading
+from hivemind_trio.wire.body.bodies import decoded
 
-from .bodies import decoded
 from .retry_after import SECOND_NS, from_now_ns
 
 _PATTERNS: Final = tuple((re.compile(one.pattern), one) for d in IN_ORDER for one in d.limits.quota_headers)

@@ -1,0 +1,1 @@
+"""Bodies of requests and responses: content-codings undone, members found, in steps."""

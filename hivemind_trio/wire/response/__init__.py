@@ -1,0 +1,1 @@
+"""Facts of a response: usage, error signals, rate-limit headers; and error bodies of our own."""
