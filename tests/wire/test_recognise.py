@@ -266,7 +266,7 @@ def test_a_model_is_found_among_any_other_fields(others: dict[str, Any], model: 
 def in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every body were a long one."""
     monkeypatch.setattr("hivemind_trio.wire.body.body_fields.WHOLE_BYTES_MAX", 0)
-    for module in ("request_facts", "json_members", "content_codings"):
+    for module in ("request.request_facts", "body.json_members", "body.content_codings"):
         monkeypatch.setattr(f"hivemind_trio.wire.{module}.STEP_BYTES", 2_048)
 
 
