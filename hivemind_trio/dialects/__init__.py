@@ -13,6 +13,7 @@ from .registry import DIALECTS as DIALECTS
 from .registry import IN_ORDER as IN_ORDER
 from .registry import KNOWN_BASES as KNOWN_BASES
 from .registry import KNOWN_NAMES as KNOWN_NAMES
+from .registry import KNOWN_PATHS as KNOWN_PATHS
 from .registry import PROBE_PATHS as PROBE_PATHS
 from .registry import SHARED_PATHS as SHARED_PATHS
 from .registry import V1_PATHS as V1_PATHS

@@ -76,6 +76,10 @@ class Dialect:
     """Paths of its own, tried in this order."""
     compatible_with: Mapping[Api, int] = attrs.field(factory=dict)
     """Dialects whose endpoints its servers have as well, and its rank among such servers, the likeliest lowest."""
+    declared_as: tuple[Api, ...] = ()
+    """Dialects as which its servers may be declared instead, for they have the paths of those as well."""
+    shared_path: str | None = None
+    """A path of its own that these have too; None: the usual path."""
     client_headers: Mapping[str, str] = attrs.field(factory=dict)
     """Headers that its clients alone send -> an example of a value. They settle a path that several APIs have."""
     streams_by_default: bool = False

@@ -16,7 +16,7 @@ def dump(value: object) -> bytes:
 
 def error_fields(error: ErrorBody) -> dict[str, Any]:
     """Return what an error says of itself: its `message`, and the other fields beside it."""
-    fields = error["error"]
+    fields = error.get("error", error)
     return fields if isinstance(fields, dict) else {"message": fields}
 
 

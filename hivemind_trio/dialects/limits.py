@@ -61,7 +61,7 @@ class LimitSigns:
     """Error codes of money or plan used up: waiting for minutes does not help."""
     billing_words: str | None = None
     """The same in words, where there is no code."""
-    overload_codes: frozenset[str] = frozenset()
-    """Error codes of a 429 that is about the provider as a whole, and about no limit of the key."""
+    overload_words: str | None = None
+    """Regular expression of a 429 that is about the provider as a whole, and about no limit of the key."""
     statuses: Mapping[str, int] = attrs.field(factory=dict)
     """The word for an error, in lower case -> the status of a plain answer that says it."""

@@ -39,7 +39,8 @@ def dialect_of(api: Api | None) -> Dialect:
 def speakers(api: Api) -> tuple[Api, ...]:
     """Return the dialects of the servers that have the endpoints of this one, likeliest first."""
     others = [dialect for dialect in DIALECTS.values() if api in dialect.compatible_with]
-    return api, *(dialect.api for dialect in sorted(others, key=lambda dialect: dialect.compatible_with[api]))
+    others.sort(key=lambda dialect: dialect.compatible_with[api])
+    return api, *(dialect.api for dialect in others), *DIALECTS[api].declared_as
 
 
 V1_PATHS: Final = (*speakers(Api.OPENAI), Api.ANTHROPIC)
@@ -48,5 +49,10 @@ V1_PATHS: Final = (*speakers(Api.OPENAI), Api.ANTHROPIC)
 PROBE_PATHS: Final = tuple(dict.fromkeys((Api.ANTHROPIC, *speakers(Api.OPENAI), *Api)))
 """Dialects of a connectivity probe: any provider may answer it."""
 
-SHARED_PATHS: Final = (speakers(Api.ANTHROPIC), speakers(Api.OPENAI), V1_PATHS, PROBE_PATHS)
+_SHARED: Final = {several: DIALECTS[api] for api in Api if len(several := speakers(api)) > 1}
+
+SHARED_PATHS: Final = (*_SHARED, V1_PATHS, PROBE_PATHS)
 """All sets of several dialects that one call may have; other calls are of one dialect, or of none that is known."""
+
+KNOWN_PATHS: Final = (*(dialect.shared_path or dialect.usual_path for dialect in _SHARED.values()), "/v1/other", "/")
+"""A path of each of these sets."""

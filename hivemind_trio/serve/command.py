@@ -37,7 +37,7 @@ from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
 from hivemind_trio.wire import apis_of
 
 from .assembly import ProxyServer, open_house
-from .autodetect import Found, from_environment, ollama, ollama_base, policy_text
+from .autodetect import KEYS, Found, from_environment, ollama, ollama_base, policy_text
 from .change_log import say_calls, say_changes
 from .events import (
     AcceptFailed,
@@ -122,8 +122,9 @@ async def _serve(options: Options) -> int:
     if path is None:
         found = await _find(Upstream(transport))
         if not found:
+            names = [variables[0] for _, variables in KEYS]
             return _refuse(
-                "no provider found: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, start Ollama "
+                f"no provider found: set {', '.join(names[:-1])} or {names[-1]}, start Ollama "
                 f"(nothing answers at {ollama_base(os.environ.get('OLLAMA_HOST', ''))}), "
                 "or write a policy and pass it with --policy"
             )

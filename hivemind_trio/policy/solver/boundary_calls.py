@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, assert_never, final
 
 import attrs
 
-from hivemind_trio.dialects import DIALECTS
+from hivemind_trio.dialects import DIALECTS, KNOWN_PATHS
 from hivemind_trio.model import Api
 from hivemind_trio.policy.language.condition_eval import holds
 from hivemind_trio.policy.language.condition_typing import (
@@ -54,9 +54,6 @@ KNOWN_MODELS: Final = (
     "gemini-2.5-flash",
 )
 """Names that readers know, before those made up from a glob."""
-
-KNOWN_PATHS: Final = ("/v1/messages", "/v1/chat/completions", "/v1/other", "/")
-"""Paths on which several dialects may be spoken, one for each of `SHARED_PATHS`."""
 
 Test: TypeAlias = Flag | Relation | Member | Like
 Case: TypeAlias = tuple[tuple[Test, bool], ...]

@@ -70,12 +70,13 @@ def provider_error(api: Api | None, status: int, body: bytes, encoding: str, cod
     fields = error if isinstance(error, dict) else {"message": error}
     message = fields.get("message")
     known = own_error(api, status, message if isinstance(message, str) else f"the provider answered {status}", "")
-    if not isinstance(known["error"], dict):
+    inner = known.get("error", known)
+    if not isinstance(inner, dict):
         return known
-    filled = {**known["error"], **{name: value for name, value in fields.items() if value is not None}}
+    filled = {**inner, **{name: value for name, value in fields.items() if value is not None}}
     if filled.get("code") == "":
         filled["code"] = None
-    return {**known, **said, "error": filled}
+    return filled if inner is known else {**known, **said, "error": filled}
 
 
 def error_event(

@@ -43,6 +43,10 @@ SHORT_WAITS: Final = tuple(name for one in LIMITS for name in one.short_waits)
 """Beginnings of header names of providers whose `retry-after` is too short."""
 
 
+PLAN_HEADERS: Final = tuple(name for one in LIMITS for name in one.plan_headers)
+"""Headers of what a plan has left."""
+
+
 def _any_of(*words: str | None) -> re.Pattern[str]:
     """Return a pattern of any of these words, in upper and lower case; of none, one that never matches."""
     return re.compile("|".join(word for word in words if word is not None) or r"(?!)", re.I)
@@ -57,6 +61,7 @@ _ONE_REQUEST: Final = re.compile(r"fewer max_tokens|prompt tokens limit exceeded
 _NOTHING_LEFT: Final = re.compile(r"can only afford 0\b", re.I)
 _MINUTE: Final = _any_of(*(one.minute_words for one in LIMITS))
 MINUTE_NS: Final = 60 * 1_000_000_000
+_OVERLOADED: Final = _any_of(*(one.overload_words for one in LIMITS))
 _TOO_FAST: Final = re.compile(r"^slow down\b|request rate increased too quickly", re.I)
 _IN_WORDS: Final = re.compile(r"(?:try again in|retry in|retry after) (\d[\dhms.]*)( seconds?\b)?", re.I)
 """OpenAI's `try again in 9m38.016s`, Gemini's `retry in 34.07s`, Azure's `retry after 26 seconds`."""
@@ -93,7 +98,7 @@ def read_signal(status: int, headers: Mapping[str, str], body: bytes) -> Signal:
         wait_ns = wait_ns or from_now_ns(error.delay, headers) or _in_words_ns(error.message, headers)
     if status in (429, 503) and ("slow_down" in error.codes or _TOO_FAST.search(error.message)):
         return Signal(outcome=Outcome.TOO_FAST, retry_after_ns=wait_ns, final=never)
-    if status == 529 or status == 503:
+    if status in (503, 529) or (status == 429 and _OVERLOADED.search(error.message)):
         return Signal(outcome=Outcome.OVERLOADED, retry_after_ns=wait_ns, final=never)
     if status == 429:
         return _of_429(headers, error, wait_ns, never)
@@ -129,6 +134,8 @@ def _of_429(headers: Mapping[str, str], error: _Error, wait_ns: int | None, neve
     plan_ns = plan_resets_ns(headers)
     if plan_ns is not None:
         return Signal(outcome=Outcome.TERMINAL, retry_after_ns=max(plan_ns, wait_ns or 0), final=True)
+    if any(headers.get(name, "").strip() in ("0", "0.0") for name in PLAN_HEADERS):
+        return Signal(outcome=Outcome.TERMINAL, retry_after_ns=wait_ns, final=True)
     if _CONCURRENT.search(error.message):
         return Signal(outcome=Outcome.CONCURRENCY, retry_after_ns=wait_ns, final=never)
     used_up = [pair for pair in REMAINING if headers.get(pair[0], "").strip() in ("0", "0.0")]

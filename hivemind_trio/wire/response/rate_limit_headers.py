@@ -19,6 +19,7 @@ from .retry_after import SECOND_NS, from_now_ns
 _PATTERNS: Final = tuple((re.compile(one.pattern), one) for d in IN_ORDER for one in d.limits.quota_headers)
 
 _WINDOWS: Final = {
+    "10-second": 10 * SECOND_NS,
     "second": SECOND_NS,
     "minute": 60 * SECOND_NS,
     "hour": 3_600 * SECOND_NS,
@@ -50,14 +51,14 @@ def read_ratelimits(headers: Mapping[str, str]) -> tuple[QuotaReading, ...]:
     found: dict[tuple[Dimension, str | None, str | None], dict[str, str]] = {}
     rounded_to = 1
     for name, text in headers.items():
-        if "-ratelimit" not in name:
+        if "ratelimit" not in name:
             continue
         for pattern, one in _PATTERNS:
             match = pattern.fullmatch(name)
             if match is not None:
                 parts = match.groupdict()
                 rounded_to = max(rounded_to, one.rounded_to)
-                key = one.counted[parts["what"]], parts.get("window"), parts.get("scope")
+                key = one.counted[parts.get("what")], parts.get("window"), parts.get("scope")
                 found.setdefault(key, {})[parts["part"]] = text
                 break
     tightest: dict[tuple[Dimension, int | None], QuotaReading] = {}
