@@ -12,12 +12,13 @@ from .azure import AZURE
 from .dialect import Dialect
 from .gemini import GEMINI
 from .generic import GENERIC
+from .mistral import MISTRAL
 from .ollama import OLLAMA
 from .openai import OPENAI
 from .vllm import VLLM
 
 DIALECTS: Final[Mapping[Api, Dialect]] = {
-    dialect.api: dialect for dialect in (AZURE, ANTHROPIC, GEMINI, OLLAMA, OPENAI, VLLM, GENERIC)
+    dialect.api: dialect for dialect in (AZURE, ANTHROPIC, GEMINI, MISTRAL, OLLAMA, OPENAI, VLLM, GENERIC)
 }
 """In the order in which paths and headers are tried: Gemini's calls may stand below `/openai/` and `/v1/`."""
 

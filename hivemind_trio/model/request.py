@@ -16,6 +16,7 @@ class Api(StrEnum):
     OPENAI = "openai"
     AZURE = "azure"
     GEMINI = "gemini"
+    MISTRAL = "mistral"
     OLLAMA = "ollama"
     VLLM = "vllm"
     GENERIC = "generic"

@@ -144,7 +144,8 @@ def test_the_cost_is_reckoned_from_the_models_price_unless_it_is_said() -> None:
         ("agent=nobody", "no agent `nobody`; there are `ci`, `reviewer`, `second` or `unknown`"),
         (
             "api=llama",
-            "no api `llama`; there are `anthropic`, `openai`, `azure`, `gemini`, `ollama`, `vllm` or `generic`",
+            "no api `llama`; there are `anthropic`, `openai`, `azure`, `gemini`, `mistral`, `ollama`, `vllm` or "
+            "`generic`",
         ),
         ("stream=yes", "`stream` is a flag: `stream=true` or `stream=false`"),
         ("tokens.in=many", "`tokens.in=many`: a number such as `12k` is wanted"),

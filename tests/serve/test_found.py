@@ -61,7 +61,7 @@ def test_the_policy_knows_what_each_provider_speaks() -> None:
 
     assert checked.program is not None
     apis = [one.api for one in checked.program.providers.values()]
-    assert apis == [Api.ANTHROPIC, Api.OPENAI, Api.GEMINI, Api.OLLAMA]
+    assert apis == [Api.ANTHROPIC, Api.OPENAI, Api.GEMINI, Api.MISTRAL, Api.OLLAMA]
 
 
 @pytest.mark.parametrize(

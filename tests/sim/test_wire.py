@@ -11,7 +11,7 @@ from hivemind_trio.sim.provider.wire_format import ended
 
 from .worlds import SECOND
 
-APIS = (Api.ANTHROPIC, Api.OPENAI, Api.AZURE, Api.GEMINI)
+APIS = (Api.ANTHROPIC, Api.OPENAI, Api.AZURE, Api.GEMINI, Api.MISTRAL)
 
 
 def refused(traits: Traits, *, tokens_in: int = 50) -> Refused:

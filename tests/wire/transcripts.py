@@ -581,6 +581,142 @@ GEMINI: Final = [
     ),
 ]
 
+MISTRAL: Final = [
+    Transcript(
+        "mistral: requests per second",
+        "pydantic/pydantic-ai#1885, dnakov/anon-kode#53",
+        429,
+        Outcome.QUOTA,
+        b'{"message":"Requests rate limit exceeded"}',
+    ),
+    Transcript(
+        "mistral: a limit that is not named",
+        "cline/cline#9085",
+        429,
+        Outcome.BURST,
+        b'{"object":"error","message":"Rate limit exceeded","type":"rate_limited","param":null,"code":"1300"}',
+    ),
+    Transcript(
+        "mistral: a limit that the headers name",
+        "body: raycast/extensions#31107; composed with the headers of mistralai/client-ts#169",
+        429,
+        Outcome.QUOTA,
+        b'{"object":"error","message":"Rate limit exceeded","type":"rate_limited","param":null,"code":"1300",'
+        b'"raw_status_code":429}',
+        {
+            "x-ratelimit-limit-tokens-minute": "5000000",
+            "x-ratelimit-remaining-tokens-minute": "4999911",
+            "x-ratelimit-tokens-query-cost": "52",
+            "x-ratelimit-limit-req-minute": "720",
+            "x-ratelimit-remaining-req-minute": "0",
+        },
+    ),
+    Transcript(
+        "mistral: tokens per minute, in the headers before 2026",
+        "body: cline/cline#9085; composed with the headers of lobehub/lobehub#6825",
+        429,
+        Outcome.QUOTA,
+        b'{"object":"error","message":"Rate limit exceeded","type":"rate_limited","param":null,"code":"1300"}',
+        {
+            "ratelimitbysize-limit": "500000",
+            "ratelimitbysize-query-cost": "32001",
+            "ratelimitbysize-remaining": "0",
+            "ratelimitbysize-reset": "38",
+            "x-ratelimitbysize-limit-minute": "500000",
+            "x-ratelimitbysize-limit-month": "1000000000",
+            "x-ratelimitbysize-remaining-minute": "0",
+            "x-ratelimitbysize-remaining-month": "995733790",
+        },
+        wait_s=38,
+    ),
+    Transcript(
+        "mistral: the month's tokens",
+        "composed: the body of cline/cline#9085 with a header of promptfoo/promptfoo#10577",
+        429,
+        Outcome.TERMINAL,
+        b'{"object":"error","message":"Rate limit exceeded","type":"rate_limited","param":null,"code":"1300"}',
+        {"x-ratelimit-limit-tokens-month": "4000000", "x-ratelimit-remaining-tokens-month": "0"},
+        final=True,
+    ),
+    Transcript(
+        "mistral: a model that is not in the plan",
+        "composed after public reports of a limit of 0 with a valid key",
+        429,
+        Outcome.TERMINAL,
+        b'{"object":"error","message":"Rate limit exceeded","type":"rate_limited","param":null,"code":"1300"}',
+        {"x-ratelimit-limit-req-minute": "0", "x-ratelimit-remaining-req-minute": "0"},
+        final=True,
+    ),
+    Transcript(
+        "mistral: the model's servers are full",
+        "body: continuedev/continue#6185; the status of BerriAI/litellm#25078",
+        503,
+        Outcome.OVERLOADED,
+        b'{"object":"error","message":"Service tier capacity exceeded for this model.","type":"invalid_request_error",'
+        b'"param":null,"code":null}',
+    ),
+    Transcript(
+        "mistral: the model's servers are full, as a 429",
+        "composed: the same with the type and code that clients look for",
+        429,
+        Outcome.OVERLOADED,
+        b'{"object":"error","message":"Service tier capacity exceeded for this model.",'
+        b'"type":"service_tier_capacity_exceeded","param":null,"code":"3505"}',
+    ),
+    Transcript(
+        "mistral: no backend",
+        "public logs of evaluations",
+        503,
+        Outcome.OVERLOADED,
+        b'{"object":"error","message":"Internal server error","type":"unreachable_backend","param":null,"code":"1100"}',
+    ),
+    Transcript(
+        "mistral: an error of its web framework",
+        "mistralai/client-python#103",
+        500,
+        Outcome.FAILED,
+        b'{"detail": "Internal Server Error"}',
+    ),
+    Transcript(
+        "mistral: a page of its CDN",
+        "mistralai/mistral-vibe#681",
+        520,
+        Outcome.FAILED,
+        b"<!DOCTYPE html> <html> <head> <title>mistral.ai | 520: Web server is returning an unknown error</title>",
+        {"content-type": "text/html"},
+    ),
+    Transcript(
+        "mistral: a wrong key",
+        "agent0ai/agent-zero#539",
+        401,
+        Outcome.IGNORED,
+        b'{"detail":"Unauthorized"}',
+    ),
+    Transcript(
+        "mistral: a field that it does not know",
+        "editor-code-assistant/eca#231",
+        422,
+        Outcome.IGNORED,
+        b'{"object":"error","message":{"detail":[{"type":"extra_forbidden","loc":["body","max_completion_tokens"],"msg":'
+        b'"Extra inputs are not permitted","input":32000}]},"type":"invalid_request_error","param":null,"code":null}',
+    ),
+    Transcript(
+        "mistral: the same, flat",
+        "Gitlawb/openclaude#739",
+        422,
+        Outcome.IGNORED,
+        b'{"detail":[{"type":"extra_forbidden","loc":["body","store"],"msg":"Extra inputs are not permitted",'
+        b'"input":false}]}',
+    ),
+    Transcript(
+        "mistral: no such model",
+        "tests of Micronaut LangChain4j",
+        400,
+        Outcome.IGNORED,
+        b'{"object":"error","message":"Invalid model: mistral-tiny","type":"invalid_model","param":null,"code":"1500"}',
+    ),
+]
+
 OTHERS: Final = [
     Transcript(
         "ollama: its queue is full",
@@ -665,4 +801,4 @@ OTHERS: Final = [
     Transcript("cloudflare: 524", "developers.cloudflare.com, error 524", 524, Outcome.FAILED, b"error code: 524"),
 ]
 
-TRANSCRIPTS: Final = [*ANTHROPIC, *OPENAI, *AZURE, *GEMINI, *OTHERS]
+TRANSCRIPTS: Final = [*ANTHROPIC, *OPENAI, *AZURE, *GEMINI, *MISTRAL, *OTHERS]
