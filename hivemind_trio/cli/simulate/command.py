@@ -102,24 +102,8 @@ def simulate(
         sys.exit(EXIT_CLEAN)
     if picture is not None:
         stop_unless_drawable(picture)
-    if tested is not None:
-        if policy is None:
-            fail("--test needs a policy file", hint=f'`hivemind-trio simulate team.hmp --test "{tested}"`')
-        if named is not None or trace is not None:
-            fail("--test brings its own scenario", hint="leave out --test, or --scenario and --trace")
-        checked = checked_policy(policy)
-        name, program = policy, _compiled(checked)
-        scenario, own = scenario_of_test(checked, tested)
-        seed = own if seed is None else seed
-    else:
-        scenario = scenario_named(named, trace)
-        if policy is None and trace is not None and scenario.policy is None:
-            fail(
-                "--trace needs a policy file to replay against",
-                hint=f"`hivemind-trio simulate team.hmp --trace {trace}`",
-            )
-        name, program = _program(policy, scenario)
-    first = 1 if seed is None else seed
+    scenario, name, program, own_seed = _selected(policy, named, trace, tested)
+    first = own_seed if seed is None else seed
     compared = None if other is None else (other, _compiled(checked_policy(other)))
     programs = [program, compared[1]] if compared else [program]
     stop_at_misfits(scenario, programs)
@@ -134,26 +118,7 @@ def simulate(
         json.dump(as_object(scenario, name, pairs, against), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
-        from hivemind_trio.sim import same_truth, strangers
-
-        from .policy_effect import AS_SAID
-        from .tables import as_text
-
-        gone = strangers(scenario, programs)
-        text = as_text(
-            scenario,
-            name,
-            pairs,
-            against,
-            color=wants_color(color, sys.stdout),
-            columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
-            blocks=_can_show("▁█"),
-            notes=[
-                *([AS_SAID] if len(programs) > 1 and not same_truth(programs[0], programs[1], scenario) else []),
-                *([UNKNOWN.format(", ".join(f"`{name}`" for name in gone))] if gone else []),
-            ],
-        )
-        click.echo(text, nl=False, color=True)
+        _print_tables(scenario, name, programs, pairs, against, color)
     if picture is not None:
         _plot(picture, scenario, name, pairs, against)
     if not whole:
@@ -162,6 +127,29 @@ def simulate(
 
 
 # ---- what is run ----
+
+
+def _selected(
+    policy: str | None, named: str | None, trace: str | None, tested: str | None
+) -> tuple[Scenario, str, Program, int]:
+    """Return the scenario, the name of the policy, the policy, and the first seed unless one is given."""
+    if tested is not None:
+        if policy is None:
+            fail("--test needs a policy file", hint=f'`hivemind-trio simulate team.hmp --test "{tested}"`')
+        if named is not None or trace is not None:
+            fail("--test brings its own scenario", hint="leave out --test, or --scenario and --trace")
+        checked = checked_policy(policy)
+        program = _compiled(checked)
+        scenario, seed = scenario_of_test(checked, tested)
+        return scenario, policy, program, seed
+    scenario = scenario_named(named, trace)
+    if policy is None and trace is not None and scenario.policy is None:
+        fail(
+            "--trace needs a policy file to replay against",
+            hint=f"`hivemind-trio simulate team.hmp --trace {trace}`",
+        )
+    name, program = _program(policy, scenario)
+    return scenario, name, program, 1
 
 
 def _run(programs: list[Program], scenario: Scenario, seeds: range, audit: bool) -> tuple[list[Pair], list[Pair], bool]:
@@ -207,6 +195,36 @@ def _compiled(checked: Checked) -> Program:
         click.echo(render([checked], "text", color=colored), nl=False, err=True, color=colored)
         sys.exit(EXIT_USAGE if checked.unreadable else EXIT_PROBLEMS)
     return providing(checked)
+
+
+def _print_tables(
+    scenario: Scenario,
+    name: str,
+    programs: list[Program],
+    pairs: list[Pair],
+    against: tuple[str, list[Pair]] | None,
+    color: str,
+) -> None:
+    from hivemind_trio.sim import same_truth, strangers
+
+    from .policy_effect import AS_SAID
+    from .tables import as_text
+
+    gone = strangers(scenario, programs)
+    text = as_text(
+        scenario,
+        name,
+        pairs,
+        against,
+        color=wants_color(color, sys.stdout),
+        columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+        blocks=_can_show("▁█"),
+        notes=[
+            *([AS_SAID] if len(programs) > 1 and not same_truth(programs[0], programs[1], scenario) else []),
+            *([UNKNOWN.format(", ".join(f"`{name}`" for name in gone))] if gone else []),
+        ],
+    )
+    click.echo(text, nl=False, color=True)
 
 
 def _can_show(text: str) -> bool:

@@ -16,7 +16,7 @@ from hivemind_trio.policy.language.condition_typing import Field, Kind, reads, r
 from hivemind_trio.policy.language.units import QUANTITY, UnitError, count, money_microusd
 from hivemind_trio.policy.program.budgets import Per
 from hivemind_trio.policy.program.call_facts import NO_API, ApisOf
-from hivemind_trio.policy.program.program import UNKNOWN_AGENT
+from hivemind_trio.policy.program.program import UNKNOWN_AGENT, Program
 
 DERIVED: Final = {
     "team": "a call's team follows from its agent; give `agent=...`",
@@ -24,6 +24,9 @@ DERIVED: Final = {
     "provider": "the provider follows from the model and the path; give `model=...`",
 }
 """Fields that cannot be given, and what to give instead."""
+
+_BESIDE_FIELDS: Final = ("api", "token", "claim", "header.NAME", "meta.NAME")
+"""Words that can be given beside the fields of conditions."""
 
 _FACTS: Final = {"tokens.in": "tokens_in", "tokens.max-out": "tokens_max_out", "cost": "cost_microusd"}
 
@@ -87,62 +90,94 @@ def parse_request(
         RequestError: A word is no assignment, or of an unknown field, or of the wrong type.
     """
     assert checked.program is not None
-    declarations = checked.declarations
-    names = {kind: list(declarations.of(kind)) for kind in ("agent", "team", "provider")}
-    fields = request_fields(names["agent"], names["team"], names["provider"])
     given: dict[str, str] = dict(defaults or {})
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
             raise RequestError(f"`{word}` is no `field=value`")
         given[name] = value
-    values: dict[str, Any] = {}
-    headers: dict[str, str] = {}
-    meta: dict[str, str] = {}
-    claimed: str | None = None
-    proven: str | None = None
-    apis = tuple(dict.fromkeys(provider.api for provider in checked.program.providers.values()))
+    call = _DescribedCall.of(checked)
     for name, text in given.items():
+        call.set(name, text)
+    if apis_of is not None and "path" in call.values and "api" not in given:
+        call.apis = apis_of(call.values["path"], call.headers)
+    request = call.request()
+    if "cost" not in given:
+        cost = checked.program.estimated_cost(request.apis, request.model, request.tokens_in, request.tokens_max_out)
+        request = attrs.evolve(request, cost_microusd=cost)
+    return request
+
+
+@final
+@attrs.define(eq=False)
+class _DescribedCall:
+    """A call, field by field."""
+
+    program: Program
+    fields: Mapping[str, Field]
+    apis: tuple[Api, ...]
+    values: dict[str, Any] = attrs.field(factory=dict, init=False)
+    """Fields of conditions -> their values."""
+    headers: dict[str, str] = attrs.field(factory=dict, init=False)
+    meta: dict[str, str] = attrs.field(factory=dict, init=False)
+    claimed: str | None = attrs.field(default=None, init=False)
+    proven: str | None = attrs.field(default=None, init=False)
+
+    @classmethod
+    def of(cls, checked: Checked) -> _DescribedCall:
+        """Return a call of which nothing is given yet."""
+        assert checked.program is not None
+        names = [list(checked.declarations.of(kind)) for kind in ("agent", "team", "provider")]
+        apis = tuple(dict.fromkeys(provider.api for provider in checked.program.providers.values()))
+        return cls(checked.program, request_fields(*names), apis)
+
+    def set(self, name: str, text: str) -> None:
+        """Set one field.
+
+        Raises:
+            RequestError: There is no such field, it follows from others, or the text is no value of it.
+        """
         family, _, rest = name.partition(".")
         if name in DERIVED:
             raise RequestError(f"`{name}` cannot be given: {DERIVED[name]}")
         if name == "api":
-            apis = () if text == NO_API else (_api(text),)
+            self.apis = () if text == NO_API else (_api(text),)
         elif name == "claim":
-            claimed = text
+            self.claimed = text
         elif name == "token":
-            declared = checked.program.agents.get(text)
-            proven = declared.name if declared is not None and declared.tokens else None
+            declared = self.program.agents.get(text)
+            self.proven = declared.name if declared is not None and declared.tokens else None
         elif family == "header" and rest:
-            headers[rest.lower()] = text
+            self.headers[rest.lower()] = text
         elif family == "meta" and rest:
-            meta[rest] = text
-        elif name in fields:
-            values[name] = _value(fields[name], text)
+            self.meta[rest] = text
+        elif name in self.fields:
+            self.values[name] = _value(self.fields[name], text)
         else:
-            known = [
-                *(field for field in fields if field not in DERIVED),
-                "api",
-                "token",
-                "claim",
-                "header.NAME",
-                "meta.NAME",
-            ]
-            meant = suggestion(name, known)
-            hint = f"did you mean `{meant}`?" if meant else f"there are {one_of(known, most=99)}"
-            raise RequestError(f"no field `{name}`; {hint}")
-    if apis_of is not None and "path" in values and "api" not in given:
-        apis = apis_of(values["path"], headers)
-    agent = values.pop("agent", UNKNOWN_AGENT)
-    facts: dict[str, Any] = {_FACTS.get(name, name): value for name, value in values.items()}
-    request = Request(apis=apis, token_agent=proven, claimed=claimed, headers=headers, meta=meta, **facts)
-    if agent != UNKNOWN_AGENT:
-        has_token = bool(checked.program.agents[str(agent)].tokens)
-        request = attrs.evolve(request, **{"token_agent" if has_token else "claimed": agent})
-    if "cost" not in given:
-        cost = checked.program.estimated_cost(apis, request.model, request.tokens_in, request.tokens_max_out)
-        request = attrs.evolve(request, cost_microusd=cost)
-    return request
+            raise self._unknown(name)
+
+    def _unknown(self, name: str) -> RequestError:
+        known = [*(field for field in self.fields if field not in DERIVED), *_BESIDE_FIELDS]
+        meant = suggestion(name, known)
+        hint = f"did you mean `{meant}`?" if meant else f"there are {one_of(known, most=99)}"
+        return RequestError(f"no field `{name}`; {hint}")
+
+    def request(self) -> Request:
+        """Return the call, its caller proven or claimed as the policy identifies that agent."""
+        agent = str(self.values.pop("agent", UNKNOWN_AGENT))
+        facts: dict[str, Any] = {_FACTS.get(name, name): value for name, value in self.values.items()}
+        if agent != UNKNOWN_AGENT and self.program.agents[agent].tokens:
+            self.proven = agent
+        elif agent != UNKNOWN_AGENT:
+            self.claimed = agent
+        return Request(
+            apis=self.apis,
+            token_agent=self.proven,
+            claimed=self.claimed,
+            headers=self.headers,
+            meta=self.meta,
+            **facts,
+        )
 
 
 def explain(checked: Checked, request: Request) -> Explanation:

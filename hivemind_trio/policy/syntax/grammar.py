@@ -6,8 +6,8 @@ Places come from our own lexemes; Lark's `propagate_positions` doubles the time 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
@@ -130,81 +130,69 @@ def _name(lexeme: Lexeme) -> Name:
     return Name(lexeme.text, lexeme.span)
 
 
+def _string(children: Sequence[Lexeme]) -> String:
+    return String(unescape(children[0].text[1:-1]), children[0].span)
+
+
+def _rate(children: Sequence[Lexeme]) -> Rate:
+    amount, _, per = children
+    unit = _name(per) if per.type == "NAME" else Quantity(per.text, per.span)
+    return Rate(Quantity(amount.text, amount.span), unit, _span(children))
+
+
+def _range(children: Sequence[Any]) -> RangeValue:
+    low, high = _nodes(children)
+    return RangeValue(low, high, _span(children))
+
+
+def _compare(children: Sequence[Any]) -> Compare:
+    left, right = _nodes(children)
+    operator = next(child for child in children if isinstance(child, Lexeme) and child.type == "CMP")
+    return Compare(operator.text, operator.span, left, right, _span(children))
+
+
+def _contains(negated: bool, children: Sequence[Any]) -> Contains:
+    left, right = _nodes(children)
+    return Contains(left, right, negated, _span(children))
+
+
+def _item(children: Sequence[Any]) -> Item:
+    parts = _nodes(children[1:])
+    when = next((part.condition for part in parts if isinstance(part, _When)), None)
+    block = next((part for part in parts if isinstance(part, Block)), None)
+    args = tuple(part for part in parts if not isinstance(part, (_When, Block)))
+    return Item(_name(children[0]), args, when, block, _span(children))
+
+
+_BUILD: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
+    "start": _nodes,
+    "name": lambda children: _name(children[0]),
+    "string": _string,
+    "quantity": lambda children: Quantity(children[0].text, children[0].span),
+    "clock": lambda children: Clock(children[0].text, children[0].span),
+    "rate": _rate,
+    "list": lambda children: ListValue(_nodes(children), _span(children)),
+    "range": _range,
+    "call": lambda children: CallValue(_name(children[0]), _nodes(children), _span(children)),
+    "or_": lambda children: Or(_nodes(children), _span(children)),
+    "and_": lambda children: And(_nodes(children), _span(children)),
+    "not_": lambda children: Not(_nodes(children)[0], _span(children)),
+    "cmp": _compare,
+    "in_": partial(_contains, False),
+    "not_in": partial(_contains, True),
+    "when": lambda children: _When(_nodes(children)[0], _span(children)),
+    "block": lambda children: Block(_nodes(children), _span(children)),
+    "let": lambda children: Let(_name(children[1]), _nodes(children[2:])[0], _span(children)),
+    "expect": lambda children: Expect(_nodes(children)[0], _span(children)),
+    "item": _item,
+}
+"""Rule of the grammar -> its node. Children are our nodes and every lexeme, punctuation included."""
+
+
 def _builder() -> Any:
     from lark import Transformer
 
-    class Builder(Transformer):  # type: ignore[type-arg]  # its two parameters say nothing here: every rule differs
-        """One method per rule. Children are our nodes and every lexeme, punctuation included."""
-
-        def start(self, children: Sequence[Any]) -> Any:
-            return _nodes(children)
-
-        def name(self, children: Sequence[Lexeme]) -> Any:
-            return _name(children[0])
-
-        def string(self, children: Sequence[Lexeme]) -> Any:
-            return String(unescape(children[0].text[1:-1]), children[0].span)
-
-        def quantity(self, children: Sequence[Lexeme]) -> Any:
-            return Quantity(children[0].text, children[0].span)
-
-        def clock(self, children: Sequence[Lexeme]) -> Any:
-            return Clock(children[0].text, children[0].span)
-
-        def rate(self, children: Sequence[Lexeme]) -> Any:
-            amount, _, per = children
-            unit = _name(per) if per.type == "NAME" else Quantity(per.text, per.span)
-            return Rate(Quantity(amount.text, amount.span), unit, _span(children))
-
-        def list(self, children: Sequence[Any]) -> Any:
-            return ListValue(_nodes(children), _span(children))
-
-        def range(self, children: Sequence[Any]) -> Any:
-            low, high = _nodes(children)
-            return RangeValue(low, high, _span(children))
-
-        def call(self, children: Sequence[Any]) -> Any:
-            return CallValue(_name(children[0]), _nodes(children), _span(children))
-
-        def or_(self, children: Sequence[Any]) -> Any:
-            return Or(_nodes(children), _span(children))
-
-        def and_(self, children: Sequence[Any]) -> Any:
-            return And(_nodes(children), _span(children))
-
-        def not_(self, children: Sequence[Any]) -> Any:
-            return Not(_nodes(children)[0], _span(children))
-
-        def cmp(self, children: Sequence[Any]) -> Any:
-            left, right = _nodes(children)
-            operator = next(child for child in children if isinstance(child, Lexeme) and child.type == "CMP")
-            return Compare(operator.text, operator.span, left, right, _span(children))
-
-        def in_(self, children: Sequence[Any]) -> Any:
-            left, right = _nodes(children)
-            return Contains(left, right, False, _span(children))
-
-        def not_in(self, children: Sequence[Any]) -> Any:
-            left, right = _nodes(children)
-            return Contains(left, right, True, _span(children))
-
-        def when(self, children: Sequence[Any]) -> Any:
-            return _When(_nodes(children)[0], _span(children))
-
-        def block(self, children: Sequence[Any]) -> Any:
-            return Block(_nodes(children), _span(children))
-
-        def let(self, children: Sequence[Any]) -> Any:
-            return Let(_name(children[1]), _nodes(children[2:])[0], _span(children))
-
-        def expect(self, children: Sequence[Any]) -> Any:
-            return Expect(_nodes(children)[0], _span(children))
-
-        def item(self, children: Sequence[Any]) -> Any:
-            parts = _nodes(children[1:])
-            when = next((part.condition for part in parts if isinstance(part, _When)), None)
-            block = next((part for part in parts if isinstance(part, Block)), None)
-            args = tuple(part for part in parts if not isinstance(part, (_When, Block)))
-            return Item(_name(children[0]), args, when, block, _span(children))
-
-    return Builder()
+    builder: Any = Transformer()
+    for rule, build in _BUILD.items():
+        setattr(builder, rule, build)
+    return builder
