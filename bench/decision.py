@@ -33,6 +33,7 @@ from hivemind_trio.scheduler import (
     CallCancelled,
     CallId,
     Command,
+    Draw,
     Grant,
     LimitChanged,
     Refuse,
@@ -168,7 +169,7 @@ class Crowd:
         self._scheduler.wakeup_ns()  # as every driver does
         self.events += 1
         for command in commands:
-            if isinstance(command, LimitChanged):
+            if isinstance(command, LimitChanged | Draw):
                 continue
             self._waiting.pop(command.call_id, None)
             if isinstance(command, Grant):

@@ -26,6 +26,8 @@ class Reason(StrEnum):
     GROWTH = "growth"
     BUDGET = "budget"
     """A wait or a rejection."""
+    STORE_UNAVAILABLE = "store-unavailable"
+    """A wait or a rejection."""
     BREAKER_OPEN = "breaker-open"
     """A wait or a rejection."""
     PROVIDER_QUOTA = "provider-quota"
@@ -44,6 +46,7 @@ class Reason(StrEnum):
     """Rejected after a wait, shortly before its client's timeout."""
     OVER_LIMITS = "over-limits"
     JOURNAL_BEHIND = "journal-behind"
+    """Only in journals of version 0.1: the journal holds no call up any more."""
     DENIED = "denied"
     UNKNOWN_AGENT = "unknown-agent"
     NO_PROVIDER = "no-provider"
@@ -104,6 +107,9 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         429, _RETRY, "the call waited {waited} in the queue without being sent, the longest that its client allows"
     ),
     Reason.BUDGET: _row(429, _FINAL, "{message} ({allowance}); it resets in {resets}"),
+    Reason.STORE_UNAVAILABLE: _row(
+        503, _RETRY, "the budget of this call cannot be written to disk; calls without a budget are served"
+    ),
     Reason.PROVIDER_SPENT: _row(
         429,
         _FINAL,
@@ -166,7 +172,6 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
     Reason.FOREIGN_ORIGIN: _row(403, _FINAL, "requests of web pages are not served (`{header}: {value}`)"),
     Reason.PROXY_OVERLOADED: _row(503, _RETRY, "the proxy is overloaded: its CPU cannot serve more calls"),
     Reason.DRAINING: _row(503, _RETRY, "the proxy is shutting down and accepts no new calls"),
-    Reason.JOURNAL_BEHIND: _row(503, _RETRY, "the proxy cannot write its journal and accepts no calls until it can"),
     Reason.BREAKER_OPEN: _row(503, _RETRY, "circuit breaker open: provider `{provider}` has failed repeatedly"),
     Reason.UPSTREAM_UNREACHABLE: _row(
         503,
@@ -195,6 +200,7 @@ WAITS: Final[Mapping[Reason, str]] = {
     Reason.LIMITS: "the rate limits of provider `{provider}` for models `{models}` were used up",
     Reason.GROWTH: "provider `{provider}` had refused calls for their rate, so dispatch was slowed down",
     Reason.BUDGET: "a budget was used up, or reserved by calls in flight",
+    Reason.STORE_UNAVAILABLE: "its budget could not be written to disk",
     Reason.BREAKER_OPEN: "the circuit breaker of provider `{provider}` was open",
     Reason.PROVIDER_QUOTA: "provider `{provider}` had reported that a quota was used up",
     Reason.PROMPT_CACHE: "another call was filling the prompt cache for both",

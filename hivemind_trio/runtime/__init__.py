@@ -4,3 +4,4 @@ from .engine import Engine as Engine
 from .reload import Reloader as Reloader
 from .ticket import Rejected as Rejected
 from .ticket import Ticket as Ticket
+from .window_calendar import Calendar as Calendar

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import trio
 
 from hivemind_trio.model import Outcome, QuotaReading, Request
 from hivemind_trio.policy import Program, Renames
 from hivemind_trio.scheduler import (
+    AccountKey,
     AttemptEnded,
     AttemptResult,
+    Beliefs,
     Call,
     CallArrived,
     CallCancelled,
     CallId,
     Command,
     Draining,
+    Draw,
     Event,
     Grant,
     LimitChanged,
+    Parts,
     Permit,
     PolicyLoaded,
     ResponseStarted,
     Scheduler,
     Settle,
     Snapshot,
+    Spend,
     TimePassed,
     Waiting,
 )
@@ -45,6 +50,25 @@ UNUSED: Final = AttemptResult(outcome=Outcome.IGNORED, committed=True)
 Journal = Callable[[int, Event, Sequence[Command]], None]
 
 
+class BudgetLedger(Protocol):
+    """Keeper of budgets beyond the end of the process. Its methods return at once and raise nothing.
+
+    It posts `LedgerOpened` before the first call, `CreditDrawn` for every draw and `LedgerWritable` as that changes.
+    """
+
+    def claim(self, call_id: CallId, parts: Parts) -> None:
+        """Note the most that a call may take, before it begins."""
+
+    def spend(self, call_id: CallId, parts: Parts) -> None:
+        """Note what a call has taken; its claim is over."""
+
+    def draw(self, account: AccountKey, amount: int) -> None:
+        """Make a chunk durable."""
+
+    def rename(self, renames: Renames) -> None:
+        """Accounts are called otherwise from now on."""
+
+
 def _ignore(_: object) -> None:
     pass
 
@@ -57,6 +81,7 @@ class Engine:
         program: What to run on first.
         seed: Of the scheduler's chance.
         journal: Told of every event, when it happened and what came of it, in order.
+        ledger: Keeper of budgets; None: they end with the process.
         on_crash: Told of an exception that an attempt let escape: a bug, which stays loud and ends that attempt alone.
         on_adapted: Told when a provider is trusted with more or less than before, and why.
         on_closed: Told the name of a provider that is gone: no longer in the policy, and its last attempt is over.
@@ -69,6 +94,7 @@ class Engine:
         *,
         seed: int = 0,
         journal: Journal | None = None,
+        ledger: BudgetLedger | None = None,
         on_crash: Callable[[Exception], None] = _ignore,
         on_adapted: Callable[[LimitChanged], None] = _ignore,
         on_closed: Callable[[str], None] = _ignore,
@@ -79,6 +105,7 @@ class Engine:
         self.scheduler = Scheduler(program, seed, self._turns)
         self.caps = Caps(program)
         self._journal = journal
+        self._ledger = ledger
         self._on_crash = on_crash
         self._on_adapted = on_adapted
         self._on_closed = on_closed
@@ -112,6 +139,15 @@ class Engine:
     def snapshot(self) -> Snapshot:
         """Return the state of the engine."""
         return self.scheduler.snapshot()
+
+    def beliefs(self) -> Beliefs:
+        """Return what is learned of providers, to be kept."""
+        return self.scheduler.beliefs()
+
+    def left_ns(self, window_ns: int) -> int:
+        """Return the time until the calendar window of that length ends."""
+        now_ns = self.now_ns()
+        return self._calendar.turns(now_ns, window_ns) - now_ns
 
     # ---- one call ----
 
@@ -156,8 +192,14 @@ class Engine:
                 self.caps.adapt(command.provider, command.limit)
                 self._on_adapted(command)
                 continue
+            if isinstance(command, Draw | Spend):
+                self._tell_ledger(command)
+                continue
             ticket = self.tickets[command.call_id]
             if isinstance(command, Grant):
+                if command.claims and self._ledger is not None:
+                    # Before the attempt begins: a crash from here on charges the claim.
+                    self._ledger.claim(command.call_id, command.claims)
                 if command.permit is not None:
                     self.caps.take(command.permit, ticket)
                 if not self._granted:
@@ -167,6 +209,14 @@ class Engine:
         self._arm()
         if self._audit:
             self.caps.audit(self.scheduler.snapshot())
+
+    def _tell_ledger(self, command: Draw | Spend) -> None:
+        if self._ledger is None:
+            return
+        if isinstance(command, Draw):
+            self._ledger.draw(command.account, command.amount)
+        else:
+            self._ledger.spend(command.call_id, command.parts)
 
     # ---- the engine's life ----
 
@@ -181,7 +231,10 @@ class Engine:
 
     def load(self, program: Program) -> None:
         """From here on this program holds. One step; what is running keeps what it has."""
-        for old, new in Renames.between(self._program, program).of("provider").items():
+        renames = Renames.between(self._program, program)
+        if renames and self._ledger is not None:
+            self._ledger.rename(renames)
+        for old, new in renames.of("provider").items():
             branch = self.branches[new] = self.branches.pop(old)
             branch.provider = new
         for name in list(self.branches):

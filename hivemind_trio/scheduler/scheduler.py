@@ -35,9 +35,10 @@ from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn
 from hivemind_trio.scheduler.decisions.grant import Waiting, grant, waited_for, waiting
 from hivemind_trio.scheduler.decisions.requeue import let_in, move, stand_anew, turn_away
 from hivemind_trio.scheduler.limits.budget_account import Turns
-from hivemind_trio.scheduler.limits.budgets import NO_CLAIM
+from hivemind_trio.scheduler.limits.budgets import NO_CLAIM, InsufficientBudget
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, AttemptResult
+from hivemind_trio.scheduler.protocol.beliefs import Beliefs, BeliefsRestored
 from hivemind_trio.scheduler.protocol.call import Call, CallId
 from hivemind_trio.scheduler.protocol.events import (
     AttemptEnded,
@@ -52,6 +53,7 @@ from hivemind_trio.scheduler.protocol.events import (
     Settle,
     TimePassed,
 )
+from hivemind_trio.scheduler.protocol.ledger import CreditDrawn, LedgerOpened, LedgerWritable
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
 from hivemind_trio.scheduler.queueing.agent import AgentState
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
@@ -119,12 +121,21 @@ class Scheduler:
                 self._on_draining(now_ns, commands)
             case TimePassed():
                 self._advance(now_ns, commands)
+            case LedgerOpened() | CreditDrawn() | LedgerWritable():
+                self._on_ledger(event, now_ns, commands)
+            case BeliefsRestored(beliefs=beliefs, ages_ns=ages_ns):
+                self._advance(now_ns, commands)
+                self.state.restore(beliefs, ages_ns)
             case _:
                 assert_never(event)
         if self.state.loosened:
             self._dispatch(let_in(self.state, commands).values(), None, commands)
         self.state.stand()
         self._due_ns = self.state.wakeup_ns()
+        if self.state.keeps_ledger:
+            spends, draws = self.state.ledger_commands()
+            # What has come back to an account is noted before it is claimed again.
+            return [*spends, *commands, *draws]
         return commands
 
     def wakeup_ns(self) -> int | None:
@@ -135,6 +146,10 @@ class Scheduler:
         """Return how a queued call stands; None: it is not in the queue."""
         waiter = self.state.room.get(call_id)
         return waiting(waiter, now_ns) if waiter is not None else None
+
+    def beliefs(self) -> Beliefs:
+        """Return what is learned, to be kept beyond the end of the process. O(size of the policy)."""
+        return self.state.beliefs()
 
     def snapshot(self) -> Snapshot:
         """Return the state."""
@@ -180,7 +195,7 @@ class Scheduler:
         call, seq = books.numbered(call)
         waiter = books.waiter(call, treatment, place, now_ns, seq, blocked)
         short = books.claim(waiter) if treatment.budgets else None
-        if short is not None and short.denies(now_ns):
+        if isinstance(short, InsufficientBudget) and short.denies(now_ns):
             commands.append(rejection.of(books, waiter, Reason.BUDGET, *rejection.spent(short, now_ns)))
             books.keep_place(waiter)
             books.forget(place.agent)
@@ -266,7 +281,7 @@ class Scheduler:
             books.room.enter(again)
         else:
             if flight.claim is not NO_CLAIM:
-                books.loosen(flight.claim.end(completion.spent(books, flight, ended), now_ns))
+                books.end_claim(call_id, flight.claim, completion.spent(books, flight, ended))
             if not ended.committed:
                 commands.append(Settle(call_id))
             if ended.outcome not in HEALTHY:
@@ -315,6 +330,20 @@ class Scheduler:
             books.leave(waiter)
             message = rejection_text(Reason.DRAINING)
             commands.append(rejection.of(books, waiter, Reason.DRAINING, message, rejection.DRAINING_RETRY_NS))
+
+    def _on_ledger(
+        self, event: LedgerOpened | CreditDrawn | LedgerWritable, now_ns: int, commands: list[Command]
+    ) -> None:
+        self._advance(now_ns, commands)
+        match event:
+            case LedgerOpened(accounts=accounts):
+                self.state.open_ledger(accounts)
+            case CreditDrawn(account=account, amount=amount):
+                self.state.credit(account, amount)
+            case LedgerWritable(writable=writable):
+                self.state.set_writable(writable)
+            case _:
+                assert_never(event)
 
     # ---- deciding ----
 
@@ -385,6 +414,12 @@ class Scheduler:
         while (waiter := books.room.expired(books.now_ns)) is not None:
             gone.append(waiter)
             books.leave(waiter)
+            if waiter.blocked is Reason.STORE_UNAVAILABLE and waiter.deadline_ns == waiter.ledger_until_ns:
+                message = rejection_text(Reason.STORE_UNAVAILABLE)
+                commands.append(
+                    rejection.of(books, waiter, Reason.STORE_UNAVAILABLE, message, rejection.LEDGER_RETRY_NS)
+                )
+                continue
             message = rejection.too_late(waiter, books.waited_ns(waiter))
             commands.append(rejection.of(books, waiter, Reason.DEADLINE, message, books.retry_after_ns(waiter)))
         return gone

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
-from typing import final
+from typing import Final, final
 
 import attrs
 
@@ -30,8 +30,10 @@ from hivemind_trio.scheduler.health.provider_health import ProviderHealth
 from hivemind_trio.scheduler.limits.budget_account import BudgetAccount, Turns
 from hivemind_trio.scheduler.limits.budgets import (
     NO_CLAIM,
+    Amounts,
     Budgets,
     InsufficientBudget,
+    MissingCredit,
     Partition,
     Reservation,
     amounts_of,
@@ -40,14 +42,20 @@ from hivemind_trio.scheduler.limits.budgets import (
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
+from hivemind_trio.scheduler.protocol.account_key import AccountKey
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey, agent_word
+from hivemind_trio.scheduler.protocol.beliefs import Beliefs, ProviderBeliefs
 from hivemind_trio.scheduler.protocol.call import Call, CallId
 from hivemind_trio.scheduler.protocol.circuit import Circuit
+from hivemind_trio.scheduler.protocol.ledger import Draw, RestoredAccount, Spend
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
 from hivemind_trio.scheduler.queueing.agent import AgentState
 from hivemind_trio.scheduler.queueing.drain_rate import RETRY_MAX_NS
 from hivemind_trio.scheduler.queueing.job_priority import JobOrdering
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
+
+LEDGER_WAIT_NS: Final = 10_000_000_000
+"""Time for which a call may wait for the ledger's disk before it is refused."""
 
 
 @final
@@ -77,6 +85,8 @@ class SchedulerState:
     _agents: dict[AgentKey, AgentState] = attrs.field(factory=dict, init=False)
     """Only those with a call waiting or in flight."""
     budgets: Budgets = attrs.field(init=False)
+    _spends: list[Spend] = attrs.field(factory=list, init=False)
+    """Claims that are over, for the ledger."""
 
     def __attrs_post_init__(self) -> None:
         self.budgets = Budgets(self.turns)
@@ -277,7 +287,7 @@ class SchedulerState:
             swap_ns=place.pool.residents.swap_ns(place.model, self.now_ns) if place.pool.residents.matter else 0,
         )
 
-    def claim(self, waiter: WaitingCall) -> InsufficientBudget | None:
+    def claim(self, waiter: WaitingCall) -> InsufficientBudget | MissingCredit | None:
         """Put aside what the call may take; or have it held, and say by what."""
         treatment, pool = waiter.treatment, waiter.place.pool
         if waiter.claim is NO_CLAIM:
@@ -288,16 +298,72 @@ class SchedulerState:
         if isinstance(claim, Reservation):
             waiter.claim = claim
             return None
-        waiter.held_in, waiter.blocked = claim.account, Reason.BUDGET
-        waiter.rests_until_ns = claim.opens_ns(self.now_ns)
+        waiter.held_in = claim.account
+        if isinstance(claim, MissingCredit):
+            self._await_ledger(waiter)
+        else:
+            waiter.blocked, waiter.ledger_until_ns = Reason.BUDGET, None
+            waiter.rests_until_ns = claim.opens_ns(self.now_ns)
         return claim
+
+    def _await_ledger(self, waiter: WaitingCall) -> None:
+        """Hold the call until the ledger has written, for a while."""
+        if waiter.ledger_until_ns is None:
+            waiter.ledger_until_ns = self.now_ns + LEDGER_WAIT_NS
+        waiter.blocked, waiter.rests_until_ns = Reason.STORE_UNAVAILABLE, None
+        if waiter.deadline_ns is None or waiter.deadline_ns > waiter.ledger_until_ns:
+            waiter.deadline_ns = waiter.ledger_until_ns
 
     def unclaim(self, waiter: WaitingCall) -> None:
         """Release what the call has reserved in budgets, or its place among held calls."""
         if waiter.claim is not None:
-            self.loosen(waiter.claim.end(None, self.now_ns))
+            self.end_claim(waiter.call.id, waiter.claim, None)
         elif waiter.held_in is not None:
             self.loosen([waiter.held_in])
+
+    def end_claim(self, call_id: CallId, claim: Reservation, spent: Amounts | None) -> None:
+        """End a reservation; nothing may have been spent."""
+        self.loosen(claim.end(spent, self.now_ns))
+        if claim.booked:
+            self._spends.append(Spend(call_id, claim.spent(spent)))
+
+    def open_ledger(self, accounts: tuple[RestoredAccount, ...]) -> None:
+        """Have a ledger keep the budgets from now on."""
+        self.budgets.open(accounts, self.now_ns)
+
+    def credit(self, key: AccountKey, amount: int) -> None:
+        """Let calls claim what the ledger has made durable."""
+        account = self.budgets.drawn(key, amount)
+        if account is not None and account.held.first is not None:
+            self.loosen([account])
+
+    def set_writable(self, writable: bool) -> None:
+        """Hold calls that draw on the ledger while it cannot be written."""
+        self.budgets.writable = writable
+        if writable:
+            self.loosen(account for account in self.budgets.accounts.values() if account.held.first is not None)
+
+    def beliefs(self) -> dict[str, ProviderBeliefs]:
+        """Return what is learned of each provider."""
+        return {name: pool.beliefs(self.now_ns) for name, pool in self.pools.items() if pool.declared}
+
+    def restore(self, beliefs: Beliefs, ages_ns: Mapping[str, int]) -> None:
+        """Begin with what an earlier process learned."""
+        for name, believed in beliefs.items():
+            if name in self.pools:
+                self.pools[name].restore(believed, ages_ns[name], self.now_ns)
+
+    @property
+    def keeps_ledger(self) -> bool:
+        """Return True if a ledger is to be told of budgets."""
+        return self.budgets.kept
+
+    def ledger_commands(self) -> tuple[list[Spend], list[Draw]]:
+        """Return what the ledger is to be told since the last time."""
+        budgets = self.budgets
+        spends, self._spends = self._spends, []
+        draws, budgets.draws = budgets.draws, []
+        return spends, draws
 
     def loosen(self, accounts: Iterable[BudgetAccount]) -> None:
         """Something has come back to these accounts."""

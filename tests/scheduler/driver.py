@@ -16,6 +16,7 @@ from hivemind_trio.scheduler import (
     CallId,
     Command,
     Draining,
+    Draw,
     Event,
     Features,
     Grant,
@@ -24,6 +25,7 @@ from hivemind_trio.scheduler import (
     Refuse,
     Scheduler,
     Snapshot,
+    Spend,
     TimePassed,
 )
 from tests.support.ends import SUCCEEDED
@@ -39,6 +41,8 @@ class Driver:
         self.answers: dict[int, Command] = {}
         self.granted: list[int] = []
         self.next_id = 0
+        self.last: list[Command] = []
+        """Commands of the last event."""
 
     def call(self, caller: str = "x", *, job: str = "", needs_slot: bool = True, **wishes: Any) -> int:
         return self.ask(wish(**wishes), caller, job=job, needs_slot=needs_slot)
@@ -71,9 +75,11 @@ class Driver:
         return self.post(TimePassed())
 
     def post(self, event: Event) -> list[Command]:
-        commands = self.scheduler.handle(event, self.now_ns)
+        commands = self.last = self.scheduler.handle(event, self.now_ns)
         for command in commands:
-            if isinstance(command, LimitChanged):
+            if isinstance(command, LimitChanged | Draw):
+                continue
+            if isinstance(command, Spend):
                 continue
             self.answers[command.call_id] = command
             if isinstance(command, Grant) and command.permit is not None:

@@ -62,6 +62,9 @@ class WaitingCall:
     held_in: BudgetAccount | None = None
     """Account in which it waits for room; it is in no queue then. None: it has its claim."""
 
+    ledger_until_ns: int | None = None
+    """When it is refused, if the ledger cannot be written until then; None: it does not wait for the ledger."""
+
     @property
     def agent_key(self) -> AgentKey:
         """The agent that it belongs to."""

@@ -8,6 +8,7 @@ import attrs
 
 from hivemind_trio.model import Decision, Reason
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
+from hivemind_trio.scheduler.limits.budgets import NO_CLAIM
 from hivemind_trio.scheduler.protocol.events import Grant, Permit
 from hivemind_trio.scheduler.queueing.agent import AgentState
 from hivemind_trio.scheduler.state import SchedulerState
@@ -48,6 +49,7 @@ def grant(books: SchedulerState, waiter: WaitingCall, reason: Reason) -> Grant:
         reason=reason,
         attempt=flight.attempt,
         timeouts=place.pool.bounds(place.request, flight.attempt, flight.swap_ns),
+        claims=() if flight.claim is NO_CLAIM else flight.claim.book(),
     )
 
 

@@ -16,6 +16,9 @@ from hivemind_trio.scheduler.state import SchedulerState
 DRAINING_RETRY_NS = 1_000_000_000
 """A restart takes about that long, and nobody here knows better."""
 
+LEDGER_RETRY_NS = 10_000_000_000
+"""Time after which a disk may have room again; nobody here knows better."""
+
 PATH_SHOWN_MAX = 200
 
 

@@ -10,6 +10,7 @@ from hivemind_trio.model import Decision, Reason
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions import rejection
 from hivemind_trio.scheduler.health.billing import SpentKey
+from hivemind_trio.scheduler.limits.budgets import InsufficientBudget
 from hivemind_trio.scheduler.protocol.events import Command
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
@@ -42,6 +43,7 @@ def stand_anew(
     anew = books.waiter(waiter.call, treatment, place, waiter.arrived_ns, waiter.seq, blocked)
     anew.since_ns, anew.waited_ns, anew.attempts = waiter.since_ns, waiter.waited_ns, waiter.attempts
     anew.uncounted, anew.asked, anew.due_ns = waiter.uncounted, waiter.asked, waiter.due_ns
+    anew.ledger_until_ns = waiter.ledger_until_ns
     short = books.claim(anew)
     if short is None:
         anew.rests_until_ns = waiter.rests_until_ns
@@ -49,7 +51,7 @@ def stand_anew(
             anew.rests_until_ns = waiter.due_ns if (waiter.due_ns or 0) > books.now_ns else None
         if (stays_away_ns := waiter.stays_away_ns(place.pool)) > books.now_ns:
             anew.rests_until_ns = max(anew.rests_until_ns or 0, stays_away_ns)
-    elif short.denies(books.now_ns):
+    elif isinstance(short, InsufficientBudget) and short.denies(books.now_ns):
         commands.append(rejection.of(books, anew, Reason.BUDGET, *rejection.spent(short, books.now_ns)))
         books.forget(place.agent)
         return None

@@ -149,6 +149,16 @@ class Aimd:
         if self._kept is not None:
             self._kept = max(settings.low, self._kept)
 
+    @property
+    def doubling(self) -> bool:
+        """True until the first cut."""
+        return self._doubling
+
+    def hint(self, limit: int, *, doubling: bool) -> None:
+        """Begin where an earlier process was."""
+        self._limit = min(float(self.high), max(float(self.settings.low), float(limit)))
+        self._doubling = doubling
+
     def on_granted(self, call_id: CallId, inflight: int, now_ns: int) -> None:
         """Count an attempt that begins, itself among `inflight`."""
         self._tries.pop(call_id, None)

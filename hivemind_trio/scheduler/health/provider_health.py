@@ -82,6 +82,17 @@ class ProviderHealth:
             self._aimd.load(provider.aimd, provider.limit)
         self._look()
 
+    @property
+    def learned(self) -> tuple[int, bool] | None:
+        """Concurrency limit, and whether no cut has shown it yet; None: it is fixed."""
+        return (self._aimd.limit, self._aimd.doubling) if self._aimd is not None else None
+
+    def hint(self, limit: int, *, doubling: bool) -> None:
+        """Begin with the concurrency limit of an earlier process."""
+        if self._aimd is not None:
+            self._aimd.hint(limit, doubling=doubling)
+            self._look()
+
     def aimd(self, now_ns: int) -> AimdSnapshot | None:
         """Return what is believed of the concurrency; None: the limit is fixed."""
         return self._aimd.snapshot(now_ns) if self._aimd is not None else None

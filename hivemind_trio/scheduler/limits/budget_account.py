@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Protocol, final
+from typing import Final, Protocol, final
 
 import attrs
 
 from hivemind_trio.policy import BudgetAllowance
+from hivemind_trio.scheduler.protocol.account_key import AccountKey
 from hivemind_trio.scheduler.protocol.call import Call
 from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap, Rank
 from hivemind_trio.scheduler.structures.sliding_window import SlidingWindow
@@ -15,6 +16,10 @@ from hivemind_trio.scheduler.structures.sliding_window import SlidingWindow
 Turns = Callable[[int, int], int]
 """When the calendar's window of some length that holds a moment ends, both since the engine began. The calendar is the
 world's, and comes from outside."""
+
+CHUNKS: Final = 16
+"""A chunk that is drawn from the ledger is such a part of the allowance. After a loss of power as much may be charged
+too much, until the window ends; each chunk costs one write that is awaited by the disk and, mostly, by nobody else."""
 
 
 class HeldCall(Hashable, Protocol):
@@ -31,8 +36,13 @@ class HeldCall(Hashable, Protocol):
 class BudgetAccount:
     """In one's own name, or everybody's."""
 
+    key: AccountKey
     allowance: BudgetAllowance
     _turns: Turns
+    credit: int | None = None
+    """Amount that is durable in the ledger and that no call has claimed or spent; None: no ledger keeps it."""
+    drawing: bool = attrs.field(default=False, init=False)
+    """A chunk has been asked for and is not there yet."""
     claimed: int = attrs.field(default=0, init=False)
     """By calls that wait or are in flight, at the most that they can take."""
     held: IndexedHeap[HeldCall] = attrs.field(factory=IndexedHeap, init=False)
@@ -65,6 +75,37 @@ class BudgetAccount:
         limit = self.allowance.amount * share
         spent = self.spent(now_ns)
         return spent < limit and (not self.claimed or spent + self.claimed + amount <= limit)
+
+    def chunk(self, amount: int) -> int:
+        """Return the size of a chunk: room for more claims of that size, and some part of the allowance."""
+        return max(4 * amount, self.allowance.amount // CHUNKS, 1)
+
+    def lacks(self, amount: int) -> bool:
+        """Return True if the ledger has not made enough durable for a claim of that size."""
+        return self.credit is not None and self.credit < amount
+
+    def put_aside(self, amount: int) -> None:
+        """Claim an amount."""
+        self.claimed += amount
+        if self.credit is not None:
+            self.credit -= amount
+
+    def put_back(self, amount: int, spent: int | None, now_ns: int) -> None:
+        """End a claim. Less or more than it may have been spent; None: nothing was."""
+        self.claimed -= amount
+        if self.credit is not None:
+            self.credit += amount - (spent or 0)
+        if spent is not None:
+            self.spend(spent, now_ns)
+
+    def restore(self, spent: tuple[tuple[int, int], ...], now_ns: int) -> None:
+        """Take over what an earlier process spent: (when, amount), oldest first."""
+        self.spent(now_ns)
+        for at_ns, amount in spent:
+            if self.allowance.calendar:
+                self._spent += amount
+            else:
+                self._sliding.add(amount, min(at_ns, now_ns))
 
     def used_up(self, share: float, now_ns: int) -> bool:
         """Return True if that share of the amount is spent, so that only time makes room."""

@@ -2,20 +2,23 @@
 
 A call claims the most that it may take before it stands in line, spends what it has taken when that is known, and gives
 back the rest. What has been spent decides how calls are treated as it grows: with a warning, in another lane, with
-another priority or model, held until there is room, or refused. All of it is in one place, so that one day it can be
-kept beyond a restart.
+another priority or model, held until there is room, or refused.
+
+Where a ledger keeps the accounts beyond the end of the process, a claim needs credit that the ledger has made durable.
+Credit is drawn in chunks, ahead of use; a call waits for it only where the chunk is used up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Self, final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, final
 
 import attrs
 
 from hivemind_trio.model import Decider, Decision, Request, Usage
 from hivemind_trio.policy import BudgetAllowance, BudgetSettings, Measure, ModelPrice, Per, Program, Renames, Threshold
-from hivemind_trio.scheduler.protocol.agent_key import renamed_word
+from hivemind_trio.scheduler.protocol.account_key import AccountKey
+from hivemind_trio.scheduler.protocol.ledger import Draw, Parts, RestoredAccount
 from hivemind_trio.scheduler.structures.indexed_heap import Rank
 
 from .budget_account import BudgetAccount, Turns
@@ -58,49 +61,37 @@ class Partition(NamedTuple):
         return "" if per is Per.ALL else str(getattr(self, per))
 
 
-class _Key(NamedTuple):
-    """Key of an account over reloads: another window or measure is another account."""
-
-    budget: str
-    per: Per
-    whose: str
-    measure: Measure
-    window_ns: int
-    calendar: bool
-
-    @classmethod
-    def of(cls, budget: BudgetSettings, allowance: BudgetAllowance, whose: str) -> Self:
-        return cls(budget.name, budget.per, whose, allowance.measure, allowance.window_ns, allowance.calendar)
-
-    def renamed(self, renames: Renames) -> Self:
-        """The same account, in the names of now."""
-        match self.per:
-            case Per.AGENT:
-                whose = renamed_word(self.whose, renames)
-            case Per.TEAM | Per.PROVIDER:
-                whose = renames.swapped(self.per.value, self.whose)
-            case _:
-                whose = self.whose
-        return self._replace(budget=renames.swapped("budget", self.budget), whose=whose)
-
-
 @final
 @attrs.define(eq=False)
 class Reservation:
     """Reservation of a call in budgets. It ends once: spent, or given back."""
 
     _parts: tuple[tuple[BudgetAccount, int], ...]
+    booked: bool = attrs.field(default=False, init=False)
+    """The ledger knows of it, and is to be told of its end."""
     _over: bool = attrs.field(default=False, init=False)
+
+    def book(self) -> Parts:
+        """Return the amounts that the ledger is to note, now that the call begins."""
+        parts = tuple((account.key, amount) for account, amount in self._parts if account.credit is not None)
+        self.booked |= bool(parts)
+        return parts
 
     def end(self, spent: Amounts | None, now_ns: int) -> list[BudgetAccount]:
         """Spend so much, or nothing; return the accounts that have calls waiting for room."""
         assert not self._over
         self._over = bool(self._parts)
         for account, amount in self._parts:
-            account.claimed -= amount
-            if spent is not None:
-                account.spend(spent[account.allowance.measure], now_ns)
+            account.put_back(amount, None if spent is None else spent[account.allowance.measure], now_ns)
         return [account for account, _ in self._parts if account.held.first is not None]
+
+    def spent(self, spent: Amounts | None) -> Parts:
+        """Return what is spent of accounts that a ledger keeps."""
+        return tuple(
+            (account.key, 0 if spent is None else spent[account.allowance.measure])
+            for account, _ in self._parts
+            if account.credit is not None
+        )
 
 
 NO_CLAIM: Final = Reservation(())
@@ -126,21 +117,47 @@ class InsufficientBudget:
 
 
 @final
+@attrs.frozen
+class MissingCredit:
+    """An account whose ledger has not made enough durable for a claim."""
+
+    account: BudgetAccount
+
+    def denies(self, now_ns: int) -> bool:
+        """The call waits; how long is for the caller to bound."""
+        return False
+
+    def opens_ns(self, now_ns: int) -> int | None:
+        """Nothing but the ledger makes room."""
+        return None
+
+
+@final
 @attrs.define(eq=False)
 class Budgets:
     """All accounts."""
 
     _turns: Turns
     _program: Program = attrs.field(init=False)
-    accounts: dict[_Key, BudgetAccount] = attrs.field(factory=dict, init=False)
+    accounts: dict[AccountKey, BudgetAccount] = attrs.field(factory=dict, init=False)
     _found: dict[tuple[str, str], tuple[BudgetAccount, ...]] = attrs.field(factory=dict, init=False)
     """Accounts by budget and partition: one for each allowance, in order."""
     _new: int = attrs.field(default=0, init=False)
     """Partitions that were looked for and not found, since accounts were last forgotten."""
+    kept: bool = attrs.field(default=False, init=False)
+    """A ledger keeps the accounts."""
+    writable: bool = attrs.field(default=True, init=False)
+    """The ledger takes entries."""
+    draws: list[Draw] = attrs.field(factory=list, init=False)
+    """Chunks to ask the ledger for, since the scheduler last did."""
 
     def rename(self, renames: Renames) -> None:
         """Budgets, and those who have one of their own, are called otherwise from now on."""
         self.accounts = {key.renamed(renames): account for key, account in self.accounts.items()}
+        for key, account in self.accounts.items():
+            if account.key != key:
+                # The chunk that is on its way would come under the old name.
+                account.key, account.drawing = key, False
         self._found.clear()
 
     def load(self, program: Program) -> None:
@@ -153,9 +170,28 @@ class Budgets:
             if budget is None:
                 continue
             for allowance in budget.allowances:
-                if key == _Key.of(budget, allowance, key.whose):
+                if key == AccountKey.of(budget, allowance, key.whose):
                     account.allowance = allowance
                     self.accounts[key] = account
+
+    def open(self, restored: Iterable[RestoredAccount], now_ns: int) -> None:
+        """Have a ledger keep the accounts from now on, and take over what it knows of those of this policy."""
+        self.kept = True
+        for one in restored:
+            budget = self._program.budgets.get(one.key.budget)
+            for allowance in budget.allowances if budget is not None else ():
+                if budget is not None and one.key == AccountKey.of(budget, allowance, one.key.whose):
+                    self._account(budget, allowance, one.key.whose).restore(one.spent, now_ns)
+        for account in self.accounts.values():
+            account.credit = 0
+
+    def drawn(self, key: AccountKey, amount: int) -> BudgetAccount | None:
+        """Credit a chunk; return the account, None: it is gone."""
+        account = self.accounts.get(key)
+        if account is not None and account.credit is not None:
+            account.credit += amount
+            account.drawing = False
+        return account
 
     def treat(self, treatment: Decision, whose: Partition, now_ns: int) -> Decision:
         """Return the decision as spent budgets change it; of each setting the first budget decides."""
@@ -165,7 +201,7 @@ class Budgets:
         for name in treatment.budgets:
             budget = self._program.budgets[name]
             share, account = -1.0, None
-            for one in self._accounts_of(budget, whose, now_ns):
+            for one in self.accounts_of(budget, whose, now_ns):
                 of_one = one.share(now_ns)
                 if of_one > share:
                     share, account = of_one, one
@@ -194,34 +230,48 @@ class Budgets:
 
     def claim(
         self, treatment: Decision, whose: Partition, most: Amounts, rank: Rank, now_ns: int
-    ) -> Reservation | InsufficientBudget:
+    ) -> Reservation | InsufficientBudget | MissingCredit:
         """Put aside the most that a call may take, of every budget that stops at some share; or say which cannot.
 
         Args:
             rank: Calls that are held go before those that come after them.
         """
         parts = []
+        missing = None
         for name in treatment.budgets:
             budget = self._program.budgets[name]
             stop = budget.stop
-            for account in self._accounts_of(budget, whose, now_ns):
+            for account in self.accounts_of(budget, whose, now_ns):
                 amount = most[account.allowance.measure]
                 if stop is not None:
                     first = account.held.first
                     behind = first is not None and first.rank < rank
                     if behind or not account.fits(amount, stop.share, now_ns):
                         return InsufficientBudget(budget, account, stop)
+                    if account.lacks(amount) or (amount and self.kept and not self.writable):
+                        missing = missing or account
+                        self._draw(account, amount)
                 parts.append((account, amount))
+        if missing is not None:
+            return MissingCredit(missing)
         for account, amount in parts:
-            account.claimed += amount
+            account.put_aside(amount)
+            if amount and account.credit is not None and account.credit < account.chunk(amount) // 2:
+                self._draw(account, amount)
         return Reservation(tuple(parts))
 
-    def _accounts_of(self, budget: BudgetSettings, partition: Partition, now_ns: int) -> tuple[BudgetAccount, ...]:
+    def _draw(self, account: BudgetAccount, amount: int) -> None:
+        """Ask the ledger for a chunk, ahead of use where that is possible."""
+        if not account.drawing:
+            account.drawing = True
+            self.draws.append(Draw(account.key, account.chunk(amount)))
+
+    def accounts_of(self, budget: BudgetSettings, partition: Partition, now_ns: int) -> tuple[BudgetAccount, ...]:
         """At least one: those of the budget's allowances."""
         whose = partition.of(budget.per)
         found = self._found.get((budget.name, whose))
         if found is None:
-            if _Key.of(budget, budget.allowances[0], whose) not in self.accounts and not self._room(now_ns):
+            if AccountKey.of(budget, budget.allowances[0], whose) not in self.accounts and not self._room(now_ns):
                 whose = OTHERS
             found = tuple(self._account(budget, allowance, whose) for allowance in budget.allowances)
             self._found[budget.name, whose] = found
@@ -237,10 +287,10 @@ class Budgets:
         return len(self.accounts) < ACCOUNTS_MAX
 
     def _account(self, budget: BudgetSettings, allowance: BudgetAllowance, whose: str) -> BudgetAccount:
-        key = _Key.of(budget, allowance, whose)
+        key = AccountKey.of(budget, allowance, whose)
         account = self.accounts.get(key)
         if account is None:
-            account = self.accounts[key] = BudgetAccount(allowance, self._turns)
+            account = self.accounts[key] = BudgetAccount(key, allowance, self._turns, 0 if self.kept else None)
         return account
 
 

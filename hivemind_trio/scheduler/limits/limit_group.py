@@ -9,6 +9,7 @@ import attrs
 
 from hivemind_trio.policy import LimitGroupSettings as Block
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
+from hivemind_trio.scheduler.protocol.beliefs import WindowBelief
 from hivemind_trio.scheduler.protocol.snapshot import GateSnapshot
 
 from .concurrency_limit import ConcurrencyLimit
@@ -57,6 +58,14 @@ class LimitGroup:
         """Yield the rate limits of all models together, then those of each model that has its own."""
         yield self._quotas
         yield from self._models.values()
+
+    def beliefs(self, glob: str | None, now_ns: int) -> list[WindowBelief]:
+        """Return the use of its declared windows, to be kept."""
+        return self._quotas.beliefs(glob, now_ns)
+
+    def restore(self, belief: WindowBelief, age_ns: int, now_ns: int) -> None:
+        """Count what an earlier process took."""
+        self._quotas.restore(belief, age_ns, now_ns)
 
     def quotas(self, model: str) -> RateLimits:
         """Return the rate limits that calls of a model count against."""

@@ -19,6 +19,7 @@ import attrs
 
 from hivemind_trio.model import Dimension, QuotaReading
 from hivemind_trio.policy import RateLimitSettings, Window
+from hivemind_trio.scheduler.protocol.beliefs import WindowBelief
 from hivemind_trio.scheduler.protocol.snapshot import BucketSnapshot
 from hivemind_trio.scheduler.structures.sliding_window import SlidingWindow
 
@@ -164,6 +165,27 @@ class RateLimiter:
         if not self.declared and self._kept is Window.BUCKET and self._top is not None:
             return min(self.limit, self._top)
         return self.limit
+
+    def belief(self, group: str | None, now_ns: int) -> WindowBelief:
+        """Return its use, to be kept."""
+        return WindowBelief(
+            group=group,
+            dimension=self.quota.dimension,
+            window_ns=self.quota.window_ns,
+            kind=self._likeness.kind,
+            depth=self._likeness.depth,
+            taken=self._taken.ages(now_ns),
+            owed_ns=max(0, self._tat_ns - now_ns),
+        )
+
+    def restore(self, belief: WindowBelief, age_ns: int, now_ns: int) -> None:
+        """Count what an earlier process took of windows that have not ended."""
+        for taken_ns, amount in belief.taken:
+            if taken_ns + age_ns < self.quota.window_ns:
+                self._taken.add(amount, now_ns - taken_ns - age_ns)
+        self._likeness.hint(belief.kind, belief.depth)
+        self._tat_ns = max(self._tat_ns, now_ns + belief.owed_ns - age_ns)
+        self._measure()
 
     def fits_ns(self, amount: int, now_ns: int) -> int:
         """Return when so much may be taken: `now_ns` or later. More than the capacity goes when all of it is there."""

@@ -15,6 +15,7 @@ from hivemind_trio.model import Dimension, QuotaReading, Reason
 from hivemind_trio.policy import RateLimitSettings
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey
+from hivemind_trio.scheduler.protocol.beliefs import WindowBelief
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.snapshot import GateSnapshot
 
@@ -121,6 +122,16 @@ class RateLimits:
         self.counted = bool(self.buckets)
         self.restricts = self.counted or self.gate.active
         self.of_input = any(dimension in (Dimension.INPUT, Dimension.TOKENS) for dimension, _ in self.buckets)
+
+    def beliefs(self, group: str | None, now_ns: int) -> list[WindowBelief]:
+        """Return the use of the declared windows, to be kept."""
+        return [bucket.belief(group, now_ns) for bucket in self.buckets.values() if bucket.declared]
+
+    def restore(self, belief: WindowBelief, age_ns: int, now_ns: int) -> None:
+        """Count what an earlier process took."""
+        bucket = self.buckets.get((belief.dimension, belief.window_ns))
+        if bucket is not None and bucket.declared:
+            bucket.restore(belief, age_ns, now_ns)
 
     def too_large(self, cost: Cost) -> RateLimitSettings | None:
         """The declared quota that no waiting could make such a call fit.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, final
 
 import attrs
 
 from hivemind_trio.dialects import DIALECTS
 from hivemind_trio.model import Api, Dimension, Request, Usage
+from hivemind_trio.scheduler.protocol.beliefs import ModelBelief
 
 from .cost import Cost
 
@@ -45,6 +47,21 @@ class TokenEstimator:
     """One provider's."""
 
     models: dict[str, _Learned] = attrs.field(factory=dict, init=False)
+
+    def beliefs(self) -> tuple[ModelBelief, ...]:
+        """Return what is learned, to be kept."""
+        return tuple(
+            ModelBelief(model=model, scale=learned.scale, output=learned.output)
+            for model, learned in self.models.items()
+            if learned.output is not None
+        )
+
+    def restore(self, beliefs: Iterable[ModelBelief]) -> None:
+        """Begin with what an earlier process learned of models that are new to this one."""
+        for one in beliefs:
+            if one.model not in self.models and len(self.models) < MODELS_MAX:
+                learned = self.models[one.model] = _Learned(min(4.0, max(0.05, one.scale)), max(0.0, one.output))
+                learned.expected = int(one.output * OUTPUT_MARGIN) + 1
 
     def cost(self, request: Request, api: Api) -> Cost:
         """Return the estimated cost of the call."""

@@ -62,6 +62,11 @@ class WindowClassifier:
         """True if there are enough samples to tell."""
         return len(self._samples) >= SAMPLES
 
+    def hint(self, kind: Window, depth: float) -> None:
+        """Take what an earlier process found, until samples say otherwise."""
+        if not self.known:
+            self.kind, self.depth = kind, depth
+
     def hear(self, reading: QuotaReading, window_ns: int, seen: int, now_ns: int) -> None:
         """Take one answer into account. What tells neither limit nor end is no sample.
 

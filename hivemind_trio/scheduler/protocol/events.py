@@ -10,8 +10,10 @@ from hivemind_trio.model import Decision, Outcome, QuotaReading, Reason
 from hivemind_trio.policy import Program, Timeouts
 
 from .attempt_result import AttemptResult
+from .beliefs import BeliefsRestored
 from .call import Call, CallId
 from .circuit import Circuit
+from .ledger import CreditDrawn, Draw, LedgerOpened, LedgerWritable, Parts, Spend
 
 # ---- events ----
 
@@ -76,7 +78,19 @@ class TimePassed:
     """The wake-up that was asked for."""
 
 
-Event: TypeAlias = CallArrived | CallCancelled | ResponseStarted | AttemptEnded | PolicyLoaded | Draining | TimePassed
+Event: TypeAlias = (
+    CallArrived
+    | CallCancelled
+    | ResponseStarted
+    | AttemptEnded
+    | PolicyLoaded
+    | Draining
+    | TimePassed
+    | LedgerOpened
+    | CreditDrawn
+    | LedgerWritable
+    | BeliefsRestored
+)
 
 
 # ---- commands ----
@@ -114,6 +128,8 @@ class Grant:
     """1 for the first."""
     timeouts: Timeouts | None = None
     """The bounds of the attempt; None: the provider's."""
+    claims: Parts = ()
+    """Amounts that the call has put aside in accounts of the ledger, the most that it may take."""
 
 
 @final
@@ -152,4 +168,4 @@ class LimitChanged:
     """Outcome that caused the change; None: time, or a new policy."""
 
 
-Command: TypeAlias = Grant | Refuse | Settle | LimitChanged
+Command: TypeAlias = Grant | Refuse | Settle | LimitChanged | Draw | Spend

@@ -29,6 +29,7 @@ from hivemind_trio.scheduler.limits.limit_group import LimitGroup
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.limits.token_estimator import TokenEstimator
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
+from hivemind_trio.scheduler.protocol.beliefs import ProviderBeliefs
 from hivemind_trio.scheduler.protocol.snapshot import PoolSnapshot, Standstill
 
 from .drain_rate import DrainRate
@@ -39,6 +40,12 @@ UNKNOWN_API: Final = dialect_of(None).api
 
 USUAL_NS: Final = 10 * 1_000_000_000
 """Assumed duration of an attempt before one has ended."""
+
+LIMIT_HOLDS_NS: Final = 3_600 * 1_000_000_000
+"""Age up to which a learned concurrency limit is begun with: after an hour the provider's load is another."""
+
+TOKENS_HOLD_NS: Final = 30 * 86_400 * 1_000_000_000
+"""Age up to which token estimates are begun with."""
 
 ROUTES_MAX: Final = 1_024
 """Remembered for one provider: models are the callers' words."""
@@ -187,6 +194,27 @@ class ProviderQueue:
             return None
         bounds = self.health.progress.bounds(request, self.provider.timeouts, self.provider.reaper, attempt)
         return attrs.evolve(bounds, first_byte_ns=bounds.first_byte_ns + swap_ns) if swap_ns else bounds
+
+    def beliefs(self, now_ns: int) -> ProviderBeliefs:
+        """Return what is learned of the provider, to be kept."""
+        limit, doubling = self.health.learned or (None, True)
+        return ProviderBeliefs(
+            limit=limit,
+            doubling=doubling,
+            models=self.estimates.beliefs(),
+            windows=tuple(one for glob, group in self.groups.items() for one in group.beliefs(glob, now_ns)),
+        )
+
+    def restore(self, beliefs: ProviderBeliefs, age_ns: int, now_ns: int) -> None:
+        """Begin with what an earlier process learned, as far as it is likely to hold still."""
+        if beliefs.limit is not None and age_ns <= LIMIT_HOLDS_NS:
+            self.health.hint(beliefs.limit, doubling=beliefs.doubling)
+            self.apply()
+        if age_ns <= TOKENS_HOLD_NS:
+            self.estimates.restore(beliefs.models)
+        for window in beliefs.windows:
+            if window.group in self.groups:
+                self.groups[window.group].restore(window, age_ns, now_ns)
 
     def group(self, glob: str | None) -> LimitGroup:
         """One limits group; without a cap where the policy has no such block."""

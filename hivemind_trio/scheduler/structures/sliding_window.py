@@ -61,6 +61,11 @@ class SlidingWindow:
                 self._sum += more
             return
 
+    def ages(self, now_ns: int) -> tuple[tuple[int, int], ...]:
+        """Return (age, amount) of what counts now, oldest first."""
+        self.sum(now_ns)
+        return tuple((max(0, now_ns - piece.until_ns), piece.taken) for piece in self._slices if piece.taken)
+
     def _until_ns(self, now_ns: int) -> int:
         """Return the end of the slice of that moment."""
         return now_ns - now_ns % self._length_ns + self._length_ns

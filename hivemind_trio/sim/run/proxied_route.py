@@ -25,6 +25,7 @@ from hivemind_trio.scheduler import (
     CallId,
     Circuit,
     Command,
+    Draw,
     Event,
     Features,
     Grant,
@@ -33,6 +34,7 @@ from hivemind_trio.scheduler import (
     ResponseStarted,
     Scheduler,
     Settle,
+    Spend,
     TimePassed,
 )
 from hivemind_trio.sim.agents.client import ClientReply
@@ -196,6 +198,8 @@ class Proxied:
                     self._refuse(command, now_ns)
                 case LimitChanged():
                     self._adapted(command)
+                case Draw() | Spend():
+                    raise AssertionError("no ledger was opened")
                 case _:
                     assert_never(command)
         wakeup_ns = self.scheduler.wakeup_ns()

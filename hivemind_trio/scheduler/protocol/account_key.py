@@ -1,0 +1,37 @@
+"""Identity of a budget account, equal over reloads and restarts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+from hivemind_trio.policy import BudgetAllowance, BudgetSettings, Measure, Per, Renames
+
+from .agent_key import renamed_word
+
+
+class AccountKey(NamedTuple):
+    """Key of an account: another window or measure is another account."""
+
+    budget: str
+    per: Per
+    whose: str
+    """Partition: the agent, team or whatever the budget is `per`; empty: the budget is everybody's."""
+    measure: Measure
+    window_ns: int
+    calendar: bool
+
+    @classmethod
+    def of(cls, budget: BudgetSettings, allowance: BudgetAllowance, whose: str) -> Self:
+        """Return the key of one partition's account of one allowance."""
+        return cls(budget.name, budget.per, whose, allowance.measure, allowance.window_ns, allowance.calendar)
+
+    def renamed(self, renames: Renames) -> Self:
+        """Return the same account in the names of the new policy."""
+        match self.per:
+            case Per.AGENT:
+                whose = renamed_word(self.whose, renames)
+            case Per.TEAM | Per.PROVIDER:
+                whose = renames.swapped(self.per.value, self.whose)
+            case _:
+                whose = self.whose
+        return self._replace(budget=renames.swapped("budget", self.budget), whose=whose)

@@ -1,0 +1,69 @@
+"""Learned state of providers in a form that can be kept: hints for the next process, with their age."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias, final
+
+import attrs
+
+from hivemind_trio.model import Dimension
+from hivemind_trio.policy import Window
+
+
+@final
+@attrs.frozen(kw_only=True)
+class WindowBelief:
+    """Use of one declared rate limit."""
+
+    group: str | None
+    """Glob of the `limits` block; None: it holds for every model."""
+    dimension: Dimension
+    window_ns: int
+    kind: Window
+    """Kind that answers have shown; `LEARN`: none."""
+    depth: float
+    """Depth of a bucket, as a share of the limit."""
+    taken: tuple[tuple[int, int], ...]
+    """(Age in ns, amount) of what was taken, oldest first."""
+    owed_ns: int
+    """Time until all that was taken has been earned."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ModelBelief:
+    """Tokens of one model at one provider."""
+
+    model: str
+    scale: float
+    """Input tokens for each that is estimated from bytes."""
+    output: float
+    """Mean output tokens of a call."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ProviderBeliefs:
+    """Learned state of one provider."""
+
+    limit: int | None = None
+    """Concurrency limit; None: the policy fixes it."""
+    doubling: bool = True
+    """No cut has shown the limit yet."""
+    models: tuple[ModelBelief, ...] = ()
+    windows: tuple[WindowBelief, ...] = ()
+
+
+Beliefs: TypeAlias = Mapping[str, ProviderBeliefs]
+"""By provider."""
+
+
+@final
+@attrs.frozen
+class BeliefsRestored:
+    """An earlier process learned this. Sent before the first call."""
+
+    beliefs: Beliefs
+    ages_ns: Mapping[str, int]
+    """By provider: the time since then."""
