@@ -93,6 +93,7 @@ from .program.program import Resident as Resident
 from .program.program import Server as Server
 from .program.program import SlotShare as SlotShare
 from .program.program import Sticky as Sticky
+from .program.program import StoreSettings as StoreSettings
 from .program.program import Team as Team
 from .program.program import Timeouts as Timeouts
 from .program.rate_limits import Dimension as Dimension

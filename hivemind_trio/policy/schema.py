@@ -241,8 +241,19 @@ SERVER: Final[Mapping[str, Setting]] = {
 }
 
 STORE: Final[Mapping[str, Setting]] = {
+    "path": Setting(
+        args=(TEXT,),
+        doc="Of the SQLite file, which has mode 600; its folder is made. Default: a folder for each policy in "
+        "`$XDG_STATE_HOME/hivemind-trio`, or in `~/.local/state/hivemind-trio`.",
+    ),
+    "journal": Setting(
+        args=(_slot(Type.WORD, "off", optional=True),),
+        options={"keep": DURATION, "max": _slot(Type.SIZE, least=1)},
+        doc="A row for each call, in `journal.db` beside the file of `path`. The oldest rows are deleted after `keep`, "
+        "or above `max`.",
+        default="keep 30d max 1GB",
+    ),
     "url": Setting(args=(_slot(Type.URL),), doc="Of Redis."),
-    "path": Setting(args=(TEXT,), doc="Of the SQLite file."),
     "namespace": Setting(args=(TEXT,), doc="Before every key."),
     "lease": Setting(args=(DURATION,), options={"renew": DURATION}, doc="How long a node holds what it took."),
     "outage": Setting(
@@ -250,6 +261,13 @@ STORE: Final[Mapping[str, Setting]] = {
         doc="What holds while the store is away.",
     ),
 }
+
+STORE_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "memory": (),
+    "sqlite": ("path", "journal"),
+    "redis": ("path", "journal", "url", "namespace", "lease", "outage"),
+}
+"""Kind of store -> its settings."""
 
 LIMITS: Final[Mapping[str, Setting]] = {
     "concurrency": Setting(args=(POSITIVE,), doc="Attempts in flight for these models."),
@@ -503,8 +521,8 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
         naming=Naming.WORD,
         words=("memory", "sqlite", "redis"),
         settings=STORE,
-        doc="Where budgets are kept.",
-        pending=True,
+        doc="Where budgets, learned limits and the journal are kept. Without it they are in SQLite and survive a "
+        "restart; with `store memory { }` they end with the process. `store redis` is not yet in force (HM190).",
         singular=True,
     ),
     "defaults": Declaration(

@@ -55,7 +55,7 @@ def pending_by_schema(statements: tuple[Statement, ...]) -> Iterator[tuple[str, 
             continue
         kind, declaration = item.head.text, DECLARATIONS[item.head.text]
         first = item.args[0].text if item.args and isinstance(item.args[0], Name) else ""
-        if declaration.pending and (kind, first) != ("store", "memory"):
+        if declaration.pending or (kind, first) == ("store", "redis"):
             yield kind, item.head.span.start
         elif kind != "test":
             yield from pending_within(item, DEFAULTED[first] if kind == "defaults" else declaration.settings)

@@ -209,8 +209,21 @@ _MODEL: Final[Mapping[str, Row]] = {
     "max_output": Row(setting="max-output", show=or_none(count), lowered=NEXT_CALL),
 }
 
+_MOVED: Final = ReloadEffect(State.RESTART, "needs a restart; until then nothing of this policy is taken up", "HM702")
+
+_STORE: Final[Mapping[str, Row]] = {
+    "durable": Row(
+        setting="kind", show=lambda durable: "sqlite" if durable else "memory", ordered=False, lowered=_MOVED
+    ),
+    "path": Row(setting="path", show=or_none(quote, "the default"), ordered=False, lowered=_MOVED),
+    "journal": Row(setting="journal", show=lambda on: "on" if on else "off", ordered=False, lowered=NEXT_START),
+    "keep_ns": Row(setting="journal keep", show=duration, lowered=AT_ONCE),
+    "max_bytes": Row(setting="journal max", show=size, lowered=AT_ONCE),
+}
+
 ROWS: Final = {
     "server": _SERVER,
+    "store": _STORE,
     "provider": _PROVIDER,
     "lane": _LANE,
     "agent": _AGENT,

@@ -32,6 +32,7 @@ from hivemind_trio.policy.program.program import (
     Server,
     SlotShare,
     Sticky,
+    StoreSettings,
     Team,
     Timeouts,
 )
@@ -130,6 +131,7 @@ def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pend
         pending=pending,
         retries=retries,
         budgets={name: _budget(declarations, one) for name, one in declarations.of("budget").items()},
+        store=_store(declarations),
         secrets=tuple(secrets),
         reads=frozenset[str]().union(
             *(
@@ -477,6 +479,23 @@ def refuses_unknown(declarations: SymbolTable, host: str) -> bool:
     declared = declarations.of("server").get("")
     said = declarations.one(declared, "unknown-agent") if declared is not None else None
     return said.value == "deny" if said is not None else not is_loopback(host)
+
+
+def _store(declarations: SymbolTable) -> StoreSettings:
+    stores = declarations.of("store")
+    declared = next(iter(stores.values()), None)
+    if declared is None:
+        return StoreSettings()
+    journal = declarations.one(declared, "journal")
+    options = dict(journal.options) if journal is not None else {}
+    named = {"keep": "keep_ns", "max": "max_bytes"}
+    durable = declared.name != "memory"
+    return StoreSettings(
+        durable=durable,
+        path=_one(declarations, declared, "path", None),
+        journal=durable and (journal is None or journal.value != "off"),
+        **{named[option]: value for option, value in options.items()},
+    )
 
 
 def _server(declarations: SymbolTable) -> Server:

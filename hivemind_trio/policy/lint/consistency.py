@@ -19,7 +19,7 @@ from hivemind_trio.policy.language.values import BUILT_IN, is_loopback
 from hivemind_trio.policy.source.edits import addition, deletion, insertion
 from hivemind_trio.policy.source.span import Span
 
-from .sizes import check_nodes
+from .sizes import check_nodes, check_stores
 from .timing import check_timing
 
 REFERENCED: Final = {
@@ -44,6 +44,7 @@ def check_together(declarations: SymbolTable, conditions: Mapping[str, Mapping[s
     _same_tokens(declarations, report)
     check_timing(declarations, report)
     check_nodes(declarations)
+    check_stores(declarations)
     _unpriced(declarations, report)
     _exposure(declarations, report)
     _keyless(declarations, report)

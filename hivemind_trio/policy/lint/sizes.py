@@ -16,10 +16,13 @@ from hivemind_trio.policy.language.globs import any_matcher
 from hivemind_trio.policy.language.unit_text import count, size
 from hivemind_trio.policy.program.program import DEFAULT_LANE, Program
 from hivemind_trio.policy.program.rate_limits import Dimension
+from hivemind_trio.policy.schema import STORE_SETTINGS
 from hivemind_trio.policy.source.span import Span
 
 MUCH: Final = 1 << 30
 """Bytes."""
+
+HOUR_NS: Final = 3_600_000_000_000
 
 SHARED: Final = ("redis",)
 """Stores that several nodes see."""
@@ -30,6 +33,7 @@ def check_sizes(declarations: SymbolTable, program: Program) -> None:
     _prompts(declarations, program)
     _queues(declarations, program)
     _affinity(declarations, program)
+    _forgetting(declarations, program)
 
 
 def check_nodes(declarations: SymbolTable) -> None:
@@ -57,6 +61,40 @@ def check_nodes(declarations: SymbolTable) -> None:
                 lease.place("renew"),
                 labels=(Label(lease.span, "the lease"),),
                 help="renew it in less than half of its time",
+            )
+
+
+def check_stores(declarations: SymbolTable) -> None:
+    """Report settings of another kind of store."""
+    for store in declarations.of("store").values():
+        for name, given in store.settings.items():
+            if name in STORE_SETTINGS[store.name]:
+                continue
+            kinds = [f"`store {kind}`" for kind, settings in STORE_SETTINGS.items() if name in settings]
+            declarations.report.add(
+                "HM103",
+                f"`store {store.name}` takes no `{name}`",
+                given[0].item.head.span,
+                labels=(Label(store.name_span, "the kind of store"),),
+                help=f"it stands in {' or '.join(kinds)}",
+            )
+
+
+def _forgetting(declarations: SymbolTable, program: Program) -> None:
+    """Report budgets that a restart begins anew."""
+    store = declarations.of("store").get("memory")
+    if store is None:
+        return
+    for budget in program.budgets.values():
+        longest = max(budget.allowances, key=lambda one: one.window_ns)
+        if longest.window_ns > HOUR_NS:
+            declarations.report.add(
+                "HM427",
+                f"a restart forgets what was spent of budget `{budget.name}`",
+                store.name_span,
+                severity=Severity.INFO,
+                labels=(Label(declarations.of("budget")[budget.name].name_span, longest.shown()),),
+                help="leave `store` out: SQLite is the default, and keeps it",
             )
 
 

@@ -261,6 +261,22 @@ class Server:
 
 @final
 @attrs.frozen(kw_only=True)
+class StoreSettings:
+    """Place of budgets, learned limits and the journal."""
+
+    durable: bool = True
+    """False: `store memory`, they end with the process."""
+    path: str | None = None
+    """The SQLite file; None: the default place of the policy."""
+    journal: bool = True
+    keep_ns: int = 30 * 86_400 * SECOND_NS
+    """Age from which rows of the journal are deleted."""
+    max_bytes: int = 10**9
+    """Size of the journal above which its oldest rows are deleted."""
+
+
+@final
+@attrs.frozen(kw_only=True)
 class Pending:
     """A setting that this version knows and does not yet obey."""
 
@@ -296,6 +312,7 @@ class Program:
     retries: Mapping[str, RetrySettings] = MappingProxyType({DEFAULT_RETRY: RetrySettings()})
     """Always holds `default`."""
     budgets: Mapping[str, BudgetSettings] = MappingProxyType({})
+    store: StoreSettings = StoreSettings()
     secrets: tuple[SecretRef, ...]
     """Every secret that serving needs."""
     reads: frozenset[str] = frozenset()

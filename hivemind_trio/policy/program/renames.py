@@ -64,6 +64,15 @@ class Renames:
         agents = by_kind.get("agent", {})
         return cls(by_kind, {former: name for former, name in agents.items() if not old.agents[former].tokens})
 
+    @classmethod
+    def since_restart(cls, new: Program) -> Self:
+        """Return the names of what an earlier process may have kept, and `new` calls otherwise."""
+        by_kind = {
+            kind: {former: name for name, former in was.items() if former not in getattr(new, _TABLES[kind])}
+            for kind, was in new.was.items()
+        }
+        return cls({kind: names for kind, names in by_kind.items() if names}, {})
+
     def __bool__(self) -> bool:
         return bool(self._by_kind)
 

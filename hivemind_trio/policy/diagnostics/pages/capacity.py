@@ -180,4 +180,12 @@ PAGES: Final = (
         wrong="provider ollama { }\nrule r { affinity model max 1m }",
         right="provider ollama { resident 1 swap 20s }\nrule r { affinity model max 1m }",
     ),
+    Page(
+        "HM427",
+        "budgets that end with the process",
+        "With `store memory` a restart begins every budget at zero: a budget of a day can be spent twice in one. "
+        "The default, SQLite, keeps what was spent.",
+        wrong="store memory { }\nbudget team { cost $25/day }\nprovider anthropic { }",
+        right="budget team { cost $25/day }\nprovider anthropic { }",
+    ),
 )
