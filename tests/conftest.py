@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 
 from hypothesis import HealthCheck, Phase, settings
 
@@ -22,4 +25,8 @@ settings.register_profile(
     stateful_step_count=40,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
+# What a proxy leaves on disk is no business of whoever runs the tests.
+_state = tempfile.mkdtemp(prefix="hivemind-state-")
+atexit.register(shutil.rmtree, _state, ignore_errors=True)
+os.environ["XDG_STATE_HOME"] = _state
 settings.load_profile(os.environ.get("HIVEMIND_TEST_PROFILE", "ci"))

@@ -41,7 +41,8 @@ Exit status: 0 after a shutdown, 1 the policy has errors, 2 the proxy cannot sta
 @click.option(
     "--journal",
     metavar="FILE",
-    help="Record every call in this SQLite file, without bodies and credentials. Appends to an existing file.",
+    help="Record calls in this SQLite file instead of the default one, without bodies and credentials. "
+    "Appends to an existing file.",
 )
 @click.option(
     "--transport",

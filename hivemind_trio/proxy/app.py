@@ -19,7 +19,7 @@ from hivemind_trio.wire import endpoint
 from .access_record import CallRecord
 from .active_policy import InForce
 from .error_responses import refusal
-from .exchange import AdmissionGate, Exchange
+from .exchange import Exchange
 from .request_head import RequestHead
 from .stepped_work import StepQueue
 
@@ -46,12 +46,10 @@ class Door:
         upstream: Upstream,
         *,
         on_call: Callable[[CallRecord], None] | None = None,
-        gate: AdmissionGate | None = None,
     ) -> None:
         self._engine = engine
         self._upstream = upstream
         self._on_call = on_call
-        self._gate = gate
         self._in_force: InForce | None = None
         self._boot = random.token_hex(3)
         self._calls = 0
@@ -103,7 +101,6 @@ class Door:
             send=send,
             abort=extensions["hivemind.abort"],
             turns=self._turns,
-            gate=self._gate,
             can_trail="http.response.trailers" in extensions,
         )
         try:
@@ -118,12 +115,11 @@ class Door:
     async def _say_health(self, scope: Scope, send: Send) -> None:
         """Answer an orchestrator's probe: whether the process serves, or whether it takes new calls."""
         why = guard.refused(RequestHead.of(scope), self.current().program.server)
-        behind = self._gate is not None and self._gate.behind
         if why is not None:
             answer = refusal(None, *why)
             status, body = answer.status, answer.body
-        elif scope["path"] == READY and (self._engine.draining or behind):
-            status, body = 503, b'{"status":"draining"}' if self._engine.draining else b'{"status":"journal-behind"}'
+        elif scope["path"] == READY and self._engine.draining:
+            status, body = 503, b'{"status":"draining"}'
         else:
             status, body = 200, b'{"status":"ok"}'
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]

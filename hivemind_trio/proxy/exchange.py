@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, final
 
 import attrs
 import trio
@@ -49,24 +49,11 @@ RETRY_AFTER_UNREACHABLE_NS: Final = 5 * SECOND_NS
 """A provider that cannot be reached: soon enough to notice its return, late enough not to hammer."""
 
 RETRY_AFTER_HELD_NS: Final = 30 * SECOND_NS
-GATE_S: Final = 10.0
-"""Time for which a call waits for the journal, shorter than the silent period of its client."""
 
 HEADER_TEXT_MAX: Final = 1_024
 """Characters of a header's value of ours: some are the caller's words."""
 
 TIMEOUTS: Final = frozenset({UpstreamErrorKind.FIRST_BYTE, UpstreamErrorKind.TOTAL, UpstreamErrorKind.IDLE})
-
-
-class AdmissionGate(Protocol):
-    """Gate that may delay new calls: the journal, if it cannot keep up."""
-
-    @property
-    def behind(self) -> bool:
-        """A new call would have to wait."""
-
-    async def caught_up(self) -> None:
-        """Wait until none has to."""
 
 
 class BodyTooLarge(Exception):  # noqa: N818 - it becomes an answer
@@ -92,7 +79,6 @@ class Exchange:
     send: Send
     abort: Callable[[], None]
     turns: StepQueue
-    gate: AdmissionGate | None = None
     can_trail: bool = False
     """True if trailers can be sent on this connection."""
     asked: Recognised = attrs.field(init=False, default=Recognised(apis=(), generates=False))
@@ -133,8 +119,6 @@ class Exchange:
             limit = self.rules.program.server.max_body
             self.asked = Recognised(apis=endpoint(self.head.path_text, self.head.words).apis, generates=False)
             await self._refuse(Reason.BODY_TOO_LARGE, rejection_text(Reason.BODY_TOO_LARGE, limit=limit))
-            return
-        if self.gate is not None and self.gate.behind and not await self._let_in(self.gate):
             return
         try:
             await self._understand(body)
@@ -191,15 +175,6 @@ class Exchange:
         await self._settle(outbox)
 
     # ---- the request ----
-
-    async def _let_in(self, gate: AdmissionGate) -> bool:
-        """Wait until what happens can be written down again; False: it could not be, and the agent was told so."""
-        with trio.move_on_after(GATE_S):
-            await gate.caught_up()
-            return True
-        self.asked = Recognised(apis=endpoint(self.head.path_text, self.head.words).apis, generates=False)
-        await self._refuse(Reason.JOURNAL_BEHIND, rejection_text(Reason.JOURNAL_BEHIND), RETRY_AFTER_HELD_NS)
-        return False
 
     def _ticket(self, request: Request, *, speaks: bool) -> Ticket:
         head, client = self.head, self.client

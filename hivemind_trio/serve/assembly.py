@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, final
@@ -14,11 +15,11 @@ import trio
 from hivemind_trio import __version__
 from hivemind_trio.listen import Bounds, Listener, ListenerFault
 from hivemind_trio.model import SecretRef
-from hivemind_trio.policy import Program
+from hivemind_trio.policy import Program, Renames
 from hivemind_trio.proxy import CallRecord, Door
 from hivemind_trio.runtime import Engine
 from hivemind_trio.scheduler import LimitChanged
-from hivemind_trio.store import Journal
+from hivemind_trio.store import Journal, Ledger, SqliteStore, hints, restored_beliefs, writing
 from hivemind_trio.upstream import PoolTransport, Upstream
 
 from .events import AcceptFailed, AttemptCrashed, ConnectionCrashed
@@ -80,6 +81,20 @@ def _bases(program: Program, secrets: Mapping[SecretRef, str]) -> dict[str, str]
 
 
 @asynccontextmanager
+async def _writing(ledger: Ledger | None) -> AsyncIterator[None]:
+    """Write the state within the context."""
+    if ledger is None:
+        yield
+    else:
+        async with writing(ledger):
+            yield
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+@asynccontextmanager
 async def open_house(
     program: Program,
     secrets: Mapping[SecretRef, str],
@@ -90,6 +105,8 @@ async def open_house(
     on_call: Callable[[CallRecord], None] | None = None,
     on_adapted: Callable[[LimitChanged], None] | None = None,
     journal: Journal | None = None,
+    state: SqliteStore | None = None,
+    on_state_trouble: Callable[[str], None] = _ignore,
     audit: bool = False,
 ) -> AsyncIterator[ProxyServer]:
     """Serve on these listening sockets within the context; leaving it ends every call.
@@ -101,6 +118,8 @@ async def open_house(
         on_call: Told of every call that is over.
         on_adapted: Told when a provider is trusted with more or less than before.
         journal: Where every call is written down. It stays open for longer than the house.
+        state: Store of budgets and hints; None: they end with the process. It stays open for longer than the house.
+        on_state_trouble: Told once why the state cannot be written, and with "" when it can be again.
         audit: Hold the scheduler's counts against the limiters after every event; for tests.
     """
     upstream = Upstream(transport if transport is not None else PoolTransport())
@@ -124,8 +143,18 @@ async def open_house(
         if on_adapted is not None:
             on_adapted(change)
 
+    ledger = None
+    if state is not None:
+        ledger = Ledger(
+            state,
+            post=lambda event: engine.post(event),
+            left_ns=lambda window_ns: engine.left_ns(window_ns),
+            learned=lambda: hints(engine.beliefs()),
+            on_trouble=on_state_trouble,
+        )
     engine = Engine(
         program,
+        ledger=ledger,
         journal=journal.record if journal is not None else None,
         on_crash=crashed,
         on_adapted=adapted,
@@ -139,10 +168,14 @@ async def open_house(
         if on_call is not None:
             on_call(record)
 
-    door = Door(engine, upstream, on_call=over if journal is not None else on_call, gate=journal)
+    door = Door(engine, upstream, on_call=over if journal is not None else on_call)
     if journal is not None:
         journal.began(__version__, program.hash, engine.now_ns(), program.reads)
     door.use(program, secrets)
+    if ledger is not None and state is not None:
+        ledger.open(state.restored)
+        renames = Renames.since_restart(program)
+        engine.post(restored_beliefs(state.restored.learned, renames, time.time_ns()))
     # A waiting call holds its connection, so there must be room for more connections than may wait.
     bounds = Bounds(
         header_bytes=program.server.max_header, connections=max(Bounds().connections, 2 * program.server.max_waiting)
@@ -153,7 +186,7 @@ async def open_house(
         else Listener(door, bounds, faulted, door.turned_away)
     )
     try:
-        async with trio.open_nursery() as nursery:
+        async with _writing(ledger), trio.open_nursery() as nursery:
             await nursery.start(engine.run)
             host, port = sockets[0].getsockname()[:2]
             await nursery.start(listener.run, sockets)

@@ -19,9 +19,11 @@ from hivemind_trio.host import DiskFiles
 from hivemind_trio.listen import bind
 from hivemind_trio.policy import (
     Files,
+    Measure,
     MemoryFiles,
     Program,
     Source,
+    StoreSettings,
     WhileOpen,
     call_changes,
     is_loopback,
@@ -32,7 +34,7 @@ from hivemind_trio.policy import (
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.runtime import Reloader
 from hivemind_trio.scheduler import HEALTHY, Circuit, LimitChanged
-from hivemind_trio.store import Journal, JournalError, open_journal
+from hivemind_trio.store import Journal, JournalError, SqliteStore, StateError, open_journal
 from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
 from hivemind_trio.wire import apis_of
 
@@ -43,6 +45,7 @@ from .events import (
     AcceptFailed,
     AttemptCrashed,
     AttemptFailed,
+    BudgetCharged,
     CallEnded,
     CallsRejected,
     CircuitClosed,
@@ -55,6 +58,7 @@ from .events import (
     DecisionDiffFailed,
     DrainStarted,
     DrainTimedOut,
+    JournalDamaged,
     JournalOpened,
     JournalWriteFailed,
     JournalWriteRecovered,
@@ -70,14 +74,22 @@ from .events import (
     ServingStarted,
     ServingStopped,
     SettingsNotInForce,
+    StateDamaged,
+    StateOpened,
+    StateUnavailable,
+    StateWriteFailed,
+    StateWriteRecovered,
     StopForced,
 )
 from .load import Loaded, load
 from .log import EventLog, LogFormat, Lossy, Notices, make_log
 from .standstill_log import Standstills
+from .state import open_state, state_place
 
 BUILT_IN: Final = "built-in.hmp"
 """The name that diagnostics give the policy made from what was found."""
+
+NO_HOME: Final = "set XDG_STATE_HOME to a folder that can be written to, or use `store memory`"
 
 EXIT_OK: Final = 0
 EXIT_POLICY: Final = 1
@@ -99,7 +111,7 @@ class Options:
     """None: as the policy says."""
     log_calls: bool = False
     journal: str | None = None
-    """Path of the journal; None: there is none."""
+    """Path of the journal; None: as the policy says."""
     allow_include: tuple[str, ...] = ()
     """Folders that the policy may include from, beside its own."""
     stock_transport: bool = False
@@ -159,17 +171,12 @@ async def _serve(options: Options) -> int:
     notices = Notices(log)
     watcher = Watcher(log, form, stderr, notices, options)
     async with AsyncExitStack() as stack:
-        journal: Journal | None = None
-        if options.journal is not None:
-            try:
-                # Around the house, so that how its last call ended is in it.
-                opening = open_journal(options.journal, on_trouble=watcher.journal_trouble)
-                journal = await stack.enter_async_context(opening)
-            except JournalError as error:
-                for listening in sockets:
-                    listening.close()
-                return _refuse(f"--journal {error}; {error.help}")
-            watcher.say_journal(journal)
+        try:
+            state, journal = await _open_files(stack, options, loaded.program, sockets[0].getsockname()[1], watcher)
+        except (StateError, JournalError) as error:
+            for listening in sockets:
+                listening.close()
+            return _refuse(f"{'--journal ' if options.journal is not None else ''}{error}; {error.help}")
         # Heeded from before it says that it serves: whoever reads that line may send one at once.
         signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         async with open_house(
@@ -181,6 +188,8 @@ async def _serve(options: Options) -> int:
             on_call=watcher.call,
             on_adapted=watcher.adapted,
             journal=journal,
+            state=state,
+            on_state_trouble=watcher.state_trouble,
         ) as house:
             _settle_memory()
             watcher.say_start(house, loaded, found)
@@ -198,6 +207,48 @@ async def _serve(options: Options) -> int:
                 await _drain(house, notices, log, number)
                 nursery.cancel_scope.cancel()
     return EXIT_OK
+
+
+async def _open_files(
+    stack: AsyncExitStack, options: Options, program: Program, port: int, watcher: Watcher
+) -> tuple[SqliteStore | None, Journal | None]:
+    """Open what outlives the process, around the house, so that how its last call ended is in it."""
+    settings = program.store
+    state, place = None, None
+    if settings.durable:
+        try:
+            place = state_place(options.policy, settings, port)
+            state = await trio.to_thread.run_sync(open_state, place.state, program)
+        except (StateError, RuntimeError) as error:
+            known = error if isinstance(error, StateError) else StateError("state", str(error), NO_HOME)
+            # Without a budget there is nothing to lose but hints and the journal, and whoever did not ask is served.
+            if known.held or program.budgets or settings.path is not None:
+                raise known from None
+            watcher.state_unavailable(f"{known}", known.help)
+    if state is not None:
+        stack.callback(state.close)
+    path = options.journal
+    if path is None and state is not None and place is not None and settings.journal:
+        path = place.journal
+    if path is None:
+        journal = None
+    else:
+        journal = await _open_journal(stack, path, options, settings, watcher)
+    if state is not None:
+        watcher.say_state(state)
+    if journal is not None:
+        watcher.say_journal(journal)
+    return state, journal
+
+
+async def _open_journal(
+    stack: AsyncExitStack, path: str, options: Options, settings: StoreSettings, watcher: Watcher
+) -> Journal:
+    journal = await stack.enter_async_context(
+        open_journal(path, on_trouble=watcher.journal_trouble, replaces_damaged=options.journal is None)
+    )
+    journal.retain(settings.keep_ns, settings.max_bytes)
+    return journal
 
 
 async def _until_told(signals: AsyncIterator[int], reloader: Reloader[Loaded], log: EventLog) -> int:
@@ -301,6 +352,7 @@ class Watcher:
     _options: Options
     running: Loaded | None = attrs.field(init=False, default=None)
     _circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
+    _journal: Journal | None = attrs.field(init=False, default=None)
 
     def say_start(self, house: ProxyServer, loaded: Loaded, found: list[Found]) -> None:
         self.running = loaded
@@ -315,14 +367,44 @@ class Watcher:
             if "openai" in providers or "ollama" in providers:
                 self._say_paste("Codex", f"export OPENAI_BASE_URL={house.url}/v1")
 
+    def say_state(self, state: SqliteStore) -> None:
+        """Log what an earlier process left."""
+        restored = state.restored
+        if state.set_aside:
+            self._log.emit(StateDamaged(file=state.path, moved_to=state.set_aside))
+        accounts, hints = len(restored.spends), len(restored.learned)
+        self._log.emit(StateOpened(file=state.path, runs=restored.runs, accounts=accounts, hints=hints))
+        for charge in restored.charges:
+            account = charge.account
+            is_money = account.measure is Measure.COST
+            self._log.emit(
+                BudgetCharged(
+                    budget=account.budget,
+                    measure=account.measure,
+                    amount=f"${charge.amount / 10**6:,.6g}" if is_money else f"{charge.amount:,}",
+                    in_flight=charge.calls,
+                )
+            )
+
+    def state_unavailable(self, error: str, help_text: str) -> None:
+        """Log that nothing outlives this process."""
+        self._log.emit(StateUnavailable(error=error, help=help_text))
+
+    def state_trouble(self, why: str) -> None:
+        """Log that the state cannot be written, or can be again."""
+        self._log.emit(StateWriteFailed(error=why) if why else StateWriteRecovered())
+
     def say_journal(self, journal: Journal) -> None:
         """Log the path of the journal."""
+        self._journal = journal
+        if journal.set_aside:
+            self._log.emit(JournalDamaged(file=journal.path, moved_to=journal.set_aside))
         opened = JournalOpened(file=journal.path, session=journal.session, calls_before=journal.calls_before)
         self._log.emit(opened)
 
     def journal_trouble(self, why: str) -> None:
         """Log that the journal cannot be written, or can be again."""
-        file = self._options.journal
+        file = self._journal.path if self._journal is not None else self._options.journal
         if why:
             self._log.emit(JournalWriteFailed(file=file, error=why))
         else:
@@ -337,8 +419,8 @@ class Watcher:
         assert self.running is not None
         changes = setting_changes(self.running.checked, new.checked)
         for change in changes:
-            if change.effect.code == "HM702" and self._options.listen is None:
-                error = f"`server {{ {change.setting} }}` changed to {change.after}, and that needs a restart"
+            if change.effect.code == "HM702" and (change.kind != "server" or self._options.listen is None):
+                error = f"`{change.kind} {{ {change.setting} }}` changed to {change.after}, and that needs a restart"
                 help_text = f"restart the proxy, or change it back to {change.before}"
                 self._log.emit(PolicyRejected(error=error, help=help_text, code="HM702"))
                 return
@@ -352,6 +434,8 @@ class Watcher:
             self._log.emit(PolicyRejected(error="the new policy has no provider", help=help_text))
             return
         house.use(new.program, new.secrets)
+        if self._journal is not None:
+            self._journal.retain(new.program.store.keep_ns, new.program.store.max_bytes)
         self._form.json = _wants_json(self._options, new.program)
         self._log.emit(PolicyReloaded(**_sizes(new)))
         self._say_warnings(new)

@@ -13,7 +13,7 @@ import attrs
 
 from hivemind_trio.listen import ListenerFault
 from hivemind_trio.model import Outcome, Reason
-from hivemind_trio.policy import State, Verb, WhileOpen
+from hivemind_trio.policy import Measure, State, Verb, WhileOpen
 from hivemind_trio.proxy import CallRecord
 
 Level: TypeAlias = Literal["info", "warning", "error"]
@@ -430,8 +430,86 @@ class ProviderStandstill:
 
 @final
 @attrs.frozen(kw_only=True)
+class StateOpened:
+    """Budgets and learned limits are kept in this file; these were restored from it."""
+
+    name: ClassVar = "state_opened"
+    level: ClassVar[Level] = "info"
+    file: str
+    runs: int
+    accounts: int
+    hints: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class BudgetCharged:
+    """An earlier run did not end in order: its calls in flight are charged their claims (0: its credit)."""
+
+    name: ClassVar = "budget_charged"
+    level: ClassVar[Level] = "warning"
+    budget: str
+    measure: Measure
+    amount: str
+    in_flight: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class StateDamaged:
+    """The state file was no database any more and was moved aside: budgets begin at zero."""
+
+    name: ClassVar = "state_damaged"
+    level: ClassVar[Level] = "error"
+    file: str
+    moved_to: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class StateUnavailable:
+    """There is no place for state, and the policy has no budget: learned limits and journal end with the process."""
+
+    name: ClassVar = "state_unavailable"
+    level: ClassVar[Level] = "warning"
+    error: str
+    help: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class StateWriteFailed:
+    """Budgets could not be written: calls that count against one wait, and get 503 after 10 s."""
+
+    name: ClassVar = "state_write_failed"
+    level: ClassVar[Level] = "error"
+    error: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class StateWriteRecovered:
+    """Budgets are written again."""
+
+    name: ClassVar = "state_write_recovered"
+    level: ClassVar[Level] = "info"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class JournalDamaged:
+    """The journal was no database any more and was moved aside; a new one was begun."""
+
+    name: ClassVar = "journal_damaged"
+    level: ClassVar[Level] = "error"
+    file: str
+    moved_to: str
+
+
+@final
+@attrs.frozen(kw_only=True)
 class JournalOpened:
-    """`--journal`: calls are recorded in this file."""
+    """Calls are recorded in this file."""
 
     name: ClassVar = "journal_opened"
     level: ClassVar[Level] = "info"
@@ -443,7 +521,7 @@ class JournalOpened:
 @final
 @attrs.frozen(kw_only=True)
 class JournalWriteFailed:
-    """The journal could not be written; new calls wait until it can, then get 503."""
+    """The journal could not be written. Calls go on; rows beyond what fits in memory are left out and counted."""
 
     name: ClassVar = "journal_write_failed"
     level: ClassVar[Level] = "error"
@@ -502,7 +580,8 @@ LogEvent: TypeAlias = (
     | CallEnded | CallsRejected
     | RateLimited | ProviderErrorReturned | CredentialRejected | AttemptFailed | ProviderUnreachable
     | CircuitOpened | CircuitHalfOpened | CircuitClosed | ConcurrencyLimitLowered | ProviderStandstill
-    | JournalOpened | JournalWriteFailed | JournalWriteRecovered
+    | StateOpened | BudgetCharged | StateDamaged | StateUnavailable | StateWriteFailed | StateWriteRecovered
+    | JournalDamaged | JournalOpened | JournalWriteFailed | JournalWriteRecovered
     | AttemptCrashed | ConnectionCrashed | AcceptFailed
 )  # fmt: skip
 

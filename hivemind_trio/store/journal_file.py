@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, Self, final
+from urllib.parse import quote
 
 import attrs
 
+from .file_lock import FileLock, HeldElsewhere
 from .tables import APPLICATION_ID, HISTORY, TABLES, UPGRADES, VERSION
 
 BUSY_S: Final = 5.0
 """Time to wait for a reader that holds a lock. What cannot be written then is tried again."""
+
+PRUNED_AT_ONCE: Final = 1_000
+"""Calls deleted in one transaction: the writer waits for it."""
 
 # They are numbered from 1 in each session; to count them would be to read the whole file.
 _CALLS: Final = (
@@ -29,10 +36,18 @@ Rows = Mapping[str, Sequence[tuple[Any, ...]]]
 class JournalError(Exception):
     """A file that cannot be used as a journal; `help` says what to do instead."""
 
-    def __init__(self, path: str, what: str, help: str) -> None:  # noqa: A002 - the word of every other diagnostic
+    def __init__(
+        self,
+        path: str,
+        what: str,
+        help: str,  # noqa: A002 - the word of every other diagnostic
+        *,
+        damaged: bool = False,
+    ) -> None:
         super().__init__(f"{path}: {what}")
         self.what = what
         self.help = help
+        self.damaged = damaged
 
 
 @final
@@ -47,20 +62,39 @@ class JournalFile:
     """In the file before this session."""
     decided: int
     """The last number of `deciders`."""
-    _lock: int = attrs.field(repr=False)
+    set_aside: str
+    """New path of a damaged file that was here; empty: there was none."""
+    _lock: FileLock = attrs.field(repr=False)
     _database: sqlite3.Connection = attrs.field(repr=False)
 
     @classmethod
-    def open(cls, path: str) -> Self:
+    def open(cls, path: str, *, replaces_damaged: bool = False) -> Self:
         """Open it, and make it if there is none.
+
+        Args:
+            replaces_damaged: A file that is no journal is moved aside; else it is an error.
 
         Raises:
             JournalError: It is no journal, another process writes it, or it cannot be written.
         """
-        lock = _locked(path)
+        aside = ""
+        while True:
+            lock = _locked(path)
+            try:
+                return cls._opened(path, lock, aside)
+            except JournalError as error:
+                if not (replaces_damaged and error.damaged) or aside:
+                    lock.release()
+                    raise
+                aside = move_aside(path, time.time_ns())
+                lock.release()
+            except BaseException:
+                lock.release()
+                raise
+
+    @classmethod
+    def _opened(cls, path: str, lock: FileLock, aside: str) -> Self:
         try:
-            # Made here so that it is nobody else's to read; what SQLite puts beside it has the same mode.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
             try:
                 _prepare(path, database)
@@ -70,16 +104,9 @@ class JournalFile:
             except BaseException:
                 database.close()
                 raise
-        except OSError as error:
-            _unlock(path, lock)
-            raise _unwritable(path, error.strerror or str(error)) from None
         except sqlite3.Error as error:
-            _unlock(path, lock)
             raise _of_sqlite(path, error) from None
-        except BaseException:
-            _unlock(path, lock)
-            raise
-        return cls(path, session, calls, decided, lock, database)
+        return cls(path, session, calls, decided, aside, lock, database)
 
     def write(self, rows: Rows) -> None:
         """Add rows, all of them or none.
@@ -87,6 +114,7 @@ class JournalFile:
         Raises:
             sqlite3.Error: It cannot be done now.
         """
+        self._check_named()
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         try:
@@ -100,6 +128,54 @@ class JournalFile:
                 database.execute("ROLLBACK")
             raise
 
+    def prune(self, before_wall_ns: int, max_bytes: int) -> int:
+        """Delete the oldest calls: some of those before a moment, or of a file that is too large.
+
+        Returns:
+            Calls deleted, at most `PRUNED_AT_ONCE`; 0: there is nothing to delete.
+
+        Raises:
+            sqlite3.Error: It cannot be done now.
+        """
+        self._check_named()
+        database = self._database
+        oldest = database.execute(
+            "SELECT session, call, at_ns, wall_ns FROM calls ORDER BY session, call LIMIT ?", (PRUNED_AT_ONCE,)
+        ).fetchall()
+        if self._size() <= max_bytes:
+            oldest = list(takewhile(lambda row: row[3] < before_wall_ns, oldest))
+        if not oldest:
+            return 0
+        session, call, at_ns, _ = oldest[-1]
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            for table in ("calls", "grants", "ends", "refusals", "departures", "answers"):
+                database.execute(
+                    f"DELETE FROM {table} WHERE session < ? OR (session = ? AND call <= ?)",  # noqa: S608 - our own names
+                    (session, session, call),
+                )
+            database.execute("DELETE FROM answers WHERE call IS NULL AND session = ? AND at_ns <= ?", (session, at_ns))
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+        database.executescript("PRAGMA incremental_vacuum")  # `execute` would free one page
+        return len(oldest)
+
+    def _size(self) -> int:
+        """Return the bytes that are in use."""
+        pages, free, size = (
+            self._database.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        used: int = (pages - free) * size
+        return used
+
+    def _check_named(self) -> None:
+        if self._lock.gone:
+            raise sqlite3.OperationalError("the file was deleted")
+
     def close(self, ended_ns: int | None) -> None:
         """Say when the session ended, if it could be written to its end, and let go of the file."""
         try:
@@ -107,7 +183,7 @@ class JournalFile:
                 self._database.execute("UPDATE sessions SET ended_ns = ? WHERE session = ?", (ended_ns, self.session))
         finally:
             self._database.close()
-            _unlock(self.path, self._lock)
+            self._lock.release()
 
 
 def check_kind(path: str, database: sqlite3.Connection) -> None:
@@ -124,7 +200,10 @@ def check_kind(path: str, database: sqlite3.Connection) -> None:
 def not_a_journal(path: str) -> JournalError:
     """Return the error for a file that is not a journal."""
     return JournalError(
-        path, "not a journal", "name a file that `hivemind-trio serve --journal FILE` has written, or is to make"
+        path,
+        "not a journal",
+        "name a file that `hivemind-trio serve --journal FILE` has written, or is to make",
+        damaged=True,
     )
 
 
@@ -132,6 +211,9 @@ def _prepare(path: str, database: sqlite3.Connection) -> None:
     (entries,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if entries:
         check_kind(path, database)
+    else:
+        # Before anything is written, or it is too late: deleted rows give their room back.
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
     # Readers and the writer do not wait for each other, and a commit is one write and one fsync.
     (mode,) = database.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
@@ -151,42 +233,39 @@ def _prepare(path: str, database: sqlite3.Connection) -> None:
             database.executescript(f"BEGIN IMMEDIATE; {UPGRADES[older]} PRAGMA user_version = {older + 1}; COMMIT;")
 
 
-def _lock_path(path: str) -> str:
-    # Of the file itself, by whichever of its names it is called: two writers would not know of each other.
-    return f"{os.path.realpath(path)}.lock"
-
-
-def _locked(path: str) -> int:
+def _locked(path: str) -> FileLock:
     """Take the file's lock, which goes with the process however that ends."""
-    beside = _lock_path(path)
     if not Path(path).parent.is_dir():
         raise JournalError(path, "there is no such folder", f"`mkdir -p {Path(path).parent}`")
-    while True:
-        try:
-            lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise _unwritable(path, error.strerror or str(error)) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(lock).st_ino == Path(beside).stat().st_ino:
-                return lock
-            os.close(lock)  # whoever had it has taken it away with them
-        except FileNotFoundError:
-            os.close(lock)
-        except BlockingIOError:
-            os.close(lock)
-            raise JournalError(
-                path, "another hivemind-trio is writing it", "give each proxy a journal of its own, or stop the other"
-            ) from None
-        except OSError as error:
-            os.close(lock)
-            raise _unwritable(path, error.strerror or str(error)) from None
+    try:
+        return FileLock.take(path)
+    except HeldElsewhere:
+        writer = writing_process(path)
+        who = f"process {writer} (another hivemind-trio)" if writer is not None else "another hivemind-trio"
+        raise JournalError(
+            path, f"{who} is writing it", "give each proxy a journal of its own, or stop the other"
+        ) from None
+    except OSError as error:
+        raise _unwritable(path, error.strerror or str(error)) from None
 
 
-def _unlock(path: str, lock: int) -> None:
-    # Taken away while it is still held: whoever opens it in between finds that it is not there any more.
-    Path(_lock_path(path)).unlink(missing_ok=True)
-    os.close(lock)
+def writing_process(path: str) -> int | None:
+    """Return the process that began the last session, as far as the file can be read."""
+    where = f"file:{quote(str(Path(path).absolute()))}?mode=ro"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(where, uri=True, timeout=BUSY_S)) as database:
+        row = database.execute("SELECT pid FROM sessions ORDER BY session DESC LIMIT 1").fetchone()
+        return int(row[0]) if row is not None and row[0] is not None else None
+    return None
+
+
+def move_aside(path: str, wall_ns: int) -> str:
+    """Rename a damaged database with all that belongs to it; return its new path."""
+    aside = f"{path}.damaged-{wall_ns // 1_000_000_000}"
+    os.rename(path, aside)
+    for end in ("-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            os.rename(path + end, aside + end)
+    return aside
 
 
 def _unwritable(path: str, why: str) -> JournalError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias, final
@@ -126,7 +127,7 @@ class Scribe:
                     rows["policies"].append((session, at_ns, program.hash))
                 case Began():
                     self._reads = what.reads
-                    rows["sessions"].append((session, wall_ns - at_ns, what.version, None))
+                    rows["sessions"].append((session, wall_ns - at_ns, what.version, None, os.getpid()))
                     rows["policies"].append((session, at_ns, what.policy_hash))
             for command in commands:
                 if isinstance(command, Grant):

@@ -10,7 +10,7 @@ from typing import Final
 APPLICATION_ID: Final = 0x686D706A
 """`hmpj`: what SQLite keeps in the head of the file, so that nobody else's database is taken for a journal."""
 
-VERSION: Final = 2
+VERSION: Final = 3
 """`PRAGMA user_version`."""
 
 TABLES: Final = """
@@ -18,7 +18,8 @@ CREATE TABLE sessions (          -- one for each run of the proxy
     session INTEGER PRIMARY KEY,
     began_wall_ns INTEGER NOT NULL,
     version TEXT NOT NULL,       -- of hivemind-trio
-    ended_ns INTEGER             -- NULL: it runs, or did not end in order
+    ended_ns INTEGER,            -- NULL: it runs, or did not end in order
+    pid INTEGER                  -- since version 3: of the process
 );
 CREATE TABLE policies (          -- in force from then on
     session INTEGER NOT NULL,
@@ -163,6 +164,7 @@ CREATE VIEW history AS           -- a line for each call, for people
 
 UPGRADES: Final = {
     1: f"ALTER TABLE answers ADD COLUMN lane TEXT; ALTER TABLE answers ADD COLUMN waited_ns INTEGER; "
-    f"DROP VIEW history; {HISTORY}"
+    f"DROP VIEW history; {HISTORY}",
+    2: "ALTER TABLE sessions ADD COLUMN pid INTEGER;",
 }
 """Version -> the statements that make the next version of it."""

@@ -1,8 +1,8 @@
 """The journal as the engine and the door meet it: what happens is noted in memory, and written by a thread.
 
-Nobody who decides waits for the disk. Entries go in group commits of at most 256 or 100 ms. What cannot be written is
-kept and tried again; where too much of it has gathered, new calls wait, and then are refused: nothing that is done goes
-unwritten, and nothing that is written down is given up without a word.
+Nobody waits for the disk. Entries go in group commits of at most 256 or 100 ms. Entries that cannot be written are kept
+and tried again; where too many have gathered, further ones are counted and left out, and that is reported. Budgets do
+not depend on the journal: they have a ledger of their own.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, final
 
 import trio
+import trio.lowlevel
 
 from hivemind_trio.scheduler import Command, Event, ResponseStarted, TimePassed
 
@@ -33,6 +35,12 @@ AGAIN_S: Final = 1.0
 BEHIND: Final = 16_384
 """Entries that may wait for the disk; about 3,000 calls, and 15 MB."""
 
+PRUNE_S: Final = 600.0
+"""Time between two searches for rows that are too old."""
+
+KEEP_NS: Final = 30 * 86_400 * 1_000_000_000
+MAX_BYTES: Final = 10**9
+
 CLOSE_S: Final = 10.0
 """Time for which the shutdown may write the remaining rows."""
 
@@ -45,7 +53,7 @@ class Journal:
         on_trouble: Told once why it cannot be written, and with "" when it can be again; and what is not in it, if
             anything is not.
         wall_ns: The clock on the wall, ns since 1970.
-        behind: Entries that may wait for the disk before calls do.
+        behind: Entries that may wait for the disk; further ones are left out.
     """
 
     def __init__(
@@ -68,11 +76,13 @@ class Journal:
         """Entries that these are made of."""
         self._some = trio.Event()
         self._many = trio.Event()
-        self._room = trio.Event()
+        self._prune = trio.Event()
+        self._keep_ns, self._max_bytes = KEEP_NS, MAX_BYTES
         self._thread = trio.CapacityLimiter(1)
         self._troubled = False
-        self._unnoted = 0
-        """Calls that were turned away while it was behind, and are only counted."""
+        self.dropped = 0
+        """Entries that were left out, for too many waited for the disk."""
+        self._dropped_said = 0
         self._latest_ns = 0
 
     @property
@@ -107,36 +117,33 @@ class Journal:
 
     def over(self, now_ns: int, answered: Answered) -> None:
         """A call's agent has had its answer, or has gone."""
-        if answered.number is None and self.behind:
-            # Whoever is turned away comes again and again, for as long as the disk is full: that has to fit in memory.
-            self._unnoted += 1
-        else:
-            self._note((now_ns, 0, Over(answered), ()))
+        self._note((now_ns, 0, Over(answered), ()))
 
     def _note(self, entry: Entry) -> None:
         pending = self._pending
+        if len(pending) >= self._most:
+            self.dropped += 1
+            return
         pending.append(entry)
         if len(pending) == 1:
             self._some.set()
         elif len(pending) == GATHERED:
             self._many.set()
 
-    # ---- who has to wait for it ----
+    @property
+    def set_aside(self) -> str:
+        """New path of a damaged file that was in its place; empty: there was none."""
+        return self._file.set_aside
 
     @property
     def unwritten(self) -> int:
         """Entries that are not on the disk yet."""
         return len(self._pending)
 
-    @property
-    def behind(self) -> bool:
-        """More is to be written than may be: a new call would have to wait."""
-        return len(self._pending) >= self._most
-
-    async def caught_up(self) -> None:
-        """Wait until it is not behind."""
-        while self.behind:
-            await self._room.wait()
+    def retain(self, keep_ns: int, max_bytes: int) -> None:
+        """Keep rows of that age, and a file of that size, from now on."""
+        self._keep_ns, self._max_bytes = keep_ns, max_bytes
+        self._prune.set()
 
     # ---- the writer ----
 
@@ -150,13 +157,27 @@ class Journal:
             if not await self._write():
                 await trio.sleep(AGAIN_S)
 
+    async def prune(self) -> None:
+        """Delete rows that are too old or too many, until cancelled."""
+        while True:
+            try:
+                while await trio.to_thread.run_sync(
+                    self._file.prune, self._wall_ns() - self._keep_ns, self._max_bytes, limiter=self._thread
+                ):
+                    await trio.lowlevel.checkpoint()
+            except sqlite3.Error:
+                pass  # whatever it is, the writer meets it too, and says so
+            with trio.move_on_after(PRUNE_S):
+                await self._prune.wait()
+            self._prune = trio.Event()
+
     async def finish(self) -> None:
         """Write what is left, as far as `CLOSE_S` allows, and close the file. Says what is lost, if anything is."""
         with trio.CancelScope(shield=True):
             with trio.move_on_after(CLOSE_S):
                 while self._pending and await self._write():
                     pass
-            lost = len(self._pending) + self._unnoted
+            lost = len(self._pending) + self.dropped - self._dropped_said
             if lost:
                 self._on_trouble(f"{lost} entries are lost: the end came before they could be written")
             try:
@@ -183,15 +204,13 @@ class Journal:
             self._some = trio.Event()
         if len(self._pending) < GATHERED:
             self._many = trio.Event()
-        if not self.behind:
-            self._room.set()
-            self._room = trio.Event()
-            if self._unnoted:
-                self._on_trouble(f"{self._unnoted} calls were turned away meanwhile, and are not in it")
-                self._unnoted, self._troubled = 0, True
-            if self._troubled:
-                self._troubled = False
-                self._on_trouble("")
+        if len(self._pending) < self._most and self.dropped > self._dropped_said:
+            left_out, self._dropped_said = self.dropped - self._dropped_said, self.dropped
+            self._troubled = True
+            self._on_trouble(f"{left_out} entries were left out meanwhile, and are not in it")
+        if self._troubled:
+            self._troubled = False
+            self._on_trouble("")
         return True
 
     def _commit(self, entries: Sequence[Entry]) -> None:
@@ -208,17 +227,22 @@ async def open_journal(
     on_trouble: Callable[[str], None],
     wall_ns: Callable[[], int] = time.time_ns,
     behind: int = BEHIND,
+    replaces_damaged: bool = False,
 ) -> AsyncIterator[Journal]:
     """A journal that is written within the context; leaving it writes what is left.
+
+    Args:
+        replaces_damaged: A file that is no journal is moved aside; else it is an error.
 
     Raises:
         JournalError: The file cannot be used.
     """
-    file = await trio.to_thread.run_sync(JournalFile.open, path)
+    file = await trio.to_thread.run_sync(partial(JournalFile.open, path, replaces_damaged=replaces_damaged))
     journal = Journal(file, on_trouble=on_trouble, wall_ns=wall_ns, behind=behind)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(journal.run)
+            nursery.start_soon(journal.prune)
             yield journal
             nursery.cancel_scope.cancel()
     finally:

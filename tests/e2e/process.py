@@ -28,7 +28,11 @@ CLOSED: Final = "127.0.0.1:1"
 
 def environment(**more: str) -> dict[str, str]:
     """An environment in which no provider is to be found, and `more`."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH", "LANG") if name in os.environ}
+    kept = {
+        name: os.environ[name]
+        for name in ("PATH", "HOME", "PYTHONPATH", "LANG", "XDG_STATE_HOME")
+        if name in os.environ
+    }
     return {**kept, "OLLAMA_HOST": CLOSED, **more}
 
 

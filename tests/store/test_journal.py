@@ -211,38 +211,10 @@ async def test_an_end_that_takes_too_long_says_what_is_lost_and_lets_go_of_the_f
         noted = journal.unwritten
 
     assert said == [f"{noted} entries are lost: the end came before they could be written"]
-    assert os.listdir(tmp_path) == ["team.journal"], "neither a lock nor a log is left"
+    assert os.listdir(tmp_path) == ["team.journal"], "no log is left"
 
 
-async def test_who_is_turned_away_while_it_is_behind_is_counted_and_fills_no_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "AGAIN_S", 0.001)
-    path, said = at(tmp_path), list[str]()
-    refused = answered(attrs.evolve(CALL, status=503, attempts=()), None)
-
-    async with open_journal(path, on_trouble=said.append, behind=5) as journal:
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            journal._file._database.execute("PRAGMA busy_timeout = 0")
-            other.execute("BEGIN IMMEDIATE")
-            journal.began("0", "hash", 0)
-            tell(journal, CALL, 1)
-            noted = journal.unwritten
-            for _ in range(3):
-                journal.over(7, refused)
-            assert journal.unwritten == noted
-            await until(lambda: bool(said))
-            other.execute("ROLLBACK")
-        with trio.fail_after(PATIENCE_S):
-            await journal.caught_up()
-        journal.over(8, refused)
-
-    assert said == ["database is locked", "3 calls were turned away meanwhile, and are not in it", ""]
-    with closing(sqlite3.connect(path)) as database:
-        assert database.execute("SELECT call, status FROM answers ORDER BY rowid").fetchall() == [(1, 200), (None, 503)]
-
-
-async def test_who_is_too_many_waits_until_the_writer_has_caught_up(
+async def test_what_is_too_much_for_memory_is_counted_and_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "AGAIN_S", 0.001)
@@ -253,21 +225,78 @@ async def test_who_is_too_many_waits_until_the_writer_has_caught_up(
             journal._file._database.execute("PRAGMA busy_timeout = 0")
             other.execute("BEGIN IMMEDIATE")
             journal.began("0", "hash", 0)
-            told = []
-            for number in range(1, 11):
+            for number in range(1, 30):
                 tell(journal, CALL, number)
-                told.append(journal.behind)
-            assert told == [False] * 9 + [True]
+            assert journal.unwritten == 40
+            left_out = journal.dropped
+            assert left_out
             await until(lambda: bool(said))
-            with trio.move_on_after(0.05) as waited:
-                await journal.caught_up()
-            assert waited.cancelled_caught
             other.execute("ROLLBACK")
-        with trio.fail_after(PATIENCE_S):
-            await journal.caught_up()
+        await until(lambda: len(said) == 3)
+        tell(journal, CALL, 30)
 
-    assert said == ["database is locked", ""]
-    assert len(read_journal(path)) == 10
+    assert said == ["database is locked", f"{left_out} entries were left out meanwhile, and are not in it", ""]
+    assert len(read_journal(path)) == 11
+
+
+# ---- the file ----
+
+
+async def test_a_file_that_was_deleted_is_said(tmp_path: Path) -> None:
+    path, said = at(tmp_path), list[str]()
+
+    async with open_journal(path, on_trouble=said.append) as journal:
+        journal.began("0", "hash", 0)
+        await until(lambda: not journal.unwritten)
+        os.unlink(path)
+        tell(journal, CALL, 1)
+        await until(lambda: bool(said))
+
+    assert said[0] == "the file was deleted"
+
+
+def counts(path: str) -> list[int]:
+    with closing(sqlite3.connect(path)) as database:
+        return [
+            database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            for table in ("calls", "grants", "ends", "answers")
+        ]
+
+
+@pytest.mark.slow
+async def test_old_rows_are_deleted_and_the_others_are_not(tmp_path: Path) -> None:
+    path, day_ns = at(tmp_path), 86_400 * 10**9
+    for days in (0, 20, 40):
+        wall_ns = 10**18 + days * day_ns
+        async with open_journal(path, on_trouble=quiet, wall_ns=partial(int, wall_ns)) as journal:
+            journal.began("0", "hash", 0)
+            for number in range(1, 1_501):
+                tell(journal, moved(CALL, number), number)
+            if days == 40:
+                await until(lambda: not journal.unwritten)
+                assert counts(path) == [3_000] * 4, "a month, at the start"
+                journal.retain(10 * day_ns, 10**9)
+                await until(lambda: counts(path) == [1_500] * 4)
+    assert len(read_journal(path)) == 1_500
+
+
+@pytest.mark.slow
+async def test_a_file_that_is_too_large_loses_its_oldest_rows(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    async with open_journal(path, on_trouble=quiet) as journal:
+        journal.began("0", "hash", 0)
+        for number in range(1, 4_001):
+            tell(journal, moved(CALL, number * MS), number)
+        await until(lambda: not journal.unwritten)
+        with closing(sqlite3.connect(path)) as database:
+            pages, size = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        journal.retain(10**18, pages * size * 2 // 3)
+        await until(lambda: counts(path)[0] <= 3_000)
+    kept = read_journal(path)
+    assert os.stat(path).st_size < pages * size * 4 // 5
+    assert 1_000 < len(kept) <= 3_000
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT max(call) FROM calls").fetchone() == (4_000,)
 
 
 CHILD = """
@@ -359,7 +388,7 @@ def other_database(path: Path) -> None:
 def newer(path: Path) -> None:
     trio.run(written, str(path), [CALL])
     with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 3")
+        database.execute("PRAGMA user_version = 4")
 
 
 def empty(path: Path) -> None:
@@ -371,7 +400,7 @@ def empty(path: Path) -> None:
     [
         (text_file, "not a journal", False),
         (other_database, "not a journal", False),
-        (newer, "version 3, and this hivemind-trio knows up to 2", False),
+        (newer, "version 4, and this hivemind-trio knows up to 3", False),
         (Path.mkdir, "it is a folder|directory", False),
         (empty, "not a journal", True),
         (lambda _: None, "no such file", True),
@@ -395,7 +424,6 @@ def test_what_is_no_journal_is_neither_read_nor_written_to(
         with pytest.raises(JournalError, match=f"{said}|cannot be written"):
             trio.run(opened, str(path))
         assert (path.read_bytes() if path.is_file() else None) == before
-        assert not Path(f"{path}.lock").exists()
 
 
 def test_a_folder_that_there_is_not_is_said(tmp_path: Path) -> None:
@@ -510,6 +538,8 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.executescript(
             "DROP VIEW history; ALTER TABLE answers DROP COLUMN lane; ALTER TABLE answers DROP COLUMN waited_ns; "
+            "CREATE TABLE old AS SELECT session, began_wall_ns, version, ended_ns FROM sessions; "
+            "DROP TABLE sessions; ALTER TABLE old RENAME TO sessions; "
             "CREATE VIEW history AS SELECT 1; PRAGMA user_version = 1"
         )
     before = read_journal(path)
@@ -519,7 +549,7 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
     assert before == (CALL,)
     assert len(read_journal(path)) == 2
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (2,)
+        assert database.execute("PRAGMA user_version").fetchone() == (3,)
         assert len(database.execute("SELECT lane, waited_ms FROM history").fetchall()) == 2
 
 

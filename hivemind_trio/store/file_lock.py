@@ -1,0 +1,60 @@
+"""Lock of a database file, held by one process, whichever of its names the file is opened by."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Self, final
+
+import attrs
+
+
+@final
+class HeldElsewhere(Exception):  # noqa: N818 - a state of the world, not a mistake
+    """Another process has the file's lock."""
+
+
+@final
+@attrs.define(eq=False)
+class FileLock:
+    """The lock goes with the process, however that ends.
+
+    It is taken on the file itself, so that links to it are the same file. SQLite locks with `fcntl`, which does not
+    know of `flock`; but to close any descriptor of a file gives up the `fcntl` locks of the process. So this one is
+    opened before the database and closed after it.
+    """
+
+    _file: int
+
+    @classmethod
+    def take(cls, path: str) -> Self:
+        """Lock the file, and make it for nobody else to read if there is none.
+
+        Raises:
+            HeldElsewhere: Another process has it.
+            OSError: It cannot be opened for writing.
+        """
+        while True:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file), os.stat(path)):
+                    return cls(file)
+            except BlockingIOError:
+                os.close(file)
+                raise HeldElsewhere from None
+            except FileNotFoundError:
+                pass
+            except BaseException:
+                os.close(file)
+                raise
+            os.close(file)  # it was replaced in between
+
+    @property
+    def gone(self) -> bool:
+        """True if the file has no name any more: what is written to it is lost."""
+        return os.fstat(self._file).st_nlink == 0
+
+    def release(self) -> None:
+        """Let go of it. The database has to be closed before."""
+        os.close(self._file)
