@@ -117,10 +117,8 @@ def check_secrets(
         severity = Severity.ERROR if serving and ref in needed else Severity.WARNING
         match probe(ref):
             case SecretState.UNSET:
-                what = (
-                    f"`{ref.name}` is not set" if ref.source.value == "env" else f"`{ref.name}` is not there, or empty"
-                )
-                help_ = f"`export {ref.name}=...`" if ref.source.value == "env" else "write the secret into it"
+                what = f"`{ref.name}` is not set" if ref.source.value == "env" else f"`{ref.name}` is missing or empty"
+                help_ = f"`export {ref.name}=...`" if ref.source.value == "env" else "write the secret to the file"
                 report.add("HM209", what, span, severity=severity, help=help_)
             case SecretState.UNREADABLE:
                 report.add(
@@ -129,13 +127,16 @@ def check_secrets(
             case SecretState.MALFORMED:
                 report.add(
                     "HM209",
-                    f"`{ref.name}` is no single line: no header can carry it",
+                    f"`{ref.name}` is not a single line, so no header can carry it",
                     span,
-                    help="keep the secret alone in it: one line without spaces around it, and no other text",
+                    help="store only the secret: one line, without spaces around it",
                 )
             case SecretState.EXPOSED:
                 report.warn(
-                    "HM605", "every user of this machine can read this file", span, help=f"`chmod 600 {ref.name}`"
+                    "HM605",
+                    "every user of this machine can read this secret file",
+                    span,
+                    help=f"`chmod 600 {ref.name}`",
                 )
     return tuple(report.found)
 
@@ -156,12 +157,12 @@ def check_bases(checked: Checked, values: Mapping[SecretRef, str]) -> tuple[Diag
         if problem:
             report.add(
                 "HM217",
-                f"what `{ref}` holds is no base URL: {problem}",
+                f"the value of `{ref}` is not a base URL: {problem}",
                 given.span,
-                help="it is to be like `https://host/path`",
+                help="set it to a URL like `https://host/path`",
             )
         elif in_the_open(url) and checked.declarations.one(declared, "key") is not None:
-            report.add("HM604", "the key would travel unencrypted", given.span, note=f"`{ref}` begins with `http://`")
+            report.add("HM604", "the key would be sent unencrypted", given.span, note=f"`{ref}` begins with `http://`")
     return tuple(report.found)
 
 
@@ -194,7 +195,7 @@ def _conditions(
         condition = typed["rule"][name]
         if "provider" in declared.settings and condition is not None and reads(condition, "provider"):
             assert declared.when is not None
-            report.add("HM216", "this rule sets the provider that it reads", declared.when.span)
+            report.add("HM216", "this rule tests `provider` and sets it", declared.when.span)
     typed["provider"] = _degraded(declarations)
     tests = [check_test(test, declarations, fields, names) for test in declarations.tests]
     _check_unused_lets(declarations, of_rules)
@@ -229,7 +230,7 @@ def _pending(declarations: SymbolTable) -> tuple[Pending, ...]:
     """Every setting that this version knows and does not obey, each reported as HM190."""
     found = list(_pending_places(declarations))
     for setting, span in found:
-        declarations.report.warn("HM190", f"`{setting}` is known, and not yet in force", span)
+        declarations.report.warn("HM190", f"`{setting}` is not yet in force", span)
     return tuple(Pending(setting=setting, at=declarations.report.at(span)) for setting, span in found)
 
 

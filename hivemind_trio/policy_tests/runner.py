@@ -90,10 +90,10 @@ def rehearse(
             Diagnostic(
                 code="HM504",
                 severity=Severity.ERROR,
-                message=f"test `{test.name}` takes more than {budget_s:g} s of the processor",
+                message=f"test `{test.name}` takes more than {budget_s:g} s of CPU time",
                 span=test.span,
                 note=f"it has about {calls:,} calls",
-                help="a shorter `run`, or calls that `arrive` less often",
+                help="shorten `run`, or let calls `arrive` less often",
             ),
         )
     return RanTest(
@@ -138,7 +138,7 @@ def _of_few(test: PolicyTest, figures: Figures) -> Iterator[Diagnostic]:
                 message=f"`{field}` covers only {(1 - wait.unserved_share) * 100:.3g}% of the calls of load `{name}`",
                 span=expected.span,
                 note=f"{wait.count:,} calls were served, {wait.unserved:,} were rejected or given up in the queue",
-                help=f"add what share may be lost, for example `expect {name}.denied <= {UNSERVED_MAX:.0%}`",
+                help=f"add the share that may be lost, for example `expect {name}.denied <= {UNSERVED_MAX:.0%}`",
             )
 
 

@@ -117,11 +117,11 @@ def test_a_name_is_found_over_files() -> None:
 
 REFUSED: Final = {
     "no name": ("lane a { }", Symbol("lane", "a"), "b c", "is no name"),
-    "a reserved one": ("agent a { }", Symbol("agent", "a"), "unknown", "it has a meaning"),
+    "a reserved one": ("agent a { }", Symbol("agent", "a"), "unknown", "is a reserved agent name"),
     "another of its kind": ("lane a { }\nlane b { }", Symbol("lane", "a"), "b", "declared twice"),
     "a keyword": ("lane a { }", Symbol("lane", "a"), "when", "there would be an error"),
     "what says its api": ("provider openai { }", Symbol("provider", "openai"), "mine", "has no `api`"),
-    "a field": ("let a = 5", Symbol("let", "a"), "model", "a field's name"),
+    "a field": ("let a = 5", Symbol("let", "a"), "model", "is the name of a field"),
     "declared nowhere": ("rule r { lane a }", Symbol("lane", "a"), "b", "declared nowhere"),
     "what stands for something else": (
         "let a = ci\nagent ci { }\nagent b { }\nrule r when agent in [b, a] { }",

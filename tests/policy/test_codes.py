@@ -68,7 +68,7 @@ def test_a_page_is_a_title_a_reason_and_both_examples_or_says_that_nobody_looks(
     assert not text.endswith("\n\n")
     assert page.why.endswith(".")
     assert not page.title.endswith(".")
-    assert ("This version does not look for it." in text) is not page.reported
+    assert ("This version does not report it." in text) is not page.reported
     assert page.reported or not (page.wrong or page.right)
     assert page.wrong or not page.right
 

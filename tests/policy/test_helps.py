@@ -228,13 +228,13 @@ def test_a_slip_carries_the_edit_that_mends_it(text: str, after: str) -> None:
 SAID = {
     "the let that is missing": (
         "rule r when model ~ cheap { priority 2 }\n",
-        "no `let` is called `cheap`",
+        "no `let` is named `cheap`",
         'let cheap = ["claude-haiku-*"]',
     ),
-    "a lane that is missing": ("rule r { lane bacth }\n", "no lane `bacth`", "lane bacth { }"),
+    "a lane that is missing": ("rule r { lane bacth }\n", "unknown lane `bacth`", "lane bacth { }"),
     "a provider that is missing": (
         "rule r { provider lab }\n",
-        "no provider `lab`",
+        "unknown provider `lab`",
         'provider lab { api anthropic; base "https://llm.internal.example" }',
     ),
 }
@@ -384,8 +384,8 @@ def test_a_syntax_error_hides_no_undefined_name_and_no_unused_lane() -> None:
     found = [(one.code, one.message) for one in checked(ANTHROPIC + text).diagnostics]
 
     assert ("HM308", "lane `unused` is never used") in found
-    assert ("HM107", "no lane `nosuch`") in found
-    assert ("HM214", "no agent `nobody`") in found
+    assert ("HM107", "unknown lane `nosuch`") in found
+    assert ("HM214", "unknown agent `nobody`") in found
     assert "HM001" in [code for code, _ in found]
 
 

@@ -182,7 +182,7 @@ def test_callers_that_are_nobody_are_denied_where_the_policy_says_so() -> None:
     assert came_of("given { }\nexpect denied", text).diagnostics == ()
     assert came_of("given any when agent == unknown\nexpect denied", text).diagnostics == ()
     (found,) = came_of("given { }\nexpect admitted", text).diagnostics
-    assert found.note == "got denied: its caller is no declared agent"
+    assert found.note == "got denied: its caller is not a declared agent"
 
 
 def test_a_failing_test_leaves_the_program_and_is_an_error() -> None:
@@ -204,7 +204,7 @@ def test_what_cannot_be_proven_is_tried_and_said_to_be() -> None:
     (found,) = came_of(f"given any when hour == 22 and {GLOBS}\nexpect priority == 9 or denied").diagnostics
 
     assert (found.code, found.severity) == ("HM390", Severity.INFO)
-    (tried,) = re.findall(r"for the (\d+) tried", found.message)
+    (tried,) = re.findall(r"for the (\d+) calls tried", found.message)
     assert int(tried) > 20
 
 

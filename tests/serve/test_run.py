@@ -82,7 +82,7 @@ def test_an_address_of_the_command_line_is_judged_as_one_of_the_policy(more: str
         (GUARDED, "192.0.2.1:0", 2, "this machine does not have that address"),
         (OPEN.replace("A_KEY", "NOT_SET_ANYWHERE"), None, 1, "`export NOT_SET_ANYWHERE=...`"),
         (OPEN + "lane { }\n", None, 1, "error[HM"),
-        ("provider anthropic { base env(A_KEY) }\n", None, 1, "what `env(A_KEY)` holds is no base URL"),
+        ("provider anthropic { base env(A_KEY) }\n", None, 1, "the value of `env(A_KEY)` is not a base URL"),
     ],
 )
 def test_it_does_not_start_and_says_why(

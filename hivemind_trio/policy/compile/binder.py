@@ -9,7 +9,7 @@ from typing import Any, Final, final
 import attrs
 
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
-from hivemind_trio.policy.diagnostics.diagnostic import Label
+from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.language.condition_typing import NUMBERS
 from hivemind_trio.policy.language.synonyms import instead_of
@@ -26,6 +26,7 @@ from hivemind_trio.policy.schema import (
     Type,
     links,
 )
+from hivemind_trio.policy.source.edits import deletion
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import (
     Block,
@@ -51,7 +52,9 @@ RESERVED: Final = {"agent": ("unknown",), "team": ("none",)}
 ALWAYS: Final = {"lane": "default", "retry": "default"}
 """Declarations that exist without being written."""
 
-NEXT: Final = "what comes next begins a new line, or stands behind a `;`"
+ONE: Final = "delete one of them"
+ONE_NAME: Final = "delete one of them, or rename it"
+NEXT: Final = "begin the next statement on a new line, or after a `;`"
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 """Pattern of a name that needs no quotes."""
@@ -205,7 +208,7 @@ class _Declarer:
             case Let(name=name):
                 self._note_let(statement, name)
             case Expect(span=span):
-                self.report.add("HM103", "`expect` stands in a `test`", span)
+                self.report.add("HM103", "`expect` is only allowed in a `test`", span)
             case Item(head=head):
                 declaration = DECLARATIONS.get(head.text)
                 if declaration is None:
@@ -215,10 +218,12 @@ class _Declarer:
 
     def _note_let(self, statement: Let, name: Name) -> None:
         if name.text in FIELD_NAMES or "." in name.text:
-            self.report.add("HM111", f"`{name.text}` is a field's name", name.span, help="choose another for the `let`")
+            self.report.add(
+                "HM111", f"`{name.text}` is the name of a field", name.span, help="choose another name for the `let`"
+            )
         elif name.text in self.all.lets:
             label = Label(self.all.let_spans[name.text], "first here")
-            self.report.add("HM104", f"`{name.text}` is defined twice", name.span, labels=(label,))
+            self.report.add("HM104", f"`{name.text}` is defined twice", name.span, labels=(label,), help=ONE_NAME)
         else:
             self.all.lets[name.text] = statement.value
             self.all.let_spans[name.text] = name.span
@@ -233,7 +238,7 @@ class _Declarer:
             return
         name, span = named
         if name in RESERVED.get(kind, ()):
-            self.report.add("HM111", f"`{name}` is no name for {_an(kind)} {kind}: it has a meaning", span)
+            self.report.add("HM111", f"`{name}` is a reserved {kind} name", span)
             return
         names = self.all.reader.names.setdefault(kind, [])
         identity = "" if declaration.singular else _identity(item, name)
@@ -241,7 +246,8 @@ class _Declarer:
         if first is not None and kind != "test":
             what = f"{kind} `{identity}`" if name and not declaration.singular else f"`{kind}`"
             code = "HM113" if kind == "model" else "HM104"
-            self.report.add(code, f"{what} is declared twice", span, labels=(Label(first, "first here"),))
+            label = Label(first, "first here")
+            self.report.add(code, f"{what} is declared twice", span, labels=(label,), help=ONE_NAME)
             return
         names.append(name)
         self.all.statements[kind, name] = item.span
@@ -259,7 +265,7 @@ class _Declarer:
             case Naming.WORD, Name(text=text, span=span):
                 if text in declaration.words:
                     return text, span
-                self.report.unknown("HM214", f"`{kind}` of what? no", text, span, list(declaration.words))
+                self.report.unknown("HM214", f"`{kind}` cannot be set for", text, span, list(declaration.words))
                 return None
             case ((Naming.GLOB | Naming.TEXT), String(value=value, span=span)):
                 return value, span
@@ -281,14 +287,14 @@ class _Declarer:
         elif first is not None:
             span = first.span
         what = "a quoted text" if quoted else "a name without quotes" if isinstance(first, String) else "a name"
-        self.report.add("HM112", f"`{kind}` wants {what} here", span, help=help_, replacement=put)
+        self.report.add("HM112", f"`{kind}` needs {what} here", span, help=help_, replacement=put)
         return None
 
     def _check_preamble(self, item: Item, kind: str) -> None:
         shape = "hmp 1" if kind == "hmp" else 'include "common/*.hmp"'
         wanted = Quantity if kind == "hmp" else String
         if len(item.args) != 1 or not isinstance(item.args[0], wanted) or item.block or item.when:
-            self.report.add("HM112", f"`{kind}` is written `{shape}`", item.span)
+            self.report.add("HM112", f"expected `{shape}`", item.span)
 
     def _unknown_declaration(self, head: Name) -> None:
         homes = [kind for kind, declaration in DECLARATIONS.items() if head.text in declaration.settings]
@@ -299,14 +305,20 @@ class _Declarer:
         elif head.text in TEST_STATEMENTS:
             self.report.add("HM103", f"`{head.text}` is not allowed here", head.span, help="it belongs in `test`")
         else:
-            self.report.unknown("HM101", "no declaration", head.text, head.span, list(DECLARATIONS))
+            self.report.unknown("HM101", "unknown declaration", head.text, head.span, list(DECLARATIONS))
 
     def _check_lets(self) -> None:
         spans = self.all.let_spans
         for circle in circles(self.all.lets):
             if all(name in self.all.lets for name in circle):  # of two that meet, one is the cause
                 note = " -> ".join(circle)
-                self.report.add("HM110", f"`{circle[0]}` is defined through itself", spans[circle[0]], note=note)
+                self.report.add(
+                    "HM110",
+                    f"`{circle[0]}` refers to itself",
+                    spans[circle[0]],
+                    note=note,
+                    help="remove one of the references",
+                )
             for name in circle:
                 self.all.lets.pop(name, None)
         large = too_large(self.all.lets)
@@ -328,7 +340,7 @@ class _Declarer:
         slots = dict(declaration.options)
         declared.options = self._options(kind, item, rest, slots)
         if item.when is not None and not declaration.when:
-            self.report.add("HM103", f"`{kind}` takes no `when`", item.when.span)
+            self.report.add("HM103", f"`{kind}` takes no `when`", item.when.span, help="delete the `when`")
         if kind == "test":
             self.all.tests.append(declared)
             return
@@ -351,11 +363,14 @@ class _Declarer:
             nameless = not isinstance(named, Name) or "." in named.text or named.text in LINKS
             rest = rest[1:] if isinstance(named, Name) and named.text in LINKS else rest[2:]
             if word.text not in links(declaration):
-                self.report.add("HM103", f"`{declared.kind}` takes no `{word.text}`", word.span)
+                whole = word.span if nameless or named is None else word.span.to(named.span)
+                fix = Fix((deletion(self.report.sources[whole.source].text, whole),), is_safe=False)
+                what = f"`{declared.kind}` takes no `{word.text}`"
+                self.report.add("HM103", what, word.span, help="delete it", fix=fix)
             elif nameless:
-                self.report.add("HM112", f"`{word.text}` wants a name", word.span, help=f"write `{word.text} NAME`")
+                self.report.add("HM112", f"`{word.text}` needs a name", word.span, help=f"write `{word.text} NAME`")
             elif getattr(declared, word.text) is not None:
-                self.report.add("HM105", f"`{word.text}` is set twice", word.span)
+                self.report.add("HM105", f"`{word.text}` is set twice", word.span, help=ONE)
             else:
                 setattr(declared, word.text, named)
         return rest
@@ -391,21 +406,21 @@ class _Declarer:
                 old, span = declared.was.text, declared.was.span
                 still, other = table.get(old), taken.setdefault(old, declared)
                 if declared.name == ALWAYS.get(kind):
-                    self.report.add("HM114", f"{kind} `{declared.name}` is always there: nothing becomes it", span)
+                    self.report.add(
+                        "HM114", f"{kind} `{declared.name}` is built in, so nothing can be renamed to it", span
+                    )
                 elif old in RESERVED.get(kind, ()) or old == ALWAYS.get(kind):
-                    self.report.add("HM114", f"{kind} `{old}` is always there: nothing else was it", span)
+                    self.report.add("HM114", f"{kind} `{old}` is built in, so it cannot be renamed", span)
                 elif still is declared:
-                    self.report.add("HM114", f"`{old}` is what it is called now", span, help="leave out `was`")
+                    self.report.add("HM114", f"`{old}` is the current name", span, help=f"delete `was {old}`")
                 elif still is not None:
                     label = Label(still.name_span, "declared here")
-                    what = f"{kind} `{old}` is still there: this is another one"
-                    self.report.add(
-                        "HM114", what, span, labels=(label,), help=f"leave out `was {old}`, or the other one"
-                    )
+                    what = f"{kind} `{old}` still exists, so it was not renamed"
+                    self.report.add("HM114", what, span, labels=(label,), help=f"delete `was {old}`, or {kind} `{old}`")
                 elif other is not declared:
                     assert other.was is not None
                     label = Label(other.was.span, "first here")
-                    self.report.add("HM114", f"{kind} `{old}` can have become one thing only", span, labels=(label,))
+                    self.report.add("HM114", f"{kind} `{old}` is renamed twice", span, labels=(label,))
 
     def _break_circle(self, declared: BoundDeclaration) -> None:
         seen = [declared]
@@ -414,7 +429,13 @@ class _Declarer:
             if link is declared:
                 assert declared.extends is not None
                 circle = " -> ".join([one.name for one in [*seen, declared]])
-                self.report.add("HM108", f"`{declared.name}` extends itself", declared.extends.span, note=circle)
+                self.report.add(
+                    "HM108",
+                    f"`{declared.name}` extends itself",
+                    declared.extends.span,
+                    note=circle,
+                    help="remove one of the `extends`",
+                )
                 declared.parent = None
                 return
             if link in seen:
@@ -427,8 +448,8 @@ class _Declarer:
         for statement in block.statements if block is not None else ():
             if not isinstance(statement, Item):
                 word = "let" if isinstance(statement, Let) else "expect"
-                home = "at the top of a file" if word == "let" else "in a `test`"
-                self.report.add("HM103", f"`{word}` is not allowed here", statement.span, help=f"it stands {home}")
+                home = "at the top level of a file" if word == "let" else "in a `test`"
+                self.report.add("HM103", f"`{word}` is not allowed here", statement.span, help=f"it belongs {home}")
                 continue
             setting = settings.get(statement.head.text)
             if setting is None:
@@ -444,7 +465,7 @@ class _Declarer:
                 glob = setting.repeated and all(isinstance(arg, str) for arg in given.args)
                 code = "HM113" if glob else "HM105"
                 label = Label(twice.item.head.span, "first here")
-                self.report.add(code, f"`{given.name}` is set twice", statement.head.span, labels=(label,))
+                self.report.add(code, f"`{given.name}` is set twice", statement.head.span, labels=(label,), help=ONE)
                 continue
             same.append(given)
         return read
@@ -471,7 +492,7 @@ class _Declarer:
             )
         elif head.text in DECLARATIONS:
             self.report.add(
-                "HM103", f"`{head.text}` is not allowed here", head.span, help="it stands at the top of a file"
+                "HM103", f"`{head.text}` is not allowed here", head.span, help="it belongs at the top level of a file"
             )
         else:
             self.report.unknown("HM102", f"`{owner}` has no setting", head.text, head.span, list(settings))
@@ -486,7 +507,7 @@ class _Declarer:
             if not rest or (isinstance(rest[0], Name) and rest[0].text in setting.options):
                 if slot.optional:
                     continue
-                self.report.add("HM112", f"`{name}` wants {slot.shown()}", item.head.span)
+                self.report.add("HM112", f"`{name}` needs {slot.shown()}", item.head.span)
                 return None
             try:
                 args.append(self.all.reader.read(rest.pop(0), slot))
@@ -500,9 +521,9 @@ class _Declarer:
                 "HM103", f"`{name}` takes no `when`", item.when.span, help="a condition belongs to a `rule`"
             )
         if setting.when and item.when is None:
-            self.report.add("HM112", f"`{name}` wants `when` and a condition", item.head.span)
+            self.report.add("HM112", f"`{name}` needs `when` and a condition", item.head.span)
         if item.block is not None and setting.block is None:
-            self.report.add("HM103", f"`{name}` takes no block", item.block.span)
+            self.report.add("HM103", f"`{name}` takes no block", item.block.span, help="delete the block")
         block = self._block(item.block, setting.block, name) if setting.block is not None else {}
         return SettingValue(name, tuple(args), options, block, item.when, item) if ok else None
 
@@ -541,25 +562,25 @@ class _Declarer:
                 if slots:
                     self.report.add("HM112", f"`{owner}` expects one of {one_of(slots)} here", word.span)
                     continue
-                self.report.add("HM112", f"`{owner}` takes nothing more", word.span, help=NEXT)
+                self.report.add("HM112", f"`{owner}` takes no further argument", word.span, help=NEXT)
                 break
             slot = slots.get(word.text)
             if slot is None:
                 if slots:
                     self.report.unknown("HM112", f"`{owner}` has no option", word.text, word.span, list(slots))
                 else:
-                    self.report.add("HM112", f"`{owner}` takes nothing more", word.span, help=NEXT)
+                    self.report.add("HM112", f"`{owner}` takes no further argument", word.span, help=NEXT)
                 if not slots:
                     break  # whatever follows is of the same mistake
                 if values and not (isinstance(values[0], Name) and values[0].text in slots):
                     values.pop(0)
                 continue
             if word.text in read:
-                self.report.add("HM105", f"`{word.text}` is set twice", word.span)
+                self.report.add("HM105", f"`{word.text}` is set twice", word.span, help=ONE)
             if slot.type is Type.FLAG:
                 read[word.text] = True
             elif not values:
-                self.report.add("HM112", f"`{word.text}` wants {slot.shown()}", word.span)
+                self.report.add("HM112", f"`{word.text}` needs {slot.shown()}", word.span)
             else:
                 try:
                     read[word.text] = self.all.reader.read(values.pop(0), slot)

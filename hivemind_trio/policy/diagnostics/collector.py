@@ -118,7 +118,7 @@ class DiagnosticCollector:
         elif hint:
             help_ = hint
         elif known:
-            help_ = f"there {'are' if len(known) > 1 else 'is'} {one_of(known).replace(' or ', ' and ')}"
+            help_ = f"expected {one_of(known)}"
         else:
             help_ = ""
         near = Fix.replacing(span, meant, is_safe=is_of_language)

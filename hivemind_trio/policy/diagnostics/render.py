@@ -139,7 +139,7 @@ def _together(shown: Sequence[Shown]) -> list[Shown]:
             blocks.append((found, lines))
         else:
             names[key].append(_quoted(found.message))
-            message = f"{one_of(dict.fromkeys(names[key])).replace(' or ', ' and ')} are known, and not yet in force"
+            message = f"{one_of(dict.fromkeys(names[key])).replace(' or ', ' and ')} are not yet in force"
             first, _ = blocks[number[key]]
             labels = (*first.labels, Label(found.span, ""))
             if len(dict.fromkeys(names[key])) == 1:

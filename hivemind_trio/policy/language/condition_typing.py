@@ -213,7 +213,7 @@ class Typer:
                 value = self._meaning(expr)
                 if not isinstance(value, (And, Or, Not, Compare, Contains)) and not self._is_flag(value):
                     # It may be a fine value: what is wrong is that it stands where a condition is wanted.
-                    label = Label(value.span, f"what `{text}` stands for")
+                    label = Label(value.span, f"the value of `{text}`")
                     field = self.fields.get(value.text) if isinstance(value, Name) else None
                     self.report.add(
                         "HM211",
@@ -228,17 +228,17 @@ class Typer:
                     raise _Wrong
                 return inner
             case Name(text="true" | "false" as word) if word not in self.fields:
-                help_ = "leave it out: what has no `when` is for every call"
+                help_ = "delete the `when`: without it every call matches"
                 if word == "false":
-                    help_ = "no call would match: delete it, or put `#` before each of its lines"
+                    help_ = "no call would match: delete the declaration, or comment it out"
                 fix = self._without_when(expr.span) if word == "true" else None
-                self.report.add("HM211", f"`{word}` asks nothing of a call", expr.span, help=help_, fix=fix)
+                self.report.add("HM211", f"`{word}` is a constant, not a condition", expr.span, help=help_, fix=fix)
                 raise _Wrong
             case Name():
                 field = self._field(expr)
                 if field.kind is not Kind.FLAG:
                     self.report.add(
-                        "HM211", f"`{field.name}` is {_a(field)}, no condition", expr.span, help=_example(field)
+                        "HM211", f"`{field.name}` is {_a(field)}, not a condition", expr.span, help=_example(field)
                     )
                     raise _Wrong
                 return Flag(field.name)
@@ -250,7 +250,7 @@ class Typer:
                 return Negation(member) if negated else member
             case _:
                 self.report.add(
-                    "HM211", "this is no condition", expr.span, help='compare a field with it: `model == "..."`'
+                    "HM211", "this is not a condition", expr.span, help='compare a field with it: `model == "..."`'
                 )
                 raise _Wrong
 
@@ -259,7 +259,7 @@ class Typer:
         if not self._is_field(left) and self._is_field(right) and op in FLIPPED:
             self.report.add(
                 "HM212",
-                "the field stands on the left",
+                "the field must be on the left",
                 expr.span,
                 help=f"write `{self._text(right)} {FLIPPED[op]} {self._text(left)}`",
                 replacement=f"{self._text(right)} {FLIPPED[op]} {self._text(left)}",
@@ -276,7 +276,7 @@ class Typer:
         value = self._literal(field, right)
         if field.kind is Kind.TEXT and is_glob(str(value)):
             self.report.warn(
-                "HM215", f"`{op}` compares letter for letter", right.span, help=f"for a glob write `{field.name} ~ ...`"
+                "HM215", f"`{op}` does not match wildcards", right.span, help=f"for a glob write `{field.name} ~ ...`"
             )
         return Relation(field.name, op, value)
 
@@ -287,14 +287,14 @@ class Typer:
         globs = []
         for item in self._items(right):
             if not isinstance(item, String):
-                self._unquoted("`~` takes a quoted glob, or a list of them", field, item, glob=True)
+                self._unquoted("`~` needs a quoted glob or a list of them", field, item, glob=True)
                 raise _Wrong
             globs.append(item.value)
         if globs and not any(is_glob(glob) for glob in globs):
             instead = "==" if len(globs) == 1 else "in"
             self.report.warn(
                 "HM215",
-                "no wildcard in this glob",
+                "this glob has no wildcard",
                 right.span,
                 help=f"write `{field.name} {instead} ...`, or add a `*`",
                 fix=Fix((self._other_sign(expr, instead),)),
@@ -314,7 +314,7 @@ class Typer:
         simple = field.name if wanted else f"not {field.name}"
         self.report.add(
             "HM903",
-            f"`{self._text(expr)}` is `{simple}`",
+            f"`{self._text(expr)}` can be written `{simple}`",
             expr.span,
             severity=Severity.INFO,
             help=f"write `{simple}`",
@@ -340,7 +340,7 @@ class Typer:
                 continue
             if field.kind is Kind.TEXT and is_glob(str(value)):
                 self.report.warn(
-                    "HM215", "`in` compares letter for letter", item.span, help=f"for a glob write `{field.name} ~ ...`"
+                    "HM215", "`in` does not match wildcards", item.span, help=f"for a glob write `{field.name} ~ ...`"
                 )
             values.append(value)
         if is_wrong:
@@ -407,7 +407,7 @@ class Typer:
                 if text not in field.choices:
                     is_of_language = field.name not in ("agent", "team", "provider", "lane")
                     meant = self.report.unknown(
-                        "HM214", f"no {field.name}", text, span, list(field.choices), is_of_language=is_of_language
+                        "HM214", f"unknown {field.name}", text, span, list(field.choices), is_of_language=is_of_language
                     )
                     if meant is not None:
                         self.used.add((field.name, meant))
@@ -438,13 +438,13 @@ class Typer:
                 return duration_ns(text)
             case Kind.RATIO, Quantity(text=text):
                 return ratio(text)
-        self.report.add("HM212", f"`{field.name}` is {_a(field)}, and this is not", expr.span)
+        self.report.add("HM212", f"`{field.name}` is {_a(field)}, but this is not", expr.span)
         raise _Wrong
 
     def _within(self, field: Field, value: int, span: Span) -> int:
         if value < field.least or (field.most is not None and value > field.most):
             bounds = f"{field.least} to {field.most}" if field.most is not None else f"{field.least} or more"
-            self.report.add("HM205", f"`{field.name}` is {bounds}", span)
+            self.report.add("HM205", f"`{field.name}` must be {bounds}", span)
             raise _Wrong
         return value
 
@@ -469,16 +469,18 @@ class Typer:
 
     def _field(self, expr: Expr) -> Field:
         if not isinstance(expr, Name):
-            self.report.add("HM212", "a field stands on the left", expr.span, help='`model == "..."`')
+            self.report.add("HM212", "a field must be on the left", expr.span, help='`model == "..."`')
             raise _Wrong
         field = self.fields.get(expr.text) or self._open_field(expr.text) or self.dynamic(expr.text)
         if field is None and self.of_request and expr.text in ("agent", "team", "provider"):
-            help_ = "ask for what the call brings: `header.NAME`, `path`, `model`"
-            self.report.add("HM213", f"`{expr.text}` is not known here yet", expr.span, help=help_)
+            help_ = "test a property of the request: `header.NAME`, `path`, `model`"
+            self.report.add(
+                "HM213", f"`{expr.text}` is not known yet where this condition is evaluated", expr.span, help=help_
+            )
             raise _Wrong
         if field is None:
             known = [*self.fields, *(("header.NAME", "meta.NAME") if self.of_request else ())]
-            self.report.unknown("HM213", "no field", expr.text, expr.span, known)
+            self.report.unknown("HM213", "unknown field", expr.text, expr.span, known)
             raise _Wrong
         return field
 
@@ -499,7 +501,7 @@ class Typer:
                 help_ = f"did you mean `{put}`?"
             elif field.name == "model" and not (glob and _begins_a_model(expr.text)) and not _has_digit(expr.text):
                 # A model's name has its version in it; this is the name of a list of models.
-                message = f"no `let` is called `{expr.text}`"
+                message = f"no `let` is named `{expr.text}`"
                 help_ = f'declare it: `let {expr.text} = ["claude-haiku-*"]`'
             else:
                 put, help_ = quoted, f"write `{quoted}`"

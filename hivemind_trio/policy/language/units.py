@@ -102,7 +102,7 @@ def duration_ns(text: str) -> int:
         sizes = [DURATIONS.get(name, 0) for _, name in parts]
         if all(sizes) and sizes == sorted(set(sizes), reverse=True):
             return _whole(Fraction(sum(int(value) * size for (value, _), size in zip(parts, sizes, strict=True))), text)
-        raise UnitError("HM202", f"`{text}` is no duration", help="largest unit first, each once: `1h30m`")
+        raise UnitError("HM202", f"`{text}` is not a duration", help="the largest unit comes first, each once: `1h30m`")
     raise _unknown_unit(text, number, unit, DURATIONS, _DURATION_SLIPS, "a duration")
 
 
@@ -137,7 +137,7 @@ def ratio(text: str) -> float:
     if value > 1:
         meant = f"{number}%" if not unit and Fraction(number) <= 100 else "100%"
         help_ = f"write `{meant}` or less"
-        raise UnitError("HM205", f"`{text}` is more than the whole", help=help_, replacement=meant, is_safe=False)
+        raise UnitError("HM205", f"`{text}` is more than 100%", help=help_, replacement=meant, is_safe=False)
     return float(value)
 
 
@@ -155,7 +155,7 @@ def money_microusd(text: str) -> int:
     """`$25`, `$4k`."""
     dollar, number, unit = _split(text)
     if not dollar:
-        raise UnitError("HM203", "money is in dollars", help=f"write `${text}`", replacement=f"${text}")
+        raise UnitError("HM203", "an amount of money needs `$`", help=f"write `${text}`", replacement=f"${text}")
     if unit not in COUNTS:
         raise _unknown_unit(text, f"${number}", unit, COUNTS, _COUNT_SLIPS, "an amount")
     return _whole(Fraction(number) * COUNTS[unit] * 10**6, text)
@@ -166,21 +166,21 @@ def window_ns(text: str, *, quantity: bool) -> int:
     if quantity:
         window = duration_ns(text)
         if window == 0:
-            raise UnitError("HM205", f"`{text}` is no time", help="write a window such as `10m`")
+            raise UnitError("HM205", f"a window of `{text}` is empty", help="write a window such as `10m`")
         return window
     if text in WINDOWS:
         return WINDOWS[text]
     meant = _WINDOW_SLIPS.get(text)
     known = f"a rate is per {one_of(WINDOWS)}, or per a duration such as `10m`"
     help_ = f"write `/{meant}`" if meant else known
-    raise UnitError("HM204", f"`{text}` is no window", help=help_, replacement=meant)
+    raise UnitError("HM204", f"`{text}` is not a window of a rate", help=help_, replacement=meant)
 
 
 def price_per(text: str) -> int:
     """Return the number of tokens behind the `/` of a price."""
     if text in PRICE_PER:
         return PRICE_PER[text]
-    raise UnitError("HM204", f"a price is not per `{text}`", help="write `/Mtok` or `/ktok`")
+    raise UnitError("HM204", f"`{text}` is not a unit of a price", help="write `/Mtok` or `/ktok`")
 
 
 def _split(text: str) -> tuple[str, str, str]:
@@ -197,14 +197,14 @@ def _unknown_unit(
     meant = slips.get(unit)
     if meant is not None:
         fixed = f"{number}{meant}"
-        return UnitError("HM202", f"`{unit}` is no unit of {what}", help=f"write `{fixed}`", replacement=fixed)
+        return UnitError("HM202", f"`{unit}` is not a unit of {what}", help=f"write `{fixed}`", replacement=fixed)
     units = one_of([name for name in known if name])
-    return UnitError("HM202", f"`{unit}` in `{text}` is no unit of {what}", help=f"the units are {units}")
+    return UnitError("HM202", f"`{unit}` in `{text}` is not a unit of {what}", help=f"the units are {units}")
 
 
 def _whole(value: Fraction, text: str) -> int:
     if value > INT_MAX:
-        raise UnitError("HM207", f"`{text}` is too large to count with")
+        raise UnitError("HM207", f"`{text}` is too large")
     if 0 < value < 1:
         raise UnitError("HM207", f"`{text}` rounds to zero")
     if value.denominator != 1:

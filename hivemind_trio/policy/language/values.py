@@ -107,7 +107,7 @@ class Reader:
             self.report.add(error.code, error.message, value.span, help=error.help, fix=error.fix(value.span))
             raise Unreadable from error
         if slot.least and (read.amount if isinstance(read, RateOf) else read) == 0:
-            raise self._out_of_range(value, "must be more than nothing")
+            raise self._out_of_range(value, "must be greater than zero")
         return read
 
     def places(self, value: Value) -> tuple[Span, ...]:
@@ -184,7 +184,7 @@ class Reader:
         if not isinstance(value, Name):
             raise self._wrong(value, slot)
         if value.text not in slot.words:
-            self.report.unknown("HM214", "no such choice:", value.text, value.span, list(slot.words))
+            self.report.unknown("HM214", "unknown value", value.text, value.span, list(slot.words))
             raise Unreadable
         return value.text
 
@@ -213,7 +213,7 @@ class Reader:
         added = addition(self.report.sources[name.span.source].text, name.span.source, declared_as(kind, name.text))
         meant = self.report.unknown(
             "HM107",
-            f"no {kind}",
+            f"unknown {kind}",
             name.text,
             name.span,
             known,
@@ -265,7 +265,7 @@ class Reader:
                     put = f"env({named[1] or named[2]})" if named is not None else None
                     self.report.add(
                         "HM208",
-                        "a secret is not written into a policy",
+                        "this secret is written in the policy",
                         value.span,
                         help='write `env(NAME)` or `file("path")`' if put is None else f"write `{put}`",
                         replacement=put,
@@ -286,7 +286,7 @@ class Reader:
                 self.report.add("HM112", f"`{word}` takes {what}", value.span, help=f"write `{shape}`")
                 raise Unreadable
             case CallValue(name=Name(text=word, span=span)):
-                self.report.unknown("HM112", "no function", word, span, ["env", "file"])
+                self.report.unknown("HM112", "unknown function", word, span, ["env", "file"])
                 raise Unreadable
             case _:
                 raise self._wrong(value, slot)
@@ -303,7 +303,7 @@ class Reader:
         problem = url_problem(text)
         if problem:
             self.report.add(
-                "HM217", f"`{text}` is no base URL: {problem}", value.span, help='write `"https://host/path"`'
+                "HM217", f"`{text}` is not a base URL: {problem}", value.span, help='write `"https://host/path"`'
             )
             raise Unreadable
         return text.rstrip("/")
@@ -313,7 +313,7 @@ class Reader:
         if address is None:
             self.report.add(
                 "HM217",
-                "this is no address to listen on",
+                "this is not an address to listen on",
                 value.span,
                 help='write `"127.0.0.1:8787"` or `"[::1]:8787"`',
             )
@@ -328,7 +328,7 @@ class Reader:
             if name != text.lower():
                 self.report.add(
                     "HM217",
-                    f"`{text}` is no host name",
+                    f"`{text}` is not a host name",
                     item.span,
                     help=f'write `"{name}"`' if name else 'write one such as `"llm.example.com"`',
                     replacement=f'"{name}"' if name else None,
@@ -343,7 +343,7 @@ class Reader:
             near = suggestion(text, sorted(TIME_ZONES))
             help_ = f'did you mean `"{near}"`?' if near else 'write one such as `"Europe/Paris"` or `"UTC"`'
             put = f'"{near}"' if near else None
-            self.report.add("HM219", f"no time zone `{text}`", value.span, help=help_, replacement=put)
+            self.report.add("HM219", f"unknown time zone `{text}`", value.span, help=help_, replacement=put)
             raise Unreadable
         return text
 
@@ -354,7 +354,7 @@ class Reader:
                 case Name(text=text) if text in FAILURES:
                     signals.append(text)
                 case Name(text=text):
-                    self.report.unknown("HM214", "no such failure:", text, item.span, list(FAILURES))
+                    self.report.unknown("HM214", "unknown failure", text, item.span, list(FAILURES))
                 case RangeValue(low=Quantity(text=low), high=Quantity(text=high)) if low.isdigit() and high.isdigit():
                     self._check_range(item, count(low), count(high))
                     signals.append(self._statuses(item, count(low), count(high)))
@@ -370,8 +370,8 @@ class Reader:
         hopeless = sorted(HOPELESS & set(range(low, high + 1)))
         if hopeless:
             self.report.warn(
-                "HM218", f"{one_of(map(str, hopeless))} says that the request is wrong", value.span,
-                help="no repetition changes that; leave it out",
+                "HM218", f"retrying {one_of(map(str, hopeless))} cannot succeed", value.span,
+                help="delete it: the same request is rejected again",
             )  # fmt: skip
         return range(low, high + 1)
 
@@ -434,9 +434,9 @@ class Reader:
 
     def _misplaced_call(self, value: CallValue, slot: Slot) -> Unreadable:
         if value.name.text in ("env", "file"):
-            self.report.add("HM210", "a secret has no place here", value.span, note=f"expected {slot.shown()}")
+            self.report.add("HM210", "a secret is not allowed here", value.span, note=f"expected {slot.shown()}")
         else:
-            self.report.unknown("HM112", "no function", value.name.text, value.name.span, ["env", "file"])
+            self.report.unknown("HM112", "unknown function", value.name.text, value.name.span, ["env", "file"])
         return Unreadable()
 
     def _shown(self, value: Value) -> str:
@@ -484,15 +484,15 @@ def url_problem(text: str) -> str:
     try:
         port = parts.port
     except ValueError:
-        return "its port is no number up to 65535"
+        return "its port is not a number up to 65535"
     if parts.scheme not in ("http", "https"):
         return "it does not begin with `https://` or `http://`"
     if not parts.hostname:
-        return "it names no host"
+        return "it has no host"
     if parts.query or parts.fragment:
-        return "it may have a path, and no query"
+        return "a query is not allowed"
     if parts.username is not None:
-        return "a credential has no place in it"
+        return "a credential is not allowed"
     return "its port is 0" if port == 0 else ""
 
 

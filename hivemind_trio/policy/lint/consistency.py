@@ -60,15 +60,15 @@ def _required(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         if provider_api(declarations, declared) is None:
             if "api" in declared.unread or _orphan(declared):
                 continue
-            hint = "add `api anthropic` or what it speaks; a provider named `anthropic` or `openai` needs none"
+            hint = "add `api anthropic` or another dialect; a provider named `anthropic` or `openai` needs none"
             report.add("HM106", f"provider `{declared.name}` has no `api`", declared.name_span, help=hint)
         elif provider_base(declarations, declared) is None and "base" not in declared.unread:
             hint = 'add `base "https://..."`'
             report.add("HM106", f"provider `{declared.name}` has no `base`", declared.name_span, help=hint)
     for declared in declarations.of("budget").values():
         if not {"cost", "tokens", "input", "output", "requests"} & (declared.settings.keys() | declared.unread):
-            hint = "add what it allows: `cost $20/day` or `tokens 8M/hour`"
-            report.add("HM106", f"budget `{declared.name}` allows nothing in particular", declared.name_span, help=hint)
+            hint = "add `cost $20/day` or `tokens 8M/hour`"
+            report.add("HM106", f"budget `{declared.name}` has no limit", declared.name_span, help=hint)
     for declared in declarations.of("resource").values():
         if "capacity" not in declared.settings.keys() | declared.unread:
             report.add(
@@ -77,11 +77,11 @@ def _required(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     for declared in declarations.of("lane").values():
         for given in declared.settings.get("aging", []):
             if "every" not in given.options:
-                report.add("HM112", "`aging` wants a time", given.span, help="write `aging 1 every 30s`")
+                report.add("HM112", "`aging` needs a time", given.span, help="write `aging 1 every 30s`")
     for declared in declarations.of("rule").values():
         if {"allow", "deny"} <= set(declared.settings):
             second = declared.settings["deny"][0].item.head.span
-            report.add("HM105", "`allow` and `deny` are one setting", second, help="keep one of them")
+            report.add("HM105", "`allow` and `deny` exclude each other", second, help="keep one of them")
 
 
 def _starts(declarations: SymbolTable, report: DiagnosticCollector) -> None:
@@ -92,8 +92,8 @@ def _starts(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         (low, high), start, place = given.value, given.options["start"], given.place("start")
         bounds = (Label(given.item.args[0].span, "its bounds"),)
         if low == high:
-            shape = f"write `concurrency 1..{high} start {min(start, high)}`, or leave `start` out"
-            report.add("HM112", "`start` wants two bounds to be between", place, labels=bounds, help=shape)
+            shape = f"write `concurrency 1..{high} start {min(start, high)}`, or delete `start`"
+            report.add("HM112", "`start` needs a range", place, labels=bounds, help=shape)
         elif not low <= start <= high:
             note = f"must be within `{low}..{high}`"
             report.add("HM205", f"`{start}` is out of range", place, note=note, labels=bounds)
@@ -114,15 +114,13 @@ def _steps(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         written = given.item.block.statements if given.item.block is not None else ()
         if not written:
             what = report.text(given.span)
-            help_ = f"write `at {what} {{ warn }}`, or in the block `lane`, `priority`, `model`, `hold`, `deny`"
+            help_ = f"write `at {what} {{ warn }}`, or put `lane`, `priority`, `model`, `hold` or `deny` in the block"
             whole = given.span if given.item.block is None else given.span.to(given.item.block.span)
             put = f"{what} {{ warn }}"
-            report.add(
-                "HM112", f"`at {what}` wants what happens then", whole, help=help_, replacement=put, is_safe_fix=False
-            )
+            report.add("HM112", f"`at {what}` needs an action", whole, help=help_, replacement=put, is_safe_fix=False)
         if {"hold", "deny"} <= given.block.keys():
             second = given.block["deny"][0].item.head.span
-            report.add("HM105", "`hold` and `deny` are one setting", second, help="keep one of them")
+            report.add("HM105", "`hold` and `deny` exclude each other", second, help="keep one of them")
     for declared in (*declarations.of("budget").values(), *filter(None, [declarations.defaults.get("budget")])):
         steps = sorted(declared.settings.get("at", []), key=lambda step: step.value)
         stop = next((step for step in steps if {"hold", "deny"} & step.block.keys()), None)
@@ -130,10 +128,10 @@ def _steps(declarations: SymbolTable, report: DiagnosticCollector) -> None:
             assert stop is not None
             report.warn(
                 "HM402",
-                f"`at {report.text(step.span)}` changes nothing: no call goes on so far",
+                f"`at {report.text(step.span)}` is unreachable: calls stop earlier",
                 step.span,
-                labels=(Label(stop.span, "here they stop"),),
-                help="put it below that, or delete it",
+                labels=(Label(stop.span, "calls stop here"),),
+                help="use a lower share, or delete it",
             )
 
 
@@ -163,9 +161,9 @@ def _ambiguous_globs(declarations: SymbolTable, report: DiagnosticCollector) -> 
                 if specificity(glob) == specificity(other) and overlap(glob, other):
                     report.add(
                         "HM113",
-                        f"`{glob}` and `{other}` fit the same models equally well",
+                        f"`{glob}` and `{other}` match the same models and are equally specific",
                         span,
-                        labels=(Label(place, "the other one"),),
+                        labels=(Label(place, "the other glob"),),
                         help="make one of them more specific",
                     )
 
@@ -186,9 +184,9 @@ def _reserves(declarations: SymbolTable, report: DiagnosticCollector) -> None:
                 place = concurrency.span if concurrency is not None else provider.name_span
                 report.add(
                     "HM401",
-                    f"the lanes reserve {taken} slots, and `{provider.name}` has {limit}",
+                    f"the lanes reserve {taken} slots, but `{provider.name}` has {limit}",
                     reserve.span,
-                    labels=(Label(place, "the slots that there are"),),
+                    labels=(Label(place, "slots of the provider"),),
                     help="reserve less, or a share such as `25%`",
                 )
                 break
@@ -207,7 +205,13 @@ def _fallback_circles(declarations: SymbolTable, report: DiagnosticCollector) ->
             reported.update(path)
             own = declarations.one(declared, "fallback")
             assert own is not None
-            report.add("HM416", "providers fall back on each other", own.span, note=" -> ".join([*path, name]))
+            report.add(
+                "HM416",
+                "circular fallback",
+                own.span,
+                note=" -> ".join([*path, name]),
+                help="remove one of the fallbacks",
+            )
 
 
 SPEAKING: Final = tuple(frozenset(speakers(api)) for api in Api)
@@ -227,7 +231,7 @@ def _fallbacks(declarations: SymbolTable, report: DiagnosticCollector) -> None:
             continue
         report.add(
             "HM419",
-            f"`{given.value}` speaks {other}, and can take no call of `{declared.name}`, which speaks {one}",
+            f"`{given.value}` speaks {other} and cannot serve calls of `{declared.name}`, which speaks {one}",
             given.span,
             severity=Severity.WARNING,
             help=f"name a provider that speaks {one}",
@@ -247,7 +251,7 @@ def _same_keys(declarations: SymbolTable, report: DiagnosticCollector) -> None:
                 f"`{other.name}` and `{declared.name}` share the key {given.value}",
                 given.span,
                 labels=(Label(place, "first here"),),
-                help="a provider counts by key: one pool of slots would see both",
+                help="providers limit by key: use one declaration for one key",
             )
 
 
@@ -270,10 +274,10 @@ def _same_tokens(declarations: SymbolTable, report: DiagnosticCollector) -> None
                 lost.append((other, place, span if own else declared.name_span))
         never = bool(tokens) and len(lost) == len(tokens)
         for other, place, span in lost[: 1 if never else None]:
-            what = f"no call is ever `{declared.name}`'s: its token is" if never else "this token is"
+            what = f"agent `{declared.name}` never matches: its token belongs to" if never else "this token belongs to"
             report.warn(
                 "HM306",
-                f"{what} `{other.name}`'s already",
+                f"{what} agent `{other.name}`",
                 span,
                 labels=(Label(place, "first here"),) if place != span else (),
                 help=f"give `{declared.name}` a token of its own",
@@ -311,7 +315,7 @@ def _exposure(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         put = f'"127.0.0.1:{admin.value[1]}"'
         report.add(
             "HM602",
-            "operators' commands must not be open to a network",
+            "`admin` must not be open to the network",
             admin.span,
             help=f"write `{put}`",
             replacement=put,
@@ -328,9 +332,9 @@ def exposed_at(declarations: SymbolTable, span: Span, report: DiagnosticCollecto
     if not any(tokens.values()):
         report.warn(
             "HM601",
-            "whoever reaches this address can spend your keys",
+            "this address is open to the network, and no agent has a token",
             span,
-            help="give agents a `token env(NAME)`; `serve` does not start without",
+            help="give agents a `token env(NAME)`: `serve` does not start without one",
         )
         return
     server = declarations.of("server").get("")
@@ -338,23 +342,23 @@ def exposed_at(declarations: SymbolTable, span: Span, report: DiagnosticCollecto
     if unknown is not None and unknown.value == "allow":
         report.warn(
             "HM601",
-            "callers without a token are served, and this address is open to a network",
+            "callers without a token are served on an address that is open to the network",
             unknown.span,
-            help="write `unknown-agent deny`, or delete this: it is the default beyond loopback",
+            help="write `unknown-agent deny`, or delete the setting: that is the default beyond loopback",
             fix=Fix.replacing(unknown.span, "deny", is_safe=False),
         )
     for name, token in tokens.items():
         if token is None:
             report.warn(
                 "HM601",
-                f"anybody who reaches the proxy can say that they are `{name}`, and spend your keys",
+                f"agent `{name}` has no token, so any caller can claim to be it",
                 declarations.of("agent")[name].name_span,
                 help=f"add `token env(NAME)` to agent `{name}`",
             )
     if server is None or "hosts" not in server.settings.keys() | server.unread:
         report.add(
             "HM606",
-            "no host name is declared: callers reach this address by its IP address or a local name only",
+            "no `hosts` are declared: callers can use only the IP address or a local name",
             span,
             severity=Severity.INFO,
             help='add `hosts ["llm.example.com"]` with the name that callers use',
@@ -404,7 +408,7 @@ def _plain_http(declarations: SymbolTable, report: DiagnosticCollector) -> None:
             fixed = f'"https{base.value[4:]}"'
             report.add(
                 "HM604",
-                "the key would travel unencrypted",
+                "the key would be sent unencrypted",
                 base.span,
                 help=f"write `{fixed}`",
                 replacement=fixed,
@@ -425,7 +429,7 @@ def _spoofable(
             condition = conditions[kind].get(name)
             if condition is None or declared.when is None or not (kind == "budget" or "deny" in declared.settings):
                 continue
-            what = "a denial" if kind == "rule" else "a budget"
+            what = "this denial" if kind == "rule" else "this budget"
             agents, teams = compared(condition, "agent"), compared(condition, "team")
             for agent, team in claimed.items():
                 if agent in agents:
@@ -436,7 +440,7 @@ def _spoofable(
                     continue
                 report.warn(
                     "HM603",
-                    f"{what} hangs on {whom} anybody can claim or disclaim to be",
+                    f"{what} depends on {whom} any caller can claim or drop",
                     declared.when.span,
                     help=f"give `{agent}` a `token env(NAME)`",
                 )
@@ -458,7 +462,7 @@ def _unused(declarations: SymbolTable, report: DiagnosticCollector) -> None:
                     "HM308",
                     f"{kind} `{name}` is never used",
                     span,
-                    help=f"name it in {REFERENCED[kind]}, or delete it",
+                    help=f"use it in {REFERENCED[kind]}, or delete it",
                     # A lane that no call is in still reserves slots; a `let` does nothing.
                     fix=Fix((deletion(report.sources[whole.source].text, whole),), is_safe=kind == "let"),
                 )
@@ -473,13 +477,13 @@ def _no_provider(declarations: SymbolTable, report: DiagnosticCollector) -> None
     is_empty = not any(declarations.by_kind.values()) and not declarations.let_spans and not declarations.tests
     if is_empty and not declarations.defaults:
         put = "provider anthropic { }"
-        message = "this policy is empty: every call would be refused"
+        message = "this policy is empty: every call would be rejected"
         help_ = f"write `{put}`, or `provider openai {{ }}`"
         report.add("HM307", message, Span(0, 0, 0), help=help_, replacement=f"{put}\n", is_safe_fix=False)
         return
     report.warn(
         "HM307",
-        "no provider is declared: every call would be refused",
+        "no provider is declared: every call would be rejected",
         Span(0, 0, 0),
         help="add `provider anthropic { }`, or `provider openai { }`",
         fix=Fix((addition(report.sources[0].text, 0, "provider anthropic { }"),), is_safe=False),

@@ -41,11 +41,11 @@ def _compare(
     if [_value(one, report) for one in own] == [_value(one, report) for one in inherited]:
         declarations.report.add(
             "HM309",
-            f"`{name}` of `{declared.name}` is what it would inherit",
+            f"`{name}` of `{declared.name}` repeats the inherited value",
             own[0].item.head.span,
             severity=Severity.INFO,
             labels=labels,
-            help="leave it out",
+            help="delete it",
             fix=_left_out([one.item.span for one in own], report),
         )
         return
@@ -54,11 +54,11 @@ def _compare(
     if lost and kept.keys() < there.keys():
         declarations.report.add(
             "HM310",
-            f"`{name}` of `{declared.name}` replaces all that it inherits, and leaves out {', '.join(lost)}",
+            f"`{name}` of `{declared.name}` replaces the inherited setting and drops {', '.join(lost)}",
             own[0].item.head.span,
             severity=Severity.WARNING,
             labels=labels,
-            help="say it here as well",
+            help="repeat it here",
         )
 
 

@@ -59,10 +59,10 @@ def _limits(declarations: SymbolTable, declared: BoundDeclaration) -> None:
                     if other is not one and bound <= one.value.amount:
                         declarations.report.add(
                             "HM417",
-                            f"`{_text(declarations, one)}` never binds",
+                            f"`{_text(declarations, one)}` has no effect: another limit is always reached first",
                             one.item.span,
                             severity=Severity.INFO,
-                            labels=(Label(other.item.span, f"lets at most {bound:,} pass in that time"),),
+                            labels=(Label(other.item.span, f"allows at most {bound:,} in that time"),),
                             help="delete it, or make it smaller",
                         )
                         break
@@ -78,10 +78,10 @@ def _slots(declarations: SymbolTable, declared: BoundDeclaration, provider: Prov
     if provider.limit > reached:
         declarations.report.add(
             "HM403",
-            f"`{provider.name}` has {provider.limit} slots, and its limits never fill more than {reached:,}",
+            f"`{provider.name}` has {provider.limit} slots, but its rate limits fill at most {reached:,}",
             given.span,
             severity=Severity.INFO,
-            help=f"no more calls can begin within `timeout total`: `concurrency {reached}` is the same",
+            help=f"`concurrency {reached}` has the same effect, or raise the rate limits",
         )
 
 
@@ -93,10 +93,10 @@ def _models_slots(declarations: SymbolTable, declared: BoundDeclaration, provide
             if given.value > provider.limit:
                 declarations.report.warn(
                     "HM402",
-                    f"this cap never binds: `{provider.name}` has {provider.limit} slots in all",
+                    f"this limit has no effect: `{provider.name}` has {provider.limit} slots",
                     given.span,
-                    labels=(Label(slots.span, "all its slots"),) if slots is not None else (),
-                    help="write fewer than the provider has, or delete it",
+                    labels=(Label(slots.span, "slots of the provider"),) if slots is not None else (),
+                    help="write a number below the slots of the provider, or delete it",
                 )
 
 
@@ -109,18 +109,18 @@ def _aimd(declarations: SymbolTable, declared: BoundDeclaration) -> None:
         labels = (Label(slots.span, "one number"),)
         report.add(
             "HM411",
-            f"`aimd` has nothing to move: `{declared.name}` has a fixed number of slots",
+            f"`aimd` has no effect: `{declared.name}` has a fixed concurrency",
             told.item.head.span,
             severity=Severity.WARNING,
             labels=labels,
-            help="give `concurrency` two bounds, `2..8`, or leave out `aimd`",
+            help="write a range such as `concurrency 2..8`, or delete `aimd`",
         )
     elif told.options.get("decrease", 0) >= UNSTABLE:
         report.warn(
             "HM411",
-            f"a cut by {told.options['decrease']:.0%} is an outage of our own making",
+            f"`decrease {told.options['decrease']:.0%}` reduces concurrency to almost nothing after one error",
             told.span if told.item.args else told.item.head.span,
-            help="half is usual: `decrease 50%`",
+            help="write less, usually `decrease 50%`",
             fix=Fix.replacing(told.place("decrease"), "50%", is_safe=False),
         )
 
@@ -140,7 +140,7 @@ def _unreachable(
             assert given is not None
             declarations.report.add(
                 "HM405",
-                f"budget `{name}` cannot be used up: the providers' limits let at most {total:,} pass in that time",
+                f"budget `{name}` is never exhausted: provider limits allow at most {total:,} in its window",
                 given.item.span,
                 severity=Severity.INFO,
                 help="make it smaller, or delete it",
@@ -222,11 +222,11 @@ def _children(
         assert above is not None
         declarations.report.add(
             "HM406",
-            f"budget `{child.name}` cannot be used up: `{parent.name}` counts its calls too, and allows less",
+            f"budget `{child.name}` is never exhausted: `{parent.name}` counts its calls too and is smaller",
             given.span,
             severity=Severity.WARNING,
-            labels=(Label(above.span, "used up first"),),
-            help="allow less here, or more there",
+            labels=(Label(above.span, "exhausted first"),),
+            help="lower this budget, or raise the other",
         )
 
 

@@ -104,9 +104,9 @@ class _Constants:
         what = f"the condition of {whose}" if whole else "this"
         match truth:
             case Truth.NEVER:
-                report.warn("HM301", f"{what} is never true", expr.span, help="no call meets it")
+                report.warn("HM301", f"{what} is never true", expr.span, help="no call matches it")
             case Truth.ALWAYS:
-                report.warn("HM302", f"{what} is always true", expr.span, help="every call meets it")
+                report.warn("HM302", f"{what} is always true", expr.span, help="every call matches it")
             case _:
                 return truth, told
         return truth, told | {truth}
@@ -152,22 +152,22 @@ def _identities(
         if token is not None:
             declarations.report.add(
                 "HM306",
-                f"agent `{name}` has a token, so nobody is it by a condition",
+                f"agent `{name}` is identified by its token, so its `when` is ignored",
                 declared.when.span,
                 severity=Severity.WARNING,
-                labels=(Label(token.span, "this alone makes a caller the agent"),),
-                help="leave out the `when`, or the token",
+                labels=(Label(token.span, "the token identifies the agent"),),
+                help="delete the `when`, or the token",
             )
             continue
         if isinstance(space.find([condition], earlier.values()), Nothing):
             first = _needed(space, condition, earlier)
             declarations.report.add(
                 "HM306",
-                f"every caller that meets the condition of agent `{name}` is another agent already",
+                f"agent `{name}` never matches: earlier agents match the same callers",
                 declared.when.span,
                 severity=Severity.WARNING,
-                labels=tuple(Label(declarations.of("agent")[one].name_span, "is taken first") for one in first),
-                help="put it above, or narrow the conditions above it",
+                labels=tuple(Label(declarations.of("agent")[one].name_span, "matches first") for one in first),
+                help="move it up, or narrow the conditions of the earlier agents",
             )
         earlier[name] = condition
 
@@ -295,10 +295,10 @@ class _Rules:
             also = f", and so for {len(unknown) - 1} below it" if len(unknown) > 1 else ""
             self._report.add(
                 "HM390",
-                f"too entangled to say what is left for rule `{first.name}` to decide{also}",
+                f"cannot determine whether rule `{first.name}` is reachable{also}: its conditions are too complex",
                 first.name_span,
                 severity=Severity.INFO,
-                help="nothing is wrong with it; simpler conditions could be checked",
+                help="this is no error; simpler conditions could be checked",
             )
 
     def report_agents(self, declarations: SymbolTable, never: set[str]) -> None:
@@ -382,7 +382,7 @@ class _Rules:
                 rule.spans[setting],
                 severity=Severity.WARNING,
                 labels=self._labels(number, {one: [setting] for one in by_rules}),
-                help="every call that the rule matches is decided before; delete it, or move the rule up",
+                help="earlier rules decide it for every call that the rule matches; delete it, or move the rule up",
             )
 
     def _covered(self, boxes: Sequence[Cube], among: int) -> int | None:
@@ -405,7 +405,7 @@ class _Rules:
         if not rule.spans:
             self._report.warn(
                 "HM303",
-                f"rule `{rule.declared.name}` decides nothing: it has no settings",
+                f"rule `{rule.declared.name}` has no effect: it has no settings",
                 rule.declared.name_span,
                 help="give it a `lane`, a `priority` or another setting, or delete it",
                 fix=self._deleted(rule.declared),
@@ -414,7 +414,7 @@ class _Rules:
             first = self._rules[other].declared
             self._report.add(
                 "HM305",
-                f"rule `{rule.declared.name}` says the same as `{first.name}`",
+                f"rule `{rule.declared.name}` duplicates rule `{first.name}`",
                 rule.declared.name_span,
                 severity=Severity.WARNING,
                 labels=(Label(first.name_span, "the same calls, the same settings"),),
@@ -422,14 +422,15 @@ class _Rules:
                 fix=self._deleted(rule.declared),
             )
         else:
+            verb = "reject" if all(map(self._refuses, settings)) else "decide"
             self._report.add(
                 "HM303",
-                f"rule `{rule.declared.name}` never decides anything",
+                f"rule `{rule.declared.name}` has no effect",
                 rule.declared.name_span,
                 severity=Severity.WARNING,
-                note=f"every call that it matches is {'refused' if all(map(self._refuses, settings)) else 'decided'}",
+                note=f"earlier rules {verb} every call that it matches",
                 labels=self._labels(number, settings),
-                help="move it up, narrow the rules that come first, or delete it",
+                help="move it up, narrow the earlier rules, or delete it",
             )
 
     def _deleted(self, declared: BoundDeclaration) -> Fix:
@@ -453,7 +454,7 @@ class _Rules:
             rule = self._rules[number]
             decides = number < of and any(setting in rule.spans for setting in settings[number])
             more = len(settings) - NAMED_MAX if len(labels) == NAMED_MAX - 1 else 0
-            text = "decided here" if decides else "refused here"
+            text = "decided here" if decides else "rejected here"
             labels.append(Label(rule.declared.name_span, f"{text}, and by {more} more rules" if more > 0 else text))
         return tuple(labels)
 

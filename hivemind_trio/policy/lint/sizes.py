@@ -42,10 +42,10 @@ def check_nodes(declarations: SymbolTable) -> None:
     nodes = declarations.one(server, "nodes") if server is not None else None
     stores = declarations.of("store")
     if nodes is not None and nodes.value > 1 and not stores.keys() & set(SHARED):
-        labels = tuple(Label(store.name_span, "one node's own") for store in stores.values())
+        labels = tuple(Label(store.name_span, "local to one node") for store in stores.values())
         declarations.report.add(
             "HM415",
-            "so many nodes have nowhere to share limits and budgets",
+            "`nodes` above 1 needs a shared store",
             nodes.span,
             labels=labels,
             help="write `1`: this version runs one node, and `store redis` is not yet in force",
@@ -57,10 +57,10 @@ def check_nodes(declarations: SymbolTable) -> None:
         if lease is not None and lease.options.get("renew", 0) * 2 >= lease.value:
             declarations.report.add(
                 "HM415",
-                "one renewal that comes late, and the lease has lapsed",
+                "one late renewal expires the lease",
                 lease.place("renew"),
                 labels=(Label(lease.span, "the lease"),),
-                help="renew it in less than half of its time",
+                help="renew it in less than half of its duration",
             )
 
 
@@ -125,7 +125,7 @@ def _prompts(declarations: SymbolTable, program: Program) -> None:
                         place,
                         severity=Severity.INFO,
                         labels=(Label(given.span, "what the model reads"),),
-                        help="raise the limit if the provider's is higher; such calls are refused at once (413)",
+                        help="raise the limit if the provider's is higher; such calls are rejected at once (413)",
                     )
                     break
 
@@ -152,10 +152,10 @@ def _queues(declarations: SymbolTable, program: Program) -> None:
             worst = f"{waiting * server.max_body / MUCH:,.0f} GiB"
             declarations.report.add(
                 "HM414",
-                f"up to {count(waiting)} calls of {size(server.max_body)} may wait: {worst} of memory at the worst",
+                f"up to {count(waiting)} calls of {size(server.max_body)} may be queued: up to {worst} of memory",
                 given.span,
                 severity=Severity.INFO,
-                help="make one of the two smaller, or give every lane a `queue`",
+                help="lower `max-body` or `max-waiting`, or give every lane a `queue`",
             )
             return
 
@@ -168,7 +168,7 @@ def _affinity(declarations: SymbolTable, program: Program) -> None:
         for given in rule.settings.get("affinity", []):
             declarations.report.warn(
                 "HM420",
-                "no provider has `resident`, so nothing is known of models in memory",
+                "`affinity` has no effect: no provider has `resident`",
                 given.item.head.span,
-                help="give the provider `resident 1 swap 20s`, or leave out `affinity`",
+                help="give the provider `resident 1 swap 20s`, or delete `affinity`",
             )

@@ -33,20 +33,20 @@ def _timeouts(declarations: SymbolTable, report: DiagnosticCollector) -> None:
             if given.options.get(part, 0) > total_ns:
                 report.warn(
                     "HM410",
-                    f"`{part}` is never waited for so long: the attempt ends before",
+                    f"`{part}` is longer than `total`, so it never applies",
                     given.place(part),
                     note="" if whole else "`total` is `30m`",
                     labels=whole,
-                    help="make it shorter, or `total` longer",
+                    help="shorten it, or lengthen `total`",
                 )
         for deadline in _deadlines(declarations) if "connect" in given.options else ():
             if deadline.value < given.options["connect"]:
                 report.warn(
                     "HM410",
-                    "this deadline passes while a connection is still being waited for",
+                    "this deadline is shorter than `connect`, so a slow connection uses it up",
                     deadline.span,
                     labels=(Label(given.place("connect"), f"at `{declared.name}`"),),
-                    help="make `connect` shorter: then another attempt is in time",
+                    help="shorten `connect`, so that another attempt is in time",
                 )
 
 
@@ -61,11 +61,11 @@ def _back_offs(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         told.add((deadline.span, name))
         report.add(
             "HM409",
-            f"the first back-off of `{name}` can outlast this deadline",
+            f"the first back-off of `{name}` can be longer than this deadline",
             deadline.span,
             severity=Severity.INFO,
             labels=(Label(backoff.item.args[0].span, "the back-off"),),
-            help="begin with a shorter one",
+            help="begin with a shorter back-off",
         )
 
 
@@ -93,9 +93,9 @@ def _rides(declarations: SymbolTable, report: DiagnosticCollector) -> None:
             if deadline is not None and deadline.value <= most_ns:
                 report.warn(
                     "HM410",
-                    "this deadline passes while other models still go before its own",
+                    "this deadline can expire before `affinity` lets the model of the call load",
                     deadline.span,
-                    labels=(Label(given.item.span, "for so long" if "max" in given.options else "for 90s"),),
+                    labels=(Label(given.item.span, "waits this long" if "max" in given.options else "waits 90s"),),
                     help="make `affinity model max` shorter than the deadline",
                 )
 
@@ -124,9 +124,9 @@ def _breakers(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         if settings.of > BREAKER_MEMORY:
             report.warn(
                 "HM412",
-                f"this breaker never has {settings.of:,} attempts to judge by",
+                f"this breaker never sees {settings.of:,} attempts, so it cannot trip",
                 place,
-                note=f"it remembers {BREAKER_MEMORY:,}",
+                note=f"it remembers the last {BREAKER_MEMORY:,}",
                 help=f"write `{BREAKER_MEMORY}` or less; `10` is usual",
                 fix=Fix.replacing(place, str(BREAKER_MEMORY), is_safe=False),
             )
@@ -137,9 +137,9 @@ def _breakers(declarations: SymbolTable, report: DiagnosticCollector) -> None:
             if most < settings.of:
                 report.warn(
                     "HM412",
-                    f"this breaker never has {settings.of:,} attempts to judge by",
+                    f"this breaker never sees {settings.of:,} attempts, so it cannot trip",
                     place,
-                    note=f"{most:,} at most begin within its time",
+                    note=f"at most {most:,} begin within `over`",
                     labels=(Label(span, "by this limit"),),
                     help=f"write `{most}` or less, or a longer `over`",
                     fix=Fix.replacing(place, str(most), is_safe=False) if most else None,

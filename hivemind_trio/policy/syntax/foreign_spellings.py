@@ -258,7 +258,7 @@ class _Speller:
         if mark != "//" and not (mark == "--" and (self._starts() or self._is_blank(start + 2))):
             return False
         span = self._of(start, start + 2, piece)
-        self._say(span, f"`{mark}` is not in the language", "a comment begins with `#`: write `#`", "#")
+        self._say(span, f"`{mark}` is not in the language", "comments begin with `#`: write `#`", "#")
         self._skip_to(self._line_end(start))
         return True
 
@@ -342,7 +342,9 @@ class _Speller:
         put = f'"{kept[: len(kept) - escapes]}"'
         mark_end = end if what == "closed" else piece.span.start + 1
         span = self._of(start, mark_end, piece)
-        self._say(span, f"this text is never {what}", f"write `{put}`", put, code="HM002")
+        self._say(
+            span, f"missing {'closing' if what == 'closed' else 'opening'} quote", f"write `{put}`", put, code="HM002"
+        )
         self._put("STRING", put, span)
         self._relex(mark_end, piece.span.source)
         return True
@@ -439,7 +441,7 @@ class _Speller:
         if piece.text not in _DASHES or after is None or after.type not in ("QTY", "CLOCK"):
             return False
         if last is not None and last.type in ("QTY", "CLOCK"):
-            self._foreign(piece.span, "a range is written with two dots: write `..`", "..")
+            self._foreign(piece.span, "ranges have two dots: write `..`", "..")
             self.at += 1
             self._put("_DOTDOT", "..", piece.span)
             return True
@@ -751,7 +753,7 @@ class _Speller:
         for brace in reversed(braces):
             help_ = f"add `}}` before line {number}, where `{piece.text}` begins"
             fix = Fix((Edit(Span(piece.span.source, start, start), "}\n"),))
-            self._say(brace.span, "this `{` is never closed", help_, code="HM004", fix=fix)
+            self._say(brace.span, "unclosed `{`", help_, code="HM004", fix=fix)
             self.doubtful.append(Span(piece.span.source, brace.span.start, start))
             self._put("RBRACE", "}", Span(piece.span.source, start, start))
         self._put("_NL", "\n", Span(piece.span.source, start, start))

@@ -130,7 +130,12 @@ class _Reader:
         if at is not None and not _is_policy(file, found, path, text):
             # Its lines are not for whoever reads the diagnostics: it may be anything that this machine holds.
             self.sources[number] = Source(path, "")
-            self._error("HM011", f"`{path}` is no policy, and is not shown", at, help="include files of declarations")
+            self._error(
+                "HM011",
+                f"`{path}` is not a policy file, so its text is not shown",
+                at,
+                help="include files with declarations",
+            )
             return
         self.files.append(file)
         self.diagnostics += found
@@ -163,7 +168,7 @@ class _Reader:
                 self._outside(name, span)
             elif name in chain:
                 circle = " -> ".join([*chain[chain.index(name) :], name])
-                self._error("HM009", "files include each other in a circle", span, note=circle)
+                self._error("HM009", "circular include", span, note=circle, help="remove one of the includes")
             elif name in self.paths:
                 continue
             elif len(chain) > NESTING_MAX:
@@ -189,7 +194,7 @@ class _Reader:
             "HM011",
             f"`{name}` is outside the policy's folder",
             span,
-            note="a policy that others wrote could name any file of this machine",
+            note="a policy written by others could name any file of this machine",
             help=f"move it below the policy, or allow its folder: `hivemind-trio --allow-include {folder} ...`",
         )
 
@@ -197,8 +202,8 @@ class _Reader:
         match statement.args:
             case (Quantity(text=text, span=span),) if text.isdigit():
                 if text != str(LANGUAGE_VERSION):
-                    known = f"this version reads `hmp {LANGUAGE_VERSION}`"
-                    self._error("HM006", f"language version {text} is not known", span, note=known)
+                    known = f"this version supports `hmp {LANGUAGE_VERSION}`"
+                    self._error("HM006", f"unknown language version {text}", span, note=known)
             case _:
                 return  # the schema says what `hmp` looks like
 
@@ -209,7 +214,7 @@ class _Reader:
                 f"this looks like {kind}",
                 Span(number, start, end),
                 note="a policy is kept in git",
-                help='write `env(NAME)` or `file("path")`, and replace the key: it has been written down',
+                help='write `env(NAME)` or `file("path")`, and rotate the key',
             )
 
     def _take_allows(self, text: str, number: int) -> None:
@@ -251,7 +256,7 @@ def _decoded(content: bytes) -> tuple[str, str]:
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "", "is UTF-16; save it as UTF-8"
     if b"\0" in content:
-        return "", "holds a NUL byte; is it a policy?"
+        return "", "contains a NUL byte; is it a policy?"
     try:
         return content.decode("utf-8-sig"), ""  # a byte order mark is no part of the text
     except UnicodeDecodeError as error:
@@ -290,7 +295,7 @@ def suppressed(
                     message=(
                         f"`{allow.code}` is an error, and errors cannot be allowed"
                         if number in refused
-                        else f"nothing here is `{allow.code}`"
+                        else f"unused `allow`: no `{allow.code}` here"
                     ),
                     span=allow.span,
                     help="delete the comment",

@@ -120,7 +120,7 @@ class _Driver:
             gap = "" if self.text.endswith("\n") else "\n"
             at_end = Fix((Edit(Span(self.source, end.end, end.end), f"{gap}}}\n"),), is_safe=False)
             fix = at_end if self._open[-1].type == "LBRACE" else None  # a bracket in it is to be closed first
-            self._report("HM004", "this `{` is never closed", opener.span, help="add `}` where the block ends", fix=fix)
+            self._report("HM004", "unclosed `{`", opener.span, help="add `}` where the block ends", fix=fix)
             self._damaged.append(Span(self.source, self._starts[-2], end.end))
             self._close(machine, sequence, end)
         statements = self._without_broken(self._finish(machine, sequence))
@@ -138,7 +138,7 @@ class _Driver:
         if lexeme.type == "STRING":
             self._check_escapes(lexeme)
         if lexeme.type == "RBRACE" and not any(opener.type == "LBRACE" for opener in self._open):
-            self._report("HM005", "`}` without a `{` before it", lexeme.span, help="delete it", replacement="")
+            self._report("HM005", "unmatched `}`", lexeme.span, help="delete it", replacement="")
             return index + 1
         try:
             self._feed(machine, lexeme)
@@ -283,8 +283,7 @@ class _Driver:
             fix = Fix.replacing(lexeme.span, " " if touches else "", is_safe=False)
             self._report("HM001", f"`{lexeme.text}` is not in the language", lexeme.span, help="delete it", fix=fix)
         elif lexeme.type in ("RSQB", "RPAR") and not self._inside_brackets():
-            opener_ = "[" if lexeme.type == "RSQB" else "("
-            message = f"`{lexeme.text}` without a `{opener_}` before it"
+            message = f"unmatched `{lexeme.text}`"
             self._report("HM005", message, lexeme.span, help="delete it", replacement="")
         elif (opener := self._unclosed(lexeme)) is not None:
             self._open_still(opener, sequence, index)
@@ -298,7 +297,7 @@ class _Driver:
         lexeme, closer, label = (
             sequence[index],
             _CLOSER[opener.type],
-            Label(opener.span, f"this `{opener.text}` is still open"),
+            Label(opener.span, f"this `{opener.text}` is unclosed"),
         )
         note = f"expected `,` or `{closer}`" if opener.type == "LSQB" else f"expected `{closer}`"
         put: str | None = f"{closer} {lexeme.text}"
@@ -344,9 +343,9 @@ class _Driver:
             known = _listed([f"`\\{mark}`" for mark in ESCAPES])
             self._report(
                 "HM010",
-                f"`{lexeme.text[1 + offset : 3 + offset]}` is no escape",
+                f"`{lexeme.text[1 + offset : 3 + offset]}` is not an escape sequence",
                 Span(self.source, start, start + 2),
-                note=f"there are {known}",
+                note=f"known: {known}",
                 help=f"for a backslash write `\\\\{lexeme.text[2 + offset]}`",
                 replacement=f"\\\\{lexeme.text[2 + offset]}",
             )

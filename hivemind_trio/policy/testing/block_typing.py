@@ -114,7 +114,7 @@ class _Reading:
                     if condition is not None:
                         self._expects.append(Expectation(condition=condition, span=value.span))
                 case Let(span=span):
-                    report.add("HM103", "`let` is not allowed here", span, help="it stands at the top of a file")
+                    report.add("HM103", "`let` is not allowed here", span, help="it belongs at the top level of a file")
                 case Item():
                     self._item(statement)
         if not expects:
@@ -122,13 +122,13 @@ class _Reading:
         elif about_calls and about_run:
             report.add(
                 "HM502",
-                "this test asks about calls, and about a run",
+                "this test mixes calls and a run",
                 about_run[0].span,
-                help="make two tests of it: one with `given`, one with `load`",
+                help="split it: one test with `given`, one with `load`",
             )
         elif not about_calls and not self._loads:
             what = "`given { ... }`, `given any when ...` or `load NAME { ... }`"
-            report.add("HM502", "this test asks about nothing", self._test.name_span, help=f"add {what}")
+            report.add("HM502", "this test has no calls and no run", self._test.name_span, help=f"add {what}")
         whole = (
             expects == len(self._expects) and len(about_calls) == len(self._asks) and None not in self._loads.values()
         )
@@ -230,7 +230,7 @@ class _Reading:
             place = statement.args[0].span if statement.args else statement.when.span if statement.when else None
             assert place is not None
             self._report.add(
-                "HM112", "`given` wants a block", place, help="write `given { ... }`, or `given any when ...`"
+                "HM112", "`given` needs a block", place, help="write `given { ... }`, or `given any when ...`"
             )
             return
         slots = {name: slot for name, slot in _as_slots(self._fields).items() if name not in FOLLOWING}
@@ -248,13 +248,13 @@ class _Reading:
         """Its fields and their values, as far as they can be read."""
         if statement.block is None:
             self._report.add(
-                "HM112", f"`{owner}` wants a block", statement.head.span, help=f"write `{owner} {{ ... }}`"
+                "HM112", f"`{owner}` needs a block", statement.head.span, help=f"write `{owner} {{ ... }}`"
             )
             return
         seen: set[str] = set()
         for inner in statement.block.statements:
             if not isinstance(inner, Item):
-                self._report.add("HM103", "only fields and their values stand here", inner.span)
+                self._report.add("HM103", "expected a field and its value", inner.span)
                 continue
             name = inner.head.text
             family, _, rest = name.partition(".")
@@ -267,7 +267,7 @@ class _Reading:
                 self._report.add("HM502", f"`{name}` cannot be given", inner.head.span, help=FOLLOWING[name])
             elif slot is None:
                 known = [*slots, "header.NAME", "meta.NAME"]
-                self._report.unknown("HM213", "no field", name, inner.head.span, known)
+                self._report.unknown("HM213", "unknown field", name, inner.head.span, known)
             else:
                 found = self._args(inner, [slot])
                 if found is not None:
@@ -280,7 +280,7 @@ class _Reading:
         if slot.words == ("true", "false"):
             value = value in (True, "true")
         elif field is not None and field.most is not None and value > field.most:
-            self._report.add("HM205", f"`{name}` is {field.least} to {field.most}", inner.args[0].span)
+            self._report.add("HM205", f"`{name}` must be {field.least} to {field.most}", inner.args[0].span)
             return
         yield name, value
 
@@ -290,7 +290,7 @@ class _Reading:
         name = _load_name(statement)
         if name is None:
             place = statement.args[0].span if statement.args else statement.head.span
-            self._report.add("HM112", "`load` wants a name", place, help="write `load work { ... }`")
+            self._report.add("HM112", "`load` needs a name", place, help="write `load work { ... }`")
             return
         if self._loads.get(name.text) is not None:
             self._report.add("HM104", f"load `{name.text}` is declared twice", name.span)
@@ -304,7 +304,7 @@ class _Reading:
             return
         meta = next((field for field in said if field.startswith("meta.")), None)
         if meta is not None:
-            self._report.add("HM502", f"`{meta}` is nothing that a simulated call has", name.span)
+            self._report.add("HM502", f"a simulated call has no `{meta}`", name.span)
         rate = said["arrive"]
         self._loads[name.text] = Arriving(
             name=name.text,
@@ -334,7 +334,7 @@ class _Reading:
                     failing += self._fail(inner)
                 case Item(head=Name(text="fail")):
                     self._report.add(
-                        "HM112", "`fail` wants a failure and a share", inner.span, help="write `fail 529 2%`"
+                        "HM112", "`fail` needs a failure and a share", inner.span, help="write `fail 529 2%`"
                     )
                 case Item(head=head):
                     self._report.unknown(
@@ -363,7 +363,7 @@ class _Reading:
             if str(signal) not in FAILING:
                 self._report.add(
                     "HM502",
-                    f"a simulated provider does not fail with `{signal}`",
+                    f"a simulated provider cannot fail with `{signal}`",
                     kind.span,
                     help=f"there are {', '.join(f'`{one}`' for one in FAILING)}; `limits` of the policy give 429",
                 )
@@ -377,13 +377,13 @@ class _Reading:
             case (length, Name(text="seed"), seed):
                 found = self._read(length, Slot(Type.DURATION, least=1)), self._read(seed, Slot(Type.COUNT))
             case _:
-                self._report.add("HM112", "`run` wants a duration", statement.span, help="write `run 10m seed 7`")
+                self._report.add("HM112", "`run` needs a duration", statement.span, help="write `run 10m seed 7`")
                 return
         if self._run is not None:
             self._report.add("HM105", "`run` is set twice", statement.head.span)
         elif None not in found:
             if found[0] > LENGTH_MAX_NS:
-                self._report.add("HM205", "a run lasts `24h` at most", statement.args[0].span)
+                self._report.add("HM205", "a run must be at most `24h`", statement.args[0].span)
             self._run = found
 
     def _check_times(self) -> None:
@@ -396,7 +396,7 @@ class _Reading:
                         "HM502",
                         f"load `{one.name}` begins at another {what} than load `{first.name}`",
                         one.span,
-                        help="they are of one run",
+                        help="give all loads of a test the same start",
                     )
 
     # ---- values ----
@@ -406,7 +406,7 @@ class _Reading:
         optional = all(slot.optional for slot in slots)
         if len(statement.args) != len(slots) and not (optional and not statement.args):
             wanted = slots[0].shown()
-            self._report.add("HM112", f"`{statement.head.text}` wants {wanted}", statement.head.span)
+            self._report.add("HM112", f"`{statement.head.text}` needs {wanted}", statement.head.span)
             return None
         found = [self._read(value, slot) for value, slot in zip(statement.args, slots, strict=False)]
         return None if None in found else found

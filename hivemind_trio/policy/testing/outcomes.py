@@ -103,7 +103,7 @@ class Decided:
 
 def _why_denied(program: Program, treatment: Decision) -> str:
     if program.rejects_as_unknown(treatment.agent):
-        return "its caller is no declared agent"
+        return "its caller is not a declared agent"
     if treatment.verdict is Verdict.DENY:
         return quote(treatment.message)
     return "no provider serves it" if treatment.provider is None else ""

@@ -88,10 +88,10 @@ def unexercised(checked: Checked, tested: Sequence[RanTest]) -> tuple[Diagnostic
         if name not in exercised:
             report.add(
                 "HM311",
-                f"no test has a call for which rule `{name}` decides anything",
+                f"no test exercises rule `{name}`",
                 declared.name_span,
                 severity=Severity.INFO,
-                help="add a test that fails without it: `hivemind-trio explain` shows what decides a call",
+                help="add a test that fails without it; `hivemind-trio explain` shows what decides a call",
             )
     return tuple(report.found)
 
@@ -173,14 +173,15 @@ class _Testing:
                 case NoCall():
                     self._report.warn(
                         "HM502",
-                        f"test `{self._test.name}` asks about no call: there is none like this that a provider serves",
+                        f"test `{self._test.name}` matches no call that a provider serves",
                         ask.span,
-                        help="a test that nothing can fail says nothing; mend the condition",
+                        help="this test cannot fail; change the condition",
                     )
                 case Unproven(tried=tried):
                     self._report.add(
                         "HM390",
-                        f"too entangled to say whether this holds for every call; it does for the {tried} tried",
+                        "cannot prove this for every call: the conditions are too complex; "
+                        f"it holds for the {tried} calls tried",
                         expected.span,
                         severity=Severity.INFO,
                         help="simpler conditions could be checked",
@@ -195,7 +196,7 @@ class _Testing:
         note, labels = got(expected.condition, decided, self._checked.declarations)
         self._report.add(
             "HM501",
-            f"test `{self._test.name}` fails" + (": this is not so for every call" if counterexample else ""),
+            f"test `{self._test.name}` fails" + (": it does not hold for every call" if counterexample else ""),
             expected.span,
             note=f"got {note}",
             labels=labels,

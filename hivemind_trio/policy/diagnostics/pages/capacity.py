@@ -9,8 +9,8 @@ from .page import Page, not_reported
 PAGES: Final = (
     Page(
         "HM401",
-        "more reserved than there is",
-        "Reserves hold at every provider. Together they may not take more slots than the smallest one has.",
+        "more slots reserved than available",
+        "Reserves apply to every provider. Their sum must not exceed the slots of the smallest one.",
         wrong="lane a { reserve 3 }\n"
         "lane b { reserve 2 }\n"
         "rule r when stream { lane a }\n"
@@ -24,26 +24,26 @@ PAGES: Final = (
     ),
     Page(
         "HM402",
-        "a cap that can never bind",
-        "A step of a budget that stands above the one where calls stop is never reached; steps count by their share, "
-        "whatever their order in the text. And a `limits` block that has more slots than its provider caps nothing.",
+        "limit that is never reached",
+        "A step of a budget above the step that stops calls is never reached; steps are ordered by their share, not "
+        "by their place in the text. A `limits` block with more slots than its provider limits nothing.",
         wrong="budget b { tokens 1M/day; at 80% { deny }; at 90% { warn } }\nprovider anthropic { }",
         right="budget b { tokens 1M/day; at 80% { warn }; at 90% { deny } }\nprovider anthropic { }",
     ),
     Page(
         "HM403",
-        "more concurrency than the rate limit sustains",
-        "Even if every call took as long as `timeout total` allows, the request limits would let fewer begin in that "
-        "time than there are slots. The rest of the slots is never taken.",
+        "more concurrency than the rate limits allow",
+        "Even if every call took as long as `timeout total` allows, the request limits would let fewer calls begin "
+        "in that time than there are slots. The other slots are never used.",
         wrong="provider anthropic { concurrency 40; timeout total 1m; limits { requests 10/min } }",
         right="provider anthropic { concurrency 20; timeout total 1m; limits { requests 10/min } }",
     ),
     Page(
         "HM404",
-        "a prompt larger than a limit's window",
-        "A `model` declaration says what the model reads, and a `limits` block of its own lets less than that pass in "
-        "a whole window. A call that large fits no window however long it waits, so it is refused at once, with 413. "
-        "Blocks for all models are not looked at: most are smaller than the largest model's context, rightly.",
+        "context larger than the window of a rate limit",
+        "A `model` declaration has a context, and a `limits` block of that model allows fewer tokens in a whole "
+        "window. A prompt of that size fits no window, so it is rejected at once with 413. Blocks for all models "
+        "are not checked: most are smaller than the largest context, rightly.",
         wrong='model "claude-opus-*" { context 200k }\n'
         'provider anthropic { limits "claude-opus-*" { input 100k/min } }',
         right='model "claude-opus-*" { context 200k }\n'
@@ -51,25 +51,24 @@ PAGES: Final = (
     ),
     Page(
         "HM405",
-        "a budget that cannot be reached",
-        "The providers' limits together let less pass in the budget's window than it allows, however fast calls come. "
-        "Looked at where every provider that can serve its calls limits the same as the budget: requests, or output "
-        "tokens.",
+        "budget that cannot be exhausted",
+        "The limits of the providers together allow less in the window of the budget than the budget does. Checked "
+        "if every provider that can serve its calls limits the same measure: requests, or output tokens.",
         wrong="provider anthropic { limits { requests 10/min } }\nbudget b { requests 2k/hour }",
         right="provider anthropic { limits { requests 10/min } }\nbudget b { requests 500/hour }",
     ),
     Page(
         "HM406",
-        "a budget above the one it is part of",
-        "Every call that this budget counts is counted by the other one too, which allows less of the same in the same "
-        "window and stops calls when it is used up. This one cannot come to its end.",
+        "budget larger than the one that contains it",
+        "Every call of this budget also counts for the other one, which allows less of the same measure in the same "
+        "window and stops calls when it is exhausted. So this budget is never exhausted.",
         wrong="budget all { cost $20/day }\nbudget ci when stream { cost $50/day }\nprovider anthropic { }",
         right="budget all { cost $50/day }\nbudget ci when stream { cost $20/day }\nprovider anthropic { }",
     ),
     Page(
         "HM407",
-        "a money budget, and a model without a price",
-        "Calls of a model whose price nobody declared would count as nothing.",
+        "cost budget, and a model without a price",
+        "Calls of a model without a price would cost nothing.",
         wrong='budget b { cost $5/day }\nprovider openai { serves ["my-own-*"] }',
         right="budget b { cost $5/day }\n"
         'model "my-own-*" { price input $1/Mtok output $2/Mtok }\n'
@@ -77,72 +76,72 @@ PAGES: Final = (
     ),
     not_reported(
         "HM408",
-        "one request can become many",
-        "A call's attempts are counted over all the providers that it goes to, so it never becomes more upstream calls "
-        "than `attempts` of its retry class says, whatever falls back on what.",
+        "one request that becomes many",
+        "The attempts of a call are counted over all providers that it is sent to, so it never causes more upstream "
+        "calls than `attempts` of its retry class, whatever the fallbacks.",
     ),
     Page(
         "HM409",
-        "a back-off that outlasts the deadline",
-        "No attempt begins at or after the deadline of its call, so a call whose first pause is longer is not tried "
-        "again, however many attempts its retry class allows. With jitter a pause may be drawn shorter.",
+        "back-off longer than the deadline",
+        "No attempt begins at or after the deadline of its call. If the first back-off is longer, the call is never "
+        "retried, whatever `attempts` says. With jitter a back-off can be shorter.",
         wrong="retry slow { backoff 1m..5m }\nrule r when stream { retry slow; deadline 30s }\nprovider anthropic { }",
         right="retry slow { backoff 1s..1m }\nrule r when stream { retry slow; deadline 30s }\nprovider anthropic { }",
     ),
     Page(
         "HM410",
-        "timeouts the wrong way round",
-        "`total` ends an attempt whatever it is waiting for, so a part of it cannot be waited for longer. A deadline "
-        "that is shorter than `connect` passes before a connection that is not made has been given up, and one that is "
-        "shorter than `affinity model max` before a call's model has its turn.",
+        "contradicting timeouts",
+        "`total` ends an attempt whatever it waits for, so no part of it can last longer. A deadline shorter than "
+        "`connect` expires before a slow connection is given up, and one shorter than `affinity model max` expires "
+        "before the model of the call is loaded.",
         wrong="provider anthropic { timeout first-byte 10m total 5m }",
         right="provider anthropic { timeout first-byte 5m total 10m }",
     ),
     Page(
         "HM411",
-        "AIMD that cannot move, or cannot settle",
-        "`aimd` moves the slots between the two bounds of `concurrency`; with one number there is nothing to move. A "
-        "`decrease` of 95% or more shuts a provider for one bad answer.",
+        "AIMD without effect, or unstable",
+        "`aimd` moves the concurrency between the two bounds of `concurrency`; one number leaves nothing to move. A "
+        "`decrease` of 95% or more nearly stops a provider after one error.",
         wrong="provider anthropic { concurrency 8; aimd decrease 30% }",
         right="provider anthropic { concurrency 2..8; aimd decrease 30% }",
     ),
     Page(
         "HM412",
-        "a breaker that can never trip",
-        "It judges once `of` attempts have ended within `over`. More than it remembers (4,096), or more than the "
-        "provider's limit on requests lets begin in that time, is never reached. Connections that cannot be made trip "
-        "it all the same.",
+        "circuit breaker that can never trip",
+        "The breaker decides once `of` attempts have ended within `over`. A number above its memory (4,096), or "
+        "above what the request limit lets begin in that time, is never reached. Failed connections trip it "
+        "nevertheless.",
         wrong="provider anthropic { limits { requests 20/min }; breaker of 50 over 30s }",
         right="provider anthropic { limits { requests 20/min }; breaker of 10 over 30s }",
     ),
     not_reported(
         "HM413",
-        "a lane that could starve",
-        "None does for good: lanes share by weight, and in each one grant in four goes to the call that has waited "
-        "longest, once that is 120 s, whatever the priorities. `aging` on the lane makes it sooner.",
+        "lane that could starve",
+        "No lane starves: lanes share by weight, and in each lane one grant in four goes to the call that has "
+        "waited longest, once it has waited 120 s, whatever the priorities. `aging` on the lane makes it sooner.",
     ),
     Page(
         "HM414",
-        "queues that could hold more than the memory",
-        "A waiting call's body is kept in memory. With the defaults nobody is told; where a policy raises `max-body` "
-        "or `max-waiting` and the two together come to more than 1 GiB, this is what the worst case would take. "
-        "Queues of lanes count if every lane has one, `default` too.",
+        "queues that could exceed the memory",
+        "The body of a queued call is kept in memory. The defaults are not reported. If a policy raises `max-body` "
+        "or `max-waiting`, and the two together exceed 1 GiB, the message has the worst case. Queues of lanes count "
+        "if every lane has one, `default` too.",
         wrong="server { max-body 256MiB }\nprovider anthropic { }",
         right="server { max-body 256MiB; max-waiting 4 }\nprovider anthropic { }",
     ),
     Page(
         "HM415",
-        "several nodes that share nothing",
-        "Proxies share limits and budgets through a store that all of them see; `memory` and `sqlite` are one node's "
-        "own, and `store redis` is not yet in force. And a lease that is renewed no earlier than half of its time "
-        "lapses if one renewal comes late.",
+        "several nodes without a shared store",
+        "Proxies share limits and budgets through a store that all of them reach; `memory` and `sqlite` are local "
+        "to one node, and `store redis` is not yet in force. A lease that is renewed no earlier than half of its "
+        "duration expires if one renewal is late.",
         wrong="server { nodes 2 }\nprovider anthropic { }",
         right="server { nodes 1 }\nprovider anthropic { }",
     ),
     Page(
         "HM416",
-        "fallbacks in a circle",
-        "The note shows it. A call that nobody can take would go round for ever.",
+        "circular fallback",
+        "The note shows the cycle. A call that no provider can serve would loop forever.",
         wrong="provider anthropic { fallback second }\n"
         'provider second { api anthropic; base "https://llm.internal.example"; fallback anthropic }',
         right="provider anthropic { fallback second }\n"
@@ -150,33 +149,32 @@ PAGES: Final = (
     ),
     Page(
         "HM417",
-        "two limits of which one never binds",
-        "In the time of one window the other limit lets less pass, whichever way the provider counts, so this one is "
-        "never reached.",
+        "redundant limit",
+        "Another limit is always reached first, whichever way the provider counts.",
         wrong="provider anthropic { limits { requests 10/min; requests 5k/hour } }",
         right="provider anthropic { limits { requests 10/min; requests 300/hour } }",
     ),
     Page(
         "HM418",
         "one key in two providers",
-        "A provider limits keys. Two declarations with one key each believe that they have its whole limit.",
+        "A provider limits by key. Two declarations with one key each assume the whole limit.",
         wrong="provider anthropic { key env(K) }\n"
         'provider second { api anthropic; key env(K); serves ["claude-opus-*"] }',
         right='provider anthropic { key env(K); limits "claude-opus-*" { concurrency 2 } }',
     ),
     Page(
         "HM419",
-        "a fallback that speaks another dialect",
-        "A call goes to the fallback as it is, body and all, so the two must have a dialect in common.",
+        "fallback with another dialect",
+        "A call is sent to the fallback unchanged, body and all, so the two providers must have a dialect in common.",
         wrong="provider anthropic { fallback openai }\nprovider openai { }",
         right="provider anthropic { fallback second }\n"
         'provider second { api anthropic; base "https://llm.internal.example" }',
     ),
     Page(
         "HM420",
-        "affinity, and nothing is known of models in memory",
-        "Calls ride with those whose model is in memory, which is known of providers that have `resident`. Without it "
-        "a provider is thought to serve every model at any time, and `affinity` does nothing.",
+        "`affinity` without `resident`",
+        "Calls are grouped by the model that is loaded, which is known only of providers with `resident`. Without "
+        "it a provider is assumed to serve every model at any time, and `affinity` has no effect.",
         wrong="provider ollama { }\nrule r { affinity model max 1m }",
         right="provider ollama { resident 1 swap 20s }\nrule r { affinity model max 1m }",
     ),

@@ -31,7 +31,7 @@ class Page:
 
 def not_reported(code: str, title: str, because: str = "") -> Page:
     """Return the page of a code that this version does not report."""
-    return Page(code, title, f"This version does not look for it.{because and ' '}{because}", reported=False)
+    return Page(code, title, f"This version does not report it.{because and ' '}{because}", reported=False)
 
 
 def page_text(page: Page) -> str:
