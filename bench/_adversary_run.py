@@ -29,12 +29,12 @@ from hivemind_trio.scheduler import (
     CallCancelled,
     CallId,
     Event,
+    Finish,
     Grant,
     LimitChanged,
     Refuse,
     ResponseStarted,
     Scheduler,
-    Settle,
     TimePassed,
 )
 from hivemind_trio.sim import CLIENTS, ClientBehaviour, ClientReply
@@ -829,7 +829,7 @@ class Ours:
             match command:
                 case Grant():
                     self._begin(command)
-                case Settle(call_id):
+                case Finish(call_id):
                     self._settle(call_id)
                 case Refuse():
                     self._refuse(command)

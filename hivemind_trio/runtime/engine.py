@@ -23,6 +23,7 @@ from hivemind_trio.scheduler import (
     Draining,
     Draw,
     Event,
+    Finish,
     Grant,
     LimitChanged,
     Parts,
@@ -30,7 +31,6 @@ from hivemind_trio.scheduler import (
     PolicyLoaded,
     ResponseStarted,
     Scheduler,
-    Settle,
     Snapshot,
     Spend,
     TimePassed,
@@ -314,7 +314,7 @@ class Engine:
         self._released(ticket, permit, ended)
         if permit is None and not ended.committed:
             # What needs no slot is not the scheduler's to try again.
-            ticket.answer(Settle(ticket.id))
+            ticket.answer(Finish(ticket.id))
 
     def unused(self, ticket: Ticket, permit: Permit | None) -> None:
         """A granted call went away before it began."""

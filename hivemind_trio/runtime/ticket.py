@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from hivemind_trio.model import Outcome, QuotaReading
-from hivemind_trio.scheduler import AttemptResult, Call, CallId, Grant, Permit, Refuse, Settle, Waiting
+from hivemind_trio.scheduler import AttemptResult, Call, CallId, Finish, Grant, Permit, Refuse, Waiting
 
 Attempt = Callable[[], Awaitable[AttemptResult]]
 
@@ -84,7 +84,7 @@ class Ticket:
     gave_up: Waiting | None = attrs.field(init=False, default=None)
     """State of the call in the queue when its client left it there; None: it did not."""
     _state: _State = attrs.field(init=False, default=_State.WAITING)
-    _answer: Grant | Refuse | Settle | None = attrs.field(init=False, default=None)
+    _answer: Grant | Refuse | Finish | None = attrs.field(init=False, default=None)
     _answered: trio.Event | None = attrs.field(init=False, default=None)
     _scope: trio.CancelScope | None = attrs.field(init=False, default=None)
 
@@ -117,7 +117,7 @@ class Ticket:
             Rejected: It may not.
         """
         answer = await self._wait()
-        assert not isinstance(answer, Settle), "nothing has been tried yet"
+        assert not isinstance(answer, Finish), "nothing has been tried yet"
         return answer
 
     async def again(self) -> Grant | None:
@@ -127,9 +127,9 @@ class Ticket:
             Rejected: It waited for another, and will not have it.
         """
         answer = await self._wait()
-        return None if isinstance(answer, Settle) else answer
+        return None if isinstance(answer, Finish) else answer
 
-    async def _wait(self) -> Grant | Settle:
+    async def _wait(self) -> Grant | Finish:
         if self._answer is None:
             self._answered = trio.Event()
             await self._answered.wait()
@@ -181,7 +181,7 @@ class Ticket:
         if self._state is _State.RUNNING:
             self._engine.heard(self, readings, good)
 
-    def answer(self, command: Grant | Refuse | Settle) -> None:
+    def answer(self, command: Grant | Refuse | Finish) -> None:
         """The engine's side: what the scheduler decided."""
         self._answer = command
         self._state = _State.GRANTED if isinstance(command, Grant) else _State.OVER

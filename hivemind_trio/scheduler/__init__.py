@@ -20,13 +20,13 @@ from .protocol.events import CallCancelled as CallCancelled
 from .protocol.events import Command as Command
 from .protocol.events import Draining as Draining
 from .protocol.events import Event as Event
+from .protocol.events import Finish as Finish
 from .protocol.events import Grant as Grant
 from .protocol.events import LimitChanged as LimitChanged
 from .protocol.events import Permit as Permit
 from .protocol.events import PolicyLoaded as PolicyLoaded
 from .protocol.events import Refuse as Refuse
 from .protocol.events import ResponseStarted as ResponseStarted
-from .protocol.events import Settle as Settle
 from .protocol.events import TimePassed as TimePassed
 from .protocol.ledger import CreditDrawn as CreditDrawn
 from .protocol.ledger import Draw as Draw

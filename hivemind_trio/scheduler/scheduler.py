@@ -33,7 +33,7 @@ from hivemind_trio.policy import Program, Renames
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn
 from hivemind_trio.scheduler.decisions.grant import Waiting, grant, waited_for, waiting
-from hivemind_trio.scheduler.decisions.requeue import let_in, move, stand_anew, turn_away
+from hivemind_trio.scheduler.decisions.requeue import move_to_fallback, reclassify, reject_all, release_budget_waiters
 from hivemind_trio.scheduler.limits.budget_account import Turns
 from hivemind_trio.scheduler.limits.budgets import NO_CLAIM, InsufficientBudget
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
@@ -47,10 +47,10 @@ from hivemind_trio.scheduler.protocol.events import (
     Command,
     Draining,
     Event,
+    Finish,
     Grant,
     PolicyLoaded,
     ResponseStarted,
-    Settle,
     TimePassed,
 )
 from hivemind_trio.scheduler.protocol.ledger import CreditDrawn, LedgerOpened, LedgerWritable
@@ -128,8 +128,8 @@ class Scheduler:
                 self.state.restore(beliefs, ages_ns)
             case _:
                 assert_never(event)
-        if self.state.loosened:
-            self._dispatch(let_in(self.state, commands).values(), None, commands)
+        if self.state.budgets_released:
+            self._dispatch(release_budget_waiters(self.state, commands).values(), None, commands)
         self.state.stand()
         self._due_ns = self.state.wakeup_ns()
         if self.state.keeps_ledger:
@@ -165,8 +165,8 @@ class Scheduler:
         self._advance(now_ns, commands)
 
         if books.detours:
-            treatment = books.treat(call, treatment)
-        refuse = rejection.outright(call, treatment, books.program, draining=books.draining, waited_ns=0)
+            treatment = books.route(call, treatment)
+        refuse = rejection.reject_on_arrival(call, treatment, books.program, draining=books.draining, waited_ns=0)
         if refuse is not None:
             commands.append(refuse)
             return
@@ -175,41 +175,43 @@ class Scheduler:
             return
 
         place = books.place(call, treatment)
-        if place.pool.residents.matter:
+        if place.pool.residents.enabled:
             place.pool.look(now_ns)
-        over = place.quotas.too_large(place.cost) if place.quotas.counted else None
+        over = place.quotas.too_large(place.cost) if place.quotas.has_limits else None
         if over is not None:
             commands.append(rejection.too_large(call, treatment, over, place.cost))
             books.forget(place.agent)
             return
         blocked = place.blocked(now_ns)
         if blocked is Reason.BREAKER_OPEN and books.refuses_while_open(place.pool):
-            commands.append(rejection.left_alone_there(books, call, treatment, place.pool, 0))
+            commands.append(rejection.circuit_open(books, call, treatment, place.pool, 0))
             books.forget(place.agent)
             return
         spent = place.pool.health.spent
-        if spent.known and spent.shut(books.pays_with(call, treatment), now_ns):
-            commands.append(rejection.spent_there(books, call, treatment, place.pool, 0))
+        if spent.known and spent.shut(books.billing_key(call, treatment), now_ns):
+            commands.append(rejection.billing_exhausted(books, call, treatment, place.pool, 0))
             books.forget(place.agent)
             return
-        call, seq = books.numbered(call)
+        call, seq = books.assign_sequence(call)
         waiter = books.waiter(call, treatment, place, now_ns, seq, blocked)
         short = books.claim(waiter) if treatment.budgets else None
         if isinstance(short, InsufficientBudget) and short.denies(now_ns):
-            commands.append(rejection.of(books, waiter, Reason.BUDGET, *rejection.spent(short, now_ns)))
-            books.keep_place(waiter)
+            commands.append(
+                rejection.reject(books, waiter, Reason.BUDGET, *rejection.insufficient_budget(short, now_ns))
+            )
+            books.keep_position(waiter)
             books.forget(place.agent)
         elif short is None and place.prompts is not None and self._follows(waiter):
             self._put_in_line(waiter, commands)
         elif short is None and blocked is Reason.NONE:
             place.pool.take_at_once(waiter, place.lane)
             commands.append(grant(books, waiter, Reason.NONE))
-        elif short is None and (wait_ns := books.too_long_ns(waiter)) is not None:
-            message = rejection.impatient(wait_ns)
+        elif short is None and (wait_ns := books.expected_wait_beyond_patience_ns(waiter)) is not None:
+            message = rejection.wait_exceeds_client_timeout(wait_ns)
             commands.append(
-                rejection.of(books, waiter, Reason.CLIENT_PATIENCE, message, books.retry_after_ns(waiter, wait_ns))
+                rejection.reject(books, waiter, Reason.CLIENT_PATIENCE, message, books.retry_after_ns(waiter, wait_ns))
             )
-            books.keep_place(waiter)
+            books.keep_position(waiter)
             books.unclaim(waiter)
             books.forget(place.agent)
         else:
@@ -217,7 +219,7 @@ class Scheduler:
             if blocked in TIMED or place.pool.opens_ns is not None:
                 self._dispatch([place.pool], None, commands)  # which says when there will be room
         if spent.known and (call.id in books.inflight or call.id in books.room):
-            spent.ask(books.pays_with(call, treatment), now_ns)
+            spent.ask(books.billing_key(call, treatment), now_ns)
 
     def _on_cancelled(self, call_id: CallId, now_ns: int, commands: list[Command]) -> None:
         # Leaves before the clock moves: the driver has closed the call and would not know what to do with a refusal.
@@ -240,9 +242,9 @@ class Scheduler:
             return  # it needs no slot, or its attempt has ended meanwhile
         place = flight.place
         pools: dict[str, ProviderQueue] = {}
-        if good and place.pool.residents.matter:
+        if good and place.pool.residents.enabled:
             place.pool.residents.on_answered(place.model, now_ns)
-        news = place.pool.learns and place.quotas.hear(call_id, readings, now_ns)
+        news = place.pool.learns and place.quotas.on_headers(call_id, readings, now_ns)
         if good:
             news |= place.quotas.accept(call_id, now_ns)
             moved = accepted(books, flight, commands)
@@ -251,7 +253,7 @@ class Scheduler:
         if news and place.pool.waiting:
             pools[place.pool.name] = place.pool
         if good and (prefixes := place.prefixes) is not None:
-            pools |= books.rouse(prefixes.on_read(flight.call.prefix, now_ns))
+            pools |= books.wake_early(prefixes.on_read(flight.call.prefix, now_ns))
             books.wake()
         self._dispatch(pools.values(), None, commands)
 
@@ -266,16 +268,16 @@ class Scheduler:
         place = flight.place
         moved = learn(books, flight, ended, commands)
         completion.settle(books, flight, ended)
-        if place.pool.residents.matter and ended.outcome in HEALTHY:
+        if place.pool.residents.enabled and ended.outcome in HEALTHY:
             place.pool.residents.on_answered(place.model, now_ns)
         lines = place.give_back(now_ns)
         # Its provider, any other where its agent was all that was missing, and where its next attempt is to go.
         pools = {place.pool.name: place.pool} | moved
         prefixes = place.prefixes if place.prompts is not None else None
         if prefixes is not None and ended.outcome in HEALTHY:
-            books.rouse(prefixes.on_read(flight.call.prefix, now_ns))
+            books.wake_early(prefixes.on_read(flight.call.prefix, now_ns))
         elif prefixes is not None:
-            books.rouse(prefixes.on_over(flight.call.prefix, call_id))
+            books.wake_early(prefixes.on_over(flight.call.prefix, call_id))
         again = None if ended.committed else completion.again(books, flight, ended)
         if again is not None:
             books.room.enter(again)
@@ -283,9 +285,9 @@ class Scheduler:
             if flight.claim is not NO_CLAIM:
                 books.end_claim(call_id, flight.claim, completion.spent(books, flight, ended))
             if not ended.committed:
-                commands.append(Settle(call_id))
+                commands.append(Finish(call_id))
             if ended.outcome not in HEALTHY:
-                books.keep_place(flight)
+                books.keep_position(flight)
         if again is not None and again.in_line:
             pools[again.place.pool.name] = again.place.pool  # due at once, and maybe at another provider
         # Those who waited for this one are due as well.
@@ -310,16 +312,16 @@ class Scheduler:
         for waiter in waiters:
             books.room.leave(waiter)
             books.unclaim(waiter)
-        books.loosened.clear()  # whoever was held is asked again now
+        books.budgets_released.clear()  # whoever was held is asked again now
         books.load(program)
         for waiter in waiters:
             waiter.call = calls[waiter.call.id]
-            stand_anew(books, waiter, treatments[waiter.call.id], commands)
+            reclassify(books, waiter, treatments[waiter.call.id], commands)
         self._expire(commands)
         self._open(commands)
         for pool in books.pools.values():
             if books.given_up(pool):
-                turn_away(books, pool, commands)
+                reject_all(books, pool, commands)
         self._dispatch(books.pools.values(), None, commands)
 
     def _on_draining(self, now_ns: int, commands: list[Command]) -> None:
@@ -329,7 +331,7 @@ class Scheduler:
         for waiter in list(books.room):
             books.leave(waiter)
             message = rejection_text(Reason.DRAINING)
-            commands.append(rejection.of(books, waiter, Reason.DRAINING, message, rejection.DRAINING_RETRY_NS))
+            commands.append(rejection.reject(books, waiter, Reason.DRAINING, message, rejection.DRAINING_RETRY_NS))
 
     def _on_ledger(
         self, event: LedgerOpened | CreditDrawn | LedgerWritable, now_ns: int, commands: list[Command]
@@ -367,8 +369,8 @@ class Scheduler:
             if full is not None and lane.shed_oldest:
                 oldest = books.room.oldest(lane.name)
         if full is not None and oldest is None:
-            commands.append(rejection.of(books, waiter, Reason.QUEUE_FULL, full, books.retry_after_ns(waiter)))
-            books.keep_place(waiter)
+            commands.append(rejection.reject(books, waiter, Reason.QUEUE_FULL, full, books.retry_after_ns(waiter)))
+            books.keep_position(waiter)
             books.unclaim(waiter)
             books.forget(waiter.place.agent)
             return
@@ -378,7 +380,7 @@ class Scheduler:
             # Only now: it may be the last call of the same agent, which would be forgotten.
             books.leave(oldest)
             commands.append(
-                rejection.of(books, oldest, Reason.SHED_OLDEST, rejection.shed(full), books.retry_after_ns(oldest))
+                rejection.reject(books, oldest, Reason.SHED_OLDEST, rejection.shed(full), books.retry_after_ns(oldest))
             )
             if oldest.place.pool.holds:
                 # It may have been the large one behind which smaller ones stood, at another provider.
@@ -417,11 +419,11 @@ class Scheduler:
             if waiter.blocked is Reason.STORE_UNAVAILABLE and waiter.deadline_ns == waiter.ledger_until_ns:
                 message = rejection_text(Reason.STORE_UNAVAILABLE)
                 commands.append(
-                    rejection.of(books, waiter, Reason.STORE_UNAVAILABLE, message, rejection.LEDGER_RETRY_NS)
+                    rejection.reject(books, waiter, Reason.STORE_UNAVAILABLE, message, rejection.LEDGER_RETRY_NS)
                 )
                 continue
             message = rejection.too_late(waiter, books.waited_ns(waiter))
-            commands.append(rejection.of(books, waiter, Reason.DEADLINE, message, books.retry_after_ns(waiter)))
+            commands.append(rejection.reject(books, waiter, Reason.DEADLINE, message, books.retry_after_ns(waiter)))
         return gone
 
     # ---- the books ----
@@ -454,7 +456,7 @@ class Scheduler:
                 opened[pool.name] = pool
                 if pool.health.breaker.circuit is not circuit:
                     commands.append(adapted(pool, None))
-                    opened |= move(books, books.to_move(pool), commands)
+                    opened |= move_to_fallback(books, books.to_move(pool), commands)
             if pool.opens_ns is not None and pool.opens_ns <= books.now_ns:
                 opened[pool.name] = pool
         for waiter in books.wake():

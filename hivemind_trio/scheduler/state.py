@@ -80,7 +80,7 @@ class SchedulerState:
     jobs: JobOrdering = attrs.field(factory=JobOrdering, init=False)
     detours: bool = attrs.field(default=False, init=False)
     """Budgets, or providers that are down, may send calls elsewhere than the rules do."""
-    loosened: dict[BudgetAccount, None] = attrs.field(factory=dict, init=False)
+    budgets_released: dict[BudgetAccount, None] = attrs.field(factory=dict, init=False)
     """Accounts with held calls that may have room again."""
     _agents: dict[AgentKey, AgentState] = attrs.field(factory=dict, init=False)
     """Only those with a call waiting or in flight."""
@@ -148,7 +148,7 @@ class SchedulerState:
         team = self.program.teams.get(treatment.team)
         weight = team.weight if team is not None else 1
         share = lane.share(agent, treatment.team, weight, route.objective)
-        model = pool.residents.name(request.model) if pool.residents.matter else route.model
+        model = pool.residents.name(request.model) if pool.residents.enabled else route.model
         heeds = call.prefix and request.tokens_in >= LONG_TOKENS and self.parts.prefixes
         return Placement(
             pool,
@@ -167,9 +167,9 @@ class SchedulerState:
     def _cost(self, quotas: RateLimits, request: Request, pool: ProviderQueue) -> Cost:
         """Return the estimated cost of the call in these rate limits."""
         # Of a provider whose headers are believed an answer may tell of a quota at any moment.
-        return pool.estimates.cost(request, pool.api) if quotas.counted or pool.learns else NOTHING
+        return pool.estimates.cost(request, pool.api) if quotas.has_limits or pool.learns else NOTHING
 
-    def treat(self, call: Call, treatment: Decision, failed: ProviderQueue | None = None) -> Decision:
+    def route(self, call: Call, treatment: Decision, failed: ProviderQueue | None = None) -> Decision:
         """Return the decision as budgets and the health of providers change it.
 
         Args:
@@ -193,7 +193,7 @@ class SchedulerState:
 
     def _taken(self, call: Call, treatment: Decision, provider: ProviderSettings, pool: ProviderQueue) -> bool:
         """Return True if a provider that is up would take the call, sooner or later."""
-        if pool.health.spent.shut(self.pays_with(call, treatment), self.now_ns):
+        if pool.health.spent.shut(self.billing_key(call, treatment), self.now_ns):
             return False
         if treatment.instead_of is None:
             return True
@@ -205,7 +205,7 @@ class SchedulerState:
         """Return the decision as budgets that are nearly used up change it."""
         if treatment.provider is None:
             return treatment
-        treated = self.budgets.treat(treatment, self._whose(call, treatment), self.now_ns)
+        treated = self.budgets.apply(treatment, self._whose(call, treatment), self.now_ns)
         if treated.model == treatment.model:
             return treated
         # Another model may be served elsewhere. Who may call, and how, is decided by what was asked for.
@@ -226,7 +226,7 @@ class SchedulerState:
             key=f"{provider.keys[0]}" if provider.keys else call.credential,
         )
 
-    def pays_with(self, call: Call, treatment: Decision) -> SpentKey:
+    def billing_key(self, call: Call, treatment: Decision) -> SpentKey:
         """Return the key of the account that a provider's billing error is about."""
         provider = self.program.providers.get(treatment.provider or "")
         own = "" if provider is not None and provider.keys else call.credential
@@ -258,13 +258,13 @@ class SchedulerState:
             warm_until_ns=prefixes.warm_until_ns(call.prefix, self.now_ns) if prefixes is not None else None,
         )
 
-    def rouse(self, followers: Iterable[PromptUser]) -> dict[str, ProviderQueue]:
+    def wake_early(self, followers: Iterable[PromptUser]) -> dict[str, ProviderQueue]:
         """Let those go on who waited for another's prompt. Return where."""
         there = {}
         for follower in followers:
             waiter = self.room.get(follower.call.id)
             if waiter is not None and waiter is follower:
-                self.room.rouse(waiter, self.now_ns)
+                self.room.wake_early(waiter, self.now_ns)
                 there[waiter.place.pool.name] = waiter.place.pool
         return there
 
@@ -284,7 +284,7 @@ class SchedulerState:
             share_ns=place.pool.share_ns(place.quotas, place.cost, place.pool.usual_ns),
             attempt=waiter.attempts + 1,
             uncounted=waiter.uncounted,
-            swap_ns=place.pool.residents.swap_ns(place.model, self.now_ns) if place.pool.residents.matter else 0,
+            swap_ns=place.pool.residents.swap_ns(place.model, self.now_ns) if place.pool.residents.enabled else 0,
         )
 
     def claim(self, waiter: WaitingCall) -> InsufficientBudget | MissingCredit | None:
@@ -319,11 +319,11 @@ class SchedulerState:
         if waiter.claim is not None:
             self.end_claim(waiter.call.id, waiter.claim, None)
         elif waiter.held_in is not None:
-            self.loosen([waiter.held_in])
+            self.mark_budget_released([waiter.held_in])
 
     def end_claim(self, call_id: CallId, claim: Reservation, spent: Amounts | None) -> None:
         """End a reservation; nothing may have been spent."""
-        self.loosen(claim.end(spent, self.now_ns))
+        self.mark_budget_released(claim.end(spent, self.now_ns))
         if claim.booked:
             self._spends.append(Spend(call_id, claim.spent(spent)))
 
@@ -335,13 +335,15 @@ class SchedulerState:
         """Let calls claim what the ledger has made durable."""
         account = self.budgets.drawn(key, amount)
         if account is not None and account.held.first is not None:
-            self.loosen([account])
+            self.mark_budget_released([account])
 
     def set_writable(self, writable: bool) -> None:
         """Hold calls that draw on the ledger while it cannot be written."""
         self.budgets.writable = writable
         if writable:
-            self.loosen(account for account in self.budgets.accounts.values() if account.held.first is not None)
+            self.mark_budget_released(
+                account for account in self.budgets.accounts.values() if account.held.first is not None
+            )
 
     def beliefs(self) -> dict[str, ProviderBeliefs]:
         """Return what is learned of each provider."""
@@ -365,23 +367,23 @@ class SchedulerState:
         draws, budgets.draws = budgets.draws, []
         return spends, draws
 
-    def loosen(self, accounts: Iterable[BudgetAccount]) -> None:
+    def mark_budget_released(self, accounts: Iterable[BudgetAccount]) -> None:
         """Something has come back to these accounts."""
-        self.loosened.update(dict.fromkeys(accounts))
+        self.budgets_released.update(dict.fromkeys(accounts))
 
     def leave(self, waiter: WaitingCall) -> None:
         """Remove a call that will not be served."""
         self.room.leave(waiter)
-        self.keep_place(waiter)
+        self.keep_position(waiter)
         self.unclaim(waiter)
         self.forget(waiter.place.agent)
 
-    def keep_place(self, of: WaitingCall | RunningCall) -> None:
+    def keep_position(self, of: WaitingCall | RunningCall) -> None:
         """Its client may come back with it."""
         since_ns = of.arrived_ns if of.call.since_ns is None else of.call.since_ns
         self.returns.keep(of.call.again, since_ns, of.seq, self.now_ns)
 
-    def numbered(self, call: Call) -> tuple[Call, int]:
+    def assign_sequence(self, call: Call) -> tuple[Call, int]:
         """A call that has just come, and its number in the order of arrival: its old one, if it has come back."""
         kept = self.returns.take(call.again, self.now_ns) if call.again in self.returns.kept else None
         if kept is not None:
@@ -389,7 +391,7 @@ class SchedulerState:
         self.arrivals += 1
         return call, self.arrivals - 1
 
-    def too_long_ns(self, waiter: WaitingCall) -> int | None:
+    def expected_wait_beyond_patience_ns(self, waiter: WaitingCall) -> int | None:
         """Return the expected wait of a new call if it is longer than its client's timeout.
 
         None: it is not, or unknown. The wait is the least that it can be.
@@ -401,7 +403,7 @@ class SchedulerState:
         opens_ns = pool.health.breaker.opens_ns or 0
         if place.quotas.restricts:
             opens_ns = max(opens_ns, place.quotas.opens_ns(place.cost, self.now_ns))
-        swap_ns = pool.residents.swap_ns(place.model, self.now_ns) if pool.residents.matter else 0
+        swap_ns = pool.residents.swap_ns(place.model, self.now_ns) if pool.residents.enabled else 0
         if opens_ns > self.now_ns and opens_ns - self.now_ns + swap_ns > patience_ns:
             return opens_ns - self.now_ns + swap_ns
         if waiter.call.since_ns is not None or waiter.treatment.priority > self.program.lanes[place.lane.name].priority:
@@ -420,11 +422,11 @@ class SchedulerState:
             agent.retire()
 
     def wake(self) -> list[WaitingCall]:
-        """Those whose retry is due now. Who was held by a budget is to be let in instead: see `loosened`."""
+        """Those whose retry is due now. Who was held by a budget is to be let in instead: see `budgets_released`."""
         woken = []
         while (waiter := self.room.wake(self.now_ns)) is not None:
             if waiter.held_in is not None:
-                self.loosen([waiter.held_in])
+                self.mark_budget_released([waiter.held_in])
             else:
                 woken.append(waiter)
         return woken

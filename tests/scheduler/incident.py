@@ -18,10 +18,10 @@ from hivemind_trio.scheduler import (
     CallId,
     Circuit,
     Command,
+    Finish,
     Grant,
     LimitChanged,
     Refuse,
-    Settle,
     Snapshot,
 )
 
@@ -135,7 +135,7 @@ class Incident:
                     self.granted(command, late=late)
                 case Refuse():
                     self.refused(command)
-                case Settle():
+                case Finish():
                     raise AssertionError("only the end of its attempt settles a call")
 
     def told(self, adapted: LimitChanged) -> None:
@@ -226,14 +226,14 @@ class Incident:
         """Whatever time has opened comes first; then what the attempt has taught; then its slot is somebody else's."""
         entry = self.running[call_id]
         provider, model = entry.provider, entry.call.request.model
-        settled = commands.count(Settle(call_id))
+        settled = commands.count(Finish(call_id))
         told = next((each for each in commands if isinstance(each, LimitChanged) and each.because is not None), None)
         taught = False
         for command in commands:
             if not taught and not (late and self._comes_before(call_id, command)):
                 self._teach(call_id, ended, told, settled=settled)
                 taught = True
-            if command != Settle(call_id) and command is not told:
+            if command != Finish(call_id) and command is not told:
                 self.heard([command], late=late)
         if not taught:
             self._teach(call_id, ended, told, settled=settled)

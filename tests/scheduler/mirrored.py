@@ -95,7 +95,9 @@ def spend(setup: Setup, quotas: RateLimits, until_ns: int, seed: int = 1) -> Tol
         if heads and heads[0][0] <= now_ns:
             _, call, granted_ns, foreign, (said, wait_ns) = heappop(heads)
             if setup.tells:
-                quotas.hear(CallId(call), [_said(setup, provider.reading(now_ns)) if setup.as_sent else said], now_ns)
+                quotas.on_headers(
+                    CallId(call), [_said(setup, provider.reading(now_ns)) if setup.as_sent else said], now_ns
+                )
             if wait_ns:
                 wait_ns = wait_ns if setup.retry_after_ns is None else setup.retry_after_ns
                 quotas.refuse(CallId(call), (Dimension.REQUESTS,), wait_ns, now_ns)

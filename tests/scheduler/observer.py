@@ -29,12 +29,12 @@ from hivemind_trio.scheduler import (
     CallId,
     Circuit,
     Command,
+    Finish,
     Grant,
     LimitChanged,
     Permit,
     Refuse,
     Scheduler,
-    Settle,
     Snapshot,
 )
 
@@ -197,7 +197,7 @@ class Observer:
                     self.granted(command)
                 case Refuse():
                     self.refused(command)
-                case Settle():
+                case Finish():
                     raise AssertionError("nothing but the end of an attempt settles a call")
 
     def told(self, adapted: LimitChanged) -> None:
@@ -299,7 +299,7 @@ class Observer:
         life = self.lives[call_id]
         provider = life.permit.provider
         watched = self.at[provider]
-        settled = commands.count(Settle(call_id))
+        settled = commands.count(Finish(call_id))
         # What comes before is of time alone that has passed, and so may be what the attempt is one of.
         inflight = self.held(lambda other: other.provider == provider)
         began = sum(life.began and life.permit.provider == provider for life in self.of("running").values())
@@ -318,7 +318,7 @@ class Observer:
             )
         for command in commands:
             match command:
-                case Settle():
+                case Finish():
                     assert command.call_id == call_id, "nothing but the end of its attempt settles a call"
                 case LimitChanged(because=because) if because is not None:
                     assert command.provider == provider

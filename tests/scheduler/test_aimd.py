@@ -119,7 +119,7 @@ class World:
                 granted_ns=granted_ns,
                 now_ns=ends_ns,
                 inflight=len(self._running) + 1,
-                sought=True,
+                limit_is_binding=True,
             )
             assert self.limiter.settings.low <= self.limiter.limit <= self.limiter.high
 

@@ -21,7 +21,7 @@ from hivemind_trio.policy import (
     WhileOpen,
     check,
 )
-from hivemind_trio.scheduler import AttemptEnded, AttemptResult, CallId, Circuit, Grant, Settle
+from hivemind_trio.scheduler import AttemptEnded, AttemptResult, CallId, Circuit, Finish, Grant
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import NEVER_TRIPS, SECOND_NS, agent, program, provider, wish
 
@@ -329,7 +329,7 @@ def test_where_there_is_no_other_it_has_its_answer() -> None:
     call = driver.call()
 
     assert driver.post(AttemptEnded(CallId(call), AttemptResult(outcome=Outcome.TERMINAL, status=402))) == [
-        Settle(CallId(call))
+        Finish(CallId(call))
     ]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from hivemind_trio.model import Outcome, Reason
 from hivemind_trio.policy import CircuitBreakerSettings, Program, RetrySettings
-from hivemind_trio.scheduler import AttemptResult, CallId, Circuit, Grant, ResponseStarted, Settle
+from hivemind_trio.scheduler import AttemptResult, CallId, Circuit, Finish, Grant, ResponseStarted
 from tests.support.programs import SECOND_NS, program, provider
 
 from .driver import Driver
@@ -170,7 +170,7 @@ def test_a_refused_probe_is_no_attempt() -> None:
 
     for _ in range(10):
         driver.end(call, AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=30 * SECOND_NS))
-        assert not isinstance(driver.answers[call], Settle)
+        assert not isinstance(driver.answers[call], Finish)
         refused_ns, driver.answers = driver.now_ns, {}
         woken(driver, call)
         assert driver.now_ns - refused_ns <= 30 * SECOND_NS
@@ -180,7 +180,7 @@ def test_a_refused_probe_is_no_attempt() -> None:
     driver.answers = {}
     woken(driver, call)
     driver.end(call, AttemptResult(outcome=Outcome.FAILED, status=500))
-    assert isinstance(driver.answers[call], Settle)
+    assert isinstance(driver.answers[call], Finish)
 
 
 def test_a_refused_probe_of_an_open_circuit_is_no_attempt() -> None:

@@ -24,7 +24,7 @@ def heard(says: Says, answers: int = 32, every_ns: int = S) -> WindowClassifier:
         reading = QuotaReading(
             dimension=Dimension.REQUESTS, limit=1_000, remaining=remaining, resets_ns=round(resets_s * S) or None
         )
-        likeness.hear(reading, MINUTE, seen, number * every_ns)
+        likeness.on_headers(reading, MINUTE, seen, number * every_ns)
     return likeness
 
 
@@ -76,7 +76,7 @@ def test_before_it_shows_no_more_goes_at_once_than_was_ever_left() -> None:
     bucket = RateLimiter(
         RateLimitSettings(dimension=Dimension.REQUESTS, amount=1_000, window_ns=MINUTE), declared=False
     )
-    bucket.hear(QuotaReading(dimension=Dimension.REQUESTS, limit=1_000, remaining=10, resets_ns=1), 0, 0, 0, 0)
+    bucket.on_headers(QuotaReading(dimension=Dimension.REQUESTS, limit=1_000, remaining=10, resets_ns=1), 0, 0, 0, 0)
 
     at_once = 0
     while bucket.fits_ns(1, S) == S:
@@ -92,7 +92,9 @@ def test_what_was_not_taken_of_a_fixed_window_is_given_back() -> None:
             dimension=Dimension.REQUESTS, amount=100, window_ns=MINUTE, window=Window.FIXED, headroom=0.02
         )
     )
-    bucket.hear(QuotaReading(dimension=Dimension.REQUESTS, limit=100, remaining=90, resets_ns=40 * S + 1), 0, 0, 0, 0)
+    bucket.on_headers(
+        QuotaReading(dimension=Dimension.REQUESTS, limit=100, remaining=90, resets_ns=40 * S + 1), 0, 0, 0, 0
+    )
     bucket.take(88, 0)
     assert bucket.fits_ns(1, S) > S
 

@@ -191,7 +191,7 @@ def test_what_was_granted_after_the_call_that_is_answered_is_not_in_the_answer()
         bucket.take(1, grant)
 
     # The head of the first: 49 were left, and nothing is known of the 29 others. Two are headroom.
-    bucket.hear(reading(49, 100), unseen=29, grant=0, taken_ns=30, now_ns=30)
+    bucket.on_headers(reading(49, 100), unseen=29, grant=0, taken_ns=30, now_ns=30)
 
     assert bucket.fits_ns(49 - 29 - 2, 30) <= 31
     assert bucket.fits_ns(49 - 29, 30) > 31
@@ -199,9 +199,9 @@ def test_what_was_granted_after_the_call_that_is_answered_is_not_in_the_answer()
 
 def test_what_is_rounded_may_be_less() -> None:
     bucket = RateLimiter(quota(10_000, Window.BUCKET))
-    bucket.hear(reading(10_000, 10_000), unseen=0, grant=0, taken_ns=0, now_ns=0)
+    bucket.on_headers(reading(10_000, 10_000), unseen=0, grant=0, taken_ns=0, now_ns=0)
 
-    bucket.hear(reading(5_000, 10_000, rounding=500), unseen=0, grant=0, taken_ns=0, now_ns=0)
+    bucket.on_headers(reading(5_000, 10_000, rounding=500), unseen=0, grant=0, taken_ns=0, now_ns=0)
 
     assert bucket.fits_ns(4_300, 0) == 0
     assert bucket.fits_ns(4_301, 0) > 0
@@ -210,10 +210,10 @@ def test_what_is_rounded_may_be_less() -> None:
 @pytest.mark.parametrize("window", Window)
 def test_an_answer_to_an_older_call_is_old_news(window: Window) -> None:
     bucket = RateLimiter(quota(100, window))
-    assert bucket.hear(reading(10, 100, 30 * S), unseen=0, grant=5, taken_ns=0, now_ns=0)
+    assert bucket.on_headers(reading(10, 100, 30 * S), unseen=0, grant=5, taken_ns=0, now_ns=0)
     before = [bucket.fits_ns(amount, 20 * S) for amount in (1, 20, 90)]
 
-    assert not bucket.hear(reading(100, 1_000, 1), unseen=0, grant=4, taken_ns=0, now_ns=20 * S)
+    assert not bucket.on_headers(reading(100, 1_000, 1), unseen=0, grant=4, taken_ns=0, now_ns=20 * S)
 
     assert [bucket.fits_ns(amount, 20 * S) for amount in (1, 20, 90)] == before
 
@@ -221,11 +221,11 @@ def test_an_answer_to_an_older_call_is_old_news(window: Window) -> None:
 @pytest.mark.parametrize("window", [Window.BUCKET, Window.FIXED, Window.SLIDING])
 def test_more_than_was_thought_is_believed_by_and_by(window: Window) -> None:
     bucket = RateLimiter(quota(1_000, window))
-    bucket.hear(reading(1_000, 1_000, 59 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
-    bucket.hear(reading(20, 1_000, 59 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
+    bucket.on_headers(reading(1_000, 1_000, 59 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
+    bucket.on_headers(reading(20, 1_000, 59 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
     assert bucket.fits_ns(1, 0) > 0
 
-    bucket.hear(reading(1_000, 1_000, 58 * S), unseen=0, grant=1, taken_ns=S, now_ns=S)
+    bucket.on_headers(reading(1_000, 1_000, 58 * S), unseen=0, grant=1, taken_ns=S, now_ns=S)
 
     # Use by others comes back at the rate, as the content of a bucket does.
     earned = 0 if window is Window.FIXED else bucket.capacity // 60
@@ -236,10 +236,10 @@ def test_more_than_was_thought_is_believed_by_and_by(window: Window) -> None:
 
 def test_small_raises_are_not_lost() -> None:
     bucket = RateLimiter(quota(100, Window.SLIDING))
-    bucket.hear(reading(2, 100), unseen=0, grant=0, taken_ns=0, now_ns=0)
+    bucket.on_headers(reading(2, 100), unseen=0, grant=0, taken_ns=0, now_ns=0)
 
     for step in range(1, 101):
-        bucket.hear(reading(100, 100), unseen=0, grant=step, taken_ns=0, now_ns=step * S // 100)
+        bucket.on_headers(reading(100, 100), unseen=0, grant=step, taken_ns=0, now_ns=step * S // 100)
 
     assert bucket.fits_ns(9, S) == S
     assert bucket.fits_ns(12, S) > S
@@ -247,7 +247,7 @@ def test_small_raises_are_not_lost() -> None:
 
 def test_a_fixed_window_is_spent_to_its_end_and_then_anew() -> None:
     bucket = RateLimiter(quota(100, Window.FIXED))
-    bucket.hear(reading(60, 100, 7_500_000_000), unseen=0, grant=0, taken_ns=0, now_ns=0)
+    bucket.on_headers(reading(60, 100, 7_500_000_000), unseen=0, grant=0, taken_ns=0, now_ns=0)
 
     assert bucket.fits_ns(58, 0) == 0
     bucket.take(58, 0)
@@ -272,7 +272,7 @@ def test_what_an_answer_does_not_contradict_is_left_as_it_is(window: Window) -> 
         bucket.take(1, 0)
 
     # 70 are left if it was counted when it was sent, and 50 if what was granted since is not in it.
-    bucket.hear(reading(70, 100, 30 * S + 1), unseen=20, grant=0, taken_ns=0, now_ns=1)
+    bucket.on_headers(reading(70, 100, 30 * S + 1), unseen=20, grant=0, taken_ns=0, now_ns=1)
 
     assert bucket.fits_ns(68, 1) == 1
     assert bucket.fits_ns(69, 1) > 1
@@ -280,8 +280,8 @@ def test_what_an_answer_does_not_contradict_is_left_as_it_is(window: Window) -> 
 
 def test_more_of_a_fixed_window_is_believed_while_time_passes_though_no_answer_comes() -> None:
     bucket = RateLimiter(quota(1_000, Window.FIXED))
-    bucket.hear(reading(20, 1_000, 40 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
-    bucket.hear(reading(520, 1_000, 40 * S), unseen=0, grant=1, taken_ns=0, now_ns=0)
+    bucket.on_headers(reading(20, 1_000, 40 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
+    bucket.on_headers(reading(520, 1_000, 40 * S), unseen=0, grant=1, taken_ns=0, now_ns=0)
 
     for taken in range(1, 6):
         at_ns = bucket.fits_ns(98, 0)
@@ -294,7 +294,7 @@ def test_more_of_a_fixed_window_is_believed_while_time_passes_though_no_answer_c
 def test_the_lowest_of_several_ends_in_whole_seconds_is_the_nearest() -> None:
     bucket = RateLimiter(quota(100, Window.FIXED))
     for grant, (now_ns, resets_ns) in enumerate([(900_000_000, 7 * S), (S, 6 * S), (1_900_000_000, 6 * S)]):
-        bucket.hear(reading(2, 100, resets_ns), unseen=0, grant=grant, taken_ns=0, now_ns=now_ns)
+        bucket.on_headers(reading(2, 100, resets_ns), unseen=0, grant=grant, taken_ns=0, now_ns=now_ns)
 
     assert bucket.fits_ns(1, 2 * S) == 8 * S  # and one more, for they may have been rounded down
 
@@ -302,7 +302,7 @@ def test_the_lowest_of_several_ends_in_whole_seconds_is_the_nearest() -> None:
 def test_whole_seconds_may_have_been_rounded_down() -> None:
     bucket = RateLimiter(quota(100, Window.FIXED))
 
-    bucket.hear(reading(2, 100, 7 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
+    bucket.on_headers(reading(2, 100, 7 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
 
     assert bucket.fits_ns(1, 0) == 8 * S
 
@@ -310,7 +310,7 @@ def test_whole_seconds_may_have_been_rounded_down() -> None:
 def test_an_end_further_off_than_the_window_is_long_is_another_s() -> None:
     bucket = RateLimiter(quota(100, Window.FIXED))
 
-    bucket.hear(reading(1, 100, 3_600 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
+    bucket.on_headers(reading(1, 100, 3_600 * S), unseen=0, grant=0, taken_ns=0, now_ns=0)
 
     assert bucket.fits_ns(1, 0) <= MINUTE
 
@@ -337,7 +337,7 @@ def test_no_answer_raises_a_level_above_the_declared_limit(
     now_ns = 0
     for one, unseen, grant, pause_ns in heard:
         now_ns += pause_ns
-        bucket.hear(one, unseen, grant, max(0, now_ns - S), now_ns)
+        bucket.on_headers(one, unseen, grant, max(0, now_ns - S), now_ns)
         assert 1 <= bucket.capacity <= 98
         assert bucket.limit <= 100
     at_once = 0
@@ -354,7 +354,7 @@ def test_while_nothing_is_known_no_window_holds_more_than_the_capacity(steps: li
     now_ns = 0
     for grant, (remaining, pause_ns, times) in enumerate(steps):
         now_ns += pause_ns
-        bucket.hear(reading(min(remaining, 99), 100), 0, grant, now_ns, now_ns)
+        bucket.on_headers(reading(min(remaining, 99), 100), 0, grant, now_ns, now_ns)
         for _ in range(times):
             if bucket.fits_ns(1, now_ns) == now_ns:
                 bucket.take(1, now_ns)
@@ -370,9 +370,9 @@ def test_while_nothing_is_known_no_window_holds_more_than_the_capacity(steps: li
 def test_the_lower_of_two_limits_holds() -> None:
     bucket = RateLimiter(quota(100, Window.BUCKET))
 
-    bucket.hear(reading(4_000, 4_000), 0, 0, 0, 0)
+    bucket.on_headers(reading(4_000, 4_000), 0, 0, 0, 0)
     assert bucket.capacity == 98
-    bucket.hear(reading(50, 50), 0, 1, 0, 0)
+    bucket.on_headers(reading(50, 50), 0, 1, 0, 0)
     assert bucket.capacity == 49
     assert bucket.fits_ns(50, 0) == 0  # there is no more to wait for than all of it
     bucket.take(49, 0)
@@ -394,7 +394,7 @@ def test_what_says_nothing_of_a_length_makes_no_window() -> None:
 def heard_by(quotas: RateLimits, *readings: QuotaReading) -> RateLimits:
     for number, one in enumerate(readings):
         quotas.take(CallId(number), cost_of(0, 0), number)
-        quotas.hear(CallId(number), [one], number)
+        quotas.on_headers(CallId(number), [one], number)
     return quotas
 
 
@@ -437,11 +437,11 @@ def test_headers_make_so_many_windows_and_no_more() -> None:
 def test_output_on_its_way_is_still_to_come() -> None:
     quotas = declared(attrs.evolve(quota(10_000, Window.BUCKET), dimension=Dimension.OUTPUT))
     quotas.take(CallId(9), NOTHING, 0)
-    quotas.hear(CallId(9), [QuotaReading(dimension=Dimension.OUTPUT, limit=10_000, remaining=10_000)], 0)
+    quotas.on_headers(CallId(9), [QuotaReading(dimension=Dimension.OUTPUT, limit=10_000, remaining=10_000)], 0)
     for call in range(3):
         quotas.take(CallId(call), cost_of(0, 1_000), 0)
 
-    quotas.hear(CallId(2), [QuotaReading(dimension=Dimension.OUTPUT, limit=10_000, remaining=9_000)], 0)
+    quotas.on_headers(CallId(2), [QuotaReading(dimension=Dimension.OUTPUT, limit=10_000, remaining=9_000)], 0)
 
     # None of the three had put out anything when 9,000 were left: 6,000 are, less the headroom.
     assert quotas.opens_ns(cost_of(0, 5_800), 0) == 0
@@ -508,12 +508,12 @@ def test_a_declared_kind_is_not_spaced_for_a_refusal(window: Window) -> None:
 def test_headroom_is_nothing_until_answers_show_that_others_use_the_key() -> None:
     bucket = RateLimiter(attrs.evolve(quota(1_000), headroom=None))
     bucket.take(1, 0)
-    bucket.hear(reading(999, 1_000), 0, 0, 0, 0)
+    bucket.on_headers(reading(999, 1_000), 0, 0, 0, 0)
     assert (bucket.headroom, bucket.capacity) == (0, 1_000)
 
     bucket.refuse(0)
     assert bucket.headroom == 0, "one's own calls may have been too many"
-    bucket.hear(reading(900, 1_000), 0, 1, 0, 0)
+    bucket.on_headers(reading(900, 1_000), 0, 1, 0, 0)
 
     assert (bucket.headroom, bucket.capacity) == (SHARED_HEADROOM, 980)
 
@@ -522,7 +522,7 @@ def test_a_declared_headroom_is_neither_widened_nor_narrowed() -> None:
     bucket = RateLimiter(attrs.evolve(quota(1_000), headroom=0.5))
 
     bucket.refuse(0)
-    bucket.hear(reading(100, 1_000), 0, 1, 0, 0)
+    bucket.on_headers(reading(100, 1_000), 0, 1, 0, 0)
 
     assert bucket.headroom == 0.5
 
@@ -533,7 +533,7 @@ def test_a_declared_headroom_is_neither_widened_nor_narrowed() -> None:
 def test_use_by_others_comes_back_at_the_rate_of_the_limit() -> None:
     bucket = RateLimiter(attrs.evolve(quota(60, Window.SLIDING), headroom=0.0))
 
-    bucket.hear(reading(0, 60), unseen=0, grant=0, taken_ns=0, now_ns=0)
+    bucket.on_headers(reading(0, 60), unseen=0, grant=0, taken_ns=0, now_ns=0)
 
     assert bucket.fits_ns(1, 0) == S
     assert bucket.fits_ns(30, 0) == 30 * S
@@ -559,7 +559,7 @@ def test_what_good_answers_say_never_stops_dispatch(
         assert opens_ns <= now_ns + 5 * S
         now_ns = opens_ns
         quotas.take(CallId(number), cost_of(0, 0), now_ns)
-        quotas.hear(CallId(number), [reading(remaining, 60, resets_ns)], now_ns)
+        quotas.on_headers(CallId(number), [reading(remaining, 60, resets_ns)], now_ns)
         quotas.accept(CallId(number), now_ns)
         quotas.end(CallId(number), now_ns)
 
@@ -569,7 +569,7 @@ def test_two_probes_in_a_row_drop_the_mirror() -> None:
     for number in range(2):
         now_ns = quotas.opens_ns(cost_of(0, 0), number * S)
         quotas.take(CallId(number), cost_of(0, 0), now_ns)
-        quotas.hear(CallId(number), [reading(0, 600, 50_500_000_000)], now_ns)
+        quotas.on_headers(CallId(number), [reading(0, 600, 50_500_000_000)], now_ns)
         quotas.end(CallId(number), now_ns)
     assert quotas.gate.is_probe(CallId(1)) is False
 

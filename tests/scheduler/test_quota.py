@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Outcome, Reason, Request, Usage
 from hivemind_trio.policy import Dimension, Program, RateLimitSettings, RetrySettings, Window
-from hivemind_trio.scheduler import AttemptResult, Refuse, Settle
+from hivemind_trio.scheduler import AttemptResult, Finish, Refuse
 from hivemind_trio.scheduler.limits.rate_limiter import RateLimiter
 from hivemind_trio.scheduler.limits.rate_limits import CLAIM_AFTER_NS, CLAIM_WAITED_NS
 from hivemind_trio.scheduler.structures.sliding_window import SLICES
@@ -342,4 +342,4 @@ def test_an_attempt_that_no_longer_fits_any_window_is_the_last() -> None:
 
     driver.end(call, AttemptResult(outcome=Outcome.OVERLOADED, status=529))
 
-    assert isinstance(driver.answers[call], Settle)
+    assert isinstance(driver.answers[call], Finish)

@@ -117,7 +117,7 @@ def test_a_bucket_keeps_its_level_or_is_full_and_a_window_what_was_taken_of_it(
     bucket = RateLimiter(quota(60, kind))
     if kind is Window.FIXED:
         reading = QuotaReading(dimension=Dimension.REQUESTS, remaining=60, resets_ns=MINUTE_NS - SECOND_NS)
-        bucket.hear(reading, 0, 0, 0, 0)
+        bucket.on_headers(reading, 0, 0, 0, 0)
     bucket.take(40, 0)
     assert at_once(bucket, 0) == 20
 

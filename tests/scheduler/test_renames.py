@@ -25,12 +25,12 @@ from hivemind_trio.scheduler import (
     CallId,
     Command,
     Event,
+    Finish,
     Grant,
     PolicyLoaded,
     Refuse,
     ResponseStarted,
     Scheduler,
-    Settle,
     TimePassed,
 )
 from tests.scheduler import drawn
@@ -229,7 +229,7 @@ class RenamesMachine(RuleBasedStateMachine):
                 case Grant(call_id=call_id):
                     self.waiting.pop(call_id, None)
                     self.running[call_id] = None
-                case Refuse(call_id=call_id) | Settle(call_id):
+                case Refuse(call_id=call_id) | Finish(call_id):
                     self.waiting.pop(call_id, None)
 
     def pick(self, ids: Mapping[CallId, None], pick: int) -> CallId:

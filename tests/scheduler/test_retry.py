@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Decision, Outcome, Reason, Request, Verdict
 from hivemind_trio.policy import Failure, Jitter, RetrySettings
-from hivemind_trio.scheduler import AttemptResult, Settle
+from hivemind_trio.scheduler import AttemptResult, Finish
 from hivemind_trio.scheduler.decisions.completion import WORD_MAX_NS
 from tests.support.ends import IGNORED, SUCCEEDED
 from tests.support.programs import NO_RETRY, SECOND_NS, agent, lane, program, provider, treatment
@@ -49,7 +49,7 @@ def try_again(driver: Driver, call: int, ended: AttemptResult) -> int:
 
 def settled(driver: Driver, call: int) -> bool:
     """The agent is given what there is."""
-    return isinstance(driver.answers[call], Settle)
+    return isinstance(driver.answers[call], Finish)
 
 
 def failing_over(request: Request) -> Decision:

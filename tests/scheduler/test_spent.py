@@ -9,7 +9,7 @@ import pytest
 
 from hivemind_trio.model import Outcome, Reason, SecretRef, SecretSource
 from hivemind_trio.policy import RetrySettings
-from hivemind_trio.scheduler import AttemptResult, Grant, Refuse, Settle
+from hivemind_trio.scheduler import AttemptResult, Finish, Grant, Refuse
 from hivemind_trio.scheduler.health.billing import FIRST_NS, KNOWN_MAX, LAST_NS, TRY_NS, BillingExhausted
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import SECOND_NS, program, provider, wish
@@ -38,7 +38,7 @@ def test_who_finds_out_has_the_provider_s_answer_and_the_next_is_refused_at_once
     driver.end(first, USED_UP)
     second = driver.call()
 
-    assert isinstance(driver.answers[first], Settle)
+    assert isinstance(driver.answers[first], Finish)
     refusal = driver.refusal(second)
     assert (refusal.reason, refusal.retry_after_ns, refusal.waited_ns) == (Reason.PROVIDER_SPENT, None, 0)
     assert "`p`" in refusal.message
@@ -75,7 +75,7 @@ def test_nobody_is_tried_again_where_nothing_is_left() -> None:
 
     driver.end(failing, AttemptResult(outcome=Outcome.OVERLOADED, status=529))
 
-    assert isinstance(driver.answers[failing], Settle)
+    assert isinstance(driver.answers[failing], Finish)
     assert (driver.rest.waiting, driver.rest.agents) == (0, 0)
 
 

@@ -14,10 +14,10 @@ from hivemind_trio.scheduler import (
     CallArrived,
     CallId,
     Command,
+    Finish,
     Grant,
     PolicyLoaded,
     Scheduler,
-    Settle,
     Standstill,
     TimePassed,
 )
@@ -123,7 +123,7 @@ def test_refusals_for_going_too_often_use_up_no_attempts() -> None:
     def ends(ended: AttemptResult) -> bool:
         """True if the call is over; else its next attempt begins."""
         nonlocal now_ns
-        settled = Settle(CallId(1)) in scheduler.handle(AttemptEnded(CallId(1), ended), now_ns)
+        settled = Finish(CallId(1)) in scheduler.handle(AttemptEnded(CallId(1), ended), now_ns)
         while not settled and not scheduler.snapshot().inflight:
             now_ns = scheduler.wakeup_ns() or 0
             scheduler.handle(TimePassed(), now_ns)

@@ -105,7 +105,7 @@ class _Model:
 class LoadedModels:
     """One provider's models. Nothing is kept, and nothing held up, where the policy does not say how many fit."""
 
-    matter: bool = attrs.field(default=False, init=False)
+    enabled: bool = attrs.field(default=False, init=False)
     """The policy says how many fit."""
     _settings: Resident | None = attrs.field(default=None, init=False)
     models: dict[str, _Model] = attrs.field(factory=dict, init=False)
@@ -128,7 +128,7 @@ class LoadedModels:
         """Take the settings of a new policy. What is in memory stays; what is in flight is to be `found` anew, and then
         `trim` is due."""
         self._settings, self._yielding = settings, None
-        self.matter = settings is not None
+        self.enabled = settings is not None
         if settings is None:
             self.models, self.loaded = {}, {}
         for model in self.models.values():

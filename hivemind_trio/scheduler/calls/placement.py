@@ -66,7 +66,7 @@ class Placement:
         pool = self.pool
         if not pool.slots.has_room:
             return pool.slots.closed or Reason.PROVIDER_CONCURRENCY
-        if pool.residents.matter and not pool.residents.may(self.model):
+        if pool.residents.enabled and not pool.residents.may(self.model):
             return Reason.MODEL_RESIDENT
         if not self.group.slots.has_room:
             return self.group.slots.closed or Reason.LIMITS_CONCURRENCY
@@ -82,7 +82,7 @@ class Placement:
         """Take of everything; each slot asserts that it is there."""
         pool, agent = self.pool, self.agent
         take(pool.slots, self.group.slots, self.lane.slots, agent.slots)
-        if pool.residents.matter:
+        if pool.residents.enabled:
             pool.residents.take(self.model, now_ns)
         self.quotas.take(call_id, self.cost, now_ns)
         if not agent.slots.has_room:
@@ -93,6 +93,6 @@ class Placement:
         pool, agent = self.pool, self.agent
         capped = not agent.slots.has_room
         give_back(pool.slots, self.group.slots, self.lane.slots, agent.slots)
-        if pool.residents.matter:
+        if pool.residents.enabled:
             pool.residents.give_back(self.model, now_ns)
         return agent.unpark() if capped and agent.slots.has_room else []

@@ -79,7 +79,7 @@ class WaitingCalls:
             waiter.place.lane.put(waiter)
         return waiter
 
-    def rouse(self, waiter: WaitingCall, now_ns: int) -> None:
+    def wake_early(self, waiter: WaitingCall, now_ns: int) -> None:
         """Its rest is over earlier than it was thought."""
         if waiter.rests_until_ns is not None:
             waiter.rests_until_ns = now_ns

@@ -32,7 +32,7 @@ def settle(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> 
     quotas.end(flight.call.id, books.now_ns)
     lasted_ns = books.now_ns - flight.granted_ns
     had = actual = NOTHING
-    if quotas.counted:
+    if quotas.has_limits:
         actual = _taken(flight, ended)
         # An agent is charged what it has had. What failed is charged to the quotas, for the provider may have counted
         # it; its agent has had a slot, and nothing else: were it more, whom a bad gateway has hit would wait a round
@@ -45,7 +45,7 @@ def settle(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> 
     if usage is not None:
         tokens = (usage.input or 0) + usage.cache_write + usage.output
         books.jobs.on_ended(place.agent.key, flight.call.job, tokens, books.now_ns)
-    if quotas.counted and place.cost is not NOTHING:
+    if quotas.has_limits and place.cost is not NOTHING:
         quotas.settle(place.cost, actual, flight.granted_ns, books.now_ns)
 
 
@@ -89,8 +89,8 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
     call = attrs.evolve(flight.call, request=attrs.evolve(flight.call.request, attempt=flight.attempt + 1))
     # A call that was refused for going too often waits for its turn; what is down may be up elsewhere.
     failed = flight.place.pool if ended.outcome in BROKEN else None
-    treatment = books.treat(call, books.program.decide(call.request), failed)
-    if rejection.outright(call, treatment, books.program, draining=False, waited_ns=0) is not None:
+    treatment = books.route(call, books.program.decide(call.request), failed)
+    if rejection.reject_on_arrival(call, treatment, books.program, draining=False, waited_ns=0) is not None:
         return None
     place = books.place(call, treatment)
     waiter = books.waiter(call, treatment, place, flight.arrived_ns, flight.seq, Reason.RETRY)
@@ -100,7 +100,7 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
     if ended.retry_after_ns:
         waiter.asked = flight.place.pool, books.now_ns + min(ended.retry_after_ns, WORD_MAX_NS)
     due_ns = None
-    if place.pool.health.spent.shut(books.pays_with(call, treatment), books.now_ns):
+    if place.pool.health.spent.shut(books.billing_key(call, treatment), books.now_ns):
         books.forget(place.agent)
         return None
     if not books.given_up(place.pool) and place.quotas.too_large(place.cost) is None:

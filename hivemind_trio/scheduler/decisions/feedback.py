@@ -11,7 +11,7 @@ from hivemind_trio.scheduler.protocol.events import Command, LimitChanged
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
 
-from .requeue import move, send_home, turn_away
+from .requeue import move_to_fallback, reject_all, reject_unfunded
 
 
 def learn(
@@ -36,23 +36,23 @@ def learn(
         granted_ns=flight.granted_ns,
         now_ns=books.now_ns,
         inflight=pool.slots.held,
-        sought=pool.sought,
+        limit_is_binding=pool.limit_is_binding,
     )
     if news:
         pool.apply()
     if health.limit != limit or health.breaker.circuit is not circuit:
         commands.append(adapted(pool, ended.outcome))
         if books.given_up(pool):
-            turn_away(books, pool, commands)
+            reject_all(books, pool, commands)
     if (health.spent.known or ended.outcome is Outcome.TERMINAL) and health.spent.on_ended(
-        pays_with := books.pays_with(flight.call, flight.treatment),
+        billing_key := books.billing_key(flight.call, flight.treatment),
         ended.outcome,
         granted_ns=flight.granted_ns,
         now_ns=books.now_ns,
         retry_after_ns=ended.retry_after_ns,
     ):
-        return send_home(books, pool, pays_with, commands)
-    return move(books, books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
+        return reject_unfunded(books, pool, billing_key, commands)
+    return move_to_fallback(books, books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
 
 
 def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]) -> dict[str, ProviderQueue] | None:
@@ -64,7 +64,7 @@ def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]
     pool.apply()
     if health.limit != limit or health.breaker.circuit is not circuit:
         commands.append(adapted(pool, Outcome.SUCCEEDED))
-    return move(books, books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
+    return move_to_fallback(books, books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
 
 
 def adapted(pool: ProviderQueue, because: Outcome | None) -> LimitChanged:

@@ -22,7 +22,9 @@ LEDGER_RETRY_NS = 10_000_000_000
 PATH_SHOWN_MAX = 200
 
 
-def outright(call: Call, treatment: Decision, program: Program, *, draining: bool, waited_ns: int) -> Refuse | None:
+def reject_on_arrival(
+    call: Call, treatment: Decision, program: Program, *, draining: bool, waited_ns: int
+) -> Refuse | None:
     """Return the rejection that no wait would avoid; None: there is none."""
     retry_after_ns = None
     if draining:
@@ -60,7 +62,7 @@ def _unserved(request: Request, program: Program) -> str:
     return rejection_text(Reason.NO_PROVIDER, "default", path=path)
 
 
-def of(books: SchedulerState, waiter: WaitingCall, reason: Reason, message: str, retry_after_ns: int) -> Refuse:
+def reject(books: SchedulerState, waiter: WaitingCall, reason: Reason, message: str, retry_after_ns: int) -> Refuse:
     """Return the rejection of a queued call."""
     return Refuse(
         call_id=waiter.call.id,
@@ -85,9 +87,7 @@ def too_large(call: Call, treatment: Decision, quota: RateLimitSettings, cost: C
     )
 
 
-def left_alone_there(
-    books: SchedulerState, call: Call, treatment: Decision, pool: ProviderQueue, waited_ns: int
-) -> Refuse:
+def circuit_open(books: SchedulerState, call: Call, treatment: Decision, pool: ProviderQueue, waited_ns: int) -> Refuse:
     """Return the rejection of a call whose provider has an open circuit."""
     opens_ns = pool.health.breaker.opens_ns
     wait_ns = max(opens_ns - books.now_ns, 0) if opens_ns is not None else 0
@@ -101,9 +101,11 @@ def left_alone_there(
     )
 
 
-def spent_there(books: SchedulerState, call: Call, treatment: Decision, pool: ProviderQueue, waited_ns: int) -> Refuse:
+def billing_exhausted(
+    books: SchedulerState, call: Call, treatment: Decision, pool: ProviderQueue, waited_ns: int
+) -> Refuse:
     """Return the rejection of a call whose account at the provider is used up."""
-    renewed_ns = pool.health.spent.renewed_ns(books.pays_with(call, treatment), books.now_ns)
+    renewed_ns = pool.health.spent.renewed_ns(books.billing_key(call, treatment), books.now_ns)
     return Refuse(
         call_id=call.id,
         treatment=treatment,
@@ -114,7 +116,7 @@ def spent_there(books: SchedulerState, call: Call, treatment: Decision, pool: Pr
     )
 
 
-def spent(short: InsufficientBudget, now_ns: int) -> tuple[str, int]:
+def insufficient_budget(short: InsufficientBudget, now_ns: int) -> tuple[str, int]:
     """Return message and end of a budget that is used up."""
     wait_ns = max(0, short.account.opens_ns(short.step.share, now_ns) - now_ns)
     message, allowance = short.step.deny, short.account.allowance.shown()
@@ -136,7 +138,7 @@ def duration(time_ns: int) -> str:
     return " ".join(named[:2]) or "a moment"
 
 
-def impatient(wait_ns: int) -> str:
+def wait_exceeds_client_timeout(wait_ns: int) -> str:
     return rejection_text(Reason.CLIENT_PATIENCE, wait=duration(wait_ns))
 
 

@@ -16,25 +16,27 @@ from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
 
 
-def stand_anew(
+def reclassify(
     books: SchedulerState, waiter: WaitingCall, treatment: Decision, commands: list[Command]
 ) -> WaitingCall | None:
     """Classify a call anew that waits and has been taken out of the room; None: it is refused now."""
-    treatment = books.treat(waiter.call, treatment)
+    treatment = books.route(waiter.call, treatment)
     waited_ns = books.waited_ns(waiter)
-    refuse = rejection.outright(waiter.call, treatment, books.program, draining=books.draining, waited_ns=waited_ns)
+    refuse = rejection.reject_on_arrival(
+        waiter.call, treatment, books.program, draining=books.draining, waited_ns=waited_ns
+    )
     if refuse is not None:
         commands.append(refuse)
         books.forget(waiter.place.agent)
         return None
     place = books.place(waiter.call, treatment)
-    over = place.quotas.too_large(place.cost) if place.quotas.counted else None
+    over = place.quotas.too_large(place.cost) if place.quotas.has_limits else None
     if over is not None:
         commands.append(rejection.too_large(waiter.call, treatment, over, place.cost, waited_ns))
         books.forget(place.agent)
         return None
-    if place.pool.health.spent.shut(books.pays_with(waiter.call, treatment), books.now_ns):
-        commands.append(rejection.spent_there(books, waiter.call, treatment, place.pool, waited_ns))
+    if place.pool.health.spent.shut(books.billing_key(waiter.call, treatment), books.now_ns):
+        commands.append(rejection.billing_exhausted(books, waiter.call, treatment, place.pool, waited_ns))
         books.forget(place.agent)
         return None
     blocked = place.blocked(books.now_ns)
@@ -52,66 +54,70 @@ def stand_anew(
         if (stays_away_ns := waiter.stays_away_ns(place.pool)) > books.now_ns:
             anew.rests_until_ns = max(anew.rests_until_ns or 0, stays_away_ns)
     elif isinstance(short, InsufficientBudget) and short.denies(books.now_ns):
-        commands.append(rejection.of(books, anew, Reason.BUDGET, *rejection.spent(short, books.now_ns)))
+        commands.append(
+            rejection.reject(books, anew, Reason.BUDGET, *rejection.insufficient_budget(short, books.now_ns))
+        )
         books.forget(place.agent)
         return None
     books.room.enter(anew)
     return anew
 
 
-def move(books: SchedulerState, waiters: list[WaitingCall], commands: list[Command]) -> dict[str, ProviderQueue]:
+def move_to_fallback(
+    books: SchedulerState, waiters: list[WaitingCall], commands: list[Command]
+) -> dict[str, ProviderQueue]:
     """Have them wait where they would be sent if they came now, if that is elsewhere. Return where."""
     there = {}
     for waiter in waiters:
         treatment = books.program.decide(waiter.call.request)
-        if books.treat(waiter.call, treatment).provider == waiter.place.pool.name:
+        if books.route(waiter.call, treatment).provider == waiter.place.pool.name:
             continue
         books.room.leave(waiter)
         books.unclaim(waiter)
-        anew = stand_anew(books, waiter, treatment, commands)
+        anew = reclassify(books, waiter, treatment, commands)
         if anew is not None:
             there[anew.place.pool.name] = anew.place.pool
     return there
 
 
-def send_home(
-    books: SchedulerState, pool: ProviderQueue, pays_with: SpentKey, commands: list[Command]
+def reject_unfunded(
+    books: SchedulerState, pool: ProviderQueue, billing_key: SpentKey, commands: list[Command]
 ) -> dict[str, ProviderQueue]:
     """Waiting here does not help them. Return where they wait instead."""
     poor = [
         waiter
         for waiter in books.room
-        if waiter.place.pool is pool and books.pays_with(waiter.call, waiter.treatment) == pays_with
+        if waiter.place.pool is pool and books.billing_key(waiter.call, waiter.treatment) == billing_key
     ]
-    there = move(books, poor, commands)
+    there = move_to_fallback(books, poor, commands)
     for waiter in poor:
         if books.room.get(waiter.call.id) is waiter:
             books.leave(waiter)
             waited_ns = books.waited_ns(waiter)
-            commands.append(rejection.spent_there(books, waiter.call, waiter.treatment, pool, waited_ns))
+            commands.append(rejection.billing_exhausted(books, waiter.call, waiter.treatment, pool, waited_ns))
     return there
 
 
-def turn_away(books: SchedulerState, pool: ProviderQueue, commands: list[Command]) -> None:
+def reject_all(books: SchedulerState, pool: ProviderQueue, commands: list[Command]) -> None:
     """The policy would rather refuse than hold: nobody waits for a provider that is left alone."""
     for waiter in [waiter for waiter in books.room if waiter.place.pool is pool]:
         books.leave(waiter)
-        commands.append(rejection.left_alone_there(books, waiter.call, waiter.treatment, pool, books.waited_ns(waiter)))
+        commands.append(rejection.circuit_open(books, waiter.call, waiter.treatment, pool, books.waited_ns(waiter)))
 
 
-def let_in(books: SchedulerState, commands: list[Command]) -> dict[str, ProviderQueue]:
+def release_budget_waiters(books: SchedulerState, commands: list[Command]) -> dict[str, ProviderQueue]:
     """Admit held calls where budgets may have room, in order, until one must wait on.
 
     Return their providers.
     """
     pools: dict[str, ProviderQueue] = {}
-    while books.loosened:
-        account, _ = books.loosened.popitem()
+    while books.budgets_released:
+        account, _ = books.budgets_released.popitem()
         while (held := account.held.first) is not None:
             waiter = books.room.waiters[held.call.id]
             books.room.leave(waiter)
             treatment = books.program.decide(waiter.call.request)
-            anew = stand_anew(books, waiter, treatment, commands)
+            anew = reclassify(books, waiter, treatment, commands)
             # One that is behind another now, for what is spent has changed its priority, lets that one be asked.
             if anew is not None and anew.held_in is account and account.held.first is anew:
                 break

@@ -184,7 +184,7 @@ class Aimd:
         granted_ns: int,
         now_ns: int,
         inflight: int,
-        sought: bool = False,
+        limit_is_binding: bool = False,
         tokens: int = 0,
     ) -> bool:
         """Learn from one attempt. Return True if the limit, in whole slots, has changed.
@@ -192,7 +192,7 @@ class Aimd:
         Args:
             granted_ns: When it began. What began before the last cut is no new evidence.
             inflight: Attempts in flight when it ended, itself included.
-            sought: True if a call waits for a higher limit, however few are in flight: see `ProviderQueue.sought`.
+            limit_is_binding: True if a call waits for a higher limit, however few are in flight: see the provider.
             tokens: Output.
         """
         before = self.limit
@@ -206,7 +206,7 @@ class Aimd:
             del self._tries[call_id]
         if outcome is Outcome.SUCCEEDED:
             self._resume(now_ns)
-            if sought or inflight >= BINDING * self.limit:
+            if limit_is_binding or inflight >= BINDING * self.limit:
                 self._measure(granted_ns, now_ns, tokens)
                 self._grow(now_ns)
             else:

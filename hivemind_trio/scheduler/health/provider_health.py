@@ -134,14 +134,21 @@ class ProviderHealth:
         return news
 
     def on_ended(
-        self, call_id: CallId, ended: AttemptResult, *, granted_ns: int, now_ns: int, inflight: int, sought: bool
+        self,
+        call_id: CallId,
+        ended: AttemptResult,
+        *,
+        granted_ns: int,
+        now_ns: int,
+        inflight: int,
+        limit_is_binding: bool,
     ) -> bool:
         """Learn from one attempt. Return True if there may be other slots now.
 
         Args:
             granted_ns: When it began.
             inflight: Attempts in flight when it ended, itself included.
-            sought: See `ProviderQueue.sought`.
+            limit_is_binding: See `ProviderQueue.limit_is_binding`.
         """
         probe = call_id == self._probe
         if probe:
@@ -165,7 +172,7 @@ class ProviderHealth:
                 granted_ns=granted_ns,
                 now_ns=now_ns,
                 inflight=inflight,
-                sought=sought,
+                limit_is_binding=limit_is_binding,
                 tokens=tokens,
             )
         circuit = self.breaker.circuit

@@ -193,7 +193,7 @@ class Budgets:
             account.drawing = False
         return account
 
-    def treat(self, treatment: Decision, whose: Partition, now_ns: int) -> Decision:
+    def apply(self, treatment: Decision, whose: Partition, now_ns: int) -> Decision:
         """Return the decision as spent budgets change it; of each setting the first budget decides."""
         said: dict[str, Any] = {}
         deciders: dict[str, Decider] = {}

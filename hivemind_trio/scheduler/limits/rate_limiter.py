@@ -243,7 +243,7 @@ class RateLimiter:
         if self._ends_ns is not None and taken_ns >= self._since_ns:
             self._left = min(self._left - more, self.capacity)
 
-    def hear(self, reading: QuotaReading, unseen: int, grant: int, taken_ns: int, now_ns: int) -> bool:
+    def on_headers(self, reading: QuotaReading, unseen: int, grant: int, taken_ns: int, now_ns: int) -> bool:
         """Learn from the head of an answer. Return True if it was believed.
 
         Args:
@@ -262,7 +262,7 @@ class RateLimiter:
             return True
         if self._top is None or reading.remaining >= self._top or now_ns >= self._top_ns + self.quota.window_ns:
             self._top, self._top_ns = reading.remaining, now_ns
-        self._likeness.hear(reading, self.quota.window_ns, self._taken.sum(now_ns) - unseen, now_ns)
+        self._likeness.on_headers(reading, self.quota.window_ns, self._taken.sum(now_ns) - unseen, now_ns)
         self._measure()
         if self.kind is Window.BUCKET:
             # As much of it as has been earned since then is no matter, whether the answer knew of it or not.

@@ -82,7 +82,7 @@ class RateLimits:
     header has told of a limit and not of its window: what is known of that is a lower bound."""
     _declared: bool = attrs.field(default=False, init=False)
     """The policy says what is counted here, and answers only how much of it is left."""
-    counted: bool = attrs.field(default=False, init=False)
+    has_limits: bool = attrs.field(default=False, init=False)
     """There is any window, declared or told of."""
     restricts: bool = attrs.field(default=False, init=False)
     """There is any window, or the provider has refused a call. Else nothing below need be asked."""
@@ -119,8 +119,8 @@ class RateLimits:
         self._claim = None
 
     def _look(self) -> None:
-        self.counted = bool(self.buckets)
-        self.restricts = self.counted or self.gate.active
+        self.has_limits = bool(self.buckets)
+        self.restricts = self.has_limits or self.gate.active
         self.of_input = any(dimension in (Dimension.INPUT, Dimension.TOKENS) for dimension, _ in self.buckets)
 
     def beliefs(self, group: str | None, now_ns: int) -> list[WindowBelief]:
@@ -233,7 +233,7 @@ class RateLimits:
         }
         self.inflight[call_id] = _Taken(self._grants, now_ns, cost, self._granted)
         self._grants += 1
-        if self.counted:
+        if self.has_limits:
             for bucket in self.buckets.values():
                 bucket.take(cost[bucket.quota.dimension], now_ns)
 
@@ -246,7 +246,7 @@ class RateLimits:
 
     # ---- what answers say ----
 
-    def hear(self, call_id: CallId, readings: Iterable[QuotaReading], now_ns: int) -> bool:
+    def on_headers(self, call_id: CallId, readings: Iterable[QuotaReading], now_ns: int) -> bool:
         """Learn from the head of the answer to a call in flight; whether anything was news."""
         taken = self.inflight.get(call_id)
         if taken is None:
@@ -256,7 +256,7 @@ class RateLimits:
             bucket = self._bucket(reading)
             if bucket is not None:
                 unseen = self._unseen(reading.dimension, taken)
-                news |= bucket.hear(reading, unseen, taken.grant, taken.at_ns, now_ns)
+                news |= bucket.on_headers(reading, unseen, taken.grant, taken.at_ns, now_ns)
         return news
 
     def accept(self, call_id: CallId, now_ns: int) -> bool:

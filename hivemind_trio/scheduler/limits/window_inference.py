@@ -67,7 +67,7 @@ class WindowClassifier:
         if not self.known:
             self.kind, self.depth = kind, depth
 
-    def hear(self, reading: QuotaReading, window_ns: int, seen: int, now_ns: int) -> None:
+    def on_headers(self, reading: QuotaReading, window_ns: int, seen: int, now_ns: int) -> None:
         """Take one answer into account. What tells neither limit nor end is no sample.
 
         Args:

@@ -50,7 +50,7 @@ class ResponseStarted:
 class AttemptEnded:
     """The upstream exchange is over and its permit can be given to someone else.
 
-    Where the agent has had nothing of the answer yet, the scheduler says what becomes of the call: `Settle`, or nothing
+    Where the agent has had nothing of the answer yet, the scheduler says what becomes of the call: `Finish`, or nothing
     now, and another `Grant` (or a `Refuse`) later.
     """
 
@@ -149,7 +149,7 @@ class Refuse:
 
 @final
 @attrs.frozen
-class Settle:
+class Finish:
     """The attempt that has ended was the last: the agent is given what came of it, good or bad. The call is over."""
 
     call_id: CallId
@@ -168,4 +168,4 @@ class LimitChanged:
     """Outcome that caused the change; None: time, or a new policy."""
 
 
-Command: TypeAlias = Grant | Refuse | Settle | LimitChanged | Draw | Spend
+Command: TypeAlias = Grant | Refuse | Finish | LimitChanged | Draw | Spend

@@ -177,21 +177,21 @@ class ProviderLane:
     def put(self, waiter: QueueEntry) -> None:
         place = waiter.place
         residents = self._residents
-        key = place.quotas, place.model if residents.matter else ""
+        key = place.quotas, place.model if residents.enabled else ""
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = WaitQueue(place.group, place.quotas)
         queue.put(waiter)
-        if residents.matter:
+        if residents.enabled:
             residents.put(waiter)
 
     def remove(self, waiter: QueueEntry) -> None:
         place = waiter.place
         residents = self._residents
-        key = place.quotas, place.model if residents.matter else ""
+        key = place.quotas, place.model if residents.enabled else ""
         queue = self._queues[key]
         queue.remove(waiter)
         if queue.empty:
             del self._queues[key]
-        if residents.matter:
+        if residents.enabled:
             residents.remove(waiter)

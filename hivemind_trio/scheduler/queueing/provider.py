@@ -251,7 +251,7 @@ class ProviderQueue:
         return not self._reserving or lane.slots.held < lane.reserve or self._spare() > 0
 
     @property
-    def sought(self) -> bool:
+    def limit_is_binding(self) -> bool:
         """Somebody waits in a lane that only more slots will let go on, whether or not all are taken: free ones are
         kept for the reserve of another, or are beyond the part that it may have. What else he lacks is not asked."""
         return bool(self.waiting) and any(
@@ -269,7 +269,7 @@ class ProviderQueue:
         if not self.waiting or not self.slots.has_room:
             return None
         residents = self.residents
-        if not residents.matter:
+        if not residents.enabled:
             return self._next_of(None, now_ns)
         claimed = self._claim(now_ns)
         if claimed is not None:
@@ -285,7 +285,7 @@ class ProviderQueue:
 
     def look(self, now_ns: int) -> None:
         """Find out whether models yield to a claim by now: a call arrives, and would go at once."""
-        if self.residents.matter and self.slots.has_room:
+        if self.residents.enabled and self.slots.has_room:
             self._claim(now_ns)
 
     @property
@@ -340,7 +340,7 @@ class ProviderQueue:
         """The dominant share of a call: the longest time for which it takes all of what there is of one thing."""
         # Of the most that there can be: what there is now moves, and early calls would be charged more than later ones.
         slots_ns = lasting_ns // (self.provider.limit if self.provider is not None else 1)
-        return max(slots_ns, quotas.share_ns(cost)) if quotas.counted else slots_ns
+        return max(slots_ns, quotas.share_ns(cost)) if quotas.has_limits else slots_ns
 
     def on_lasted(self, lasting_ns: int) -> None:
         """An attempt has ended that took so long."""

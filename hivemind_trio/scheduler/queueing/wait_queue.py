@@ -281,7 +281,7 @@ class AgentFlow:
         self.share.enter(self)
         if queue.aged is not None:
             queue.aged.put(self, (self.oldest.seq,))
-        if queue.quotas.counted:
+        if queue.quotas.has_limits:
             queue.sized.put(self, (queue.quotas.share_ns(first.place.cost), first.seq))
         self.move()
 

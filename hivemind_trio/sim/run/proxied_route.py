@@ -28,12 +28,12 @@ from hivemind_trio.scheduler import (
     Draw,
     Event,
     Features,
+    Finish,
     Grant,
     LimitChanged,
     Refuse,
     ResponseStarted,
     Scheduler,
-    Settle,
     Spend,
     TimePassed,
 )
@@ -192,7 +192,7 @@ class Proxied:
             match command:
                 case Grant():
                     self._begin(command, now_ns)
-                case Settle():
+                case Finish():
                     self._settle(command.call_id)
                 case Refuse():
                     self._refuse(command, now_ns)
