@@ -230,7 +230,7 @@ def test_a_call_that_no_window_holds_is_refused_at_once() -> None:
     refusal = driver.refusal(call)
     assert isinstance(refusal, Refuse)
     assert refusal.reason is Reason.OVER_LIMITS
-    assert "101 of provider `p`'s limit of 100 input tokens per minute" in refusal.message
+    assert "about 101, more than the rate limit of 100 input tokens per minute of provider `p`" in refusal.message
     assert driver.rest.agents == 0
 
 

@@ -318,7 +318,7 @@ def test_a_call_is_refused_at_its_deadline_and_not_a_nanosecond_before() -> None
 
     assert driver.refusal(waiting).reason is Reason.DEADLINE
     assert driver.refusal(waiting).waited_ns == 5
-    assert "provider `p` was at its cap of 1 in flight" in driver.refusal(waiting).message
+    assert "provider `p` was at its concurrency limit of 1" in driver.refusal(waiting).message
     assert driver.scheduler.wakeup_ns() is None
 
 
