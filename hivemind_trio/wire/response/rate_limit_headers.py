@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from functools import lru_cache
+from typing import Final, final
+
+import attrs
 
 from hivemind_trio.dialects import IN_ORDER
 from hivemind_trio.model import Dimension, QuotaReading
@@ -36,10 +39,24 @@ _NAMED: Final = tuple(
 )
 """Phrases by which errors name a used-up quota."""
 
+NAMES_MAX: Final = 256
+"""Names of headers whose reading is kept: a provider sends a dozen, in every answer."""
+
 WORDS_MAX: Final = 16 * 1024
 """Bytes of an error in which such words are looked for."""
 
 _PLANS: Final = tuple(prefix for one in IN_ORDER if (prefix := one.limits.plan_prefix) is not None)
+
+
+@final
+@attrs.frozen
+class _QuotaHeader:
+    """Name of a header, taken apart."""
+
+    quota: tuple[Dimension, str | None, str | None]
+    """Dimension, window and scope."""
+    part: str
+    rounded_to: int
 
 
 def read_ratelimits(headers: Mapping[str, str]) -> tuple[QuotaReading, ...]:
@@ -53,14 +70,10 @@ def read_ratelimits(headers: Mapping[str, str]) -> tuple[QuotaReading, ...]:
     for name, text in headers.items():
         if "ratelimit" not in name:
             continue
-        for pattern, one in _PATTERNS:
-            match = pattern.fullmatch(name)
-            if match is not None:
-                parts = match.groupdict()
-                rounded_to = max(rounded_to, one.rounded_to)
-                key = one.counted[parts.get("what")], parts.get("window"), parts.get("scope")
-                found.setdefault(key, {})[parts["part"]] = text
-                break
+        said = _quota_header(name)
+        if said is not None:
+            found.setdefault(said.quota, {})[said.part] = text
+            rounded_to = max(rounded_to, said.rounded_to)
     tightest: dict[tuple[Dimension, int | None], QuotaReading] = {}
     for (dimension, window, _), told in found.items():
         reading = _reading(dimension, window, told, headers, 1 if dimension is Dimension.REQUESTS else rounded_to)
@@ -69,6 +82,18 @@ def read_ratelimits(headers: Mapping[str, str]) -> tuple[QuotaReading, ...]:
         span = dimension, reading.window_ns
         tightest[span] = min(tightest.get(span, reading), reading, key=_left)
     return tuple(tightest.values())
+
+
+@lru_cache(maxsize=NAMES_MAX)
+def _quota_header(name: str) -> _QuotaHeader | None:
+    """Return what a header tells of which quota; None: it is of another kind."""
+    for pattern, one in _PATTERNS:
+        match = pattern.fullmatch(name)
+        if match is not None:
+            parts = match.groupdict()
+            quota = one.counted[parts.get("what")], parts.get("window"), parts.get("scope")
+            return _QuotaHeader(quota, parts["part"], one.rounded_to)
+    return None
 
 
 def _reading(
