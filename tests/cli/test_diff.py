@@ -37,11 +37,11 @@ old.hmp -> new.hmp: 2 settings and 3 kinds of calls change
 
 provider anthropic (new.hmp:1)
   concurrency  8 -> 4, lowered
-               drains: in flight beyond it ends in its own time; nothing begins before there is room
+               drains: calls in flight above the limit finish; no new dispatch until there is room
 
 budget money (new.hmp:6)
   cost  $25/day -> $25/hour
-        resets: another window: it is counted from 0 [HM701]
+        resets: the window is another one: counting starts at 0 [HM701]
 
 calls
 
@@ -133,7 +133,7 @@ def test_for_machines_each_change_has_its_parts(run: Run) -> None:
         "before": "$25/day",
         "after": "$25/hour",
         "state": "resets",
-        "effect": "another window: it is counted from 0",
+        "effect": "the window is another one: counting starts at 0",
         "code": "HM701",
         "at": "new.hmp:6",
     }
@@ -160,11 +160,11 @@ def test_for_a_pull_request_it_is_two_tables(run: Run) -> None:
         "| | setting | before | after | what runs |\n"
         "|---|---|---|---|---|\n"
         "| `provider anthropic` | `concurrency` | `8` | `4` (lowered) "
-        "| drains: in flight beyond it ends in its own time; nothing begins before there is room |\n"
+        "| drains: calls in flight above the limit finish; no new dispatch until there is room |\n"
         "| `budget money` | `cost` | `$25/day` | `$25/hour` "
-        "| resets: another window: it is counted from 0 [HM701] |\n"
+        "| resets: the window is another one: counting starts at 0 [HM701] |\n"
         "\n"
-        "Calls that are treated differently, an example for each:\n"
+        "Calls with a different decision, one example each:\n"
         "\n"
         "| a call such as | | before | after |\n"
         "|---|---|---|---|\n"
@@ -213,11 +213,11 @@ def test_the_old_policy_may_be_what_git_has_with_all_that_it_included(run: Run, 
         "\n"
         "lane people (lanes.hmp:1)\n"
         "  added\n"
-        "    kept: waiting calls are classified anew, and keep their age\n"
+        "    kept: waiting calls are classified again and keep their age\n"
         "\n"
         "calls\n"
         "\n"
-        "  every call that says nothing special\n"
+        "  any call without these facts\n"
         "    lane  default -> people  built-in -> rule all (lanes.hmp:2)\n"
     )
 

@@ -102,7 +102,7 @@ ROWS = {
     "its key": (P, "key env(A)", "key env(B)", "key", "changed", "env(A)", "env(B)", "kept", ""),
     "no key any more": (P, "key env(A)", "", "key", "changed", "env(A)", "none", "kept", ""),
     "what it serves": (
-        P, "", 'serves ["claude-*"]', "serves", "changed", "every model of its API", '["claude-*"]', "kept", "",
+        P, "", 'serves ["claude-*"]', "serves", "changed", "all models of its API", '["claude-*"]', "kept", "",
     ),
     "its queue bounded": (P, "", "queue 2k", "queue", "lowered", "none", "2k", "kept", ""),
     "its queue unbounded": (P, "queue 2k", "", "queue", "raised", "2k", "none", "kept", ""),

@@ -172,7 +172,7 @@ def test_a_name_comes_back(before: str, after: str, name: str) -> None:
 
 
 SHOWN: Final = {
-    "text": "lane talk (team.hmp:2)\n  renamed, was chat\n    kept: what was counted and learned of it stays",
+    "text": "lane talk (team.hmp:2)\n  renamed, was chat\n    kept: counters and learned values move",
     "json": '"change": "renamed",\n      "before": "chat",\n      "after": "talk",',
     "markdown": "| `lane talk` | **renamed** | `chat` | `talk` | kept: ",
 }
@@ -339,4 +339,4 @@ def test_it_is_asked_whether_a_name_has_changed(before: str, after: str, meant: 
 
     asked = [one for one in changes if one.effect.code == "HM703"]
     assert {one.name: one.verb for one in asked} == dict.fromkeys(meant, "added")
-    assert all(f"did you mean `was {meant[one.name]}`" in one.effect.says for one in asked)
+    assert all(f"write `was {meant[one.name]}`" in one.effect.says for one in asked)

@@ -39,7 +39,7 @@ def test_each_setting_has_a_line_and_what_resets_is_a_warning(said: Said) -> Non
             "before": "8",
             "after": "2",
             "state": "drains",
-            "effect": "in flight beyond it ends in its own time; nothing begins before there is room",
+            "effect": "calls in flight above the limit finish; no new dispatch until there is room",
         },
         {
             "event": "state_reset",
@@ -51,7 +51,7 @@ def test_each_setting_has_a_line_and_what_resets_is_a_warning(said: Said) -> Non
             "before": "$1/day",
             "after": "$1/hour",
             "state": "resets",
-            "effect": "another window: it is counted from 0",
+            "effect": "the window is another one: counting starts at 0",
         },
     ]
 

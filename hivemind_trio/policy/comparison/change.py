@@ -74,22 +74,25 @@ class Change:
         return f"{self.kind} {self.name}".rstrip()
 
 
-AT_ONCE: Final = ReloadEffect(State.KEPT, "holds at once")
-NEXT_CALL: Final = ReloadEffect(State.KEPT, "for calls from now on")
-NEXT_ATTEMPT: Final = ReloadEffect(State.KEPT, "for attempts from now on; those in flight keep what they began with")
-NEXT_FAILURE: Final = ReloadEffect(State.KEPT, "from the next failure on, of calls in flight too")
-ANEW: Final = ReloadEffect(State.KEPT, "waiting calls are classified anew, and keep their age")
+AT_ONCE: Final = ReloadEffect(State.KEPT, "takes effect at once")
+NEXT_CALL: Final = ReloadEffect(State.KEPT, "applies to new calls")
+NEXT_ATTEMPT: Final = ReloadEffect(State.KEPT, "applies to new attempts; attempts in flight keep the old value")
+NEXT_FAILURE: Final = ReloadEffect(State.KEPT, "applies from the next failure on, also to calls in flight")
+ANEW: Final = ReloadEffect(State.KEPT, "waiting calls are classified again and keep their age")
 DRAINS: Final = ReloadEffect(
-    State.DRAINS, "in flight beyond it ends in its own time; nothing begins before there is room"
+    State.DRAINS, "calls in flight above the limit finish; no new dispatch until there is room"
 )
-FREED: Final = ReloadEffect(State.KEPT, "the new slots are free at once")
-DROPS_NOBODY: Final = ReloadEffect(State.KEPT, "nobody who waits is dropped; new calls are refused until it has shrunk")
-LEARNED: Final = ReloadEffect(State.KEPT, "for attempts from now on; what was learned of the provider stays")
-COUNTED: Final = ReloadEffect(State.KEPT, "what was taken of the window stays taken")
-SPENT: Final = ReloadEffect(State.KEPT, "what was spent stays spent")
-THRESHOLDS: Final = ReloadEffect(State.KEPT, "from the next call on; waiting calls are asked again")
-FORGOTTEN: Final = ReloadEffect(State.RESETS, "what was learned is forgotten", "HM701")
-FROM_ZERO: Final = ReloadEffect(State.RESETS, "another window: it is counted from 0", "HM701")
-CARRIED: Final = ReloadEffect(State.KEPT, "what was counted and learned of it stays, under its new name")
-NEXT_START: Final = ReloadEffect(State.RESTART, "from the next start on")
+FREED: Final = ReloadEffect(State.KEPT, "the new slots are available at once")
+DROPS_NOBODY: Final = ReloadEffect(
+    State.KEPT, "no waiting call is dropped; new calls are rejected until the queue has shrunk"
+)
+LEARNED: Final = ReloadEffect(State.KEPT, "applies to new attempts; learned values of the provider stay")
+COUNTED: Final = ReloadEffect(State.KEPT, "use of the current window still counts")
+SPENT: Final = ReloadEffect(State.KEPT, "spending so far still counts")
+THRESHOLDS: Final = ReloadEffect(State.KEPT, "applies to new calls and to waiting calls")
+FORGOTTEN: Final = ReloadEffect(State.RESETS, "learned values are lost", "HM701")
+FROM_ZERO: Final = ReloadEffect(State.RESETS, "the window is another one: counting starts at 0", "HM701")
+CARRIED: Final = ReloadEffect(State.KEPT, "counters and learned values move to the new name")
+NEXT_START: Final = ReloadEffect(State.RESTART, "takes effect at the next start")
 NEW: Final = ReloadEffect(State.NONE, "")
+FIRST_COUNT: Final = ReloadEffect(State.NONE, "counting starts at 0")

@@ -12,7 +12,7 @@ from hivemind_trio.policy.program.program import LimitGroupSettings, ProviderSet
 from hivemind_trio.policy.program.rate_limits import RateLimitSettings
 from hivemind_trio.policy.source.string_literals import quote
 
-from .change import COUNTED, DRAINS, FREED, FROM_ZERO, SPENT, THRESHOLDS, Change, ReloadEffect, State, Verb
+from .change import COUNTED, DRAINS, FIRST_COUNT, FREED, FROM_ZERO, SPENT, THRESHOLDS, Change, ReloadEffect, State, Verb
 from .setting_rows import Row, or_none, verb_of
 
 Tell: TypeAlias = Callable[[str, Verb, str, str, ReloadEffect], Change]
@@ -29,11 +29,11 @@ def groups(old: ProviderSettings, new: ProviderSettings, change: Tell) -> Iterat
             moved = any(
                 overlap(glob or "*", other or "*") and after[other].quotas for other in after if other not in before
             )
-            effect = FROM_ZERO if group.quotas and moved else ReloadEffect(State.KEPT, "in flight finishes")
+            effect = FROM_ZERO if group.quotas and moved else ReloadEffect(State.KEPT, "calls in flight finish")
             yield change(_block(glob), Verb.REMOVED, _spelt_group(group), "", effect)
     for glob, group in after.items():
         if glob not in before:
-            yield change(_block(glob), Verb.ADDED, "", _spelt_group(group), ReloadEffect(State.NONE, "counted from 0"))
+            yield change(_block(glob), Verb.ADDED, "", _spelt_group(group), FIRST_COUNT)
             continue
         was = before[glob]
         if was.concurrency != group.concurrency:
@@ -72,7 +72,7 @@ def _quotas(
             if gone:
                 yield change(setting, Verb.CHANGED, _spelt_quota(gone[0]), _spelt_quota(quota), FROM_ZERO)
             else:
-                yield change(setting, Verb.ADDED, "", _spelt_quota(quota), ReloadEffect(State.NONE, "counted from 0"))
+                yield change(setting, Verb.ADDED, "", _spelt_quota(quota), FIRST_COUNT)
             continue
         if was.amount != quota.amount:
             verb = Verb.RAISED if quota.amount > was.amount else Verb.LOWERED
@@ -86,7 +86,7 @@ def _quotas(
         if key not in after and not any(
             other not in before and one.dimension is quota.dimension for other, one in after.items()
         ):
-            effect = ReloadEffect(State.KEPT, "counted no more")
+            effect = ReloadEffect(State.KEPT, "no longer counted")
             yield change(f"{block} {quota.dimension}", Verb.REMOVED, _spelt_quota(quota), "", effect)
 
 
@@ -106,13 +106,17 @@ def allowances(old: tuple[BudgetAllowance, ...], new: tuple[BudgetAllowance, ...
             yield change(setting, Verb.CHANGED, _spelt(other), _spelt(allowance), FROM_ZERO)
         elif was is None:
             yield change(
-                str(allowance.measure), Verb.ADDED, "", _spelt(allowance), ReloadEffect(State.NONE, "counted from 0")
+                str(allowance.measure),
+                Verb.ADDED,
+                "",
+                _spelt(allowance),
+                FIRST_COUNT,
             )
         elif was.amount != allowance.amount:
             verb = Verb.RAISED if allowance.amount > was.amount else Verb.LOWERED
             yield change(str(allowance.measure), verb, _spelt(was), _spelt(allowance), SPENT)
     for other in gone:
-        effect = ReloadEffect(State.RESETS, "what was spent of it is forgotten", "HM701")
+        effect = ReloadEffect(State.RESETS, "its spending is lost", "HM701")
         yield change(str(other.measure), Verb.REMOVED, _spelt(other), "", effect)
 
 

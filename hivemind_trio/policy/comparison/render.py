@@ -22,7 +22,7 @@ DIFF_FORMATS: Final = ("text", "json", "markdown")
 _BOLD, _RED, _GREEN, _YELLOW, _DIM, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 _HUES: Final = {State.RESETS: _YELLOW, State.RESTART: _RED, State.DRAINS: _YELLOW}
 
-NOT_ALL: Final = "not every call could be looked at: there may be more that are treated differently"
+NOT_ALL: Final = "the search was cut short: further calls may be treated differently"
 
 
 def render_diff(diff: Diff, format_: str, *, color: bool = False) -> str:
@@ -131,7 +131,7 @@ def _call(call: CallChange, *, color: bool) -> Iterator[str]:
 
 def shown_call(call: CallChange) -> str:
     """The example in one line."""
-    return " ".join(call.example) or "every call that says nothing special"
+    return " ".join(call.example) or "any call without these facts"
 
 
 def _by(turn: DecisionChange) -> str:
@@ -155,7 +155,7 @@ def _markdown(diff: Diff) -> str:
             cells = [_code(change.subject), setting, _code(change.before), _code(change.after) + verb]
             lines.append(f"| {' | '.join([*cells, markdown_words(_state(change))])} |")
     if diff.calls:
-        lines += ["", "Calls that are treated differently, an example for each:"]
+        lines += ["", "Calls with a different decision, one example each:"]
         lines += ["", "| a call such as | | before | after |", "|---|---|---|---|"]
         for call in diff.calls:
             for number, turn in enumerate(call.turns):

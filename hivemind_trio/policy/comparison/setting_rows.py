@@ -72,8 +72,8 @@ def _when(_: object) -> str:
     return "when ..."
 
 
-_SHARES: Final = ReloadEffect(State.KEPT, "from the next turn on; what was had before counts as it did")
-_ANSWERS: Final = ReloadEffect(State.KEPT, "for answers from now on; what was counted of the provider stays")
+_SHARES: Final = ReloadEffect(State.KEPT, "applies from the next dispatch on; past use counts as before")
+_ANSWERS: Final = ReloadEffect(State.KEPT, "applies to new answers; counts of the provider stay")
 
 _SERVER: Final[Mapping[str, Row]] = {
     "timezone": Row(setting="timezone", show=lambda zone: zone or "the machine's", ordered=False, lowered=AT_ONCE),
@@ -85,7 +85,7 @@ _SERVER: Final[Mapping[str, Row]] = {
         setting="unknown-agent",
         show=lambda refuse: "deny" if refuse else "allow",
         ordered=False,
-        lowered=ReloadEffect(State.KEPT, "waiting calls of unknown callers are refused too, if it denies"),
+        lowered=ReloadEffect(State.KEPT, "with `deny`, waiting calls of unknown callers are rejected too"),
     ),
     "hosts": Row(
         setting="hosts",
@@ -105,7 +105,7 @@ _PROVIDER: Final[Mapping[str, Row]] = {
     "keys": Row(setting="key", show=lambda keys: str(keys[0]) if keys else "none", ordered=False, lowered=NEXT_ATTEMPT),
     "serves": Row(
         setting="serves",
-        show=lambda globs: _listed(list(map(quote, globs))) if globs else "every model of its API",
+        show=lambda globs: _listed(list(map(quote, globs))) if globs else "all models of its API",
         ordered=False,
         lowered=ANEW,
     ),
@@ -115,7 +115,7 @@ _PROVIDER: Final[Mapping[str, Row]] = {
         setting="resident",
         show=or_none(lambda one: f"{one.models} swap {duration(one.swap_ns)}"),
         ordered=False,
-        lowered=ReloadEffect(State.KEPT, "models that calls in flight use stay in memory until they have ended"),
+        lowered=ReloadEffect(State.KEPT, "models in use stay loaded until their calls have ended"),
     ),
     "while_open": Row(setting="open", ordered=False, lowered=AT_ONCE),
     "fallback": Row(setting="fallback", show=or_none(str), ordered=False, lowered=ANEW),
@@ -154,7 +154,7 @@ _LANE: Final[Mapping[str, Row]] = {
         setting="deadline",
         show=or_none(duration),
         cap=True,
-        lowered=ReloadEffect(State.KEPT, "for waiting calls too, counted from when they came"),
+        lowered=ReloadEffect(State.KEPT, "applies to waiting calls too, from their arrival"),
     ),
     "queue": Row(setting="queue", show=or_none(count), cap=True, lowered=DROPS_NOBODY, raised=AT_ONCE),
     "shed_oldest": Row(
@@ -176,9 +176,7 @@ _AGENT: Final[Mapping[str, Row]] = {
         setting="token",
         show=_listed,
         ordered=False,
-        lowered=ReloadEffect(
-            State.KEPT, "a token that is gone proves nothing from the next call on; calls in flight finish"
-        ),
+        lowered=ReloadEffect(State.KEPT, "a removed token no longer identifies the agent; calls in flight finish"),
     ),
     "concurrency": Row(setting="concurrency", show=or_none(str), cap=True, lowered=DRAINS, raised=FREED),
     "queue": Row(setting="queue", show=or_none(count), cap=True, lowered=DROPS_NOBODY, raised=AT_ONCE),
@@ -209,7 +207,7 @@ _MODEL: Final[Mapping[str, Row]] = {
     "max_output": Row(setting="max-output", show=or_none(count), lowered=NEXT_CALL),
 }
 
-_MOVED: Final = ReloadEffect(State.RESTART, "needs a restart; until then nothing of this policy is taken up", "HM702")
+_MOVED: Final = ReloadEffect(State.RESTART, "needs a restart; until then the new policy is not loaded", "HM702")
 
 _STORE: Final[Mapping[str, Row]] = {
     "durable": Row(

@@ -21,6 +21,7 @@ from .change import (
     ANEW,
     CARRIED,
     DRAINS,
+    FIRST_COUNT,
     FORGOTTEN,
     FREED,
     FROM_ZERO,
@@ -40,20 +41,20 @@ _WHOLE: Final[Mapping[str, tuple[ReloadEffect, ReloadEffect]]] = {
         NEW,
         ReloadEffect(
             State.DRAINS,
-            "nothing new begins there; what is in flight finishes; waiting calls are classified anew",
+            "no new attempt begins there; attempts in flight finish; waiting calls are classified again",
         ),
     ),
     "lane": (
         ANEW,
-        ReloadEffect(State.KEPT, "its waiting calls are classified anew and keep their age; in flight finishes"),
+        ReloadEffect(State.KEPT, "its waiting calls are classified again and keep their age; calls in flight finish"),
     ),
     "team": (ANEW, ANEW),
-    "agent": (ANEW, ReloadEffect(State.KEPT, "its calls are unknown callers' from now on; in flight finishes")),
+    "agent": (ANEW, ReloadEffect(State.KEPT, "its callers are unknown from now on; calls in flight finish")),
     "budget": (
-        ReloadEffect(State.NONE, "counted from 0"),
-        ReloadEffect(State.RESETS, "what was spent is forgotten, should it come back too", "HM701"),
+        FIRST_COUNT,
+        ReloadEffect(State.RESETS, "its spending is lost, even if it is declared again", "HM701"),
     ),
-    "retry": (NEW, ReloadEffect(State.KEPT, "calls in flight that had it go by the class `default`")),
+    "retry": (NEW, ReloadEffect(State.KEPT, "calls in flight with this class use the class `default`")),
     "model": (SPENT, SPENT),
 }
 """Kind -> what it does to add one, and to remove one."""
@@ -144,7 +145,7 @@ def _whole(kind: str, name: str, verb: Verb, effect: ReloadEffect, one: object, 
 
 def _mistaken(added: ReloadEffect, old: str) -> ReloadEffect:
     """Return the effect of a new declaration that looks like the one it would replace."""
-    says = f"it begins anew: did you mean `was {old}`, which keeps what was counted and learned?"
+    says = f"it starts with no state; to keep counters and learned values, write `was {old}`"
     return ReloadEffect(State.RESETS, f"{added.says}; {says}" if added.says else says, "HM703")
 
 
@@ -171,9 +172,7 @@ def _server(old: Server, new: Server) -> Iterator[Change]:
             verb=Verb.CHANGED,
             before=_address(old),
             after=_address(new),
-            effect=ReloadEffect(
-                State.RESTART, "needs a restart; until then nothing of this policy is taken up", "HM702"
-            ),
+            effect=ReloadEffect(State.RESTART, "needs a restart; until then the new policy is not loaded", "HM702"),
             at="",
         )
     yield from _fields("server", "", old, new, "", without=("host", "port"))
@@ -245,15 +244,15 @@ def _concurrency(old: ProviderSettings, new: ProviderSettings) -> ReloadEffect:
         case AimdSettings(), None:
             return FORGOTTEN
         case None, AimdSettings() as aimd:
-            return ReloadEffect(State.KEPT, f"in flight stays; what it bears is learned, from {aimd.start} on")
+            return ReloadEffect(State.KEPT, f"calls in flight stay; the limit is learned, starting at {aimd.start}")
         case None, None:
             return DRAINS if new.limit < old.limit else FREED
         case _ if new.limit < old.limit:
-            return ReloadEffect(State.DRAINS, "what was learned stays, up to the new bound; in flight beyond it drains")
-        case _:
             return ReloadEffect(
-                State.KEPT, "the limit stays where it was learned to be, or moves up to the new lower bound"
+                State.DRAINS, "the learned limit stays, up to the new bound; calls in flight above it finish"
             )
+        case _:
+            return ReloadEffect(State.KEPT, "the learned limit stays, or rises to the new lower bound")
 
 
 # ---- budgets ----
@@ -267,7 +266,7 @@ def _budget(old: BudgetSettings, new: BudgetSettings) -> Iterator[Change]:
         )  # fmt: skip
 
     if old.per is not new.per:
-        effect = attrs.evolve(FROM_ZERO, says="other accounts: they are counted from 0")
+        effect = attrs.evolve(FROM_ZERO, says="other accounts: they are counting starts at 0")
         yield change("per", Verb.CHANGED, _per(old.per), _per(new.per), effect)
     yield from allowances(old.allowances, new.allowances, change)
     yield from thresholds(old.thresholds, new.thresholds, change)
