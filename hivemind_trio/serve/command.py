@@ -6,8 +6,9 @@ import gc
 import os
 import resource
 import signal
+import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, TypedDict, assert_never, final
@@ -124,46 +125,21 @@ def main(options: Options) -> int:
     return trio.run(_serve, options)
 
 
+class NotStarted(Exception):  # noqa: N818 - the end of a start, not always an error
+    """There is nothing to serve. `status` is that of the process, and its reason is printed."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
 async def _serve(options: Options) -> int:
     transport = StockTransport(outgoing_proxy=_outgoing_proxy()) if options.stock_transport else PoolTransport()
-    found: list[Found] = []
-    files: Files = DiskFiles()
-    path = options.policy
-    if options.print_policy and path is not None:
-        return _refuse("--print-policy prints the policy that would run without --policy; leave one of them out")
-    if path is None:
-        found = await _find(Upstream(transport))
-        if not found:
-            names = [variables[0] for _, variables in KEYS]
-            return _refuse(
-                f"no provider found: set {', '.join(names[:-1])} or {names[-1]}, start Ollama "
-                f"(nothing answers at {ollama_base(os.environ.get('OLLAMA_HOST', ''))}), "
-                "or write a policy and pass it with --policy"
-            )
-        if options.print_policy:
-            sys.stdout.write(policy_text(found))
-            return EXIT_OK
-        path, files = BUILT_IN, MemoryFiles({BUILT_IN: policy_text(found)})
-
-    given = None
-    if options.listen is not None:
-        given = parse_address(options.listen)
-        if given is None:
-            return _refuse(f"--listen {options.listen}: no address; write 127.0.0.1:8787 or [::1]:8787")
-    read = partial(load, path, files, given[0] if given is not None else None, options.allow_include)
-    loaded = await trio.to_thread.run_sync(read)
-    if not loaded.good:
-        sys.stderr.write(render([loaded], "text", color=options.color))
-        return EXIT_CANNOT_START if loaded.checked.unreadable else EXIT_POLICY
-    address = given or (loaded.program.server.host, loaded.program.server.port)
-    problem = exposed(address[0], loaded.program)
-    if problem:
-        return _refuse(problem)
-    _raise_file_limit()
     try:
-        sockets = bind(*address)
-    except OSError as error:
-        return _refuse(error.strerror or str(error))  # `str` would put the number first
+        path, files, found = await _policy_source(options, transport)
+        read, loaded, sockets = await _bound(options, path, files)
+    except NotStarted as error:
+        return error.status
 
     stderr = Lossy(sys.stderr)
     form = LogFormat(_wants_json(options, loaded.program))
@@ -207,6 +183,62 @@ async def _serve(options: Options) -> int:
                 await _drain(house, notices, log, number)
                 nursery.cancel_scope.cancel()
     return EXIT_OK
+
+
+async def _policy_source(options: Options, transport: PoolTransport | StockTransport) -> tuple[str, Files, list[Found]]:
+    """Return the path of the policy, where to read it, and the providers it was made of if there is none.
+
+    Raises:
+        NotStarted: No provider was found, or the policy has been printed as asked.
+    """
+    if options.policy is not None:
+        if options.print_policy:
+            raise NotStarted(
+                _refuse("--print-policy prints the policy that would run without --policy; leave one of them out")
+            )
+        return options.policy, DiskFiles(), []
+    found = await _find(Upstream(transport))
+    if not found:
+        names = [variables[0] for _, variables in KEYS]
+        raise NotStarted(
+            _refuse(
+                f"no provider found: set {', '.join(names[:-1])} or {names[-1]}, start Ollama "
+                f"(nothing answers at {ollama_base(os.environ.get('OLLAMA_HOST', ''))}), "
+                "or write a policy and pass it with --policy"
+            )
+        )
+    if options.print_policy:
+        sys.stdout.write(policy_text(found))
+        raise NotStarted(EXIT_OK)
+    return BUILT_IN, MemoryFiles({BUILT_IN: policy_text(found)}), found
+
+
+async def _bound(options: Options, path: str, files: Files) -> tuple[Callable[[], Loaded], Loaded, list[socket.socket]]:
+    """Return how the policy is read, the policy, and the sockets that listen as it says.
+
+    Raises:
+        NotStarted: The policy has errors, or its address cannot be listened on.
+    """
+    given = None
+    if options.listen is not None:
+        given = parse_address(options.listen)
+        if given is None:
+            raise NotStarted(_refuse(f"--listen {options.listen}: no address; write 127.0.0.1:8787 or [::1]:8787"))
+    read = partial(load, path, files, given[0] if given is not None else None, options.allow_include)
+    loaded = await trio.to_thread.run_sync(read)
+    if not loaded.good:
+        sys.stderr.write(render([loaded], "text", color=options.color))
+        raise NotStarted(EXIT_CANNOT_START if loaded.checked.unreadable else EXIT_POLICY)
+    address = given or (loaded.program.server.host, loaded.program.server.port)
+    problem = exposed(address[0], loaded.program)
+    if problem:
+        raise NotStarted(_refuse(problem))
+    _raise_file_limit()
+    try:
+        return read, loaded, bind(*address)
+    except OSError as error:
+        # `str` would put the number first.
+        raise NotStarted(_refuse(error.strerror or str(error))) from None
 
 
 async def _open_files(
