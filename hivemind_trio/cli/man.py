@@ -28,7 +28,7 @@ def man() -> None:
 
 
 def manual(group: click.Group) -> str:
-    """The page of a group of commands, as roff."""
+    """Return the page of a group of commands, as roff."""
     context = click.Context(group, info_name=PROGRAM, **group.context_settings)
     return "".join(f"{line}\n" for line in _page(group, context))
 
@@ -83,7 +83,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    """A line of text that cannot be taken for a request."""
+    """Return a line of text that cannot be taken for a request."""
     plain = _plain(text)
     return f"\\&{plain}" if plain.startswith((".", "'")) else plain
 

@@ -68,7 +68,7 @@ def with_environment(checked: Checked) -> Checked:
 
 
 def providing(checked: Checked) -> Program:
-    """The program of a policy without errors, if there is anybody to call; otherwise end with status 2."""
+    """Return the program of a policy without errors, if there is anybody to call; otherwise end with status 2."""
     assert checked.program is not None
     if not checked.program.providers:
         fail(

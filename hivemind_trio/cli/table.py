@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right: Container[int] = ()) -> list[list[str]]:
-    """The rows with each cell as wide as its column's widest, and unable to act on the terminal.
+    """Return the rows with each cell as wide as its column's widest, and unable to act on the terminal.
 
     Args:
         rows: As long as each other.

@@ -63,7 +63,7 @@ async def _provider(scenario: Incident) -> AsyncIterator[SimulatedProvider]:
 
 @asynccontextmanager
 async def _proxy(upstream: str) -> AsyncIterator[str]:
-    """The proxy of `serve` on a free port, with the shipped policy; its base URL."""
+    """Run the proxy of `serve` on a free port, with the shipped policy; yield its base URL."""
     # Here and not above: who wants the simulated provider alone should not load a compiler and a server.
     from hivemind_trio.host import DiskFiles
     from hivemind_trio.listen import bind
@@ -77,7 +77,7 @@ async def _proxy(upstream: str) -> AsyncIterator[str]:
 
 
 def shipped_policies() -> Path:
-    """The folder of policies that ship: inside the package where it was installed, beside it in a source tree."""
+    """Return the folder of the shipped policies: in an installed package, or beside it in a source tree."""
     package = Path(str(resources.files("hivemind_trio")))
     inside = package / "policies"
     return inside if inside.is_dir() else package.parent / "policies"

@@ -96,6 +96,7 @@ class ProviderConnection:
         return Usage(input=self.tokens_in - cached, cache_read=cached, output=self.tokens_out, exact=whole)
 
     async def converse(self) -> None:
+        """Answer the requests of one connection until it ends."""
         while not self.provider.vanished:
             seen: Seen | None = None
             try:
@@ -119,7 +120,7 @@ class ProviderConnection:
             self.wire.start_next_cycle()
 
     async def _request(self) -> Seen | None:
-        """The next request with its body; None if the client closes instead."""
+        """Return the next request with its body; None if the client closes instead."""
         head: h11.Request | None = None
         body = bytearray()
         while True:

@@ -42,12 +42,15 @@ class JsonShow:
     """Figures only."""
 
     def begin(self, scenario: Incident) -> None:
-        pass
+        """Print nothing: the figures come at the end."""
 
     async def watch(self, title: str, agents: list[Agent], world: Provider) -> None:
+        """Wait until the run is over."""
         await trio.sleep_forever()
 
     def end(self, scenario: Incident, direct: IncidentFigures, proxied: IncidentFigures) -> None:
+        """Print the figures of both runs as JSON."""
+
         def figures(one: IncidentFigures) -> dict[str, object]:
             ratio = one.over_bound
             return attrs.asdict(one) | {"over_bound": None if ratio is None else round(ratio, 4)}
@@ -71,6 +74,7 @@ class TextShow:
         self._console = Console(color_system="auto" if color else None, no_color=not color, highlight=False)
 
     def begin(self, scenario: Incident) -> None:
+        """Print the limits of the provider and the fleet."""
         traits = scenario.traits
         mean_s = traits.latency_mean_ns / 1e9
         rate = f" and more than {traits.requests.limit} requests a minute (429)" if traits.requests else ""
@@ -87,6 +91,7 @@ class TextShow:
         self._console.print()
 
     async def watch(self, title: str, agents: list[Agent], world: Provider) -> None:
+        """Show the run as it goes, live on a terminal."""
         if self._console.is_interactive:
             await self._watch_live(title, agents, world)
         else:
@@ -127,6 +132,7 @@ class TextShow:
                 self._console.print(f"  {seconds:5.1f} s  {agent.job.agent} died in turn {turn}: {agent.died_of}")
 
     def end(self, scenario: Incident, direct: IncidentFigures, proxied: IncidentFigures) -> None:
+        """Print the table of both runs."""
         table = Table(title_justify="left")
         table.add_column("")
         table.add_column("direct", justify="right")

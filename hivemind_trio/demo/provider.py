@@ -147,7 +147,7 @@ class SimulatedProvider:
             self.tell()
 
     def arrive(self, asked: ParsedRequest, exchange: ProviderConnection) -> Answer:
-        """A request is there, and `exchange` will answer it."""
+        """Take a request, which `exchange` will answer."""
         world, ask = (self.world, asked.ask) if self.reads is None else self.reads(asked)
         exchange.asked, exchange.world = asked, world
         cap = world.traits.concurrency

@@ -50,7 +50,7 @@ def openai(readings: Mapping[Metered, Reading], now_ns: int) -> Headers:
 
 
 def azure(readings: Mapping[Metered, Reading], now_ns: int) -> Headers:
-    """The same figures; instead of when a window ends, how many seconds one is long."""
+    """Return the same figures; instead of when a window ends, how many seconds one is long."""
     said: Headers = []
     for name, reading in _shown(readings).items():
         period = "10" if name == "requests" else "60"
@@ -60,7 +60,7 @@ def azure(readings: Mapping[Metered, Reading], now_ns: int) -> Headers:
 
 
 def _shown(readings: Mapping[Metered, Reading]) -> dict[str, Reading]:
-    """Requests, and one figure for all tokens."""
+    """Return the figures that the headers have: requests, and one figure for all tokens."""
     tokens = [reading for dimension, reading in readings.items() if dimension is not Metered.REQUESTS]
     shown = {"requests": readings[Metered.REQUESTS]} if Metered.REQUESTS in readings else {}
     if tokens:

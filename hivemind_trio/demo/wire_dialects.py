@@ -46,10 +46,12 @@ class Said:
 
     @property
     def tokens_out(self) -> int:
+        """Number of output tokens."""
         return sum(self.events)
 
     @property
     def text(self) -> str:
+        """Text of the answer."""
         return "".join(words(tokens) for tokens in self.events)
 
 
@@ -67,13 +69,13 @@ class AnswerFormat(Protocol):
     """Format in which an API writes its answers."""
 
     def whole(self, said: Said) -> bytes:
-        """A body of `application/json`."""
+        """Return a body of `application/json`."""
 
     def streamed(self, said: Said) -> Streamed:
-        """The parts of a `text/event-stream`."""
+        """Return the parts of a `text/event-stream`."""
 
     def error(self, kind: str, message: str, dimension: Metered | None = None) -> bytes:
-        """The body of a refusal.
+        """Return the body of a refusal.
 
         Args:
             dimension: Of a 429.
@@ -89,7 +91,7 @@ def words(tokens: int) -> str:
 
 
 def without_slot(path: str, body: bytes) -> bytes | None:
-    """The answer to what is served beside generations, at once and outside the cap; None if it is no such call."""
+    """Return the answer to a request that takes no slot, such as a list of models; None for a generation."""
     match path:
         case "/" | "/v1/models":
             return _json({"object": "list", "data": [], "has_more": False})
@@ -140,7 +142,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
 
 
 def _named(event: Mapping[str, Any]) -> bytes:
-    """A server-sent event whose name repeats its `type`, as Anthropic and Responses send them."""
+    """Return a server-sent event whose name repeats its `type`, as Anthropic and Responses send them."""
     return b"event: " + str(event["type"]).encode() + b"\ndata: " + _json(event) + b"\n\n"
 
 
@@ -166,9 +168,11 @@ class Anthropic:
         return {"input_tokens": said.tokens_in - said.tokens_cached, **cached, "output_tokens": tokens_out}
 
     def whole(self, said: Said) -> bytes:
+        """Return the body of an answer that is not streamed."""
         return _json(self._message(said))
 
     def streamed(self, said: Said) -> Streamed:
+        """Return the events of a streamed answer."""
         begun = self._message(said) | {"content": [], "stop_reason": None, "usage": self._usage(said, 1)}
         block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
         end = {"stop_reason": "end_turn", "stop_sequence": None}
@@ -190,9 +194,11 @@ class Anthropic:
         )
 
     def error(self, kind: str, message: str, dimension: Metered | None = None) -> bytes:
+        """Return the body of an error."""
         return _json({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_sim"})
 
     def limits(self, readings: Mapping[Metered, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
+        """Return the rate-limit headers."""
         return rate_limit_headers.anthropic(readings, now_ns)
 
 
@@ -222,11 +228,14 @@ class OpenAIChat:
         }
 
     def whole(self, said: Said) -> bytes:
+        """Return the body of an answer that is not streamed."""
         message = {"role": "assistant", "content": said.text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
         return _json(self._of(said, "chat.completion", [choice]) | {"usage": self._usage(said)})
 
     def streamed(self, said: Said) -> Streamed:
+        """Return the events of a streamed answer."""
+
         def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
             return b"data: " + _json(self._of(said, "chat.completion.chunk", [choice])) + b"\n\n"
@@ -241,12 +250,14 @@ class OpenAIChat:
         )
 
     def error(self, kind: str, message: str, dimension: Metered | None = None) -> bytes:
+        """Return the body of an error."""
         code = None
         if dimension is not None:
             kind, code = "requests" if dimension is Metered.REQUESTS else "tokens", "rate_limit_exceeded"
         return _json({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
     def limits(self, readings: Mapping[Metered, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
+        """Return the rate-limit headers."""
         return self.says_limits(readings, now_ns)
 
 
@@ -289,10 +300,12 @@ class OpenAIResponses:
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
     def whole(self, said: Said) -> bytes:
+        """Return the body of an answer that is not streamed."""
         item = self._item(said, "completed", [self._part(said.text)])
         return _json(self._response(said, "completed", [item]))
 
     def streamed(self, said: Said) -> Streamed:
+        """Return the events of a streamed answer."""
         begun = self._response(said, "in_progress", [])
         item = self._item(said, "completed", [self._part(said.text)])
         where = {"item_id": item["id"], "output_index": 0, "content_index": 0}
@@ -319,9 +332,11 @@ class OpenAIResponses:
         )
 
     def error(self, kind: str, message: str, dimension: Metered | None = None) -> bytes:
+        """Return the body of an error."""
         return OpenAIChat().error(kind, message, dimension)
 
     def limits(self, readings: Mapping[Metered, Reading], now_ns: int) -> Sequence[tuple[bytes, bytes]]:
+        """Return the rate-limit headers."""
         return rate_limit_headers.openai(readings, now_ns)
 
 

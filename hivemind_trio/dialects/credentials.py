@@ -13,6 +13,6 @@ CREDENTIAL_HEADERS: Final = tuple(dict.fromkeys(DIALECTS[api].credential_header 
 
 
 def credential_header(api: Api, secret: str) -> tuple[bytes, bytes]:
-    """The header with which a provider's key goes upstream."""
+    """Return the header with which a provider's key goes upstream."""
     dialect = DIALECTS[api]
     return dialect.credential_header, dialect.credential_prefix + secret.encode()

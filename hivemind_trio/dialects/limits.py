@@ -39,8 +39,10 @@ class QuotaHeaders:
 @final
 @attrs.frozen(kw_only=True)
 class LimitSigns:
-    """Signs in headers and error bodies of the limit that was met. They are read in the answers of all providers,
-    for gateways pass on what their providers say."""
+    """Signs in headers and error bodies of the limit that was met.
+
+    They are read in the answers of all providers, because gateways pass on the answers of theirs.
+    """
 
     quota_headers: tuple[QuotaHeaders, ...] = ()
     remaining: tuple[tuple[str, str], ...] = ()

@@ -262,7 +262,7 @@ class _Proposer:
 
 
 def _compared_field(before: Sequence[Lexeme]) -> str:
-    """The left side of the comparison that the cursor is on the right side of."""
+    """Return the left side of the comparison that the cursor is on the right side of."""
     for left, sign in reversed(list(pairwise(before))):
         if left.type == "NAME" and sign.type in ("CMP", "IN", "NOT"):
             return left.text
@@ -303,7 +303,7 @@ def _expected(args: Sequence[Slot], options: Mapping[str, Slot], values: Iterabl
 
 
 def _values(before: Iterable[Lexeme]) -> tuple[list[str], str | None]:
-    """The values of a statement as far as it goes, each by its first word; and the bracket that is still open."""
+    """Return the values of a statement so far, each by its first word, and the bracket that is open."""
     values: list[str] = []
     opened: list[str] = []
     joined = False

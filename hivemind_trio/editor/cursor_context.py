@@ -58,7 +58,7 @@ def spots(pieces: Iterable[Lexeme]) -> Iterator[tuple[Lexeme, Spot]]:
 
 
 def word(head: Iterable[Lexeme], number: int = 0) -> str:
-    """A word of a statement's head, counted from 0; empty where it has fewer."""
+    """Return a word of a statement's head, counted from 0; empty where it has fewer."""
     texts = [lexeme.text for lexeme in head]
     return texts[number] if number < len(texts) else ""
 

@@ -23,7 +23,7 @@ class Outlined:
 
 
 def outline(checked: Checked, source: int) -> Iterator[Outlined]:
-    """The declarations of one source, in order; those that cannot be read are left out."""
+    """Yield the declarations of one source, in order; those that cannot be read are left out."""
     text = checked.sources[source].text
     for file in checked.files:
         for statement in file.statements if file.source == source else ():

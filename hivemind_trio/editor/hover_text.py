@@ -17,7 +17,7 @@ LINES_MAX: Final = 12
 
 
 def hover(checked: Checked, source: int, offset: int, names: Sequence[Occurrence]) -> tuple[Span, str] | None:
-    """The word at a code point, and Markdown about it; None where there is nothing to say."""
+    """Return the word at a code point, and Markdown about it; None where there is nothing to say."""
     text = checked.sources[source].text
     pieces = lexemes(text, source)
     piece = next((one for one in pieces if one.span.start <= offset < one.span.end), None)

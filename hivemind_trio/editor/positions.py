@@ -43,13 +43,13 @@ class Positions:
         self._ends = [*(end.start() for end in ends), len(self.text)]
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Line and character of a code point. What stands between `\\r` and `\\n` is the end of its line."""
+        r"""Return line and character of a code point. Between `\r` and `\n` is the end of the line."""
         line = bisect_right(self._starts, offset) - 1
         start = self._starts[line]
         return line, self._length(self.text[start : min(offset, self._ends[line])])
 
     def offset(self, line: int, character: int) -> int:
-        """The code point at a place; beyond the end of a line, or of the text, that end. Within a letter: before it."""
+        """Return the code point at a place: at most the end of the line or text, and before a letter that it is in."""
         if line >= len(self._starts):
             return len(self.text)
         units = _UNITS[self.encoding]

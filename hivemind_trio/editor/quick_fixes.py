@@ -124,7 +124,7 @@ def _compared(text: str, found: Diagnostic) -> Iterator[tuple[str, Edit]]:
 
 
 def _around(checked: Checked, span: Span) -> Iterator[Statement]:
-    """The statement at the top of a file that a place is in."""
+    """Yield the statement at the top of a file that a place is in."""
     for file in checked.files:
         for statement in file.statements if file.source == span.source else ():
             if statement.span.start <= span.start < statement.span.end:
@@ -132,7 +132,7 @@ def _around(checked: Checked, span: Span) -> Iterator[Statement]:
 
 
 def _in_block(checked: Checked, span: Span, setting: str) -> Iterator[tuple[str, Edit]]:
-    """A setting put at the beginning of the block of the declaration that the finding is in."""
+    """Yield a setting put at the beginning of the block of the declaration that the finding is in."""
     text = checked.sources[span.source].text
     for statement in _around(checked, span):
         if isinstance(statement, Item) and (block := statement.block) is not None:
@@ -163,7 +163,7 @@ def _mended(checked: Checked, found: Diagnostic, fix: Fix, files: Files) -> bool
 
 
 def _allow(checked: Checked, found: Diagnostic) -> Edit:
-    """A comment on a line of its own, above."""
+    """Return a comment on a line of its own, above."""
     text = checked.sources[found.span.source].text
     start = text.rfind("\n", 0, found.span.start) + 1
     line = text[start : found.span.start]

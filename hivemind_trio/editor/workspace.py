@@ -47,7 +47,7 @@ class Workspace:
     # ---- what is there ----
 
     def read(self, path: str) -> bytes:
-        """The open text, or the file's.
+        """Return the open text, or the file's.
 
         Raises:
             OSError: It is neither open nor on the disk.
@@ -61,7 +61,7 @@ class Workspace:
         return sorted({*self.disk.glob(pattern), *MemoryFiles(self._open).glob(pattern)})
 
     def open(self, path: str, text: str) -> None:
-        """The editor has it now."""
+        """Use the text of the editor from now on."""
         self._open[path] = text
         self.changed_on_disk()
 
@@ -91,19 +91,19 @@ class Workspace:
     # ---- which policy ----
 
     def check(self, path: str) -> Checked:
-        """A file as a policy of its own, with what its tests about calls find; simulated ones take too long."""
+        """Return a file as a policy of its own, with what its tests about calls find; simulated ones take too long."""
         if path not in self._checked:
             checked = check(path, self, self.progress)
             self._checked[path] = with_tests(checked, run_tests(checked))
         return self._checked[path]
 
     def policies(self, path: str) -> tuple[Checked, ...]:
-        """The policies that a file is part of: those that include it, and are included by none; or it alone."""
+        """Return the policies that a file is part of: those that include it, and are included by none; or it alone."""
         roots = [root for root in self._roots() if root != path and path in self.check(root).paths]
         return tuple(self.check(root) for root in roots) or (self.check(path),)
 
     def policy(self, path: str) -> tuple[Checked, int]:
-        """The first of them, and which of its sources the file is."""
+        """Return the first of them, and which of its sources the file is."""
         checked = self.policies(path)[0]
         return checked, checked.paths.index(path)
 

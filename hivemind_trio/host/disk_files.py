@@ -23,7 +23,7 @@ class DiskFiles:
     """`policy.Files` over the file system. Relative paths are relative to the working directory."""
 
     def read(self, path: str) -> bytes:
-        """The file's bytes, bounded.
+        """Return the file's bytes, bounded.
 
         Raises:
             OSError: It cannot be read, or it is no regular file of a reasonable size.

@@ -45,7 +45,7 @@ class GitFiles:
 
     @classmethod
     def at(cls, revision: str, path: str) -> Self:
-        """The commit in the repository of the folder that `path` is in.
+        """Return the commit in the repository of the folder that `path` is in.
 
         Raises:
             GitError: There is no git, no repository, or no such revision.
@@ -82,7 +82,7 @@ class GitFiles:
         return self._from_top(path) in self._modes
 
     def read(self, path: str) -> bytes:
-        """The file's bytes.
+        """Return the file's bytes.
 
         Raises:
             OSError: It was not there, is no regular file, or is larger than what a policy may be.

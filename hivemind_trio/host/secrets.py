@@ -36,7 +36,7 @@ def probe(ref: SecretRef) -> SecretState:
 
 
 def _is_line(value: str) -> bool:
-    """True if a header can carry the value as it is."""
+    """Return True if a header can carry the value as it is."""
     return value == value.strip() and not any(char < " " or char == "\x7f" for char in value)
 
 
@@ -83,7 +83,7 @@ def _value(ref: SecretRef) -> str:
 
 
 def _text(path: str) -> str:
-    """A secret file's value.
+    """Return a secret file's value.
 
     Raises:
         OSError: It cannot be read, or is no regular file: a pipe could be read once only, and might never end.

@@ -59,31 +59,39 @@ class ConnectionState(Protocol):
         """No further request is wanted: we are draining."""
 
     def within(self, limit_ns: int | None) -> None:
-        """The peer's next bytes are due within that time; None: whenever it likes."""
+        """Set the time limit of the peer's next bytes; None for no limit."""
 
     def rest(self) -> None:
         """Nothing is in progress: the connection may be closed without loss."""
 
-    def pause(self) -> None: ...
+    def pause(self) -> None:
+        """Stop reading from the connection."""
+        ...
 
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        """Read from the connection again."""
+        ...
 
     def finish(self) -> None:
         """Say FIN, and read on for a while, so that what was said reaches a peer that is still sending."""
 
-    def report(self, error: BaseException) -> None: ...
+    def report(self, error: BaseException) -> None:
+        """Log an error of the application."""
+        ...
 
     def refusal(self) -> bytes:
-        """The answer to a new request while the loop lags too much; empty: it is served."""
+        """Return the answer to a new request while the loop lags too much; empty: it is served."""
 
     def refused(self, status: int) -> None:
-        """A request was answered in the app's place."""
+        """Note that a request was answered in place of the application."""
 
     def start(self, run: Callable[..., Any], *args: object) -> None:
         """In the connection's nursery."""
 
 
 class Framing(Enum):
+    """Framing of a response body."""
+
     NONE = auto()
     LENGTH = auto()
     CHUNKED = auto()
@@ -99,7 +107,7 @@ def _without_blank_lines(data: bytes) -> bytes:
 
 
 def _unsplit(lines: list[bytes]) -> bytes:
-    """Joined, if none of them hides another one."""
+    """Join the names, if none of them hides another one."""
     block = b"".join(lines)
     if block.count(b"\n") != len(lines) or block.count(b"\r") != len(lines) or b"\0" in block:
         raise ValueError("a line break in a header")
@@ -139,6 +147,7 @@ class AsgiExchange:
     # -- the reader's side -------------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
+        """Take a part of the request body."""
         self.expects = False  # it did not wait after all
         if len(data) >= _TINY_BYTES:
             self.body.append(data)
@@ -150,11 +159,12 @@ class AsgiExchange:
         self._wake()
 
     def end_of_body(self) -> None:
+        """Note that the request body is complete."""
         self.whole = True
         self._wake()
 
     def hang_up(self) -> None:
-        """The client is gone, or will send no more: Hypercorn and we take half-closing for hanging up."""
+        """Tell the application that the client is gone, or sends no more: half-closing counts as hanging up."""
         if self.gone or self.over:
             return
         self.gone = True
@@ -170,6 +180,7 @@ class AsgiExchange:
     # -- the app's side ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
+        """Run the application for this request."""
         try:
             await self._link.app(self.scope, self.receive, self.send)
         except Exception as error:  # noqa: BLE001  # an app's bug ends its own exchange only
@@ -181,11 +192,13 @@ class AsgiExchange:
                 self._owner.refuse(500)
 
     def on_disconnect(self, hang_up: Callable[[], object]) -> None:
+        """Register the callback for a client that disconnects."""
         self._hang_up = hang_up
         if self.gone:
             hang_up()
 
     def abort(self) -> None:
+        """End the response without its rest."""
         if self.over:
             return
         self.end()
@@ -197,6 +210,7 @@ class AsgiExchange:
             wire.close()
 
     async def receive(self) -> Message:
+        """Return the next ASGI message of the request."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
             if (self.body or self.whole) and not self._body_told and (self.whole or not self.gone) and not self.over:
@@ -215,6 +229,7 @@ class AsgiExchange:
             await trio.lowlevel.wait_task_rescheduled(self._unpark)
 
     async def send(self, message: Message) -> None:
+        """Send an ASGI message of the response."""
         if self.over:
             await trio.lowlevel.checkpoint()
             return
@@ -335,6 +350,7 @@ class Http1(H11Protocol):
         self._gone = False
 
     async def handle(self, event: Event) -> None:
+        """Process an event of the connection."""
         self._gone |= isinstance(event, Closed)
         if self._websocket:
             await super().handle(event)
@@ -402,15 +418,16 @@ class Http1(H11Protocol):
         return self._unread
 
     def read_on(self) -> None:
+        """Continue with requests that were read already."""
         if self._unread:
             self._advance()
 
     def timed_out(self) -> None:
-        """The client took too long over a head or a body."""
+        """End the connection of a client that took too long over a head or a body."""
         self.refuse(408)
 
     def await_body(self) -> None:
-        """The app has taken what there was, or said that it wants it."""
+        """Note that the application has taken what was read, or wants the body."""
         exchange = self._exchange
         if exchange is not None and not exchange.whole and not exchange.expects:
             self._link.within(self._link.bounds.body_idle_ns)
@@ -444,7 +461,7 @@ class Http1(H11Protocol):
             self.read_on()
 
     def cut_off(self) -> None:
-        """The connection ends now, whatever is in progress."""
+        """End the connection now, whatever is in progress."""
         if self._exchange is not None and self._exchange.started:
             self._exchange.abort()
 

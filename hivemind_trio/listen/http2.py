@@ -66,6 +66,7 @@ class Tasks(TaskGroup):
     async def spawn_app(
         self, app: object, config: object, scope: Any, send: Callable[[Any], Awaitable[None]]
     ) -> Callable[[Any], Awaitable[None]]:
+        """Run the application for a stream; return the callback that feeds it."""
         stream: HTTPStream | WSStream = send.__self__  # type: ignore[attr-defined]  # Hypercorn passes its bound app_send
         inbox = (
             Inbox({"type": "http.disconnect"}, inf)  # bounded by the stream's window
@@ -79,7 +80,7 @@ class Tasks(TaskGroup):
         return inbox.put
 
     def hang_up(self) -> None:
-        """The connection is over: also tell those whom Hypercorn forgot."""
+        """End the connection, and tell the streams that Hypercorn forgot."""
         self._gone = True
         for inbox in self.inboxes:
             inbox.hang_up()
@@ -145,6 +146,7 @@ class Inbox:
         self._hang_up: Callable[[], object] | None = None
 
     async def put(self, message: Message) -> None:
+        """Queue a message for the application, with back-pressure."""
         while len(self._messages) >= self._bound and not self._ended and self._gone is None:
             await self._changed.wait()
         if self._ended:
@@ -157,6 +159,7 @@ class Inbox:
             self._change()
 
     def hang_up(self, message: Message | None = None) -> None:
+        """Tell the application that the client is gone."""
         if self._gone is None and not self._ended:
             self._gone = message or self._farewell
             self._change()
@@ -164,12 +167,13 @@ class Inbox:
                 self._hang_up()
 
     def on_disconnect(self, hang_up: Callable[[], object]) -> None:
+        """Register the callback for a client that disconnects."""
         self._hang_up = hang_up
         if self._gone is not None:
             hang_up()
 
     async def take(self, patience_s: float) -> Message:
-        """The next message; a body that stands still for longer than that counts as a hang-up."""
+        """Return the next message; a body that stands still for longer than that counts as a hang-up."""
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(inf if self._whole else patience_s) as patience:
             while not self._messages and self._gone is None:
@@ -196,6 +200,8 @@ class Inbox:
 
 @final
 class Http2(H2Protocol):
+    """HTTP/2 connection with bounds on its streams and windows."""
+
     def __init__(self, link: ConnectionState, tasks: Tasks, *args: Any) -> None:
         super().__init__(*args)
         self._link = link
@@ -208,17 +214,20 @@ class Http2(H2Protocol):
 
     async def initiate(self, headers: Any = None, settings: bytes | None = None) -> None:
         # The connection's window must not be what a stream waits for because another one's app does not read.
+        """Send the settings and the connection window."""
         await super().initiate(headers, settings)
         self.connection.increment_flow_control_window(self._link.bounds.streams * _STREAM_WINDOW)
         await self._flush()
 
     async def handle(self, event: Event) -> None:
+        """Process an event of the connection."""
         await super().handle(event)
         if isinstance(event, Closed):
             for buffer in list(self.stream_buffers.values()):
                 await buffer.close()  # else whoever waits for it to drain waits for ever
 
     async def stream_send(self, event: StreamEvent) -> None:
+        """Send an event of a stream."""
         await super().stream_send(event)
         # Hypercorn's own pause ends at the next attempt to send, even of nothing: a shut window would bound nothing.
         if isinstance(event, Body):
@@ -270,7 +279,7 @@ class Http2(H2Protocol):
             await self.send(Closed())
 
     def _is_worth_a_start(self, request: RequestReceived, resets: set[int]) -> bool:
-        """False: the client has taken it back already, or too many of those that it took back are still ending."""
+        """Return False if the client has reset the stream already, or too many reset streams are still ending."""
         if request.stream_id in resets:
             return False
         if len(self._tasks.inboxes) < 2 * self._link.bounds.streams and not self._link.refusal():

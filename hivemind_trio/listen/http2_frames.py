@@ -29,7 +29,7 @@ class FrameCutter:
     """Head of the next frame, as far as it has arrived."""
 
     def cut(self, data: bytes) -> Iterator[bytes]:
-        """The same bytes in pieces, most of which end between two frames."""
+        """Yield the same bytes in pieces, most of which end between two frames."""
         begin = at = work = 0
         while at < len(data):
             if self._left:

@@ -65,15 +65,19 @@ class ListenerContext(Protocol):
     lag: LoopLag
     closing: bool
 
-    def report(self, fault: ListenerFault, detail: str, error: BaseException) -> None: ...
+    def report(self, fault: ListenerFault, detail: str, error: BaseException) -> None:
+        """Report a fault of the listener."""
+        ...
 
-    def refused(self, status: int, peer: str) -> None: ...
+    def refused(self, status: int, peer: str) -> None:
+        """Count a request that is rejected before it is read."""
+        ...
 
     def overloaded(self) -> None:
-        """A call was refused because the loop lags."""
+        """Count a call that was rejected because the event loop lags."""
 
     def rested(self) -> None:
-        """A connection has come to rest, and could make room for another."""
+        """Note that a connection is idle, and could make room for another."""
 
 
 @final
@@ -133,9 +137,11 @@ class InboundConnection(TCPServer):
 
     @property
     def resets(self) -> FrameAllowance:
+        """Allowance for reset streams, shared by all connections."""
         return self._house.resets
 
     def refusal(self) -> bytes:
+        """Return the response of an overloaded listener; empty if it is not overloaded."""
         lag = self._house.lag
         if not lag.is_overloaded or self.closing:
             return b""
@@ -145,13 +151,16 @@ class InboundConnection(TCPServer):
 
     @property
     def closing(self) -> bool:
+        """True once the listener shuts down."""
         return self._house.closing
 
     def within(self, limit_ns: int | None) -> None:
+        """Set the time limit of the next read; None for no limit."""
         self.resting = False
         self._reading.deadline = trio.current_time() + limit_ns / 1e9 if limit_ns is not None else float("inf")
 
     def rest(self) -> None:
+        """Apply the keep-alive time limit until the next request."""
         self.within(self.bounds.keep_alive_ns)
         self.resting = True
         if self.closing:
@@ -160,15 +169,18 @@ class InboundConnection(TCPServer):
             self._house.rested()
 
     def pause(self) -> None:
+        """Stop reading from the connection."""
         if self._resumed is None:
             self._resumed = trio.Event()
 
     def resume(self) -> None:
+        """Read from the connection again."""
         if self._resumed is not None:
             self._resumed.set()
             self._resumed = None
 
     def finish(self) -> None:
+        """Close the connection after its current request."""
         if not self._lingering:
             self.wire.finish()
             self._lingering = True
@@ -176,20 +188,24 @@ class InboundConnection(TCPServer):
             self.within(self.bounds.linger_ns)
 
     def report(self, error: BaseException) -> None:
+        """Report an error of the application."""
         root = error
         while isinstance(root, BaseExceptionGroup):
             root = root.exceptions[0]
         self._house.report(ListenerFault.CONNECTION_CRASHED, f"{self._peer}: {type(root).__name__}: {root}", error)
 
     def refused(self, status: int) -> None:
+        """Count a rejected request of this connection."""
         self._house.refused(status, self._peer)
 
     def start(self, run: Callable[..., Any], *args: object) -> None:
+        """Start a task that ends with the connection."""
         self._nursery.start_soon(run, *args)
 
     # -- for Hypercorn -----------------------------------------------------------------------------------------------
 
     async def protocol_send(self, event: Event) -> None:
+        """Write the output of the protocol to the connection."""
         match event:
             case RawData():
                 await self.wire.write(event.data)
@@ -242,7 +258,7 @@ class InboundConnection(TCPServer):
             del data  # else 64 KiB stay with every connection that waits
 
     async def _feed_frames(self, http: Http2, data: bytes) -> None:
-        """A slice in a turn of the loop, as other connections do."""
+        """Feed the frames in slices, one for each turn of the loop, as other connections do."""
         for piece in http.frames.cut(data):
             await self._house.pacer.turn()
             if self._lingering or self.wire.closed:
@@ -250,5 +266,5 @@ class InboundConnection(TCPServer):
             await http.handle(RawData(piece))
 
     def _closed(self) -> None:
-        """The wire was closed under a reader that may be waiting for something else."""
+        """Wake a reader whose connection was closed while it waits for something else."""
         self._reading.cancel()

@@ -26,6 +26,7 @@ _BREATH_S: Final = 0.1
 
 
 def log(fault: ListenerFault, detail: str, error: BaseException) -> None:
+    """Log a fault of the listener."""
     logging.getLogger(__name__).error("%s: %s", fault, detail, exc_info=error)
 
 
@@ -127,6 +128,7 @@ class Listener:
             connection.close_if_resting()
 
     def rested(self) -> None:
+        """Note that a connection has become idle."""
         if self._changed is not None:
             self._changed.set()
             self._changed = None
@@ -175,7 +177,7 @@ class Listener:
         nursery.start_soon(self._serve, connection)
 
     def overloaded(self) -> None:
-        """A call was refused for the lag. Said once a second: to write down each would cost what refusing saves."""
+        """Log a call that was rejected for the lag, once a second: to log each would cost what rejecting saves."""
         now_s = trio.current_time()
         if now_s >= self._said_s + 1.0:
             self._said_s = now_s

@@ -59,7 +59,7 @@ class LoopLag(trio.abc.Instrument):
     _sum: float = attrs.field(init=False, default=0.0)
 
     def after_io_wait(self, timeout: float) -> None:
-        """A turn begins."""
+        """Note that a turn of the event loop begins."""
         self._began_s = trio.current_time()
         self._worked_s = time.thread_time()
         if timeout > 0 and self._began_s - self.ended_s > _IDLE_S:
@@ -92,7 +92,7 @@ class LoopLag(trio.abc.Instrument):
         return min(RETRY_AFTER_MAX_S, math.ceil(self.lag_s * _RETRY_PER_LAG) + 1 + self.refused % _SPREAD)
 
     def refusal(self) -> bytes:
-        """The next 503, whole."""
+        """Return the next 503, whole."""
         self.refused += 1
         return (
             b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
@@ -102,7 +102,7 @@ class LoopLag(trio.abc.Instrument):
 
 
 def is_whole(data: bytes) -> bool:
-    """True if these bytes are one HTTP/1.1 request with all of its body, so that nothing is lost by closing."""
+    """Return True if these bytes are one HTTP/1.1 request with all of its body, so that nothing is lost by closing."""
     head, mark, body = data.partition(b"\r\n\r\n")
     if not mark or data.startswith(b"PRI "):
         return False

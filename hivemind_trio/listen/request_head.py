@@ -40,7 +40,7 @@ class ParsedHead:
 
 
 def read_head(data: bytes) -> ParsedHead | None:
-    """The head with which these bytes begin; None: it is for h11 to read."""
+    """Return the head with which these bytes begin; None: it is for h11 to read."""
     line = _LINE.match(data)
     if line is None:
         return None

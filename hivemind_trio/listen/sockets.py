@@ -17,7 +17,7 @@ _PROBE_EVERY_S: Final = 10
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Listening sockets, one for each address `host` stands for.
+    """Return listening sockets, one for each address that `host` stands for.
 
     TCP_USER_TIMEOUT and keep-alive probes, where the platform has them, are set here and inherited by what is accepted.
 

@@ -39,7 +39,7 @@ class InboundWire:
         self._turn = trio.Lock()
 
     async def read(self) -> bytes:
-        """The next piece; empty when the peer is done, gone, or we closed."""
+        """Return the next piece; empty when the peer is done, gone, or we closed."""
         while not self.closed:
             try:
                 await trio.lowlevel.wait_readable(self._sock)
@@ -51,7 +51,7 @@ class InboundWire:
         return b""
 
     def has_unread(self) -> bool:
-        """True if the peer has sent what was not read yet."""
+        """Return True if the peer has sent what was not read yet."""
         if self.closed:
             return False
         try:
@@ -125,6 +125,7 @@ class InboundWire:
             self.close()
 
     def send_some(self, data: bytes | memoryview) -> int:
+        """Send what the connection takes without waiting; return the number of bytes."""
         if self.closed:
             return len(data)
         try:
@@ -171,6 +172,7 @@ class Flusher:
         self._parked: trio.lowlevel.Task | None = None
 
     def remind(self, wire: InboundWire) -> None:
+        """Watch a connection until its time limit."""
         self._wires.append(wire)
         if self._parked is not None:
             trio.lowlevel.reschedule(self._parked)

@@ -51,12 +51,12 @@ def path_of(uri: str) -> str:
 
 
 def uri_of(path: str) -> str:
-    """The other way."""
+    """Return the other way."""
     return Path(path).as_uri() if path.startswith("/") else path
 
 
 def range_of(span: Span, positions: Positions) -> types.Range:
-    """A span of that text."""
+    """Return a span of that text."""
     (line, character), (end_line, end_character) = positions.place(span.start), positions.place(span.end)
     return types.Range(types.Position(line, character), types.Position(end_line, end_character))
 
@@ -86,7 +86,7 @@ def diagnostic(found: Diagnostic, checked: Checked, texts: Mapping[str, Position
 
 
 def completion_items(completion: Completion, positions: Positions) -> list[types.CompletionItem]:
-    """The proposals in our order."""
+    """Return the proposals in our order."""
     replaced = range_of(Span(0, completion.start, completion.end), positions)
     return [
         types.CompletionItem(

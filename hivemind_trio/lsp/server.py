@@ -60,7 +60,7 @@ class Superseded(Exception):  # noqa: N818 - nothing is wrong
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """True unless the record is about an answer that refuses a request, which the editor shows."""
+    """Return True unless the record is about an answer that refuses a request, which the editor shows."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, (JsonRpcInvalidParams, JsonRpcContentModified))
 
@@ -106,6 +106,8 @@ class _At:
 @final
 @attrs.define(eq=False)
 class LanguageSession:
+    """One session of the language server: documents, diagnostics and requests."""
+
     server: LanguageServer
     workspace: Workspace = attrs.field(init=False, factory=lambda: Workspace(DiskFiles()))
     _uris: dict[str, str] = attrs.field(init=False, factory=dict)
@@ -169,17 +171,19 @@ class LanguageSession:
     # ---- what is open ----
 
     def initialized(self, _: object) -> None:
+        """Check the policies of the workspace."""
         folders = self.server.workspace.folders.values()
         self.workspace.folders = tuple(path_of(folder.uri).rstrip("/") for folder in folders)
         self.workspace.changed_on_disk()
 
     def opened(self, params: types.DidOpenTextDocumentParams) -> Findings:
+        """Check a document that the editor opened."""
         path = self._path(params.text_document.uri)
         self.workspace.open(path, params.text_document.text)
         return self._everything()
 
     async def changed(self, params: types.DidChangeTextDocumentParams) -> None:
-        """The newest text wins: nothing is checked, and nothing shown, of one that has been typed over."""
+        """Check the newest text: one that has been typed over is neither checked nor shown."""
         uri, text = params.text_document.uri, params.content_changes[-1].text
         self._changes += 1
         number = self._newest[uri] = self._changes
@@ -206,6 +210,7 @@ class LanguageSession:
             raise Superseded
 
     def closed(self, params: types.DidCloseTextDocumentParams) -> Findings:
+        """Use the file on disk again."""
         path = self._path(params.text_document.uri)
         self.workspace.close(path)
         self._uris.pop(path)
@@ -213,6 +218,7 @@ class LanguageSession:
         return self._everything()
 
     def changed_on_disk(self, _: types.DidChangeWatchedFilesParams) -> Findings:
+        """Check what a changed file is a part of."""
         self.workspace.changed_on_disk()
         return self._everything()
 
@@ -260,10 +266,12 @@ class LanguageSession:
     # ---- questions ----
 
     def complete(self, params: types.CompletionParams) -> list[types.CompletionItem]:
+        """Return the completions at a position."""
         here = self._at(params)
         return completion_items(complete(here.positions.text, here.offset, here.checked), here.positions)
 
     def hover(self, params: types.HoverParams) -> types.Hover | None:
+        """Return the documentation of the word at a position."""
         here = self._at(params)
         said = hover(here.checked, here.source, here.offset, here.names)
         if said is None:
@@ -272,19 +280,23 @@ class LanguageSession:
         return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), range_of(span, here.positions))
 
     def definition(self, params: types.DefinitionParams) -> list[types.Location]:
+        """Return the place of a declaration."""
         here = self._at(params)
         return self._locations(here, lambda one: one.declares)
 
     def references(self, params: types.ReferenceParams) -> list[types.Location]:
+        """Return all places of a symbol."""
         here = self._at(params)
         return self._locations(here, lambda one: params.context.include_declaration or not one.declares)
 
     def highlights(self, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
+        """Return the places of a symbol in its document."""
         here = self._at(params)
         spans = [one.span for one in self._same(here) if one.span.source == here.source]
         return [types.DocumentHighlight(range_of(span, here.positions)) for span in spans]
 
     def prepare_rename(self, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
+        """Return the range of the name that would be changed."""
         here = self._at(params)
         if here.occurrence is None or not any(one.declares for one in self._same(here)):
             return None
@@ -292,6 +304,7 @@ class LanguageSession:
         return types.PrepareRenamePlaceholder(range_of(span, here.positions), here.occurrence.symbol.name)
 
     def rename(self, params: types.RenameParams) -> types.WorkspaceEdit | None:
+        """Return the edits that rename a symbol."""
         here = self._at(params)
         if here.occurrence is None:
             return None
@@ -309,6 +322,7 @@ class LanguageSession:
         return types.WorkspaceEdit(changes=changes)
 
     def format(self, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
+        """Return the edits that format a document."""
         checked, source = self.workspace.policy(self._path(params.text_document.uri))
         positions = self._texts(checked)[checked.paths[source]]
         try:
@@ -319,6 +333,7 @@ class LanguageSession:
         return [types.TextEdit(whole, formatted)] if formatted != positions.text else []
 
     def actions(self, params: types.CodeActionParams) -> list[types.CodeAction]:
+        """Return the quick fixes at a range."""
         path = self._path(params.text_document.uri)
         here = []
         for checked, found in self.workspace.findings(path):
@@ -350,6 +365,7 @@ class LanguageSession:
         return tried[found]
 
     def hints(self, params: types.InlayHintParams) -> list[types.InlayHint]:
+        """Return the inlay hints of a range."""
         checked, source = self.workspace.policy(self._path(params.text_document.uri))
         positions = self._texts(checked)[checked.paths[source]]
         listed = []
@@ -360,6 +376,7 @@ class LanguageSession:
         return listed
 
     def outline(self, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+        """Return the outline of a document."""
         checked, source = self.workspace.policy(self._path(params.text_document.uri))
         positions = self._texts(checked)[checked.paths[source]]
         return [symbol(one, positions) for one in outline(checked, source)]

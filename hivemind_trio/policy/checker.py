@@ -213,7 +213,7 @@ def _degraded(declarations: SymbolTable) -> dict[str, Condition | None]:
 
 
 def _check_unused_lets(declarations: SymbolTable, typer: Typer) -> None:
-    """A `let` that holds a condition is typed where it is used; one that nobody uses would never be read."""
+    """Type a condition in a `let` that nothing uses; a used one is typed where it is used."""
     for name, value in declarations.lets.items():
         if ("let", name) not in declarations.reader.used and _is_condition(value):
             typer.condition(value)

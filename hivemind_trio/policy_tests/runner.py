@@ -200,7 +200,7 @@ def _of_load(load: Load) -> Values:
 
 
 def _exercised(checked: Checked, program: Program, load: Arriving) -> Iterator[str]:
-    """The rules that decide something for its calls as they first arrive."""
+    """Yield the rules that decide something for its calls as they first arrive."""
     facts: dict[str, str | int | bool] = {
         "model": load.model,
         "path": load.path,

@@ -44,7 +44,7 @@ class InForce:
         return next((self.secrets[ref] for ref in provider.keys if self.secrets.get(ref)), None)
 
     def request(self, head: RequestHead, asked: Recognised, token_agent: str | None) -> Request:
-        """The facts that rules are matched against. The one place where a wall clock is read."""
+        """Return the facts that rules are matched against. The one place where a wall clock is read."""
         now = datetime.now(self._zone)
         cost = self.program.estimated_cost(asked.apis, asked.model, asked.tokens_in, asked.tokens_max_out)
         return Request(

@@ -60,6 +60,7 @@ class Door:
         self._in_force = InForce.of(program, secrets)
 
     def current(self) -> InForce:
+        """Return the running policy and its parts."""
         assert self._in_force is not None, "the door was opened without a policy"
         return self._in_force
 

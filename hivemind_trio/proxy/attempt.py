@@ -208,7 +208,7 @@ def _over(response: UpstreamResponse, outgoing: UpstreamRequest, outbox: Outbox,
 
 
 def _whole(status: int, outgoing: UpstreamRequest, outbox: Outbox, watch: Stopwatch) -> AttemptResult:
-    """An answer that is no error came to its end."""
+    """Return the result of an answer that is no error and is complete."""
     assert watch.first_byte_ns is not None
     slow = outgoing.slow_ns is not None and watch.first_byte_ns > outgoing.slow_ns
     ended = AttemptResult(

@@ -51,7 +51,7 @@ class Credential:
 
 
 def credential(headers: Mapping[bytes, bytes], query: bytes) -> Credential | None:
-    """The first credential of a request, in any of the places where SDKs put one; None without any."""
+    """Return the first credential of a request, in any of the places where SDKs put one; None without any."""
     return next(_presented([(name, headers[name]) for name in CREDENTIAL_HEADERS if name in headers], query), None)
 
 
@@ -71,7 +71,7 @@ def _presented(headers: Iterable[tuple[bytes, bytes]], query: bytes) -> Iterator
 
 
 def without_key(query: bytes) -> bytes:
-    """A query without Gemini's `key`; the rest byte for byte."""
+    """Return a query without Gemini's `key`; the rest byte for byte."""
     parts = [part for part in query.split(b"&") if part.partition(b"=")[0] != b"key"]
     return b"&".join(parts)
 

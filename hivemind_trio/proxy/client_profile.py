@@ -101,8 +101,9 @@ def fingerprint(body: Text) -> Steps[bytes]:
 
 
 def known_by(whose: str, method: str, path: bytes, query: bytes, headers: Mapping[str, str], body: bytes) -> str:
-    """Return the identity of a call over its client's retries: the caller, the target, and `Idempotency-Key` or the
-    body, which no two turns of a conversation share.
+    """Return the identity of a call over its client's retries.
+
+    The caller, the target, and `Idempotency-Key` or the body, which no two turns of a conversation share.
 
     Args:
         body: Its fingerprint.

@@ -287,7 +287,7 @@ class Exchange:
         )
 
     async def _remodelled(self, outgoing: UpstreamRequest, model: str) -> UpstreamRequest:
-        """The same with the model that the policy wants.
+        """Return the same with the model that the policy wants.
 
         Raises:
             Unsendable: The request names no model to replace.
@@ -377,7 +377,7 @@ class Exchange:
         await self.send({"type": "http.response.start", "status": status, "headers": headers, "trailers": trailers})
 
     async def _break_off(self, headers: Headers, tail: bytes) -> None:
-        """The answer has begun and will not be finished: say so in its dialect, and never end it cleanly."""
+        """End an answer that has begun and cannot be finished: say so in its dialect, and never end it cleanly."""
         said = {name.lower(): value for name, value in headers}
         content_type = said.get(b"content-type", b"").decode("latin-1").lower()
         mid_line = bool(tail) and not tail.endswith(
@@ -394,7 +394,7 @@ class Exchange:
         self.abort()
 
     async def _fail(self, error: UpstreamError | None, *, headed: bool) -> None:
-        """The agent has had nothing from the provider: a status can still be given.
+        """Send an error status: the agent has had nothing from the provider.
 
         Args:
             headed: The head of a stream had come.
@@ -482,7 +482,7 @@ class Exchange:
         return status == 200 and plain and self.patience.keep_alive.fits(words.get(b"content-type", ""))
 
     async def _end_with_error(self, reason: Reason, error: dict[str, Any]) -> None:
-        """The status is gone: an error event in the dialect, and a regular end.
+        """Send an error event in the dialect and a regular end: the status is sent already.
 
         Args:
             error: As the dialect's plain answers have it.
@@ -499,7 +499,7 @@ class Exchange:
             self.abort()
 
     def _api(self) -> Api | None:
-        """The dialect of the answer: the call's own, whoever serves it."""
+        """Return the dialect of the answer: the call's own, whoever serves it."""
         return next(iter(self.asked.apis), None)
 
     def _own_headers(self) -> Headers:
@@ -572,6 +572,6 @@ def _allowed_by_rule(treatment: Decision) -> bool:
 
 
 def _header_text(text: str) -> bytes:
-    """A policy's words as a header's value: what a header cannot hold is left out or escaped."""
+    """Return a policy's words as a header's value: what a header cannot hold is left out or escaped."""
     shown = "".join(char if char.isprintable() else " " for char in text[:HEADER_TEXT_MAX])
     return " ".join(shown.split()).encode("ascii", "backslashreplace")

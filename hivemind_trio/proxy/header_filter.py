@@ -36,7 +36,7 @@ A cookie of another local port is among them.
 
 
 def for_upstream(headers: Iterable[tuple[bytes, bytes]], *, without: frozenset[bytes] = frozenset()) -> Headers:
-    """A request's headers as the provider may see them.
+    """Return a request's headers as the provider may see them.
 
     Args:
         without: More names to leave out: credentials that are not for the provider.
@@ -51,7 +51,7 @@ def for_upstream(headers: Iterable[tuple[bytes, bytes]], *, without: frozenset[b
 
 
 def for_agent(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """A response's headers as the agent may see them."""
+    """Return a response's headers as the agent may see them."""
     headers = list(headers)
     dropped = HOP_BY_HOP | _named(headers)
     return [

@@ -29,18 +29,18 @@ class Stopwatch:
         return round((trio.current_time() - self._last_s) * 1e9)
 
     def headed(self) -> None:
-        """The head has come."""
+        """Note that the head has arrived."""
         now_s = trio.current_time()
         self.first_byte_ns = round((now_s - self._last_s) * 1e9)
         self._last_s = now_s
 
     def came(self) -> None:
-        """A piece has come, or the end."""
+        """Note that a piece has arrived, or the end."""
         now_s = trio.current_time()
         if now_s - self._last_s > self._silence_s:
             self._silence_s = now_s - self._last_s
         self._last_s = now_s
 
     def resumed(self) -> None:
-        """The agent has caught up."""
+        """Note that the agent has caught up."""
         self._last_s = trio.current_time()

@@ -60,7 +60,7 @@ class RequestHead:
         )
 
     def claimed(self, identify: Iterable[Clue]) -> str | None:
-        """The agent that the caller says it is, as far as the policy lets it say so; None: it says nothing."""
+        """Return the agent that the caller says it is, as far as the policy lets it say so; None: it says nothing."""
         return next((self.claims[clue] for clue in identify if clue in self.claims), None)
 
     @property

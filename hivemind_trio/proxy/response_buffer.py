@@ -52,12 +52,12 @@ class Outbox:
     # ---- the fetching side ----
 
     def begin(self, status: int, headers: Headers) -> None:
-        """The head has come."""
+        """Take the head."""
         self.head = status, headers
         self._stir()
 
     def expect(self, status: int, headers: Headers) -> None:
-        """The head of a stream has come, and is held with what follows until `release`."""
+        """Take the head of a stream, and hold it with what follows until `release`."""
         self.pending = status, headers
         self._stir()
 
@@ -72,7 +72,7 @@ class Outbox:
         return self._bytes
 
     def hold(self, status: int, headers: Headers, body: bytes) -> None:
-        """A whole answer, which is kept back."""
+        """Hold back a whole answer."""
         self.held, self.held_body = (status, headers), body
 
     def put(self, piece: bytes) -> bool:
@@ -98,7 +98,7 @@ class Outbox:
                 raise AgentStalled
 
     def end(self, trailers: Headers, error: UpstreamError | None = None) -> None:
-        """The body is whole as HTTP has it; `trailers` came behind it.
+        """Note the complete body, and the `trailers` behind it.
 
         Args:
             error: Why the stream in it is not whole. It passes as it came all the same.
@@ -108,7 +108,7 @@ class Outbox:
         self.close()
 
     def fail(self, error: UpstreamError) -> None:
-        """The provider failed; what has come is all there will be."""
+        """Note that the provider failed: nothing more will arrive."""
         self.error = error
         self.close()
 

@@ -40,5 +40,5 @@ class StepQueue:
 
 
 def is_long(body: Text, encoding: str) -> bool:
-    """True if to read this body may take more than a step: a short one may unfold to a long one."""
+    """Return True if to read this body may take more than a step: a short one may unfold to a long one."""
     return len(body) > SHORT_BYTES_MAX or encoding.strip().lower() not in ("", "identity")

@@ -90,7 +90,7 @@ class Caps:
             )
 
     def adapt(self, provider: str, limit: int) -> None:
-        """The provider is trusted with so many slots now; what is held beyond them drains."""
+        """Set the slots that the provider is trusted with; those held beyond them drain."""
         self._limits[provider] = limit
         caps = self.providers.get(provider)
         if caps is not None and provider in self._program.providers:

@@ -164,7 +164,7 @@ class Engine:
         again: str = "",
         patience_ns: int | None = None,
     ) -> Ticket:
-        """A call's place before the scheduler, for the length of the `with` block that it belongs in."""
+        """Return a call's place before the scheduler, for the length of the `with` block that it belongs in."""
         self._next_id += 1
         call_id = CallId(self._next_id)
         call = Call(
@@ -291,7 +291,7 @@ class Engine:
     # ---- the ticket's side ----
 
     def arrived(self, ticket: Ticket, call: Call) -> None:
-        """A call is there."""
+        """Tell the scheduler that a call has arrived."""
         self.tickets[call.id] = ticket
         self.post(CallArrived(call))
 
@@ -306,18 +306,18 @@ class Engine:
         self._branch(provider).start(job)
 
     def heard(self, ticket: Ticket, readings: tuple[QuotaReading, ...], good: bool) -> None:
-        """The head of an attempt's answer is there, of an error or of a good one."""
+        """Tell the scheduler of the head of an attempt's answer, of an error or of a good one."""
         self.post(ResponseStarted(ticket.id, readings, good))
 
     def ended(self, ticket: Ticket, permit: Permit | None, ended: AttemptResult) -> None:
-        """An attempt is over."""
+        """Tell the scheduler that an attempt is over."""
         self._released(ticket, permit, ended)
         if permit is None and not ended.committed:
             # What needs no slot is not the scheduler's to try again.
             ticket.answer(Finish(ticket.id))
 
     def unused(self, ticket: Ticket, permit: Permit | None) -> None:
-        """A granted call went away before it began."""
+        """Tell the scheduler that a granted call went away before it began."""
         self._released(ticket, permit, UNUSED)
 
     def withdrawn(self, ticket: Ticket) -> Waiting | None:
@@ -327,7 +327,7 @@ class Engine:
         return waiting
 
     def crashed(self, error: Exception) -> None:
-        """An attempt let an exception escape."""
+        """Tell the scheduler that an attempt let an exception escape."""
         self._on_crash(error)
 
     def _released(self, ticket: Ticket, permit: Permit | None, ended: AttemptResult) -> None:
@@ -350,7 +350,7 @@ class Engine:
             self._on_closed(name)
 
     def _branch(self, provider: str) -> Branch:
-        """The provider's nursery; of one that a reload removed between grant and start, a last one of its own."""
+        """Return the provider's nursery, or a new one if a reload removed the provider between grant and start."""
         branch = self.branches.get(provider)
         if branch is None:
             branch = Branch(provider)

@@ -30,7 +30,7 @@ class Branch:
             self._nursery.start_soon(job)
 
     def remove(self) -> None:
-        """The policy no longer names this provider: end after the last attempt."""
+        """End after the last attempt: the policy no longer names this provider."""
         self._removed.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

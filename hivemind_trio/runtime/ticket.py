@@ -177,12 +177,12 @@ class Ticket:
             self._engine.ended(self, permit, ended)
 
     def heard(self, readings: tuple[QuotaReading, ...], good: bool) -> None:
-        """The head of the running attempt's answer is there, and tells of the provider's quotas."""
+        """Pass on the head of the running attempt's answer, with the provider's quotas."""
         if self._state is _State.RUNNING:
             self._engine.heard(self, readings, good)
 
     def answer(self, command: Grant | Refuse | Finish) -> None:
-        """The engine's side: what the scheduler decided."""
+        """Take the scheduler's decision; called by the engine."""
         self._answer = command
         self._state = _State.GRANTED if isinstance(command, Grant) else _State.OVER
         if self._answered is not None:

@@ -134,7 +134,7 @@ class SchedulerState:
         self.inflight = {call_id: flight.renamed(renames) for call_id, flight in self.inflight.items()}
 
     def place(self, call: Call, treatment: Decision) -> Placement:
-        """The counters that a call so treated needs room in."""
+        """Return the counters that a call so treated needs room in."""
         assert treatment.provider is not None
         pool = self.pools[treatment.provider]
         declared = treatment.agent != UNKNOWN_AGENT
@@ -235,6 +235,7 @@ class SchedulerState:
     def waiter(
         self, call: Call, treatment: Decision, place: Placement, arrived_ns: int, seq: int, blocked: Reason
     ) -> WaitingCall:
+        """Return a new waiting call."""
         patience_ns = treatment.deadline_ns
         lane, objective = self.program.lanes[treatment.lane], place.objective
         likely = place.pool.estimates.likely
@@ -269,7 +270,7 @@ class SchedulerState:
         return there
 
     def flight(self, waiter: WaitingCall) -> RunningCall:
-        """The attempt that begins now."""
+        """Return the attempt that begins now."""
         assert waiter.claim is not None
         place = waiter.place
         return RunningCall(
@@ -384,7 +385,7 @@ class SchedulerState:
         self.returns.keep(of.call.again, since_ns, of.seq, self.now_ns)
 
     def assign_sequence(self, call: Call) -> tuple[Call, int]:
-        """A call that has just come, and its number in the order of arrival: its old one, if it has come back."""
+        """Return a new call, and its number in the order of arrival: its old one, if it has come back."""
         kept = self.returns.take(call.again, self.now_ns) if call.again in self.returns.kept else None
         if kept is not None:
             return attrs.evolve(call, since_ns=kept.since_ns), kept.seq
@@ -436,7 +437,7 @@ class SchedulerState:
         return waiter.waited_ns + self.now_ns - waiter.since_ns
 
     def retry(self, treatment: Decision, pool: ProviderQueue) -> RetrySettings:
-        """The retry class: the rule's, or else the provider's."""
+        """Return the retry class: the rule's, or else the provider's."""
         name = treatment.retry or (pool.provider.retry if pool.provider is not None else DEFAULT_RETRY)
         # Of a class that a reload has taken away, what is in flight keeps the default.
         return self.program.retries.get(name) or self.program.retries[DEFAULT_RETRY]
@@ -495,6 +496,7 @@ class SchedulerState:
             pool.stand(self.now_ns)
 
     def snapshot(self) -> Snapshot:
+        """Return a frozen view of the state."""
         return Snapshot(
             now_ns=self.now_ns,
             program_hash=self.program.hash,

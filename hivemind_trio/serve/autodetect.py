@@ -37,7 +37,7 @@ class Found:
 
 
 def from_environment(environ: Mapping[str, str]) -> list[Found]:
-    """The providers for which a key is set. The values are looked at only for being empty."""
+    """Return the providers for which a key is set. The values are looked at only for being empty."""
     found = []
     for provider, names in KEYS:
         for name in names:
@@ -75,7 +75,7 @@ def ollama_base(host: str) -> str:
 
 
 def policy_text(found: list[Found]) -> str:
-    """A policy for these providers, in canonical form."""
+    """Return a policy for these providers, in canonical form."""
     lines = ["# Made by `hivemind-trio serve` from what this machine has.", "hmp 1"]
     for one in found:
         lines += ["", f"provider {one.provider} {{", *(f"  {line}" for line in one.body), "}"]

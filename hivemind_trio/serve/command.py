@@ -307,7 +307,7 @@ async def _drain(house: ProxyServer, notices: Notices, log: EventLog, number: in
 
 
 async def _at_once(signals: AsyncIterator[int], log: EventLog, journal: Journal | None) -> None:
-    """A second signal to stop ends the process, whatever is still going on."""
+    """End the process at a second signal to stop, whatever is still in progress."""
     async for number in signals:
         if number != signal.SIGHUP:
             unwritten = journal.unwritten if journal is not None else 0
@@ -358,7 +358,7 @@ def _settle_memory() -> None:
 
 
 def _raise_file_limit() -> None:
-    """A waiting call holds a socket, and the usual limit of 1,024 files would be met long before `max-waiting`."""
+    """Raise the limit of open files: a waiting call holds a socket, and 1,024 are fewer than `max-waiting`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
     if soft < wanted:
@@ -387,6 +387,7 @@ class Watcher:
     _journal: Journal | None = attrs.field(init=False, default=None)
 
     def say_start(self, house: ProxyServer, loaded: Loaded, found: list[Found]) -> None:
+        """Log the start of the proxy."""
         self.running = loaded
         for one in found:
             self._log.emit(ProviderFound(provider=one.provider, source=one.source))
@@ -443,7 +444,7 @@ class Watcher:
             self._log.emit(JournalWriteRecovered(file=file))
 
     def take(self, house: ProxyServer, new: Loaded, nursery: trio.Nursery) -> None:
-        """A good policy: run on it, unless it needs what a running process cannot change.
+        """Run on a good policy, unless it needs what a running process cannot change.
 
         Args:
             nursery: For what takes a while to say.
@@ -486,7 +487,7 @@ class Watcher:
             self._notices.say(DecisionDiffFailed(error=f"{type(error).__name__}: {error}"))
 
     def keep(self, bad: Loaded) -> None:
-        """A bad policy: the running one stays."""
+        """Keep the running policy, because the new one is bad."""
         if self._form.json:
             shown = render([bad], "short", color=False).splitlines()
             self._log.emit(PolicyRejected(error=BAD_POLICY, diagnostics=tuple(shown)))

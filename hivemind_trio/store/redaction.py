@@ -51,5 +51,5 @@ def told(words: Mapping[str, str], allowed: frozenset[str]) -> dict[str, str]:
 
 
 def alias(credential: str, salt: bytes) -> str:
-    """A name for a credential's digest that is good for one session: who does not have the salt can try none on it."""
+    """Return a name of a credential for one session; without the salt no credential can be tried on it."""
     return blake2b(credential.encode(), key=salt, digest_size=6).hexdigest() if credential else ""

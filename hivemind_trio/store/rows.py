@@ -43,31 +43,69 @@ class Answered(Protocol):
     """Facts of a call whose agent has its answer or has disconnected."""
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """Id of the call in the journal."""
+        ...
+
     @property
-    def number(self) -> CallId | None: ...
+    def number(self) -> CallId | None:
+        """Id of the call in the scheduler; None if it never got there."""
+        ...
+
     @property
-    def method(self) -> str: ...
+    def method(self) -> str:
+        """HTTP method."""
+        ...
+
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """Path of the request."""
+        ...
+
     @property
-    def agent(self) -> str: ...
+    def agent(self) -> str:
+        """Name of the agent."""
+        ...
+
     @property
-    def status(self) -> int: ...
+    def status(self) -> int:
+        """HTTP status that the client got."""
+        ...
+
     @property
-    def refused(self) -> bool: ...
+    def refused(self) -> bool:
+        """True if the proxy rejected the call."""
+        ...
+
     @property
-    def reason(self) -> Reason: ...
+    def reason(self) -> Reason:
+        """Reason of the rejection or of the longest wait."""
+        ...
+
     @property
-    def upstream_error(self) -> str | None: ...
+    def upstream_error(self) -> str | None:
+        """Error of the provider; None if there was none."""
+        ...
+
     @property
-    def attempts(self) -> int: ...
+    def attempts(self) -> int:
+        """Number of attempts."""
+        ...
+
     @property
-    def bytes_out(self) -> int: ...
+    def bytes_out(self) -> int:
+        """Bytes sent to the client."""
+        ...
+
     @property
-    def lane(self) -> str | None: ...
+    def lane(self) -> str | None:
+        """Lane of the call; None if it has none."""
+        ...
+
     @property
-    def waited_ms(self) -> int: ...
+    def waited_ms(self) -> int:
+        """Time in the queue."""
+        ...
 
 
 @final
@@ -197,7 +235,7 @@ class Scribe:
         )
 
     def _by(self, treatment: Decision, rows: dict[str, list[tuple[Any, ...]]]) -> int:
-        """The number of those who decided; calls that were decided alike share it."""
+        """Return the number of those who decided; calls that were decided alike share it."""
         decided = treatment.decided
         known = self._deciders.get(id(decided))
         if known is None:

@@ -116,7 +116,7 @@ class Journal:
             self._note((now_ns, self._wall_ns(), event, tuple(commands)))
 
     def over(self, now_ns: int, answered: Answered) -> None:
-        """A call's agent has had its answer, or has gone."""
+        """Note that the agent of a call has its answer, or has gone."""
         self._note((now_ns, 0, Over(answered), ()))
 
     def _note(self, entry: Entry) -> None:
@@ -229,7 +229,7 @@ async def open_journal(
     behind: int = BEHIND,
     replaces_damaged: bool = False,
 ) -> AsyncIterator[Journal]:
-    """A journal that is written within the context; leaving it writes what is left.
+    """Open a journal that is written within the context; leaving it writes what is left.
 
     Args:
         replaces_damaged: A file that is no journal is moved aside; else it is an error.

@@ -41,7 +41,7 @@ class AttemptDeadlines:
     _time_s: Callable[[], float] = attrs.field(factory=lambda: trio.lowlevel.current_clock().current_time, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """The attempt begins: it is connecting."""
+        """Begin the attempt: it is connecting."""
         now_s = self._time_s()
         self._total_at = now_s + self._timeouts.total_ns * _S_PER_NS
         connect_at = now_s + self._timeouts.connect_ns * _S_PER_NS
@@ -50,28 +50,28 @@ class AttemptDeadlines:
         self.scope = trio.CancelScope(deadline=min(connect_at, self._total_at))
 
     def sending(self) -> None:
-        """A connection is there; from here on the request may have been executed."""
+        """Note the connection; from here on the request may have been executed."""
         self.stage = Stage.SENT
         self._first_byte_at = self._time_s() + self._timeouts.first_byte_ns * _S_PER_NS
         self._run_until(UpstreamErrorKind.FIRST_BYTE, self._first_byte_at)
 
     def headed(self) -> None:
-        """The response's head is there."""
+        """Note the head of the response."""
         self.stage = Stage.HEADED
         self.handling()
 
     def opening(self) -> None:
-        """The head alone says nothing: let `first-byte` run on, and not `idle`."""
+        """Let `first-byte` run on, and not `idle`: the head alone says nothing."""
         self._opening = True
         self._run_until(UpstreamErrorKind.FIRST_BYTE, self._first_byte_at)
 
     def opened(self) -> None:
-        """The answer has begun."""
+        """Note that the answer has begun."""
         self._opening = False
         self.handling()
 
     def reading(self) -> None:
-        """Waiting for the next piece."""
+        """Wait for the next piece."""
         if self._opening:
             return
         idle_s = self._timeouts.idle_ns * _S_PER_NS
@@ -80,7 +80,7 @@ class AttemptDeadlines:
         self._run(UpstreamErrorKind.IDLE, self._timeouts.idle_ns + self._timeouts.idle_ns // 8)
 
     def handling(self) -> None:
-        """The caller takes as long as it likes, within the total."""
+        """Let the caller take as long as it likes, within the total."""
         self._running = UpstreamErrorKind.TOTAL
         self.scope.deadline = self._total_at
 

@@ -124,7 +124,7 @@ def _kind_of_stock(error: httpx2.TransportError, early_end: UpstreamErrorKind) -
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """The error and what it was raised from, outermost first.
+    """Return the error and what it was raised from, outermost first.
 
     Contexts count as well as causes: httpcore2's pool re-raises `from None`, and the reason is behind that.
     """

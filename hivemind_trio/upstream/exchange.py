@@ -46,7 +46,7 @@ class UpstreamExchange(Protocol):
         ...
 
     async def receive(self) -> bytes:
-        """The next piece as it came; empty at the end. Raises what `translate` knows."""
+        """Return the next piece as it came; empty at the end. Raises what `translate` knows."""
         ...
 
     async def aclose(self) -> None:
@@ -120,7 +120,7 @@ class PooledExchange:
         return bool(self._piece) or self._connection is None
 
     async def receive(self) -> bytes:
-        """The next piece as it came; empty at the end. Raises as `request` does, and is closed then too."""
+        """Return the next piece as it came; empty at the end. Raises as `request` does, and is closed then too."""
         piece, self._piece = self._piece, b""
         connection = self._connection
         if piece or connection is None:
@@ -140,7 +140,7 @@ class PooledExchange:
             connection.wire.close()
 
     async def aclose(self) -> None:
-        """The same; nothing in it waits."""
+        """Close the exchange; nothing in it waits."""
         self.close()
 
     async def _upload(self, wire: OutboundWire, head: bytes, body: bytes | bytearray) -> bool:

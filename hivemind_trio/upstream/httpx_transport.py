@@ -71,7 +71,7 @@ class StockExchange:
         return False
 
     async def receive(self) -> bytes:
-        """The next piece as it came; empty at the end."""
+        """Return the next piece as it came; empty at the end."""
         async for piece in self._pieces:
             if piece:
                 return bytes(piece)

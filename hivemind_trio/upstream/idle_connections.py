@@ -26,7 +26,7 @@ class IdleStack:
     _connections: deque[IdleConnection] = attrs.field(factory=deque, init=False)
 
     def take(self) -> IdleConnection | None:
-        """The connection that was used last and can still be used. Amortised O(1)."""
+        """Return the connection that was used last and can still be used. Amortised O(1)."""
         oldest = trio.current_time() - self._expiry_s
         while self._connections:
             connection = self._connections.pop()

@@ -98,7 +98,7 @@ class OutgoingRequest:
     body: bytes | bytearray
 
     def framing(self) -> list[tuple[bytes, bytes]]:
-        """The headers that are ours to say."""
+        """Return the headers that are ours to say."""
         framing = [(b"Host", self.base.authority)]
         if self.body or self.method in _BODY_EXPECTED:
             framing.append((b"Content-Length", b"%d" % len(self.body)))

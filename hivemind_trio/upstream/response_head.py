@@ -41,7 +41,7 @@ class ResponseHead:
 
 
 def read_head(data: bytes, method: bytes) -> ResponseHead | None:
-    """The head with which these bytes begin; None: it is for h11 to read.
+    """Return the head with which these bytes begin; None: it is for h11 to read.
 
     Args:
         method: Of the request.

@@ -36,7 +36,7 @@ class UpstreamResponse:
         return self._exchange.trailers
 
     def pause(self) -> None:
-        """The caller will be a while over this piece: until it asks for the next, only `total` runs.
+        """Stop all timeouts but `total` until the caller asks for the next piece.
 
         A slow agent is not an idle provider.
         """
@@ -47,14 +47,14 @@ class UpstreamResponse:
         self._attempt.opening()
 
     def opened(self) -> None:
-        """The answer has begun; from here on `idle` holds."""
+        """Note that the answer has begun; from here on `idle` holds."""
         self._attempt.opened()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
-        """The next piece as soon as it has come: transfer-coding undone, content-encoding not."""
+        """Return the next piece as soon as it has come: transfer-coding undone, content-encoding not."""
         if not self._exchange.at_hand:
             self._attempt.reading()
         try:

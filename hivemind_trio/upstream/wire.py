@@ -41,7 +41,7 @@ class OutboundWire:
                 return data
 
     def receive_now(self) -> bytes | None:
-        """The bytes that are there already; None: nothing yet. Raises OSError."""
+        """Return the bytes that are there already; None: nothing yet. Raises OSError."""
         try:
             return self._socket.recv(RECEIVE_BYTES_MAX)
         except _NOT_NOW:

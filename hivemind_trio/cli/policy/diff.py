@@ -123,7 +123,7 @@ def _print(found: Diff, effect: PolicyEffect | None, format_: str, color: str, *
 
 
 def _at(revision: str, path: str) -> Checked | None:
-    """The policy as it was then; None: it was not there."""
+    """Return the policy as it was then; None: it was not there."""
     from hivemind_trio.host import GitError, GitFiles
     from hivemind_trio.policy import check
 

@@ -199,7 +199,7 @@ def _as_text(checked: Checked, explanation: Explanation, *, dialect: tuple[str, 
 
 
 def _retry(checked: Checked, explanation: Explanation) -> tuple[str, str]:
-    """The retry class, and who decided it: what no rule does, the provider does."""
+    """Return the retry class, and who decided it: what no rule does, the provider does."""
     treatment = explanation.treatment
     assert checked.program is not None
     if treatment.retry is not None or treatment.provider is None:

@@ -72,7 +72,7 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, color: str) -> None:
 
 
 def _formatted(name: str, text: bytes) -> bytes | None:
-    """The canonical bytes, or None after saying why the file is left alone."""
+    """Return the canonical bytes, or None after saying why the file is left alone."""
     from hivemind_trio.policy import FormatError, format_text, masked, visible
 
     try:

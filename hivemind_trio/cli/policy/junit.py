@@ -20,7 +20,7 @@ Ran: TypeAlias = "Sequence[tuple[Checked, Sequence[RanTest]]]"
 
 
 def junit(ran: Ran, fails: Callable[[Diagnostic], bool]) -> str:
-    """An XML document: a suite for each policy, a case for the policy itself and for each of its tests.
+    """Return an XML document: a suite for each policy, a case for the policy itself and for each of its tests.
 
     Args:
         ran: Policies with all their findings, and what came of their tests.

@@ -38,7 +38,7 @@ def ran_tests(checked: Checked, which: str, *, coverage: bool) -> tuple[RanTest,
 
 
 def with_what_they_found(checked: Checked, ran: tuple[RanTest, ...], *, coverage: bool) -> Checked:
-    """The policy with what its tests have found, and with the rules that they do not exercise."""
+    """Return the policy with what its tests have found, and with the rules that they do not exercise."""
     from hivemind_trio.policy import unexercised, with_findings, with_tests
 
     checked = with_tests(checked, ran)

@@ -72,7 +72,7 @@ def _recorded(trace: str) -> Sequence[RecordedCall]:
 
 
 def _beside(scenario: str) -> Callable[[str], Sequence[RecordedCall]]:
-    """Reads the journals that a scenario names, whose paths are relative to its own."""
+    """Return a reader of the journals that a scenario names, whose paths are relative to its own."""
     from hivemind_trio.sim import ScenarioValueError
     from hivemind_trio.store import JournalError, read_journal
 

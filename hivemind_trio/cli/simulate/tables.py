@@ -100,7 +100,7 @@ def as_text(
 
 
 def _fitting(rows: list[list[str]], columns: int | None, *, color: bool) -> str:
-    """A comparison; where it is too wide for the terminal, without the widths of what is compared."""
+    """Return a comparison; where it is too wide for the terminal, without the widths of what is compared."""
     said = table(rows, color=color)
     if columns is None or max(map(len, click.unstyle(said).splitlines())) <= columns:
         return said
@@ -135,7 +135,7 @@ def _overview(columns: Mapping[str, Sequence[Figures]]) -> list[list[str]]:
 
 
 def changes(before: str, old: Sequence[Figures], after: str, new: Sequence[Figures]) -> list[list[str]]:
-    """A table of what differs between the two, the head first."""
+    """Return a table of what differs between the two, the head first."""
     head = ["", before, after, "difference", WITHIN]
     return [head, *(_change(shift, len(old)) for shift in shifts(old, new))]
 
@@ -175,7 +175,6 @@ def _waits(runs: Sequence[Figures]) -> list[list[str]]:
 
 def _spread(spreads: Sequence[Spread]) -> list[str]:
     """Means over seeds, and of what was longest the longest."""
-
     served = [each for each in spreads if each.count]
 
     def seconds(of: Callable[[Spread], int]) -> str:
@@ -216,7 +215,7 @@ def _providers(runs: Sequence[Figures]) -> list[list[str]]:
 
 
 def _line(run: Figures, provider: str) -> int:
-    """The most that waited for it at once, as far as samples show."""
+    """Return the most that waited for it at once, as far as samples show."""
     return max(
         (sample.providers[provider].waiting for sample in run.samples if provider in sample.providers), default=0
     )

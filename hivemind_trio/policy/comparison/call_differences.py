@@ -95,7 +95,7 @@ class Parting:
         yield from (condition for condition, _ in both)
 
     def calls(self, seen: Set[Triple]) -> Iterator[Facts]:
-        """Calls to be looked at; whoever does adds what they show to `seen` before asking for the next."""
+        """Yield calls to be examined; the caller adds what they show to `seen` before it asks for the next."""
         if not self._open:
             return
         search = _PairSearch.of((self._old, self._new), self._pairs, self._open, several=self._several)
@@ -254,7 +254,7 @@ class _PairSearch:
         *,
         several: Sequence[tuple[Api, ...]],
     ) -> _PairSearch:
-        """A search for questions about these settings; the verdict and the provider are looked at in any case."""
+        """Return a search for questions about these settings, and about verdict and provider in any case."""
         worlds = []
         for checked in policies:
             assert checked.program is not None

@@ -137,7 +137,7 @@ def call_changes(old: Checked, new: Checked, *, apis_of: ApisOf | None = None) -
 
 
 def _at_home(checked: Checked) -> Program:
-    """The program with its secrets' files as the policy writes them: a policy that is elsewhere has them there too."""
+    """Return the program with the files of its secrets relative to the policy, as the policy writes them."""
     program, folder = checked.program, posixpath.dirname(checked.paths[0])
     assert program is not None
     if not folder:
@@ -196,11 +196,11 @@ class _Compare:
         return tuple(turns_of(self._programs, facts, self._apis_of))
 
     def keys(self, facts: Facts) -> set[Triple]:
-        """The same, without who decided."""
+        """Return the same, without who decided."""
         return {(turn.setting, turn.before, turn.after) for turn in self.turns(facts)}
 
     def shortened(self, facts: Facts, wanted: set[Triple]) -> Facts:
-        """The same call without what does not matter for these changes; `explain` would take the time to be now."""
+        """Return the call without facts that do not matter for these changes. The time stays: `explain` uses now."""
         kept = dict(facts)
         if "model" in kept:
             known = ({**kept, "model": model} for model in KNOWN_MODELS)

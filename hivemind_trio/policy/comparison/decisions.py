@@ -74,7 +74,7 @@ def _deadline(value_ns: Value) -> str:
 
 
 def decisions(checked: Checked) -> Mapping[str, tuple[DecisionRow, ...]]:
-    """Setting -> its list, which ends with an entry for every call that is left. Of a policy without errors."""
+    """Return setting -> its rows, the last for every call that is left. The policy has no errors."""
     program, typed = checked.program, lists_of(checked)
     assert program is not None
     rules = {rule.name: rule for rule in rules_of(checked)}
@@ -111,7 +111,7 @@ def _of_place(one: Typed, nowhere: str) -> DecisionRow:
 
 
 def _retries(typed: Iterable[Typed], program: Program) -> list[DecisionRow]:
-    """The rules' classes, then the providers', which are often the same everywhere."""
+    """Return the rules' classes, then the providers', which are often the same everywhere."""
     said = [DecisionRow(one.condition, str(one.value)) for one in typed if one.rule]
     (any_retry, *others) = dict.fromkeys(provider.retry for provider in program.providers.values())
     if not others:

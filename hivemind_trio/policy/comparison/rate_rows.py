@@ -20,7 +20,7 @@ Tell: TypeAlias = Callable[[str, Verb, str, str, ReloadEffect], Change]
 
 
 def groups(old: ProviderSettings, new: ProviderSettings, change: Tell) -> Iterator[Change]:
-    """A provider's `limits` blocks, each known by its glob."""
+    """Yield a provider's `limits` blocks, each known by its glob."""
     before = {group.glob: group for group in old.groups}
     after = {group.glob: group for group in new.groups}
     for glob, group in before.items():
@@ -61,7 +61,7 @@ def _spelt_quota(quota: RateLimitSettings) -> str:
 def _quotas(
     block: str, old: tuple[RateLimitSettings, ...], new: tuple[RateLimitSettings, ...], change: Tell
 ) -> Iterator[Change]:
-    """An amount may change under the same window; another window is another count."""
+    """Yield changes of quotas: of an amount under the same window, or of the window, which is another count."""
     before = {(quota.dimension, quota.window_ns): quota for quota in old}
     after = {(quota.dimension, quota.window_ns): quota for quota in new}
     for key, quota in after.items():

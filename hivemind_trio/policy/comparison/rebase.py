@@ -16,7 +16,7 @@ from hivemind_trio.policy.syntax.ast import Name
 
 
 def in_the_names_of(old: Checked, new: Checked) -> Checked:
-    """The old policy as it would be written with the names that the new one gives to the same things.
+    """Return the old policy as it would be written with the names that the new one gives to the same things.
 
     Both are without errors. It is checked anew where anything is called otherwise; every line stays where it is.
     """

@@ -26,7 +26,7 @@ NOT_ALL: Final = "the search was cut short: further calls may be treated differe
 
 
 def render_diff(diff: Diff, format_: str, *, color: bool = False) -> str:
-    """The comparison in one of `DIFF_FORMATS`; it ends with a newline.
+    """Return the comparison in one of `DIFF_FORMATS`; it ends with a newline.
 
     Args:
         color: Of the text.
@@ -130,7 +130,7 @@ def _call(call: CallChange, *, color: bool) -> Iterator[str]:
 
 
 def shown_call(call: CallChange) -> str:
-    """The example in one line."""
+    """Return the example in one line."""
     return " ".join(call.example) or "any call without these facts"
 
 
@@ -191,7 +191,7 @@ def markdown_words(text: str) -> str:
 
 
 def diff_object(diff: Diff) -> dict[str, Any]:
-    """The comparison as JSON has it."""
+    """Return the comparison as JSON has it."""
     return {
         "format_version": FORMAT_VERSION,
         "old": diff.old,

@@ -49,6 +49,7 @@ class Row:
 
 
 def or_none(show: Callable[[Any], str], nothing: str = "none") -> Callable[[Any], str]:
+    """Return a formatter that shows None as `nothing`."""
     return lambda value: nothing if value is None else show(value)
 
 
@@ -264,6 +265,7 @@ def _plainly(value: object) -> str:
 
 
 def verb_of(row: Row, before: Any, after: Any) -> Verb:
+    """Return the verb of a change from one value to another."""
     if row.cap and (before is None or after is None):
         return Verb.RAISED if after is None else Verb.LOWERED
     if before is None:

@@ -149,7 +149,7 @@ class SymbolTable:
     """Kind (`let` too) and name -> the whole declaration."""
 
     def of(self, kind: str) -> dict[str, BoundDeclaration]:
-        """The declarations of a kind by name, in order."""
+        """Return the declarations of a kind by name, in order."""
         return self.by_kind.get(kind, {})
 
     def effective(self, declared: BoundDeclaration, setting: str) -> tuple[list[SettingValue], str]:
@@ -169,7 +169,7 @@ class SymbolTable:
         return [], ""
 
     def one(self, declared: BoundDeclaration, setting: str) -> SettingValue | None:
-        """The effective setting, where it may be given once."""
+        """Return the effective setting, where it may be given once."""
         given, _ = self.effective(declared, setting)
         return given[0] if given else None
 
@@ -357,7 +357,7 @@ class _Declarer:
     def _take_links(
         self, declared: BoundDeclaration, declaration: Declaration, rest: tuple[Value, ...]
     ) -> tuple[Value, ...]:
-        """`extends PARENT` and `was OLD`, in either order."""
+        """Read `extends PARENT` and `was OLD`, in either order."""
         while rest and isinstance(rest[0], Name) and rest[0].text in LINKS:
             word, named = rest[0], rest[1] if len(rest) > 1 else None
             nameless = not isinstance(named, Name) or "." in named.text or named.text in LINKS
@@ -397,7 +397,7 @@ class _Declarer:
                 self._break_circle(declared)
 
     def _check_former_names(self) -> None:
-        """A `was` names what is no more, and nothing is what two things were."""
+        """Check that a `was` names something that no longer exists, and that no two declarations share one."""
         for kind, table in self.all.by_kind.items():
             taken: dict[str, BoundDeclaration] = {}
             for declared in table.values():

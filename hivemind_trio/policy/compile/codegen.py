@@ -111,7 +111,7 @@ class Router:
 
     @classmethod
     def of(cls, providers: Mapping[str, ProviderSettings]) -> Router:
-        """A router over these, in their order."""
+        """Return a router over these, in their order."""
         pairs = [(provider, any_matcher(provider.serves or ("*",))) for provider in providers.values()]
         groups = {
             name: [group.glob for group in one.groups if group.glob is not None] for name, one in providers.items()
@@ -119,7 +119,7 @@ class Router:
         return cls(pairs, groups)
 
     def route(self, apis: tuple[Api, ...], model: str) -> str | None:
-        """The provider's name; None if none serves it.
+        """Return the provider's name; None if none serves it.
 
         Of those that speak one of the dialects and serve the model: one that says so before one that serves all, then
         the likelier dialect, then the order of the file. A call of no known dialect goes to the only provider there is.
@@ -142,7 +142,7 @@ class Router:
         return min(serving)[-1] if serving else None
 
     def group(self, provider: str, model: str) -> str | None:
-        """The glob of the provider's most specific `limits` block for the model."""
+        """Return the glob of the provider's most specific `limits` block for the model."""
         globs = self._groups[provider]
         if not globs or not model:
             return None
@@ -163,7 +163,7 @@ def compile_decide(
     unknown: Identity,
     budgets: Sequence[tuple[str, Condition]] = (),
 ) -> Callable[[Request], Decision]:
-    """The function that a `Program` decides with."""
+    """Return the function that a `Program` decides with."""
     writer = _Writer()
     router = Router.of(providers)
     by_name = {identity.agent.name: identity for identity in identities}

@@ -89,7 +89,7 @@ class Conditions:
 
 
 def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pending, ...], digest: str) -> Program:
-    """The program of a policy without errors."""
+    """Return the program of a policy without errors."""
     providers = {name: _provider(declarations, one, conditions) for name, one in declarations.of("provider").items()}
     lanes = {name: _lane(declarations, one) for name, one in declarations.of("lane").items()}
     lanes.setdefault(DEFAULT_LANE, _default_lane(declarations))
@@ -223,7 +223,7 @@ def provider_limit(declarations: SymbolTable, declared: BoundDeclaration) -> int
 
 
 def share(value: int | float | None) -> SlotShare | None:
-    """A typed `reserve` or `max`."""
+    """Return a typed `reserve` or `max`."""
     if value is None:
         return None
     return SlotShare(ratio=value) if isinstance(value, float) else SlotShare(slots=value)
@@ -326,7 +326,7 @@ def _lane(declarations: SymbolTable, declared: BoundDeclaration) -> LaneSettings
 
 
 def _default_lane(declarations: SymbolTable) -> LaneSettings:
-    """The lane that is there without being declared; `defaults lane` holds for it too."""
+    """Return the lane that is there without being declared; `defaults lane` holds for it too."""
     defaults = declarations.defaults.get("lane")
     if defaults is not None:
         return attrs.evolve(_lane(declarations, attrs.evolve(defaults, name=DEFAULT_LANE)), at="")
@@ -345,6 +345,7 @@ def _default_lane(declarations: SymbolTable) -> LaneSettings:
 
 
 def lane_defaults_of(declarations: SymbolTable, name: str) -> LaneDefaults:
+    """Return the defaults that a lane gives to its calls."""
     declared, defaults = declarations.of("lane").get(name), declarations.defaults.get("lane")
     if declared is None and defaults is not None:
         declared = attrs.evolve(defaults, name=name, settings={})
@@ -357,6 +358,7 @@ def lane_defaults_of(declarations: SymbolTable, name: str) -> LaneDefaults:
 
 
 def identity_of(declarations: SymbolTable, declared: BoundDeclaration, conditions: Conditions) -> Identity:
+    """Return the settings of an agent and how a caller is identified as it."""
     agent = AgentSettings(
         name=declared.name,
         team=_one(declarations, declared, "team", NO_TEAM),
@@ -396,6 +398,7 @@ def unknown_of(declarations: SymbolTable) -> Identity:
 
 
 def rule_of(declared: BoundDeclaration, condition: Condition) -> Rule:
+    """Return a rule of the program."""
     effects: dict[str, Any] = {}
     for setting in ("lane", "priority", "deadline", "provider", "model", "retry"):
         if setting in declared.settings:

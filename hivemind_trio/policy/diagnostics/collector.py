@@ -16,7 +16,9 @@ from .suggest import one_of, suggestion
 class ProgressListener(Protocol):
     """Told of how far a check is, some thousand times for a large policy."""
 
-    def __call__(self, doing: str, done: int, of: int, /) -> None: ...
+    def __call__(self, doing: str, done: int, of: int, /) -> None:
+        """Note that `done` of `of` steps of a task are over."""
+        ...
 
 
 def untold(doing: str, done: int, of: int, /) -> None:

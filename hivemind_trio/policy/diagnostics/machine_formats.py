@@ -70,7 +70,7 @@ def _where(span: Span, lines: Sequence[Lines]) -> dict[str, Any]:
 
 
 def sarif(shown: Sequence[Shown]) -> str:
-    """A SARIF 2.1.0 log with one run, in ASCII."""
+    """Return a SARIF 2.1.0 log with one run, in ASCII."""
     codes = sorted({found.code for found, _ in shown})
     log = {
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",

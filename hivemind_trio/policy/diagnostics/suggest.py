@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def suggestion(word: str, known: Iterable[str]) -> str | None:
-    """The likeliest meant name: at most a third of its letters differ, or the same words stand in another order."""
+    """Return the likeliest name: at most a third of its letters differ, or its words are in another order."""
     best: tuple[int, str] | None = None
     for name in known:
         if sorted(name.split("-")) == sorted(word.split("-")):

@@ -12,7 +12,7 @@ _JOINERS: Final = "\u200c\u200d"
 
 
 def visible(text: str) -> str:
-    """The same text, unable to move the cursor, reorder a line or hide in it; fit to be encoded as well."""
+    """Return the same text, unable to move the cursor, reorder a line or hide in it; fit to be encoded as well."""
     return "".join(map(_shown, text))
 
 

@@ -78,7 +78,7 @@ def parse_request(
     defaults: Mapping[str, str] | None = None,
     apis_of: ApisOf | None = None,
 ) -> Request:
-    """The call that `field=value ...` describes; what is not given has the language's default.
+    """Return the call that `field=value ...` describes; what is not given has the language's default.
 
     Args:
         checked: A policy without errors.
@@ -280,7 +280,7 @@ def _api(text: str) -> Api:
 
 
 def _value(field: Field, text: str) -> object:
-    """The value that the language's literal stands for; quotes around a text may be left out."""
+    """Return the value that the language's literal stands for; quotes around a text may be left out."""
     if field.kind is Kind.FLAG:
         if text not in ("true", "false"):
             raise RequestError(f"`{field.name}` is a flag: `{field.name}=true` or `{field.name}=false`")

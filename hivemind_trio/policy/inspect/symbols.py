@@ -68,7 +68,7 @@ def occurrences(checked: Checked) -> tuple[Occurrence, ...]:
 
 
 def occurrence_at(found: Iterable[Occurrence], source: int, offset: int) -> Occurrence | None:
-    """The one that a cursor is in, or stands right behind."""
+    """Return the one that a cursor is in, or stands right behind."""
     for one in found:
         if one.span.source == source and one.span.start <= offset <= one.span.end:
             return one
@@ -162,7 +162,7 @@ class _Finder:
         self._loads = {}
 
     def _fields(self, statement: Item) -> None:
-        """The fields of a call that a `given` or a `load` sets."""
+        """Add the fields of a call that a `given` or a `load` sets."""
         for inner in statement.block.statements if statement.block is not None else ():
             if isinstance(inner, Item) and inner.args:
                 field = inner.head.text
@@ -189,7 +189,8 @@ class _Finder:
                     self._value(item, Slot(Type.TEXT))
 
     def _condition(self, expr: Expr, named: tuple[str, ...]) -> None:
-        """
+        """Add the occurrences in a condition.
+
         Args:
             named: The fields that hold names of declarations here.
         """
@@ -230,7 +231,7 @@ class _Finder:
                     self._note(expr, kind)
 
     def _follow(self, let: str, kind: str | None) -> None:
-        """A `let` holds the names that it is used for."""
+        """Add the names that a `let` holds, as what it is used for."""
         if kind is not None and (let, kind) not in self._followed and let in self.lets:
             self._followed.add((let, kind))
             self._literal(self.lets[let], kind, lets_first=True)

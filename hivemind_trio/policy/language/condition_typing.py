@@ -533,7 +533,7 @@ def routed_as(model: str) -> str:
 
 
 def is_routed_as(field: str) -> bool:
-    """True if the field is one of `routed_as`."""
+    """Return True if the field is one of `routed_as`."""
     return field.startswith(_ROUTED_AS)
 
 
@@ -583,7 +583,7 @@ def fields_read(condition: Condition) -> frozenset[str]:
 
 
 def compared(condition: Condition, field: str) -> frozenset[str | int | float]:
-    """The values that the condition compares a field with."""
+    """Return the values that the condition compares a field with."""
     match condition:
         case AllOf(items=items) | AnyOf(items=items):
             return frozenset[str | int | float]().union(*(compared(item, field) for item in items))

@@ -14,7 +14,7 @@ def is_glob(text: str) -> bool:
 
 
 def matcher(glob: str) -> Matcher:
-    """A function for one glob; the plain shapes need no regular expression."""
+    """Return a function for one glob; the plain shapes need no regular expression."""
     star = glob.count("*")
     if "?" not in glob:
         if star == 0:
@@ -30,7 +30,7 @@ def matcher(glob: str) -> Matcher:
 
 
 def pattern(glob: str) -> str:
-    """An equivalent regular expression. Atomic groups keep a star from being tried again, as in `fnmatch.translate`."""
+    """Return an equivalent regular expression, with atomic groups against backtracking as in `fnmatch.translate`."""
     first, *rest = ("".join("." if char == "?" else re.escape(char) for char in part) for part in glob.split("*"))
     if not rest:
         return f"(?s:{first})"
@@ -39,7 +39,7 @@ def pattern(glob: str) -> str:
 
 
 def any_matcher(globs: Sequence[str]) -> Matcher:
-    """A function for a list of globs."""
+    """Return a function for a list of globs."""
     matchers = [matcher(glob) for glob in globs]
     if len(matchers) == 1:
         return matchers[0]
@@ -52,7 +52,7 @@ def specificity(glob: str) -> tuple[bool, int]:
 
 
 def most_specific(globs: Iterable[str], text: str) -> str | None:
-    """The most specific of those that match; of equals the first."""
+    """Return the most specific of those that match; of equals the first."""
     matching = [glob for glob in globs if matcher(glob)(text)]
     return max(matching, key=specificity, default=None)
 

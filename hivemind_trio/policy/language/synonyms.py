@@ -62,7 +62,7 @@ class Instead:
 def instead_of(
     item: Item, block: Block | None, settings: Mapping[str, Setting], owner: str, text: Callable[[Span], str]
 ) -> Instead | None:
-    """The setting of this language for one of another; None where there is none.
+    """Return the setting of this language for one of another; None where there is none.
 
     Args:
         block: The block that the setting stands in.

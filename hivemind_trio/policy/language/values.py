@@ -53,7 +53,7 @@ _BODIES: Final = {
 
 
 def declared_as(kind: str, name: str) -> str:
-    """The shortest declaration of that name."""
+    """Return the shortest declaration of that name."""
     body = _BODIES.get(kind, "")
     return f"{kind} {name} {{ {body} }}" if body else f"{kind} {name} {{ }}"
 
@@ -91,7 +91,7 @@ class Reader:
     """The folder of a place's file: `file("...")` is relative to the policy."""
 
     def read(self, value: Value, slot: Slot) -> Any:
-        """The typed value.
+        """Return the typed value.
 
         Raises:
             Unreadable: After saying why.
@@ -198,7 +198,7 @@ class Reader:
         return self.reference(kind, value)
 
     def reference(self, kind: str, name: Name) -> str:
-        """The name of a declaration that exists.
+        """Return the name of a declaration that exists.
 
         Raises:
             Unreadable: It does not; the one that was probably meant counts as used.
@@ -411,7 +411,7 @@ class Reader:
         return tuple(items)
 
     def _some_items(self, value: Value, slot: Slot) -> tuple[Value, ...]:
-        """The same where an empty list would say nothing, or the reverse of what it looks like."""
+        """Return the same where an empty list would say nothing, or the reverse of what it looks like."""
         items = self._items(value)
         if not items:
             raise self._wrong(value, slot)

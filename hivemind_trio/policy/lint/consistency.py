@@ -100,7 +100,7 @@ def _starts(declarations: SymbolTable, report: DiagnosticCollector) -> None:
 
 
 def _own(declarations: SymbolTable, kind: str, setting: str) -> Iterator[SettingValue]:
-    """A setting wherever it is written, in declarations of a kind and in their defaults."""
+    """Yield a setting wherever it is written, in declarations of a kind and in their defaults."""
     everything = [*declarations.of(kind).values()]
     if kind in declarations.defaults:
         everything.append(declarations.defaults[kind])
@@ -256,13 +256,13 @@ def _same_keys(declarations: SymbolTable, report: DiagnosticCollector) -> None:
 
 
 def _items(declarations: SymbolTable, given: SettingValue | None) -> Iterator[tuple[Any, Span]]:
-    """The items of a list, and where each stands."""
+    """Yield the items of a list, and where each stands."""
     if given is not None:
         yield from zip(given.value, declarations.reader.places(given.item.args[0]), strict=True)
 
 
 def _same_tokens(declarations: SymbolTable, report: DiagnosticCollector) -> None:
-    """A token that several agents have is the first one's, so that a call can never be another's by it."""
+    """Report a token that several agents have: it identifies the first, so the others never match by it."""
     first: dict[SecretRef, tuple[BoundDeclaration, Span]] = {}
     for declared in declarations.of("agent").values():
         own = "token" in declared.settings
@@ -366,7 +366,7 @@ def exposed_at(declarations: SymbolTable, span: Span, report: DiagnosticCollecto
 
 
 def _keyless(declarations: SymbolTable, report: DiagnosticCollector) -> None:
-    """Providers that no agent with a token can call."""
+    """Report providers that no agent with a token can call."""
     agents = declarations.of("agent").values()
     first = next((token for one in agents if (token := declarations.one(one, "token")) is not None), None)
     if first is None:

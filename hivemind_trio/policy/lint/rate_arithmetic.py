@@ -44,7 +44,7 @@ def check_amounts(
 
 
 def most(quota: RateLimitSettings, time_ns: int) -> int:
-    """The most that can begin in some time."""
+    """Return the most that can begin in some time."""
     return quota.amount + quota.amount * time_ns // quota.window_ns
 
 
@@ -86,7 +86,7 @@ def _slots(declarations: SymbolTable, declared: BoundDeclaration, provider: Prov
 
 
 def _models_slots(declarations: SymbolTable, declared: BoundDeclaration, provider: ProviderSettings) -> None:
-    """A cap of some models above the slots of the whole provider."""
+    """Report a limit of some models above the slots of the whole provider."""
     slots = declarations.one(declared, "concurrency")
     for block in declared.settings.get("limits", []):
         for given in block.block.get("concurrency", []):
@@ -168,7 +168,7 @@ def _serving(
 
 
 def _passing(provider: ProviderSettings, allowance: BudgetAllowance) -> int | None:
-    """The most of what a budget counts that a provider's limits let through in the budget's window; None: any."""
+    """Return the most that a provider's limits let through in a budget's window; None for no limit."""
     dimension = COUNTED.get(allowance.measure)
     if dimension is None:
         return None
@@ -185,7 +185,7 @@ def _passing(provider: ProviderSettings, allowance: BudgetAllowance) -> int | No
 
 
 def _of_all(provider: ProviderSettings, dimension: Dimension) -> Iterator[RateLimitSettings]:
-    """The limits of a provider that has one block for all models."""
+    """Yield the limits of a provider that has one block for all models."""
     if len(provider.groups) == 1 and provider.groups[0].glob in (None, "*"):
         yield from (quota for quota in provider.groups[0].quotas if quota.dimension is dimension)
 

@@ -340,7 +340,7 @@ class _Rules:
                 )
 
     def _deciding(self, agent: str, setting: str, denied: int) -> Sequence[int] | None:
-        """The rules that decide a setting of every call of an agent; None: some call is left, or it is not certain."""
+        """Return the rules that decide a setting of every call of an agent; None if that is not certain."""
         boxes = self._space.cubes(Relation("agent", "==", agent))
         boxes = [{}] if boxes is None else boxes  # no condition tells agents apart, so no rule does
         among = denied

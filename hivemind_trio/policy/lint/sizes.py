@@ -1,5 +1,4 @@
-"""Calls and queues that are larger than what is to hold them, and settings that need another one: HM404, HM414, HM415,
-HM420.
+"""Calls and queues larger than their limits, and settings that need another: HM404, HM414, HM415, HM420.
 
 Each is said only where it holds whatever calls come, and where the policy itself has written what it is about: the
 language's own defaults are nobody's mistake.
@@ -99,7 +98,7 @@ def _forgetting(declarations: SymbolTable, program: Program) -> None:
 
 
 def _prompts(declarations: SymbolTable, program: Program) -> None:
-    """A prompt that the model could read, and that no window of a limit has room for: such a call is refused."""
+    """Report a context that no window of a rate limit has room for: such a call is rejected."""
     for declared in declarations.of("model").values():
         glob, on = declared.name, declared.options.get("on")
         given = declarations.one(declared, "context")
@@ -161,7 +160,7 @@ def _queues(declarations: SymbolTable, program: Program) -> None:
 
 
 def _affinity(declarations: SymbolTable, program: Program) -> None:
-    """Calls that ride together, where no provider says that models are changed."""
+    """Report `affinity` where no provider has `resident`."""
     if any(provider.resident is not None for provider in program.providers.values()):
         return
     for rule in declarations.of("rule").values():

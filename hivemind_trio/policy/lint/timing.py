@@ -22,7 +22,7 @@ def check_timing(declarations: SymbolTable, report: DiagnosticCollector) -> None
 
 
 def _timeouts(declarations: SymbolTable, report: DiagnosticCollector) -> None:
-    """A bound of a part of an attempt that lies beyond the bound of the whole; a deadline before a connection's."""
+    """Report a timeout of a part of an attempt above `total`, and a deadline below `connect`."""
     for declared in declarations.of("provider").values():
         given = declarations.one(declared, "timeout")
         if given is None:
@@ -51,7 +51,7 @@ def _timeouts(declarations: SymbolTable, report: DiagnosticCollector) -> None:
 
 
 def _back_offs(declarations: SymbolTable, report: DiagnosticCollector) -> None:
-    """A first pause that is longer than a call may wait: it is not tried again, whatever `attempts` says."""
+    """Report a first back-off above a deadline: the call is never retried, whatever `attempts` says."""
     told: set[tuple[Span, str]] = set()
     for deadline, name in _waits_and_retries(declarations):
         declared = declarations.of("retry").get(name)
@@ -85,7 +85,7 @@ def _waits_and_retries(declarations: SymbolTable) -> Iterator[tuple[SettingValue
 
 
 def _rides(declarations: SymbolTable, report: DiagnosticCollector) -> None:
-    """A call that lets others pass for longer than it may wait: its model is not let in before it is refused."""
+    """Report a deadline that expires before `affinity` lets the model of the call load."""
     for rule in declarations.of("rule").values():
         deadline = _deadline_of(declarations, rule)
         for given in rule.settings.get("affinity", []):
@@ -115,7 +115,7 @@ def _deadline_of(declarations: SymbolTable, rule: BoundDeclaration) -> SettingVa
 
 
 def _breakers(declarations: SymbolTable, report: DiagnosticCollector) -> None:
-    """A breaker judges by the attempts of a while: so many must be possible, and be remembered."""
+    """Report a breaker that needs more attempts than are possible, or remembered, within its time."""
     for declared in declarations.of("provider").values():
         given = declarations.one(declared, "breaker")
         if given is None or "of" not in given.options:
@@ -148,7 +148,7 @@ def _breakers(declarations: SymbolTable, report: DiagnosticCollector) -> None:
 
 
 def _requests_of_all(declarations: SymbolTable, declared: BoundDeclaration) -> Iterator[tuple[RateOf, Span]]:
-    """The limits on requests that hold for every model, and where they stand."""
+    """Yield the limits on requests that hold for every model, and where they stand."""
     groups, _ = declarations.effective(declared, "limits")
     for group in groups:
         if not group.args:

@@ -48,7 +48,7 @@ _BARE: Final = re.compile(r"[\w@%+:,./=-]*", re.ASCII)
 
 
 def request_of(program: Program, facts: Facts, apis_of: ApisOf | None = None) -> Request:
-    """The request that such a call is to a policy; every real call has a day.
+    """Return the request that such a call is to a policy; every real call has a day.
 
     Without an `api` and a known path it is taken to speak what the policy's providers speak, as `explain` does.
     """
@@ -69,7 +69,7 @@ def request_of(program: Program, facts: Facts, apis_of: ApisOf | None = None) ->
 
 
 def shown(facts: Facts, programs: Iterable[Program]) -> Facts:
-    """The same for people: who is told apart in the same way by all of them is an `agent`. In order."""
+    """Return the same for people: who is told apart in the same way by all of them is an `agent`. In order."""
     programs = tuple(programs)
     named = {}
     for field, value in facts.items():

@@ -12,7 +12,7 @@ from hivemind_trio.policy.language.condition_typing import Condition, Field, Kin
 
 
 def answer_fields() -> dict[str, Field]:
-    """The fields of such a condition."""
+    """Return the fields of such a condition."""
     fields = [
         *(Field(name, Kind.NUMBER) for name in ("status", "tokens.in", "tokens.out", "tokens.total")),
         Field("model", Kind.TEXT),
@@ -42,9 +42,10 @@ class DegradedSettings:
     condition: Condition
 
     def counts(self, answer: FinishedAnswer) -> bool:
-        """Return True if this is such an answer. Asked for tokens that nobody has counted, it is not: to say none of a
-        request
-        is to say nothing, but a provider is not to be left alone for figures that it merely does not give."""
+        """Return True if this is such an answer.
+
+        A condition on tokens that the answer does not count is not met: a missing figure is no failure.
+        """
         usage = answer.usage
         unknown = ["tokens.in", "tokens.out", "tokens.total"] if usage is None else []
         if usage is not None and usage.input is None:

@@ -145,7 +145,7 @@ class ProviderSettings:
         return self.api in request.apis and (not self.serves or not model or any_matcher(self.serves)(model))
 
     def group_of(self, model: str) -> str | None:
-        """The glob of the most specific `limits` block that covers the model."""
+        """Return the glob of the most specific `limits` block that covers the model."""
         return most_specific([group.glob for group in self.groups if group.glob], model) if model else None
 
 
@@ -340,15 +340,15 @@ class Program:
         )
 
     def rejects_as_unknown(self, agent: str) -> bool:
-        """True if `unknown-agent deny` rejects the calls of this agent."""
+        """Return True if `unknown-agent deny` rejects the calls of this agent."""
         return agent == UNKNOWN_AGENT and self.server.refuse_unknown
 
     def agent(self, name: str) -> AgentSettings:
-        """The declared agent, or what holds for unknown ones."""
+        """Return the declared agent, or what holds for unknown ones."""
         return self.agents.get(name, self.unknown)
 
     def chain(self, provider: str) -> Iterator[ProviderSettings]:
-        """A provider, and in order those that take its calls while it is down."""
+        """Yield a provider, and in order those that take its calls while it is down."""
         name: str | None = provider
         while name is not None:
             yield self.providers[name]

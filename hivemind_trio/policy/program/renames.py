@@ -85,12 +85,12 @@ class Renames:
         return self.of(kind).get(old, old)
 
     def swapped(self, kind: str, name: str) -> str:
-        """The name of a counter, or of a remnant that had the name which is taken now."""
+        """Return the name of a counter, or of a remnant that had the name which is taken now."""
         renamed = self.of(kind)
         return renamed.get(name) or next((old for old, new in renamed.items() if new == name), name)
 
     def rekeyed(self, kind: str, table: Mapping[str, T]) -> dict[str, T]:
-        """A table of counters by name, in its order."""
+        """Return a table of counters by name, in its order."""
         return {self.swapped(kind, name): one for name, one in table.items()}
 
     def agent_key(self, key: tuple[bool, str]) -> tuple[bool, str]:
@@ -120,7 +120,7 @@ class Renames:
         return attrs.evolve(request, **said)
 
     def treatment(self, treatment: Decision) -> Decision:
-        """The same treatment, in the names of now."""
+        """Return the same treatment, in the names of now."""
         said: dict[str, Any] = {
             field: self.name(kind, getattr(treatment, field))
             for field, kind in _NAMED.items()

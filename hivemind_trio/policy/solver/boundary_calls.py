@@ -73,7 +73,7 @@ _FLAGS: Final = ("stream", "tools", "images")
 
 
 def candidates(conditions: Iterable[Condition], programs: tuple[Program, Program], *, by_path: bool) -> Iterator[Facts]:
-    """Calls to ask both policies about, the simplest first.
+    """Yield calls to ask both policies about, the simplest first.
 
     Args:
         conditions: At whose edges they are; only so many of the first ones.
@@ -152,7 +152,7 @@ class _CandidateSearch:
             yield {"hour": 12, **who, **api, **facts}
 
     def solve(self, case: Case) -> Facts | None:
-        """A call for which every test comes out as it should; None: none was found."""
+        """Return a call for which every test comes out as it should; None: none was found."""
         asked: dict[str, list[tuple[Test, bool]]] = {}
         for test, wanted in case:
             if not _is_derived(test.field):
@@ -312,7 +312,7 @@ _FIELDS: Final = {
 
 
 def readings(witness: Witness, *, by_path: bool) -> Iterator[Facts]:
-    """A call that was found, in the words of `explain`: as it is, in each dialect, and on a path of several."""
+    """Yield a call that was found, in the words of `explain`: as it is, in each dialect, and on a path of several."""
     facts: dict[str, Any] = {}
     for name, value in witness.facts.items():
         if name in ("headers", "meta"):

@@ -109,7 +109,7 @@ class Cover:
             self._steps += question.steps
 
     def fewest(self, starts: Sequence[Cube], by: int, groups: Sequence[int]) -> list[int]:
-        """The numbers of some groups of cubes, such that none can be spared, that cover the starts together.
+        """Return the numbers of some groups of cubes, such that none can be spared, that cover the starts together.
 
         Args:
             by: Cubes that cover them.
@@ -194,7 +194,7 @@ class _CoverSearch:
         return Open({variable: (mask & -mask).bit_length() - 1 for variable, mask in masks.items()})
 
     def _pressed(self, wholes: dict[int, int], among: int) -> tuple[int, tuple[int, int] | None, list[int]]:
-        """The cubes that cannot be left any more; a variable and the cubes that it alone can leave; all that can."""
+        """Return cubes that cannot be left, a variable with the cubes that it alone can leave, and all others."""
         once = twice = 0
         leaving = []
         for variable, (every, _) in enumerate(self._whole):
@@ -250,7 +250,7 @@ class _CoverSearch:
 
 
 def bits(mask: int) -> list[int]:
-    """The numbers of the bits that are set, from the lowest."""
+    """Return the numbers of the bits that are set, from the lowest."""
     found = []
     if mask.bit_length() > _LONG:  # where each step of the loop below would copy the rest of the mask
         digits = bin(mask)[:1:-1]

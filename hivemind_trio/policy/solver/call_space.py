@@ -163,7 +163,7 @@ def billing(
     classes: Mapping[Key, Classes],
     several: Sequence[tuple[Api, ...]],
 ) -> Variable | None:
-    """The model, the provider, the tokens and the cost as far as they are among `classes`; None: too many cells."""
+    """Return model, provider, tokens and cost, as far as they are among `classes`; None for too many cells."""
     models = classes.get(("model", 0))
     spans = [_spans(classes.get((name, 0))) for name in ("tokens.in", "tokens.max-out", "tokens.total")]
     costs = [_spans(classes.get(("cost", k))) for k in range(len(worlds))]
@@ -297,7 +297,7 @@ def _first_of(tried: Iterable[int], first: Span, second: Span, lines: Sequence[L
 
 
 def _corners(first: Span, second: Span, lines: Sequence[Line]) -> Iterator[Fraction]:
-    """The first coordinates of the corners of what is within all bounds."""
+    """Yield the first coordinates of the corners of what is within all bounds."""
     bounds = [(1, 0, *first), (0, 1, *second), *lines]
     edges = [(a, b, bound) for a, b, *both in bounds for bound in both]
     for (a, b, c), (d, e, f) in combinations(edges, 2):

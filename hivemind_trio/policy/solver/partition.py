@@ -51,7 +51,7 @@ class Classes(Protocol):
         ...
 
     def mask(self, test: Test) -> int:
-        """The classes in which it holds; one of the tests they were made for."""
+        """Return the classes in which it holds; one of the tests they were made for."""
         ...
 
 
@@ -63,6 +63,7 @@ class Flags:
         return 2
 
     def mask(self, test: Test) -> int:
+        """Return the cells that meet a test, as a bit mask."""
         assert isinstance(test, Flag)
         return 0b10
 
@@ -82,6 +83,7 @@ class Names:
         return len(self.names)
 
     def mask(self, test: Test) -> int:
+        """Return the cells that meet a test, as a bit mask."""
         found = 0
         for value in _values(test):
             found |= self._bits.get(value, 0)
@@ -98,6 +100,7 @@ class Numbers:
 
     @classmethod
     def of(cls, field: Field, tests: Iterable[Test], *, extra: Iterable[int] = ()) -> Numbers:
+        """Return the cells of a number that some tests compare."""
         most = INFINITE if field.most is None else field.most
         starts = {field.least, *extra}
         for test in tests:
@@ -109,10 +112,11 @@ class Numbers:
         return len(self.starts)
 
     def span(self, number: int) -> tuple[int, int]:
-        """The least and the greatest value of a class."""
+        """Return the least and the greatest value of a class."""
         return self.starts[number], self.starts[number + 1] - 1 if number + 1 < len(self.starts) else self.most
 
     def mask(self, test: Test) -> int:
+        """Return the cells that meet a test, as a bit mask."""
         match test:
             case Relation(op="<" | ">=" as op, value=int(value)):
                 below = self._below(value)
@@ -131,7 +135,7 @@ class Numbers:
         return (1 << len(self.starts)) - 1
 
     def _below(self, value: int) -> int:
-        """The classes of the values below a cut."""
+        """Return the classes of the values below a cut."""
         return (1 << bisect_right(self.starts, value - 1)) - 1
 
 
@@ -174,6 +178,7 @@ class Texts:
         return len(self.examples)
 
     def mask(self, test: Test) -> int:
+        """Return the cells that meet a test, as a bit mask."""
         found = 0
         match test:
             case Like(globs=globs):
@@ -224,7 +229,7 @@ class Variable:
     """Key -> class -> the cells that have it; None: each class is a cell."""
 
     def mask(self, key: Key, test: Test) -> int:
-        """The cells in which a test of a field holds."""
+        """Return the cells in which a test of a field holds."""
         classes = self.classes[key].mask(test)
         if self.cells is None:
             return classes
@@ -235,7 +240,7 @@ class Variable:
 
 
 def single(key: Key, classes: Classes, facts: Sequence[Mapping[str, Any] | None]) -> Variable:
-    """A field that depends on no other."""
+    """Return a field that depends on no other."""
     return Variable(len(classes), facts, {key: classes}, None)
 
 

@@ -133,7 +133,7 @@ class Space:
     def of(
         cls, worlds: Sequence[CallSpace], asked: Iterable[Asked], *, several: Sequence[tuple[Api, ...]] | None = None
     ) -> Space:
-        """A space in which these conditions, and what is made of them by `and`, `or` and `not`, can be asked for.
+        """Return a space for these conditions and their combinations by `and`, `or` and `not`.
 
         Args:
             several: The sets of several dialects that one call may have; None: those of the paths that are shared, and
@@ -154,7 +154,7 @@ class Space:
         return Cover([variable.size for variable in self.variables], [*cubes, *self._given])
 
     def impossible(self, cover: Cover) -> int:
-        """The cubes of a cover that are what no call is like, as a set."""
+        """Return the cubes of a cover that are what no call is like, as a set."""
         return ((1 << len(self._given)) - 1) << (len(cover.cubes) - len(self._given))
 
     def is_met(self, boxes: Sequence[Cube]) -> bool:
@@ -175,7 +175,7 @@ class Space:
         return self._always_cells <= ALWAYS_CELLS_MAX and not self._is_open(self.cover(boxes), {})
 
     def _are_independent(self, boxes: Sequence[Cube]) -> bool:
-        """True if no two boxes ask for the same variable: what each leaves out, a call can be at once.
+        """Return True if no two boxes ask for the same variable: what each leaves out, a call can be at once.
 
         Only what no call is like, where it asks for such a variable too, could make up for that.
         """
@@ -191,7 +191,7 @@ class Space:
             return True
 
     def find(self, all_of: Iterable[Asked], none_of: Iterable[Asked] = ()) -> Answer:
-        """A call that meets all of some conditions and none of others."""
+        """Return a call that meets all of some conditions and none of others."""
         wanted, unwanted = [_of(one) for one in all_of], [_of(one) for one in none_of]
         starts = self.start(wanted)
         if starts is None:
@@ -206,7 +206,7 @@ class Space:
         return self.outside(cover, starts, (1 << len(covering)) - 1, wanted, unwanted)
 
     def start(self, wanted: Iterable[Asked]) -> list[Cube] | None:
-        """The boxes of what meets all of some conditions; None: there are too many."""
+        """Return the boxes of what meets all of some conditions; None: there are too many."""
         starts: list[Cube] = [{}]
         for one in wanted:
             boxes = self.cubes(one)
@@ -220,7 +220,7 @@ class Space:
     def outside(
         self, cover: Cover, starts: Sequence[Cube], among: int, wanted: Sequence[Of], unwanted: Sequence[Of]
     ) -> Answer:
-        """A call in one of the starts and in none of some cubes.
+        """Return a call in one of the starts and in none of some cubes.
 
         Args:
             cover: As `Space.cover` made it.
@@ -299,7 +299,7 @@ class Space:
                 return [] if not mask else [{}] if mask == everything else [{number: mask}]
 
     def _mask(self, test: Test, world: int) -> tuple[int, int]:
-        """The variable of a test, and the cells in which it holds; -1: its field could not be divided."""
+        """Return the variable of a test, and the cells in which it holds; -1: its field could not be divided."""
         key = key_of(test.field, world)
         found = self._masks.get((test, key[1]))
         if found is None:

@@ -101,7 +101,7 @@ class _Automaton:
         return cls(start, loops, any_letter, letters, ends, sum(ends))
 
     def fits(self, ended: int) -> int:
-        """The patterns that have come to these ends."""
+        """Return the patterns that have come to these ends."""
         found = 0
         while ended:
             end = ended & -ended
@@ -111,7 +111,7 @@ class _Automaton:
 
 
 def _unused(letters: dict[str, int]) -> str:
-    """A letter that stands in no pattern, readable if there is one."""
+    """Return a letter that stands in no pattern, readable if there is one."""
     for letter in "x" + ascii_lowercase + digits:
         if letter not in letters:
             return letter

@@ -14,7 +14,7 @@ class Files(Protocol):
     """Paths are text with `/`, as the user would type them; relative ones are relative to where the user stands."""
 
     def read(self, path: str) -> bytes:
-        """The file's bytes.
+        """Return the file's bytes.
 
         Raises:
             OSError: There is no such file, or it cannot be read.
@@ -22,7 +22,7 @@ class Files(Protocol):
         ...
 
     def glob(self, pattern: str) -> list[str]:
-        """The files that match, sorted; a pattern without wildcards matches the file of that name.
+        """Return the files that match, sorted; a pattern without wildcards matches the file of that name.
 
         Wildcards are those of `fnmatch`: `[*]` is a `*` in a name.
         """
@@ -37,7 +37,7 @@ class MemoryFiles:
     texts: Mapping[str, str | bytes]
 
     def read(self, path: str) -> bytes:
-        """The text under that name, as UTF-8."""
+        """Return the text under that name, as UTF-8."""
         try:
             text = self.texts[posixpath.normpath(path)]
         except KeyError:

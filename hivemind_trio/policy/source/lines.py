@@ -25,7 +25,7 @@ class Position:
 
 
 def readable(name: str) -> str:
-    """A file's name as text: one that is not UTF-8 comes from the system with halves of characters in it."""
+    """Return a file's name as text: one that is not UTF-8 comes from the system with halves of characters in it."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -59,7 +59,7 @@ class Lines:
         return Position(line, offset - self._starts[line - 1] + 1, offset)
 
     def line(self, number: int) -> str:
-        """The text of a line, counted from 1, without its end."""
+        """Return the text of a line, counted from 1, without its end."""
         end = self._starts[number] - 1 if number < len(self._starts) else len(self.text)
         return self.text[self._starts[number - 1] : end].removesuffix("\r")
 

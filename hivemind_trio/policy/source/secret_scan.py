@@ -34,7 +34,7 @@ def find_keys(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def masked(text: str) -> str:
-    """The same text, as long as it was, with all but the first letters of every key hidden, and a URL's password."""
+    """Return the text, as long as before, with keys hidden but for their first letters, and passwords in URLs."""
     pieces = []
     done = 0
     for start, end, _ in find_keys(text):

@@ -24,7 +24,7 @@ class Source:
     """Offsets at which lines begin, once somebody has asked."""
 
     def line(self, offset: int) -> int:
-        """The number of the line of an offset, from 0."""
+        """Return the number of the line of an offset, from 0."""
         if not self._starts:
             self._starts.append(0)
             self._starts.extend(match.end() for match in _NEWLINE.finditer(self.text))

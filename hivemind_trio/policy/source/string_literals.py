@@ -12,7 +12,7 @@ _ESCAPE: Final = re.compile(r"\\(.)")
 
 
 def unescape(inner: str) -> str:
-    """The text that was meant. An unknown escape stands for itself; the parser reports it (HM010)."""
+    """Return the text that was meant. An unknown escape stands for itself; the parser reports it (HM010)."""
     if "\\" not in inner:
         return inner
     return _ESCAPE.sub(lambda match: ESCAPES.get(match[1], match[0]), inner)

@@ -54,7 +54,7 @@ class Damage:
         return cls(spans, statements, words, is_missing or "include" in words)
 
     def explains(self, one: Diagnostic, written: str) -> bool:
-        """True if the finding may only be about what could not be read.
+        """Return True if the finding may only be about what could not be read.
 
         Args:
             written: The text of its span.
@@ -71,12 +71,12 @@ class Damage:
         return _SETTLED_BY.get(one.code, "") in self.words
 
     def _touches(self, place: Span) -> bool:
-        """True if something was left out of the declaration that a place is in."""
+        """Return True if something was left out of the declaration that a place is in."""
         return any(
             inside(span, statement) for statement in self.statements if inside(place, statement) for span in self.spans
         )
 
 
 def inside(span: Span, whole: Span) -> bool:
-    """True if a span lies within another one."""
+    """Return True if a span lies within another one."""
     return span.source == whole.source and whole.start <= span.start and span.end <= whole.end

@@ -156,7 +156,7 @@ class _Speller:
         return bool(self._open) and self._open[-1].type != "LBRACE"
 
     def _starts(self) -> bool:
-        """True where a statement begins."""
+        """Return True where a statement begins."""
         return len(self.out) == self._begin
 
     @property
@@ -191,7 +191,7 @@ class _Speller:
         return not 0 <= offset < len(self.text) or self.text[offset].isspace()
 
     def _padded(self, word: str, span: Span) -> str:
-        """A word in the place of a sign, which needs no blanks around it."""
+        """Return a word in the place of a sign, which needs no blanks around it."""
         before = "" if self._is_blank(span.start - 1) or self.text[span.start - 1] in "(!" else " "
         return before + word + ("" if self._is_blank(span.end) else " ")
 
@@ -229,7 +229,7 @@ class _Speller:
     # ---- white space and comments ----
 
     def _space(self, piece: Lexeme) -> bool:
-        """A blank that is not the space or the tab; a character that nobody sees."""
+        """Read a blank other than space and tab, or an invisible character."""
         letter = piece.text
         if unicodedata.category(letter) not in ("Zs", "Zl", "Zp", "Cf", "Cc"):
             return False
@@ -246,7 +246,7 @@ class _Speller:
         return True
 
     def _touch(self, index: int) -> bool:
-        """True if a piece directly follows the one before it, or is the current one."""
+        """Return True if a piece directly follows the one before it, or is the current one."""
         return index == self.at or self.pieces[index - 1].span.end == self.pieces[index].span.start
 
     def _comment(self, piece: Lexeme) -> bool:
@@ -280,7 +280,7 @@ class _Speller:
     # ---- texts ----
 
     def _quoted(self, piece: Lexeme) -> bool:
-        """A text in other quotes."""
+        """Read a text in other quotes."""
         if piece.text not in _QUOTES:
             return False
         start = piece.span.end
@@ -297,7 +297,7 @@ class _Speller:
         return True
 
     def _unended(self, piece: Lexeme) -> bool:
-        """A text without its last quote, or without its first one."""
+        """Read a text without its last quote, or without its first one."""
         last = self._last
         start = piece.span.start
         inner = self.text[start + 1 : self._line_end(start)]
@@ -322,7 +322,7 @@ class _Speller:
         return len(inner)
 
     def _swallowing(self, piece: Lexeme) -> bool:
-        """A text without its last quote that another one on its line has closed: `["gpt-*, "o3*"]`."""
+        """Read a text without its last quote that another one on its line has closed: `["gpt-*, "o3*"]`."""
         after = self._next()
         if after is None or after.span.start != piece.span.end or after.type not in ("NAME", "QTY", "ERROR", "CLOCK"):
             return False
@@ -350,7 +350,7 @@ class _Speller:
         return True
 
     def _url(self, piece: Lexeme) -> bool:
-        """`base https://host`."""
+        """Quote the URL of `base https://host`."""
         last = self._last
         if last is None or last.type != "NAME" or last.text not in ("http", "https"):
             return False
@@ -369,7 +369,7 @@ class _Speller:
         return True
 
     def _glob(self, piece: Lexeme) -> bool:
-        """`serves gpt-*`."""
+        """Quote the glob of `serves gpt-*`."""
         last = self._last
         start = piece.span.start
         touches = last is not None and last.type in ("NAME", "QTY") and last.span.end == start
@@ -484,7 +484,7 @@ class _Speller:
         return True
 
     def _plus(self, piece: Lexeme) -> bool:
-        """A sum of tokens has a field of its own; any other needs a number that is worked out."""
+        """Read a sum: one of tokens has a field of its own, any other needs the computed number."""
         last, after = self._last, self._next()
         if piece.text != "+" or last is None or after is None or last.type not in _OPERANDS:
             return False
@@ -605,7 +605,7 @@ class _Speller:
         return True
 
     def _indented(self, piece: Lexeme) -> bool:
-        """A block by indentation: `provider anthropic:` and lines that are further in."""
+        """Read a block by indentation: `provider anthropic:` and lines that are further in."""
         begin = self.text.rfind("\n", 0, piece.span.start) + 1
         line = self.text[begin : piece.span.start]
         indent = line[: len(line) - len(line.lstrip())]
@@ -635,7 +635,7 @@ class _Speller:
         return True
 
     def _comma(self, piece: Lexeme) -> bool:
-        """A comma between settings, or between the items of a list without its brackets."""
+        """Read a comma between settings, or between the items of a list without its brackets."""
         last, after = self._last, self._next()
         if self._in_brackets() or last is None:
             return False
@@ -664,7 +664,7 @@ class _Speller:
         return self._asked and self.out[self._begin].type != "LET"
 
     def _items(self) -> list[Lexeme]:
-        """The values that commas join from the last one on; a name that begins a setting is none of them."""
+        """Return the values that commas join from the last one on; a name that begins a setting is none of them."""
         run = [self.out[-1]]
         at = self.at
         while at + 1 < len(self.pieces) and self.pieces[at].type == "COMMA":
@@ -738,7 +738,7 @@ class _Speller:
         return True
 
     def _unclosed(self, piece: Lexeme) -> bool:
-        """A declaration at the left edge, inside of a block that nothing closes: the block ends before it."""
+        """Read a declaration at the left edge inside of an unclosed block: the block ends before it."""
         start = piece.span.start
         if not self._lacks_a_brace or not self._starts() or (start and self.text[start - 1] != "\n"):
             return False
@@ -790,7 +790,7 @@ _READERS: Final[dict[str, tuple[Callable[[_Speller, Lexeme], bool], ...]]] = {
 
 
 def _lexed(text: str, start: int, end: int, source: int) -> list[Lexeme]:
-    """The lexemes of a part of the text."""
+    """Return the lexemes of a part of the text."""
     return [
         Lexeme(one.type, one.text, Span(source, one.span.start + start, one.span.end + start))
         for one in words(text[start:end], source)
@@ -803,7 +803,7 @@ def _trailing(inner: str) -> str:
 
 
 def _as_glob(pattern: str) -> str | None:
-    """A glob for a simple regular expression; None: it is none."""
+    """Return a glob for a simple regular expression; None: it is none."""
     begins, ends = pattern.startswith("^"), pattern.endswith("$")
     body = pattern.removeprefix("^").removesuffix("$")
     glob = ""

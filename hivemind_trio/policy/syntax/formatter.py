@@ -49,7 +49,7 @@ class _Line:
 
 
 def format_text(text: str) -> str:
-    """The same policy in its canonical layout. Formatting that again changes nothing.
+    """Return the same policy in its canonical layout. Formatting that again changes nothing.
 
     Raises:
         FormatError: The text has a syntax error, so that nobody knows what its layout should be.
@@ -143,7 +143,7 @@ def _without_stray_blanks(lines: Sequence[_Line]) -> list[_Line]:
 
 
 def _last(line: _Line) -> Lexeme | None:
-    """The last word that is no comment; of a comment's own line, the comment."""
+    """Return the last word that is no comment; of a comment's own line, the comment."""
     words = [word for word in line.words if word.type != "COMMENT"] or line.words
     return words[-1] if words else None
 

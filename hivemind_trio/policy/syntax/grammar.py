@@ -57,7 +57,7 @@ class _KeepErrorTerminals:
 
 @cache
 def grammar(*, strict: bool = False) -> Lark:
-    """The LALR parser. About 80 ms the first time, the import of Lark included.
+    """Return the LALR parser. About 80 ms the first time, the import of Lark included.
 
     Args:
         strict: Refuse a grammar with a conflict or colliding terminals (needs `interegular`, which the tests have).
@@ -84,7 +84,7 @@ def _lexer() -> BasicLexer:
 
 
 def pieces(text: str) -> Iterator[tuple[str, str, int]]:
-    """The terminal, the text and the place of every piece, white space and comments included.
+    """Yield the terminal, the text and the place of every piece, white space and comments included.
 
     What `Lark.lex` gives, without a `Token` and a count of lines and columns for each, which is half of its time.
     """

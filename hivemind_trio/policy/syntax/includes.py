@@ -180,7 +180,7 @@ class _Reader:
                     self.includes[statement.span] = (*self.includes.get(statement.span, ()), number)
 
     def _within(self, name: str) -> bool:
-        """True if a path, which is normalised, is in one of the folders."""
+        """Return True if a path, which is normalised, is in one of the folders."""
         return any(
             not (name == ".." or name.startswith(("/", "../")))
             if folder == "."
@@ -240,7 +240,7 @@ class _Reader:
 
 
 def _is_policy(file: File, found: Sequence[Diagnostic], path: str, text: str) -> bool:
-    """True if an included file has a declaration that is known, or nothing that is not."""
+    """Return True if an included file has a declaration that is known, or nothing that is not."""
     for one in file.statements:
         # An `if` of a shell script is read as a rule, and makes no policy of it.
         written = text[one.head.span.start : one.head.span.end] if isinstance(one, Item) else ""
@@ -250,7 +250,7 @@ def _is_policy(file: File, found: Sequence[Diagnostic], path: str, text: str) ->
 
 
 def _decoded(content: bytes) -> tuple[str, str]:
-    """The text, and a complaint where it is not one."""
+    """Return the text, and a complaint where it is not one."""
     if len(content) > FILE_BYTES_MAX:
         return "", f"is larger than {FILE_BYTES_MAX >> 20} MiB"
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):

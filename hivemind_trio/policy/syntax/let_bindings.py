@@ -33,7 +33,7 @@ def names_in(expr: Any) -> Iterator[str]:
 
 
 def circles(lets: Mapping[str, Expr]) -> list[list[str]]:
-    """The shortest way back to itself, of each `let` that is in a circle and in none of the ways before."""
+    """Return the shortest way back to itself, of each `let` that is in a circle and in none of the ways before."""
     uses = _uses(lets)
     for name in _in_order(uses):
         del uses[name]

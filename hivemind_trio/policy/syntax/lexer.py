@@ -30,7 +30,7 @@ def lexemes(text: str, source: int) -> list[Lexeme]:
 
 
 def words(text: str, source: int) -> list[Lexeme]:
-    """The same without white space and comments."""
+    """Return the same without white space and comments."""
     from .grammar import pieces
 
     return [

@@ -60,7 +60,7 @@ _WORDS: Final = {
 
 
 def parse(text: str, source: int, progress: ProgressListener = untold) -> tuple[File, list[Diagnostic]]:
-    """The statements that could be read, and what is wrong with the rest. Never raises, whatever the text."""
+    """Return the statements that could be read, and what is wrong with the rest. Never raises, whatever the text."""
     pieces = words(text, source)
     file, found = _driven(text, source, pieces, progress)
     if not found and not any(isinstance(one, Item) and one.head.text in CONDITIONALS for one in file.statements):
@@ -330,7 +330,7 @@ class _Driver:
         return bool(self._open) and self._open[-1].type != "LBRACE"
 
     def _unclosed(self, lexeme: Lexeme) -> Lexeme | None:
-        """The bracket that this lexeme cannot be inside of."""
+        """Return the bracket that this lexeme cannot be inside of."""
         if not self._inside_brackets():
             return None
         if lexeme.type in ("LBRACE", "RBRACE", "LET", "EXPECT", "_NL", "$END", "NAME", "RPAR", "RSQB", "EQUAL"):
@@ -377,7 +377,7 @@ class _Driver:
 
 
 def _too_deep(sequence: Sequence[Lexeme]) -> Lexeme | None:
-    """The first lexeme that is nested too deeply. A bracket is within its own `not`s, and all that it holds is too."""
+    """Return the first lexeme that is nested too deeply. The `not`s before a bracket count for all that it holds."""
     opened: list[tuple[str, int]] = []  # the type of each opener, and by how much it is deeper than what it is in
     depth = negations = 0
     for lexeme in sequence:

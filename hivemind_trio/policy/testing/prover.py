@@ -162,7 +162,7 @@ class Universe:
         )
 
     def refutes(self, facts: Facts, asked: Condition, expected: Condition) -> Decided | None:
-        """The call, decided, if it is asked about and does not meet what is expected."""
+        """Return the call, decided, if it is asked about and does not meet what is expected."""
         decided = Decided.of(self._program, facts)
         if decided.is_served and decided.asked(asked) and not meets(expected, decided.values):
             return decided
@@ -184,7 +184,7 @@ class Universe:
         return Unproven(tried)
 
     def _plain(self, facts: Facts, asked: Condition, expected: Condition) -> Counterexample:
-        """The same without what does not matter; with its time, unless any would do."""
+        """Return the same without what does not matter; with its time, unless any would do."""
         kept: dict[str, str | int | bool] = {"hour": 0, "weekday": 1, **facts}
         known = ({**kept, "model": model} for model in KNOWN_MODELS if "model" in kept)
         kept = next((one for one in known if self.refutes(one, asked, expected) is not None), kept)
@@ -223,7 +223,7 @@ class _Proof:
     _questions: int = attrs.field(init=False, default=0)
 
     def counterexamples(self) -> Iterator[Facts]:
-        """Calls that do not meet it, each decided by the compiled program."""
+        """Yield calls that do not meet the expectation, each decided by the compiled program."""
         fields = dict.fromkeys(leaf.field for leaf in leaves(self._expected) if is_outcome(leaf.field))
         settings = [field for field in fields if field not in ("admitted", "denied")]
         if fields:
@@ -277,7 +277,7 @@ class _Proof:
         return sorted(found, key=lambda way: way[1] is not True) if setting == "verdict" else found
 
     def find(self, numbers: Mapping[str, range], more: Iterable[Condition] = ()) -> Witness | Nothing | GaveUp:
-        """A call that is asked about, is decided by these entries, and meets more conditions."""
+        """Return a call that is asked about, is decided by these entries, and meets more conditions."""
         universe = self._universe
         self._questions += 1
         if self._questions > QUESTIONS_MAX:
@@ -305,7 +305,7 @@ def _only(number: int) -> range:
 
 
 def _tellings(witness: Witness) -> Iterator[Facts]:
-    """A call that was found, in the words of a `given`: without its dialect, and in each."""
+    """Yield a call that was found, in the words of a `given`: without its dialect, and in each."""
     for facts in readings(witness, by_path=False):
         yield {name: value for name, value in facts.items() if name != "api"}
         yield facts

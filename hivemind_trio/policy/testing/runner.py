@@ -63,13 +63,13 @@ def run_tests(
 
 
 def with_tests(checked: Checked, tested: Iterable[RanTest]) -> Checked:
-    """The policy with what its tests have found, as far as its author has not allowed it."""
+    """Return the policy with what its tests have found, as far as its author has not allowed it."""
     found = [diagnostic for one in tested for diagnostic in one.diagnostics]
     return with_findings(checked, found)
 
 
 def with_findings(checked: Checked, found: Iterable[Diagnostic]) -> Checked:
-    """The policy with more findings, in the order of the text, as far as its author has not allowed them."""
+    """Return the policy with more findings, in the order of the text, as far as its author has not allowed them."""
     allowed = {(allow.code, allow.span.source, allow.line) for allow in checked.allows}
     kept = [
         one
@@ -97,7 +97,7 @@ def unexercised(checked: Checked, tested: Sequence[RanTest]) -> tuple[Diagnostic
 
 
 def decided_by_rules(checked: Checked, decided: Decided) -> Iterator[str]:
-    """The rules that decide, or say, something of a call."""
+    """Yield the rules that decide, or say, something of a call."""
     counts = ("verdict",) if decided.why_denied else SETTINGS
     for setting, decider in decided.treatment.decided.items():
         if decider.kind == "rule" and setting in counts:
@@ -108,7 +108,7 @@ def decided_by_rules(checked: Checked, decided: Decided) -> Iterator[str]:
 
 
 def asks_of(test: PolicyTest) -> tuple[GivenCall | GivenAny, ...]:
-    """The calls that it asks about."""
+    """Return the calls that it asks about."""
     return () if isinstance(test.asks, Run) else test.asks
 
 

@@ -39,20 +39,33 @@ class ModelPlacement(Protocol):
     """The model that a call is sent with."""
 
     @property
-    def model(self) -> str: ...
+    def model(self) -> str:
+        """Name of the model."""
+        ...
 
 
 class ModelUser(Hashable, Protocol):
     """A queued call, as far as its model needs it."""
 
     @property
-    def seq(self) -> int: ...
+    def seq(self) -> int:
+        """Sequence number of the arrival."""
+        ...
+
     @property
-    def arrived_ns(self) -> int: ...
+    def arrived_ns(self) -> int:
+        """Time of arrival."""
+        ...
+
     @property
-    def treatment(self) -> Decision: ...
+    def treatment(self) -> Decision:
+        """Decision of the policy."""
+        ...
+
     @property
-    def place(self) -> ModelPlacement: ...
+    def place(self) -> ModelPlacement:
+        """Place among the queues."""
+        ...
 
 
 @final
@@ -125,8 +138,10 @@ class LoadedModels:
     # ---- a policy ----
 
     def load(self, settings: Resident | None) -> None:
-        """Take the settings of a new policy. What is in memory stays; what is in flight is to be `found` anew, and then
-        `trim` is due."""
+        """Take the settings of a new policy.
+
+        Models in memory stay. Report calls in flight with `found`, then call `trim`.
+        """
         self._settings, self._yielding = settings, None
         self.enabled = settings is not None
         if settings is None:
@@ -137,7 +152,7 @@ class LoadedModels:
         self.models = dict(self.loaded)
 
     def found(self, name: str) -> None:
-        """A call of it is in flight while a policy is loaded."""
+        """Note a call of the model that is in flight while a policy is loaded."""
         if self._settings is not None and name:
             model = self._model(name)
             model.inflight += 1
@@ -187,15 +202,15 @@ class LoadedModels:
         return len(self.loaded) < self._settings.models or any(not one.inflight for one in self.loaded.values())
 
     def in_memory(self) -> Container[str]:
-        """The models whose calls go without a change; no model is one of them."""
+        """Return the models whose calls go without a change; no model is one of them."""
         return {"", *self.loaded} - {self._yielding}
 
     def wanted(self) -> Container[str]:
-        """The models whose calls may be next."""
+        """Return the models whose calls may be next."""
         return {"", *self.models} - {self._yielding}
 
     def claims(self, now_ns: int) -> list[str]:
-        """The models that have been passed for too long, the longest first. Nobody yields from now on: see `hold`."""
+        """Return the models that were passed for too long, the longest first. Nobody yields from now on: see `hold`."""
         self._yielding = None
         due: list[tuple[int, str]] = []
         for name, model in self.models.items():
@@ -233,7 +248,7 @@ class LoadedModels:
         return self._settings.swap_ns
 
     def take(self, name: str, now_ns: int) -> None:
-        """A call of it goes, and loads it if need be."""
+        """Note that a call of the model is dispatched, and load the model if need be."""
         if self._settings is None or not name:
             return
         model = self.loaded.pop(name, None)
@@ -253,7 +268,7 @@ class LoadedModels:
             model.used_ns = now_ns
 
     def give_back(self, name: str, now_ns: int) -> None:
-        """An attempt of it is over."""
+        """Note that an attempt with the model is over."""
         model = self.loaded.get(name)
         if model is None:
             return

@@ -34,7 +34,9 @@ class PromptUser(Hashable, Protocol):
     """A call that waits for another with the same prompt prefix."""
 
     @property
-    def call(self) -> Call: ...
+    def call(self) -> Call:
+        """The call."""
+        ...
 
 
 @final
@@ -76,7 +78,7 @@ class PromptCacheModel:
         return known.leads_until_ns
 
     def on_granted(self, prefix: str, call_id: CallId, now_ns: int) -> None:
-        """A call goes; ahead of the others, if the cache is cold."""
+        """Note a dispatched call; it goes ahead of the others if the cache is cold."""
         known = self._known.pop(prefix, None) or _Prefix()
         self._known[prefix] = known
         if len(self._known) > KNOWN_MAX:
@@ -85,7 +87,7 @@ class PromptCacheModel:
             known.leader, known.leads_until_ns, known.followers = call_id, now_ns + LEAD_NS, []
 
     def on_read(self, prefix: str, now_ns: int) -> list[PromptUser]:
-        """An answer to it has begun, so the provider remembers it. Return who has waited for that."""
+        """Note that an answer has begun, so the prompt is cached; return the calls that waited for that."""
         known = self._known.get(prefix)
         if known is None:
             return []
@@ -93,6 +95,6 @@ class PromptCacheModel:
         return known.free()
 
     def on_over(self, prefix: str, call_id: CallId) -> list[PromptUser]:
-        """An attempt is over. Return who has waited for it, if it went ahead and has had no answer."""
+        """Note that an attempt is over; return the calls that waited for it, if it was first and got no answer."""
         known = self._known.get(prefix)
         return known.free() if known is not None and known.leader == call_id else []

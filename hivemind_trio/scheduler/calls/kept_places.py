@@ -40,7 +40,7 @@ class KeptPositions:
         return len(self.kept)
 
     def keep(self, again: str, since_ns: int, seq: int, now_ns: int) -> None:
-        """A call leaves unserved.
+        """Keep the place of a call that leaves unserved.
 
         Args:
             again: What it will be known by; empty: nothing would tell it from another.
@@ -53,7 +53,7 @@ class KeptPositions:
             del self.kept[next(iter(self.kept))]
 
     def take(self, again: str, now_ns: int) -> KeptPosition | None:
-        """A call has come; its old place, or None if it never had one, or has it no longer."""
+        """Return the old place of a call that has come again; None if it has none, or no longer."""
         kept = self.kept.pop(again, None)
         return kept if kept is not None and now_ns < kept.left_ns + KEPT_NS else None
 

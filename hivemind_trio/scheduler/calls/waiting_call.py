@@ -87,7 +87,7 @@ class WaitingCall:
 
 
 def rank(priority: int, aging_ns: int | None, key: int, arrived_ns: int, seq: int) -> Rank:
-    """The order within a lane and an agent: by priority, by what the lane is for, by arrival.
+    """Return the order within a lane and an agent: by priority, by what the lane is for, by arrival.
 
     With aging, `aging_ns` of waiting is worth one step of priority: calls whose arrivals, less what their priorities
     are worth, fall in the same span of that length are equals. The spans do not move, so the order between two calls

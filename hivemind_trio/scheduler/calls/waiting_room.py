@@ -42,9 +42,11 @@ class WaitingCalls:
         return call_id in self.waiters
 
     def get(self, call_id: CallId) -> WaitingCall | None:
+        """Return a waiting call; None if there is none of this id."""
         return self.waiters.get(call_id)
 
     def in_lane(self, name: str) -> int:
+        """Return the number of waiting calls of a lane."""
         return self._in_lane.get(name, 0)
 
     def enter(self, waiter: WaitingCall) -> None:
@@ -86,6 +88,7 @@ class WaitingCalls:
             self._resting.put(waiter, (now_ns, waiter.seq))
 
     def leave(self, waiter: WaitingCall) -> None:
+        """Remove a waiting call from all indexes."""
         place, name = waiter.place, waiter.treatment.lane
         del self.waiters[waiter.call.id]
         self._in_lane[name] -= 1
@@ -108,12 +111,12 @@ class WaitingCalls:
             place.lane.remove(waiter)
 
     def oldest(self, lane: str) -> WaitingCall | None:
-        """The call of this lane, which sheds, that has waited longest."""
+        """Return the call of this lane, which sheds, that has waited longest."""
         calls = self._by_age.get(lane)
         return calls.first if calls is not None else None
 
     def wakeup_ns(self) -> int | None:
-        """The next deadline, or the next end of a rest."""
+        """Return the next deadline, or the next end of a rest."""
         late, rested = self._deadlines.first, self._resting.first
         late_ns = late.deadline_ns if late is not None else None
         rested_ns = rested.rests_until_ns if rested is not None else None
@@ -122,7 +125,7 @@ class WaitingCalls:
         return min(late_ns, rested_ns)
 
     def expired(self, now_ns: int) -> WaitingCall | None:
-        """The call whose deadline came first, if it has come."""
+        """Return the call whose deadline came first, if it has come."""
         waiter = self._deadlines.first
         if waiter is None or waiter.deadline_ns is None or waiter.deadline_ns > now_ns:
             return None
@@ -138,7 +141,7 @@ class WaitingCalls:
         return None
 
     def full_lane(self, lane: LaneSettings, waiting_max: int) -> str | None:
-        """The same for the bounds that dropping a call of the lane would loosen: the lane's own, and the room's."""
+        """Return the same for the bounds that a dropped call of the lane would loosen: the lane's and the room's."""
         if lane.queue is not None and (waiting := self.in_lane(lane.name)) >= lane.queue:
             return _full("lane", waiting, lane.queue, lane.name)
         if len(self.waiters) >= waiting_max:

@@ -114,7 +114,7 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
 
 
 def _counts(flight: RunningCall, ended: AttemptResult) -> bool:
-    """True if the attempt counts against the retry class: the provider did something for it, or should have.
+    """Return True if the attempt counts against the retry class: the provider did something for it, or should have.
 
     A probe does not, for the scheduler sent it to find out. Nor does a refusal for going too often: it is followed by
     a wait, and the wait has its own bounds.

@@ -139,14 +139,17 @@ def duration(time_ns: int) -> str:
 
 
 def wait_exceeds_client_timeout(wait_ns: int) -> str:
+    """Return the message for a wait longer than the timeout of the client."""
     return rejection_text(Reason.CLIENT_PATIENCE, wait=duration(wait_ns))
 
 
 def shed(full: str) -> str:
+    """Return the message for a call that a full queue dropped."""
     return rejection_text(Reason.SHED_OLDEST, full=full)
 
 
 def too_late(waiter: WaitingCall, waited_ns: int) -> str:
+    """Return the message for a deadline that expired in the queue."""
     waited = f"{waited_ns / 1e9:.3g} s"
     return rejection_text(Reason.DEADLINE, waited=waited, wait=_wait_of(waiter))
 

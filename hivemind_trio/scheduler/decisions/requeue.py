@@ -83,7 +83,7 @@ def move_to_fallback(
 def reject_unfunded(
     books: SchedulerState, pool: ProviderQueue, billing_key: SpentKey, commands: list[Command]
 ) -> dict[str, ProviderQueue]:
-    """Waiting here does not help them. Return where they wait instead."""
+    """Move calls that cannot be served here, and return the queues where they wait instead."""
     poor = [
         waiter
         for waiter in books.room
@@ -99,7 +99,7 @@ def reject_unfunded(
 
 
 def reject_all(books: SchedulerState, pool: ProviderQueue, commands: list[Command]) -> None:
-    """The policy would rather refuse than hold: nobody waits for a provider that is left alone."""
+    """Reject calls of a provider whose circuit is open, if the policy rejects rather than holds."""
     for waiter in [waiter for waiter in books.room if waiter.place.pool is pool]:
         books.leave(waiter)
         commands.append(rejection.circuit_open(books, waiter.call, waiter.treatment, pool, books.waited_ns(waiter)))

@@ -181,7 +181,7 @@ class AdaptiveTimeout:
             kind.bounds = None
 
     def bounds(self, request: Request, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
-        """The bounds of an attempt: the policy's, or what is far from usual if that is less.
+        """Return the bounds of an attempt: the policy's, or what is far from usual if that is less.
 
         Args:
             request: As it is sent.
@@ -211,7 +211,7 @@ class AdaptiveTimeout:
 
 
 def _key(request: Request) -> tuple[str, bool, int]:
-    """Inputs of one size are within a factor of four."""
+    """Return the class of a call: inputs of one size are within a factor of four."""
     return request.model, request.stream, request.tokens_in.bit_length() // 2
 
 

@@ -285,7 +285,7 @@ class Aimd:
             self._set(min(self._limit, cap.number + 1.0), now_ns)
 
     def _is_cap(self, number: int, now_ns: int) -> bool:
-        """True if enough attempts beyond the number were refused, and hardly any was accepted."""
+        """Return True if enough attempts beyond the number were refused, and hardly any was accepted."""
         refused, known = self._share(number + 1, MANY, now_ns)
         return known >= CERTAIN_MIN and refused >= CERTAIN * known
 

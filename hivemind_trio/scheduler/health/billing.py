@@ -92,7 +92,7 @@ class BillingExhausted:
         return known is not None and now_ns < known.asked_ns
 
     def ask(self, key: SpentKey, now_ns: int) -> None:
-        """A call is let through. If it is the one that asks again, the others go on being refused."""
+        """Note a call that is let through; if it is the probe, others are rejected until it answers."""
         known = self._known.get(key)
         if known is not None:
             known.asked_ns = now_ns + TRY_NS

@@ -150,5 +150,5 @@ class CircuitBreaker:
         self._latest = [one for one in latest if one.known_ns is not None and one.known_ns > oldest_ns][-most:]
 
     def _in_a_row(self) -> bool:
-        """True if the latest attempts that are known have all failed."""
+        """Return True if the latest attempts that are known have all failed."""
         return len(self._latest) >= IN_A_ROW and all(one.failed for one in self._latest[-IN_A_ROW:])

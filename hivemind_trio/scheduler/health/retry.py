@@ -33,7 +33,7 @@ class RetryBudget:
     _at_ns: int = attrs.field(default=0, init=False)
 
     def deposit(self, ratio: float, now_ns: int) -> None:
-        """A call is sent for the first time."""
+        """Note that a call is sent for the first time."""
         self._refill(now_ns)
         self._level = min(BUDGET_MAX, self._level + ratio)
         self.full = self._level >= BUDGET_MAX

@@ -111,7 +111,7 @@ class ThroughputSearch:
     """When the limit began to bind, or was changed; None: it does not bind."""
 
     def moved(self, now_ns: int) -> None:
-        """The limit is another from now on."""
+        """Note that the limit has changed."""
         self._cohort, self._moved_ns = None, now_ns
 
     def reset(self, now_ns: int) -> None:
@@ -120,7 +120,7 @@ class ThroughputSearch:
         self.moved(now_ns)
 
     def rests(self) -> None:
-        """The limit is not the constraint."""
+        """Note that the limit is not the constraint."""
         self._cohort = self._moved_ns = None
 
     def on_success(
@@ -163,7 +163,7 @@ class ThroughputSearch:
         return self._lower(best)
 
     def _is_plain(self, cohort: _Cohort) -> bool:
-        """True if a few successes leave no doubt."""
+        """Return True if a few successes leave no doubt."""
         best, count = self._best, cohort.whole.count
         if count < max(FEW, ceil(FEW_SHARE * cohort.limit)):
             return False

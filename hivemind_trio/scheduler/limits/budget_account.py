@@ -26,9 +26,14 @@ class HeldCall(Hashable, Protocol):
     """A call that waits for room in a budget; `call.id` finds it in the waiting room."""
 
     @property
-    def call(self) -> Call: ...
+    def call(self) -> Call:
+        """The call."""
+        ...
+
     @property
-    def rank(self) -> Rank: ...
+    def rank(self) -> Rank:
+        """Rank in the queue."""
+        ...
 
 
 @final

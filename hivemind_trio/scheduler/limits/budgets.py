@@ -57,7 +57,7 @@ class Partition(NamedTuple):
     key: str
 
     def of(self, per: Per) -> str:
-        """The name under which a budget `per` something is kept."""
+        """Return the name under which a budget `per` something is kept."""
         return "" if per is Per.ALL else str(getattr(self, per))
 
 
@@ -108,7 +108,7 @@ class InsufficientBudget:
     step: Threshold
 
     def denies(self, now_ns: int) -> bool:
-        """The budget would rather refuse than hold, and nothing but time makes room."""
+        """Return True if the budget rejects rather than holds, and only time makes room."""
         return self.step.deny is not None and self.account.used_up(self.step.share, now_ns)
 
     def opens_ns(self, now_ns: int) -> int | None:
@@ -124,7 +124,7 @@ class MissingCredit:
     account: BudgetAccount
 
     def denies(self, now_ns: int) -> bool:
-        """The call waits; how long is for the caller to bound."""
+        """Return False: the call waits, and the caller bounds how long."""
         return False
 
     def opens_ns(self, now_ns: int) -> int | None:
@@ -295,5 +295,5 @@ class Budgets:
 
 
 def sent(request: Request, treatment: Decision) -> Request:
-    """The request with the model that it is sent with."""
+    """Return the request with the model that it is sent with."""
     return request if treatment.model is None else attrs.evolve(request, model=treatment.model)

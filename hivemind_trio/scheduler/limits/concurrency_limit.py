@@ -23,6 +23,7 @@ class ConcurrencyLimit:
     """Kept, not reckoned: every call is held against four of these, and asks each of them several times."""
 
     def resize(self, limit: int | None) -> None:
+        """Set another limit; None for no limit."""
         self.limit = limit
         self._look()
 

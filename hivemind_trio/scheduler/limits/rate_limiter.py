@@ -318,7 +318,7 @@ class RateLimiter:
         self._measure()
 
     def spent(self, cost: int) -> bool:
-        """True if, by the last answer, so much was not left."""
+        """Return True if, by the last answer, so much was not left."""
         return self._remaining is not None and self._remaining < cost
 
     def refuse(self, now_ns: int) -> None:

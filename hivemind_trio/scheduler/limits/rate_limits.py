@@ -42,19 +42,32 @@ class RateLimitPlacement(Protocol):
     """Cost of a queued call, and the limit other than a rate limit that holds it."""
 
     @property
-    def cost(self) -> Cost: ...
-    def lacks(self) -> Reason: ...
+    def cost(self) -> Cost:
+        """Estimated cost per rate-limit dimension."""
+        ...
+
+    def lacks(self) -> Reason:
+        """Return the reason for which it has to wait."""
+        ...
 
 
 class RateLimitUser(Protocol):
     """A queued call, as far as rate limits need it."""
 
     @property
-    def arrived_ns(self) -> int: ...
+    def arrived_ns(self) -> int:
+        """Time of arrival."""
+        ...
+
     @property
-    def agent_key(self) -> AgentKey: ...
+    def agent_key(self) -> AgentKey:
+        """Key of the agent for fair queueing."""
+        ...
+
     @property
-    def place(self) -> RateLimitPlacement: ...
+    def place(self) -> RateLimitPlacement:
+        """Place among the queues."""
+        ...
 
 
 @final
@@ -134,7 +147,7 @@ class RateLimits:
             bucket.restore(belief, age_ns, now_ns)
 
     def too_large(self, cost: Cost) -> RateLimitSettings | None:
-        """The declared quota that no waiting could make such a call fit.
+        """Return the declared quota that no waiting could make such a call fit.
 
         What only headers tell of refuses nobody: the estimate may be wrong, and the provider will say so itself.
         """
@@ -198,7 +211,7 @@ class RateLimits:
         return Reason.GROWTH if self.gate.opens_ns(now_ns) > now_ns else Reason.LIMITS
 
     def due(self, now_ns: int) -> RateLimitUser | None:
-        """The call that has been passed for too long."""
+        """Return the call that has been passed for too long."""
         if self._claim is None:
             return None
         since_ns, waiter = self._claim
@@ -260,7 +273,7 @@ class RateLimits:
         return news
 
     def accept(self, call_id: CallId, now_ns: int) -> bool:
-        """The provider has accepted a call in flight. Return True if another may go earlier than it could before."""
+        """Note an accepted call in flight; return True if another may be dispatched earlier than before."""
         taken = self.inflight.get(call_id)
         if taken is None or taken.accepted or not self.restricts:
             return False
@@ -272,7 +285,7 @@ class RateLimits:
         return self.gate.active
 
     def refuse(self, call_id: CallId, used_up: Iterable[Dimension], wait_ns: int | None, now_ns: int) -> None:
-        """The provider has refused a call in flight because it came too soon.
+        """Note that the provider rejected a call in flight because it came too soon.
 
         Args:
             used_up: Quotas that it has named; empty: whichever did not have enough left by its headers.

@@ -107,7 +107,7 @@ class RefusalGate:
         return max(now_ns, min(opens_ns, max(soft_ns, self.evidence_ns + every_ns)))
 
     def is_probe(self, call_id: CallId) -> bool:
-        """True if this call in flight was let through before its time."""
+        """Return True if this call in flight was let through before its time."""
         return call_id in self._probes
 
     def on_granted(self, call_id: CallId, *, probe: bool, now_ns: int) -> None:

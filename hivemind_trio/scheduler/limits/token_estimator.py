@@ -76,7 +76,7 @@ class TokenEstimator:
         return cost
 
     def most(self, request: Request) -> Usage:
-        """The most that the call may take, as far as anybody knows: `max_tokens` is a promise of the provider's."""
+        """Return the most that the call may take, as far as known: `max_tokens` is a promise of the provider."""
         learned = self.models.get(request.model, _UNSEEN)
         return Usage(input=int(request.tokens_in * learned.scale), output=request.tokens_max_out or learned.expected)
 

@@ -120,5 +120,5 @@ class WindowClassifier:
 
 
 def _scattered(values: list[float], middle: float) -> float:
-    """The median distance from where they should be."""
+    """Return the median distance from where they should be."""
     return median(abs(value - middle) for value in values)

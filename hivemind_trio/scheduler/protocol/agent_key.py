@@ -9,12 +9,12 @@ AgentKey = tuple[bool, str]
 
 
 def agent_word(key: AgentKey) -> str:
-    """The key as one word, where others are told apart by a word too."""
+    """Return the key as one word, where others are told apart by a word too."""
     declared, name = key
     return f"{declared} {name}"
 
 
 def renamed_word(word: str, renames: Renames) -> str:
-    """The same agent's, by the name that it has now."""
+    """Return the same agent's, by the name that it has now."""
     declared, _, name = word.partition(" ")
     return agent_word(renames.agent_key((True, name))) if declared == "True" else word

@@ -40,6 +40,6 @@ class Call:
     """False for what is cheap (a list of models, a token count): it never waits and holds no slot."""
 
     def renamed(self, renames: Renames) -> Call:
-        """The same call, by the name that its agent has now."""
+        """Return the same call, by the name that its agent has now."""
         request = renames.request(self.request)
         return self if request is self.request else attrs.evolve(self, request=request)

@@ -53,6 +53,7 @@ class AgentState:
 
     @property
     def name(self) -> str:
+        """Name of the agent."""
         return self.key[1]
 
     @classmethod

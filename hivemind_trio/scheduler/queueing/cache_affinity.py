@@ -54,14 +54,14 @@ class AffinityIndex:
                 del self._by_name[waiter.thread]
 
     def mate(self, thread: str, instead_of: QueueEntry, steal_above: int) -> QueueEntry | None:
-        """A call of that thread which may go instead of another; None: there is none, or the other's queue is long."""
+        """Return a call of that thread to go in place of another; None without one, or if the other's queue is long."""
         mates = self._by_name.get(thread)
         if mates is None or len(self._by_name.get(instead_of.thread, ())) > steal_above:
             return None
         return _equal(mates.first, instead_of)
 
     def hurried(self, instead_of: QueueEntry, now_ns: int) -> QueueEntry | None:
-        """A call of the same team whose prompt the provider is about to forget; None: there is none."""
+        """Return a call of the same team whose prompt the provider is about to forget; None: there is none."""
         while (waiter := self.fading.first) is not None and (waiter.warm_until_ns or 0) <= now_ns:
             self.fading.discard(waiter)  # it has been forgotten
         if waiter is None or (waiter.warm_until_ns or 0) > now_ns + FADING_NS:
@@ -72,7 +72,7 @@ class AffinityIndex:
 
 
 def _equal(waiter: QueueEntry | None, other: QueueEntry) -> QueueEntry | None:
-    """The call, if it is another one of the same priority and its agent has room."""
+    """Return the call, if it is another one of the same priority and its agent has room."""
     if waiter is None or waiter is other or waiter.rank[0] != other.rank[0] or not waiter.place.agent.slots.has_room:
         return None
     return waiter

@@ -55,7 +55,7 @@ class QueueDrain:
             self._turns //= 2
 
     def rest(self) -> None:
-        """The queue is empty."""
+        """Note that the queue is empty."""
         self._began_ns, self._turns = None, 0
 
     def least_ns(self, ahead: int) -> int | None:

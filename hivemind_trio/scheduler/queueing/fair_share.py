@@ -135,7 +135,7 @@ class FlowGroup:
                 share.members.load()
 
     def share(self, key: Hashable, weight: int) -> Flow:
-        """The contender of that name."""
+        """Return the contender of that name."""
         share = self._shares.get(key)
         if share is None:
             share = self._shares[key] = Flow(self, key, weight)
@@ -145,14 +145,14 @@ class FlowGroup:
         return share
 
     def team_of(self, key: Hashable, weight: int) -> FlowGroup:
-        """The agents of that team."""
+        """Return the agents of that team."""
         team = self.share(key, weight)
         if team.members is None:
             team.members = FlowGroup(team)
         return team.members
 
     def sole(self, key: Hashable, weight: int) -> Flow:
-        """An agent that is its own team."""
+        """Return an agent that is its own team."""
         team = self.share(key, weight)
         if team.sole is None:
             team.members = FlowGroup(team)
@@ -173,7 +173,7 @@ class FlowGroup:
             self._forget()
 
     def _forget(self) -> None:
-        """The one that has had least of those who are gone."""
+        """Forget the idle one with the least service."""
         share = self.gone.first
         assert share is not None
         self.gone.discard(share)

@@ -81,7 +81,7 @@ class JobOrdering:
         self._jobs = {(renames.agent_key(agent), job): known for (agent, job), known in self._jobs.items()}
 
     def on_ended(self, agent: AgentKey, job: str, tokens: int, now_ns: int) -> None:
-        """A call has been served, with so many tokens as far as anybody knows."""
+        """Note a served call, with its tokens as far as they are known."""
         known = self._jobs.pop((agent, job), None)
         if known is None:
             known = JobRecord()
@@ -101,7 +101,7 @@ class JobOrdering:
         likely: Callable[[Request], Usage],
         now_ns: int,
     ) -> int:
-        """The order of a call of this job among calls of equal priority, lowest first.
+        """Return the order of a call of this job among calls of equal priority, lowest first.
 
         Args:
             request: As it is sent.

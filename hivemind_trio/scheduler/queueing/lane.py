@@ -70,10 +70,12 @@ class ProviderLane:
 
     @property
     def declared(self) -> bool:
+        """True if the policy declares the lane."""
         return self._lane is not None
 
     @property
     def reserve_unused(self) -> int:
+        """Slots of the reserve that no call holds."""
         return max(0, self.reserve - self.slots.held)
 
     @property
@@ -105,14 +107,16 @@ class ProviderLane:
         self.teams.load()
 
     def resize(self, limit: int, reserve: int) -> None:
-        """The provider has `limit` slots, of which `reserve` are for this lane first."""
+        """Set the slots of the provider to `limit`, of which `reserve` are for this lane first."""
         self.slots.resize(self._lane.cap(limit) if self._lane else None)
         self.reserve = reserve
 
     def share(self, agent: AgentState, team: str, team_weight: int, objective: Objective) -> Flow:
-        """Return the flow of an agent here. Without a team it stands among the teams by itself; or, where jobs are
-        compared
-        whosever they are, with all others that have none."""
+        """Return the flow of an agent in this lane.
+
+        Without a team it competes with the teams by itself or, where jobs of all agents are compared, together with all
+        agents without a team.
+        """
         if team == NO_TEAM and objective is Objective.FAIR:
             share = self.teams.sole(agent.key, agent.weight)
         else:
@@ -127,8 +131,9 @@ class ProviderLane:
         return (opening or list(queues))[0].lacks(now_ns)
 
     def first(self, now_ns: int, models: Container[str] | None) -> QueueEntry | None:
-        """The best call whose group and agent have room, if the lane has. `early` says more of it; or else `opens_ns`,
-        when a quota lets one go.
+        """Return the best call whose group and agent have room, if the lane has.
+
+        `early` says more of it; if there is none, `opens_ns` is the time at which a quota lets one go.
 
         Args:
             models: Those that matter now; None: all.
@@ -158,7 +163,7 @@ class ProviderLane:
         self._in_order = 0 if overdue else self._in_order + 1
 
     def on_granted(self, thread: str, now_ns: int) -> None:
-        """A call of that thread goes."""
+        """Note that a call of a conversation is dispatched."""
         if thread != self.thread_served or now_ns >= self._thread_until_ns:
             self.thread_served, self._thread_until_ns = thread, now_ns + STREAK_NS
 
@@ -175,6 +180,7 @@ class ProviderLane:
                 return call.prefix
 
     def put(self, waiter: QueueEntry) -> None:
+        """Add a waiting call."""
         place = waiter.place
         residents = self._residents
         key = place.quotas, place.model if residents.enabled else ""
@@ -186,6 +192,7 @@ class ProviderLane:
             residents.put(waiter)
 
     def remove(self, waiter: QueueEntry) -> None:
+        """Remove a waiting call."""
         place = waiter.place
         residents = self._residents
         key = place.quotas, place.model if residents.enabled else ""

@@ -128,6 +128,7 @@ class ProviderQueue:
 
     @property
     def declared(self) -> bool:
+        """True if the policy declares the provider."""
         return self.provider is not None
 
     def rename(self, renames: Renames) -> None:
@@ -252,18 +253,20 @@ class ProviderQueue:
 
     @property
     def limit_is_binding(self) -> bool:
-        """Somebody waits in a lane that only more slots will let go on, whether or not all are taken: free ones are
-        kept for the reserve of another, or are beyond the part that it may have. What else he lacks is not asked."""
+        """True if the concurrency limit is what blocks some lane.
+
+        Free slots may be reserved for another lane, or exceed the part of this one. Other limits are not considered.
+        """
         return bool(self.waiting) and any(
             lane.stands and (lane.has_its_part or (lane.slots.has_room and not self.may_take(lane)))
             for lane in self.lanes.values()
         )
 
     def next(self, now_ns: int) -> NextCall | None:
-        """Return the next call that can be granted; None: there is none. O(lanes × groups + log waiting); `opens_ns`
-        is set anew.
+        """Return the next call that can be granted, or None; set `opens_ns` anew.
 
-        Where models are changed, it is O(models) times that: of each model's calls the best, in the order of the lanes.
+        O(lanes × groups + log waiting). Where models are changed, it is O(models) times that: of each model's calls the
+        best, in the order of the lanes.
         """
         self.opens_ns = None
         if not self.waiting or not self.slots.has_room:
@@ -337,13 +340,13 @@ class ProviderQueue:
         self.take_turn(NextCall(waiter, lane, False, max(lane.tag, self._virtual)))
 
     def share_ns(self, quotas: RateLimits, cost: Cost, lasting_ns: int) -> int:
-        """The dominant share of a call: the longest time for which it takes all of what there is of one thing."""
+        """Return the dominant share of a call: the longest time for which it takes all of one resource."""
         # Of the most that there can be: what there is now moves, and early calls would be charged more than later ones.
         slots_ns = lasting_ns // (self.provider.limit if self.provider is not None else 1)
         return max(slots_ns, quotas.share_ns(cost)) if quotas.has_limits else slots_ns
 
     def on_lasted(self, lasting_ns: int) -> None:
-        """An attempt has ended that took so long."""
+        """Note the duration of an attempt that has ended."""
         self.usual_ns += (lasting_ns - self.usual_ns) // USUAL_OVER
 
     def stand(self, now_ns: int) -> None:
@@ -397,8 +400,10 @@ class ProviderQueue:
         self._reserving = [lane for lane in self.lanes.values() if lane.reserve]
 
     def _spare(self) -> int:
-        """Free slots that no reserve is waiting for. Negative while what is in flight eats into the reserves, which
-        happens only after a reload."""
+        """Free slots that no reserve is waiting for.
+
+        Negative while calls in flight use reserved slots, which happens only after a reload.
+        """
         assert self.slots.limit is not None
         free = self.slots.limit - self.slots.held
         for lane in self._reserving:

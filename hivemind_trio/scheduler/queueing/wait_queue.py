@@ -68,7 +68,7 @@ class WaitQueue:
         del self._parties[party.team, party.number]
 
     def first(self, now_ns: int, *, overdue: bool | None, thread: str, steal_above: int) -> QueueEntry | None:
-        """The best call whose agent has room, if the group has room and its quotas too. Nothing has changed yet.
+        """Return the best call whose agent has room, if the group has room and its quotas too. Nothing has changed yet.
 
         `rank` and `early` say more of it; or `opens_ns`, when they will have room.
 
@@ -143,6 +143,7 @@ class WaitQueue:
         return next(iter(self._lines.values())).first.place.lacks()
 
     def put(self, waiter: QueueEntry) -> None:
+        """Add a waiting call."""
         agent = waiter.place.agent
         line = self._lines.get(agent.key)
         if line is None:
@@ -155,6 +156,7 @@ class WaitQueue:
             self._threads.put(waiter)
 
     def remove(self, waiter: QueueEntry) -> None:
+        """Remove a waiting call."""
         if self.quotas.restricts:
             self.quotas.leave(waiter)
         if waiter.thread or waiter.warm_until_ns is not None:
@@ -206,9 +208,11 @@ class AgentFlow:
 
     @property
     def ready(self) -> bool:
+        """True if a call of it can be dispatched."""
         return self._party is not None or self._number is not None
 
     def put(self, waiter: QueueEntry) -> None:
+        """Add a waiting call."""
         self.calls += 1
         if self.calls == 1:
             self.first = self.oldest = waiter
@@ -233,6 +237,7 @@ class AgentFlow:
         self._look()
 
     def remove(self, waiter: QueueEntry) -> None:
+        """Remove a waiting call."""
         self.calls -= 1
         if not self.calls:
             self.agent.lines.pop(self)
@@ -319,12 +324,14 @@ class TeamFlow:
     _lines: IndexedHeap[AgentFlow] = attrs.field(factory=IndexedHeap, init=False)
 
     def put(self, line: AgentFlow) -> None:
+        """Add an agent with waiting calls."""
         if self._lines.first is None:
             self.team.enter(self)
         self._lines.put(line, line.rank)
         self.move()
 
     def remove(self, line: AgentFlow) -> None:
+        """Remove an agent without waiting calls."""
         self._lines.discard(line)
         if self._lines.first is not None:
             self.move()

@@ -120,10 +120,12 @@ class Agent:
 
     @property
     def dead(self) -> bool:
+        """True if an error ended it."""
         return self.died_of is not None
 
     @property
     def done(self) -> bool:
+        """True if it has finished all its turns."""
         return self.turns_done == len(self.job.turns)
 
     @property
@@ -132,23 +134,23 @@ class Agent:
         return self.tokens if self.dead else 0
 
     def turns(self) -> Iterator[Turn]:
-        """The turns still to do; ends early when the agent dies."""
+        """Yield the turns still to do; ends early when the agent dies."""
         while not self.dead and not self.done:
             yield self.job.turns[self.turns_done]
 
     def succeeded(self, tokens: int) -> None:
-        """The turn under way came to a clean end."""
+        """Note that the current turn has ended well."""
         assert self.died_of is None, "a dead agent takes no turns"
         self.turns_done += 1
         self.tokens += tokens
 
     def failed(self, why: str, *, tokens: int = 0) -> None:
-        """The turn under way ended in an error, after `tokens` had been spent on it."""
+        """Note that the current turn has ended in an error, after `tokens` were spent on it."""
         assert not self.dead, "an agent dies once"
         self.died_of = why
         self.tokens += tokens
 
 
 def tokens_of(text: str) -> int:
-    """A usual estimate: four characters a token, ten at least, as in the paper's mock."""
+    """Return a usual estimate: four characters a token, ten at least, as in the paper's mock."""
     return max(10, len(text) // 4)

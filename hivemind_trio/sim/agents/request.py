@@ -34,4 +34,4 @@ class Route(Protocol):
     """Route of requests."""
 
     def send(self, asking: Asking) -> None:
-        """A client sends a request now."""
+        """Send the request of a client now."""

@@ -46,6 +46,7 @@ class Bound:
 
     @property
     def ns(self) -> int:
+        """The largest of the lower bounds."""
         return max(self._all.values())
 
     @property
@@ -137,7 +138,7 @@ def _chained(
     away: Mapping[str, Sequence[Span]],
     shared: Container[str],
 ) -> tuple[list[tuple[str, _Step]], int]:
-    """The calls of one job that go to a known provider, and when it is done if it never waits."""
+    """Return the calls of one job that go to a known provider, and when it is done if it never waits."""
     own: list[tuple[str, _Step]] = []
     gaps_ns: list[int] = []
     """Before each of them, what the agent does by itself."""
@@ -182,7 +183,7 @@ def _away(traits: Traits) -> list[Span]:
 
 
 def _cuts(steps: Sequence[_Step], tail: Callable[[_Step], int]) -> Iterator[tuple[int, Sequence[_Step]]]:
-    """Some of all tails, and for each the calls whose own is as long, the last of them those that came new."""
+    """Yield tails, and for each the calls whose own is as long, the last of them those that are new."""
     ordered = sorted(steps, key=tail, reverse=True)
     every = max(1, len(ordered) // CUTS)
     before = 0
@@ -266,7 +267,7 @@ class _Late:
     """Tokens of all answers, the fewest first."""
 
     def add(self, job: int, tokens: int) -> None:
-        """A later answer of that job."""
+        """Add a later answer of that job."""
         self._last[job] = tokens
         insort(self._all, tokens)
 

@@ -97,8 +97,11 @@ class Supply:
         return amount * self.quota.window_ns // self.quota.limit
 
     def _earned_ns(self, needed: int) -> int:
-        """By any moment no more was let in than had been asked for before another, a full bucket, and what has been
-        earned since."""
+        """Return the time at which so much can have been let in.
+
+        By any time, no more is let in than was asked for before an earlier time, a full bucket, and what has been
+        refilled since.
+        """
         beyond = needed - self.quota.capacity
         if beyond <= 0:
             return 0
@@ -214,7 +217,7 @@ def ramped_ns(acceleration: Acceleration, amount: int, first_ns: int) -> list[in
 
 
 def opened_ns(at_ns: int, away: Sequence[Span]) -> int:
-    """The same, or when the provider is back. `away` is ordered."""
+    """Return the same, or when the provider is back. `away` is ordered."""
     for from_ns, to_ns in away:
         if from_ns <= at_ns < to_ns:
             at_ns = to_ns

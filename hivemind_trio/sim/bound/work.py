@@ -54,5 +54,5 @@ class Work:
 
 
 def bound_of(program: Program, scenario: Scenario, seed: int) -> Bound:
-    """The least time for work that is not run."""
+    """Return the least time for work that is not run."""
     return Work(program, scenario, seed).bound

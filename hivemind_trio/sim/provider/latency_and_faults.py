@@ -90,7 +90,7 @@ class Service:
         return tokens if tokens < self.tokens_out else self.tokens_out
 
     def delayed(self, first_ns: int, rest_ns: int) -> Service:
-        """The same, but so much more until the first byte, and so much more from there on."""
+        """Return the same, but so much more until the first byte, and so much more from there on."""
         return Service(
             latency_ns=self.latency_ns + first_ns + rest_ns,
             first_byte_ns=self.first_byte_ns + first_ns,

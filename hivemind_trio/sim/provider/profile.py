@@ -173,7 +173,7 @@ class Traits:
         return {dimension: quota for dimension, quota in by.items() if quota is not None}
 
     def limited_to(self, quotas: Mapping[Metered, Quota]) -> Traits:
-        """The same with these quotas; a dimension that is not named keeps its own."""
+        """Return the same with these quotas; a dimension that is not named keeps its own."""
         all_of_them = self.quotas | dict(quotas)
         return attrs.evolve(
             self,

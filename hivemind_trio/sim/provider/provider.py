@@ -204,7 +204,7 @@ class Provider:
             self.taken[dimension] += tokens
 
     def leave(self, accepted: Accepted, now_ns: int, *, whole: bool = True) -> None:
-        """The answer has ended; its slot is free.
+        """Free the slot of an answer that has ended.
 
         Args:
             whole: False: the client went away before the last of it.
@@ -217,7 +217,7 @@ class Provider:
             self.tokens_lost += accepted.tokens_in + accepted.tokens_out
 
     def break_off(self, accepted: Accepted, now_ns: int) -> None:
-        """The connection breaks where `accepted` says; its slot is free."""
+        """Break the connection where `accepted` says, and free its slot."""
         assert accepted.breaks_after is not None
         self.met[Trouble.BREAK] += 1
         self.leave(accepted, now_ns, whole=False)

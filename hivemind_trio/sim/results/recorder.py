@@ -48,7 +48,7 @@ class RunRecorder:
         return self._digest.hexdigest()
 
     def decided(self, now_ns: int, call_id: int, what: str) -> None:
-        """A grant or a refusal."""
+        """Record a grant or a rejection."""
         self._digest.update(b"%d %d %s;" % (now_ns, call_id, what.encode()))
 
     def call_over(self, load: str, treatment: Decision | None, waited_ns: int | None) -> None:
@@ -64,7 +64,7 @@ class RunRecorder:
             self.waits_ns[whose].append(waited_ns)
 
     def spend(self, treatment: Decision, model: str, usage: Usage) -> None:
-        """An attempt has cost something, or nothing."""
+        """Record the cost of an attempt."""
         price = self.program.price(model, treatment.provider)
         if price is None:
             return

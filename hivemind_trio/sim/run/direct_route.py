@@ -35,7 +35,7 @@ class Direct:
     road: Road | None = None
 
     def send(self, asking: Asking) -> None:
-        """A client sends a request now."""
+        """Send the request of a client now."""
         treatment = self.program.decide(asking.request)
         self.books.call_over(asking.load, treatment, 0 if treatment.provider is not None else None)
         if treatment.provider is None:

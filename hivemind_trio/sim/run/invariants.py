@@ -131,7 +131,7 @@ class Audit:
         }
 
     def _count(self, permit: Permit, now_ns: int) -> None:
-        """Requests per window, as the policy declares them."""
+        """Count requests per window, as the policy declares them."""
         provider = self.program.providers[permit.provider]
         quotas = [
             quota
@@ -189,7 +189,7 @@ class Audit:
 
 
 def _counted(permit: Permit) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Provider, limits group, lane and agent: what a cap may be on."""
+    """Return provider, limits group, lane and agent: what a limit may be on."""
     return (
         ("provider", permit.provider),
         ("limits", permit.provider, f"{permit.group}"),
@@ -199,8 +199,11 @@ def _counted(permit: Permit) -> tuple[tuple[str, ...], tuple[str, ...], tuple[st
 
 
 def _most(quota: RateLimitSettings) -> int:
-    """A sliding window lets its worth through. A full bucket and what is refilled is twice as much; so are two fixed
-    windows, the one spent at its end and the other at its beginning."""
+    """Return the most that a quota lets through in the time of one window.
+
+    A sliding window lets its amount through. A full bucket and its refill are twice as much; so are two fixed windows,
+    the one spent at its end and the other at its beginning.
+    """
     return quota.amount if quota.window is Window.SLIDING else quota.amount * 2
 
 

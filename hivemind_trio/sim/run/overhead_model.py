@@ -72,7 +72,7 @@ class Road:
         self._wire_ns = self.efforts.wire_ns // 4
 
     def out(self, first: bool, then: Callable[..., None], *args: object) -> None:
-        """A request leaves its agent. `then` it is where it is decided about.
+        """Move a request from its agent to the scheduler, then call `then`.
 
         Args:
             first: It opens a connection.
@@ -84,7 +84,7 @@ class Road:
         self._stretch((self._proxy, 3), (self._others, 4), False, then, *args)
 
     def back(self, then: Callable[..., None], *args: object) -> None:
-        """The last of an answer leaves its provider."""
+        """Note that the last byte of an answer leaves its provider."""
         self._stretch((self._others, 4), (self._proxy, 3), False, then, *args)
 
     def home(self, then: Callable[..., None], *args: object) -> None:
@@ -110,7 +110,7 @@ class Road:
         then: Callable[..., None],
         *args: object,
     ) -> None:
-        """A part of a call's work on the one, and then on the other."""
+        """Do a part of a call's work on the one, and then on the other."""
 
         def arrive(machine: _ProxyMachine | None, parts: int, do: Callable[..., None], *more: object) -> None:
             if machine is None:

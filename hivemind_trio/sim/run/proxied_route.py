@@ -102,7 +102,7 @@ class _Talk:
 
     @classmethod
     def of(cls, asking: Asking, server: Server) -> _Talk:
-        """A call that arrives now. How long it is held and when it is spoken to is `proxy/hold.py`'s."""
+        """Return a call that arrives now. How long it is held and when it is spoken to is `proxy/hold.py`'s."""
         request, known_ns = asking.request, asking.client.known_ns
         alive = request.stream and _keeps_alive(request)
         held_ns, silent_ns = server.silent_ns + server.hold_ns, server.silent_ns
@@ -133,7 +133,7 @@ class _Talk:
         )
 
     def committed(self, now_ns: int) -> bool:
-        """The client has had a 200 of ours while the call waited."""
+        """Return True if the client got a 200 of the proxy while the call waited."""
         return self.alive and now_ns >= self.silent_ns
 
     def leaves_ns(self, now_ns: int) -> int:
@@ -171,7 +171,7 @@ class Proxied:
             self.audit = Audit(self.program, self.scheduler)
 
     def send(self, asking: Asking) -> None:
-        """A client sends a request now."""
+        """Send the request of a client now."""
         self._ids += 1
         call_id = CallId(self._ids)
         talk = self._talks[call_id] = _Talk.of(asking, self.program.server)
@@ -252,7 +252,7 @@ class Proxied:
         talk.attempt.begin()
 
     def _hear(self, call_id: CallId, good: bool) -> None:
-        """The head of an answer is there."""
+        """Note the head of an answer."""
         talk, now_ns = self._talks[call_id], self.agenda.now_ns
         assert talk.treatment is not None
         api = self.program.providers[talk.treatment.provider or ""].api

@@ -43,7 +43,7 @@ def strangers(scenario: Scenario, programs: Sequence[Program]) -> tuple[str, ...
 
 
 def settled(scenario: Scenario, programs: Sequence[Program]) -> Scenario:
-    """The scenario with what it leaves to the policy said, so that the work is the same under all of them.
+    """Return the scenario with what it leaves to the policy said, so that the work is the same under all of them.
 
     Its agents are those that any of the policies declares, in the order of the first; its model is the first's usual.
     """

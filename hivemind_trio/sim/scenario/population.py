@@ -51,7 +51,7 @@ class SimulatedCaller:
     """Tokens of completed turns."""
 
     def anew(self) -> SimulatedCaller:
-        """The same one, before it has done anything."""
+        """Return the same one, before it has done anything."""
         return SimulatedCaller(
             agent=Agent(self.agent.job),
             fleet=self.fleet,
@@ -65,7 +65,7 @@ class SimulatedCaller:
         )
 
     def request(self, program: Program, scenario: Scenario, turn: Turn, now_ns: int) -> Request:
-        """The facts of one request: the same ones whenever it is made, but for the hour."""
+        """Return the facts of one request: the same ones whenever it is made, but for the hour."""
         hours = scenario.hour + now_ns // HOUR_NS
         made = self.requests.get(turn.number)
         if made is not None and made[0] == hours:
@@ -139,7 +139,7 @@ def _returning(fleet: Fleet) -> Iterator[SimulatedCaller]:
 
 
 def _made_again(request: Request, program: Program) -> Request:
-    """A recorded request before another policy: at its prices, and proven to be only whom it has."""
+    """Return a recorded request before another policy: at its prices, and proven to be only whom it has."""
     tokens = request.tokens_in, request.tokens_max_out
     return attrs.evolve(
         request,
@@ -171,7 +171,7 @@ def usual_model(program: Program) -> str:
 
 
 def _api(program: Program, model: str) -> Api:
-    """The dialect in which such a model is asked for: that of the provider which says that it serves it."""
+    """Return the dialect in which such a model is asked for: that of the provider which says that it serves it."""
     apis = tuple(dict.fromkeys(provider.api for provider in program.providers.values()))
     for api in Api:
         usual = DIALECTS[api].usual_model

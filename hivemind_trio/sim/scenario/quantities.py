@@ -52,7 +52,7 @@ def duration(value: Any) -> int:
 
 
 def count(value: Any) -> int:
-    """A whole number: `50`, `"40k"`."""
+    """Return a whole number: `50`, `"40k"`."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST:
         return value
     if isinstance(value, str) and (matched := _COUNT.fullmatch(value)):
@@ -63,7 +63,7 @@ def count(value: Any) -> int:
 
 
 def positive(value: Any) -> int:
-    """A count of at least one."""
+    """Return a count of at least one."""
     number = count(value)
     if number < 1:
         raise ScenarioValueError("it must be at least 1", "leave it out if there is none")
@@ -71,7 +71,7 @@ def positive(value: Any) -> int:
 
 
 def share(value: Any) -> float:
-    """A part of one: `"8%"`, `0.08`; true and false are all and nothing."""
+    """Return a part of one: `"8%"`, `0.08`; true and false are all and nothing."""
     if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?%", value):
         value = float(value[:-1]) / 100
     if isinstance(value, int | float) and 0 <= value <= 1:

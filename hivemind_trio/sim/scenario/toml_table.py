@@ -60,7 +60,7 @@ class Table:
     _known: list[str] = attrs.field(factory=list, init=False)
 
     def take(self, key: str, read: Callable[[Any], T], default: T) -> T:
-        """The value of a key as `read` reads it; `default` where it is missing, or wrong, which is reported."""
+        """Return the value of a key as `read` reads it; `default` where it is missing, or wrong, which is reported."""
         self._known.append(key)
         if key not in self.values:
             return default
@@ -74,7 +74,7 @@ class Table:
         return key in self.values
 
     def table(self, key: str) -> Table:
-        """A table within; an empty one where it is missing."""
+        """Return a table within; an empty one where it is missing."""
         self._known.append(key)
         inner = self.values.get(key, {})
         if not isinstance(inner, dict):

@@ -73,7 +73,7 @@ def recorded_fleets(
     client: ClientBehaviour | None = None,
     silence_ns: int | None = None,
 ) -> tuple[Fleet, ...]:
-    """The agents of a record: one fleet for each agent that the policy of then knew, and for each kind of client.
+    """Return the agents of a record: a fleet for each agent that its policy declared, and for each kind of client.
 
     Calls that need no slot never wait and are left out.
 
@@ -119,7 +119,7 @@ def recorded_fleets(
 
 
 def _jobs(calls: Iterable[RecordedCall]) -> Iterator[list[_Turn]]:
-    """The turns of each job, in the order in which they first came."""
+    """Yield the turns of each job, in the order in which they first came."""
     jobs: dict[tuple[str, str], list[list[RecordedCall]]] = {}
     latest: dict[tuple[str, str, str], list[RecordedCall]] = {}
     for call in calls:
@@ -157,7 +157,7 @@ def _chains(turns: Iterable[_Turn]) -> list[_Chain]:
 
 
 def _answer(call: RecordedCall) -> RecordedAttempt | None:
-    """The attempt whose answer its agent had, or as much of it as it wanted."""
+    """Return the attempt whose answer its agent had, or as much of it as it wanted."""
     if not call.attempts:
         return None
     last = call.attempts[-1]

@@ -25,7 +25,7 @@ def several(value: Any) -> tuple[str, ...]:
 
 
 def flag(value: Any) -> bool:
-    """True or false."""
+    """Return True or false."""
     if isinstance(value, bool):
         return value
     raise ScenarioValueError(f"`{value}` is neither true nor false", "write `true`, or leave it out")
@@ -45,7 +45,7 @@ def either(*choices: str) -> Callable[[Any], str]:
 
 
 def one_of_ints(least: int, most: int) -> Callable[[Any], int]:
-    """A whole number, both bounds included."""
+    """Return a whole number, both bounds included."""
 
     def read(value: Any) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:

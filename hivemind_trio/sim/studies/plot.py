@@ -156,7 +156,7 @@ class _Panel:
             yield Text(x, bottom + 18, words, Ink.FAINT, anchor="middle")
 
     def _troubles(self, scale: _Scale, top: float) -> Iterator[Shape]:
-        """A mark from one sample to the next where attempts failed between them; where more did, a darker one."""
+        """Yield a mark from one sample to the next where attempts failed between them; where more did, a darker one."""
         spans = [
             (before_s, at_s, level.troubles - before.troubles)
             for (before_s, before), (at_s, level) in pairwise(self.points)
@@ -254,6 +254,6 @@ def _corners(points: Sequence[tuple[float, Level]], of: Of, scale: _Scale, heigh
 
 
 def _step(most: float, *, least: int = 4) -> float:
-    """A round number that goes into `most` a few times: twice as often as `least` at most, or a little more."""
+    """Return a round number that goes into `most` a few times: twice as often as `least` at most, or a little more."""
     rough = 10.0 ** math.floor(math.log10(most))
     return next(rough * part for part in (0.1, 0.2, 0.5, 1, 2, 5) if most <= rough * part * 2.5 * least)

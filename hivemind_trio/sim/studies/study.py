@@ -84,7 +84,7 @@ def study(
 
 
 def estimate(values: Sequence[float | None]) -> Estimate | None:
-    """The mean of those that are there, with its interval; None if none is."""
+    """Return the mean of those that are there, with its interval; None if none is."""
     there = [value for value in values if value is not None]
     if not there:
         return None

@@ -27,10 +27,12 @@ class Ink(Enum):
 
     @property
     def light(self) -> str:
+        """Colour on light ground."""
         return self.value[0]
 
     @property
     def dark(self) -> str:
+        """Colour on dark ground."""
         return self.value[1]
 
 

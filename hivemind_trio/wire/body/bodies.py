@@ -12,7 +12,7 @@ DECODED_MAX: Final = 64 << 20
 
 
 def decoding(body: Text, encoding: str, most: int = DECODED_MAX) -> Steps[Text]:
-    """The text of a body, in steps; empty where it cannot be read: another coding, damage, or a bomb.
+    """Return the text of a body, in steps; empty where it cannot be read: another coding, damage, or a bomb.
 
     Args:
         most: Bytes that it may unfold to. Little more is ever held, whatever it would unfold to.
@@ -24,5 +24,5 @@ def decoding(body: Text, encoding: str, most: int = DECODED_MAX) -> Steps[Text]:
 
 
 def decoded(body: Text, encoding: str, most: int = DECODED_MAX) -> Text:
-    """The same at once."""
+    """Return the same at once."""
     return done(decoding(body, encoding, most))

@@ -142,7 +142,7 @@ def _spaces(text: Text, at: int) -> Steps[int]:
 
 
 def _run(expression: re.Pattern[bytes], text: Text, at: int) -> Steps[int]:
-    """The end of what consists of nothing else."""
+    """Return the end of what consists of nothing else."""
     while True:
         found = expression.match(text, at, at + STEP_BYTES)
         if found is None or found.end() < at + STEP_BYTES:
@@ -152,7 +152,7 @@ def _run(expression: re.Pattern[bytes], text: Text, at: int) -> Steps[int]:
 
 
 def _value(text: Text, at: int) -> Steps[int]:
-    """The end of the value that begins here."""
+    """Return the end of the value that begins here."""
     first = text[at : at + 1]
     if first not in (b'"', b"[", b"{"):
         end = yield from _run(_SCALAR, text, at)
@@ -184,7 +184,7 @@ class _Place:
     """Brackets that are open; 0: the value is a string."""
 
     def after(self, piece: Text) -> _Place | None:
-        """The place behind this piece, which no escape crosses; None: the value ends within it."""
+        """Return the place behind this piece, which no escape crosses; None: the value ends within it."""
         if b"\\" in piece:
             # In this order: what is left of a backslash is one that stands before what it escapes.
             piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -199,7 +199,7 @@ class _Place:
 
 
 def _unpaired(brackets: bytes) -> tuple[int, int]:
-    """Closing brackets without an opening one before them, and opening ones without a closing one behind them."""
+    """Count closing brackets without an opening one before them, and opening ones without a closing one after."""
     for _ in range(_PASSES):
         if b"[]" not in brackets:
             opened = len(brackets.lstrip(b"]"))

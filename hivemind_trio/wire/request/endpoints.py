@@ -50,8 +50,9 @@ _TELLING: Final = tuple(
 
 
 def endpoint(path: str, headers: Mapping[str, str]) -> Endpoint:
-    """Return the meaning of a path; of one that several providers share (`/v1/models`, `/v1/files`) by the headers of
-    their SDKs.
+    """Return the meaning of a path.
+
+    The headers of the SDKs decide a path that several providers share (`/v1/models`, `/v1/files`).
 
     Args:
         path: Without query, and without a prefix of ours.

@@ -42,12 +42,12 @@ def remodelling(path: bytes, body: Text, encoding: str, model: str) -> Steps[tup
 
 
 def with_model(path: bytes, body: Text, encoding: str, model: str) -> tuple[bytes, Text] | None:
-    """The same at once."""
+    """Return the same at once."""
     return done(remodelling(path, body, encoding, model))
 
 
 def _spliced(text: Text, spans: list[tuple[int, int]], value: bytes) -> Steps[Text]:
-    """The text with this value in place of others."""
+    """Return the text with this value in place of others."""
     changed, at = bytearray(), 0
     for begin, end in [*spans, (len(text), len(text))]:
         for piece in range(at, begin, STEP_BYTES):

@@ -63,5 +63,5 @@ def prefixing(path: str, headers: Mapping[str, str], body: Text) -> Steps[str]:
 
 
 def prompt_prefix(path: str, headers: Mapping[str, str], body: Text) -> str:
-    """The same at once."""
+    """Return the same at once."""
     return done(prefixing(path, headers, body))

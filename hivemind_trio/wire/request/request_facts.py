@@ -134,12 +134,12 @@ def recognising(method: str, path: str, headers: Mapping[str, str], body: Text) 
 
 
 def recognise(method: str, path: str, headers: Mapping[str, str], body: Text) -> Recognised:
-    """The same at once."""
+    """Return the same at once."""
     return done(recognising(method, path, headers, body))
 
 
 def _short(raw: msgspec.Raw) -> bytes:
-    """A value of a few letters; empty: it is longer."""
+    """Return a value of a few letters; empty: it is longer."""
     return bytes(raw) if len_of(raw) <= _SHORT_BYTES else b""
 
 

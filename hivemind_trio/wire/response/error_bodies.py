@@ -23,7 +23,7 @@ BODY_MAX: Final = 256 * 1024
 
 
 def refusal_body(api: Api | None, status: int, message: str, code: str, retry_after_s: int | None = None) -> bytes:
-    """A JSON body for a status that we answer ourselves.
+    """Return a JSON body for a status that we answer ourselves.
 
     Args:
         api: The dialect of the call; None, and those without one of their own, get OpenAI's.

@@ -172,7 +172,7 @@ def _one_spelling(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _in_words_ns(message: str, headers: Mapping[str, str]) -> int | None:
-    """The wait that an error's words speak of; None: they do not, or it is Azure's one second, which is never so."""
+    """Return the wait that an error message names; None without one, or for Azure's one second, which is never true."""
     found = _IN_WORDS.search(message)
     if found is None:
         return None

@@ -26,7 +26,7 @@ _RFC3339: Final = re.compile(
 
 
 def retry_after_ns(headers: Mapping[str, str]) -> int | None:
-    """The provider's word on when to come back; None: it has none that can be read.
+    """Return the provider's word on when to come back; None: it has none that can be read.
 
     Args:
         headers: Lower-case names.
@@ -38,7 +38,7 @@ def retry_after_ns(headers: Mapping[str, str]) -> int | None:
 
 
 def from_now_ns(text: str, headers: Mapping[str, str]) -> int | None:
-    """A time of any of the forms above, relative to the answer's `date` where it is a point in time."""
+    """Return a time of any of the forms above, relative to the answer's `date` where it is a point in time."""
     text = text.strip()
     if not text:
         return None

@@ -76,7 +76,7 @@ def line_error(line: bytes) -> Signal | None:
 
 
 def body_error(text: bytes) -> StreamError | None:
-    """The same of a whole body, or the tail of one: an error object, or an array that ends with one."""
+    """Return the same of a whole body, or the tail of one: an error object, or an array that ends with one."""
     if MARK not in text:
         return None
     found = _read(text)
@@ -101,7 +101,7 @@ def _read(text: bytes) -> StreamError | None:
 
 
 def _error_in(whole: Any) -> dict[str, Any] | str | None:
-    """The error that a decoded event is; None: it is none."""
+    """Return the error that a decoded event is; None: it is none."""
     if not isinstance(whole, dict):
         return None
     if whole.get("type") == "response.failed":

@@ -71,8 +71,10 @@ class _Said:
 @final
 @attrs.define(eq=False)
 class UsageMeter:
-    """One answer's: `feed` it each piece of the body as received, and ask for `usage` and `error` once, at the end or
-    before it."""
+    """Reader of the usage of one answer.
+
+    `feed` it each piece of the body as received, and ask for `usage` and `error` once, at the end or before it.
+    """
 
     content_type: str
     content_encoding: str = ""
@@ -124,7 +126,7 @@ class UsageMeter:
         return not self._stream.closed and (self._stream.format is not None or not self._stream.begun)
 
     def last_refusal(self) -> StreamError | None:
-        """The same as `refusal` at the end of the stream, where an error may stand in a line that does not end."""
+        """Return `refusal` at the end of the stream, where an error may be in an unfinished line."""
         self._flush()
         if self._stream is None or self._stream.begun:
             return None

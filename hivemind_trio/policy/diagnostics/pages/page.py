@@ -35,7 +35,7 @@ def not_reported(code: str, title: str, because: str = "") -> Page:
 
 
 def page_text(page: Page) -> str:
-    """The page as `explain` prints it."""
+    """Return the page as `explain` prints it."""
     parts = [f"{page.code}: {page.title}", textwrap.fill(page.why, PAGE_WIDTH, break_on_hyphens=False)]
     for word, example in (("Wrong", page.wrong), ("Right", page.right)):
         if example:
