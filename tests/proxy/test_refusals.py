@@ -324,16 +324,6 @@ def test_each_reason_has_the_status_of_the_table(reason: Reason, status: int) ->
     assert refusal(None, reason, "no").status == status
 
 
-def test_every_reason_but_those_for_waiting_can_be_answered() -> None:
-    waiting = {
-        *(Reason.NONE, Reason.PROVIDER_CONCURRENCY, Reason.LIMITS_CONCURRENCY, Reason.LANE_MAX, Reason.LANE_RESERVE),
-        *(Reason.AGENT_CONCURRENCY, Reason.TURN, Reason.RETRY, Reason.PROVIDER_QUOTA, Reason.LIMITS, Reason.GROWTH),
-        *(Reason.PROMPT_CACHE, Reason.MODEL_RESIDENT),
-    }
-
-    assert set(REJECTIONS) == set(Reason) - waiting
-
-
 # ---- what is not HTTP ----
 
 
