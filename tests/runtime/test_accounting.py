@@ -21,7 +21,7 @@ from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
 from hivemind_trio.scheduler import AttemptEnded, AttemptResult, Command, Event, Grant, Permit
-from tests.scheduler.drawn import CALLERS, programs, settings, wishes
+from tests.scheduler.models.drawn import CALLERS, programs, settings, wishes
 from tests.support.ends import SUCCEEDED
 
 TICK_S = 1e-9

@@ -17,7 +17,7 @@ from trio.testing import MockClock
 from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
 from hivemind_trio.scheduler import AttemptEnded, Command, Event, Grant
-from tests.scheduler.drawn import AGENTS, settings, wishes
+from tests.scheduler.models.drawn import AGENTS, settings, wishes
 from tests.support.programs import agent, lane, program, provider, wish
 
 from .agents import Work, assert_empty, running

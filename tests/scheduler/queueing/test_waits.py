@@ -1,0 +1,83 @@
+"""Nobody waits for ever: under a flood of higher priority, and behind calls that are small enough to pass."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hivemind_trio.policy import Dimension, Objective, RateLimitSettings, Window
+from hivemind_trio.scheduler.calls.waiting_call import PATIENCE_NS
+from hivemind_trio.scheduler.limits.rate_limits import CLAIM_AFTER_NS
+from hivemind_trio.scheduler.queueing.lane import OVERDUE_ONE_IN
+from tests.scheduler.driver import Driver
+from tests.support.programs import SECOND_NS, agent, lane, program, provider, team, wish
+
+
+@pytest.mark.slow
+@settings(max_examples=12)
+@given(
+    limit=st.integers(1, 3),
+    weights=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    before=st.integers(0, 3),
+    objective=st.sampled_from(Objective),
+    flood=st.lists(st.sampled_from(["mate", "stranger", "other lane"]), min_size=1, max_size=3),
+)
+def test_a_flood_of_higher_priority_delays_and_does_not_stop(
+    limit: int, weights: tuple[int, int], before: int, objective: Objective, flood: list[str]
+) -> None:
+    driver = Driver(
+        program(
+            providers=[provider(limit=limit)],
+            lanes=[
+                lane("a", weight=weights[0], objective=objective),
+                lane("b", weight=weights[1], objective=objective),
+            ],
+            agents=[agent("victim", team="t"), agent("mate", team="t", weight=3), agent("stranger", weight=9)],
+            teams=[team("t")],
+        )
+    )
+    driver.calls(limit, "first", lane="b")
+    for _ in range(before):
+        driver.call("victim", agent="victim", lane="a")
+    victim = driver.call("victim", agent="victim", lane="a")
+
+    seconds = 0
+    while victim not in driver.granted:
+        seconds += 1
+        # One call ends in each second, and as many and more come that go before it.
+        for who in [*flood, *flood]:
+            driver.call(agent=who, lane="b" if who == "other lane" else "a", priority=9)
+        driver.now_ns += SECOND_NS
+        driver.end(driver.granted[-limit])
+        turns = -(-sum(weights) // weights[0])
+        assert seconds <= PATIENCE_NS // SECOND_NS + OVERDUE_ONE_IN * (before + 2) * turns + limit, "it starves"
+
+
+@pytest.mark.slow
+@settings(max_examples=12)
+@given(
+    window=st.sampled_from(Window),
+    window_s=st.sampled_from([10, 60]),
+    size=st.integers(20, 100),
+    small=st.integers(1, 9),
+    every_ms=st.sampled_from([50, 300, 1_000]),
+)
+def test_who_is_passed_loses_twenty_seconds_and_what_it_takes_to_earn_its_own(
+    window: Window, window_s: int, size: int, small: int, every_ms: int
+) -> None:
+    limit = RateLimitSettings(
+        dimension=Dimension.INPUT, amount=100, window_ns=window_s * SECOND_NS, headroom=0.0, window=window
+    )
+    base = provider(groups={None: None})
+    driver = Driver(program(providers=[attrs.evolve(base, groups=(attrs.evolve(base.groups[0], quotas=(limit,)),))]))
+    for _ in range(100 // small):
+        driver.ask(attrs.evolve(wish(), tokens_in=small, tokens_max_out=1), "y")
+    large = driver.ask(attrs.evolve(wish(), tokens_in=size, tokens_max_out=1), "x")
+
+    while large not in driver.granted:
+        driver.now_ns += every_ms * 10**6
+        driver.ask(attrs.evolve(wish(), tokens_in=small, tokens_max_out=1), "y" if driver.now_ns % 3 else "z")
+        # What was taken before it became the next to go has to age out, and then it goes.
+        assert driver.now_ns <= CLAIM_AFTER_NS + (2 * window_s + 5) * SECOND_NS, "it is passed for ever"
