@@ -38,6 +38,9 @@ class RunningCall:
     """Delay of its answer because its model is loaded first."""
     probe: bool = False
     """True if it tests whether the provider accepts calls again."""
+    excused: bool | None = None
+    """True if a failure of this probe of the circuit is its provider's, and does not count; None: it is no such
+    probe, or has not ended."""
 
     def renamed(self, renames: Renames) -> RunningCall:
         """In the names of now: its next attempt is by the policy of now."""

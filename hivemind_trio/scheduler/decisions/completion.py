@@ -16,6 +16,7 @@ from hivemind_trio.scheduler.limits.budgets import Amounts, amounts_of
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
 from hivemind_trio.scheduler.limits.token_estimator import cost_of
 from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY, TOO_OFTEN, AttemptResult
+from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.state import SchedulerState
 
 SECOND_NS: Final = 1_000_000_000
@@ -119,9 +120,9 @@ def _counts(flight: RunningCall, ended: AttemptResult) -> bool:
     A probe does not, for the scheduler sent it to find out. Nor does a refusal for going too often: it is followed by
     a wait, and the wait has its own bounds.
     """
-    return not (
-        (flight.probe and turned_away(ended)) or ended.outcome in TOO_OFTEN or ended.outcome is Outcome.CONCURRENCY
-    )
+    if flight.probe and (turned_away(ended) or (flight.excused and ended.outcome in BROKEN)):
+        return False
+    return ended.outcome not in TOO_OFTEN and ended.outcome is not Outcome.CONCURRENCY
 
 
 def _due_ns(
@@ -135,10 +136,12 @@ def _due_ns(
         if ended.retry_after_ns is not None:
             pause = min(pause, WORD_MAX_NS)
         due_ns += min(pause, SHORT_NS) if ended.outcome is Outcome.CONCURRENCY else pause
+    health = flight.place.pool.health
+    if flight.excused is not None and again.place.pool is flight.place.pool and health.breaker.opens_ns is not None:
+        due_ns = max(due_ns, health.breaker.opens_ns + 1)  # another call that waits is the next probe
     if again.deadline_ns is not None and due_ns >= again.deadline_ns:
         return None
     # What was turned away at the door cost the provider nothing, and is held back by what says when: its word, the
     # circuit, AIMD. A fleet that was turned away together must not use up the retries of those that were broken.
-    if not turned_away(ended) and not flight.place.pool.health.retries.take(books.now_ns):
-        return None
-    return due_ns
+    paced = turned_away(ended) or health.breaker.circuit is not Circuit.CLOSED
+    return due_ns if paced or health.retries.take(books.now_ns) else None

@@ -30,6 +30,7 @@ def learn(
     health.progress.on_ended(request, ended)
     if health.degraded is not None:
         ended = health.judged(ended, request)
+    flight.excused = health.excuses(flight.call.id)
     news = health.on_ended(
         flight.call.id,
         ended,

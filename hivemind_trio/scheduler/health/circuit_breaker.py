@@ -65,7 +65,7 @@ class CircuitBreaker:
     trips: int = attrs.field(default=0, init=False)
     """Number of times that it was opened from CLOSED."""
     _latest: list[_AttemptSample] = attrs.field(factory=list, init=False)
-    """The latest attempts of which something is known, in the order of their grants."""
+    """The latest `of` attempts of which something is known, in the order of their grants."""
     _inflight: dict[CallId, _AttemptSample] = attrs.field(factory=dict, init=False)
     _grants: int = attrs.field(default=0, init=False)
     _successes: int = attrs.field(default=0, init=False)
@@ -95,8 +95,7 @@ class CircuitBreaker:
         if outcome not in BROKEN:
             return False  # a refusal for a quota is no sign of health either way
         self._learn(sample, failed=True, now_ns=now_ns)
-        enough = max(1, ceil(self.settings.trip * self.settings.of))
-        if sum(one.failed for one in self._latest) >= enough or self._in_a_row():
+        if self._trips(now_ns):
             self.opened_ns = now_ns
             self.trips += 1
             self._pause(now_ns, said_ns)
@@ -141,14 +140,18 @@ class CircuitBreaker:
         self._inflight.clear()
 
     def _learn(self, sample: _AttemptSample, *, failed: bool, now_ns: int) -> None:
-        """Put an attempt in the order of grants, and drop the oldest beyond `of` and those before `over`."""
-        latest, most = self._latest, min(self.settings.of, BREAKER_MEMORY)
+        """Put an attempt in the order of grants, and drop the oldest beyond `of`."""
         if sample.known_ns is None:
-            insort(latest, sample, key=lambda one: one.grant)
+            insort(self._latest, sample, key=lambda one: one.grant)
         sample.failed, sample.known_ns = failed, now_ns
-        oldest_ns = now_ns - self.settings.over_ns
-        self._latest = [one for one in latest if one.known_ns is not None and one.known_ns > oldest_ns][-most:]
+        del self._latest[: -min(self.settings.of, BREAKER_MEMORY)]
 
-    def _in_a_row(self) -> bool:
-        """Return True if the latest attempts that are known have all failed."""
-        return len(self._latest) >= IN_A_ROW and all(one.failed for one in self._latest[-IN_A_ROW:])
+    def _trips(self, now_ns: int) -> bool:
+        """Return True if enough of the latest attempts have failed, or all of the very latest.
+
+        What was learned longer ago than `over` does not count, and leaves its place to no attempt granted earlier.
+        """
+        oldest_ns = now_ns - self.settings.over_ns
+        failed = [one.failed for one in self._latest if one.known_ns is not None and one.known_ns > oldest_ns]
+        enough = max(1, ceil(self.settings.trip * self.settings.of))
+        return sum(failed) >= enough or (len(failed) >= IN_A_ROW and all(failed[-IN_A_ROW:]))

@@ -49,6 +49,8 @@ class ProviderHealth:
     """Attempts in flight whose answer has begun."""
     _probe: CallId | None = attrs.field(default=None, init=False)
     """The one call in flight that a half-open circuit has let through."""
+    _failed_probe: CallId | None = attrs.field(default=None, init=False)
+    """The probe of the circuit that failed last; None: none has since it was closed."""
 
     def __attrs_post_init__(self) -> None:
         self.breaker = CircuitBreaker(BreakerSettings(), self._random)
@@ -119,6 +121,13 @@ class ProviderHealth:
         answer = FinishedAnswer(status=ended.status, model=request.model, stream=request.stream, usage=ended.usage)
         return attrs.evolve(ended, outcome=Outcome.DEGRADED) if self.degraded.counts(answer) else ended
 
+    def excuses(self, call_id: CallId) -> bool | None:
+        """Return True if a failure of this probe of the circuit is the provider's: another call failed before it.
+
+        Else one call that always fails would be the probe for good. None: it is no such probe.
+        """
+        return call_id != self._failed_probe if call_id == self._probe else None
+
     def on_good(self, call_id: CallId, now_ns: int) -> bool:
         """Learn that an answer has begun well. Return True if there may be other slots now."""
         self._accepted[call_id] = None
@@ -176,6 +185,8 @@ class ProviderHealth:
                 tokens=tokens,
             )
         circuit = self.breaker.circuit
+        if probe and circuit is Circuit.OPEN:
+            self._failed_probe = call_id
         if before is Circuit.CLOSED and circuit is Circuit.OPEN:
             self._before = uncut
         elif before is Circuit.HALF_OPEN and circuit is Circuit.CLOSED:
@@ -192,5 +203,6 @@ class ProviderHealth:
         return opened
 
     def _closed(self, now_ns: int) -> None:
+        self._failed_probe = None
         if self._aimd is not None:
             self._aimd.restart(self._before, now_ns)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Outcome, Reason
 from hivemind_trio.policy import CircuitBreakerSettings, Jitter, Program, RetrySettings, WhileOpen
-from hivemind_trio.scheduler import AttemptEnded, AttemptResult, CallId, Circuit, LimitChanged, ResponseStarted
+from hivemind_trio.scheduler import AttemptEnded, AttemptResult, CallId, Circuit, Finish, LimitChanged, ResponseStarted
 from hivemind_trio.scheduler.health.circuit_breaker import IN_A_ROW, RETRY_AFTER_MAX_NS
 from tests.scheduler.driver import Driver
 from tests.support.ends import IGNORED, SUCCEEDED
@@ -66,6 +66,62 @@ def half_open(driver: Driver) -> None:
     """Let its pause pass."""
     driver.at(opens_ns(driver))
     assert circuit(driver) is Circuit.HALF_OPEN
+
+
+# ---- what it spares its calls ----
+
+
+def storm(driver: Driver) -> None:
+    """Let the next probe go and fail."""
+    half_open(driver)
+    driver.at(driver.now_ns + 1)  # the call that has just failed goes last
+    driver.end(driver.granted[-1], FAILED)
+
+
+PATIENT = RetrySettings(attempts=3, first_ns=0, last_ns=0, ratio=0.0)
+
+
+def test_probes_that_fail_use_up_no_attempts_while_several_calls_take_turns() -> None:
+    driver = Driver(program(providers=[provider("p", breaker=SENSITIVE)], retries=[PATIENT]))
+    calls = driver.calls(2)
+    for call in (*calls, calls[0]):  # the first is tried again before the circuit opens
+        driver.end(call, FAILED)
+    assert circuit(driver) is Circuit.OPEN
+
+    for _ in range(20):
+        storm(driver)
+
+    assert not any(isinstance(driver.answers[call], Finish) for call in calls)
+    assert set(driver.granted[-2:]) == set(calls)
+
+
+def test_a_call_that_always_fails_is_not_the_probe_for_good() -> None:
+    driver = Driver(program(providers=[provider("p", breaker=SENSITIVE)], retries=[PATIENT]))
+    call = driver.call()
+    for _ in range(2):
+        driver.end(call, FAILED)
+    assert circuit(driver) is Circuit.OPEN
+
+    storm(driver)  # nobody knows yet whose fault it is
+    assert not isinstance(driver.answers[call], Finish)
+    storm(driver)
+
+    assert isinstance(driver.answers[call], Finish)
+
+
+def test_an_open_circuit_holds_retries_back_so_that_they_need_no_budget() -> None:
+    driver = Driver(
+        program(
+            providers=[provider("p", limit=40, breaker=CircuitBreakerSettings(trip=1.0, of=1_000))], retries=[PATIENT]
+        )
+    )
+    calls = driver.calls(40)
+
+    for call in calls:
+        driver.end(call, FAILED)
+
+    assert circuit(driver) is Circuit.OPEN
+    assert not any(isinstance(driver.answers[call], Finish) for call in calls)
 
 
 # ---- when it opens ----
@@ -126,6 +182,20 @@ def test_the_row_is_of_attempts_as_they_were_granted() -> None:
     driver.end(calls[-1], FAILED)
 
     assert circuit(driver) is Circuit.OPEN
+
+
+def test_an_attempt_that_is_not_among_the_latest_does_not_count_once_those_are_too_old() -> None:
+    driver = Driver(guarded(CircuitBreakerSettings(trip=0.5, of=2, over_ns=10 * SECOND_NS)))
+    first, begun = driver.calls(2)
+    driver.post(ResponseStarted(CallId(begun), (), good=True))
+    fail(driver, 2, SUCCEEDED)
+
+    driver.now_ns += 11 * SECOND_NS
+    fail(driver, 1, SUCCEEDED)
+    driver.end(first, FAILED)
+    driver.end(begun, FAILED)
+
+    assert circuit(driver) is Circuit.CLOSED
 
 
 def test_an_answer_that_has_begun_breaks_the_row() -> None:

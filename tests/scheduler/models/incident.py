@@ -25,7 +25,7 @@ from hivemind_trio.scheduler import (
     Snapshot,
 )
 
-from .trouble import OBEYED_NS, ROUNDED, TOO_OFTEN, TURNED_AWAY, Range, Sample, Trouble, Word
+from .trouble import BROKEN, OBEYED_NS, ROUNDED, TOO_OFTEN, TURNED_AWAY, Range, Sample, Trouble, Word
 
 
 @attrs.define(eq=False)
@@ -41,6 +41,8 @@ class Entry:
     attempts: int = 0
     """That have ended."""
     rests_ns: Range = (0, 0)
+    yields: bool = False
+    """It was a probe of the circuit and failed, so that another call is the next one."""
     """It is due no earlier than the one, and no later than the other."""
     probe: bool = False
     """Of a circuit that is half open."""
@@ -154,6 +156,7 @@ class Incident:
             earlier = other.call.caller == entry.call.caller and other.order < entry.order
             if earlier and other.provider == entry.provider and other.rests_ns[1] <= self.now_ns:
                 paced = self.word(other) is not self.word(entry) and self.word(other).heard
+                paced |= other.yields and self.at[entry.provider].circuit is Circuit.HALF_OPEN
                 assert paced or not self.fits(other), "passed a call of the same agent that has been here for longer"
         assert (grant.attempt, grant.treatment) == (entry.attempts + 1, entry.treatment)
         assert grant.waited_ns == entry.waited_ns + self.now_ns - entry.since_ns
@@ -259,6 +262,7 @@ class Incident:
             other.began and other.provider == entry.provider for other in self.running.values() if other is not entry
         )
         assert told is None or told.provider == entry.provider
+        excused = entry.probe and ended.outcome in BROKEN and trouble.failed_probe != call_id
         trouble.learn(
             ended,
             entry.sample,
@@ -268,6 +272,8 @@ class Incident:
             inflight=self.inflight(entry.provider),
             others=others,
         )
+        if entry.probe and trouble.circuit is Circuit.OPEN:
+            trouble.failed_probe = call_id
         entry.word.ended(call_id, ended, self.now_ns)
         trouble.pay(entry.call.request.model, ended, entry.sample.granted_ns, self.now_ns)
         del self.running[call_id]
@@ -275,26 +281,29 @@ class Incident:
             assert not settled, "there is nothing left to be given"
             self.over.add(call_id)
             return
-        rests_ns, may_settle = self._verdict(entry, ended, trouble)
+        rests_ns, may_settle = self._verdict(entry, ended, trouble, excused=excused)
         if settled:
             assert settled == 1
             assert may_settle, "given up though there was a retry left for it"
             self.over.add(call_id)
             return
         assert rests_ns is not None, "tried again though it must not be"
-        trouble.budget -= ended.outcome not in TURNED_AWAY
+        trouble.budget -= trouble.pays(ended)
         if ended.retry_after_ns:
             entry.asked = entry.provider, self.now_ns + min(ended.retry_after_ns, OBEYED_NS)
         entry.attempts += 1
         entry.call = attrs.evolve(entry.call, request=attrs.evolve(entry.call.request, attempt=entry.attempts + 1))
         entry.treatment = self.program.decide(entry.call.request)
+        entry.yields = entry.probe and ended.outcome in BROKEN
         entry.since_ns, entry.rests_ns, entry.probe = self.now_ns, rests_ns, False
         self.waiting[call_id] = entry
 
-    def _verdict(self, entry: Entry, ended: AttemptResult, trouble: Trouble) -> tuple[Range | None, bool]:
+    def _verdict(
+        self, entry: Entry, ended: AttemptResult, trouble: Trouble, *, excused: bool
+    ) -> tuple[Range | None, bool]:
         """Between when its next attempt may be due, if there may be one; and whether it may be given up."""
         retry, attempt = self.retry_of(entry), entry.attempts + 1
-        free, maybe_free = self._uncounted(entry, ended)
+        free, maybe_free = (True, True) if excused else self._uncounted(entry, ended)
         entry.uncounted = entry.uncounted[0] + free, entry.uncounted[1] + maybe_free
         at_least, at_most = attempt - entry.uncounted[1], attempt - entry.uncounted[0]
         listed = ended.status in retry.statuses or ended.failure in retry.failures
@@ -313,11 +322,14 @@ class Incident:
         used_up = at_most >= retry.attempts
         rests_ns = trouble.rest(retry, ended, (max(1, at_least), max(1, at_most)), self.now_ns)
         # The scheduler reckons retries in floats: of one that is just earned either may be said.
-        used_up |= ended.outcome not in TURNED_AWAY and abs(trouble.budget - 1) <= ROUNDED
+        used_up |= trouble.pays(ended) and abs(trouble.budget - 1) <= ROUNDED
         if rests_ns is not None and (treatment.provider != entry.provider or entry.tries):
             rests_ns = self.now_ns, self.now_ns  # another provider has asked for no rest; a probe keeps its place
         elif rests_ns is not None and entry.maybe_tries:
             rests_ns = self.now_ns, rests_ns[1]
+        if rests_ns is not None and entry.probe and ended.outcome in BROKEN and treatment.provider == entry.provider:
+            # Another call is the next probe, if one waits.
+            rests_ns = trouble.to_open_ns[0] + 1, trouble.to_open_ns[1] + 1
         if rests_ns is None or treatment.deadline_ns is None:
             return rests_ns, rests_ns is None or used_up
         earliest_ns, latest_ns = rests_ns

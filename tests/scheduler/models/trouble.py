@@ -140,6 +140,8 @@ class Trouble:
     """(Limits group, model; empty: the group has a block) -> its gate."""
     spent: dict[str, tuple[int, int, int]] = attrs.field(factory=dict)
     """Model -> when the provider said that nothing is left, its pause, and until when nobody may ask again."""
+    failed_probe: CallId | None = None
+    """The last probe of the circuit that failed, since it was closed."""
     budget: Fraction = Fraction(SAVED_UP)
     budget_ns: int = 0
 
@@ -260,7 +262,7 @@ class Trouble:
         self.limit = limit
         self.most = max(self.most, limit)
         if closes:
-            self.circuit, self.samples = Circuit.CLOSED, []
+            self.circuit, self.samples, self.failed_probe = Circuit.CLOSED, [], None
 
     def _disproved(self, sample: Sample, now_ns: int) -> None:
         """An attempt that is accepted disproves a cap below what was in flight when it was granted."""
@@ -286,8 +288,8 @@ class Trouble:
         if not sample.failed:
             return (Circuit.CLOSED,)
         known = [each for each in self.samples if each.failed is not None]
-        young = [each for each in known if each.known_ns > now_ns - self.breaker.over_ns]
-        latest = young[-min(self.breaker.of, BREAKER_MEMORY) :]
+        latest = known[-min(self.breaker.of, BREAKER_MEMORY) :]
+        latest = [each for each in latest if each.known_ns > now_ns - self.breaker.over_ns]
         if all(each.sure for each in self.samples):
             return (Circuit.OPEN,) if self._trips(latest) else (Circuit.CLOSED,)
         # A policy with other settings has dropped some of them.
@@ -342,6 +344,10 @@ class Trouble:
         self.budget = min(Fraction(SAVED_UP), self.budget + Fraction(share))
         self.budget_ns = now_ns
 
+    def pays(self, ended: AttemptResult) -> bool:
+        """True if a retry is taken from the budget: nothing else holds it back."""
+        return ended.outcome not in TURNED_AWAY and self.circuit is Circuit.CLOSED
+
     def rest(self, retry: RetrySettings, ended: AttemptResult, attempts: Range, now_ns: int) -> Range | None:
         """Between when the next attempt may be due; None: there is no retry left for it.
 
@@ -349,7 +355,7 @@ class Trouble:
             attempts: That count, at least and at most.
         """
         self.earn(now_ns)
-        if ended.outcome not in TURNED_AWAY and 1 - self.budget > ROUNDED:
+        if self.pays(ended) and 1 - self.budget > ROUNDED:
             return None
         return now_ns + pause(retry, ended, attempts[0])[0], now_ns + pause(retry, ended, attempts[1])[1]
 
