@@ -2,5 +2,5 @@
 
 from .assembly import ProxyServer as ProxyServer
 from .assembly import open_house as open_house
-from .command import Options as Options
 from .command import main as main
+from .options import Options as Options

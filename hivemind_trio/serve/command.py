@@ -1,4 +1,4 @@
-"""`hivemind-trio serve`: from arguments to exit status. Signals, reload, and what is said on the way."""
+"""`hivemind-trio serve`: from arguments to exit status, with signals and reload."""
 
 from __future__ import annotations
 
@@ -11,81 +11,39 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final, TypedDict, assert_never, final
+from typing import Final
 
-import attrs
 import trio
 
 from hivemind_trio.host import DiskFiles
 from hivemind_trio.listen import bind
 from hivemind_trio.policy import (
     Files,
-    Measure,
     MemoryFiles,
     Program,
-    Source,
     StoreSettings,
-    WhileOpen,
-    call_changes,
-    is_loopback,
     parse_address,
     render,
-    setting_changes,
 )
-from hivemind_trio.proxy import CallRecord
 from hivemind_trio.runtime import Reloader
-from hivemind_trio.scheduler import HEALTHY, Circuit, LimitChanged
 from hivemind_trio.store import Journal, JournalError, SqliteStore, StateError, open_journal
 from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
-from hivemind_trio.wire import apis_of
 
 from .assembly import ProxyServer, open_house
 from .autodetect import KEYS, Found, from_environment, ollama, ollama_base, policy_text
-from .change_log import say_calls, say_changes
 from .events import (
-    AcceptFailed,
-    AttemptCrashed,
-    AttemptFailed,
-    BudgetCharged,
-    CallEnded,
-    CallsRejected,
-    CircuitClosed,
-    CircuitHalfOpened,
-    CircuitOpened,
-    ClientSetup,
-    ConcurrencyLimitLowered,
-    ConnectionCrashed,
-    CredentialRejected,
-    DecisionDiffFailed,
     DrainStarted,
     DrainTimedOut,
-    JournalDamaged,
-    JournalOpened,
-    JournalWriteFailed,
-    JournalWriteRecovered,
-    Notice,
-    PolicyRejected,
-    PolicyReloaded,
-    PolicyWarning,
-    ProviderErrorReturned,
-    ProviderFound,
-    ProviderUnreachable,
-    RateLimited,
     ReloadRequested,
-    ServingStarted,
     ServingStopped,
-    SettingsNotInForce,
-    StateDamaged,
-    StateOpened,
-    StateUnavailable,
-    StateWriteFailed,
-    StateWriteRecovered,
     StopForced,
 )
 from .load import Loaded, load
 from .log import EventLog, LogFormat, Lossy, Notices, make_log
+from .options import Options, exposed, wants_json
 from .standstill_log import Standstills
 from .state import open_state, state_place
+from .watcher import Watcher
 
 BUILT_IN: Final = "built-in.hmp"
 """The name that diagnostics give the policy made from what was found."""
@@ -97,27 +55,6 @@ EXIT_POLICY: Final = 1
 EXIT_CANNOT_START: Final = 2
 
 SECOND_NS: Final = 1_000_000_000
-
-BAD_POLICY: Final = "the new policy has errors"
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Options:
-    """Options of the command line."""
-
-    policy: str | None = None
-    listen: str | None = None
-    log_json: bool | None = None
-    """None: as the policy says."""
-    log_calls: bool = False
-    journal: str | None = None
-    """Path of the journal; None: as the policy says."""
-    allow_include: tuple[str, ...] = ()
-    """Folders that the policy may include from, beside its own."""
-    stock_transport: bool = False
-    print_policy: bool = False
-    color: bool = False
 
 
 def main(options: Options) -> int:
@@ -142,7 +79,7 @@ async def _serve(options: Options) -> int:
         return error.status
 
     stderr = Lossy(sys.stderr)
-    form = LogFormat(_wants_json(options, loaded.program))
+    form = LogFormat(wants_json(options, loaded.program))
     log = make_log(stderr, form=form, color=options.color)
     notices = Notices(log)
     watcher = Watcher(log, form, stderr, notices, options)
@@ -325,20 +262,6 @@ async def _find(upstream: Upstream) -> list[Found]:
     return [*found, local] if local is not None else found
 
 
-def exposed(host: str, program: Program) -> str:
-    """Why it would not be safe to listen there; empty: it is."""
-    if is_loopback(host) or any(agent.tokens for agent in program.agents.values()):
-        return ""
-    return (
-        f"will not listen on {host}: whoever reaches it could spend your keys; "
-        "give agents a `token env(NAME)`, or listen on 127.0.0.1"
-    )
-
-
-def _wants_json(options: Options, program: Program) -> bool:
-    return program.server.log_json if options.log_json is None else options.log_json
-
-
 def _refuse(message: str) -> int:
     sys.stderr.write(f"hivemind-trio: {message}\n")
     return EXIT_CANNOT_START
@@ -366,231 +289,3 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError):
             return  # then it stays as it is, and the listener's own bound holds
-
-
-def _line(source: Source, offset: int) -> str:
-    return f"{source.name}:{source.text.count(chr(10), 0, offset) + 1}"
-
-
-@final
-@attrs.define(eq=False)
-class Watcher:
-    """Turns what happens into lines that an operator would act on."""
-
-    _log: EventLog
-    _form: LogFormat
-    _stderr: Lossy
-    _notices: Notices
-    _options: Options
-    running: Loaded | None = attrs.field(init=False, default=None)
-    _circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
-    _journal: Journal | None = attrs.field(init=False, default=None)
-
-    def say_start(self, house: ProxyServer, loaded: Loaded, found: list[Found]) -> None:
-        """Log the start of the proxy."""
-        self.running = loaded
-        for one in found:
-            self._log.emit(ProviderFound(provider=one.provider, source=one.source))
-        self._log.emit(ServingStarted(address=house.url, **_sizes(loaded)))
-        self._say_warnings(loaded)
-        if self._options.policy is None:
-            providers = {one.provider for one in found}
-            if "anthropic" in providers:
-                self._say_paste("Claude Code", f"export ANTHROPIC_BASE_URL={house.url}")
-            if "openai" in providers or "ollama" in providers:
-                self._say_paste("Codex", f"export OPENAI_BASE_URL={house.url}/v1")
-
-    def say_state(self, state: SqliteStore) -> None:
-        """Log what an earlier process left."""
-        restored = state.restored
-        if state.set_aside:
-            self._log.emit(StateDamaged(file=state.path, moved_to=state.set_aside))
-        accounts, hints = len(restored.spends), len(restored.learned)
-        self._log.emit(StateOpened(file=state.path, runs=restored.runs, accounts=accounts, hints=hints))
-        for charge in restored.charges:
-            account = charge.account
-            is_money = account.measure is Measure.COST
-            self._log.emit(
-                BudgetCharged(
-                    budget=account.budget,
-                    measure=account.measure,
-                    amount=f"${charge.amount / 10**6:,.6g}" if is_money else f"{charge.amount:,}",
-                    in_flight=charge.calls,
-                )
-            )
-
-    def state_unavailable(self, error: str, help_text: str) -> None:
-        """Log that nothing outlives this process."""
-        self._log.emit(StateUnavailable(error=error, help=help_text))
-
-    def state_trouble(self, why: str) -> None:
-        """Log that the state cannot be written, or can be again."""
-        self._log.emit(StateWriteFailed(error=why) if why else StateWriteRecovered())
-
-    def say_journal(self, journal: Journal) -> None:
-        """Log the path of the journal."""
-        self._journal = journal
-        if journal.set_aside:
-            self._log.emit(JournalDamaged(file=journal.path, moved_to=journal.set_aside))
-        opened = JournalOpened(file=journal.path, session=journal.session, calls_before=journal.calls_before)
-        self._log.emit(opened)
-
-    def journal_trouble(self, why: str) -> None:
-        """Log that the journal cannot be written, or can be again."""
-        file = self._journal.path if self._journal is not None else self._options.journal
-        if why:
-            self._log.emit(JournalWriteFailed(file=file, error=why))
-        else:
-            self._log.emit(JournalWriteRecovered(file=file))
-
-    def take(self, house: ProxyServer, new: Loaded, nursery: trio.Nursery) -> None:
-        """Run on a good policy, unless it needs what a running process cannot change.
-
-        Args:
-            nursery: For what takes a while to say.
-        """
-        assert self.running is not None
-        changes = setting_changes(self.running.checked, new.checked)
-        for change in changes:
-            if change.effect.code == "HM702" and (change.kind != "server" or self._options.listen is None):
-                error = f"`{change.kind} {{ {change.setting} }}` changed to {change.after}, and that needs a restart"
-                help_text = f"restart the proxy, or change it back to {change.before}"
-                self._log.emit(PolicyRejected(error=error, help=help_text, code="HM702"))
-                return
-        problem = exposed(house.address[0], new.program)
-        if problem:
-            self._log.emit(PolicyRejected(error=problem))
-            return
-        if not new.program.providers and self.running.program.providers:
-            # Most likely it was seen while it is being written: every call would get a 404 that says not to try again.
-            help_text = "declare a provider, or restart the proxy"
-            self._log.emit(PolicyRejected(error="the new policy has no provider", help=help_text))
-            return
-        house.use(new.program, new.secrets)
-        if self._journal is not None:
-            self._journal.retain(new.program.store.keep_ns, new.program.store.max_bytes)
-        self._form.json = _wants_json(self._options, new.program)
-        self._log.emit(PolicyReloaded(**_sizes(new)))
-        self._say_warnings(new)
-        say_changes(self._log, [change for change in changes if change.effect.code != "HM702"])
-        old, self.running = self.running, new
-        nursery.start_soon(self.say_calls, old, new)
-
-    async def say_calls(self, old: Loaded, new: Loaded) -> None:
-        """Log the calls that the new policy decides differently; runs beside the calls."""
-        try:
-            calls, complete = await trio.to_thread.run_sync(
-                partial(call_changes, old.checked, new.checked, apis_of=apis_of), abandon_on_cancel=True
-            )
-            say_calls(self._log, calls, complete=complete)
-        except Exception as error:  # noqa: BLE001 - a bug in a comparison must not end a proxy, and is said
-            self._notices.say(DecisionDiffFailed(error=f"{type(error).__name__}: {error}"))
-
-    def keep(self, bad: Loaded) -> None:
-        """Keep the running policy, because the new one is bad."""
-        if self._form.json:
-            shown = render([bad], "short", color=False).splitlines()
-            self._log.emit(PolicyRejected(error=BAD_POLICY, diagnostics=tuple(shown)))
-        else:
-            self._log.emit(PolicyRejected(error=BAD_POLICY))
-            self._stderr.write(render([bad], "text", color=self._options.color))
-
-    def broke(self, fault: AttemptCrashed | ConnectionCrashed | AcceptFailed, _error: BaseException) -> None:
-        """Log a fault of the proxy itself."""
-        self._notices.say(fault)
-
-    def call(self, record: CallRecord) -> None:
-        """Log a call that has ended, and the trouble that it met."""
-        if self._options.log_calls:
-            self._log.emit(CallEnded(record=record))
-        trouble = _trouble(record)
-        if trouble is not None:
-            self._notices.say(trouble)
-
-    def adapted(self, change: LimitChanged) -> None:
-        """Log a change of a provider's circuit, or a lower concurrency limit."""
-        known = self._circuits.get(change.provider, Circuit.CLOSED)
-        self._circuits[change.provider] = change.circuit
-        name, limit, outcome = change.provider, change.limit, change.because
-        if change.circuit is known:
-            if outcome not in HEALTHY:
-                self._notices.say(ConcurrencyLimitLowered(provider=name, limit=limit, outcome=outcome))
-            return
-        match change.circuit:
-            case Circuit.OPEN:
-                calls, fallback = self._while_open(name)
-                opened = CircuitOpened(provider=name, outcome=outcome, limit=limit, calls=calls, fallback=fallback)
-                self._log.emit(opened)
-            case Circuit.HALF_OPEN:
-                self._log.emit(CircuitHalfOpened(provider=name, outcome=outcome, limit=limit))
-            case Circuit.CLOSED:
-                self._log.emit(CircuitClosed(provider=name, outcome=outcome, limit=limit))
-            case _:
-                assert_never(change.circuit)
-
-    def _while_open(self, name: str) -> tuple[WhileOpen, str | None]:
-        """Return the fate of a provider's calls while its circuit is open, and the provider that takes them over."""
-        program = self.running.program if self.running is not None else None
-        provider = program.providers.get(name) if program is not None else None
-        match provider.while_open if provider is not None else WhileOpen.HOLD:
-            case WhileOpen.FALLBACK if provider is not None and provider.fallback is not None:
-                return WhileOpen.FALLBACK, provider.fallback
-            case WhileOpen.REFUSE:
-                return WhileOpen.REFUSE, None
-            case _:
-                return WhileOpen.HOLD, None
-
-    def _say_paste(self, client: str, command: str) -> None:
-        if self._form.json:
-            self._log.emit(ClientSetup(client=client, command=command))
-        else:
-            # On a line of its own, without a time before it or quotes around it: so it can be pasted.
-            self._stderr.write(f"For {client}, run in its shell:\n  {command}\n")
-
-    def _say_warnings(self, loaded: Loaded) -> None:
-        """Log the warnings about a policy that is now in force."""
-        if loaded.program.pending:
-            names = ", ".join(dict.fromkeys(one.setting for one in loaded.program.pending))
-            self._log.emit(SettingsNotInForce(code="HM190", settings=names))
-        for one in loaded.diagnostics:
-            if one.severity.value == "warning" and one.code != "HM190":
-                at = _line(loaded.sources[one.span.source], one.span.start)
-                self._log.emit(PolicyWarning(code=one.code, message=one.message, at=at))
-
-
-class _Sizes(TypedDict):
-    policy: str
-    hash: str
-    providers: int
-    lanes: int
-    agents: int
-
-
-def _sizes(loaded: Loaded) -> _Sizes:
-    """Return the name, the hash and the size of a policy."""
-    program = loaded.program
-    return {
-        "policy": loaded.checked.paths[0],
-        "hash": program.hash[:8],
-        "providers": len(program.providers),
-        "lanes": len(program.lanes),
-        "agents": len(program.agents),
-    }
-
-
-def _trouble(record: CallRecord) -> Notice | None:
-    """Return the event of a call that did not end well; None: it did."""
-    provider, status = record.provider, record.status
-    if record.upstream_error is not None:
-        kind, cause, detail = record.upstream_error, record.upstream_cause, record.upstream_detail or ""
-        # A known cause (a name, a certificate) is for the operator to mend; an outage passes.
-        if cause:
-            return ProviderUnreachable(provider=provider, kind=kind, cause=cause, detail=detail)
-        return AttemptFailed(provider=provider, kind=kind, detail=detail)
-    if record.refused:
-        return CallsRejected(lane=record.lane, reason=record.reason)
-    if status in (401, 403):
-        return CredentialRejected(provider=provider, status=status)
-    if status == 429:
-        return RateLimited(provider=provider, status=status)
-    return ProviderErrorReturned(provider=provider, status=status) if status >= 500 else None

@@ -11,9 +11,9 @@ from hivemind_trio.model import Outcome
 from hivemind_trio.policy import MemoryFiles
 from hivemind_trio.scheduler import Circuit, LimitChanged
 from hivemind_trio.serve import Options
-from hivemind_trio.serve.command import Watcher
 from hivemind_trio.serve.load import load
 from hivemind_trio.serve.log import LogFormat, Lossy, Notices
+from hivemind_trio.serve.watcher import Watcher
 
 from .conftest import Said
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from hivemind_trio.policy import MemoryFiles, call_changes, check, setting_changes
-from hivemind_trio.serve import Options, command
+from hivemind_trio.serve import Options, watcher
 from hivemind_trio.serve.change_log import SAID_MAX, say_calls, say_changes
 from hivemind_trio.serve.load import load
 from hivemind_trio.serve.log import LogFormat, Lossy, Notices
@@ -116,11 +116,11 @@ async def test_a_comparison_that_fails_ends_no_proxy(said: Said, monkeypatch: py
     def broken(*_args: object, **_more: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(command, "call_changes", broken)
-    watcher = command.Watcher(said.log, LogFormat(json=True), Lossy(io.StringIO()), Notices(said.log), Options())
+    monkeypatch.setattr(watcher, "call_changes", broken)
+    observer = watcher.Watcher(said.log, LogFormat(json=True), Lossy(io.StringIO()), Notices(said.log), Options())
     loaded = await trio.to_thread.run_sync(load, "team.hmp", MemoryFiles({"team.hmp": BASE}))
 
-    await watcher.say_calls(loaded, loaded)
+    await observer.say_calls(loaded, loaded)
 
     (line,) = said.lines
     assert (line["event"], line["error"]) == ("decision_diff_failed", "RuntimeError: a bug")

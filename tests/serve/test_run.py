@@ -8,8 +8,8 @@ import pytest
 
 from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.serve import Options, main
-from hivemind_trio.serve.command import exposed
 from hivemind_trio.serve.load import load
+from hivemind_trio.serve.options import exposed
 
 OPEN = "hmp 1\nprovider anthropic { key env(A_KEY) }\n"
 GUARDED = OPEN + "agent ci { token env(A_TOKEN) }\n"
