@@ -14,7 +14,7 @@ from typing import Final
 import jsonschema
 import pytest
 
-from tests.policy.test_render import SARIF_LOG
+from tests.policy.messages.test_render import SARIF_LOG
 
 ROOT: Final = Path(__file__).parents[2]
 WORKFLOW: Final = (ROOT / "policies" / "ci" / "github.yml").read_text(encoding="utf-8")

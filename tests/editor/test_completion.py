@@ -13,7 +13,7 @@ from hivemind_trio.editor import Role, complete, occurrences, roles
 from hivemind_trio.policy import MemoryFiles, check
 from tests.policy.drawn import Drawn
 from tests.policy.drawn import policies as drawn_policies
-from tests.policy.test_lexer import TEXTS
+from tests.policy.syntax.test_lexer import TEXTS
 
 FOLDER: Final = Path(__file__).parents[2] / "policies"
 FILES: Final = {path.relative_to(FOLDER).as_posix(): path.read_text(encoding="utf-8") for path in FOLDER.rglob("*.hmp")}

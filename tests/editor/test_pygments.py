@@ -18,7 +18,7 @@ from pygments.token import Comment, Error, Keyword, Name, Number, Operator, Punc
 
 from hivemind_trio.editor import Role, roles
 from hivemind_trio.policy import lexemes
-from tests.policy.test_lexer import TEXTS
+from tests.policy.syntax.test_lexer import TEXTS
 
 ROOT: Final = Path(__file__).parents[2]
 SHIPPED: Final = sorted((ROOT / "policies").rglob("*.hmp"))

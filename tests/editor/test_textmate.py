@@ -32,7 +32,7 @@ from hivemind_trio.policy.testing.block_typing import LOAD
 from tests.policy.drawn import Drawn
 from tests.policy.drawn import policies as drawn_policies
 from tests.policy.layouts import policies as layouts
-from tests.policy.test_lexer import SIGNS
+from tests.policy.syntax.test_lexer import SIGNS
 from tests.support.textmate import TextMate
 
 ROOT: Final = Path(__file__).parents[2]

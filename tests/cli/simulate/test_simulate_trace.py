@@ -1,0 +1,182 @@
+"""`hivemind-trio simulate --trace`, in process: agents that were recorded, before another policy."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from hivemind_trio.model import Api, RecordedCall
+from hivemind_trio.store import open_journal
+from hivemind_trio.store.journal_file import JournalFile
+from tests.cli.conftest import Run
+from tests.store.written import CALL, moved, tell
+
+POLICY = "provider anthropic { key env(K); concurrency 1 }\n"
+SECOND = 1_000_000_000
+
+
+def write(path: Path, calls: Sequence[RecordedCall]) -> None:
+    async def written() -> None:
+        async with open_journal(str(path), on_trouble=print) as journal:
+            journal.began("0", "hash", 0)
+            for number, call in enumerate(calls, start=1):
+                tell(journal, call, number)
+
+    trio.run(written)
+
+
+def calls(*callers: str) -> list[RecordedCall]:
+    """Of each of them one, all at once."""
+    request = attrs.evolve(CALL.request, apis=(Api.ANTHROPIC,), path="/v1/messages", headers={})
+    return [attrs.evolve(CALL, request=request, caller=caller, again=caller) for caller in callers]
+
+
+@pytest.fixture
+def files(folder: Path) -> Path:
+    (folder / "team.hmp").write_text(POLICY)
+    (folder / "wide.hmp").write_text(POLICY.replace("concurrency 1", "concurrency 3"))
+    asking = calls("a", "b", "c")
+    later = [moved(call, 60 * SECOND) for call in asking[:1]]
+    count = attrs.evolve(moved(asking[0], 90 * SECOND), needs_slot=False, attempts=())
+    write(folder / "team.journal", [*asking, *later, count])
+    return folder
+
+
+def test_recorded_agents_are_put_to_another_policy(run: Run, files: Path) -> None:
+    result = run("simulate", "team.hmp", "--trace", "team.journal", "--seeds", "2", "--audit", "--compare", "wide.hmp")
+
+    assert result.exit_code == 0, result.output
+    head, *_ = result.stdout.splitlines()
+    assert head == ("team.journal: 4 recorded calls, 3 chains of them, over 0:01:00; 1 that need no slot are left out")
+    said = {line.split("  ")[0]: line.split() for line in result.stdout.splitlines()}
+    assert said["lane default"][2:6] == ["4", "0", "0", "s"]
+    assert "no agent" not in result.stdout
+    assert "0.2 s" in result.stdout, "the third waited for the two before it"
+
+
+def test_of_the_recorded_day_it_is_said_how_many_calls_failed(run: Run, folder: Path) -> None:
+    (folder / "team.hmp").write_text(POLICY)
+    ended = [
+        attrs.evolve(call, status=status) for call, status in zip(calls("a", "b", "c"), (529, 0, 200), strict=True)
+    ]
+    write(folder / "bad.journal", ended)
+
+    said = " ".join(run("simulate", "team.hmp", "--trace", "bad.journal", "--seeds", "1").stdout.split())
+
+    assert "On the recorded day 2 of 3 calls failed; the simulated providers fail only as the policy" in said
+    assert "would die" not in said
+
+
+def test_agents_that_a_policy_does_not_have_are_said_to_be_unknown_there(run: Run, files: Path) -> None:
+    told = [attrs.evolve(each, request=attrs.evolve(each.request, token_agent="ci")) for each in calls("a", "b")]
+    write(files / "ci.journal", told)
+    (files / "ci.hmp").write_text(POLICY + "agent ci { token env(T) }\n")
+
+    result = run("simulate", "team.hmp", "--trace", "ci.journal", "--seeds", "1", "--compare", "ci.hmp")
+    known = run("simulate", "ci.hmp", "--trace", "ci.journal", "--seeds", "1")
+
+    assert "Recorded calls with the token of `ci` are unknown callers' where the policy has no such agent." in (
+        " ".join(result.stdout.split())
+    )
+    assert "unknown callers" not in known.stdout
+
+
+def test_a_plot_and_json_are_made_of_them(run: Run, files: Path) -> None:
+    result = run("simulate", "team.hmp", "--trace", "team.journal", "--seeds", "1", "--json", "--plot", "out.svg")
+
+    said = json.loads(result.stdout)
+    assert said["scenario"] == "team.journal"
+    assert [(each["calls"], each["turns_done"]) for each in said["proxy"]] == [(4, 4)]
+    assert said["proxy"][0]["lanes"]["default"]["max"] == 200_000_000
+    assert (files / "out.svg").read_text().startswith("<svg")
+
+
+def test_a_scenario_says_what_the_providers_are_like(run: Run, files: Path) -> None:
+    (files / "slow.toml").write_text('[[agents]]\ncount = 99\n[[upstream]]\nlatency = "7s"\nas-declared = true\n')
+
+    result = run("simulate", "team.hmp", "--trace", "team.journal", "--scenario", "slow.toml", "--seeds", "1", "--json")
+
+    run_ = json.loads(result.stdout)["proxy"][0]
+    assert (run_["agents"], run_["lanes"]["default"]["max"]) == (3, 14 * SECOND)
+
+
+def test_a_scenario_s_own_agents_may_be_recorded_beside_it(run: Run, files: Path) -> None:
+    (files / "days").mkdir()
+    (files / "team.journal").rename(files / "days" / "monday.journal")
+    (files / "days" / "mine.toml").write_text('[[agents]]\njournal = "monday.journal"\n[[agents]]\nname = "more"\n')
+
+    result = run("simulate", "team.hmp", "--scenario", "days/mine.toml", "--seeds", "1", "--json")
+
+    assert json.loads(result.stdout)["proxy"][0]["agents"] == 4
+    compared = run("diff", "team.hmp", "wide.hmp", "--simulate", "--scenario", "days/mine.toml", "--seeds", "1")
+    assert compared.exit_code in (0, 1), compared.output
+    assert "days/mine.toml" in compared.stdout
+
+
+def test_a_journal_that_is_being_written_is_read(run: Run, files: Path) -> None:
+    with closing(sqlite3.connect("team.journal", isolation_level=None)) as other:
+        file = JournalFile.open("team.journal")
+        try:
+            other.execute("BEGIN IMMEDIATE")
+            result = run("simulate", "team.hmp", "--trace", "team.journal", "--seeds", "1")
+            assert result.exit_code == 0, result.output
+            other.execute("ROLLBACK")
+        finally:
+            file.close(None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("team.hmp", "--trace", "no.journal"), "--trace no.journal: no such file"),
+        (("team.hmp", "--trace", "."), "--trace .: it is a folder"),
+        (
+            ("team.hmp", "--trace", "team.hmp"),
+            "--trace team.hmp: not a journal\n  name a file that",
+        ),
+        (("team.hmp", "--trace", "newer.journal"), "version 4, and this hivemind-trio knows up to 3"),
+        (("team.hmp", "--trace", "empty.journal"), "no call is in it"),
+        (("team.hmp", "--trace", "counts.journal"), "only calls that need no slot are in it"),
+        (("--trace", "team.journal"), "simulate team.hmp --trace team.journal"),
+        (("other.hmp", "--trace", "team.journal"), "agents `ci`: no provider serves `claude-x`"),
+        (("team.hmp", "--scenario", "bad.toml"), "bad.toml:2: agents[1].journal: `team.hmp`: not a journal"),
+        (("team.hmp", "--trace", "team.journal", "--scenario", "bad2.toml"), "bad2.toml:2: upstream[1].latency"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_replayed_is_told_with_what_to_do_instead(
+    run: Run, files: Path, args: tuple[str, ...], said: str
+) -> None:
+    write(files / "empty.journal", [])
+    write(files / "counts.journal", [attrs.evolve(call, needs_slot=False, attempts=()) for call in calls("a")])
+    write(files / "newer.journal", calls("a"))
+    with closing(sqlite3.connect(files / "newer.journal")) as database:
+        database.execute("PRAGMA user_version = 4")
+    (files / "other.hmp").write_text('provider anthropic { key env(K); serves ["gpt-*"] }\n')
+    (files / "bad.toml").write_text('[[agents]]\njournal = "team.hmp"\n')
+    (files / "bad2.toml").write_text("[[upstream]]\nlatency = 5\n")
+
+    result = run("simulate", *args)
+
+    assert result.exit_code == 2, result.output
+    assert said in result.output
+    assert "Traceback" not in result.output
+
+
+def test_what_agents_once_asked_for_cannot_act_on_the_terminal(run: Run, files: Path) -> None:
+    strange = [attrs.evolve(each, request=attrs.evolve(each.request, model="\x1b[2J")) for each in calls("a")]
+    write(files / "strange.journal", strange)
+    (files / "other.hmp").write_text('provider anthropic { key env(K); serves ["gpt-*"] }\n')
+
+    result = run("simulate", "other.hmp", "--trace", "strange.journal")
+
+    assert "no provider serves `␛[2J`" in result.stderr
+    assert "\x1b" not in result.output

@@ -1,0 +1,414 @@
+"""Helps, applied to the letter: the finding is gone and nothing worse stands in its place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from hivemind_trio.policy import Checked, Diagnostic, MemoryFiles, Severity, check
+from hivemind_trio.policy.syntax.lexer import lexemes
+from tests.policy.drawn import Drawn
+from tests.policy.drawn import policies as drawn_policies
+from tests.policy.regenerate import FOLDER
+
+ANTHROPIC = "provider anthropic { }\n"
+
+
+def checked(text: str) -> Checked:
+    return check("team.hmp", MemoryFiles({"team.hmp": text}))
+
+
+def mended(text: str, found: Diagnostic) -> str:
+    assert found.replacement is not None
+    return text[: found.span.start] + found.replacement + text[found.span.end :]
+
+
+def errors(policy: Checked) -> list[Diagnostic]:
+    return [one for one in policy.diagnostics if one.severity is Severity.ERROR]
+
+
+def assert_it_mends(text: str, found: Diagnostic) -> None:
+    """The finding is gone, and no error is on its lines that was not there before."""
+    assert found.replacement is not None
+    before, after = checked(text), checked(mended(text, found))
+    places = text.count("\n", 0, found.span.start), text.count("\n", 0, found.span.end)
+    more = found.replacement.count("\n")
+
+    def count(policy: Checked) -> int:
+        return sum((one.code, one.message) == (found.code, found.message) for one in policy.diagnostics)
+
+    assert count(after) < count(before), (found, mended(text, found))
+    known = Counter((one.code, one.message) for one in errors(before))
+    for one in errors(after):
+        known[one.code, one.message] -= 1
+        line = after.sources[0].text.count("\n", 0, one.span.start)
+        if known[one.code, one.message] < 0:
+            assert not places[0] <= line <= places[1] + more, (found, one, mended(text, found))
+
+
+# ---- each slip ----
+
+MENDED = {
+    "and of other languages": (
+        "rule r when stream&&tools { priority 2 }\n",
+        "rule r when stream and tools { priority 2 }\n",
+    ),
+    "or of other languages": (
+        "rule r when stream || tools { priority 2 }\n",
+        "rule r when stream or tools { priority 2 }\n",
+    ),
+    "not of other languages": (
+        "rule r when tools and !(stream or images) { priority 2 }\n",
+        "rule r when tools and not (stream or images) { priority 2 }\n",
+    ),
+    "three equals signs": ('rule r when model === "a" { priority 2 }\n', 'rule r when model == "a" { priority 2 }\n'),
+    "a matching sign": ('rule r when model =~ "a*" { priority 2 }\n', 'rule r when model ~ "a*" { priority 2 }\n'),
+    "a sign of what does not match": (
+        'rule r when model !~ "a*" { priority 2 }\n',
+        'rule r when not model ~ "a*" { priority 2 }\n',
+    ),
+    "unequal": ('rule r when model <> "a" { priority 2 }\n', 'rule r when model != "a" { priority 2 }\n'),
+    "an equals sign in a condition": (
+        'rule r when model="a" { priority 2 }\n',
+        'rule r when model=="a" { priority 2 }\n',
+    ),
+    "an equals sign in a setting": ("lane default { weight=2 }\n", "lane default { weight 2 }\n"),
+    "two equals signs in a let": (
+        'let a == "x*"\nrule r when model ~ a { priority 2 }\n',
+        'let a = "x*"\nrule r when model ~ a { priority 2 }\n',
+    ),
+    "a colon behind a name": ("lane default: { weight 2 }\n", "lane default { weight 2 }\n"),
+    "a colon behind a setting": ("lane default { weight:2 }\n", "lane default { weight 2 }\n"),
+    "a colon before a condition": ("rule r: when stream { priority 2 }\n", "rule r when stream { priority 2 }\n"),
+    "a key as in JSON": ('lane default { "weight": 2 }\n', "lane default { weight 2 }\n"),
+    "a block by indentation": (
+        "lane default:\n  weight 2\n\n  queue 5\nteam t { }\nagent a { team t }\n",
+        "lane default {\n  weight 2\n\n  queue 5\n}\nteam t { }\nagent a { team t }\n",
+    ),
+    "a chain with the field in the middle": (
+        "rule r when 1k < tokens.in < 5k { priority 2 }\n",
+        "rule r when tokens.in > 1k and tokens.in < 5k { priority 2 }\n",
+    ),
+    "a comma between settings": ("lane default { weight 2, queue 5 }\n", "lane default { weight 2; queue 5 }\n"),
+    "a comma at the end": ("lane default {\n  weight 2,\n  queue 5\n}\n", "lane default {\n  weight 2\n  queue 5\n}\n"),
+    "a list without brackets": (
+        'provider openai { serves "gpt-*", "o3*" }\n',
+        'provider openai { serves ["gpt-*", "o3*"] }\n',
+    ),
+    "a list of words without brackets": ("server { identify url, user }\n", "server { identify [url, user] }\n"),
+    "a comment of C": ("// don't { \"x\nlane default { }\n", "# don't { \"x\nlane default { }\n"),
+    "a comment of C behind a statement": ("lane default { } // see { above\n", "lane default { } # see { above\n"),
+    "a comment of SQL": ("-- why\nlane default { }\n", "# why\nlane default { }\n"),
+    "a long comment of C": ("/* why\n * this */\nlane default { }\n", "# why\n# this\nlane default { }\n"),
+    "a no-break space": ("lane\N{NO-BREAK SPACE}default { }\n", "lane default { }\n"),
+    "no-break spaces in front": (
+        "lane default {\n\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}weight 2\n}\n",
+        "lane default {\n weight 2\n}\n",
+    ),
+    "a space of no width": ("lane default { \N{ZERO WIDTH SPACE}weight 2 }\n", "lane default { weight 2 }\n"),
+    "less than nothing": ("lane default { priority -5 }\n", "lane default { priority 0 }\n"),
+    "less than nothing, of a weight": ("lane default { weight -5 }\n", "lane default { weight 1 }\n"),
+    "less than nothing, in a condition": (
+        "rule r when tokens.in > -5 { priority 2 }\n",
+        "rule r when tokens.in > 0 { priority 2 }\n",
+    ),
+    "a range with a dash": ("rule r when hour in 9-17 { priority 2 }\n", "rule r when hour in 9..17 { priority 2 }\n"),
+    "a blank before per cent": (
+        "budget b { cost $5/day; at 80 % { warn } }\n",
+        "budget b { cost $5/day; at 80% { warn } }\n",
+    ),
+    "euros": ("budget b { cost €5/day }\n", "budget b { cost $5/day }\n"),
+    "a regular expression": (
+        "rule r when model ~ /^claude-.*/ { priority 2 }\n",
+        'rule r when model ~ "claude-*" { priority 2 }\n',
+    ),
+    "a path without quotes": (
+        "rule r when path == /v1/messages { priority 2 }\n",
+        'rule r when path == "/v1/messages" { priority 2 }\n',
+    ),
+    "a URL without quotes": (
+        "provider lab { api vllm; base http://127.0.0.1:8000/v1 }\n",
+        'provider lab { api vllm; base "http://127.0.0.1:8000/v1" }\n',
+    ),
+    "a glob without quotes": (
+        "provider openai { serves [gpt-*, o3*] }\n",
+        'provider openai { serves ["gpt-*", o3*] }\n',
+    ),
+    "other quotes": ("rule r { deny 'no {' }\n", 'rule r { deny "no {" }\n'),
+    "a text without its end": ('rule r { deny "no }\n', 'rule r { deny "no" }\n'),
+    "a text without its end in a list": (
+        'provider openai { serves ["gpt-*] }\n',
+        'provider openai { serves ["gpt-*"] }\n',
+    ),
+    "a text that another one ends": (
+        'provider openai { serves ["gpt-*, "o3*"] }\n',
+        'provider openai { serves ["gpt-*", "o3*"] }\n',
+    ),
+    "a text without its end before a block": (
+        'rule r when model ~ "gpt-* {\n  priority 2\n}\n',
+        'rule r when model ~ "gpt-*" {\n  priority 2\n}\n',
+    ),
+    "a text without its beginning": ('rule r { deny no" }\n', 'rule r { deny "no" }\n'),
+    "else": (
+        "rule r when stream { priority 2 } else { priority 1 }\n",
+        "rule r when stream { priority 2 } ; rule otherwise { priority 1 }\n",
+    ),
+    "else on its line": (
+        "rule r when stream { priority 2 }\nelse if tools { priority 1 }\n",
+        "rule r when stream { priority 2 }\nrule otherwise when tools { priority 1 }\n",
+    ),
+    "if": ("if stream { priority 2 }\n", "rule first when stream { priority 2 }\n"),
+    "if with a comparison": ('if model == "a" { priority 2 }\n', 'rule first when model == "a" { priority 2 }\n'),
+    "then": ("rule r when stream then { priority 2 }\n", "rule r when stream { priority 2 }\n"),
+    "two statements on a line": (
+        "lane default { } team t { }\nagent a { team t }\n",
+        "lane default { } ; team t { }\nagent a { team t }\n",
+    ),
+    "a variable": ("provider openai { key $OPENAI_API_KEY }\n", "provider openai { key env(OPENAI_API_KEY) }\n"),
+    "a variable in braces": (
+        "provider openai { key ${OPENAI_API_KEY} }\n",
+        "provider openai { key env(OPENAI_API_KEY) }\n",
+    ),
+    "a variable in quotes": (
+        'provider openai { key "$OPENAI_API_KEY" }\n',
+        "provider openai { key env(OPENAI_API_KEY) }\n",
+    ),
+    "the name of a variable": (
+        "provider openai { key OPENAI_API_KEY }\n",
+        "provider openai { key env(OPENAI_API_KEY) }\n",
+    ),
+    "a sum of tokens": (
+        "rule r when tokens.in + tokens.max-out > 5k { priority 2 }\n",
+        "rule r when tokens.total > 5k { priority 2 }\n",
+    ),
+    "the plural of a setting": ("agent ci { tokens env(CI) }\n", "agent ci { token env(CI) }\n"),
+    "rpm": ("provider openai { rpm 50 }\n", "provider openai { limits { requests 50/min } }\n"),
+    "rpm in limits": ("provider openai { limits { RPM 50 } }\n", "provider openai { limits { requests 50/min } }\n"),
+    "itpm": ("provider openai { limits { itpm 50k } }\n", "provider openai { limits { input 50k/min } }\n"),
+    "otpm": ("provider openai { otpm 8k/min }\n", "provider openai { limits { output 8k/min } }\n"),
+    "a step without its braces": (
+        "budget b { cost $5/day; at 80% warn }\n",
+        "budget b { cost $5/day; at 80% { warn } }\n",
+    ),
+    "two settings of a step without its braces": (
+        "lane a { }\nbudget b { cost $5/day; at 80% lane a warn }\n",
+        "lane a { }\nbudget b { cost $5/day; at 80% { lane a; warn } }\n",
+    ),
+    "a step of nothing": ("budget b { cost $5/day; at 80% { } }\n", "budget b { cost $5/day; at 80% { warn } }\n"),
+    "a model's name": ("rule r when model == gpt-5 { priority 2 }\n", 'rule r when model == "gpt-5" { priority 2 }\n'),
+    "a model's beginning": (
+        "rule r when model ~ claude { priority 2 }\n",
+        'rule r when model ~ "claude*" { priority 2 }\n',
+    ),
+    "a let that was misspelt": (
+        'let cheap = ["gpt-*"]\nrule r when model ~ chaep { priority 2 }\n',
+        'let cheap = ["gpt-*"]\nrule r when model ~ cheap { priority 2 }\n',
+    ),
+    "a bracket that a brace ends": ('provider openai { serves ["gpt-*" }\n', 'provider openai { serves ["gpt-*"] }\n'),
+    "a list without a comma": ("server { identify [url user] }\n", "server { identify [url, user] }\n"),
+}
+
+
+@pytest.mark.parametrize(("text", "after"), MENDED.values(), ids=MENDED)
+def test_a_slip_carries_the_edit_that_mends_it(text: str, after: str) -> None:
+    found = next(one for one in checked(ANTHROPIC + text).diagnostics if one.replacement is not None)
+
+    result = mended(ANTHROPIC + text, found).removeprefix(ANTHROPIC)
+
+    assert "".join(result.split()) == "".join(after.split())
+    assert_it_mends(ANTHROPIC + text, found)
+
+
+SAID = {
+    "the let that is missing": (
+        "rule r when model ~ cheap { priority 2 }\n",
+        "no `let` is named `cheap`",
+        'let cheap = ["claude-haiku-*"]',
+    ),
+    "a lane that is missing": ("rule r { lane bacth }\n", "unknown lane `bacth`", "lane bacth { }"),
+    "a provider that is missing": (
+        "rule r { provider lab }\n",
+        "unknown provider `lab`",
+        'provider lab { api anthropic; base "https://llm.internal.example" }',
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message", "declaration"), SAID.values(), ids=SAID)
+def test_a_declaration_that_a_help_names_mends_the_file(text: str, message: str, declaration: str) -> None:
+    (found,) = errors(checked(ANTHROPIC + text))
+
+    assert found.message == message
+    assert f"`{declaration}`" in found.help
+    assert errors(checked(ANTHROPIC + text + declaration + "\n")) == []
+
+
+def test_an_invisible_character_is_named() -> None:
+    (found,) = checked("provider\N{NO-BREAK SPACE}anthropic { }\n").diagnostics
+
+    assert found.message == "a no-break space (U+00A0) is not in the language"
+
+
+def test_every_slip_of_a_statement_is_reported_and_hides_nothing() -> None:
+    text = "lane a { }\nrule r when stream && tools || images { lane b, priority -1 }\n" + ANTHROPIC
+
+    assert [(one.code, text[one.span.start : one.span.end]) for one in checked(text).diagnostics] == [
+        ("HM308", "a"),
+        ("HM001", "&&"),
+        ("HM001", "||"),
+        ("HM107", "b"),
+        ("HM003", ","),
+        ("HM001", "-1"),
+    ]
+
+
+# ---- every finding with an edit ----
+
+
+def offered(text: str) -> Iterator[Diagnostic]:
+    return (one for one in checked(text).diagnostics if one.replacement is not None)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.hmp")), ids=lambda path: path.stem)
+def test_every_edit_of_a_golden_file_mends_it(path: Path) -> None:
+    if not path.is_file():
+        return
+    text = path.read_text(encoding="utf-8")
+
+    for found in offered(text):
+        assert_it_mends(text, found)
+
+
+SLIPS = (
+    (" and ", " && "),
+    (" or ", "||"),
+    ("not ", "!"),
+    (" == ", " = "),
+    (" == ", "==="),
+    (" {", ": {"),
+    ("; ", ", "),
+    ('"', "'"),
+    ('"', ""),
+    (" ", "\N{NO-BREAK SPACE}"),
+    ("\n", "\n// why\n"),
+    ("\n", ",\n"),
+    ("]", ""),
+    ("}\n", "\n"),
+    ("lane ", "laen "),
+    ("priority ", "priority -"),
+    (" { ", " = { "),
+    ("env(", "$"),
+    ("..", "-"),
+    (", ", " "),
+    ("\n", " "),
+    ("limits ", "rpm 5; limits "),
+    ("rule ", "else "),
+    (" ~ ", " =~ "),
+    (" in ", " < 3 < "),
+    ("model ", "moodel "),
+    ("provider ", "provider: "),
+)
+
+
+@st.composite
+def broken(draw: st.DrawFn) -> str:
+    """A policy without errors, some of its words written as in other languages."""
+    policy: Drawn = draw(drawn_policies())
+    text = policy.text
+    for old, new in draw(st.lists(st.sampled_from(SLIPS), min_size=1, max_size=2)):
+        places = [at for at in range(len(text)) if text.startswith(old, at)]
+        if places:
+            at = draw(st.sampled_from(places))
+            text = text[:at] + new + text[at + len(old) :]
+    return text
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(broken())
+def test_every_edit_of_a_broken_policy_mends_it(text: str) -> None:
+    for found in list(offered(text))[:6]:
+        assert_it_mends(text, found)
+
+
+GARBAGE = ("^", "? ?", "^ =", "@ @ 4", "\\")
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(drawn_policies(), st.data())
+def test_a_statement_that_cannot_be_read_makes_no_other_finding(policy: Drawn, data: st.DataObject) -> None:
+    pieces = [one for one in lexemes(policy.text, 0) if one.type not in ("WS", "_NL", "COMMENT")]
+    before = {(one.code, one.message) for one in checked(policy.text).diagnostics}
+    assume(not errors(checked(policy.text)))
+    text = policy.text
+    at = data.draw(st.sampled_from([one.span.start for one in pieces]))
+    garbage = data.draw(st.sampled_from(GARBAGE))
+    text = f"{text[:at]} {garbage} {text[at:]}"
+
+    for one in checked(text).diagnostics:
+        assert one.code.startswith("HM00") or (one.code, one.message) in before, (text, one)
+
+
+HIDDEN = {
+    "a name declared in what is damaged": "lane a ^ { }\nrule r { lane a }\n",
+    "a name used in what is damaged": "lane a { }\nrule r when ^ { lane a }\n",
+    "an agent compared with": "agent a ^ { }\nrule r when agent == a { priority 2 }\n",
+    "a required setting": "provider lab { api vllm; base ^ }\n",
+    "a token": 'server { listen "0.0.0.0:1" }\nagent a { token ^ }\n',
+    "a step": "budget b { cost $5/day; at 80% { ^ } }\n",
+    "what is expected": 'test "t" { given { hour 3 }; expect ^ }\n',
+    "an include": 'include ^ "lanes.hmp"\nrule r { lane a }\n',
+    "a let": "let a = ^\nrule r when model ~ a { priority 2 }\n",
+    "a block that nothing closes": "lane b { weight 2\n  lane a { }\nrule r { lane a }\nagent x { lane b }\n",
+}
+
+
+@pytest.mark.parametrize("text", HIDDEN.values(), ids=HIDDEN)
+def test_what_could_not_be_read_may_settle_what_is_missing(text: str) -> None:
+    codes = {one.code for one in checked(ANTHROPIC + text).diagnostics}
+
+    assert codes & {"HM001", "HM003", "HM004"}
+    assert not codes & {"HM106", "HM107", "HM112", "HM212", "HM213", "HM214", "HM307", "HM308", "HM502", "HM601"}
+
+
+def test_a_syntax_error_hides_no_undefined_name_and_no_unused_lane() -> None:
+    text = "lane unused { }\nlane broken ^ { }\nrule r { lane nosuch }\nrule s when agent == nobody { lane broken }\n"
+
+    found = [(one.code, one.message) for one in checked(ANTHROPIC + text).diagnostics]
+
+    assert ("HM308", "lane `unused` is never used") in found
+    assert ("HM107", "unknown lane `nosuch`") in found
+    assert ("HM214", "unknown agent `nobody`") in found
+    assert "HM001" in [code for code, _ in found]
+
+
+def test_an_allow_in_a_policy_with_errors_is_not_said_to_be_of_no_use() -> None:
+    text = "rule a { priority 1 }\nrule b { priority 1 }  # hmp: allow HM305 why\n"
+
+    assert checked(ANTHROPIC + text).diagnostics == ()
+    assert [one.code for one in checked(ANTHROPIC + text + "rule c { priority ^ }\n").diagnostics] == ["HM001"]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "hmp 1\n", "\N{ZERO WIDTH NO-BREAK SPACE}"])
+def test_an_empty_policy_is_an_error_that_says_what_to_write(text: str) -> None:
+    (found,) = checked(text).diagnostics
+
+    assert (found.code, found.severity) == ("HM307", Severity.ERROR)
+    assert errors(checked(text + "provider anthropic { }\n")) == []
+    assert errors(checked(mended(text.lstrip("\N{ZERO WIDTH NO-BREAK SPACE}"), found))) == []
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+    with_mark, without = (
+        check("team.hmp", MemoryFiles({"team.hmp": mark + b"rule r { lane a }\nprovider anthropic { }\n"}))
+        for mark in (b"\xef\xbb\xbf", b"")
+    )
+
+    assert with_mark.diagnostics == without.diagnostics
+    assert with_mark.sources == without.sources
