@@ -66,7 +66,7 @@ def _cases(name: str) -> list[Case]:
     if name in SHIPPED:
         scenario = shipped(name)
         if scenario.policy is None:
-            raise CannotRun(f"scenario `{name}` brings no policy of its own, so there is nothing to run it with")
+            raise CannotRun(f"scenario `{name}` has no policy, so there is nothing to run it with")
         return [_own(scenario)]
     there = {each.name: _own(each) for each in [*paper(), *(streamed(shipped(one)) for one in REGIMES)]}
     there |= {each.name: _own(each) for each in SHORT.values()}

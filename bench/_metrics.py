@@ -11,7 +11,7 @@ from ._results import cell, of_runs
 from ._simulated import Found
 
 DEAD: Final = Metric("dead", "%", lambda run: 100 * (run.dead + run.undone) / run.agents)
-"""Those that were still at it when time was up count as dead."""
+"""Agents unfinished at the time limit count as dead."""
 WASTED: Final = Metric("wasted attempts per turn", "", lambda run: run.attempts_wasted / max(1, run.turns_done))
 TOKENS: Final = Metric("wasted tokens", "%", lambda run: 100 * run.tokens_wasted / max(1, run.tokens))
 OVER: Final = Metric("makespan / bound", "", lambda run: run.over_bound)

@@ -174,7 +174,7 @@ def test_a_name_that_cannot_be_run_over_sockets_ends_it(capsys: pytest.CaptureFi
     with pytest.raises(SystemExit, match="2"):
         evaluation.main(["--real", "--only", "fleet"])
 
-    assert "scenario `fleet` brings no policy of its own" in capsys.readouterr().err
+    assert "scenario `fleet` has no policy" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("switch", Switches.names())

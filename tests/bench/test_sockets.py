@@ -182,7 +182,7 @@ def test_what_cannot_be_had_over_sockets_is_said(api: str, rest: str, agents: st
     ("name", "why"),
     [
         ("strom", "there is no scenario `strom`; there is paper, regimes"),
-        ("fleet", "brings no policy of its own"),
+        ("fleet", "has no policy"),
         ("grid", "take some of its cells by name, such as `requests bind, bucket"),
     ],
 )

@@ -157,14 +157,14 @@ def _stop_at_wrong_usage(
     from hivemind_trio.policy import PAGES
 
     if without_tests:
-        fail("--coverage is about tests, and --tests none leaves them out", hint="leave out one of them")
+        fail("--coverage needs the tests that --tests none skips", hint="remove one of them")
     unknown = [code for code in deny if code != "warnings" and code not in PAGES]
     if unknown:
         fail(f"--deny {unknown[0]}: no such code", hint="`warnings`, or a code such as HM407")
     if unsafe and not (is_fixing or is_diffing):
         fail("--unsafe-fixes needs --fix or --diff", hint="`hivemind-trio check --diff --unsafe-fixes` shows them")
     if is_diffing and format_ is not None:
-        fail("--diff prints a unified diff and takes no --format", hint="leave out one of them")
+        fail("--diff prints a unified diff and takes no --format", hint="remove one of them")
     if is_fixing and "-" in files and len(files) > 1:
         fail("`-` stands alone with --fix: the fixed policy goes to standard output")
 

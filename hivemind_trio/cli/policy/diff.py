@@ -71,12 +71,12 @@ def diff(
     """
     wanted = 1 if revision is not None else 2
     if len(files) != wanted:
-        needs = "one file, which may have changed since" if revision is not None else "two files, the old and the new"
-        fail(f"it takes {needs}", hint="`hivemind-trio diff OLD NEW` or `hivemind-trio diff --git REV FILE`")
+        needs = "one file" if revision is not None else "two files, the old and the new"
+        fail(f"expected {needs}", hint="`hivemind-trio diff OLD NEW` or `hivemind-trio diff --git REV FILE`")
     if not simulate and (named is not None or seeds is not None):
-        fail("--scenario and --seeds say what to simulate", hint="`hivemind-trio diff OLD NEW --simulate`")
+        fail("--scenario and --seeds need --simulate", hint="`hivemind-trio diff OLD NEW --simulate`")
     if files.count("-") == 2:
-        fail("standard input can be one of the two", hint="`hivemind-trio diff OLD -`")
+        fail("standard input can be only one of the two", hint="`hivemind-trio diff OLD -`")
     if revision is not None:
         old, new = _at(revision, files[0]), checked_policy(files[0])
     else:

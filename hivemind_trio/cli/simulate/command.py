@@ -137,7 +137,7 @@ def _selected(
         if policy is None:
             fail("--test needs a policy file", hint=f'`hivemind-trio simulate team.hmp --test "{tested}"`')
         if named is not None or trace is not None:
-            fail("--test brings its own scenario", hint="leave out --test, or --scenario and --trace")
+            fail("--test and --scenario or --trace exclude each other", hint="remove --test, or --scenario and --trace")
         checked = checked_policy(policy)
         program = _compiled(checked)
         scenario, seed = scenario_of_test(checked, tested)
@@ -178,7 +178,7 @@ def _program(policy: str | None, scenario: Scenario) -> tuple[str, Program]:
         return policy, _compiled(checked_policy(policy))
     if scenario.policy is None:
         fail(
-            f"scenario {scenario.name} brings no policy of its own",
+            f"scenario {scenario.name} has no policy",
             hint=f"`hivemind-trio simulate team.hmp --scenario {scenario.name}`",
         )
     from hivemind_trio.policy import MemoryFiles, check

@@ -66,8 +66,8 @@ def _recorded(trace: str) -> Sequence[RecordedCall]:
     except JournalError as error:
         fail(f"--trace {error}", hint=error.help)
     if not any(call.needs_slot for call in calls):
-        what = "only calls that need no slot are in it" if calls else "no call is in it"
-        fail(f"--trace {trace}: {what}", hint="there is something to replay when agents have called through the proxy")
+        what = "the journal has only calls that need no slot" if calls else "the journal has no calls"
+        fail(f"--trace {trace}: {what}", hint="record calls of agents with `hivemind-trio serve --journal`")
     return calls
 
 
@@ -144,4 +144,4 @@ def stop_at_misfits(scenario: Scenario, programs: Sequence[Program]) -> None:
         for line in found:
             click.echo(visible(f"scenario {scenario.name}: {line}"), err=True)
         both = "either policy" if len(programs) > 1 else "the policy"
-        fail(f"the scenario does not fit {both}", hint="name what a policy has, or another scenario")
+        fail(f"the scenario does not match {both}", hint="use names of the policy, or another scenario")

@@ -130,7 +130,7 @@ def _overview(columns: Mapping[str, Sequence[Figures]]) -> list[list[str]]:
             )
     undone = [sum(run.undone for run in runs) / len(runs) for runs in columns.values()]
     if any(undone):
-        rows.append(["agents still at it when time was up", *(number(count, "") for count in undone)])
+        rows.append(["agents unfinished at the time limit", *(number(count, "") for count in undone)])
     return rows
 
 

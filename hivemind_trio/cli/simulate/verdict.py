@@ -65,7 +65,7 @@ def fate(runs: Sequence[Figures]) -> str:
     """Return a sentence: whether all agents get through, or the causes of death."""
     agents, dead, undone = (sum(counts) for counts in zip(*((r.agents, r.dead, r.undone) for r in runs), strict=True))
     if not agents:
-        return "Nobody comes, so there is nothing to say."
+        return "No agents in this scenario; no results."
     everywhere = f" on each of {len(runs)} seeds" if len(runs) > 1 else ""
     if not dead and not undone:
         return f"Yes: {_all(runs)} through{everywhere}{_pace(runs)}."
@@ -79,7 +79,7 @@ def fate(runs: Sequence[Figures]) -> str:
         of = f", {'all' if count == dead else 'most'} of {_DEATHS.get(what, what)}" if what else ""
         parts.append(f"{number(dead / len(runs), '')} of {number(agents / len(runs), '')} agents die{of}{worst}")
     if undone:
-        parts.append(f"{number(undone / len(runs), '')} are still at it when time is up")
+        parts.append(f"{number(undone / len(runs), '')} are unfinished at the time limit")
     share = dead / agents if agents else 0.0
     return f"{'Almost' if share < 0.01 and not undone else 'No'}: {', and '.join(parts)}."
 
@@ -103,7 +103,7 @@ def _pace(runs: Sequence[Figures]) -> str:
 
 def _without(runs: Sequence[Figures]) -> str:
     dead = sum(run.dead for run in runs) / len(runs)
-    return f"Straight at the providers {number(dead, '') if dead else 'none'} would die."
+    return f"Directly at the providers {number(dead, '') if dead else 'none'} would die."
 
 
 def difference_said(before: str, old: Sequence[Pair], after: str, new: Sequence[Pair]) -> list[str]:
@@ -111,7 +111,7 @@ def difference_said(before: str, old: Sequence[Pair], after: str, new: Sequence[
     runs, others = [pair.proxy for pair in old], [pair.proxy for pair in new]
     said = [f"{before}: {fate(runs)}", f"{after}: {fate(others)}"]
     if len(runs) == 1:
-        return [*said, "One seed cannot say what is chance and what the change: `--seeds 5`."]
+        return [*said, "One seed cannot separate chance from the change; use `--seeds 5`."]
     found = [(shift.metric, shift.difference) for shift in shifts(runs, others) if shift.difference is not None]
     moved = [(metric, by) for metric, by in found if by.low or by.high]
     certain = [words for metric, by in moved if not by.low <= 0 <= by.high and (words := _change(metric, by))]

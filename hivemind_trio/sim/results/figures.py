@@ -117,7 +117,7 @@ class Figures:
     agents: int
     dead: int
     undone: int
-    """Agents that were still at it when time was up."""
+    """Agents unfinished at the time limit."""
     turns: int
     turns_done: int
     calls: int

@@ -38,7 +38,9 @@ def upstream(table: Table) -> UpstreamSpec:
     fail.end()
     if max(shares["502"] + shares["reset"], shares["break"] + shares["stall"]) > 1:
         table.wrong(
-            "fail", "more fails than there is", "let `502` and `reset`, `break` and `stall` come to at most `100%`"
+            "fail",
+            "more than 100% of the calls fail",
+            "let `502` and `reset`, `break` and `stall` come to at most `100%`",
         )
         shares = dict.fromkeys(shares, 0.0)
     hang = table.take("hang", spread(duration), None)
@@ -100,7 +102,7 @@ def _quotas(table: Table) -> dict[Metered, Quota]:
             own.end()
         if allowed is None:
             if inline:
-                limits.wrong(key, "how much is it", f'write `{key} = {{ rate = "50/min" }}`')
+                limits.wrong(key, "the limit has no rate", f'write `{key} = {{ rate = "50/min" }}`')
             continue
         limit, window_ns = allowed
         if window == "gcra" and burst is None:
@@ -120,7 +122,7 @@ def _quotas(table: Table) -> dict[Metered, Quota]:
 def _span(table: Table) -> tuple[int, int]:
     from_ns, to_ns = table.take("from", duration, 0), table.take("to", duration, 0)
     if to_ns <= from_ns:
-        table.wrong("to" if "to" in table else "", "it ends before it begins", 'write `from = "1m", to = "3m"`')
+        table.wrong("to" if "to" in table else "", "`to` must be later than `from`", 'write `from = "1m", to = "3m"`')
     return from_ns, to_ns
 
 

@@ -58,8 +58,8 @@ def parse_scenario(
         above = {fleet.name for fleet in fleets}
         for fleet in own:
             if fleet.name in above:
-                what = f"`{fleet.name}` are above already"
-                table.wrong(f"agents[{place}].name", what, "call them something else")
+                what = f"`{fleet.name}` is the name of earlier agents"
+                table.wrong(f"agents[{place}].name", what, "give these agents another name")
         fleets += own
     if trace is not None:
         fleets = list(recorded_fleets(trace))
@@ -75,7 +75,7 @@ def parse_scenario(
     )
     table.end()
     if not scenario.fleets and not problems:
-        table.wrong("", "nobody calls", "write `[[agents]]` and under it `count = 10`")
+        table.wrong("", "the scenario has no agents", "write `[[agents]]` and under it `count = 10`")
     if problems:
         raise ScenarioError(name, problems)
     return scenario
@@ -101,9 +101,7 @@ def _recorded(table: Table, journals: Journals | None) -> tuple[Fleet, ...]:
         )
         if not found:
             within = " between `from` and `for`" if from_ns or for_ns is not None else ""
-            raise ScenarioValueError(
-                f"there is no call in it{within} that could be made again", "another time, or another journal"
-            )
+            raise ScenarioValueError(f"it has no call{within} that can be replayed", "another time, or another journal")
         return tuple(attrs.evolve(fleet, name=f"{name} {fleet.name}") for fleet in found) if name else found
 
     nobody: tuple[Fleet, ...] = ()
@@ -124,9 +122,9 @@ def _fleet(table: Table, place: int) -> Fleet:
     arrive = table.take("arrive", rate, None)
     for_ns = table.take("for", duration, None)
     if arrive is not None and for_ns is None:
-        table.wrong("arrive", "for how long do they arrive", 'write `for = "10m"` beside it')
+        table.wrong("arrive", "`arrive` needs `for`, the length of the arrival period", 'write `for = "10m"` beside it')
     if arrive is not None and "count" in table:
-        table.wrong("count", "they arrive, so chance says how many they are", "leave out `count` or `arrive`")
+        table.wrong("count", "`count` and `arrive` exclude each other", "delete `count` or `arrive`")
     many = spread(count)
     fleet = Fleet(
         name=table.take("name", words, f"agents{place}" if place > 1 else "agent"),

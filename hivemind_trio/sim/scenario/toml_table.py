@@ -78,7 +78,7 @@ class Table:
         self._known.append(key)
         inner = self.values.get(key, {})
         if not isinstance(inner, dict):
-            self.wrong(key, "it has settings of its own", f'write `{key} = {{ name = "value" }}`')
+            self.wrong(key, "expected a table", f'write `{key} = {{ name = "value" }}`')
             inner = {}
         return Table(self._path(key), inner, self.lines, self.problems)
 
@@ -87,7 +87,7 @@ class Table:
         self._known.append(key)
         inner = self.values.get(key, [])
         if not isinstance(inner, list) or not all(isinstance(each, dict) for each in inner):
-            self.wrong(key, "there can be several", f"write `[[{key}]]`, or a list of `{{ ... }}`")
+            self.wrong(key, "expected an array of tables", f"write `[[{key}]]`, or a list of `{{ ... }}`")
             return []
         return [
             Table(f"{self._path(key)}[{place}]", each, self.lines, self.problems)
@@ -111,7 +111,7 @@ class Table:
                 near = difflib.get_close_matches(key, self._known, n=1)
                 known = ", ".join(f"`{each}`" for each in self._known)
                 self.wrong(
-                    key, f"there is no `{key}` here", f"did you mean `{near[0]}`?" if near else f"there is {known}"
+                    key, f"unknown key `{key}`", f"did you mean `{near[0]}`?" if near else f"expected one of {known}"
                 )
 
     def _path(self, key: str) -> str:

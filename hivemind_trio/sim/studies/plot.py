@@ -190,7 +190,7 @@ def _panel(name: str, figures: Figures, provider: str) -> _Panel | None:
     said = [
         f"{figures.dead:,} of {figures.agents:,} agents dead",
         f"{seen.attempts:,} attempts, {troubles:,} failed",
-        f"over after {_lasted(figures.makespan_ns / 1e9)}" if not figures.undone else f"{figures.undone:,} still at it",
+        f"over after {_lasted(figures.makespan_ns / 1e9)}" if not figures.undone else f"{figures.undone:,} unfinished",
     ]
     return _Panel(f"{name}: {provider}", "  ·  ".join(said), provider, figures.way is Way.PROXY, points)
 

@@ -99,10 +99,10 @@ def test_a_policy_with_errors_is_shown_as_check_shows_it_and_not_compared(run: R
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["old.hmp"], "it takes two files"),
-        (["old.hmp", "new.hmp", "same.hmp"], "it takes two files"),
-        (["--git", "HEAD", "old.hmp", "new.hmp"], "it takes one file"),
-        (["-", "-"], "standard input can be one of the two"),
+        (["old.hmp"], "expected two files"),
+        (["old.hmp", "new.hmp", "same.hmp"], "expected two files"),
+        (["--git", "HEAD", "old.hmp", "new.hmp"], "expected one file"),
+        (["-", "-"], "standard input can be only one of the two"),
         (["--git", "HEAD", "-"], "standard input has no history"),
     ],
 )

@@ -167,7 +167,7 @@ def test_what_does_not_fit_is_told_with_what_there_is(run: Run, files: Path, wor
     assert (result.exit_code, result.stdout) == (2, "")
     assert said in result.stderr
     if words[-1].endswith(".toml"):
-        assert "does not fit either policy" in result.stderr
+        assert "does not match either policy" in result.stderr
         assert said in run("simulate", "old.hmp", *words[1:]).stderr
 
 

@@ -126,13 +126,13 @@ def test_the_verdict_says_whether_everybody_gets_through_and_what_sets_the_pace(
     said = verdict("--seeds", "2")
     assert said.startswith("Yes: all 6 agents get through on each of 2 seeds, in 1.")
     assert "least possible time, which the providers' caps on requests at once set" in said
-    assert "Straight at the providers 3.50 would die." in said
+    assert "Directly at the providers 3.50 would die." in said
     (files / "mine.toml").write_text(SCENARIO.replace("count = 6", 'count = 6\nsilence = "1s"'))
     assert verdict("--seeds", "1").startswith("No: 6 of 6 agents die, all of ")
     (files / "mine.toml").write_text('until = "1s"\n' + SCENARIO)
-    assert "6 are still at it when time is up" in verdict("--seeds", "2")
+    assert "6 are unfinished at the time limit" in verdict("--seeds", "2")
     shown = run("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "2").stdout
-    (row,) = [line for line in shown.splitlines() if line.startswith("agents still at it")]
+    (row,) = [line for line in shown.splitlines() if line.startswith("agents unfinished")]
     assert row.split()[-1] == "6", "a mean, as everything beside it"
 
 
@@ -198,7 +198,7 @@ def test_a_policy_s_simulated_test_is_run_at_length_with_its_own_seed(run: Run, 
     [
         (("tested.hmp", "--test", "a rum"), "did you mean `a run`?"),
         (("tested.hmp", "--test", "a call"), "no simulated test of this name"),
-        (("tested.hmp", "--test", "a run", "--scenario", "storm"), "leave out --test"),
+        (("tested.hmp", "--test", "a run", "--scenario", "storm"), "remove --test"),
         (("--test", "a run"), "needs a policy file"),
         (("team.hmp", "--test", "a run"), "none has a `load`"),
     ],

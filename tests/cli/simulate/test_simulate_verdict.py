@@ -46,7 +46,7 @@ def test_only_what_differs_for_certain_is_said_to_differ(whole: Pair) -> None:
     *_, luck = difference_said("old", old, "new", spending(whole, (3, 2, 1)))
     assert luck.startswith("What differs may be chance")
     *_, one = difference_said("old", old[:1], "new", dearer[:1])
-    assert one.startswith("One seed cannot say")
+    assert one.startswith("One seed cannot separate")
 
 
 def died(figures: Figures, **of: int) -> Figures:
@@ -70,8 +70,7 @@ def test_who_dies_is_said_and_of_what(whole: Pair, deaths: list[dict[str, int]],
 
 def test_of_nobody_nothing_is_said(whole: Pair) -> None:
     assert (
-        fate([attrs.evolve(whole.proxy, agents=0, turns=0, turns_done=0)])
-        == "Nobody comes, so there is nothing to say."
+        fate([attrs.evolve(whole.proxy, agents=0, turns=0, turns_done=0)]) == "No agents in this scenario; no results."
     )
 
 
@@ -79,7 +78,7 @@ def test_429s_are_set_against_those_that_would_have_been_met(whole: Pair) -> Non
     pair = attrs.evolve(whole, direct=attrs.evolve(whole.direct, limited=40), proxy=whole.proxy)
 
     assert verdict([pair], Scenario())[-1] == "429s met: 0 instead of 40."
-    assert verdict([whole], Scenario())[-1] == "Straight at the providers none would die."
+    assert verdict([whole], Scenario())[-1] == "Directly at the providers none would die."
 
 
 @pytest.mark.parametrize(

@@ -371,9 +371,9 @@ def test_two_journals_are_told_apart_by_a_name() -> None:
     [
         ('journal = "other"', "mine.toml:2: agents[1].journal: `other`: no such file"),
         ("journal = 5", "`5` is no text"),
-        ('journal = "team.journal"\ncount = 5', "mine.toml:3: agents[1].count: there is no `count` here"),
-        ('journal = "team.journal"\nfrom = "5h"', "there is no call in it between `from` and `for`"),
-        ('journal = "team.journal"\n[[agents]]\njournal = "team.journal"', "`ci` are above already"),
+        ('journal = "team.journal"\ncount = 5', "mine.toml:3: agents[1].count: unknown key `count`"),
+        ('journal = "team.journal"\nfrom = "5h"', "it has no call between `from` and `for`"),
+        ('journal = "team.journal"\n[[agents]]\njournal = "team.journal"', "`ci` is the name of earlier agents"),
     ],
     ids=["missing", "no text", "another key", "nothing in it", "twice"],
 )

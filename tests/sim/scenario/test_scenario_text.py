@@ -124,7 +124,7 @@ def test_what_a_provider_is_told_it_is(line: str, field: str, value: object) -> 
         ('[[agents]]\nclient = "curl"\n', 2, "agents[1].client", "`claude-code`"),
         ('[[agents]]\nmodel = 4\n', 2, "agents[1].model", '`"ci"`'),
         ('[[agents]]\narrive = "5/min"\n', 2, "agents[1].arrive", '`for = "10m"`'),
-        ('[[agents]]\ncount = 4\narrive = "5/min"\nfor = "1m"\n', 2, "agents[1].count", "leave out"),
+        ('[[agents]]\ncount = 4\narrive = "5/min"\nfor = "1m"\n', 2, "agents[1].count", "delete"),
         ("[[agents]]\ncount = 0\n", 2, "agents[1].count", "leave it out"),
         ('[[agents]]\n[[upstream]]\nlimits = { requestz = "5/min" }\n', 3, "upstream[1].limits.requestz", "`requests`"),
         ('[[agents]]\n[[upstream]]\n[upstream.limits]\ninput = 5\n', 4, "upstream[1].limits.input", "`"),
@@ -135,7 +135,7 @@ def test_what_a_provider_is_told_it_is(line: str, field: str, value: object) -> 
         ("[[agents]]\ncount = \n", 2, "", "key"),
         ("hour = 25\n[[agents]]\n", 1, "hour", "0 to 23"),
         ('agents = 4\n', 1, "agents", "[[agents]]"),
-        ("[[agents]]\n[[agents]]\nname = 'agent'\n", 3, "agents[2].name", "something else"),
+        ("[[agents]]\n[[agents]]\nname = 'agent'\n", 3, "agents[2].name", "another name"),
     ],
     ids=lambda value: value.replace("\n", "; ") if isinstance(value, str) else "",
 )  # fmt: skip
