@@ -1,6 +1,7 @@
 """Dialects: one file and one record for each API of providers. Data and pure functions."""
 
 from .credentials import CREDENTIAL_HEADERS as CREDENTIAL_HEADERS
+from .credentials import CREDENTIAL_PARAMETERS as CREDENTIAL_PARAMETERS
 from .credentials import credential_header as credential_header
 from .dialect import Dialect as Dialect
 from .dialect import EndpointPattern as EndpointPattern

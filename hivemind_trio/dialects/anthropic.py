@@ -132,6 +132,7 @@ ANTHROPIC: Final = Dialect(
     request=RequestFormat(prompt=("messages",), system=("system",), output_max=("max_tokens",), pictures=(b'"image"',)),
     credential_header=b"x-api-key",
     credential_prefix=b"",
+    key_shape=(r"sk-ant-[A-Za-z0-9_-]{8,}", "an Anthropic key"),
     error=_error,
     error_event=_error_event,
     keep_alive=_keep_alive,

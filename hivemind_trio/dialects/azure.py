@@ -47,6 +47,7 @@ AZURE: Final = Dialect(
     ),
     credential_header=b"api-key",
     credential_prefix=b"",
+    model_segments=("deployments",),
     error=error,
     error_event=error_event,
     keep_alive=keep_alive,

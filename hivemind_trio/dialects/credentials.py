@@ -11,6 +11,11 @@ from .registry import DIALECTS
 CREDENTIAL_HEADERS: Final = tuple(dict.fromkeys(DIALECTS[api].credential_header for api in Api))
 """Any of these may carry an agent's credential: newer Anthropic SDKs send a bearer, older ones `x-api-key`."""
 
+CREDENTIAL_PARAMETERS: Final = frozenset(
+    name for dialect in DIALECTS.values() if (name := dialect.credential_parameter) is not None
+)
+"""Parameters of the query that may carry one."""
+
 
 def credential_header(api: Api, secret: str) -> tuple[bytes, bytes]:
     """Return the header with which a provider's key goes upstream."""

@@ -89,6 +89,12 @@ class Dialect:
     request: RequestFormat = attrs.field(factory=RequestFormat)
     credential_header: bytes = b"authorization"
     credential_prefix: bytes = b"Bearer "
+    credential_parameter: bytes | None = None
+    """Parameter of the query in which its clients may send the credential instead."""
+    key_shape: tuple[str, str] | None = None
+    """Regular expression of its keys by their public prefix, and what such a word is; None: they have no prefix."""
+    model_segments: tuple[str, ...] = ()
+    """Segments of a path behind which the model stands."""
 
     # Answers of the provider
     streams: tuple[StreamFormat, ...] = ()

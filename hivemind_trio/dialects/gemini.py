@@ -125,6 +125,9 @@ GEMINI: Final = Dialect(
     ),
     credential_header=b"x-goog-api-key",
     credential_prefix=b"",
+    credential_parameter=b"key",
+    key_shape=(r"AIza[A-Za-z0-9_-]{16,}", "a Google key"),
+    model_segments=("models", "tunedModels"),
     streams=(_STREAM,),
     usage=(UsageFormat(marks=(b'"usage',), objects=("usageMetadata",), read=_usage),),
     limits=LimitSigns(

@@ -206,6 +206,7 @@ OPENAI: Final = Dialect(
         ),
         EndpointPattern(r"/v1/conversations(?:/.*)?", generates=False),
     ),
+    key_shape=(r"sk-[A-Za-z0-9_-]{16,}", "an OpenAI key"),
     request=RequestFormat(
         prompt=("messages", "input", "prompt"),
         system=("instructions",),

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 import attrs
 
-from hivemind_trio.dialects import CREDENTIAL_HEADERS
+from hivemind_trio.dialects import CREDENTIAL_HEADERS, CREDENTIAL_PARAMETERS
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Clue, Program
 
@@ -66,13 +66,13 @@ def _presented(headers: Iterable[tuple[bytes, bytes]], query: bytes) -> Iterator
         yield Credential(value)
     for part in query.split(b"&"):
         name, _, value = part.partition(b"=")
-        if name == b"key" and value:
+        if name in CREDENTIAL_PARAMETERS and value:
             yield Credential(unquote_to_bytes(value))
 
 
 def without_key(query: bytes) -> bytes:
-    """Return a query without Gemini's `key`; the rest byte for byte."""
-    parts = [part for part in query.split(b"&") if part.partition(b"=")[0] != b"key"]
+    """Return a query without the parameters that carry credentials; the rest byte for byte."""
+    parts = [part for part in query.split(b"&") if part.partition(b"=")[0] not in CREDENTIAL_PARAMETERS]
     return b"&".join(parts)
 
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from hivemind_trio.dialects import IN_ORDER
+
 KEY_SHAPES: Final = (
-    (re.compile(r"sk-ant-[A-Za-z0-9_-]{8,}"), "an Anthropic key"),
-    (re.compile(r"sk-[A-Za-z0-9_-]{16,}"), "an OpenAI key"),
-    (re.compile(r"AIza[A-Za-z0-9_-]{16,}"), "a Google key"),
+    *((re.compile(shape[0]), shape[1]) for dialect in IN_ORDER if (shape := dialect.key_shape) is not None),
     (re.compile(r"AKIA[A-Z0-9]{12,}"), "an AWS key"),
     (re.compile(r"gh[pousr]_[A-Za-z0-9]{16,}"), "a GitHub token"),
     (re.compile(r"xox[abprs]-[A-Za-z0-9-]{10,}"), "a Slack token"),

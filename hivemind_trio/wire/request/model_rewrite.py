@@ -8,13 +8,16 @@ from urllib.parse import quote_from_bytes
 
 import msgspec
 
+from hivemind_trio.dialects import IN_ORDER
 from hivemind_trio.wire.body.bodies import decoding
 from hivemind_trio.wire.body.json_members import members
 from hivemind_trio.wire.body.steps import STEP_BYTES, Steps, Text, done
 
 from .endpoints import endpoint
 
-_IN_PATH: Final = re.compile(rb"((?:/m|/tunedM)odels/|/deployments/)[^/:]+")
+_IN_PATH: Final = re.compile(
+    rb"(/(?:%s)/)[^/:]+" % b"|".join(name.encode() for dialect in IN_ORDER for name in dialect.model_segments)
+)
 _WANTED: Final = frozenset({"model"})
 
 
