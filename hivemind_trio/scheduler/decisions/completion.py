@@ -41,7 +41,7 @@ def settle(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> 
         had = actual if ended.committed or usage is not None else NOTHING
     elif usage is not None:
         pool.estimates.learn(place.request, pool.api, usage)
-    place.share.settle(pool.share_ns(quotas, had, lasted_ns) - flight.share_ns)
+    place.share.settle(flight.share_ns, pool.share_ns(quotas, had, lasted_ns))
     pool.on_lasted(lasted_ns)
     if usage is not None:
         tokens = (usage.input or 0) + usage.cache_write + usage.output

@@ -6,7 +6,9 @@ al., "Dominant Resource Fairness", 2011): of what the provider has of slots, req
 time for which the call takes all of it. It is estimated when the call goes and settled when it has ended.
 
 Who could not go for a while, because it asked for nothing or was at a cap of its own, is lifted to where the others
-are: idleness earns no claim on them. Who goes away and comes back at once finds its tag where it was.
+are: idleness earns no claim on them. Who goes away and comes back at once finds its tag where it was. Where the others
+are is what they have had by calls that are settled: estimates order those who wait, and never lift a newcomer, who
+would stand behind a wrong one long after it has been taken back.
 
 An agent that belongs to no team stands among the teams, with its own weight: it is a team of its own. Where a lane's
 objective compares jobs whosever they are, those without a team are one of weight 1: else there would be nobody to
@@ -52,7 +54,9 @@ class Flow:
     alone_in: Flow | None = attrs.field(default=None, init=False)
     """Team of such an agent, which stands where the agent stands."""
     tag: int = attrs.field(default=0, init=False)
-    """Virtual time: what it has had, per weight."""
+    """Virtual time: what it has had and what its calls in flight are thought to take, per weight."""
+    _claimed_ns: int = attrs.field(default=0, init=False)
+    """Part of the tag that is estimated, for calls in flight."""
     ready: dict[Movable, None] = attrs.field(factory=dict, init=False)
     """Positions in queues from which it could be served; moved when its tag moves."""
 
@@ -79,23 +83,36 @@ class Flow:
             peers = share.peers
             if not share.ready and share.tag < peers.virtual:
                 share.tag = peers.virtual
-            if share.tag > peers.virtual:
-                peers.virtual = share.tag
+            settled = share.tag - share._claim()
+            if settled > peers.virtual:
+                peers.virtual = settled
             if peers.gone.first is not None:
                 peers.forget_who_was_passed()
-            share.tag += cost_ns * SCALE // share.weight
-            for place in share.ready:
-                place.move()
+            share._move(cost_ns, cost_ns)
             share = peers.team
 
-    def settle(self, more_ns: int) -> None:
-        """One of its calls has taken more than was thought, or less."""
+    def settle(self, cost_ns: int, taken_ns: int) -> None:
+        """One of its calls, which was thought to take `cost_ns`, has taken `taken_ns`."""
         share: Flow | None = self
         while share is not None:
-            share.tag += more_ns * SCALE // share.weight
-            for place in share.ready:
-                place.move()
+            share._move(-cost_ns, taken_ns - cost_ns)
             share = share.peers.team
+
+    def reweigh(self, weight: int) -> None:
+        """Take the weight of a new policy, which counts for calls in flight, too. Nobody stands in a queue."""
+        settled = self.tag - self._claim()
+        self.weight = weight
+        self.tag = settled + self._claim()
+
+    def _move(self, claimed_ns: int, had_ns: int) -> None:
+        self._claimed_ns += claimed_ns
+        self.tag += had_ns * SCALE // self.weight
+        for place in self.ready:
+            place.move()
+
+    def _claim(self) -> int:
+        """Return the estimated part of the tag."""
+        return self._claimed_ns * SCALE // self.weight
 
     def retire(self) -> None:
         """Retire a contender without calls."""
@@ -111,7 +128,7 @@ class FlowGroup:
     team: Flow | None = None
     """Team of these agents; None: these are the teams."""
     virtual: int = attrs.field(default=0, init=False)
-    """The tag of whoever went last."""
+    """Most that a contender which went had had by then, by settled calls."""
     gone: IndexedHeap[Flow] = attrs.field(factory=IndexedHeap, init=False)
     """Those who ask for nothing, by tag: once the others have come to where they are, they need not be remembered."""
     _shares: dict[Hashable, Flow] = attrs.field(factory=dict, init=False)
@@ -141,7 +158,8 @@ class FlowGroup:
             share = self._shares[key] = Flow(self, key, weight)
         else:
             self.gone.discard(share)
-            share.weight = weight
+            if weight != share.weight:
+                share.reweigh(weight)
         return share
 
     def team_of(self, key: Hashable, weight: int) -> FlowGroup:
@@ -158,7 +176,8 @@ class FlowGroup:
             team.members = FlowGroup(team)
             team.sole = team.members.share(key, weight)
             team.sole.alone_in = team
-        team.sole.weight = weight
+        if weight != team.sole.weight:
+            team.sole.reweigh(weight)
         return team.sole
 
     def retire(self, share: Flow) -> None:

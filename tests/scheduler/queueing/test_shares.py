@@ -356,3 +356,25 @@ def test_how_long_attempts_take_is_learned() -> None:
         pool.on_lasted(SECOND_NS)
 
     assert pool.usual_ns == pytest.approx(SECOND_NS, rel=0.1)
+
+
+@pytest.mark.parametrize("slots", [1, 4, 16])
+@pytest.mark.parametrize("already", [0, 3, 40])
+@pytest.mark.parametrize("apart", [True, False], ids=["agents", "one team"])
+def test_a_newcomer_has_its_turn_though_the_size_of_calls_was_guessed_wrong(
+    slots: int, already: int, *, apart: bool
+) -> None:
+    """The first calls are thought to take seconds, and take 50 ms: what was guessed is taken back of everybody."""
+    of = "none" if apart else "red"
+    driver = Driver(policy(("hog", of, 1), ("newcomer", of, 1), limit=slots, red=1))
+    running = driver.calls(slots, agent="hog")
+    driver.calls(600, agent="hog")
+    serve(driver, running, {}, already, unit_ns=SECOND_NS // 20)
+    driver.calls(200, agent="newcomer")
+
+    served = serve(driver, running, {}, 200, unit_ns=SECOND_NS // 20)
+
+    # Behind at most one call of the hog for each slot, and then one of two.
+    assert served.index("newcomer") <= slots
+    for begin in range(0, 160, 40):
+        assert abs(served[begin : begin + 40].count("newcomer") - 20) <= slots
