@@ -7,14 +7,13 @@ same work, and a lower bound on the time that takes can be computed before eithe
 from __future__ import annotations
 
 import math
-from enum import Enum
 from functools import lru_cache
 from random import Random
 from typing import Final, assert_never, final
 
 import attrs
 
-from .profile import Shape, Traits
+from .profile import Shape, Traits, Weather
 
 TOKENS_OUT_MOST: Final = 1_000_000
 """Longest recorded answer that is believed, in tokens."""
@@ -99,14 +98,6 @@ class Service:
         )
 
 
-@final
-class Fault(Enum):
-    """Random failure before there is an answer."""
-
-    BAD_GATEWAY = "502"
-    RESET = "reset"
-
-
 def service(traits: Traits, seed: int, ask: Ask) -> Service:
     """Draw what an answer takes, as far as it is not known: a function of its arguments only."""
     if ask.taken is not None:
@@ -170,18 +161,19 @@ def draw(shape: Shape, mean: float, spread: float, chance: Random) -> float:
             assert_never(shape)
 
 
-def fault(traits: Traits, seed: int, ask: Ask, time: int) -> Fault | None:
+def fault(traits: Traits, seed: int, ask: Ask, time: int) -> Weather | None:
     """Draw what goes wrong before there is an answer.
 
     Args:
         time: The how-manieth request with this key it is that gets so far, from 1: a retry has a chance of its own.
     """
-    if not traits.bad_gateways and not traits.resets:
-        return None
     drawn = Random(f"{seed}/fault {time}/{ask.key}").random()  # noqa: S311 - as above
-    if drawn < traits.bad_gateways:
-        return Fault.BAD_GATEWAY
-    return Fault.RESET if drawn < traits.bad_gateways + traits.resets else None
+    below = 0.0
+    for weather, share in traits.failing:
+        below += share
+        if drawn < below:
+            return weather
+    return None
 
 
 def break_after(traits: Traits, seed: int, ask: Ask, time: int, events: int) -> int | None:

@@ -141,6 +141,12 @@ class Traits:
     """The share of requests that a gateway in front answers with 502."""
     resets: float = 0.0
     """The share of requests whose connection is reset before the answer."""
+    overloads: float = 0.0
+    """The share of requests that are refused with 529, whatever else is in flight."""
+    unavailable: float = 0.0
+    """The share of requests that are refused with 503."""
+    unreachable: float = 0.0
+    """The share of requests that get no connection."""
     breaks: float = 0.0
     """The share of streamed answers whose connection is reset between their first event and their last."""
     stalls: float = 0.0
@@ -155,10 +161,22 @@ class Traits:
     storms: tuple[Storm, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        shares = (self.bad_gateways, self.resets, self.breaks, self.stalls, self.hangs, self.spikes)
+        before = [share for _, share in self.failing]
+        shares = (*before, self.breaks, self.stalls, self.hangs, self.spikes)
         assert min(shares) >= 0, shares
-        assert max(self.bad_gateways + self.resets, self.breaks + self.stalls, self.hangs, self.spikes) <= 1, (
+        assert max(sum(before), self.breaks + self.stalls, self.hangs, self.spikes) <= 1, (
             f"shares of one whole: {shares}"
+        )
+
+    @property
+    def failing(self) -> tuple[tuple[Weather, float], ...]:
+        """Failures before there is an answer, with the share of requests that meet each."""
+        return (
+            (Weather.BAD_GATEWAY, self.bad_gateways),
+            (Weather.RESET, self.resets),
+            (Weather.OVERLOAD, self.overloads),
+            (Weather.OUTAGE, self.unavailable),
+            (Weather.UNREACHABLE, self.unreachable),
         )
 
     @property

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, final
 import attrs
 
 from .background_load import Guard, Neighbours
-from .latency_and_faults import Ask, Fault, Service, break_after, fault, hang_ns, service, stall_after, struck
+from .latency_and_faults import Ask, Service, break_after, fault, hang_ns, service, stall_after, struck
 from .profile import SECOND_NS, Traits, Weather
 from .token_bucket import MINUTE_NS, Metered, Reading
 from .windows import WindowMeter, meter
@@ -161,7 +161,7 @@ class Provider:
         self._of_output = tuple((dimension, self._meters[dimension]) for dimension in own if dimension in self._meters)
         self.counts_output = bool(self._of_output)
         self.tells = traits.tells and bool(self._meters)
-        self._fails = traits.bad_gateways > 0 or traits.resets > 0
+        self._fails = any(share for _, share in traits.failing)
         self._falters = traits.hang_wave is not None or max(traits.hangs, traits.stalls, traits.breaks) > 0
         self._neighbours = Neighbours(traits.neighbours, tuple(self._meters.values()))
         self._guard = Guard(traits.acceleration) if traits.acceleration is not None else None
@@ -256,10 +256,8 @@ class Provider:
         if self._fails:
             time = self._tried[ask.key] = self._tried.get(ask.key, 0) + 1
             failing = fault(traits, self.seed, ask, time)
-            if failing is Fault.RESET:
-                return Dropped()
-            if failing is Fault.BAD_GATEWAY:
-                return _refused(Weather.BAD_GATEWAY)
+            if failing is not None:
+                return _refused(failing)
         cached = self._cached(ask, now_ns) if traits.cache_ns or ask.taken is not None else 0
         if self._meters or self._guard is not None:
             refused = self._over(ask, cached, now_ns)

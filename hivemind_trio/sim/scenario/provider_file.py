@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from hivemind_trio.sim.provider.profile import Acceleration, Neighbour, Storm, Traits, Wave, Weather
@@ -27,6 +28,9 @@ _WINDOWS: Final = {
     "sliding": Counting.SLIDING,
 }
 
+_BEFORE_AN_ANSWER: Final = tuple(weather.value for weather, _ in Traits().failing)
+_IN_AN_ANSWER: Final = ("break", "stall")
+
 
 def upstream(table: Table) -> UpstreamSpec:
     """One of several, every mistake reported to its table."""
@@ -34,13 +38,13 @@ def upstream(table: Table) -> UpstreamSpec:
     latency = table.take("latency", spread(duration), None)
     answer = table.take("answer", spread(count), None)
     fail = table.table("fail")
-    shares = {key: fail.take(key, share, 0.0) for key in ("502", "reset", "break", "stall", "hang")}
+    shares = {key: fail.take(key, share, 0.0) for key in (*_BEFORE_AN_ANSWER, *_IN_AN_ANSWER, "hang")}
     fail.end()
-    if max(shares["502"] + shares["reset"], shares["break"] + shares["stall"]) > 1:
+    if any(sum(shares[key] for key in keys) > 1 for keys in (_BEFORE_AN_ANSWER, _IN_AN_ANSWER)):
         table.wrong(
             "fail",
             "more than 100% of the calls fail",
-            "let `502` and `reset`, `break` and `stall` come to at most `100%`",
+            f"let {_listed(_BEFORE_AN_ANSWER)} together come to at most `100%`, {_listed(_IN_AN_ANSWER)} likewise",
         )
         shares = dict.fromkeys(shares, 0.0)
     hang = table.take("hang", spread(duration), None)
@@ -70,6 +74,9 @@ def upstream(table: Table) -> UpstreamSpec:
         says_retry_after_ns=table.take("says-retry-after", duration, None),
         bad_gateways=shares["502"],
         resets=shares["reset"],
+        overloads=shares["529"],
+        unavailable=shares["503"],
+        unreachable=shares["connect"],
         breaks=shares["break"],
         stalls=shares["stall"],
         hangs=shares["hang"],
@@ -85,6 +92,11 @@ def upstream(table: Table) -> UpstreamSpec:
     )
     table.end()
     return found
+
+
+def _listed(keys: Iterable[str]) -> str:
+    *first, last = (f"`{key}`" for key in keys)
+    return f"{', '.join(first)} and {last}"
 
 
 def _quotas(table: Table) -> dict[Metered, Quota]:

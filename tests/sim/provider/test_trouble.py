@@ -112,6 +112,25 @@ def test_faults_hold_nothing_and_cost_nothing() -> None:
     assert provider.refused == provider.met[Trouble.BAD_GATEWAY]
 
 
+@pytest.mark.parametrize(
+    ("traits", "trouble"),
+    [
+        (Traits(overloads=0.25), Trouble.OVERLOAD),
+        (Traits(unavailable=0.25), Trouble.OUTAGE),
+        (Traits(unreachable=0.25), Trouble.UNREACHABLE),
+    ],
+    ids=["529", "503", "connect"],
+)
+def test_a_share_of_requests_fails_with_what_the_scenario_names(traits: Traits, trouble: Trouble) -> None:
+    provider = Provider(traits=traits, seed=3)
+    answers = [provider.arrive(ask(str(n)), 0) for n in range(4_000)]
+
+    failed = [answer for answer in answers if not isinstance(answer, Accepted)]
+    assert {answer.trouble for answer in failed} == {trouble}
+    assert provider.met == {trouble: len(failed)}
+    assert 900 < len(failed) < 1_100
+
+
 def test_during_an_outage_whatever_arrives_is_refused_with_503_and_what_is_under_way_goes_on() -> None:
     provider = Provider(traits=Traits(outages=((100, 200), (300, 301))))
     before = provider.arrive(ask(), 99)
