@@ -14,6 +14,8 @@ from hivemind_trio.cli.simulate.command import simulate
 from .completion import completion
 from .demo import demo
 from .help import help_command
+from .journal.maintenance import journal
+from .journal.usage import usage
 from .lsp import lsp
 from .man import man
 from .serve import serve
@@ -31,6 +33,8 @@ Examples:
   hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1
   hivemind-trio diff --git main team.hmp    show what a merge would change for calls
   hivemind-trio explain HM303               show what a diagnostic means
+  hivemind-trio explain --last              tell the story of the last call
+  hivemind-trio usage --by agent            add up tokens, money and waits
   hivemind-trio simulate team.hmp           simulate thirty agents on it
   hivemind-trio help operating              show a document; `help` lists them
 
@@ -51,7 +55,7 @@ def main(allow_include: tuple[str, ...]) -> None:
     """
 
 
-for _command in (serve, check, fmt, explain, diff, simulate, lsp, demo, completion, man, help_command):
+for _command in (serve, check, fmt, explain, usage, journal, diff, simulate, lsp, demo, completion, man, help_command):
     main.add_command(_command)
 
 

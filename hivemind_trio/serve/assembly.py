@@ -170,7 +170,7 @@ async def open_house(
 
     door = Door(engine, upstream, on_call=over if journal is not None else on_call)
     if journal is not None:
-        journal.began(__version__, program.hash, engine.now_ns(), program.reads)
+        journal.began(__version__, program.hash, engine.now_ns(), program.reads, program.price)
     door.use(program, secrets)
     if ledger is not None and state is not None:
         ledger.open(state.restored)

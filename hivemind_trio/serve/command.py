@@ -26,7 +26,7 @@ from hivemind_trio.policy import (
     render,
 )
 from hivemind_trio.runtime import Reloader
-from hivemind_trio.store import Journal, JournalError, SqliteStore, StateError, open_journal
+from hivemind_trio.store import Journal, JournalError, SqliteStore, StateError, open_journal, state_place
 from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
 
 from .assembly import ProxyServer, open_house
@@ -42,7 +42,7 @@ from .load import Loaded, load
 from .log import EventLog, LogFormat, Lossy, Notices, make_log
 from .options import Options, exposed, wants_json
 from .standstill_log import Standstills
-from .state import open_state, state_place
+from .state import open_state
 from .watcher import Watcher
 
 BUILT_IN: Final = "built-in.hmp"

@@ -13,9 +13,13 @@ is in it, and no credential (`redaction`). The tables are in `tables`; `SELECT *
 from .hints import hints as hints
 from .hints import restored_beliefs as restored_beliefs
 from .journal_file import JournalError as JournalError
+from .journal_file import vacuum_journal as vacuum_journal
 from .ledger import Ledger as Ledger
 from .ledger import writing as writing
 from .memory_store import MemoryStore as MemoryStore
+from .place import state_home as state_home
+from .place import state_place as state_place
+from .reader import questioned as questioned
 from .reader import read_journal as read_journal
 from .rows import Answered as Answered
 from .sqlite_store import SqliteStore as SqliteStore
@@ -23,5 +27,13 @@ from .sqlite_store import StateError as StateError
 from .sqlite_store import unwritable as unwritable
 from .state import Restored as Restored
 from .state import StateStore as StateStore
+from .story import AttemptStory as AttemptStory
+from .story import CallStory as CallStory
+from .story import latest_story as latest_story
+from .story import slowest_stories as slowest_stories
+from .story import story_named as story_named
+from .usage_report import KEYS as KEYS
+from .usage_report import UsageRow as UsageRow
+from .usage_report import usage_by as usage_by
 from .writer import Journal as Journal
 from .writer import open_journal as open_journal

@@ -186,6 +186,25 @@ class JournalFile:
             self._lock.release()
 
 
+def vacuum_journal(path: str) -> None:
+    """Rewrite the file without the room of deleted rows.
+
+    Raises:
+        JournalError: There is none, it is no journal, another process writes it, or there is no room for the copy.
+    """
+    if not Path(path).is_file():
+        raise JournalError(path, "no such file", "name a file that `hivemind-trio serve` has written")
+    lock = _locked(path)
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as database:
+            check_kind(path, database)
+            database.execute("VACUUM")
+    except sqlite3.Error as error:
+        raise _of_sqlite(path, error) from None
+    finally:
+        lock.release()
+
+
 def check_kind(path: str, database: sqlite3.Connection) -> None:
     """Raise JournalError unless this is a journal that can be read."""
     (application_id,) = database.execute("PRAGMA application_id").fetchone()

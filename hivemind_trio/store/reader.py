@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import attrs
@@ -33,14 +33,26 @@ def read_journal(path: str) -> tuple[RecordedCall, ...]:
     Raises:
         JournalError: There is no such file, it is no journal, or a newer one.
     """
+    return questioned(path, lambda database: tuple(_calls(database)))
+
+
+T = TypeVar("T")
+
+
+def questioned(path: str, question: Callable[[sqlite3.Connection], T]) -> T:
+    """Return the answer of a journal, while it is being written or after. All tables are of one moment.
+
+    Raises:
+        JournalError: There is no such file, it is no journal, or a newer one.
+    """
     if not Path(path).is_file():
         what = "it is a folder" if Path(path).is_dir() else "no such file"
-        raise JournalError(path, what, "name a file that `hivemind-trio serve --journal FILE` has written")
+        raise JournalError(path, what, "name a file that `hivemind-trio serve` has written")
     # Without a log beside it nobody writes it, and then SQLite need not set one up to read, and leave it behind.
     still = not _has_log(path)
     try:
-        found = _read(path, still=still)
-        return found if not (still and _has_log(path)) else _read(path, still=False)
+        found = asked(path, question, still=still)
+        return found if not (still and _has_log(path)) else asked(path, question, still=False)
     except sqlite3.OperationalError as error:
         raise JournalError(path, f"cannot be read: {error}", "see who may read it, and what lies beside it") from None
     except sqlite3.DatabaseError:
@@ -51,14 +63,15 @@ def _has_log(path: str) -> bool:
     return Path(f"{os.path.realpath(path)}-wal").exists()
 
 
-def _read(path: str, *, still: bool) -> tuple[RecordedCall, ...]:
+def asked(path: str, question: Callable[[sqlite3.Connection], T], *, still: bool) -> T:
+    """Return the answer of the file as it is now; `still`: nobody writes it."""
     where = f"file:{quote(str(Path(path).absolute()))}?{'immutable=1' if still else 'mode=ro'}"
     with closing(sqlite3.connect(where, uri=True, timeout=BUSY_S, isolation_level=None)) as database:
         database.row_factory = sqlite3.Row
         check_kind(path, database)
         # One transaction, so that all tables are of the same moment.
         database.execute("BEGIN")
-        return tuple(_calls(database))
+        return question(database)
 
 
 def _calls(database: sqlite3.Connection) -> Iterator[RecordedCall]:

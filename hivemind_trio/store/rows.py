@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final
 
 import attrs
 import msgspec
 
 from hivemind_trio.model import Decider, Decision, Reason
+from hivemind_trio.policy import ModelPrice
 from hivemind_trio.scheduler import (
     AttemptEnded,
     CallArrived,
@@ -108,6 +109,23 @@ class Answered(Protocol):
         ...
 
 
+Price: TypeAlias = Callable[[str, str | None], ModelPrice | None]
+"""`Program.price`."""
+
+
+def no_price(model: str, provider: str | None) -> None:
+    """Know no price."""
+
+
+class _Attempt(NamedTuple):
+    number: int
+    provider: str | None
+    model: str
+
+
+_UNKNOWN: Final = _Attempt(1, None, "")
+
+
 @final
 @attrs.frozen
 class Began:
@@ -116,6 +134,7 @@ class Began:
     version: str
     policy_hash: str
     reads: frozenset[str]
+    price: Price
 
 
 @final
@@ -141,8 +160,11 @@ class Scribe:
     _salt: bytes = attrs.field(repr=False)
     _deciders: dict[int, tuple[Mapping[str, Decider], int]] = attrs.field(init=False, factory=dict)
     """Identity -> what is kept alive for it, and its number."""
-    _attempts: dict[CallId, int] = attrs.field(init=False, factory=dict)
-    """Number of the attempt of each call in flight."""
+    _models: dict[CallId, str] = attrs.field(init=False, factory=dict)
+    """Model that each call asked for, until its answer."""
+    _attempts: dict[CallId, _Attempt] = attrs.field(init=False, factory=dict)
+    """Attempt of each call in flight."""
+    _price: Price = attrs.field(init=False, default=no_price)
     _reads: frozenset[str] = attrs.field(init=False, default=frozenset())
     """Fields that the policy of that moment depends on."""
 
@@ -152,19 +174,23 @@ class Scribe:
         session = self.session
         for at_ns, wall_ns, what, commands in entries:
             match what:
-                case CallArrived():
+                case CallArrived(call=call):
+                    if call.needs_slot:
+                        self._models[call.id] = call.request.model
                     rows["calls"].append(self._call(what, at_ns, wall_ns))
                 case AttemptEnded():
                     rows["ends"].append(self._end(what, at_ns))
                 case Over(answered=answered):
+                    if answered.number is not None:
+                        self._models.pop(answered.number, None)
                     rows["answers"].append(self._answer(answered, at_ns))
                 case CallCancelled(call_id=call_id):
                     rows["departures"].append((session, call_id, at_ns))
                 case PolicyLoaded(program=program):
-                    self._reads = program.reads
+                    self._reads, self._price = program.reads, program.price
                     rows["policies"].append((session, at_ns, program.hash))
                 case Began():
-                    self._reads = what.reads
+                    self._reads, self._price = what.reads, what.price
                     rows["sessions"].append((session, wall_ns - at_ns, what.version, None, os.getpid()))
                     rows["policies"].append((session, at_ns, what.policy_hash))
             for command in commands:
@@ -194,9 +220,10 @@ class Scribe:
         return frozenset(field.removeprefix(prefix) for field in self._reads if field.startswith(prefix))
 
     def _grant(self, grant: Grant, at_ns: int, rows: dict[str, list[tuple[Any, ...]]]) -> tuple[Any, ...]:
-        if grant.permit is not None:
-            self._attempts[grant.call_id] = grant.attempt
         treatment = grant.treatment
+        if grant.permit is not None:
+            model = treatment.model or self._models.get(grant.call_id, "")
+            self._attempts[grant.call_id] = _Attempt(grant.attempt, treatment.provider, model)
         return (
             *(self.session, grant.call_id, grant.attempt, at_ns, grant.waited_ns, str(grant.reason)),
             *(treatment.agent, treatment.team, treatment.lane, treatment.priority),
@@ -207,11 +234,15 @@ class Scribe:
 
     def _end(self, over: AttemptEnded, at_ns: int) -> tuple[Any, ...]:
         ended, usage = over.ended, over.ended.usage
-        taken: tuple[Any, ...] = (None,) * 5
+        attempt = self._attempts.pop(over.call_id, _UNKNOWN)
+        taken: tuple[Any, ...] = (None,) * 6
         if usage is not None:
-            taken = *map(_fit, (usage.input, usage.cache_read, usage.cache_write, usage.output)), int(usage.exact)
+            price = self._price(attempt.model, attempt.provider)
+            cost = price.cost_of(usage) if price is not None and price.has_price and usage.input is not None else None
+            counts = (usage.input, usage.cache_read, usage.cache_write, usage.output)
+            taken = *map(_fit, counts), int(usage.exact), _fit(cost)
         return (
-            *(self.session, over.call_id, self._attempts.pop(over.call_id, 1), at_ns, str(ended.outcome)),
+            *(self.session, over.call_id, attempt.number, at_ns, str(ended.outcome)),
             *(ended.status, str(ended.failure) if ended.failure is not None else None, int(ended.committed)),
             *(ended.first_byte_ns, ended.silence_ns, ended.retry_after_ns),
             *taken,

@@ -97,7 +97,8 @@ CREATE TABLE ends (              -- of attempts
     tokens_cache_read INTEGER,
     tokens_cache_write INTEGER,
     tokens_out INTEGER,
-    exact INTEGER                -- 0: counted as it went by
+    exact INTEGER,               -- 0: counted as it went by
+    cost_microusd INTEGER        -- since version 3; NULL: the tokens or their price are not known
 );
 CREATE INDEX ends_of ON ends (session, call);
 CREATE TABLE refusals (          -- by the scheduler or the policy
@@ -138,6 +139,8 @@ CREATE TABLE answers (           -- what the agent had in the end
     waited_ns INTEGER            -- since version 2
 );
 CREATE INDEX answers_of ON answers (session, call);
+CREATE INDEX answers_named ON answers (name);
+CREATE INDEX calls_at ON calls (wall_ns);
 """
 
 HISTORY: Final = """
@@ -165,6 +168,7 @@ CREATE VIEW history AS           -- a line for each call, for people
 UPGRADES: Final = {
     1: f"ALTER TABLE answers ADD COLUMN lane TEXT; ALTER TABLE answers ADD COLUMN waited_ns INTEGER; "
     f"DROP VIEW history; {HISTORY}",
-    2: "ALTER TABLE sessions ADD COLUMN pid INTEGER;",
+    2: "ALTER TABLE sessions ADD COLUMN pid INTEGER; ALTER TABLE ends ADD COLUMN cost_microusd INTEGER; "
+    "CREATE INDEX answers_named ON answers (name); CREATE INDEX calls_at ON calls (wall_ns);",
 }
 """Version -> the statements that make the next version of it."""

@@ -21,7 +21,7 @@ import trio.lowlevel
 from hivemind_trio.scheduler import Command, Event, ResponseStarted, TimePassed
 
 from .journal_file import JournalFile
-from .rows import Answered, Began, Entry, Over, Scribe
+from .rows import Answered, Began, Entry, Over, Price, Scribe, no_price
 
 GATHERED: Final = 256
 """Entries in a commit, at most."""
@@ -102,13 +102,16 @@ class Journal:
 
     # ---- what happens: on the decision path, so nothing is done but noted ----
 
-    def began(self, version: str, policy_hash: str, now_ns: int, reads: Collection[str] = ()) -> None:
+    def began(
+        self, version: str, policy_hash: str, now_ns: int, reads: Collection[str] = (), price: Price = no_price
+    ) -> None:
         """Note that the proxy runs, on this policy.
 
         Args:
             reads: Fields that the policy depends on: its headers and metadata are kept beside the well-known ones.
+            price: The policy's price of a model at a provider.
         """
-        self._note((now_ns, self._wall_ns(), Began(version, policy_hash, frozenset(reads)), ()))
+        self._note((now_ns, self._wall_ns(), Began(version, policy_hash, frozenset(reads), price), ()))
 
     def record(self, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
         """`runtime.Engine`'s journal."""

@@ -449,15 +449,15 @@ def test_what_begins_to_be_written_while_it_is_read_is_read_anew(
 ) -> None:
     trio.run(written, at(tmp_path), [CALL])
     modes: list[bool] = []
-    real = reader._read
+    real = reader.asked
 
-    def reading(path: str, *, still: bool) -> tuple[RecordedCall, ...]:
+    def reading(path: str, question: Callable[[sqlite3.Connection], object], *, still: bool) -> object:
         modes.append(still)
-        found = real(path, still=still)
+        found = real(path, question, still=still)
         Path(f"{path}-wal").touch()
         return found
 
-    monkeypatch.setattr(reader, "_read", reading)
+    monkeypatch.setattr(reader, "asked", reading)
 
     assert list(read_journal(at(tmp_path))) == [CALL]
     assert modes == [True, False]
@@ -537,7 +537,9 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
     await written(path, [CALL])
     with closing(sqlite3.connect(path)) as database:
         database.executescript(
-            "DROP VIEW history; ALTER TABLE answers DROP COLUMN lane; ALTER TABLE answers DROP COLUMN waited_ns; "
+            "DROP VIEW history; DROP INDEX answers_named; DROP INDEX calls_at; ALTER TABLE answers DROP COLUMN lane; "
+            "ALTER TABLE answers DROP COLUMN waited_ns; ALTER TABLE ends DROP COLUMN exact; "
+            "ALTER TABLE ends RENAME COLUMN cost_microusd TO exact; UPDATE ends SET exact = 1; "
             "CREATE TABLE old AS SELECT session, began_wall_ns, version, ended_ns FROM sessions; "
             "DROP TABLE sessions; ALTER TABLE old RENAME TO sessions; "
             "CREATE VIEW history AS SELECT 1; PRAGMA user_version = 1"

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hivemind_trio.cli.console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
+from hivemind_trio.cli.journal.find import journal_options
+from hivemind_trio.cli.journal.story import explain_recorded
 from hivemind_trio.cli.policy_files import checked_policy
 from hivemind_trio.cli.table import aligned
 
 if TYPE_CHECKING:
     from hivemind_trio.model import Request
     from hivemind_trio.policy import Checked, Explanation
+
+CALL: Final = re.compile(r"[0-9a-f]{6}-[0-9]+")
 
 CODE: Final = re.compile(r"hm[0-9]{0,3}", re.IGNORECASE)
 
@@ -32,6 +36,9 @@ Examples:
   hivemind-trio explain --settings provider anthropic team.hmp
   hivemind-trio explain HM303        show what a diagnostic means
   hivemind-trio explain HM2          list the codes that begin with HM2
+  hivemind-trio explain 3fa2c1-17    tell the story of a recorded call; its id is in the header x-hivemind-call
+  hivemind-trio explain --last       tell that of the last call; --agent ci: of this agent's last call
+  hivemind-trio explain --slow       list the calls of the last day that waited longest
 
 \b
 Fields: agent model path method stream tools images tokens.in tokens.max-out cost attempt hour weekday
@@ -39,7 +46,7 @@ header.NAME meta.NAME, api, token (the agent whose token the call has) and claim
 A field that is not given has the language's default; the time is now. Without `path` or `api` the call may be in the
 dialect of any provider of the policy."""
 )
-@click.argument("subject", metavar="FILE|CODE")
+@click.argument("subject", metavar="FILE|CODE|CALL", required=False)
 @click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
 @click.option(
     "--settings",
@@ -48,13 +55,38 @@ dialect of any provider of the policy."""
     metavar="KIND NAME",
     help="Show every setting of a declaration: its value, and where it is set.",
 )
+@click.option("--last", is_flag=True, help="Tell the story of the call that was answered last.")
+@click.option("--slow", is_flag=True, help="List the recorded calls that waited longest.")
+@click.option("--agent", metavar="NAME", help="Look at recorded calls of this agent only.")
+@click.option("--since", metavar="TIME", help="With --slow: look at calls from then on. Default: `24h`.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@journal_options
 @color_option
-def explain(subject: str, fields: tuple[str, ...], of: tuple[str, str] | None, as_json: bool, color: str) -> None:
-    """Show which rule decides each setting of a call.
+def explain(
+    subject: str | None,
+    fields: tuple[str, ...],
+    of: tuple[str, str] | None,
+    as_json: bool,
+    color: str,
+    file: str | None,
+    policy: str | None,
+    **recorded: Any,
+) -> None:
+    """Show why a call is treated as it is.
 
-    With a code such as HM303, show what that diagnostic means, with an example of wrong and right.
+    With a policy, show which rule decides each setting of a call.
+
+    With a code such as HM303, show what that diagnostic means, with an example of wrong and right. With the id of a
+    call, show what the journal has of it: rules, waits and their reasons, attempts, tokens, money.
     """
+    is_recorded = recorded["last"] or recorded["slow"] or recorded["agent"] is not None
+    if (subject is not None and CALL.fullmatch(subject)) or (subject is None and is_recorded):
+        explain_recorded(subject, file=file, policy=policy, as_json=as_json, **recorded)
+        return
+    if subject is None:
+        fail("nothing to explain", hint="name a policy file, a code such as HM303 or a call; or use --last")
+    if is_recorded or file is not None or policy is not None:
+        fail(f"{subject}: no call", hint="the id of a call is in the header x-hivemind-call, such as 3fa2c1-17")
     if CODE.fullmatch(subject) and not fields and of is None:
         sys.exit(_explain_code(subject.upper()))
     checked = checked_policy(subject)

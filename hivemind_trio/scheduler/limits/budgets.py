@@ -246,9 +246,10 @@ class Budgets:
                 if stop is not None:
                     first = account.held.first
                     behind = first is not None and first.rank < rank
-                    if behind or not account.fits(amount, stop.share, now_ns):
+                    uncredited = account.lacks(amount) or bool(amount and self.kept and not self.writable)
+                    if (behind and not uncredited) or not account.fits(amount, stop.share, now_ns):
                         return InsufficientBudget(budget, account, stop)
-                    if account.lacks(amount) or (amount and self.kept and not self.writable):
+                    if uncredited:
                         missing = missing or account
                         self._draw(account, amount)
                 parts.append((account, amount))

@@ -92,6 +92,16 @@ def test_a_ledger_that_cannot_write_holds_for_ten_seconds_and_then_refuses() -> 
     assert nothing_claimed(driver)
 
 
+def test_nobody_waits_longer_than_that_for_being_behind_others() -> None:
+    driver = opened("budget b { output 1k/hour }")
+    calls = [ask(driver, 60) for _ in range(5)]
+
+    driver.at(10 * S)
+
+    assert {driver.refusal(call).reason for call in calls} == {Reason.STORE_UNAVAILABLE}
+    assert nothing_claimed(driver)
+
+
 def test_who_has_a_deadline_of_its_own_is_refused_for_that() -> None:
     driver = opened("budget b { output 1k/hour }\nlane default { deadline 3s }")
     call = ask(driver, 60)

@@ -1,0 +1,200 @@
+"""The story of a recorded call, for `hivemind-trio explain`."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import click
+
+from hivemind_trio.cli.console import fail
+from hivemind_trio.cli.table import aligned
+
+from .find import asked, journal_of, journals, moment_ns
+
+if TYPE_CHECKING:
+    from hivemind_trio.store import AttemptStory, CallStory
+
+SLOW_SHOWN: Final = 10
+DAY_NS: Final = 86_400 * 10**9
+
+ADVICE: Final = {
+    "provider-concurrency": "raise `concurrency` of provider `{provider}`, if it accepts more calls at once",
+    "limits-concurrency": "raise `limits {{ concurrency }}` of provider `{provider}` for this model",
+    "lane-max": "raise `max` of lane `{lane}`",
+    "lane-reserve": "lower the `reserve` of other lanes, or move the call to the lane that has it",
+    "agent-concurrency": "raise `concurrency` of agent `{agent}`",
+    "model-resident": "raise `resident` of provider `{provider}`, or let agents share a model",
+    "limits": "raise `limits` of provider `{provider}`, if its account allows more",
+    "growth": "nothing in the policy: provider `{provider}` refused calls for their rate; declare its `limits`",
+    "budget": "raise the budget ({budgets}), or take the call out of it",
+    "store-unavailable": "make room on the disk of the state",
+    "breaker-open": "add `fallback` to provider `{provider}`, so that calls go elsewhere while it is down",
+    "provider-quota": "a larger quota at provider `{provider}`, or a second provider with `fallback`",
+    "prompt-cache": "nothing: another call was filling the prompt cache, which saves both money and time",
+    "retry": "add `fallback` to provider `{provider}`, so that a retry goes elsewhere",
+    "turn": "a higher `priority`, or a higher `weight` of its team or lane",
+    "queue-full": "raise `queue`, or `concurrency` of provider `{provider}`",
+    "deadline": "raise `deadline` of lane `{lane}`, or `concurrency` of provider `{provider}`",
+}
+"""Reason -> what in the policy would have made the wait shorter."""
+
+
+def explain_recorded(
+    name: str | None,
+    *,
+    last: bool,
+    slow: bool,
+    agent: str | None,
+    since: str | None,
+    file: str | None,
+    policy: str | None,
+    as_json: bool,
+) -> None:
+    """Print the story of one call, or the list of slow ones; ends with status 2 if there is none."""
+    from hivemind_trio.store import latest_story, slowest_stories
+
+    if name is not None:
+        _show(_named(name, file, policy), as_json=as_json)
+        return
+    path = journal_of(file, policy)
+    if slow:
+        since_ns = moment_ns(since, "--since") if since is not None else time.time_ns() - DAY_NS
+        stories = asked(path, lambda database: slowest_stories(database, since_ns, agent, SLOW_SHOWN))
+        _show_slow(stories, as_json=as_json)
+        return
+    assert last or agent is not None
+    story = asked(path, lambda database: latest_story(database, agent))
+    if story is None:
+        fail(
+            f"no call{f' of agent {agent}' if agent is not None else ''} in {path}",
+            hint="`hivemind-trio usage --by agent` lists the agents",
+        )
+    _show(story, as_json=as_json)
+
+
+def _named(name: str, file: str | None, policy: str | None) -> CallStory:
+    from hivemind_trio.store import story_named
+
+    paths = [journal_of(file, policy)] if file is not None or policy is not None else journals()
+    stories = (asked(path, lambda database: story_named(database, name)) for path in paths)
+    story = next((one for one in stories if one is not None), None)
+    if story is None:
+        where = paths[0] if len(paths) == 1 else f"{len(paths)} journals"
+        fail(
+            f"no call {name} in {where}",
+            hint="the id is in the header `x-hivemind-call`; `--journal FILE` names another journal",
+        )
+    return story
+
+
+# ---- text ----
+
+
+def _show(story: CallStory, *, as_json: bool) -> None:
+    click.echo(json.dumps(_object(story), indent=2) if as_json else _text(story), nl=as_json)
+
+
+def _text(story: CallStory) -> str:
+    at = datetime.fromtimestamp(story.wall_ns / 1e9).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    rows = [
+        ("call", story.name or "not answered yet"),
+        ("arrived", at),
+        ("request", f"{story.method} {story.path}{', stream' if story.stream else ''}"),
+        ("model", story.model or "none"),
+        ("tokens", f"about {story.tokens_in:,} input, at most {story.tokens_max_out:,} output" if story.model else "-"),
+        ("agent", f"{story.agent}{f' (team {story.team})' if story.team not in ('', 'none') else ''}"),
+        *([("job", story.job)] if story.job else []),
+        ("lane", story.lane or "none"),
+        ("policy", story.policy[:8] or "unknown"),
+        ("decided by", _deciders(story)),
+    ]
+    text = "".join(f"{' '.join(row).rstrip()}\n" for row in aligned(rows))
+    lines = [f"  {seconds(0):>9}  arrived"]
+    for attempt in story.attempts:
+        lines += _attempt_lines(attempt)
+    if story.left_ns is not None:
+        lines.append(f"  {seconds(story.left_ns):>9}  the client disconnected while the call waited")
+    if story.refused is not None:
+        at_ns = story.total_ns if story.total_ns is not None else story.waited_ns
+        words = f": {story.message}" if story.message else ""
+        lines.append(f"  {seconds(at_ns):>9}  rejected by the proxy ({story.refused}){words}")
+    elif story.total_ns is not None:
+        end = f"answered with {story.status}" if story.status else "the client disconnected"
+        lines.append(f"  {seconds(story.total_ns):>9}  {end}")
+    faster = advice(story)
+    return "\n".join([text, *lines, "", *([f"faster: {faster}", ""] if faster else [])])
+
+
+def _deciders(story: CallStory) -> str:
+    by = {setting: by for setting, by in story.deciders.items() if by != "built-in"}
+    return ", ".join(f"{setting}: {name}" for setting, name in by.items()) or "defaults"
+
+
+def _attempt_lines(attempt: AttemptStory) -> list[str]:
+    waited = f"waited {seconds(attempt.waited_ns)} ({attempt.reason}), then " if attempt.reason != "none" else ""
+    instead = f" instead of {attempt.instead_of}" if attempt.instead_of else ""
+    lines = [
+        f"  {seconds(attempt.granted_ns):>9}  {waited}attempt {attempt.number} at {attempt.provider}{instead}, "
+        f"model {attempt.model or 'none'}, lane {attempt.lane}, priority {attempt.priority}"
+    ]
+    if attempt.first_byte_ns is not None:
+        lines.append(f"  {seconds(attempt.granted_ns + attempt.first_byte_ns):>9}  first byte")
+    if attempt.lasted_ns is None:
+        return [*lines, "             its end is not recorded"]
+    facts = [f"{attempt.outcome}, status {attempt.status or 'none'}"]
+    if attempt.failure is not None:
+        facts.append(attempt.failure)
+    if attempt.retry_after_ns is not None:
+        facts.append(f"retry-after {seconds(attempt.retry_after_ns)}")
+    if attempt.tokens is not None:
+        counts = {name.replace("_", " "): count for name, count in attempt.tokens.items() if count}
+        facts.append("tokens " + (", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none"))
+    if attempt.cost_microusd is not None:
+        facts.append(f"${attempt.cost_microusd / 1e6:,.6f}")
+    return [*lines, f"  {seconds(attempt.granted_ns + attempt.lasted_ns):>9}  ended: {'; '.join(facts)}"]
+
+
+def advice(story: CallStory) -> str:
+    """Return what would have made the call faster; empty: it hardly waited, or nothing is known."""
+    longest = max(story.attempts, key=lambda attempt: attempt.waited_ns, default=None)
+    reason, waited_ns = story.refused or story.reason, story.waited_ns
+    if longest is not None and story.refused is None:
+        reason, waited_ns = longest.reason, longest.waited_ns
+    if story.refused is None and waited_ns < 100_000_000:
+        return ""
+    return ADVICE.get(reason, "").format(
+        provider=longest.provider if longest is not None else "",
+        lane=story.lane,
+        agent=story.agent,
+        budgets=", ".join(longest.budgets) if longest is not None and longest.budgets else "see `explain`",
+    )
+
+
+def _show_slow(stories: tuple[CallStory, ...], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"format_version": 1, "calls": [_object(story) for story in stories]}, indent=2))
+        return
+    if not stories:
+        click.echo("no call was answered in that time")
+        return
+    rows = [("call", "agent", "lane", "model", "waited", "reason", "status")]
+    rows += [
+        (one.name, one.agent, one.lane, one.model, seconds(one.waited_ns), one.reason, str(one.status))
+        for one in stories
+    ]
+    for row in aligned(rows, right={4}):
+        click.echo("  ".join(row).rstrip())
+
+
+def _object(story: CallStory) -> dict[str, Any]:
+    return {"format_version": 1, **attrs.asdict(story), "faster": advice(story) or None}
+
+
+def seconds(time_ns: int) -> str:
+    """`0.250 s`; `12.4 s` from ten seconds on."""
+    value = time_ns / 1e9
+    return f"{value:.3f} s" if value < 10 else f"{value:,.1f} s"

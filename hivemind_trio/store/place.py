@@ -1,0 +1,58 @@
+"""Places of the files that outlive a proxy."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.policy import StoreSettings
+
+FOLDER: Final = "hivemind-trio"
+
+
+@final
+@attrs.frozen
+class StatePlace:
+    """Paths of the files that outlive a proxy."""
+
+    state: str
+    """Budgets and hints."""
+    journal: str
+    """A row for each call."""
+
+
+def state_home() -> Path:
+    """Return the folder of the states of all policies.
+
+    Raises:
+        RuntimeError: There is no home directory.
+    """
+    home = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "state") / FOLDER
+
+
+def state_place(policy: str | None, settings: StoreSettings, port: int) -> StatePlace:
+    """Return the place that a policy's state has, unless its `store` says another.
+
+    Args:
+        policy: Path of the policy's file; None: it was made from what is found.
+        port: Of the listener: it tells proxies without a policy apart.
+
+    Raises:
+        RuntimeError: There is no home directory.
+    """
+    if settings.path is not None:
+        # Beside the policy, as its other paths are.
+        beside = Path(policy).parent if policy is not None else Path()
+        state = Path(os.path.normpath(beside / settings.path))
+    elif policy is None:
+        state = state_home() / f"found-{port}" / "state.db"
+    else:
+        real = os.path.realpath(policy)
+        digest = hashlib.sha256(real.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        state = state_home() / f"{Path(real).stem}-{digest}" / "state.db"
+    return StatePlace(str(state), str(state.with_name("journal.db")))

@@ -1,0 +1,240 @@
+"""`usage`, `journal` and the story of a call, from journals that the proxy's own writer has written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import trio
+from click.testing import Result
+
+from hivemind_trio.policy import ModelPrice
+from hivemind_trio.store import open_journal
+from tests.store.written import CALL, MS, TWICE, moved, tell
+from tests.support.policies import compiled
+
+DAY = 86_400 * 10**9
+WALL = 1_800_000_000 * 10**9
+
+Run = Callable[..., Result]
+
+PROGRAM = compiled('provider anthropic { }\nmodel "*" { price input $1/Mtok output $10/Mtok }')
+
+
+async def write(path: Path, days: int = 1) -> None:
+    def price(model: str, provider: str | None) -> ModelPrice | None:
+        return PROGRAM.price(model, provider)
+
+    for day in range(days):
+        wall_ns = WALL + day * DAY
+
+        def clock(now: int = wall_ns) -> int:
+            return now
+
+        async with open_journal(str(path), on_trouble=pytest.fail, wall_ns=clock) as journal:
+            journal.retain(10**18, 10**12)
+            journal.began("0", "abcdef0123", 0, (), price)
+            for number in range(1, 4):
+                tell(journal, moved(TWICE if number == 3 else CALL, number * MS), number)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE answers SET name = replace(name, 'boot', 'abc123')")
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    path = tmp_path / "journal.db"
+    trio.run(write, path)
+    return path
+
+
+def names(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return [row[0] for row in database.execute("SELECT name FROM answers ORDER BY rowid")]
+
+
+# ---- usage ----
+
+
+def test_usage_adds_up_what_the_attempts_took(run: Run, journal: Path) -> None:
+    found = run("usage", "--journal", str(journal), "--json")
+    rows = json.loads(found.stdout)["rows"]
+
+    usages = [attempt.usage for call in (CALL, CALL, TWICE) for attempt in call.attempts if attempt.usage is not None]
+    assert found.exit_code == 0
+    assert sum(row["calls"] for row in rows) == 3
+    assert sum(row["attempts"] for row in rows) == sum(len(call.attempts) for call in (CALL, CALL, TWICE))
+    assert sum(row["tokens_output"] for row in rows) == sum(usage.output for usage in usages)
+    assert sum(row["tokens_input"] for row in rows) == sum(usage.input or 0 for usage in usages)
+    prices = [price.cost_of(usage) for usage in usages if (price := PROGRAM.price("x", None)) is not None]
+    assert sum(row["cost_usd"] for row in rows) == pytest.approx(sum(prices) / 1e6)
+
+
+@pytest.mark.parametrize(
+    "by", ["agent", "team", "model", "provider", "lane", "session", "day", "hour", "status", "reason"]
+)
+def test_every_sum_is_the_same_whatever_it_is_divided_by(run: Run, journal: Path, by: str) -> None:
+    whole = json.loads(run("usage", "--journal", str(journal), "--json").stdout)["rows"]
+    rows = json.loads(run("usage", "--journal", str(journal), "--json", "--by", by).stdout)["rows"]
+
+    for name in ("calls", "attempts", "tokens_output", "wait_s", "cost_usd"):
+        assert sum(row[name] for row in rows) == pytest.approx(sum(row[name] for row in whole))
+
+
+def test_usage_of_some_time_is_of_that_time(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    trio.run(write, path, 3)
+
+    def calls(*options: str) -> int:
+        rows = json.loads(run("usage", "--journal", str(path), "--json", *options).stdout)["rows"]
+        return sum(row["calls"] for row in rows)
+
+    assert calls() == 9
+    assert calls("--since", "2027-01-16T00:00") == 6
+    assert calls("--since", "2027-01-16T00:00", "--until", "2027-01-17T00:00") == 3
+    assert calls("--until", "2020-01-01") == 0
+    assert len(json.loads(run("usage", "--journal", str(path), "--by", "day", "--json").stdout)["rows"]) == 3
+
+
+def test_usage_is_a_table_a_plot_and_csv_for_a_spreadsheet(run: Run, journal: Path) -> None:
+    table = run("usage", "--journal", str(journal)).stdout
+    plot = run("usage", "--journal", str(journal), "--plot", "--by", "day").stdout
+    rows = list(csv.DictReader(io.StringIO(run("usage", "--journal", str(journal), "--csv").stdout)))
+
+    assert table.splitlines()[0].split()[:3] == ["agent", "calls", "rejected"]
+    assert "#" * 40 in plot
+    assert [int(row["calls"]) for row in rows] == [3]
+
+
+@pytest.mark.parametrize("agent", ["=cmd|' /C calc'!A0", "+1", "-1", "@x"])
+def test_no_name_of_a_caller_is_a_formula(run: Run, tmp_path: Path, agent: str) -> None:
+    path = tmp_path / "journal.db"
+    trio.run(write, path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE grants SET agent = ?", (agent,))
+
+    row, *_ = csv.DictReader(io.StringIO(run("usage", "--journal", str(path), "--csv").stdout))
+    assert row["agent"] == f"'{agent}"
+
+
+# ---- the story of a call ----
+
+
+def test_the_story_of_a_call_has_its_waits_and_attempts(run: Run, journal: Path) -> None:
+    name = names(journal)[-1]
+    told = json.loads(run("explain", name, "--journal", str(journal), "--json").stdout)
+    last = json.loads(run("explain", "--last", "--journal", str(journal), "--json").stdout)
+
+    assert last["name"] == name
+    assert told == last
+    assert [one["provider"] for one in last["attempts"]] == [one.provider for one in TWICE.attempts]
+    assert [one["outcome"] for one in last["attempts"]] == [str(one.outcome) for one in TWICE.attempts]
+    assert sum(one["waited_ns"] for one in last["attempts"]) == max(one.waited_ns for one in TWICE.attempts)
+    assert last["policy"] == "abcdef0123"
+
+
+def test_a_story_is_found_by_its_id_in_the_default_place(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for folder in ("a", "b"):
+        (tmp_path / "hivemind-trio" / folder).mkdir(parents=True)
+        trio.run(write, tmp_path / "hivemind-trio" / folder / "journal.db")
+    with closing(sqlite3.connect(tmp_path / "hivemind-trio" / "a" / "journal.db")) as database, database:
+        database.execute("UPDATE answers SET name = 'abc123-77' WHERE call = 2")
+    os.utime(tmp_path / "hivemind-trio" / "a" / "journal.db", (1, 1))
+
+    found = run("explain", "abc123-77")
+    assert found.exit_code == 0
+    assert "abc123-77" in found.stdout
+    missing = run("explain", "abc123-78")
+    assert missing.exit_code == 2
+    assert "no call abc123-78 in 2 journals" in missing.stderr
+
+
+def test_slow_calls_are_listed_the_slowest_first(run: Run, journal: Path) -> None:
+    found = json.loads(run("explain", "--slow", "--since", "2020-01-01", "--journal", str(journal), "--json").stdout)
+
+    waits = [one["waited_ns"] for one in found["calls"]]
+    assert len(waits) == 3
+    assert waits == sorted(waits, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["explain"], "nothing to explain"),
+        (["explain", "team.hmp", "--last"], "no call"),
+        (["explain", "--last", "--agent", "nobody", "--journal", "JOURNAL"], "no call of agent nobody"),
+        (["explain", "--slow", "--since", "yesterday", "--journal", "JOURNAL"], "--since yesterday: no time"),
+        (["usage", "--journal", "missing.db"], "no such file"),
+        (["usage", "--policy", "missing.hmp"], "missing.hmp: no such file"),
+        (["journal", "vacuum", "--journal", "missing.db"], "no such file"),
+        (["journal", "backup", "JOURNAL", "--journal", "JOURNAL"], "exists"),
+    ],
+)
+def test_what_cannot_be_done_is_told_with_what_to_do_instead(
+    run: Run, journal: Path, arguments: list[str], says: str
+) -> None:
+    found = run(*(str(journal) if word == "JOURNAL" else word for word in arguments))
+
+    assert found.exit_code == 2
+    assert says in found.stderr
+    assert len(found.stderr.splitlines()) == 2
+
+
+# ---- the file ----
+
+
+def test_a_backup_is_a_journal_of_its_owner_alone(run: Run, journal: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+
+    assert run("journal", "backup", str(copy), "--journal", str(journal)).exit_code == 0
+
+    assert names(copy) == names(journal)
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert run("usage", "--journal", str(copy)).exit_code == 0
+
+
+def test_check_says_what_is_in_it_and_whether_it_is_sound(run: Run, journal: Path) -> None:
+    found = json.loads(run("journal", "check", "--journal", str(journal), "--json").stdout)
+    assert (found["calls"], found["sessions"], found["problems"]) == (3, 1, [])
+
+    with closing(sqlite3.connect(journal)) as database, database:
+        database.execute("PRAGMA writable_schema = ON")
+        database.execute("UPDATE sqlite_master SET rootpage = 3 WHERE name = 'calls_at'")
+    damaged = run("journal", "check", "--journal", str(journal))
+    assert damaged.exit_code in (1, 2)
+    assert "sound" not in damaged.stdout
+
+
+def test_a_vacuum_gives_the_room_of_deleted_rows_back(run: Run, journal: Path) -> None:
+    with closing(sqlite3.connect(journal)) as database:
+        database.execute("CREATE TABLE filler AS SELECT randomblob(2000000) AS x")
+        database.commit()
+        database.execute("PRAGMA auto_vacuum = NONE")
+        database.execute("DROP TABLE filler")
+        database.commit()
+    before = journal.stat().st_size
+
+    assert run("journal", "vacuum", "--journal", str(journal)).exit_code == 0
+    assert journal.stat().st_size < before / 2
+    assert len(names(journal)) == 3
+
+
+def test_the_place_of_a_policy_is_printed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    policy = tmp_path / "team.hmp"
+    policy.write_text('hmp 1\nprovider anthropic { }\nstore sqlite { path "here/state.db" }\n')
+    missing = run("journal", "path", "--policy", str(policy))
+    assert "no journal of" in missing.stderr
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "journal.db").touch()
+
+    assert run("journal", "path", "--policy", str(policy)).stdout.strip() == str(tmp_path / "here" / "journal.db")
