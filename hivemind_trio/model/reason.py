@@ -127,6 +127,7 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         403,
         _FINAL,
         "denied by the policy",
+        rule="denied by the policy: {message}",
         key="provider `{provider}` has no `key`, and an agent's token is not sent upstream; add `key env(NAME)` to it",
         admin="`{path}` administers the provider's account and is not forwarded; to allow it, "
         'add `rule admin when path ~ "/v1/organization*" {{ allow }}` to the policy',

@@ -372,8 +372,8 @@ def denied(_: Engine, __: ExitStack) -> Request:
         (queue_full, True, Reason.QUEUE_FULL, "queue full: 1 waiting for provider `p` (limit 1)"),
         (drained, True, Reason.DRAINING, "the proxy is shutting down and accepts no new calls"),
         (drained, False, Reason.DRAINING, "the proxy is shutting down and accepts no new calls"),
-        (denied, True, Reason.DENIED, "not on a Sunday"),
-        (denied, False, Reason.DENIED, "not on a Sunday"),
+        (denied, True, Reason.DENIED, "denied by the policy: not on a Sunday"),
+        (denied, False, Reason.DENIED, "denied by the policy: not on a Sunday"),
     ],
 )
 async def test_a_rejection_carries_the_refusal(

@@ -32,7 +32,7 @@ def test_a_call_that_the_policy_denies_is_refused_in_the_words_of_the_rule() -> 
 
     refusal = driver.refusal(driver.call(deny=True))
 
-    assert (refusal.reason, refusal.message) == (Reason.DENIED, "not on a Sunday")
+    assert (refusal.reason, refusal.message) == (Reason.DENIED, "denied by the policy: not on a Sunday")
     assert refusal.retry_after_ns is None
 
 

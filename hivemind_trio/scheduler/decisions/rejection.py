@@ -32,7 +32,7 @@ def reject_on_arrival(
     elif program.rejects_as_unknown(treatment.agent):
         reason, message = Reason.UNKNOWN_AGENT, rejection_text(Reason.UNKNOWN_AGENT)
     elif treatment.verdict is Verdict.DENY:
-        reason, message = Reason.DENIED, treatment.message or rejection_text(Reason.DENIED)
+        reason, message = Reason.DENIED, _denied(treatment.message)
     elif treatment.provider is None:
         reason, message = Reason.NO_PROVIDER, _unserved(call.request, program)
     else:
@@ -45,6 +45,11 @@ def reject_on_arrival(
         message=message,
         retry_after_ns=retry_after_ns,
     )
+
+
+def _denied(words: str) -> str:
+    """Return the message of a denial, with the author's words if there are any."""
+    return rejection_text(Reason.DENIED, "rule", message=words) if words else rejection_text(Reason.DENIED)
 
 
 def _unserved(request: Request, program: Program) -> str:
