@@ -217,7 +217,7 @@ class Typer:
                     field = self.fields.get(value.text) if isinstance(value, Name) else None
                     self.report.add(
                         "HM211",
-                        f"`{text}` is {'no condition' if field is None else f'{_a(field)}, no condition'}",
+                        f"`{text}` is {'not a condition' if field is None else f'{_a(field)}, not a condition'}",
                         expr.span,
                         labels=(label,),
                         help=_comparison(text, value) if field is None else _example(field),

@@ -75,7 +75,7 @@ def check_stores(declarations: SymbolTable) -> None:
                 f"`store {store.name}` takes no `{name}`",
                 given[0].item.head.span,
                 labels=(Label(store.name_span, "the kind of store"),),
-                help=f"it stands in {' or '.join(kinds)}",
+                help=f"it belongs in {' or '.join(kinds)}",
             )
 
 

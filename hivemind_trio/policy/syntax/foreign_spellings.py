@@ -525,7 +525,7 @@ class _Speller:
                 continue
             instead = _OPERATORS[sign]
             if instead != "not" and (last := self._last) is not None and last.type in _JOINS:
-                self._foreign(span, "delete it: there is nothing on its left", "")
+                self._foreign(span, "delete it: it has no left operand", "")
                 self.at += count
                 return True
             self._foreign(span, f"write `{instead}`", self._padded(instead, span) if instead.isalpha() else instead)
@@ -705,7 +705,7 @@ class _Speller:
         """`if`, `else`, `elif` and `then`: a rule is all that there is."""
         after, text = self._next(), piece.text
         if text in ("then", "do") and self._asked and after is not None and after.type == "LBRACE":
-            self._say(piece.span, f"there is no `{text}`", "delete it", "", code="HM003")
+            self._say(piece.span, f"`{text}` is not in the language", "delete it", "", code="HM003")
             self.at += 1
             return True
         if self._open or not self._starts() or after is None:
@@ -727,7 +727,7 @@ class _Speller:
         help_ = f"write `{put}`: of the rules that match, the first decides"
         if before:
             help_ = f"begin another rule with `{before}{put}`: of the rules that match, the first decides"
-        self._say(span, f"there is no `{piece.text}`", help_, before + put, code="HM003")
+        self._say(span, f"`{piece.text}` is not in the language", help_, before + put, code="HM003")
         if before:
             self._put("_NL", ";", span)
         self._put("NAME", "rule", span)

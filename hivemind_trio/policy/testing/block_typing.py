@@ -365,7 +365,7 @@ class _Reading:
                     "HM502",
                     f"a simulated provider cannot fail with `{signal}`",
                     kind.span,
-                    help=f"there are {', '.join(f'`{one}`' for one in FAILING)}; `limits` of the policy give 429",
+                    help=f"expected {', '.join(f'`{one}`' for one in FAILING)}; `limits` of the policy give 429",
                 )
                 return
             yield Failing(signal=str(signal), share=part, from_ns=times["from"] or 0, to_ns=times["to"])

@@ -10,7 +10,7 @@ PAGES: Final = (
     Page(
         "HM101",
         "unknown declaration",
-        "Declarations stand at the top level of a file: `server`, `provider`, `lane`, `agent`, `rule` and the "
+        "Declarations are at the top level of a file: `server`, `provider`, `lane`, `agent`, `rule` and the "
         "others of the reference.",
         wrong="provder anthropic { }",
         right="provider anthropic { }",
