@@ -161,6 +161,7 @@ class Aimd:
 
     def on_granted(self, call_id: CallId, inflight: int, now_ns: int) -> None:
         """Count an attempt that begins, itself among `inflight`."""
+        self._search.on_granted(self.limit, now_ns)
         self._tries.pop(call_id, None)
         self._tries[call_id] = _Try(now_ns, inflight)
         if len(self._tries) > TRIES_KEPT:

@@ -109,10 +109,21 @@ class ThroughputSearch:
     _cohort: _Cohort | None = attrs.field(default=None, init=False)
     _moved_ns: int | None = attrs.field(default=-1, init=False)
     """When the limit began to bind, or was changed; None: it does not bind."""
+    _grants: int = attrs.field(default=0, init=False)
+    """Attempts granted since then."""
+    _filled_ns: int | None = attrs.field(default=None, init=False)
+    """When they were half of the limit; None: they are not yet. Those from before have to end first."""
 
     def moved(self, now_ns: int) -> None:
         """Note that the limit has changed."""
         self._cohort, self._moved_ns = None, now_ns
+        self._grants, self._filled_ns = 0, None
+
+    def on_granted(self, limit: int, now_ns: int) -> None:
+        """Count an attempt that begins."""
+        self._grants += 1
+        if self._filled_ns is None and 2 * self._grants >= limit:
+            self._filled_ns = now_ns
 
     def reset(self, now_ns: int) -> None:
         """End a comparison that something else has interrupted."""
@@ -133,12 +144,13 @@ class ThroughputSearch:
             is_capped: True if the limit cannot be raised for other reasons.
         """
         if self._moved_ns is None:
-            self._moved_ns = now_ns
-        if granted_ns < self._moved_ns:
+            self.moved(now_ns)
+        moved_ns = now_ns if self._moved_ns is None else self._moved_ns
+        if granted_ns < moved_ns:
             return self._give_up(limit, now_ns)
         cohort = self._cohort
         if cohort is None or cohort.limit != limit:
-            cohort = self._cohort = _Cohort(self._moved_ns, limit)
+            cohort = self._cohort = _Cohort(moved_ns, limit)
         cohort.add(tokens, now_ns - granted_ns)
         given_up = self._give_up(limit, now_ns)
         if given_up is not None:
@@ -148,16 +160,16 @@ class ThroughputSearch:
         enough = max(LEAST, ceil(SHARE * limit))
         if cohort.whole.count < enough and not (cohort.whole.count >= LEAST and is_late) and not self._is_plain(cohort):
             return None
-        self._cohort, self._moved_ns = None, now_ns
+        self.moved(now_ns)
         return self._judge(cohort, best, now_ns, is_capped=is_capped)
 
     def _give_up(self, limit: int, now_ns: int) -> int | None:
         """Step back if hardly any attempt at a higher limit has ended in a multiple of the usual time."""
-        best, moved_ns = self._best, self._moved_ns
-        if best is None or moved_ns is None or limit < APART * best.limit or self.is_down:
+        best, filled_ns = self._best, self._filled_ns
+        if best is None or filled_ns is None or self._moved_ns is None or limit < APART * best.limit or self.is_down:
             return None
         ended = self._cohort.whole.count if self._cohort is not None else 0
-        if now_ns - moved_ns <= limit / best.limit * best.usual_ns or ended >= limit / 2:
+        if now_ns - filled_ns <= limit / best.limit * best.usual_ns or ended >= limit / 2:
             return None
         self.stays_until_ns = now_ns + STAY_NS
         return self._lower(best)

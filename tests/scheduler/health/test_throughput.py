@@ -88,6 +88,36 @@ def test_what_began_before_the_limit_was_changed_says_nothing_of_it() -> None:
         assert climb.search.on_success(10, 1, granted_ns=climb.now_ns - 1, now_ns=climb.now_ns + SECOND_NS) is None
 
 
+@pytest.mark.parametrize("filled_s", [0.0, 1.5])
+def test_a_higher_limit_is_given_up_once_its_own_attempts_have_had_their_time(filled_s: float) -> None:
+    climb = Climb(10)
+    assert climb.cohort(1.0) == 20
+    moved_ns = climb.now_ns
+    filled_ns = moved_ns + int(filled_s * SECOND_NS)
+    for _ in range(9):
+        climb.search.on_granted(20, moved_ns)
+    climb.search.on_granted(20, filled_ns)  # now they are half of the limit; until then others were in flight
+
+    def ends_at(now_ns: int) -> int | None:
+        """An attempt ends that began before, so that it is no evidence in itself."""
+        return climb.search.on_success(20, 100, granted_ns=moved_ns - 1, now_ns=now_ns)
+
+    # At the throughput from before all twenty would have ended in two seconds.
+    assert ends_at(filled_ns + 2 * SECOND_NS - SECOND_NS // 100) is None
+    assert ends_at(filled_ns + 2 * SECOND_NS + SECOND_NS // 100) == int(10 * STEP_DOWN)
+
+
+def test_a_higher_limit_of_which_few_attempts_were_granted_is_not_given_up() -> None:
+    climb = Climb(10)
+    assert climb.cohort(1.0) == 20
+    for _ in range(9):
+        climb.search.on_granted(20, climb.now_ns)
+
+    late_ns = climb.now_ns + 60 * SECOND_NS
+
+    assert climb.search.on_success(20, 100, granted_ns=climb.now_ns - 1, now_ns=late_ns) is None
+
+
 def test_a_limit_that_does_not_bind_is_not_measured() -> None:
     climb = Climb(10)
     for _ in range(100):
