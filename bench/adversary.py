@@ -39,17 +39,17 @@ from typing import Any, Final, final
 import attrs
 import trio
 
+from bench.adversaries.bound import hint_free, lower_bound
+from bench.adversaries.draw import NAMED, PARAMETERS, declared, held_out, named, parsed, undeclared, values_of, written
+from bench.adversaries.provider import Traits
+from bench.adversaries.run import Drawing, Result, Way, World
+from bench.adversaries.sockets import SOCKET_WAYS, Real, over_sockets
 from hivemind_trio.sim import Figures, Sample, Spread, plot, svg
 from hivemind_trio.sim import Level as Drawn
 from hivemind_trio.sim import Way as Through
 from hivemind_trio.sim.results.figures import UpstreamFigures as Seen
 
-from ._adversary_bound import hint_free, lower_bound
-from ._adversary_draw import NAMED, PARAMETERS, declared, held_out, named, parsed, undeclared, values_of, written
-from ._adversary_provider import Traits
-from ._adversary_run import Drawing, Result, Way, World
-from ._adversary_sockets import SOCKET_WAYS, Real, over_sockets
-from ._results import Table, provenance, write
+from .tables import Table, provenance, write
 
 SECOND_NS: Final = 1_000_000_000
 ORDER_MAX_NS: Final = 1_800 * SECOND_NS

@@ -29,11 +29,12 @@ from typing import Final, final
 import attrs
 import trio
 
-from ._attacks import ATTACKS, Attack, send
-from ._load import Client
-from ._results import Table, provenance, write
-from ._subjects import Subject, port_of, spawned
-from ._wire import request
+from bench.load.attacks import ATTACKS, Attack, send
+from bench.load.load import Client
+from bench.load.subjects import Subject, port_of, spawned
+from bench.load.wire import request
+
+from .tables import Table, provenance, write
 
 BODY_MIB: Final = 64
 HERE: Final = Path(__file__).parents[1]
@@ -153,14 +154,14 @@ def run(attacks: Sequence[Attack], trees: Sequence[Path], rounds: int, divisor: 
     """The round with the median delay, of each attack on each tree."""
     taken: dict[tuple[str, int], list[Figures]] = {}
     with ExitStack() as stack:
-        provider = port_of(stack.enter_context(spawned([sys.executable, "-m", "bench._provider"], None)))
+        provider = port_of(stack.enter_context(spawned([sys.executable, "-m", "bench.load.provider"], None)))
         for turn in range(rounds):
             for attack in attacks:
                 for place, tree in enumerate(trees):
                     # Each in a process of its own: what an attack leaves behind is not the next one's.
                     command = [
                         sys.executable,
-                        str(HERE / "bench/_turns.py"),
+                        str(HERE / "bench/load/turns.py"),
                         f"http://127.0.0.1:{provider}",
                         str(BODY_MIB),
                     ]

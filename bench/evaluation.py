@@ -23,12 +23,9 @@ from typing import Any, Final, final
 
 import attrs
 
-from hivemind_trio.sim import Figures, Metric, Scenario, Way, estimate, plot, svg
-
-from . import _ablation, _published
-from ._ablation import Switches, ablated
-from ._grid import Cell, cells, grid
-from ._metrics import (
+from bench.simulated.ablation import Switches, ablated
+from bench.simulated.grid import Cell, cells, grid
+from bench.simulated.metrics import (
     BOUND,
     DEAD,
     DIED,
@@ -46,9 +43,8 @@ from ._metrics import (
     figures,
     said,
 )
-from ._results import Table, cell, provenance, write
-from ._simulated import Case, Found, simulate
-from ._worlds import (
+from bench.simulated.simulated import Case, Found, simulate
+from bench.simulated.worlds import (
     AGENTRM,
     PROXY,
     REGIMES,
@@ -61,6 +57,10 @@ from ._worlds import (
     shipped,
     smaller,
 )
+from hivemind_trio.sim import Figures, Metric, Scenario, Way, estimate, plot, svg
+
+from .simulated import ablation, published
+from .tables import Table, cell, provenance, write
 
 DIRECT: Final = "direct, with the SDK's retries"
 
@@ -106,8 +106,8 @@ def _paper_tables(_study: Study, found: Found) -> list[Table]:
         direct, proxied = (found.of(each.name, str(way)) for way in Way)
         if not direct or not proxied:
             continue
-        theirs = _published.PAPER.get(each.name)
-        older = _published.SCHEDULER.get(each.name)
+        theirs = published.PAPER.get(each.name)
+        older = published.SCHEDULER.get(each.name)
         rows.append(
             [
                 each.name,
@@ -166,17 +166,17 @@ def _ablation_cases(study: Study) -> list[Case]:
             program=compiled(ablated(each, on)),
             parts=on.parts,
         )
-        for each in [*_ablation.of_the_paper(), *_ablation.of_regimes()]
+        for each in [*ablation.of_the_paper(), *ablation.of_regimes()]
         for work in [study.sized(each)]
         for variant, on in _variants(study).items()
     ]
 
 
 def _ablation_tables(study: Study, found: Found) -> list[Table]:
-    theirs, regimes = _ablation.of_the_paper(), _ablation.of_regimes()
+    theirs, regimes = ablation.of_the_paper(), ablation.of_regimes()
     rows, compact, told = [], [], []
     for variant in _variants(study):
-        row, brief_row = [variant, _published.ABLATION.get(variant, "–")], [variant]
+        row, brief_row = [variant, published.ABLATION.get(variant, "–")], [variant]
         for each in theirs:
             runs = found.of(each.name, variant)
             row += [said(runs, DEAD, 1), said(runs, WASTED), said(runs, OVER)] if runs else ["", "", ""]
@@ -192,7 +192,7 @@ def _ablation_tables(study: Study, found: Found) -> list[Table]:
         for variant in _variants(study):
             if (each.name, variant) in found:
                 told.append(figures(found, (each.name, variant), scenario=each.name, variant=variant))
-    meant = "; ".join(f"`{name}` {what}" for name, what in _ablation.REGIMES.items())
+    meant = "; ".join(f"`{name}` {what}" for name, what in ablation.REGIMES.items())
     return [
         Table(
             title="Ablation: the paper's scenarios",
@@ -213,7 +213,7 @@ def _ablation_tables(study: Study, found: Found) -> list[Table]:
             title="Ablation: regimes",
             notes=[
                 "Each cell: dead % · wasted attempts per turn · makespan / bound; in `greedy` the second is the p95 of "
-                f"the four people's turns, s. {_ablation.TURNS} turns each. Makespan / bound is "
+                f"the four people's turns, s. {ablation.TURNS} turns each. Makespan / bound is "
                 f"of the seeds in which all the work was done. What they are there to show: {meant}.",
             ],
             head=["", *(each.name for each in regimes)],
@@ -252,7 +252,7 @@ def _agentrm_tables(_study: Study, found: Found) -> list[Table]:
                     name,
                     ordering,
                     said(runs, P95, 0),
-                    _published.AGENTRM.get(name, "–") if ordering == "FIFO" else "",
+                    published.AGENTRM.get(name, "–") if ordering == "FIFO" else "",
                     " / ".join(by_class),
                     said(runs, PER_MINUTE, 1),
                     said(runs, DIED, 1),
@@ -473,7 +473,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     named = [name for name in options.only.split(";" if options.real else ",") if name]
     if options.real:
-        from ._real import real
+        from bench.sockets.real import real
 
         over_sockets, whole = real(named, seed=options.seed, small=options.smoke)
         made = provenance(seed=options.seed, way="over loopback sockets, in real time, unscaled")

@@ -25,15 +25,15 @@ from typing import Any, Final, final
 import attrs
 import trio
 
+from bench.simulated.worlds import smaller
+from bench.sockets.calibration import calibrate
+from bench.sockets.cases import CannotRun, cases
+from bench.sockets.measured import Measured
+from bench.sockets.runs import Case, Run, performed
+from bench.sockets.short import SHORT
 from hivemind_trio.sim import Efforts, Way
 
-from ._calibration import calibrate
-from ._cases import CannotRun, cases
-from ._measured import Measured
-from ._results import Table, provenance, write
-from ._runs import Case, Run, performed
-from ._short import SHORT
-from ._worlds import smaller
+from .tables import Table, provenance, write
 
 USUAL: Final = (
     *("stress", "micro-20", "micro-10", "micro-5", "replay-11", "latency-spike"),

@@ -24,9 +24,8 @@ from typing import Final, NamedTuple
 
 import attrs
 
+from bench.simulated.worlds import own_policy, shipped, smaller
 from hivemind_trio.sim import Accepted, Provider, Refused, Scenario, bound_of, populate, providers
-
-from ._worlds import own_policy, shipped, smaller
 
 SCENARIOS: Final = (
     *("requests-bind", "input-binds", "concurrency-binds", "mixed"),

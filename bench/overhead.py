@@ -29,14 +29,17 @@ from typing import Final, final
 import attrs
 import trio
 
-from . import _bursts, _memory, decision, language
-from ._bars import bars
-from ._bursts import Figures, Size, bursts
-from ._load import Client
-from ._memory import open_streams, unread_mb, waiting_kb
-from ._results import Table, provenance, write
-from ._subjects import Kind, Subject, direct, kinds, port_of, spawned
-from ._wire import request
+from bench.load.bars import bars
+from bench.load.bursts import MODELS as BURST_MODELS
+from bench.load.bursts import ONE_STREAM, PLAIN, Figures, Size, bursts
+from bench.load.load import Client
+from bench.load.memory import FLOOD_MB, open_streams, unread_mb, waiting_kb
+from bench.load.memory import MODELS as MEMORY_MODELS
+from bench.load.subjects import Kind, Subject, direct, kinds, port_of, spawned
+from bench.load.wire import request
+
+from . import decision, language
+from .tables import Table, provenance, write
 
 
 @final
@@ -92,7 +95,7 @@ def rows(size: Size, held: Held) -> list[Row]:
         ("many_waiting_kb", ",.1f", f"{held.many:,} waiting: the same", 40),
         ("open_stream_kb", ",.1f", f"{held.streams} open streams: memory for one beside its body, KB", None),
         ("open_streams_cpu", ".0%", f"{held.streams} open streams, 2 events/s each: CPU, of a core", None),
-        ("unread_mb", ",.1f", f"a client that does not read {_memory.FLOOD_MB} MB: memory grows by, MB", None),
+        ("unread_mb", ",.1f", f"a client that does not read {FLOOD_MB} MB: memory grows by, MB", None),
         ("python_calls", ",.0f", "Python calls per request", None),
         ("c_calls", ",.0f", "C calls per request", None),
         ("failed", ",.0f", "failed calls (open loads not counted)", 0),
@@ -167,9 +170,9 @@ def measure(
         print("all are up", file=sys.stderr)
         figures = trio.run(bursts, up, size, seed)
         ours = figures[own.name]
-        ours["python_calls"], ours["c_calls"] = trio.run(python_calls, up[1], request(_bursts.PLAIN), held.counted)
+        ours["python_calls"], ours["c_calls"] = trio.run(python_calls, up[1], request(PLAIN), held.counted)
         ours["stream_python_calls"], ours["stream_c_calls"] = trio.run(
-            python_calls, up[1], request(_bursts.ONE_STREAM), max(1, held.counted // 20)
+            python_calls, up[1], request(ONE_STREAM), max(1, held.counted // 20)
         )
     for kind in there:
         if kind.name not in figures:
@@ -287,9 +290,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if pinned:
         os.sched_setaffinity(0, {cores[1]})
     core = cores[0] if pinned else None
-    models = dict.fromkeys((*_bursts.MODELS, *_memory.MODELS))
+    models = dict.fromkeys((*BURST_MODELS, *MEMORY_MODELS))
     try:
-        with spawned([sys.executable, "-m", "bench._provider"], cores[1] if pinned else None) as provider:
+        with spawned([sys.executable, "-m", "bench.load.provider"], cores[1] if pinned else None) as provider:
             upstream = port_of(provider)
             there, absent = kinds(upstream, core, peers=options.peers, models=list(models))
             if options.smoke:

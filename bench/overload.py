@@ -25,10 +25,11 @@ from typing import Any, Final
 
 import trio
 
-from ._load import closed_loop
-from ._results import Table, provenance, write
-from ._subjects import Subject, port_of, spawned
-from ._wire import request
+from bench.load.load import closed_loop
+from bench.load.subjects import Subject, port_of, spawned
+from bench.load.wire import request
+
+from .tables import Table, provenance, write
 
 HERE: Final = Path(__file__).parents[1]
 SHARE: Final = 0.15
@@ -121,10 +122,10 @@ def main() -> int:
     trees = {**({"before": options.before.resolve()} if options.before else {}), "now": HERE}
     figures: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        provider = port_of(stack.enter_context(spawned([sys.executable, "-m", "bench._provider"], None)))
+        provider = port_of(stack.enter_context(spawned([sys.executable, "-m", "bench.load.provider"], None)))
         subjects = {}
         for name, tree in trees.items():
-            command = [sys.executable, str(HERE / "bench/_turns.py"), f"http://127.0.0.1:{provider}", "64"]
+            command = [sys.executable, str(HERE / "bench/load/turns.py"), f"http://127.0.0.1:{provider}", "64"]
             child = stack.enter_context(spawned(command, None, PYTHONPATH=str(tree)))
             subjects[name] = Subject(name=name, port=port_of(child), process=child)
         first = next(iter(subjects.values()))

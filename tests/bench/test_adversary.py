@@ -9,12 +9,12 @@ import attrs
 import pytest
 import trio
 
-from bench import _adversary_provider as provider
 from bench import adversary
-from bench._adversary_draw import NAMED, held_out, values_of
-from bench._adversary_provider import SECOND_NS
-from bench._adversary_run import Drawing, Way
-from bench._adversary_sockets import over_sockets
+from bench.adversaries import provider as provider
+from bench.adversaries.draw import NAMED, held_out, values_of
+from bench.adversaries.provider import SECOND_NS
+from bench.adversaries.run import Drawing, Way
+from bench.adversaries.sockets import over_sockets
 from hivemind_trio.model import Api
 from hivemind_trio.scheduler import Command, Event, Scheduler
 

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from bench._clients import Caller, session
+from bench.sockets.clients import Caller, session
 from hivemind_trio.demo import ScriptedReply as Script
 from hivemind_trio.demo import SimulatedProvider
 from hivemind_trio.model import Api

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench._attacks import ATTACKS
+from bench.load.attacks import ATTACKS
 
 ROOT = Path(__file__).parents[2]
 

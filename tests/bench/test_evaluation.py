@@ -8,11 +8,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from bench import _simulated, evaluation, fidelity
-from bench._ablation import Switches, ablated, of_regimes
-from bench._grid import cells, grid
-from bench._simulated import Case, simulate
-from bench._worlds import REGIMES, compiled, hinted, own_policy, paper, shipped, smaller
+from bench import evaluation, fidelity
+from bench.simulated import simulated
+from bench.simulated.ablation import Switches, ablated, of_regimes
+from bench.simulated.grid import cells, grid
+from bench.simulated.simulated import Case, simulate
+from bench.simulated.worlds import REGIMES, compiled, hinted, own_policy, paper, shipped, smaller
 from hivemind_trio.policy import Objective, Program
 from hivemind_trio.scheduler import ALL_PARTS
 from hivemind_trio.sim import Bound, Scenario, Way, bound_of
@@ -53,7 +54,7 @@ def test_several_processes_find_what_one_does(tmp_path: Path) -> None:
 
 
 def interrupt_after(tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    perform = _simulated.perform
+    perform = simulated.perform
     done: list[int] = []
 
     def interrupted(place: int) -> object:
@@ -62,7 +63,7 @@ def interrupt_after(tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
         done.append(place)
         return perform(place)
 
-    monkeypatch.setattr(_simulated, "perform", interrupted)
+    monkeypatch.setattr(simulated, "perform", interrupted)
 
 
 def test_what_is_interrupted_leaves_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +106,7 @@ def test_a_run_that_beats_its_bound_is_told(
     def wrong(program: Program, scenario: Scenario, seed: int) -> Bound:
         return attrs.evolve(bound_of(program, scenario, seed), chain_ns=10**15)
 
-    monkeypatch.setattr(_simulated, "bound_of", wrong)
+    monkeypatch.setattr(simulated, "bound_of", wrong)
 
     assert evaluation.main(["--smoke", "--jobs", "1", "--only", "regimes", "--regimes", "storm"]) == 1
     assert "the bound is wrong: storm, the proxy, seed 1: 0.0" in capsys.readouterr().err

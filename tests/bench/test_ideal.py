@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from bench import ideal
-from bench._worlds import shipped
+from bench.simulated.worlds import shipped
 from hivemind_trio.sim import Scenario
 
 

@@ -11,9 +11,9 @@ from typing import cast
 
 import pytest
 
-from bench._bursts import Size, cases, figures_of
-from bench._load import Sample
-from bench._subjects import Subject
+from bench.load.bursts import Size, cases, figures_of
+from bench.load.load import Sample
+from bench.load.subjects import Subject
 
 ROOT = Path(__file__).parents[2]
 

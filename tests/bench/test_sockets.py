@@ -9,12 +9,12 @@ import attrs
 import pytest
 import trio
 
-from bench._cases import CannotRun, cases
-from bench._measured import Measured
-from bench._obstacles import obstacles
-from bench._runs import Case, Run, Together, performed
-from bench._sockets import Stage, staged
-from bench._worlds import REGIMES, compiled
+from bench.simulated.worlds import REGIMES, compiled
+from bench.sockets.cases import CannotRun, cases
+from bench.sockets.measured import Measured
+from bench.sockets.obstacles import obstacles
+from bench.sockets.runs import Case, Run, Together, performed
+from bench.sockets.sockets import Stage, staged
 from hivemind_trio.sim import CLIENTS, Fleet, Scenario, Traits, UpstreamSpec, Way, parse_scenario
 
 POLICY = """

@@ -11,7 +11,7 @@ import attrs
 from hivemind_trio.scheduler import Features
 from hivemind_trio.sim import Scenario
 
-from ._worlds import RESETS, shipped, with_resets
+from .worlds import RESETS, shipped, with_resets
 
 
 @final

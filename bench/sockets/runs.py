@@ -16,8 +16,8 @@ import trio
 from hivemind_trio.policy import Program
 from hivemind_trio.sim import Efforts, Figures, Scenario, Way, World, bound_of
 
-from ._measured import Measured
-from ._sockets import Stage, house_process, staged
+from .measured import Measured
+from .sockets import Stage, house_process, staged
 
 CALL_S: Final = 8e-3
 EVENT_S: Final = 0.6e-3

@@ -16,11 +16,12 @@ from typing import Any, Final
 
 import attrs
 
+from bench.simulated.worlds import compiled
 from hivemind_trio.model import Api
 from hivemind_trio.model import Dimension as Counted
 from hivemind_trio.policy import Program
 
-from ._adversary_provider import (
+from .provider import (
     SECOND_NS,
     Ask,
     Charge,
@@ -38,8 +39,7 @@ from ._adversary_provider import (
     Traits,
     Word,
 )
-from ._adversary_run import Drawing, Job, Turn, model_of
-from ._worlds import compiled
+from .run import Drawing, Job, Turn, model_of
 
 HOLDOUT_DIGIT: Final = 7
 

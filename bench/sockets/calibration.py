@@ -11,11 +11,11 @@ from typing import Final, final
 
 import attrs
 
+from bench.simulated.worlds import compiled
 from hivemind_trio.sim import Amount, Effort, Efforts, Fleet, Scenario, Traits, UpstreamSpec, Way
 
-from ._measured import Measured
-from ._sockets import staged
-from ._worlds import compiled
+from .measured import Measured
+from .sockets import staged
 
 EVENTS: Final = 40
 """Of a streamed answer."""

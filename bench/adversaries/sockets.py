@@ -1,8 +1,8 @@
 """Named scenarios of the adversary over loopback sockets, in real time: the same provider model behind a real server.
 
-Agents and provider live in this process, the proxy in one of its own (`bench._house`). The provider's state machine is
-the one of the virtual world; a pump delivers its milestones when their time has come, and a connection writes them as
-server-sent events.
+Agents and provider live in this process, the proxy in one of its own (`bench.sockets.house`). The provider's state
+machine is the one of the virtual world; a pump delivers its milestones when their time has come, and a connection
+writes them as server-sent events.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any, Final, final
 import attrs
 import trio
 
+from bench.simulated.worlds import text_of
+from bench.sockets.clients import PAD, Caller
+from bench.sockets.sockets import _move_in, house_process
 from hivemind_trio.model import Api
 from hivemind_trio.sim import CLIENTS, ClientBehaviour, ClientReply
 from hivemind_trio.sim import Turn as Asked
 
-from ._adversary_draw import declared, undeclared
-from ._adversary_provider import SECOND_NS, Answer, Ask, Exchange, Provider, Stage, error_event
-from ._adversary_run import BROKEN_RETRIES, Drawing, Job, Way, model_of
-from ._clients import PAD, Caller
-from ._sockets import _move_in, house_process
-from ._worlds import text_of
+from .draw import declared, undeclared
+from .provider import SECOND_NS, Answer, Ask, Exchange, Provider, Stage, error_event
+from .run import BROKEN_RETRIES, Drawing, Job, Way, model_of
 
 PATHS: Final = {Api.ANTHROPIC: "/v1/messages", Api.OPENAI: "/v1/chat/completions"}
 EVENT_S: Final = 0.5

@@ -1,8 +1,8 @@
 """A scenario over loopback sockets, in real time: the same jobs, the same providers behind sockets, and the real door.
 
-Agents and providers live in this process, the proxy in one of its own (`bench._house`), as in life. What a provider
-does is decided by the virtual world's own `Provider`, and when a client asks again by the virtual world's own `Client`;
-between them are real bytes and real time.
+Agents and providers live in this process, the proxy in one of its own (`bench.sockets.house`), as in life. What a
+provider does is decided by the virtual world's own `Provider`, and when a client asks again by the virtual world's own
+`Client`; between them are real bytes and real time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Final, final
 import attrs
 import trio
 
+from bench.simulated.worlds import text_of
 from hivemind_trio.demo import ParsedRequest, SimulatedProvider
 from hivemind_trio.model import Api, Usage
 from hivemind_trio.policy import Program
@@ -36,10 +37,9 @@ from hivemind_trio.sim import (
     providers,
 )
 
-from ._clients import PAD, Caller, session
-from ._house import identity
-from ._measured import Measured
-from ._worlds import text_of
+from .clients import PAD, Caller, session
+from .house import identity
+from .measured import Measured
 
 TELLING: Final = (Api.ANTHROPIC, Api.OPENAI, Api.AZURE)
 """APIs that have words for how quotas stand."""
@@ -278,7 +278,7 @@ class _House:
 async def house_process() -> AsyncIterator[trio.Process]:
     """A proxy's process, which warms itself up until it is told what to serve; ended on the way out."""
     child = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "bench._house"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", "bench.sockets.house"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         yield child

@@ -1,7 +1,7 @@
 """Our own proxy as the overhead bench runs it: `serve`'s composition, a policy of the usual size, and a call counter.
 
-Run as `python -m bench._proxy UPSTREAM_URL CAP`; prints its port. SIGUSR1 begins counting Python calls, SIGUSR2 ends it
-and prints how many there were.
+Run as `python -m bench.load.proxy UPSTREAM_URL CAP`; prints its port. SIGUSR1 begins counting Python calls, SIGUSR2
+ends it and prints how many there were.
 """
 
 from __future__ import annotations

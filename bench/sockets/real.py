@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import attrs
 
+from bench.simulated.worlds import smaller
+from bench.tables import Table
 from hivemind_trio.sim import Way
 
-from ._cases import CannotRun, cases
-from ._measured import Measured
-from ._results import Table
-from ._runs import Case, Run, performed
-from ._worlds import smaller
+from .cases import CannotRun, cases
+from .measured import Measured
+from .runs import Case, Run, performed
 
 USUAL: Final = (
     *("micro-5", "micro-10", "micro-20", "replay-11", "latency-spike"),

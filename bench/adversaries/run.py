@@ -40,7 +40,7 @@ from hivemind_trio.scheduler import (
 from hivemind_trio.sim import CLIENTS, ClientBehaviour, ClientReply
 from hivemind_trio.wire import read_ratelimits, read_signal, used_up
 
-from ._adversary_provider import EPOCH_S, SECOND_NS, Answer, Ask, Exchange, Provider, Stage, Traits, error_event
+from .provider import EPOCH_S, SECOND_NS, Answer, Ask, Exchange, Provider, Stage, Traits, error_event
 
 RETRY_AFTER_MAX_NS: Final = 60 * SECOND_NS
 BROKEN_RETRIES: Final = 5

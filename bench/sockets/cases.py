@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 
-from hivemind_trio.sim import Scenario
-
-from ._ablation import Switches, ablated, of_the_paper
-from ._grid import cells, grid
-from ._obstacles import obstacles
-from ._runs import Case
-from ._short import SHORT
-from ._worlds import (
+from bench.simulated.ablation import Switches, ablated, of_the_paper
+from bench.simulated.grid import cells, grid
+from bench.simulated.worlds import (
     AGENTRM,
     PROXY,
     REGIMES,
@@ -25,6 +20,11 @@ from ._worlds import (
     shipped,
     streamed,
 )
+from hivemind_trio.sim import Scenario
+
+from .obstacles import obstacles
+from .runs import Case
+from .short import SHORT
 
 
 class CannotRun(Exception):  # noqa: N818 - it becomes a message

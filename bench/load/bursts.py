@@ -13,9 +13,9 @@ from typing import Final, TypeAlias, final
 import attrs
 import trio
 
-from ._load import Sample, closed_loop, open_loop
-from ._subjects import Subject
-from ._wire import BODY_BYTES, Answer, request
+from .load import Sample, closed_loop, open_loop
+from .subjects import Subject
+from .wire import BODY_BYTES, Answer, request
 
 Figures: TypeAlias = dict[str, dict[str, float]]
 """Subject -> what -> figure."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from hivemind_trio.policy import Program
 from hivemind_trio.sim import Scenario, parse_scenario
 
-from ._worlds import compiled
+from .worlds import compiled
 
 BINDING: Final = {
     "requests": {"requests": "120/min"},

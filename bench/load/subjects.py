@@ -19,7 +19,7 @@ from typing import Final, TypeAlias, final
 
 import attrs
 
-from .peers import package_of, python_of, version_of
+from bench.peers import package_of, python_of, version_of
 
 # Its rate limiter allows 60 calls a minute to any host that it does not know, and no flag changes that.
 HIVEMIND_UNCAPPED = """\
@@ -187,7 +187,7 @@ def ours(upstream: int, core: int | None) -> Kind:
     def opened(cap: int) -> Callable[[], Opened]:
         @contextmanager
         def open_() -> Iterator[Subject]:
-            command = [sys.executable, "-m", "bench._proxy", f"http://127.0.0.1:{upstream}", str(cap)]
+            command = [sys.executable, "-m", "bench.load.proxy", f"http://127.0.0.1:{upstream}", str(cap)]
             with spawned(command, core) as child:
                 yield Subject(name="hivemind-trio", port=port_of(child), process=child)
 

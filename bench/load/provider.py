@@ -1,6 +1,7 @@
 """The provider of the overhead bench: raw Trio sockets and prebuilt bytes, because its cost is not the question.
 
-Run as `python -m bench._provider`; prints its port. What it answers is up to the model in the request, see `Answer`.
+Run as `python -m bench.load.provider`; prints its port. What it answers is up to the model in the request, see
+`Answer`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 
 import trio
 
-from ._wire import FLOOD, FLOOD_BYTES, NOT_FOUND, STREAM_END, Answer, answer, body_length, event, stream_head
+from .wire import FLOOD, FLOOD_BYTES, NOT_FOUND, STREAM_END, Answer, answer, body_length, event, stream_head
 
 ANSWER: Final = answer()
 STREAM_HEAD: Final = stream_head()

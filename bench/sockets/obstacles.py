@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from bench.simulated.worlds import text_of
 from hivemind_trio.demo import ANSWER_FORMATS
 from hivemind_trio.model import Api
 from hivemind_trio.policy import Clue, MemoryFiles, Program, check, reads_time
 from hivemind_trio.sim import Scenario, SimulatedCaller, Weather, populate
 
-from ._clients import CREDENTIAL
-from ._house import identity
-from ._worlds import text_of
+from .clients import CREDENTIAL
+from .house import identity
 
 SPOKEN: Final = (Api.ANTHROPIC, Api.OPENAI, Api.AZURE, Api.VLLM, Api.GENERIC)
 """What the simulated provider behind a socket speaks."""

@@ -8,7 +8,7 @@ from typing import Final, final
 import attrs
 import trio
 
-from ._wire import body_length
+from .wire import body_length
 
 
 @final

@@ -1,7 +1,7 @@
 """The proxy of the door bench: `serve`'s composition, and an instrument that times each turn of the loop.
 
-Run as `python bench/_turns.py UPSTREAM_URL MAX_BODY_MIB`, with the tree to be measured first on the path; prints its
-port. For each line on standard input it prints the longest turn since the line before and its CPU so far, in ns.
+Run as `python bench/load/turns.py UPSTREAM_URL MAX_BODY_MIB`, with the tree to be measured first on the path; prints
+its port. For each line on standard input it prints the longest turn since the line before and its CPU so far, in ns.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from typing import Final
 
 import trio
 
-from ._load import Client, closed_loop
-from ._subjects import Subject
-from ._wire import BODY_BYTES, Answer, request
+from .load import Client, closed_loop
+from .subjects import Subject
+from .wire import BODY_BYTES, Answer, request
 
 FLOOD_MB: Final = 256
 FLOOD: Final = Answer.FLOOD.model(FLOOD_MB)

@@ -20,8 +20,8 @@ import attrs
 
 from hivemind_trio.model import Dimension as Counted
 
-from ._adversary_provider import SECOND_NS, Ask, Charge, Kind, Provider, Quota, Traits
-from ._adversary_run import BROKEN_RETRIES, Attempt, Drawing, End, How, Job, Loop, Turn
+from .provider import SECOND_NS, Ask, Charge, Kind, Provider, Quota, Traits
+from .run import BROKEN_RETRIES, Attempt, Drawing, End, How, Job, Loop, Turn
 
 CUTS: Final = 64
 LOST_MIN_NS: Final = 30 * SECOND_NS

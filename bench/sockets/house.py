@@ -1,7 +1,7 @@
-"""The real proxy in a process of its own, as `bench._sockets` runs it: `serve`'s composition, warm, under any policy.
+"""The real proxy in a process of its own, as `bench.sockets` runs it: `serve`'s composition, warm, under any policy.
 
-Run as `python -m bench._house`. Reads one line of JSON, the policy's text and where its providers are, prints one with
-its URL, and at the next line, or at the end of its input, one with what came of every call and what it took.
+Run as `python -m bench.sockets.house`. Reads one line of JSON, the policy's text and where its providers are, prints
+one with its URL, and at the next line, or at the end of its input, one with what came of every call and what it took.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from bench.simulated.worlds import compiled
 from hivemind_trio.demo import INSTANT, SimulatedProvider
 from hivemind_trio.listen import bind
 from hivemind_trio.model import Api, SecretRef
@@ -23,8 +24,7 @@ from hivemind_trio.proxy import CallRecord
 from hivemind_trio.serve import open_house
 from hivemind_trio.sim import CLIENTS, AgentJob, SimulatedCaller
 
-from ._clients import CREDENTIAL, Caller
-from ._worlds import compiled
+from .clients import CREDENTIAL, Caller
 
 WARM_UP: Final = 60
 """Calls to nobody before it says that it is there: the first hundred take an interpreter twice as long."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from bench.tables import cell, of_runs
 from hivemind_trio.sim import Figures, Metric, estimate
 
-from ._results import cell, of_runs
-from ._simulated import Found
+from .simulated import Found
 
 DEAD: Final = Metric("dead", "%", lambda run: 100 * (run.dead + run.undone) / run.agents)
 """Agents unfinished at the time limit count as dead."""

@@ -1,0 +1,1 @@
+"""Foreign providers of the adversary bench: drawn, simulated, bounded, and served over sockets."""

@@ -1,0 +1,1 @@
+"""Simulated evaluation: scenarios, policies, ablation, and figures of other papers."""

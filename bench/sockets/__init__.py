@@ -1,0 +1,1 @@
+"""Scenarios over loopback: agents, providers and the proxy in processes of their own."""
