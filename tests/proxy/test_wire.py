@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -229,13 +230,13 @@ async def test_to_an_old_client_a_broken_answer_is_a_reset(clock: object) -> Non
 
 
 async def test_a_port_where_nobody_listens_is_a_503(clock: object) -> None:
-    (closed,) = bind("127.0.0.1", 0)
-    port = closed.getsockname()[1]
-    closed.close()
-    policy = program(providers=[provider(base=f"http://127.0.0.1:{port}")])
+    with socket.socket() as mute:
+        # Bound and not listening, until the test is over: nobody else, the proxy included, is given its port.
+        mute.bind(("127.0.0.1", 0))
+        policy = program(providers=[provider(base=f"http://127.0.0.1:{mute.getsockname()[1]}")])
 
-    async with open_house(policy, {}, bind("127.0.0.1", 0), audit=True) as house, await connect(house) as stream:
-        head, body = await answer(stream)
+        async with open_house(policy, {}, bind("127.0.0.1", 0), audit=True) as house, await connect(house) as stream:
+            head, body = await answer(stream)
 
     assert head.status_code == 503
     assert dict(head.headers)[b"retry-after"] == b"5"
