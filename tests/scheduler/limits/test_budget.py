@@ -196,6 +196,18 @@ def test_money_is_counted_by_the_price_of_each_kind_of_token() -> None:
     assert warning == "budget b: 60%, $0.6 of $1 per hour"
 
 
+@pytest.mark.parametrize("measure", ["tokens", "input"])
+@pytest.mark.parametrize("field", ["input", "cache_read", "cache_write"])
+def test_tokens_read_from_a_cache_and_written_to_it_are_tokens(measure: str, field: str) -> None:
+    driver = driver_of(f"budget b {{ {measure} 1000/hour; at 50% {{ warn }} }}")
+    usage = attrs.evolve(Usage(input=0, output=0), **{field: 600})
+
+    driver.end(ask(driver), attrs.evolve(SUCCEEDED, usage=usage))
+
+    (warning,) = driver.grant(ask(driver)).treatment.budget_warnings
+    assert warning.startswith("budget b: 60%, 600 "), warning
+
+
 def test_requests_count_when_they_are_answered() -> None:
     driver = driver_of("retry default { attempts 1 }\nbudget b { requests 2/hour }")
     driver.end(ask(driver), AttemptResult(outcome=Outcome.OVERLOADED, status=529))
