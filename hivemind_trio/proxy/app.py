@@ -38,6 +38,9 @@ class Door:
 
     It relies on two extensions of `hivemind_trio.listen`: `hivemind.on_disconnect`, to learn of a hang-up without a
     task of its own, and `hivemind.abort`, because an answer that broke off must not look like one that ended.
+
+    Args:
+        alias_key: Key of the names that stand for credentials, 32 bytes; empty: one for this process.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Door:
         upstream: Upstream,
         *,
         on_call: Callable[[CallRecord], None] | None = None,
+        alias_key: bytes = b"",
     ) -> None:
         self._engine = engine
         self._upstream = upstream
@@ -54,6 +58,7 @@ class Door:
         self._boot = random.token_hex(3)
         self._calls = 0
         self._turns = StepQueue()
+        self._alias_key = alias_key or random.token_bytes(32)
 
     def use(self, program: Program, secrets: Mapping[SecretRef, str]) -> None:
         """From here on calls are served by this policy. Load it into the engine in the same step."""
@@ -102,6 +107,7 @@ class Door:
             send=send,
             abort=extensions["hivemind.abort"],
             turns=self._turns,
+            alias_key=self._alias_key,
             can_trail="http.response.trailers" in extensions,
         )
         try:

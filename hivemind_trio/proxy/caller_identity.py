@@ -46,8 +46,15 @@ class Credential:
 
     @property
     def digest(self) -> bytes:
-        """Digest that stands for the credential in logs and keys."""
+        """Digest that tells credentials apart within this process; it is written nowhere."""
         return hashlib.sha256(self.value).digest()
+
+    def alias(self, key: bytes) -> str:
+        """Return a name for the credential in logs, state and journal.
+
+        Who does not have the key cannot try guesses on it, as could be done with a plain hash of a short token.
+        """
+        return hashlib.blake2b(self.value, key=key, digest_size=16).hexdigest()
 
 
 def credential(headers: Mapping[bytes, bytes], query: bytes) -> Credential | None:
@@ -131,6 +138,7 @@ def caller(
     user: str,
     presented: Credential | None,
     peer: tuple[str, int] | None,
+    key: bytes,
 ) -> str:
     """Return a name to be fair to where the policy knows only `unknown`; never for authorisation.
 
@@ -139,8 +147,9 @@ def caller(
 
     Args:
         identify: What may tell them apart, in order.
+        key: Of aliases.
     """
-    scope = presented.digest.hex()[:8] if presented is not None else "-"
+    scope = presented.alias(key)[:8] if presented is not None else "-"
     for clue in identify:
         name = _by(clue, headers, claims, user, peer)
         if name is not None:

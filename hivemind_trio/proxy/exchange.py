@@ -79,6 +79,7 @@ class Exchange:
     send: Send
     abort: Callable[[], None]
     turns: StepQueue
+    alias_key: bytes = attrs.field(repr=False)
     can_trail: bool = False
     """True if trailers can be sent on this connection."""
     asked: Recognised = attrs.field(init=False, default=Recognised(apis=(), generates=False))
@@ -135,7 +136,9 @@ class Exchange:
             return
         token_agent = self.rules.tokens.agent(self.head.headers, self.head.query)
         identify = self.rules.program.server.identify
-        self.caller = caller(identify, words, self.head.claims, self.asked.user, self.head.credential, self.head.peer)
+        self.caller = caller(
+            identify, words, self.head.claims, self.asked.user, self.head.credential, self.head.peer, self.alias_key
+        )
         request = self.rules.request(self.head, self.asked, token_agent)
         outbox: Outbox | None = None
         client = self.client = ClientProfile.of(words)
@@ -180,7 +183,7 @@ class Exchange:
         head, client = self.head, self.client
         credential = head.credential
         held_s = held_at_most_s(self.rules.program.server, client, speaks=speaks)
-        digest = credential.digest.hex() if credential is not None else ""
+        digest = credential.alias(self.alias_key) if credential is not None else ""
         # Not by its connection: whoever has given up on a call comes back on another one.
         whose = f"{digest} {request.claimed or ''}"
         again = ""

@@ -168,7 +168,8 @@ async def open_house(
         if on_call is not None:
             on_call(record)
 
-    door = Door(engine, upstream, on_call=over if journal is not None else on_call)
+    alias_key = state.alias_key if state is not None else b""
+    door = Door(engine, upstream, on_call=over if journal is not None else on_call, alias_key=alias_key)
     if journal is not None:
         journal.began(__version__, program.hash, engine.now_ns(), program.reads, program.price)
     door.use(program, secrets)

@@ -10,6 +10,7 @@ What survives what:
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -84,6 +85,8 @@ class SqliteStore:
     restored: Restored
     set_aside: str
     """New path of a damaged file; empty: there was none."""
+    alias_key: bytes = attrs.field(repr=False)
+    """Key of the names that stand for credentials, the same in every run."""
     _lock: FileLock = attrs.field(repr=False)
     _database: sqlite3.Connection = attrs.field(repr=False)
     _epoch: int
@@ -134,7 +137,7 @@ class SqliteStore:
             for old in _logs(path):
                 if old != log.path:
                     old.unlink(missing_ok=True)
-            return cls(path, restored, aside, lock, database, epoch, log, generation)
+            return cls(path, restored, aside, _alias_key(database), lock, database, epoch, log, generation)
         except BaseException:
             database.close()
             raise
@@ -418,6 +421,13 @@ def _prepare(path: str, database: sqlite3.Connection) -> None:
         return
     for older in range(version, VERSION):
         database.executescript(f"BEGIN IMMEDIATE; {UPGRADES[older]} PRAGMA user_version = {older + 1}; COMMIT;")
+
+
+def _alias_key(database: sqlite3.Connection) -> bytes:
+    with _Transaction(database):
+        database.execute("INSERT OR IGNORE INTO keys VALUES ('alias', ?)", (secrets.token_bytes(32),))
+        row = database.execute("SELECT value FROM keys WHERE name = 'alias'").fetchone()
+    return bytes(row[0])
 
 
 def _move_aside(path: str, wall_ns: int) -> str:

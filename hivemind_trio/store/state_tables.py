@@ -45,6 +45,10 @@ CREATE TABLE charges (           -- for what a run left open
     at_ns INTEGER NOT NULL,
     PRIMARY KEY (epoch, account)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE keys (              -- secrets of this state: the journal alone says nothing of credentials
+    name TEXT PRIMARY KEY,
+    value BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
 CREATE TABLE learned (           -- hints with their age
     pool TEXT NOT NULL,
     what TEXT NOT NULL,

@@ -47,7 +47,7 @@ CREATE TABLE calls (             -- as they arrived, and as the policy saw them
     claimed TEXT,                -- who it said it was
     headers TEXT NOT NULL,       -- an object; no credentials, and long values cut
     meta TEXT NOT NULL,          -- the same
-    caller TEXT NOT NULL,        -- to be fair to; behind the `@` 32 bits of the SHA-256 of its credential
+    caller TEXT NOT NULL,        -- to be fair to; behind the `@` 32 bits of a keyed hash of its credential
     job TEXT NOT NULL,
     prefix TEXT NOT NULL,        -- equal where prompts begin alike
     credential TEXT NOT NULL,    -- equal within a session where credentials are; none can be made of it

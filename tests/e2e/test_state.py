@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 from collections.abc import AsyncIterator
@@ -138,3 +139,26 @@ async def test_memory_leaves_nothing_behind(tmp_path: Path, provider: SimulatedP
             proxy.signal(signal.SIGKILL)
             await proxy.ended()
     assert not state.exists()
+
+
+async def test_no_plain_hash_of_a_credential_is_kept_and_its_name_is_the_same_in_every_run(
+    tmp_path: Path, provider: SimulatedProvider
+) -> None:
+    path = policy(tmp_path, provider.url, "budget each per agent { requests 3/day }")
+    state = tmp_path / "xdg"
+    names, found = [], b""
+    for _ in range(2):
+        async with serving("--policy", path, "--log-calls", env={"XDG_STATE_HOME": str(state)}) as proxy:
+            async with httpx2.AsyncClient(base_url=proxy.url, headers={"x-api-key": "hunter2"}) as client:
+                await client.post("/v1/messages", json=BODY)
+            names.append((await proxy.says("call_ended"))["caller"].rpartition("@")[2])
+            proxy.signal(signal.SIGTERM)
+            await proxy.ended()
+            found += "\n".join(proxy.lines).encode()
+    found += b"".join(file.read_bytes() for file in state.rglob("*") if file.is_file())
+
+    digest = hashlib.sha256(b"hunter2").hexdigest()
+    assert names[0] == names[1]
+    assert names[0].encode() in found
+    assert digest[:8].encode() not in found
+    assert b"hunter2" not in found

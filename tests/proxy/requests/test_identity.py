@@ -245,6 +245,7 @@ def named(
         user,
         credential({b"x-api-key": key}, b"") if key else None,
         peer,
+        b"alias key",
     )
 
 
