@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -49,6 +49,19 @@ def docstrings() -> Iterator[tuple[Path, str]]:
         for one in body:
             if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
                 yield path, one.value.value
+
+
+FILES_MAX: Final = 13
+"""Modules of a folder, beside its `__init__`."""
+
+LARGER_FOLDERS: Final = {"dialects": 20, "proxy": 16, "store": 18}
+"""Folders that may have more: `dialects` has a file for each provider dialect; the others are to be carved."""
+
+
+def test_a_folder_has_about_a_dozen_files() -> None:
+    folders = Counter(str(path.parent.relative_to(PACKAGE)) for path in FILES if path.name != "__init__.py")
+
+    assert {folder: size for folder, size in folders.items() if size > LARGER_FOLDERS.get(folder, FILES_MAX)} == {}
 
 
 def test_no_class_name_is_defined_twice() -> None:
@@ -193,7 +206,6 @@ CODE_AROUND: Final = sorted(path for name in ("tests", "bench", "fuzz") for path
 
 PRIVATE_ALLOWED: Final = {
     "tests/listen/test_pin.py": "Hypercorn's own methods, which the listener overrides; a new version may rename them",
-    "tests/store/test_journal.py": "the file of the journal, which tests lock and break",
 }
 """Files that name what begins with an underscore, and why."""
 

@@ -65,7 +65,7 @@ class JournalFile:
     set_aside: str
     """New path of a damaged file that was here; empty: there was none."""
     _lock: FileLock = attrs.field(repr=False)
-    _database: sqlite3.Connection = attrs.field(repr=False)
+    database: sqlite3.Connection = attrs.field(repr=False)
 
     @classmethod
     def open(cls, path: str, *, replaces_damaged: bool = False) -> Self:
@@ -115,7 +115,7 @@ class JournalFile:
             sqlite3.Error: It cannot be done now.
         """
         self._check_named()
-        database = self._database
+        database = self.database
         database.execute("BEGIN IMMEDIATE")
         try:
             for table, new in rows.items():
@@ -138,7 +138,7 @@ class JournalFile:
             sqlite3.Error: It cannot be done now.
         """
         self._check_named()
-        database = self._database
+        database = self.database
         oldest = database.execute(
             "SELECT session, call, at_ns, wall_ns FROM calls ORDER BY session, call LIMIT ?", (PRUNED_AT_ONCE,)
         ).fetchall()
@@ -166,7 +166,7 @@ class JournalFile:
     def _size(self) -> int:
         """Return the bytes that are in use."""
         pages, free, size = (
-            self._database.execute(f"PRAGMA {name}").fetchone()[0]
+            self.database.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("page_count", "freelist_count", "page_size")
         )
         used: int = (pages - free) * size
@@ -180,9 +180,9 @@ class JournalFile:
         """Say when the session ended, if it could be written to its end, and let go of the file."""
         try:
             if ended_ns is not None:
-                self._database.execute("UPDATE sessions SET ended_ns = ? WHERE session = ?", (ended_ns, self.session))
+                self.database.execute("UPDATE sessions SET ended_ns = ? WHERE session = ?", (ended_ns, self.session))
         finally:
-            self._database.close()
+            self.database.close()
             self._lock.release()
 
 

@@ -64,7 +64,7 @@ class Journal:
         wall_ns: Callable[[], int] = time.time_ns,
         behind: int = BEHIND,
     ) -> None:
-        self._file = file
+        self.file = file
         self._on_trouble = on_trouble
         self._wall_ns = wall_ns
         self._most = behind
@@ -88,17 +88,17 @@ class Journal:
     @property
     def path(self) -> str:
         """Path of the file."""
-        return self._file.path
+        return self.file.path
 
     @property
     def session(self) -> int:
         """Its number in the file, from 1."""
-        return self._file.session
+        return self.file.session
 
     @property
     def calls_before(self) -> int:
         """In the file, of earlier sessions."""
-        return self._file.calls
+        return self.file.calls
 
     # ---- what happens: on the decision path, so nothing is done but noted ----
 
@@ -136,7 +136,7 @@ class Journal:
     @property
     def set_aside(self) -> str:
         """New path of a damaged file that was in its place; empty: there was none."""
-        return self._file.set_aside
+        return self.file.set_aside
 
     @property
     def unwritten(self) -> int:
@@ -165,7 +165,7 @@ class Journal:
         while True:
             try:
                 while await trio.to_thread.run_sync(
-                    self._file.prune, self._wall_ns() - self._keep_ns, self._max_bytes, limiter=self._thread
+                    self.file.prune, self._wall_ns() - self._keep_ns, self._max_bytes, limiter=self._thread
                 ):
                     await trio.lowlevel.checkpoint()
             except sqlite3.Error:
@@ -185,7 +185,7 @@ class Journal:
                 self._on_trouble(f"{lost} entries are lost: the end came before they could be written")
             try:
                 ended_ns = None if lost else self._latest_ns
-                await trio.to_thread.run_sync(self._file.close, ended_ns, limiter=self._thread)
+                await trio.to_thread.run_sync(self.file.close, ended_ns, limiter=self._thread)
             except sqlite3.Error as error:
                 self._on_trouble(str(error))
 
@@ -194,7 +194,7 @@ class Journal:
         if self._rows is None:
             self._taken = min(len(self._pending), GATHERED)
         try:
-            await trio.to_thread.run_sync(self._commit, self._pending[: self._taken], limiter=self._thread)
+            await trio.to_thread.run_sync(self.commit, self._pending[: self._taken], limiter=self._thread)
         except sqlite3.Error as error:
             if not self._troubled:
                 self._troubled = True
@@ -216,11 +216,12 @@ class Journal:
             self._on_trouble("")
         return True
 
-    def _commit(self, entries: Sequence[Entry]) -> None:
+    def commit(self, entries: Sequence[Entry]) -> None:
+        """Write entries to the file, in the thread of the journal."""
         # The scribe sees each entry once: what could not be written is kept as the rows that it made of it.
         if self._rows is None:
             self._rows = self._scribe.rows(entries)
-        self._file.write(self._rows)
+        self.file.write(self._rows)
 
 
 @asynccontextmanager

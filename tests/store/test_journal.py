@@ -112,7 +112,7 @@ async def test_what_nothing_came_of_is_not_noted(tmp_path: Path) -> None:
         adapted = LimitChanged(provider="p", limit=1, circuit=Circuit.CLOSED, because=None)
         journal.record(1, TimePassed(), (adapted,))
 
-        assert len(journal._pending) == 1
+        assert journal.unwritten == 1
 
 
 async def test_a_session_that_ends_in_order_says_so_and_the_next_one_is_added(tmp_path: Path) -> None:
@@ -151,9 +151,9 @@ async def test_a_full_disk_is_said_once_and_what_it_kept_out_is_written_when_the
 
     async with open_journal(path, on_trouble=said.append) as journal:
         journal.began("0", "hash", 0)
-        tried = Counted(journal._commit)
-        monkeypatch.setattr(journal, "_commit", tried)
-        database = journal._file._database
+        tried = Counted(journal.commit)
+        monkeypatch.setattr(journal, "commit", tried)
+        database = journal.file.database
         (pages,) = database.execute("PRAGMA page_count").fetchone()
         database.execute(f"PRAGMA max_page_count = {pages}")
         for number, call in enumerate(told, start=1):
@@ -187,9 +187,9 @@ async def test_what_is_lost_in_the_end_is_said(tmp_path: Path) -> None:
 
     async with open_journal(path, on_trouble=said.append) as journal:
         journal.began("0", "hash", 0)
-        await until(lambda: not journal._pending)
-        (pages,) = journal._file._database.execute("PRAGMA page_count").fetchone()
-        journal._file._database.execute(f"PRAGMA max_page_count = {pages}")
+        await until(lambda: not journal.unwritten)
+        (pages,) = journal.file.database.execute("PRAGMA page_count").fetchone()
+        journal.file.database.execute(f"PRAGMA max_page_count = {pages}")
         for number in range(1, 400):
             tell(journal, CALL, number)
 
@@ -222,7 +222,7 @@ async def test_what_is_too_much_for_memory_is_counted_and_left_out(
 
     async with open_journal(path, on_trouble=said.append, behind=40) as journal:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            journal._file._database.execute("PRAGMA busy_timeout = 0")
+            journal.file.database.execute("PRAGMA busy_timeout = 0")
             other.execute("BEGIN IMMEDIATE")
             journal.began("0", "hash", 0)
             for number in range(1, 30):
