@@ -197,10 +197,13 @@ def test_money_is_counted_by_the_price_of_each_kind_of_token() -> None:
 
 
 @pytest.mark.parametrize("measure", ["tokens", "input"])
-@pytest.mark.parametrize("field", ["input", "cache_read", "cache_write"])
-def test_tokens_read_from_a_cache_and_written_to_it_are_tokens(measure: str, field: str) -> None:
+@pytest.mark.parametrize(
+    "usage",
+    [Usage(input=600, output=0), Usage(input=0, output=0, cache_read=600), Usage(input=0, output=0, cache_write=600)],
+    ids=["input", "cache_read", "cache_write"],
+)
+def test_tokens_read_from_a_cache_and_written_to_it_are_tokens(measure: str, usage: Usage) -> None:
     driver = driver_of(f"budget b {{ {measure} 1000/hour; at 50% {{ warn }} }}")
-    usage = attrs.evolve(Usage(input=0, output=0), **{field: 600})
 
     driver.end(ask(driver), attrs.evolve(SUCCEEDED, usage=usage))
 
