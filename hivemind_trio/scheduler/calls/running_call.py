@@ -41,6 +41,8 @@ class RunningCall:
     excused: bool | None = None
     """True if a failure of this probe of the circuit is its provider's, and does not count; None: it is no such
     probe, or has not ended."""
+    beyond: bool = False
+    """True if the provider refused it for being overloaded while it served others: there were too many at once."""
 
     def renamed(self, renames: Renames) -> RunningCall:
         """In the names of now: its next attempt is by the policy of now."""

@@ -117,10 +117,10 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
 def _counts(flight: RunningCall, ended: AttemptResult) -> bool:
     """Return True if the attempt counts against the retry class: the provider did something for it, or should have.
 
-    A probe does not, for the scheduler sent it to find out. Nor does a refusal for going too often: it is followed by
-    a wait, and the wait has its own bounds.
+    A probe does not, for the scheduler sent it to find out. Nor does a refusal for going too often or for too
+    many at once: it is followed by a wait, and the wait has its own bounds.
     """
-    if flight.probe and (turned_away(ended) or (flight.excused and ended.outcome in BROKEN)):
+    if flight.beyond or (flight.probe and (turned_away(ended) or (flight.excused and ended.outcome in BROKEN))):
         return False
     return ended.outcome not in TOO_OFTEN and ended.outcome is not Outcome.CONCURRENCY
 
@@ -132,7 +132,8 @@ def _due_ns(
     due_ns = books.now_ns
     if again.place.pool is flight.place.pool and not (flight.probe or ended.outcome in TOO_OFTEN):
         # Otherwise its gate, or the circuit, says when: the call keeps its place at the head of the line.
-        pause = pause_ns(retry, ended, max(1, flight.attempt - again.uncounted), books.random)
+        attempts = flight.attempt if flight.beyond else max(1, flight.attempt - again.uncounted)
+        pause = pause_ns(retry, ended, attempts, books.random)
         if ended.retry_after_ns is not None:
             pause = min(pause, WORD_MAX_NS)
         due_ns += min(pause, SHORT_NS) if ended.outcome is Outcome.CONCURRENCY else pause

@@ -31,6 +31,7 @@ def learn(
     if health.degraded is not None:
         ended = health.judged(ended, request)
     flight.excused = health.excuses(flight.call.id)
+    flight.beyond = ended.outcome is Outcome.OVERLOADED and health.serves_others(flight.call.id)
     news = health.on_ended(
         flight.call.id,
         ended,

@@ -128,6 +128,10 @@ class ProviderHealth:
         """
         return call_id != self._failed_probe if call_id == self._probe else None
 
+    def serves_others(self, call_id: CallId) -> bool:
+        """Return True if the provider answers other calls meanwhile."""
+        return len(self._accepted) > (call_id in self._accepted)
+
     def on_good(self, call_id: CallId, now_ns: int) -> bool:
         """Learn that an answer has begun well. Return True if there may be other slots now."""
         self._accepted[call_id] = None

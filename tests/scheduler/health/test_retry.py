@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Decision, Outcome, Reason, Request, Verdict
 from hivemind_trio.policy import Failure, Jitter, RetrySettings
-from hivemind_trio.scheduler import AttemptResult, Finish
+from hivemind_trio.scheduler import AttemptResult, CallId, Finish, ResponseStarted
 from hivemind_trio.scheduler.decisions.completion import WORD_MAX_NS
 from tests.scheduler.driver import Driver
 from tests.support.ends import IGNORED, SUCCEEDED
@@ -268,6 +268,23 @@ def test_a_retry_does_not_begin_a_nanosecond_early() -> None:
     driver.at(SECOND_NS)
 
     assert driver.granted == [call, call]
+
+
+def test_an_overload_beyond_those_that_are_served_uses_up_no_attempts_and_is_asked_less_and_less() -> None:
+    driver = Driver(program(providers=[provider("p", limit=2)], retries=[attrs.evolve(EXACTLY, attempts=3)]))
+    served, call = driver.calls(2)
+    driver.post(ResponseStarted(CallId(served), (), good=True))
+
+    pauses_s = [try_again(driver, call, BUSY) // SECOND_NS for _ in range(6)]
+
+    assert pauses_s == [1, 2, 4, 8, 8, 8]
+    driver.end(served, SUCCEEDED)
+    driver.end(call, BUSY)  # nobody is served now, so it is the provider
+    driver.at(due_ns(driver))
+    driver.end(call, BUSY)
+    driver.at(due_ns(driver))
+    driver.end(call, BUSY)
+    assert settled(driver, call)
 
 
 # ---- how much of it ----

@@ -281,7 +281,8 @@ class Incident:
             assert not settled, "there is nothing left to be given"
             self.over.add(call_id)
             return
-        rests_ns, may_settle = self._verdict(entry, ended, trouble, excused=excused)
+        beyond = ended.outcome is Outcome.OVERLOADED and others > 0
+        rests_ns, may_settle = self._verdict(entry, ended, trouble, excused=excused, beyond=beyond)
         if settled:
             assert settled == 1
             assert may_settle, "given up though there was a retry left for it"
@@ -299,11 +300,11 @@ class Incident:
         self.waiting[call_id] = entry
 
     def _verdict(
-        self, entry: Entry, ended: AttemptResult, trouble: Trouble, *, excused: bool
+        self, entry: Entry, ended: AttemptResult, trouble: Trouble, *, excused: bool, beyond: bool
     ) -> tuple[Range | None, bool]:
         """Between when its next attempt may be due, if there may be one; and whether it may be given up."""
         retry, attempt = self.retry_of(entry), entry.attempts + 1
-        free, maybe_free = (True, True) if excused else self._uncounted(entry, ended)
+        free, maybe_free = (True, True) if excused or beyond else self._uncounted(entry, ended)
         entry.uncounted = entry.uncounted[0] + free, entry.uncounted[1] + maybe_free
         at_least, at_most = attempt - entry.uncounted[1], attempt - entry.uncounted[0]
         listed = ended.status in retry.statuses or ended.failure in retry.failures
@@ -320,7 +321,8 @@ class Incident:
         if unwanted or at_least >= retry.attempts or hopeless:
             return None, True
         used_up = at_most >= retry.attempts
-        rests_ns = trouble.rest(retry, ended, (max(1, at_least), max(1, at_most)), self.now_ns)
+        tries = (attempt, attempt) if beyond else (max(1, at_least), max(1, at_most))
+        rests_ns = trouble.rest(retry, ended, tries, self.now_ns)
         # The scheduler reckons retries in floats: of one that is just earned either may be said.
         used_up |= trouble.pays(ended) and abs(trouble.budget - 1) <= ROUNDED
         if rests_ns is not None and (treatment.provider != entry.provider or entry.tries):
