@@ -24,18 +24,19 @@ then rests without a slot, and stands in line again in its old place. What attem
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from random import Random
-from typing import Final, assert_never, final
+from typing import assert_never, final
 
 from hivemind_trio.model import QuotaReading, Reason, rejection_text
 from hivemind_trio.policy import Program, Renames
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
+from hivemind_trio.scheduler.decisions.admission import admit
+from hivemind_trio.scheduler.decisions.dispatch import dispatch, expire
 from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn
-from hivemind_trio.scheduler.decisions.grant import Waiting, grant, waited_for, waiting
+from hivemind_trio.scheduler.decisions.grant import Waiting, waiting
 from hivemind_trio.scheduler.decisions.requeue import move_to_fallback, reclassify, reject_all, release_budget_waiters
 from hivemind_trio.scheduler.limits.budget_account import Turns
-from hivemind_trio.scheduler.limits.budgets import NO_CLAIM, InsufficientBudget
+from hivemind_trio.scheduler.limits.budgets import NO_CLAIM
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, AttemptResult
 from hivemind_trio.scheduler.protocol.beliefs import Beliefs, BeliefsRestored
@@ -48,21 +49,16 @@ from hivemind_trio.scheduler.protocol.events import (
     Draining,
     Event,
     Finish,
-    Grant,
     PolicyLoaded,
     ResponseStarted,
     TimePassed,
 )
 from hivemind_trio.scheduler.protocol.ledger import CreditDrawn, LedgerOpened, LedgerWritable
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
-from hivemind_trio.scheduler.queueing.agent import AgentState
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 
 from .decisions import completion, rejection
 from .state import SchedulerState
-
-TIMED: Final = frozenset({Reason.LIMITS, Reason.PROVIDER_QUOTA, Reason.GROWTH, Reason.MODEL_RESIDENT})
-"""Reasons to wait that time alone may end."""
 
 
 def _no_calendar(now_ns: int, window_ns: int) -> int:
@@ -129,7 +125,7 @@ class Scheduler:
             case _:
                 assert_never(event)
         if self.state.budgets_released:
-            self._dispatch(release_budget_waiters(self.state, commands).values(), None, commands)
+            dispatch(self.state, release_budget_waiters(self.state, commands).values(), None, commands)
         self.state.stand()
         self._due_ns = self.state.wakeup_ns()
         if self.state.keeps_ledger:
@@ -164,62 +160,7 @@ class Scheduler:
         treatment = books.program.decide(call.request)
         self._advance(now_ns, commands)
 
-        if books.detours:
-            treatment = books.route(call, treatment)
-        refuse = rejection.reject_on_arrival(call, treatment, books.program, draining=books.draining, waited_ns=0)
-        if refuse is not None:
-            commands.append(refuse)
-            return
-        if not call.needs_slot:
-            commands.append(Grant(call_id=call.id, treatment=treatment, permit=None, waited_ns=0, reason=Reason.NONE))
-            return
-
-        place = books.place(call, treatment)
-        if place.pool.residents.enabled:
-            place.pool.look(now_ns)
-        over = place.quotas.too_large(place.cost) if place.quotas.has_limits else None
-        if over is not None:
-            commands.append(rejection.too_large(call, treatment, over, place.cost))
-            books.forget(place.agent)
-            return
-        blocked = place.blocked(now_ns)
-        if blocked is Reason.BREAKER_OPEN and books.refuses_while_open(place.pool):
-            commands.append(rejection.circuit_open(books, call, treatment, place.pool, 0))
-            books.forget(place.agent)
-            return
-        spent = place.pool.health.spent
-        if spent.known and spent.shut(books.billing_key(call, treatment), now_ns):
-            commands.append(rejection.billing_exhausted(books, call, treatment, place.pool, 0))
-            books.forget(place.agent)
-            return
-        call, seq = books.assign_sequence(call)
-        waiter = books.waiter(call, treatment, place, now_ns, seq, blocked)
-        short = books.claim(waiter) if treatment.budgets else None
-        if isinstance(short, InsufficientBudget) and short.denies(now_ns):
-            commands.append(
-                rejection.reject(books, waiter, Reason.BUDGET, *rejection.insufficient_budget(short, now_ns))
-            )
-            books.keep_position(waiter)
-            books.forget(place.agent)
-        elif short is None and place.prompts is not None and self._follows(waiter):
-            self._put_in_line(waiter, commands)
-        elif short is None and blocked is Reason.NONE:
-            place.pool.take_at_once(waiter, place.lane)
-            commands.append(grant(books, waiter, Reason.NONE))
-        elif short is None and (wait_ns := books.expected_wait_beyond_patience_ns(waiter)) is not None:
-            message = rejection.wait_exceeds_client_timeout(wait_ns)
-            commands.append(
-                rejection.reject(books, waiter, Reason.CLIENT_PATIENCE, message, books.retry_after_ns(waiter, wait_ns))
-            )
-            books.keep_position(waiter)
-            books.unclaim(waiter)
-            books.forget(place.agent)
-        else:
-            self._put_in_line(waiter, commands)
-            if blocked in TIMED or place.pool.opens_ns is not None:
-                self._dispatch([place.pool], None, commands)  # which says when there will be room
-        if spent.known and (call.id in books.inflight or call.id in books.room):
-            spent.ask(books.billing_key(call, treatment), now_ns)
+        admit(books, call, treatment, commands)
 
     def _on_cancelled(self, call_id: CallId, now_ns: int, commands: list[Command]) -> None:
         # Leaves before the clock moves: the driver has closed the call and would not know what to do with a refusal.
@@ -230,7 +171,7 @@ class Scheduler:
         self._advance(now_ns, commands)
         if waiter is not None and waiter.place.pool.holds:
             # It may have been the large one behind which smaller ones stood.
-            self._dispatch([waiter.place.pool], None, commands)
+            dispatch(self.state, [waiter.place.pool], None, commands)
 
     def _on_answer(
         self, call_id: CallId, readings: tuple[QuotaReading, ...], good: bool, now_ns: int, commands: list[Command]
@@ -255,7 +196,7 @@ class Scheduler:
         if good and (prefixes := place.prefixes) is not None:
             pools |= books.wake_early(prefixes.on_read(flight.call.prefix, now_ns))
             books.wake()
-        self._dispatch(pools.values(), None, commands)
+        dispatch(self.state, pools.values(), None, commands)
 
     def _on_ended(self, call_id: CallId, ended: AttemptResult, now_ns: int, commands: list[Command]) -> None:
         books = self.state
@@ -296,7 +237,7 @@ class Scheduler:
         if lines:
             there = [books.room.waiters[line.first_id].place.pool for line in lines]
             pools |= {pool.name: pool for pool in there}
-        self._dispatch(pools.values(), place.agent if lines else None, commands)
+        dispatch(self.state, pools.values(), place.agent if lines else None, commands)
         books.forget(place.agent)
 
     def _on_policy(self, program: Program, now_ns: int, commands: list[Command]) -> None:
@@ -306,7 +247,7 @@ class Scheduler:
         treatments = {call_id: program.decide(call.request) for call_id, call in calls.items()}
         # Nobody is granted anything by the policy that goes: whoever keeps the slots counts by the new one already.
         books.now_ns = now_ns
-        self._expire(commands)
+        expire(self.state, commands)
 
         waiters = list(books.room)
         for waiter in waiters:
@@ -317,12 +258,12 @@ class Scheduler:
         for waiter in waiters:
             waiter.call = calls[waiter.call.id]
             reclassify(books, waiter, treatments[waiter.call.id], commands)
-        self._expire(commands)
+        expire(self.state, commands)
         self._open(commands)
         for pool in books.pools.values():
             if books.given_up(pool):
                 reject_all(books, pool, commands)
-        self._dispatch(books.pools.values(), None, commands)
+        dispatch(self.state, books.pools.values(), None, commands)
 
     def _on_draining(self, now_ns: int, commands: list[Command]) -> None:
         books = self.state
@@ -347,91 +288,12 @@ class Scheduler:
             case _:
                 assert_never(event)
 
-    # ---- deciding ----
-
-    def _follows(self, waiter: WaitingCall) -> bool:
-        """Put the call behind another that has the same prompt read; return True if it must wait."""
-        prefixes = waiter.place.prefixes
-        rests_until_ns = prefixes.follow(waiter, self.state.now_ns) if prefixes is not None else None
-        if rests_until_ns is None:
-            return False
-        waiter.rests_until_ns, waiter.blocked = rests_until_ns, Reason.PROMPT_CACHE
-        return True
-
-    def _put_in_line(self, waiter: WaitingCall, commands: list[Command]) -> None:
-        """Let it wait if the bounds of the queues allow; or somebody else has to go, or it itself."""
-        books = self.state
-        lane = books.program.lanes[waiter.treatment.lane]
-        oldest = None
-        full = books.room.full_for(waiter.place)
-        if full is None:
-            full = books.room.full_lane(lane, books.program.server.max_waiting)
-            if full is not None and lane.shed_oldest:
-                oldest = books.room.oldest(lane.name)
-        if full is not None and oldest is None:
-            commands.append(rejection.reject(books, waiter, Reason.QUEUE_FULL, full, books.retry_after_ns(waiter)))
-            books.keep_position(waiter)
-            books.unclaim(waiter)
-            books.forget(waiter.place.agent)
-            return
-
-        books.room.enter(waiter)
-        if full is not None and oldest is not None:
-            # Only now: it may be the last call of the same agent, which would be forgotten.
-            books.leave(oldest)
-            commands.append(
-                rejection.reject(books, oldest, Reason.SHED_OLDEST, rejection.shed(full), books.retry_after_ns(oldest))
-            )
-            if oldest.place.pool.holds:
-                # It may have been the large one behind which smaller ones stood, at another provider.
-                self._dispatch([oldest.place.pool], None, commands)
-        if waiter.deadline_ns is not None:
-            self._expire(commands)  # it may have no patience at all
-
-    def _dispatch(self, pools: Iterable[ProviderQueue], freed: AgentState | None, commands: list[Command]) -> None:
-        """Grant until nothing fits. `freed`: the agent that has just come down from its cap."""
-        books = self.state
-        pools = list(pools)
-        while True:
-            turn = None
-            for pool in pools:
-                there = pool.next(books.now_ns)
-                # One agent may be next at several providers and have room for one call only.
-                if there is not None and (turn is None or there.waiter.seq < turn.waiter.seq):
-                    turn = there
-            if turn is None:
-                return
-            waiter = books.room.waiters[turn.waiter.call.id]
-            place = waiter.place
-            reason = waited_for(waiter, freed)
-            place.pool.take_turn(turn)
-            books.room.leave(waiter)
-            place.pool.pace.on_turn(books.now_ns, place.pool.waiting)
-            place.lane.turns.on_turn(books.now_ns, place.lane.waiting)
-            commands.append(grant(books, waiter, reason))
-
-    def _expire(self, commands: list[Command]) -> list[WaitingCall]:
-        books = self.state
-        gone = []
-        while (waiter := books.room.expired(books.now_ns)) is not None:
-            gone.append(waiter)
-            books.leave(waiter)
-            if waiter.blocked is Reason.STORE_UNAVAILABLE and waiter.deadline_ns == waiter.ledger_until_ns:
-                message = rejection_text(Reason.STORE_UNAVAILABLE)
-                commands.append(
-                    rejection.reject(books, waiter, Reason.STORE_UNAVAILABLE, message, rejection.LEDGER_RETRY_NS)
-                )
-                continue
-            message = rejection.too_late(waiter, books.waited_ns(waiter))
-            commands.append(rejection.reject(books, waiter, Reason.DEADLINE, message, books.retry_after_ns(waiter)))
-        return gone
-
     # ---- the books ----
 
     def _advance(self, now_ns: int, commands: list[Command]) -> None:
         self.state.now_ns = now_ns
         if self._due_ns is not None and self._due_ns <= now_ns:
-            gone = self._expire(commands)
+            gone = expire(self.state, commands)
             self._open_what_is_due(gone, commands)
 
     def _open_what_is_due(self, gone: list[WaitingCall], commands: list[Command]) -> None:
@@ -443,7 +305,7 @@ class Scheduler:
         opened = {waiter.place.pool.name: waiter.place.pool for waiter in gone if waiter.place.pool.holds}
         opened |= self._open(commands)
         if opened:
-            self._dispatch(opened.values(), None, commands)
+            dispatch(self.state, opened.values(), None, commands)
 
     def _open(self, commands: list[Command]) -> dict[str, ProviderQueue]:
         """Retries whose pause is over, circuits and quotas: the providers at which somebody may be able to go now."""

@@ -1,1 +1,1 @@
-"""Decisions of the scheduler: grant, completion, feedback, requeue and rejection."""
+"""Decisions of the scheduler: admission, dispatch, grant, completion, feedback, requeue and rejection."""

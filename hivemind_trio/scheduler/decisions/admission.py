@@ -1,0 +1,132 @@
+"""Admission control: a call that arrives is rejected, granted at once, or queued."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hivemind_trio.model import Decision, Reason
+from hivemind_trio.scheduler.calls.placement import Placement
+from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
+from hivemind_trio.scheduler.limits.budgets import InsufficientBudget
+from hivemind_trio.scheduler.protocol.call import Call
+from hivemind_trio.scheduler.protocol.events import Command, Grant, Refuse
+from hivemind_trio.scheduler.state import SchedulerState
+
+from . import rejection
+from .dispatch import dispatch, expire
+from .grant import grant
+
+TIMED: Final = frozenset({Reason.LIMITS, Reason.PROVIDER_QUOTA, Reason.GROWTH, Reason.MODEL_RESIDENT})
+"""Reasons to wait that time alone may end."""
+
+
+def admit(books: SchedulerState, call: Call, treatment: Decision, commands: list[Command]) -> None:
+    """Reject a call, grant it, or queue it."""
+    if books.detours:
+        treatment = books.route(call, treatment)
+    refuse = rejection.reject_on_arrival(call, treatment, books.program, draining=books.draining, waited_ns=0)
+    if refuse is not None:
+        commands.append(refuse)
+        return
+    if not call.needs_slot:
+        commands.append(Grant(call_id=call.id, treatment=treatment, permit=None, waited_ns=0, reason=Reason.NONE))
+        return
+
+    place = books.place(call, treatment)
+    if place.pool.residents.enabled:
+        place.pool.look(books.now_ns)
+    blocked = _blocked(books, call, treatment, place)
+    if isinstance(blocked, Refuse):
+        commands.append(blocked)
+        books.forget(place.agent)
+        return
+    call, seq = books.assign_sequence(call)
+    waiter = books.waiter(call, treatment, place, books.now_ns, seq, blocked)
+    _enter(books, waiter, blocked, commands)
+    spent = place.pool.health.spent
+    if spent.known and (call.id in books.inflight or call.id in books.room):
+        spent.ask(books.billing_key(call, treatment), books.now_ns)
+
+
+def _blocked(books: SchedulerState, call: Call, treatment: Decision, place: Placement) -> Refuse | Reason:
+    """Return why the call cannot be dispatched now, `NONE`: it can; or its rejection, if it is not to wait for that."""
+    over = place.quotas.too_large(place.cost) if place.quotas.has_limits else None
+    if over is not None:
+        return rejection.too_large(call, treatment, over, place.cost)
+    blocked = place.blocked(books.now_ns)
+    if blocked is Reason.BREAKER_OPEN and books.refuses_while_open(place.pool):
+        return rejection.circuit_open(books, call, treatment, place.pool, 0)
+    spent = place.pool.health.spent
+    if spent.known and spent.shut(books.billing_key(call, treatment), books.now_ns):
+        return rejection.billing_exhausted(books, call, treatment, place.pool, 0)
+    return blocked
+
+
+def _enter(books: SchedulerState, waiter: WaitingCall, blocked: Reason, commands: list[Command]) -> None:
+    """Claim budgets, then grant or queue; or reject for a budget, or for a wait beyond the client's patience."""
+    place = waiter.place
+    short = books.claim(waiter) if waiter.treatment.budgets else None
+    if isinstance(short, InsufficientBudget) and short.denies(books.now_ns):
+        words = rejection.insufficient_budget(short, books.now_ns)
+        _turn_down(books, waiter, rejection.reject(books, waiter, Reason.BUDGET, *words), commands)
+    elif short is None and place.prompts is not None and _follows(books, waiter):
+        _put_in_line(books, waiter, commands)
+    elif short is None and blocked is Reason.NONE:
+        place.pool.take_at_once(waiter, place.lane)
+        commands.append(grant(books, waiter, Reason.NONE))
+    elif short is None and (wait_ns := books.expected_wait_beyond_patience_ns(waiter)) is not None:
+        message = rejection.wait_exceeds_client_timeout(wait_ns)
+        retry_after_ns = books.retry_after_ns(waiter, wait_ns)
+        refuse = rejection.reject(books, waiter, Reason.CLIENT_PATIENCE, message, retry_after_ns)
+        _turn_down(books, waiter, refuse, commands)
+    else:
+        _put_in_line(books, waiter, commands)
+        if blocked in TIMED or place.pool.opens_ns is not None:
+            dispatch(books, [place.pool], None, commands)  # which says when there will be room
+
+
+def _turn_down(books: SchedulerState, waiter: WaitingCall, refuse: Refuse, commands: list[Command]) -> None:
+    """Reject a call that has a number already; its client may come back with it."""
+    commands.append(refuse)
+    books.keep_position(waiter)
+    if refuse.reason is not Reason.BUDGET:  # then it has claimed nothing
+        books.unclaim(waiter)
+    books.forget(waiter.place.agent)
+
+
+def _follows(books: SchedulerState, waiter: WaitingCall) -> bool:
+    """Put the call behind another that has the same prompt read; return True if it must wait."""
+    prefixes = waiter.place.prefixes
+    rests_until_ns = prefixes.follow(waiter, books.now_ns) if prefixes is not None else None
+    if rests_until_ns is None:
+        return False
+    waiter.rests_until_ns, waiter.blocked = rests_until_ns, Reason.PROMPT_CACHE
+    return True
+
+
+def _put_in_line(books: SchedulerState, waiter: WaitingCall, commands: list[Command]) -> None:
+    """Queue the call if the bounds of the queues allow; otherwise reject the oldest call of its lane, or itself."""
+    lane = books.program.lanes[waiter.treatment.lane]
+    oldest = None
+    full = books.room.full_for(waiter.place)
+    if full is None:
+        full = books.room.full_lane(lane, books.program.server.max_waiting)
+        if full is not None and lane.shed_oldest:
+            oldest = books.room.oldest(lane.name)
+    if full is not None and oldest is None:
+        refuse = rejection.reject(books, waiter, Reason.QUEUE_FULL, full, books.retry_after_ns(waiter))
+        _turn_down(books, waiter, refuse, commands)
+        return
+
+    books.room.enter(waiter)
+    if full is not None and oldest is not None:
+        # Only now: it may be the last call of the same agent, which would be forgotten.
+        books.leave(oldest)
+        commands.append(
+            rejection.reject(books, oldest, Reason.SHED_OLDEST, rejection.shed(full), books.retry_after_ns(oldest))
+        )
+        if oldest.place.pool.holds:
+            # It may have been the large one behind which smaller ones stood, at another provider.
+            dispatch(books, [oldest.place.pool], None, commands)
+    if waiter.deadline_ns is not None:
+        expire(books, commands)  # it may have no patience at all
