@@ -17,6 +17,9 @@ from .source.files import Files
 ROUNDS_MAX: Final = 20
 """Rounds of fixes. Each applies every fix that overlaps no other one, so few policies need three."""
 
+TRIALS_MAX: Final = 32
+"""Checks of halves in one round, where new errors are not on the lines of the fixes that cause them."""
+
 _SYNTAX: Final = "HM00"
 """Codes of syntax errors begin so. They can hide errors of their statement, which are no fault of a fix."""
 
@@ -142,13 +145,15 @@ def _applied_fix(checked: Checked, found: Diagnostic) -> AppliedFix:
 
 
 @final
-@attrs.frozen
+@attrs.define(eq=False)
 class _Trial:
-    """One round: fixes of a checked policy, tried together and, if that fails, in halves."""
+    """One round: fixes of a checked policy, tried together, then without those that do harm."""
 
     checked: Checked
     files: Files
     allowed: tuple[str, ...]
+    _left: int = attrs.field(init=False, default=TRIALS_MAX)
+    """Trials of halves that are left."""
 
     def kept(self, candidates: Sequence[Diagnostic]) -> list[Diagnostic]:
         """Return the fixes to apply: those of syntax errors alone while any of them helps."""
@@ -156,7 +161,7 @@ class _Trial:
             left = [one for one in candidates if one.code.startswith(_SYNTAX) is is_syntax]
             while left:
                 chosen = _disjoint(left)
-                if kept := self._halved([], chosen):
+                if kept := self._harmless(chosen) or self._halved([], chosen):
                     return kept
                 left = [one for one in left if one not in chosen]
         return []
@@ -169,26 +174,61 @@ class _Trial:
         """Check the policy with fixes applied."""
         return check(self.checked.paths[0], EditedFiles(self.files, self.texts(kept)), allowed=self.allowed)
 
+    def _harmless(self, fixes: Sequence[Diagnostic]) -> list[Diagnostic]:
+        """Return the fixes without those that do not help, or have a new error on their lines; mostly two checks."""
+        left = list(fixes)
+        while left:
+            after = self.checked_with(left)
+            vain, new = self._harm(left, after)
+            if not vain and not new:
+                break
+            lines = {(one.span.source, after.sources[one.span.source].line(one.span.start)) for one in new}
+            near = {number for number, line in _edited_lines(self.checked, left, after) if line in lines}
+            better = [one for number, one in enumerate(left) if number not in near and _key(one) not in vain]
+            if len(better) == len(left):
+                return []
+            left = better
+        return left
+
     def _halved(self, kept: list[Diagnostic], more: Sequence[Diagnostic]) -> list[Diagnostic]:
-        if not more or self._helps([*kept, *more]):
+        """Add as many fixes as help; each half by itself if they do not together."""
+        if not more or not self._left:
+            return kept
+        self._left -= 1
+        if self._harm([*kept, *more], self.checked_with([*kept, *more])) == (set(), []):
             return [*kept, *more]
         if len(more) == 1:
             return kept
         middle = len(more) // 2
         return self._halved(self._halved(kept, more[:middle]), more[middle:])
 
-    def _helps(self, fixes: Sequence[Diagnostic]) -> bool:
-        """Return True if every fixed diagnostic is gone and no error is new."""
-        after = self.checked_with(fixes)
+    def _harm(self, fixes: Sequence[Diagnostic], after: Checked) -> tuple[set[tuple[str, str]], list[Diagnostic]]:
+        """Return the diagnostics that were to be gone and are not, and the new errors."""
         before, left = (Counter(map(_key, one.diagnostics)) for one in (self.checked, after))
-        if any(left[key] > before[key] - fixed for key, fixed in Counter(map(_key, fixes)).items()):
-            return False
+        vain = {key for key, fixed in Counter(map(_key, fixes)).items() if left[key] > before[key] - fixed}
         is_syntax = all(one.code.startswith(_SYNTAX) for one in fixes)
 
         def counts(one: Diagnostic) -> bool:
             return one.severity is Severity.ERROR and (not is_syntax or one.code.startswith(_SYNTAX))
 
-        return next(_new(self.checked, after, counts), None) is None
+        return vain, list(_new(self.checked, after, counts))
+
+
+def _edited_lines(
+    before: Checked, fixes: Sequence[Diagnostic], after: Checked
+) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield the number of each fix with each line, by source, that its edits are on afterwards."""
+    edits = sorted((edit, number) for number, one in enumerate(fixes) if one.fix is not None for edit in one.fix.edits)
+    source, moved = -1, 0
+    for edit, number in edits:
+        if edit.span.source != source:
+            source, moved = edit.span.source, 0
+        text = edit.text.replace("\n", "\r\n") if "\r\n" in before.sources[source].text else edit.text
+        start = edit.span.start + moved
+        moved += len(text) - (edit.span.end - edit.span.start)
+        lines = after.sources[source]
+        for line in range(lines.line(start), lines.line(start + len(text)) + 1):
+            yield number, (source, line)
 
 
 def _disjoint(candidates: Iterable[Diagnostic]) -> list[Diagnostic]:
