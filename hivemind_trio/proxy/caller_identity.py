@@ -29,6 +29,9 @@ SESSION_HEADERS: Final = (
 """Headers that name a session: Claude Code, Codex (two spellings), opencode."""
 
 
+JOB_HEADER: Final = "x-hivemind-job"
+
+
 def split_prefix(path: bytes) -> tuple[str | None, bytes]:
     """`/@ci/v1/messages` is agent `ci` calling `/v1/messages`. The path's bytes are not touched otherwise."""
     match = _PREFIX.match(path)
@@ -108,8 +111,11 @@ class Tokens:
 
 
 def job(headers: Mapping[str, str], user: str) -> str:
-    """Return the unit of work that an agent gives for a call; empty: none."""
-    return _session(headers) or user[:64]
+    """Return the unit of work that an agent gives for a call; empty: none.
+
+    `x-hivemind-job` comes first: whoever starts agents may tie their calls together.
+    """
+    return headers.get(JOB_HEADER, "")[:64] or _session(headers) or user[:64]
 
 
 def _session(headers: Mapping[str, str]) -> str | None:

@@ -19,6 +19,7 @@ from .ledger import writing as writing
 from .memory_store import MemoryStore as MemoryStore
 from .place import state_home as state_home
 from .place import state_place as state_place
+from .reader import CallFilter as CallFilter
 from .reader import questioned as questioned
 from .reader import read_journal as read_journal
 from .rows import Answered as Answered

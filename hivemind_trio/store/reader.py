@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final, TypeVar, final
 from urllib.parse import quote
 
 import attrs
@@ -24,8 +24,24 @@ _Key = tuple[int, int]
 _WORDS: Final = msgspec.json.Decoder(dict[str, str])
 
 
-def read_journal(path: str) -> tuple[RecordedCall, ...]:
-    """Every call of all sessions, in the order of arrival; the first one arrives at 0.
+@final
+@attrs.frozen(kw_only=True)
+class CallFilter:
+    """Choice of recorded calls."""
+
+    since_ns: int = 0
+    """Arrivals from then on, ns since 1970."""
+    until_ns: int = 1 << 62
+    """Arrivals before that."""
+    agent: str | None = None
+    """None: of every agent."""
+
+
+ALL_CALLS: Final = CallFilter()
+
+
+def read_journal(path: str, chosen: CallFilter = ALL_CALLS) -> tuple[RecordedCall, ...]:
+    """Return the calls of all sessions, in the order of arrival; the first one arrives at 0.
 
     One session is as far behind another as the clock on the wall says; if that was put back in between, as if they had
     followed at once.
@@ -33,7 +49,7 @@ def read_journal(path: str) -> tuple[RecordedCall, ...]:
     Raises:
         JournalError: There is no such file, it is no journal, or a newer one.
     """
-    return questioned(path, lambda database: tuple(_calls(database)))
+    return questioned(path, lambda database: tuple(_calls(database, chosen)))
 
 
 T = TypeVar("T")
@@ -74,7 +90,7 @@ def asked(path: str, question: Callable[[sqlite3.Connection], T], *, still: bool
         return question(database)
 
 
-def _calls(database: sqlite3.Connection) -> Iterator[RecordedCall]:
+def _calls(database: sqlite3.Connection, chosen: CallFilter) -> Iterator[RecordedCall]:
     begins = _begins(database)
     attempts = _attempts(database, begins)
     refusals = {_key(row): Reason(row["reason"]) for row in database.execute("SELECT * FROM refusals")}
@@ -86,6 +102,10 @@ def _calls(database: sqlite3.Connection) -> Iterator[RecordedCall]:
     first_ns: int | None = None
     for row in database.execute("SELECT * FROM calls ORDER BY session, call"):
         key = _key(row)
+        if not chosen.since_ns <= row["wall_ns"] < chosen.until_ns:
+            continue
+        if chosen.agent is not None and agents.get(key) != chosen.agent:
+            continue
         arrived_ns = begins[row["session"]] + row["at_ns"]
         first_ns = arrived_ns if first_ns is None else first_ns
         status, ended_ns = answers.get(key, (None, None))

@@ -27,6 +27,7 @@ from .scenarios import SEEDS, USUAL, list_scenarios, scenario_named, scenario_of
 if TYPE_CHECKING:
     from hivemind_trio.policy import Checked, Program
     from hivemind_trio.sim import Pair, Scenario
+    from hivemind_trio.store import CallFilter
 
 
 UNKNOWN: Final = "Recorded calls with the token of {} are unknown callers' where the policy has no such agent."
@@ -39,6 +40,7 @@ Examples:
   hivemind-trio simulate team.hmp --scenario flood --compare new.hmp    compare two policies
   hivemind-trio simulate team.hmp --scenario mine.toml --seeds 20 --plot out.svg
   hivemind-trio simulate new.hmp --trace team.journal      replay recorded calls under a new policy
+  hivemind-trio simulate new.hmp --trace team.journal --since 24h --agent ci
   hivemind-trio simulate team.hmp --test "a storm passes"  run a simulated test of the policy
   hivemind-trio simulate --scenario replay-11              use the policy of the scenario
   hivemind-trio simulate --scenario list                   list the scenarios
@@ -58,6 +60,9 @@ interrupted."""
     help="Replay the calls of this journal (`serve --journal`) in place of the scenario's agents. Without --scenario "
     "the limits are those of the policy.",
 )
+@click.option("--since", metavar="TIME", help="With --trace: replay calls from then on: `24h`, `2026-11-20T14:30`.")
+@click.option("--until", metavar="TIME", help="With --trace: replay calls before that.")
+@click.option("--agent", metavar="NAME", help="With --trace: replay calls of this agent only.")
 @click.option("--test", "tested", metavar="TEST", help="Run this simulated test of the policy in place of a scenario.")
 @click.option("--list", "listing", is_flag=True, help="List the scenarios that are shipped.")
 @click.option(
@@ -82,6 +87,9 @@ def simulate(
     policy: str | None,
     named: str | None,
     trace: str | None,
+    since: str | None,
+    until: str | None,
+    agent: str | None,
     tested: str | None,
     listing: bool,
     seeds: int,
@@ -102,7 +110,8 @@ def simulate(
         sys.exit(EXIT_CLEAN)
     if picture is not None:
         stop_unless_drawable(picture)
-    scenario, name, program, own_seed = _selected(policy, named, trace, tested)
+    chosen = _chosen(trace, since, until, agent)
+    scenario, name, program, own_seed = _selected(policy, named, trace, tested, chosen)
     first = own_seed if seed is None else seed
     compared = None if other is None else (other, _compiled(checked_policy(other)))
     programs = [program, compared[1]] if compared else [program]
@@ -129,8 +138,25 @@ def simulate(
 # ---- what is run ----
 
 
+def _chosen(trace: str | None, since: str | None, until: str | None, agent: str | None) -> CallFilter | None:
+    """Return the calls of the trace that are asked for; None: all."""
+    if since is None and until is None and agent is None:
+        return None
+    if trace is None:
+        fail("--since, --until and --agent choose calls of a trace", hint="add `--trace JOURNAL`")
+    from hivemind_trio.cli.journal.find import moment_ns
+    from hivemind_trio.store import CallFilter
+
+    whole = CallFilter()
+    return CallFilter(
+        since_ns=moment_ns(since, "--since") if since is not None else whole.since_ns,
+        until_ns=moment_ns(until, "--until") if until is not None else whole.until_ns,
+        agent=agent,
+    )
+
+
 def _selected(
-    policy: str | None, named: str | None, trace: str | None, tested: str | None
+    policy: str | None, named: str | None, trace: str | None, tested: str | None, chosen: CallFilter | None
 ) -> tuple[Scenario, str, Program, int]:
     """Return the scenario, the name of the policy, the policy, and the first seed unless one is given."""
     if tested is not None:
@@ -142,7 +168,7 @@ def _selected(
         program = _compiled(checked)
         scenario, seed = scenario_of_test(checked, tested)
         return scenario, policy, program, seed
-    scenario = scenario_named(named, trace)
+    scenario = scenario_named(named, trace, chosen)
     if policy is None and trace is not None and scenario.policy is None:
         fail(
             "--trace needs a policy file to replay against",

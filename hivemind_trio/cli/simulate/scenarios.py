@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hivemind_trio.model import RecordedCall
     from hivemind_trio.policy import Checked, Program
     from hivemind_trio.sim import Scenario
+    from hivemind_trio.store import CallFilter
 
 USUAL: Final = "fleet"
 """The scenario where none is named."""
@@ -34,17 +35,18 @@ def _shipped() -> Iterator[tuple[str, str]]:
             yield entry.name.removesuffix(".toml"), entry.read_text("utf-8")
 
 
-def scenario_named(named: str | None, trace: str | None = None) -> Scenario:
+def scenario_named(named: str | None, trace: str | None = None, chosen: CallFilter | None = None) -> Scenario:
     """One that ships, or a file; ends with status 2 if there is none, or it has mistakes.
 
     Args:
         named: None: the usual one; of a trace, one that leaves the providers to the policy.
         trace: A journal, whose agents there are instead of the scenario's.
+        chosen: Calls of the journal; None: all.
     """
     from hivemind_trio.policy import visible
     from hivemind_trio.sim import ScenarioError, parse_scenario
 
-    calls = _recorded(trace) if trace is not None else None
+    calls = _recorded(trace, chosen) if trace is not None else None
     shipped = dict(_shipped())
     if named is None:
         named, text = (USUAL, shipped[USUAL]) if trace is None else (trace, "")
@@ -58,15 +60,16 @@ def scenario_named(named: str | None, trace: str | None = None) -> Scenario:
     return scenario if calls is None else attrs.evolve(scenario, about=_about(calls, scenario))
 
 
-def _recorded(trace: str) -> Sequence[RecordedCall]:
-    from hivemind_trio.store import JournalError, read_journal
+def _recorded(trace: str, chosen: CallFilter | None) -> Sequence[RecordedCall]:
+    from hivemind_trio.store import CallFilter, JournalError, read_journal
 
     try:
-        calls = read_journal(trace)
+        calls = read_journal(trace, chosen or CallFilter())
     except JournalError as error:
         fail(f"--trace {error}", hint=error.help)
     if not any(call.needs_slot for call in calls):
-        what = "the journal has only calls that need no slot" if calls else "the journal has no calls"
+        which = "" if chosen is None else " of that time and agent"
+        what = "the journal has only calls that need no slot" if calls else f"the journal has no calls{which}"
         fail(f"--trace {trace}: {what}", hint="record calls of agents with `hivemind-trio serve --journal`")
     return calls
 

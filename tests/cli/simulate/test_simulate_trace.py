@@ -61,6 +61,28 @@ def test_recorded_agents_are_put_to_another_policy(run: Run, files: Path) -> Non
     assert "0.2 s" in result.stdout, "the third waited for the two before it"
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--since", "1h"], "4 recorded calls"),
+        (["--agent", "ci"], "4 recorded calls"),
+        (["--until", "2020-01-01"], "the journal has no calls of that time and agent"),
+        (["--agent", "nobody"], "the journal has no calls of that time and agent"),
+    ],
+)
+def test_calls_of_some_time_or_agent_are_replayed(run: Run, files: Path, options: list[str], said: str) -> None:
+    result = run("simulate", "team.hmp", "--trace", "team.journal", "--seeds", "1", *options)
+
+    assert said in result.output
+
+
+def test_a_choice_of_calls_needs_a_trace(run: Run, files: Path) -> None:
+    result = run("simulate", "team.hmp", "--since", "1h")
+
+    assert result.exit_code == 2
+    assert "add `--trace JOURNAL`" in result.output
+
+
 def test_of_the_recorded_day_it_is_said_how_many_calls_failed(run: Run, folder: Path) -> None:
     (folder / "team.hmp").write_text(POLICY)
     ended = [

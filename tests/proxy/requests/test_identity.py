@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.policy import Clue, Program
-from hivemind_trio.proxy.caller_identity import caller, credential, split_prefix, without_key
+from hivemind_trio.proxy.caller_identity import caller, credential, job, split_prefix, without_key
 from hivemind_trio.proxy.request_head import RequestHead
 from tests.proxy.house import compiled, env, house
 from tests.support.agent import Agent, Headers
@@ -375,3 +375,17 @@ async def test_what_holds_for_unknown_callers_holds_for_each_on_its_own(autojump
         running = [request.values(b"x-session-id")[0] for request in opened.provider.requests]
         assert sorted(running) == [b"greedy", b"modest"]
     assert sorted(record.waited_ms for record in opened.records) == [0, 0, 1000, 2000]
+
+
+@pytest.mark.parametrize(
+    ("headers", "user", "found"),
+    [
+        ({"x-hivemind-job": "nightly-7", "session-id": "s"}, "u", "nightly-7"),
+        ({"x-hivemind-job": "", "session-id": "s"}, "u", "s/"),
+        ({"x-hivemind-job": "j" * 200}, "", "j" * 64),
+        ({}, "u", "u"),
+        ({}, "", ""),
+    ],
+)
+def test_a_job_is_what_its_header_says_or_else_the_session(headers: dict[str, str], user: str, found: str) -> None:
+    assert job(headers, user) == found
