@@ -1,0 +1,261 @@
+"""One test for each feature of the README, over real sockets, that fails when the feature does nothing.
+
+`python -m tests.unplug` unplugs them one at a time and shows which test notices. Nothing here is about time: the
+provider answers when its gate is opened, and orders are read from what it has seen.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import Any, Final
+
+import attrs
+import httpx2
+import trio
+
+from hivemind_trio.demo import INSTANT, ScriptedReply
+from tests import unplug
+
+from . import house
+from .house import CAP_1, CAP_3, Place, messages, standing, until
+
+TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Never used. To make one takes so long that forty at once are an overload, which the proxy answers with 503."""
+
+CLOSED: Final = 'provider down { api generic; base "http://127.0.0.1:1"; fallback sim }\n'
+ONCE: Final = "retry default { attempts 1 }\n"
+RETRY: Final = "retry default { attempts 60; backoff 1ms..20ms; ratio 100% }\n"
+
+
+async def ask(place: Place, model: str = "m", *, name: str = "", **options: Any) -> httpx2.Response:
+    """One call of an agent of that name, which dies of its first error."""
+    prefix = f"/@{name}" if name else ""
+    async with httpx2.AsyncClient(timeout=None, verify=TLS) as client:
+        return await client.post(
+            f"{place.url}{prefix}/v1/chat/completions",
+            json={"model": model, "messages": messages()},
+            headers=options.get("headers"),
+        )
+
+
+def models(place: Place) -> list[str]:
+    """The models of the provider's requests, in the order in which they came."""
+    return [json.loads(seen.body)["model"] for seen in place.provider.seen]
+
+
+def _waits(place: Place, number: int) -> bool:
+    return place.waiting == number
+
+
+async def queue(place: Place, callers: trio.Nursery, *calls: tuple[str, str]) -> trio.Event:
+    """Have one call hold the only slot and the others wait, in this order: agent and model. Return the gate."""
+    gate = trio.Event()
+    place.provider.replies.append(ScriptedReply(hold=gate))
+    callers.start_soon(ask, place, "first")
+    await until(lambda: len(place.provider.seen) == 1)
+    for number, (name, model) in enumerate(calls, 1):
+        callers.start_soon(partial(ask, place, model, name=name))
+        await until(partial(_waits, place, number))
+    return gate
+
+
+async def order(policy: str, *calls: tuple[str, str]) -> list[str]:
+    """Return the order in which waiting calls are sent to a provider with one slot."""
+    async with standing(policy) as place:
+        async with trio.open_nursery() as callers:
+            (await queue(place, callers, *calls)).set()
+        return models(place)[1:]
+
+
+async def test_concurrency() -> None:
+    async with standing(CAP_3) as place, trio.open_nursery() as callers:
+        gate = trio.Event()
+        place.provider.default = ScriptedReply(hold=gate)
+        for _ in range(7):
+            callers.start_soon(ask, place)
+        await until(lambda: place.waiting + len(place.provider.seen) == 7)
+        sent = len(place.provider.seen)
+        gate.set()
+
+    assert sent == 3
+    assert place.provider.world.inflight_max == 3
+
+
+async def test_lanes() -> None:
+    policy = (
+        CAP_1 + "lane batch { weight 1 }\nlane people { weight 4 }\nagent ci { lane batch }\nagent me { lane people }"
+    )
+
+    served = await order(policy, *[("ci", "batch")] * 3, *[("me", "people")] * 5)
+
+    assert served[:5].count("people") == 4
+
+
+async def test_priorities() -> None:
+    policy = CAP_1 + 'rule urgent when model == "urgent" { priority 5 }'
+
+    assert await order(policy, ("", "plain"), ("", "plain"), ("", "urgent")) == ["urgent", "plain", "plain"]
+
+
+async def test_fair_shares() -> None:
+    policy = CAP_1 + "agent hog { }\nagent newcomer { }"
+
+    assert (await order(policy, *[("hog", "hog")] * 4, ("newcomer", "newcomer")))[:2].count("newcomer") == 1
+
+
+async def test_budgets() -> None:
+    async with standing(CAP_3 + "budget b { requests 1/hour }") as place:
+        answers = [await ask(place), await ask(place)]
+
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert answers[1].headers["x-hivemind-reason"] == "budget"
+    assert len(place.provider.seen) == 1
+
+
+async def test_rate_limits() -> None:
+    async with standing(CAP_3.replace("}", "; limits { requests 2/min } }")) as place, trio.open_nursery() as callers:
+        for _ in range(3):
+            callers.start_soon(ask, place)
+        await until(lambda: place.waiting + len(place.records) == 3)
+        waiting = place.waiting
+        callers.cancel_scope.cancel()
+
+    assert (waiting, len(place.provider.seen)) == (1, 2)
+
+
+async def test_retries() -> None:
+    async with standing(CAP_1 + "retry default { attempts 3; backoff 1ms..1ms }") as place:
+        place.provider.replies += [ScriptedReply(status=502), ScriptedReply(reset=True)]
+        answer = await ask(place)
+
+    assert (answer.status_code, len(place.provider.seen)) == (200, 3)
+
+
+async def test_circuit_breaker() -> None:
+    policy = CAP_1.replace("}", "; breaker trip 100% of 2 over 30s open 30s probes 1; open refuse }") + ONCE
+    async with standing(policy) as place:
+        place.provider.default = ScriptedReply(status=500)
+        answers = [await ask(place) for _ in range(3)]
+
+    assert len(place.provider.seen) == 2
+    assert answers[2].headers["x-hivemind-reason"] == "breaker-open"
+
+
+async def test_fallbacks() -> None:
+    policy = CAP_1 + CLOSED + "rule there { provider down }"
+    async with standing(policy) as place:
+        answer = await ask(place)
+
+    assert (answer.status_code, len(place.provider.seen)) == (200, 1)
+
+
+async def test_keep_alives() -> None:
+    policy = CAP_1 + "server { wait silent 10ms hold 60s }"
+    async with standing(policy) as place, trio.open_nursery() as callers:
+        gate = await queue(place, callers)
+        call = {"model": "m", "messages": messages(), "stream": True}
+        with trio.fail_after(house.PATIENCE_S):
+            async with (
+                httpx2.AsyncClient(timeout=None, verify=TLS) as client,
+                client.stream("POST", f"{place.v1}/chat/completions", json=call) as answer,
+            ):
+                pieces = answer.aiter_bytes()
+                first = await anext(pieces)
+                waited = place.waiting
+                gate.set()
+                rest = [piece async for piece in pieces]
+
+    assert (answer.status_code, waited) == (200, 1)
+    assert first
+    assert b"[DONE]" in b"".join(rest)
+
+
+async def test_deadlines() -> None:
+    policy = CAP_1 + 'lane only { weight 1; deadline 50ms }\nrule late when model == "late" { lane only }'
+    async with standing(policy) as place, trio.open_nursery() as callers:
+        gate = await queue(place, callers)
+        with trio.fail_after(house.PATIENCE_S):
+            answer = await ask(place, "late")
+            assert answer.headers["x-hivemind-reason"] == "deadline"
+        gate.set()
+
+    assert len(place.provider.seen) == 1
+
+
+async def test_bounded_queues() -> None:
+    policy = CAP_1 + "lane only { weight 1; queue 2 }\nrule all { lane only }"
+    async with standing(policy) as place, trio.open_nursery() as callers:
+        gate = await queue(place, callers, ("", "m"), ("", "m"))
+        with trio.fail_after(house.PATIENCE_S):
+            answer = await ask(place)
+            assert (answer.status_code, answer.headers["x-hivemind-reason"]) == (429, "queue-full")
+        gate.set()
+
+    assert len(place.provider.seen) == 3
+
+
+async def test_adaptive_concurrency() -> None:
+    policy = CAP_1.replace("concurrency 1", "concurrency 1..16 start 16") + RETRY
+    slow = attrs.evolve(INSTANT, latency_mean_ns=20_000_000, concurrency=2)
+    async with standing(policy, traits=slow) as place:
+        async with trio.open_nursery() as callers:
+            for _ in range(40):
+                callers.start_soon(ask, place)
+        (pool,) = place.house.engine.snapshot().pools.values()
+
+    assert pool.limit < 16
+
+
+async def test_keys() -> None:
+    policy = CAP_1.replace("}", "; key env(KEY) }")
+    async with standing(policy, secrets={"KEY": "the-provider-s"}) as place:
+        answer = await ask(place, headers={"authorization": "Bearer the-agent-s"})
+
+    assert answer.status_code == 200
+    assert place.sent()[b"authorization"] == b"Bearer the-provider-s"
+
+
+async def test_tokens_of_agents() -> None:
+    policy = CAP_1.replace("}", "; key env(KEY) }") + "server { unknown-agent deny }\nagent ci { token env(CI) }"
+    async with standing(policy, secrets={"KEY": "the-provider-s", "CI": "the-agent-s"}) as place:
+        answers = [await ask(place, headers={"authorization": f"Bearer {word}"}) for word in ("the-agent-s", "guess")]
+
+    assert [answer.status_code for answer in answers] == [200, 401]
+    assert len(place.provider.seen) == 1
+
+
+async def test_rules() -> None:
+    policy = CAP_1 + 'rule cheaper when model == "dear" { model "cheap" }\nrule never when model == "bad" { deny "no" }'
+    async with standing(policy) as place:
+        answers = [await ask(place, model) for model in ("dear", "bad")]
+
+    assert [answer.status_code for answer in answers] == [200, 403]
+    assert models(place) == ["cheap"]
+
+
+async def test_reload() -> None:
+    async with standing(CAP_1) as place, trio.open_nursery() as callers:
+        gate = trio.Event()
+        place.provider.default = ScriptedReply(hold=gate)
+        for _ in range(3):
+            callers.start_soon(ask, place)
+        await until(lambda: place.waiting == 2)
+        place.use(CAP_3)
+        with trio.fail_after(house.PATIENCE_S):
+            await until(lambda: place.waiting == 0)
+        waiting = place.waiting
+        gate.set()
+
+    assert waiting == 0
+
+
+def test_each_feature_can_be_unplugged() -> None:
+    assert {f"test_{feature}" for feature in unplug.FEATURES} == {
+        name for name, test in globals().items() if name.startswith("test_") and iscoroutinefunction(test)
+    }
+    for parts in unplug.FEATURES.values():
+        assert parts
+        assert all(callable(getattr(owner, name)) for owner, name, _ in parts)

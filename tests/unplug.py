@@ -1,0 +1,131 @@
+"""Unplugs each feature of the proxy, one at a time, and shows that a test over a real socket notices.
+
+    python -m tests.unplug                  each feature's own test, in `tests/e2e/test_features.py`; a minute
+    python -m tests.unplug budgets lanes    some of them
+    python -m tests.unplug --all            all tests that run in one process; which of them fail
+
+It is a script and the plugin of pytest that it starts. A feature whose absence nobody notices is status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from hivemind_trio.policy.compile import lowering
+from hivemind_trio.policy.compile.codegen import compile_decide
+from hivemind_trio.proxy.active_policy import InForce
+from hivemind_trio.proxy.caller_identity import Tokens
+from hivemind_trio.proxy.hold import Patience
+from hivemind_trio.scheduler import state
+from hivemind_trio.scheduler.calls.waiting_call import rank
+from hivemind_trio.scheduler.calls.waiting_room import WaitingCalls
+from hivemind_trio.scheduler.decisions import completion
+from hivemind_trio.scheduler.health.aimd import Aimd
+from hivemind_trio.scheduler.health.circuit_breaker import CircuitBreaker
+from hivemind_trio.scheduler.limits.budgets import NO_CLAIM, Budgets
+from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
+from hivemind_trio.scheduler.limits.rate_limits import RateLimits
+from hivemind_trio.scheduler.queueing.fair_share import Flow
+from hivemind_trio.scheduler.queueing.lane import ProviderLane
+from hivemind_trio.scheduler.state import SchedulerState
+from hivemind_trio.serve import ProxyServer
+from tests.e2e import house
+
+Part = tuple[Any, str, Callable[..., Any]]
+"""A class or module, the name of a function in it, and what takes its place."""
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Do nothing, as a feature does that is wired to nothing."""
+
+
+def _room_for_all(self: ConcurrencyLimit, _limit: int | None) -> None:
+    self.limit = None
+    self.has_room = self.closed is None
+
+
+async def _silent(_: Patience, wait: Callable[[], Any], _gives_up_s: float) -> Any:
+    return await wait()
+
+
+def _first_choice(_: Any, _call: Any, treatment: Any, _failed: Any = None) -> Any:
+    return treatment
+
+
+def _same_rank(_priority: int, *more: Any) -> Any:
+    return rank(0, *more)
+
+
+def _without_rules(*, rules: Any, **more: Any) -> Any:
+    return compile_decide(rules=rules[:0], **more)
+
+
+FEATURES: Final[dict[str, list[Part]]] = {
+    "concurrency": [(ConcurrencyLimit, "resize", _room_for_all)],
+    "lanes": [(ProviderLane, "charge", _nothing)],
+    "priorities": [(state, "rank", _same_rank)],
+    "fair_shares": [(Flow, "begin", _nothing), (Flow, "settle", _nothing)],
+    "budgets": [(Budgets, "claim", lambda *_: NO_CLAIM)],
+    "rate_limits": [(RateLimits, "opens_ns", lambda _self, _cost, now_ns, _waiter=None: now_ns)],
+    "retries": [(completion, "wants_retry", lambda *_: False)],
+    "circuit_breaker": [(CircuitBreaker, "_trips", lambda *_: False)],
+    "fallbacks": [(SchedulerState, "route", _first_choice)],
+    "keep_alives": [(Patience, "_speaking", _silent)],
+    "deadlines": [(WaitingCalls, "expired", _nothing)],
+    "bounded_queues": [(WaitingCalls, "full_for", _nothing), (WaitingCalls, "full_lane", _nothing)],
+    "adaptive_concurrency": [(Aimd, "on_ended", lambda *_, **__: False), (Aimd, "restart", _nothing)],
+    "keys": [(InForce, "key", _nothing)],
+    "tokens_of_agents": [(Tokens, "agent", _nothing)],
+    "rules": [(lowering, "compile_decide", _without_rules)],
+    "reload": [(ProxyServer, "use", _nothing)],
+}
+"""Feature -> its parts. Each has a test of its name in `tests/e2e/test_features.py`."""
+
+ROOT: Final = Path(__file__).parents[1]
+TESTS: Final = "tests/e2e/test_features.py"
+EVERYTHING: Final = ["tests/e2e/test_features.py", "tests/e2e/test_fleet.py", "tests/e2e/test_sdks.py", "tests/proxy"]
+PATIENCE_S: Final = 4
+"""For what never comes, as nothing does that a feature should have done."""
+
+
+def pytest_configure() -> None:
+    """Unplug what the script has named, before any test begins."""
+    setattr(house, "PATIENCE_S", PATIENCE_S)  # noqa: B010 - it is final to all others
+    for owner, name, substitute in FEATURES[os.environ["UNPLUG"]]:
+        assert hasattr(owner, name), f"{owner} has no {name} any more"
+        setattr(owner, name, substitute)
+
+
+def failing(feature: str, tests: list[str]) -> list[str]:
+    """Return the tests that fail without a feature."""
+    command = [sys.executable, "-m", "pytest", "-p", "tests.unplug", "-p", "no:cacheprovider", "-q", "-n", "0", *tests]
+    environment = {**os.environ, "UNPLUG": feature, "PYTHONHASHSEED": "0"}
+    ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    if ended.returncode not in (0, 1):
+        raise RuntimeError(f"pytest ended with status {ended.returncode}:\n{ended.stdout}{ended.stderr}")
+    return re.findall(r"^(?:FAILED|ERROR) (\S+)", ended.stdout, flags=re.MULTILINE)
+
+
+def main() -> int:
+    """Unplug features and show which tests fail."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("features", nargs="*", choices=[*FEATURES, []], metavar="FEATURE", help=", ".join(FEATURES))
+    parser.add_argument("--all", action="store_true", help="run all tests of these folders: " + ", ".join(EVERYTHING))
+    options = parser.parse_args()
+    unnoticed = 0
+    for feature in options.features or FEATURES:
+        found = failing(feature, EVERYTHING if options.all else [f"{TESTS}::test_{feature}"])
+        unnoticed += not found
+        print(f"{feature:21} {len(found)} failed: {found[0]}" if found else f"{feature:21} NOBODY NOTICES", flush=True)
+    return 1 if unnoticed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
