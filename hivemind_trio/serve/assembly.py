@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final, final
 
 import attrs
@@ -90,7 +91,7 @@ async def _writing(ledger: Ledger | None) -> AsyncIterator[None]:
             yield
 
 
-def _ignore(_: str) -> None:
+def _ignore(_: object) -> None:
     pass
 
 
@@ -123,26 +124,76 @@ async def open_house(
         audit: Hold the scheduler's counts against the limiters after every event; for tests.
     """
     upstream = Upstream(transport if transport is not None else PoolTransport())
+    told = _Callbacks(upstream, _bases(program, secrets), journal, report, on_call)
+    engine, ledger = _engine(program, told, state, on_adapted, on_state_trouble, audit=audit)
+    alias_key = state.alias_key if state is not None else b""
+    on_over = partial(told.over, engine) if journal is not None else on_call
+    door = Door(engine, upstream, on_call=on_over, alias_key=alias_key)
+    if journal is not None:
+        journal.began(__version__, program.hash, engine.now_ns(), program.reads, program.price)
+    door.use(program, secrets)
+    if ledger is not None and state is not None:
+        ledger.open(state.restored)
+        renames = Renames.since_restart(program)
+        engine.post(restored_beliefs(state.restored.learned, renames, time.time_ns()))
+    listener = _listener(door, program, told)
+    try:
+        async with _writing(ledger), trio.open_nursery() as nursery:
+            await nursery.start(engine.run)
+            host, port = sockets[0].getsockname()[:2]
+            await nursery.start(listener.run, sockets)
+            yield ProxyServer(engine, door, listener, (host, port), told.bases)
+            nursery.cancel_scope.cancel()
+    finally:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
+            await upstream.aclose()
 
-    def crashed(error: Exception) -> None:
-        if report is not None:
-            report(AttemptCrashed(error=f"{type(error).__name__}: {error}"), error)
 
-    def faulted(fault: ListenerFault, detail: str, error: BaseException) -> None:
-        assert report is not None
-        report(FAULTS[fault](error=detail), error)
+@final
+@attrs.frozen(eq=False)
+class _Callbacks:
+    """Callbacks of the parts of the proxy, for the operator and the journal."""
 
-    def closed(provider: str) -> None:
+    upstream: Upstream
+    bases: dict[str, str]
+    """Provider -> its base URL."""
+    journal: Journal | None
+    report: Report | None
+    on_call: Callable[[CallRecord], None] | None
+
+    def crashed(self, error: Exception) -> None:
+        """Report an attempt that has crashed."""
+        if self.report is not None:
+            self.report(AttemptCrashed(error=f"{type(error).__name__}: {error}"), error)
+
+    def faulted(self, fault: ListenerFault, detail: str, error: BaseException) -> None:
+        """Report a fault of the listener."""
+        assert self.report is not None
+        self.report(FAULTS[fault](error=detail), error)
+
+    def closed(self, provider: str) -> None:
+        """Close the idle connections to a provider that is gone."""
         # A base from the environment may be no URL at all; then nothing was ever reached there.
         with suppress(ValueError):
-            upstream.close_origin(bases.pop(provider))
+            self.upstream.close_origin(self.bases.pop(provider))
 
-    bases = _bases(program, secrets)
+    def over(self, engine: Engine, record: CallRecord) -> None:
+        """Note a call that is over."""
+        if self.journal is not None:
+            self.journal.over(engine.now_ns(), record)
+        if self.on_call is not None:
+            self.on_call(record)
 
-    def adapted(change: LimitChanged) -> None:
-        if on_adapted is not None:
-            on_adapted(change)
 
+def _engine(
+    program: Program,
+    told: _Callbacks,
+    state: SqliteStore | None,
+    on_adapted: Callable[[LimitChanged], None] | None,
+    on_state_trouble: Callable[[str], None],
+    *,
+    audit: bool,
+) -> tuple[Engine, Ledger | None]:
     ledger = None
     if state is not None:
         ledger = Ledger(
@@ -155,44 +206,20 @@ async def open_house(
     engine = Engine(
         program,
         ledger=ledger,
-        journal=journal.record if journal is not None else None,
-        on_crash=crashed,
-        on_adapted=adapted,
-        on_closed=closed,
+        journal=told.journal.record if told.journal is not None else None,
+        on_crash=told.crashed,
+        on_adapted=on_adapted if on_adapted is not None else _ignore,
+        on_closed=told.closed,
         audit=audit,
     )
+    return engine, ledger
 
-    def over(record: CallRecord) -> None:
-        if journal is not None:
-            journal.over(engine.now_ns(), record)
-        if on_call is not None:
-            on_call(record)
 
-    alias_key = state.alias_key if state is not None else b""
-    door = Door(engine, upstream, on_call=over if journal is not None else on_call, alias_key=alias_key)
-    if journal is not None:
-        journal.began(__version__, program.hash, engine.now_ns(), program.reads, program.price)
-    door.use(program, secrets)
-    if ledger is not None and state is not None:
-        ledger.open(state.restored)
-        renames = Renames.since_restart(program)
-        engine.post(restored_beliefs(state.restored.learned, renames, time.time_ns()))
+def _listener(door: Door, program: Program, told: _Callbacks) -> Listener:
     # A waiting call holds its connection, so there must be room for more connections than may wait.
     bounds = Bounds(
         header_bytes=program.server.max_header, connections=max(Bounds().connections, 2 * program.server.max_waiting)
     )
-    listener = (
-        Listener(door, bounds, refused=door.turned_away)
-        if report is None
-        else Listener(door, bounds, faulted, door.turned_away)
-    )
-    try:
-        async with _writing(ledger), trio.open_nursery() as nursery:
-            await nursery.start(engine.run)
-            host, port = sockets[0].getsockname()[:2]
-            await nursery.start(listener.run, sockets)
-            yield ProxyServer(engine, door, listener, (host, port), bases)
-            nursery.cancel_scope.cancel()
-    finally:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
-            await upstream.aclose()
+    if told.report is None:
+        return Listener(door, bounds, refused=door.turned_away)
+    return Listener(door, bounds, told.faulted, door.turned_away)
