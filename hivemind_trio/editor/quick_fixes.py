@@ -69,8 +69,10 @@ def _candidates(checked: Checked, found: Diagnostic) -> Iterator[tuple[str, Fix]
 
 
 def _fix_title(checked: Checked, found: Diagnostic, fix: Fix) -> str:
+    if found.help.startswith("write"):
+        return found.help
     if found.replacement is not None:
-        return found.help if found.help.startswith("write") else _title(found.replacement)
+        return _title(found.replacement)
     edit = fix.edits[0]
     if edit.text:
         return f"{'add' if edit.span.start == edit.span.end else 'write'} `{edit.text.strip()}`"

@@ -571,9 +571,16 @@ class _Speller:
         if last.type != "NAME":
             return False
         help_ = "delete it" if after.type == "LBRACE" else f"write `{self._raw(last)} {self._raw(after)}`"
-        self._say(piece.span, f"unexpected `{piece.text}`", help_, self._gap(piece.span), code="HM003", note=note)
+        message = f"unexpected `{piece.text}`"
+        self._say(piece.span, message, help_, code="HM003", note=note, fix=self._removed(piece.span))
         self.at += 1
         return True
+
+    def _removed(self, span: Span) -> Fix:
+        """Return the fix that removes a sign, and one of the blanks if it has them on both sides."""
+        both = span.start and self.text[span.start - 1] == " " and self.text[span.end : span.end + 1] == " "
+        end = span.end + 1 if both else span.end
+        return Fix((Edit(Span(span.source, span.start, end), "" if both else self._gap(span)),))
 
     def _gap(self, span: Span) -> str:
         """Return the text between two words once a sign between them is removed."""
@@ -600,7 +607,7 @@ class _Speller:
         if after is None or after.type == "_NL":
             return self._indented(piece)
         shown = f"write `{last.text} {self._raw(after)}`" if after.type in _OPERANDS else "delete it"
-        self._foreign(piece.span, shown, self._gap(piece.span))
+        self._say(piece.span, "`:` is not in the language", shown, fix=self._removed(piece.span))
         self.at += 1
         return True
 

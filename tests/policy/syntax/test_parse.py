@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.policy import Diagnostic, MemoryFiles, check
+from hivemind_trio.policy import Diagnostic, MemoryFiles, applied, check
 from hivemind_trio.policy.source.string_literals import quote
 from hivemind_trio.policy.syntax.ast import (
     And,
@@ -457,14 +457,26 @@ def test_the_smallest_piece_is_marked_and_the_help_says_what_to_write(text: str,
 
 
 @pytest.mark.parametrize(
-    "text", ["x = 4", "x when a = b", "x when a && b", "x: 4", "x ]", "x }", "x when a => 4", "x when !a"]
+    ("text", "after"),
+    [
+        ("x = 4", "x 4"),
+        ("x=4", "x 4"),
+        ("x when a = b", "x when a == b"),
+        ("x when a && b", "x when a and b"),
+        ("x: 4", "x 4"),
+        ("x : 4", "x 4"),
+        ("x ]", "x "),
+        ("x }", "x "),
+        ("x when a => 4", "x when a >= 4"),
+        ("x when !a", "x when not a"),
+    ],
 )
-def test_an_edit_that_is_offered_mends_the_text(text: str) -> None:
+def test_an_edit_that_is_offered_mends_the_text(text: str, after: str) -> None:
     found = only(text)
 
-    assert found.replacement is not None
-    mended = text[: found.span.start] + found.replacement + text[found.span.end :]
-    assert codes(mended) == []
+    assert found.fix is not None
+    assert applied(text, found.fix.edits) == after
+    assert codes(after) == []
 
 
 def test_an_open_bracket_is_pointed_at() -> None:
