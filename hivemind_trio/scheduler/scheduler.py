@@ -35,6 +35,7 @@ from hivemind_trio.scheduler.decisions.dispatch import dispatch, expire
 from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn
 from hivemind_trio.scheduler.decisions.grant import Waiting, waiting
 from hivemind_trio.scheduler.decisions.requeue import move_to_fallback, reclassify, reject_all, release_budget_waiters
+from hivemind_trio.scheduler.decisions.routing import calls_to_move, is_given_up
 from hivemind_trio.scheduler.limits.budget_account import Turns
 from hivemind_trio.scheduler.limits.budgets import NO_CLAIM
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
@@ -261,7 +262,7 @@ class Scheduler:
         expire(self.state, commands)
         self._open(commands)
         for pool in books.pools.values():
-            if books.given_up(pool):
+            if is_given_up(books, pool):
                 reject_all(books, pool, commands)
         dispatch(self.state, books.pools.values(), None, commands)
 
@@ -318,7 +319,7 @@ class Scheduler:
                 opened[pool.name] = pool
                 if pool.health.breaker.circuit is not circuit:
                     commands.append(adapted(pool, None))
-                    opened |= move_to_fallback(books, books.to_move(pool), commands)
+                    opened |= move_to_fallback(books, calls_to_move(books, pool), commands)
             if pool.opens_ns is not None and pool.opens_ns <= books.now_ns:
                 opened[pool.name] = pool
         for waiter in books.wake():

@@ -14,7 +14,6 @@ from hivemind_trio.policy import (
     UNKNOWN_AGENT,
     Objective,
     Program,
-    ProviderSettings,
     Renames,
     RetrySettings,
     WhileOpen,
@@ -46,7 +45,6 @@ from hivemind_trio.scheduler.protocol.account_key import AccountKey
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey, agent_word
 from hivemind_trio.scheduler.protocol.beliefs import Beliefs, ProviderBeliefs
 from hivemind_trio.scheduler.protocol.call import Call, CallId
-from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.protocol.ledger import Draw, RestoredAccount, Spend
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
 from hivemind_trio.scheduler.queueing.agent import AgentState
@@ -157,63 +155,20 @@ class SchedulerState:
             quotas,
             agent,
             share,
-            self._cost(quotas, request, pool),
+            self.cost_of(quotas, request, pool),
             request,
             model,
             pool.prefixes if heeds else None,
             route.objective,
         )
 
-    def _cost(self, quotas: RateLimits, request: Request, pool: ProviderQueue) -> Cost:
+    def cost_of(self, quotas: RateLimits, request: Request, pool: ProviderQueue) -> Cost:
         """Return the estimated cost of the call in these rate limits."""
         # Of a provider whose headers are believed an answer may tell of a quota at any moment.
         return pool.estimates.cost(request, pool.api) if quotas.has_limits or pool.learns else NOTHING
 
-    def route(self, call: Call, treatment: Decision, failed: ProviderQueue | None = None) -> Decision:
-        """Return the decision as budgets and the health of providers change it.
-
-        Args:
-            failed: Where the call's last attempt has failed, if another provider may do better.
-        """
-        treated = self._budgeted(call, treatment) if treatment.budgets else treatment
-        if treated.provider is None or self.program.providers[treated.provider].while_open is not WhileOpen.FALLBACK:
-            return treated
-        for provider in self.program.chain(treated.provider):
-            pool = self.pools[provider.name]
-            if pool is failed or not pool.health.up:
-                continue
-            if provider.name == treated.provider:
-                there = treated
-            else:
-                group = provider.group_of(treated.model or call.request.model)
-                there = attrs.evolve(treated, provider=provider.name, group=group, instead_of=treated.provider)
-            if self._taken(call, there, provider, pool):
-                return there
-        return treated
-
-    def _taken(self, call: Call, treatment: Decision, provider: ProviderSettings, pool: ProviderQueue) -> bool:
-        """Return True if a provider that is up would take the call, sooner or later."""
-        if pool.health.spent.shut(self.billing_key(call, treatment), self.now_ns):
-            return False
-        if treatment.instead_of is None:
-            return True
-        request = sent(call.request, treatment)
-        quotas = pool.group(treatment.group).quotas(request.model)
-        return provider.takes(request, request.model) and quotas.too_large(self._cost(quotas, request, pool)) is None
-
-    def _budgeted(self, call: Call, treatment: Decision) -> Decision:
-        """Return the decision as budgets that are nearly used up change it."""
-        if treatment.provider is None:
-            return treatment
-        treated = self.budgets.apply(treatment, self._whose(call, treatment), self.now_ns)
-        if treated.model == treatment.model:
-            return treated
-        # Another model may be served elsewhere. Who may call, and how, is decided by what was asked for.
-        asked = attrs.evolve(call.request, model=treated.model or call.request.model)
-        there = self.program.decide(asked)
-        return attrs.evolve(treated, provider=there.provider, group=there.group)
-
-    def _whose(self, call: Call, treatment: Decision) -> Partition:
+    def whose(self, call: Call, treatment: Decision) -> Partition:
+        """Return the parties whose budgets the call counts in."""
         declared = treatment.agent != UNKNOWN_AGENT
         provider = self.program.providers[treatment.provider or ""]
         # A name, a session or a connection costs nothing, and neither does a credential that is not sent upstream.
@@ -295,7 +250,7 @@ class SchedulerState:
             return None
         request = waiter.place.request
         most = amounts_of(pool.estimates.most(request), self.program.price(request.model, pool.name))
-        claim = self.budgets.claim(treatment, self._whose(waiter.call, treatment), most, waiter.rank, self.now_ns)
+        claim = self.budgets.claim(treatment, self.whose(waiter.call, treatment), most, waiter.rank, self.now_ns)
         if isinstance(claim, Reservation):
             waiter.claim = claim
             return None
@@ -441,29 +396,6 @@ class SchedulerState:
         name = treatment.retry or (pool.provider.retry if pool.provider is not None else DEFAULT_RETRY)
         # Of a class that a reload has taken away, what is in flight keeps the default.
         return self.program.retries.get(name) or self.program.retries[DEFAULT_RETRY]
-
-    def to_move(self, pool: ProviderQueue) -> list[WaitingCall]:
-        """Those who are to wait elsewhere, now that the circuit of this provider has changed.
-
-        Away from it while it is down, and back when it is well; to find out whether it is, the smallest comes back.
-        """
-        circuit = pool.health.breaker.circuit
-        if pool.provider is None or pool.provider.while_open is not WhileOpen.FALLBACK:
-            return []
-        if not pool.health.up:
-            return [waiter for waiter in self.room if waiter.place.pool is pool]
-        away = [
-            waiter
-            for waiter in self.room
-            if waiter.treatment.instead_of == pool.name and waiter.in_line and waiter.stays_away_ns(pool) <= self.now_ns
-        ]
-        if circuit is Circuit.CLOSED or not away:
-            return away
-        return [min(away, key=lambda waiter: waiter.call.request.tokens_total)]  # the least is lost with it
-
-    def given_up(self, pool: ProviderQueue) -> bool:
-        """Return True if no call may wait for the provider, not even for its next attempt."""
-        return pool.health.breaker.circuit is Circuit.OPEN and self.refuses_while_open(pool)
 
     def refuses_while_open(self, pool: ProviderQueue) -> bool:
         """Return True if the policy rejects calls while the provider's circuit is open."""

@@ -1,1 +1,1 @@
-"""Decisions of the scheduler: admission, dispatch, grant, completion, feedback, requeue and rejection."""
+"""Decisions of the scheduler: admission, routing, dispatch, grant, completion, feedback, requeue and rejection."""

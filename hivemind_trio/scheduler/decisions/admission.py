@@ -15,6 +15,7 @@ from hivemind_trio.scheduler.state import SchedulerState
 from . import rejection
 from .dispatch import dispatch, expire
 from .grant import grant
+from .routing import route
 
 TIMED: Final = frozenset({Reason.LIMITS, Reason.PROVIDER_QUOTA, Reason.GROWTH, Reason.MODEL_RESIDENT})
 """Reasons to wait that time alone may end."""
@@ -23,7 +24,7 @@ TIMED: Final = frozenset({Reason.LIMITS, Reason.PROVIDER_QUOTA, Reason.GROWTH, R
 def admit(books: SchedulerState, call: Call, treatment: Decision, commands: list[Command]) -> None:
     """Reject a call, grant it, or queue it."""
     if books.detours:
-        treatment = books.route(call, treatment)
+        treatment = route(books, call, treatment)
     refuse = rejection.reject_on_arrival(call, treatment, books.program, draining=books.draining, waited_ns=0)
     if refuse is not None:
         commands.append(refuse)

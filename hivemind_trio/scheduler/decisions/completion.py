@@ -19,6 +19,8 @@ from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY, TOO
 from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.state import SchedulerState
 
+from .routing import is_given_up, route
+
 SECOND_NS: Final = 1_000_000_000
 WORD_MAX_NS: Final = 20 * SECOND_NS
 """A provider's word on when a broken call may come back is obeyed up to this."""
@@ -90,7 +92,7 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
     call = attrs.evolve(flight.call, request=attrs.evolve(flight.call.request, attempt=flight.attempt + 1))
     # A call that was refused for going too often waits for its turn; what is down may be up elsewhere.
     failed = flight.place.pool if ended.outcome in BROKEN else None
-    treatment = books.route(call, books.program.decide(call.request), failed)
+    treatment = route(books, call, books.program.decide(call.request), failed)
     if rejection.reject_on_arrival(call, treatment, books.program, draining=False, waited_ns=0) is not None:
         return None
     place = books.place(call, treatment)
@@ -104,7 +106,7 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
     if place.pool.health.spent.shut(books.billing_key(call, treatment), books.now_ns):
         books.forget(place.agent)
         return None
-    if not books.given_up(place.pool) and place.quotas.too_large(place.cost) is None:
+    if not is_given_up(books, place.pool) and place.quotas.too_large(place.cost) is None:
         due_ns = _due_ns(books, retry, ended, flight, waiter)
     if due_ns is None:
         books.forget(place.agent)

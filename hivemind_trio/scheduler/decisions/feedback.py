@@ -12,6 +12,7 @@ from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
 
 from .requeue import move_to_fallback, reject_all, reject_unfunded
+from .routing import calls_to_move, is_given_up
 
 
 def learn(
@@ -44,7 +45,7 @@ def learn(
         pool.apply()
     if health.limit != limit or health.breaker.circuit is not circuit:
         commands.append(adapted(pool, ended.outcome))
-        if books.given_up(pool):
+        if is_given_up(books, pool):
             reject_all(books, pool, commands)
     if (health.spent.known or ended.outcome is Outcome.TERMINAL) and health.spent.on_ended(
         billing_key := books.billing_key(flight.call, flight.treatment),
@@ -54,7 +55,9 @@ def learn(
         retry_after_ns=ended.retry_after_ns,
     ):
         return reject_unfunded(books, pool, billing_key, commands)
-    return move_to_fallback(books, books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
+    return (
+        move_to_fallback(books, calls_to_move(books, pool), commands) if health.breaker.circuit is not circuit else {}
+    )
 
 
 def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]) -> dict[str, ProviderQueue] | None:
@@ -66,7 +69,9 @@ def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]
     pool.apply()
     if health.limit != limit or health.breaker.circuit is not circuit:
         commands.append(adapted(pool, Outcome.SUCCEEDED))
-    return move_to_fallback(books, books.to_move(pool), commands) if health.breaker.circuit is not circuit else {}
+    return (
+        move_to_fallback(books, calls_to_move(books, pool), commands) if health.breaker.circuit is not circuit else {}
+    )
 
 
 def adapted(pool: ProviderQueue, because: Outcome | None) -> LimitChanged:

@@ -15,12 +15,14 @@ from hivemind_trio.scheduler.protocol.events import Command
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
 
+from .routing import route
+
 
 def reclassify(
     books: SchedulerState, waiter: WaitingCall, treatment: Decision, commands: list[Command]
 ) -> WaitingCall | None:
     """Classify a call anew that waits and has been taken out of the room; None: it is refused now."""
-    treatment = books.route(waiter.call, treatment)
+    treatment = route(books, waiter.call, treatment)
     waited_ns = books.waited_ns(waiter)
     refuse = rejection.reject_on_arrival(
         waiter.call, treatment, books.program, draining=books.draining, waited_ns=waited_ns
@@ -70,7 +72,7 @@ def move_to_fallback(
     there = {}
     for waiter in waiters:
         treatment = books.program.decide(waiter.call.request)
-        if books.route(waiter.call, treatment).provider == waiter.place.pool.name:
+        if route(books, waiter.call, treatment).provider == waiter.place.pool.name:
             continue
         books.room.leave(waiter)
         books.unclaim(waiter)
