@@ -206,7 +206,7 @@ class SchedulerState:
             rank=rank(
                 treatment.priority, lane.aging_ns, key, arrived_ns if call.since_ns is None else call.since_ns, seq
             ),
-            fair=objective is Objective.FAIR,
+            is_fair=objective is Objective.FAIR,
             blocked=blocked,
             since_ns=arrived_ns,
             thread=place.lane.thread(call, place.agent) if place.lane.sticky else "",

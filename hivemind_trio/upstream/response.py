@@ -67,7 +67,7 @@ class ResponseParser:
             head = read_head(data, self._method)
             if head is not None:
                 self.status, self.reason, self.headers = head.status, head.reason, head.headers
-                self._keep, self._chunked, self._left = head.keep, head.length is None, head.length or 0
+                self._keep, self._chunked, self._left = head.keeps_alive, head.length is None, head.length or 0
                 self._rest = data[head.end :]
                 return True
             self.h11_connection = self._reader()

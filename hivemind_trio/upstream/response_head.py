@@ -34,7 +34,7 @@ class ResponseHead:
     headers: list[tuple[bytes, bytes]]
     length: int | None
     """Length of the body; None: it is chunked."""
-    keep: bool
+    keeps_alive: bool
     """The server goes on after it."""
     end: int
     """Offset of the body in the bytes read."""

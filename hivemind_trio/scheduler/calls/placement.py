@@ -50,7 +50,7 @@ class Placement:
     @property
     def prefixes(self) -> PromptCacheModel | None:
         """Prompt cache, where it matters; None: the prompt is short, or input is not scarce."""
-        return self.prompts if self.quotas.of_input else None
+        return self.prompts if self.quotas.limits_input else None
 
     def blocked(self, now_ns: int) -> Reason:
         """Return the limit that blocks the call now, the widest first; `NONE`: it fits."""

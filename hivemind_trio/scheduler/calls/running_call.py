@@ -36,7 +36,7 @@ class RunningCall:
     """Earlier attempts that do not count against its retry class."""
     swap_ns: int
     """Delay of its answer because its model is loaded first."""
-    probe: bool = False
+    is_probe: bool = False
     """True if it tests whether the provider accepts calls again."""
     excused: bool | None = None
     """True if a failure of this probe of the circuit is its provider's, and does not count; None: it is no such

@@ -35,7 +35,7 @@ class WaitingCall:
     place: Placement
     rank: Rank
     """Its order within its lane, lowest first."""
-    fair: bool
+    is_fair: bool
     """Agents of its team take turns by what they have had; False: the best call goes first, whosever it is."""
     blocked: Reason
     """Limit that blocked it when it was queued."""

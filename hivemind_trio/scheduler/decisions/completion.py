@@ -122,7 +122,7 @@ def _counts(flight: RunningCall, ended: AttemptResult) -> bool:
     A probe does not, for the scheduler sent it to find out. Nor does a refusal for going too often or for too
     many at once: it is followed by a wait, and the wait has its own bounds.
     """
-    if flight.beyond or (flight.probe and (turned_away(ended) or (flight.excused and ended.outcome in BROKEN))):
+    if flight.beyond or (flight.is_probe and (turned_away(ended) or (flight.excused and ended.outcome in BROKEN))):
         return False
     return ended.outcome not in TOO_OFTEN and ended.outcome is not Outcome.CONCURRENCY
 
@@ -132,7 +132,7 @@ def _due_ns(
 ) -> int | None:
     """Return when its next attempt may begin; None: there is no retry left for it, or it would come too late."""
     due_ns = books.now_ns
-    if again.place.pool is flight.place.pool and not (flight.probe or ended.outcome in TOO_OFTEN):
+    if again.place.pool is flight.place.pool and not (flight.is_probe or ended.outcome in TOO_OFTEN):
         # Otherwise its gate, or the circuit, says when: the call keeps its place at the head of the line.
         attempts = flight.attempt if flight.beyond else max(1, flight.attempt - again.uncounted)
         pause = pause_ns(retry, ended, attempts, books.random)

@@ -31,9 +31,9 @@ def grant(books: SchedulerState, waiter: WaitingCall, reason: Reason) -> Grant:
     if flight.attempt == 1 and not health.retries.full:
         health.retries.deposit(books.retry(treatment, place.pool).ratio, now_ns)
     if health.on_granted(call.id, place.pool.slots.held, now_ns):
-        flight.probe = True
+        flight.is_probe = True
         place.pool.apply()
-    flight.probe |= place.quotas.gate.is_probe(call.id)
+    flight.is_probe |= place.quotas.gate.is_probe(call.id)
     return Grant(
         call_id=call.id,
         treatment=treatment,

@@ -100,7 +100,7 @@ class RateLimits:
     restricts: bool = attrs.field(default=False, init=False)
     """There is any window, or the provider has refused a call. Else nothing below need be asked."""
     gate: RefusalGate = attrs.field(factory=RefusalGate, init=False)
-    of_input: bool = attrs.field(default=False, init=False)
+    limits_input: bool = attrs.field(default=False, init=False)
     """True if a limit counts input tokens."""
     _claim: tuple[int, RateLimitUser] | None = attrs.field(default=None, init=False)
     """The call that has been found not to fit for longest, and since when."""
@@ -134,7 +134,7 @@ class RateLimits:
     def _look(self) -> None:
         self.has_limits = bool(self.buckets)
         self.restricts = self.has_limits or self.gate.active
-        self.of_input = any(dimension in (Dimension.INPUT, Dimension.TOKENS) for dimension, _ in self.buckets)
+        self.limits_input = any(dimension in (Dimension.INPUT, Dimension.TOKENS) for dimension, _ in self.buckets)
 
     def beliefs(self, group: str | None, now_ns: int) -> list[WindowBelief]:
         """Return the use of the declared windows, to be kept."""

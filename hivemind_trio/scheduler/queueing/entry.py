@@ -94,7 +94,7 @@ class QueueEntry(Hashable, Protocol):
         ...
 
     @property
-    def fair(self) -> bool:
+    def is_fair(self) -> bool:
         """True if it takes part in fair queueing."""
         ...
 

@@ -292,7 +292,7 @@ class AgentFlow:
 
     def move(self) -> None:
         """Its share has had more, or less, or its first call is another."""
-        tag, team = self.share.tag if self.first.fair else 0, self.share.alone_in
+        tag, team = self.share.tag if self.first.is_fair else 0, self.share.alone_in
         if self._party is not None:
             self.rank = (tag, *self.first.rank)
             self._party.put(self)
