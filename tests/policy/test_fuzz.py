@@ -82,10 +82,10 @@ def test_every_target_is_one(name: str) -> None:
     assert callable(target.one_input)
 
 
-def test_every_file_of_the_folder_is_a_target_or_the_runner() -> None:
+def test_every_file_of_the_folder_is_a_target_or_a_program_of_its_own() -> None:
     folder = Path(policy_text.__file__).parent
 
-    assert {path.stem for path in folder.glob("*.py")} == {*TARGETS, *OPTIONAL, "run"}
+    assert {path.stem for path in folder.glob("*.py")} == {*TARGETS, *OPTIONAL, "run", "chaos"}
 
 
 def test_a_target_that_compares_with_what_is_not_there_says_so(
