@@ -83,36 +83,32 @@ class Flow:
             peers = share.peers
             if not share.ready and share.tag < peers.virtual:
                 share.tag = peers.virtual
-            settled = share.tag - share._claim()
-            if settled > peers.virtual:
-                peers.virtual = settled
+            had = share.tag - share._claimed_ns * SCALE // share.weight
+            if had > peers.virtual:
+                peers.virtual = had
             if peers.gone.first is not None:
                 peers.forget_who_was_passed()
-            share._move(cost_ns, cost_ns)
+            share._claimed_ns += cost_ns
+            share.tag += cost_ns * SCALE // share.weight
+            for place in share.ready:
+                place.move()
             share = peers.team
 
     def settle(self, cost_ns: int, taken_ns: int) -> None:
         """One of its calls, which was thought to take `cost_ns`, has taken `taken_ns`."""
         share: Flow | None = self
         while share is not None:
-            share._move(-cost_ns, taken_ns - cost_ns)
+            share._claimed_ns -= cost_ns
+            share.tag += (taken_ns - cost_ns) * SCALE // share.weight
+            for place in share.ready:
+                place.move()
             share = share.peers.team
 
     def reweigh(self, weight: int) -> None:
         """Take the weight of a new policy, which counts for calls in flight, too. Nobody stands in a queue."""
-        settled = self.tag - self._claim()
+        had = self.tag - self._claimed_ns * SCALE // self.weight
         self.weight = weight
-        self.tag = settled + self._claim()
-
-    def _move(self, claimed_ns: int, had_ns: int) -> None:
-        self._claimed_ns += claimed_ns
-        self.tag += had_ns * SCALE // self.weight
-        for place in self.ready:
-            place.move()
-
-    def _claim(self) -> int:
-        """Return the estimated part of the tag."""
-        return self._claimed_ns * SCALE // self.weight
+        self.tag = had + self._claimed_ns * SCALE // weight
 
     def retire(self) -> None:
         """Retire a contender without calls."""
