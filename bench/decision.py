@@ -3,7 +3,7 @@
 Budget: with 10,000 waiting a decision takes at most twice as long as with 100. Nothing is asserted about time;
 `tests/scheduler/test_scaling.py` holds the same scenario to the same factor by counting what is executed.
 
-    python -m bench.decision [--rounds 20000] [--seed 1]
+    python -m bench.decision [--rounds 20000] [--seed 1] [--json bench/results/decision.json]
 
 Under two policies: one that asks for all that there is, and a plain one. Besides the time, which depends on who else
 uses the machine, the calls of functions per event are counted, Python's and C's, those of the harness left out.
@@ -18,6 +18,7 @@ import argparse
 import hashlib
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 from time import process_time_ns
 from types import FrameType
@@ -39,6 +40,8 @@ from hivemind_trio.scheduler import (
     Refuse,
     Scheduler,
 )
+
+from .tables import Table, provenance, write
 
 WAITING = (100, 1_000, 10_000)
 SUCCEEDED = AttemptResult(
@@ -209,6 +212,7 @@ def main(arguments: list[str] | None = None) -> list[Measured]:
     parser = argparse.ArgumentParser(description="What a decision costs with 100, 1,000 and 10,000 calls waiting.")
     parser.add_argument("--rounds", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
 
     results = []
@@ -223,6 +227,12 @@ def main(arguments: list[str] | None = None) -> list[Measured]:
                 f"x{each.decision_ns / few_ns:4.2f}  {each.calls:5.0f} calls  {each.digest}",
                 flush=True,
             )
+    if options.json is not None:
+        rows = [{"policy": one.policy, "waiting": one.waiting, "calls": round(one.calls, 3)} for one in results]
+        table = Table(title="Function calls per event", head=(), rows=(), figures=rows)
+        write(
+            [table], provenance(seed=options.seed, rounds=options.rounds), title="Decision", md=None, data=options.json
+        )
     print(f"budget: x2.00 at {WAITING[-1]:,}; the harness itself is in the times, at every size alike")
     return results
 
