@@ -91,14 +91,14 @@ class Named:
 def policies(paths: tuple[str, ...], command: str = "check") -> tuple[Named, ...]:
     """Return the policies that are named.
 
-    A folder stands for all files below it; without a path, those of the working directory itself are meant.
+    A folder stands for all files below it, and no path for the working directory.
     """
     names: list[Named] = []
     for path in map(Path, paths or (".",)):
         if path.is_dir():
-            inside = below(path) if paths else sorted(path.glob("*.hmp"))
+            inside = below(path)
             if not inside:
-                what = "this folder" if path == Path() else str(path)
+                what = "this folder or below" if path == Path() else str(path)
                 fail(f"no *.hmp in {what}", hint=f"name a file: `hivemind-trio {command} team.hmp`")
             names += [Named(str(one), is_found=True) for one in inside]
         else:

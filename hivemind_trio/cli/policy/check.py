@@ -27,7 +27,7 @@ FORMATS = ("text", "short", "json", "sarif", "github", "junit")
 @click.command(
     epilog="""\b
 Examples:
-  hivemind-trio check                               check every *.hmp in this folder
+  hivemind-trio check                               check every *.hmp in this folder and below
   hivemind-trio check policies                      check every *.hmp in another folder and below
   hivemind-trio check team.hmp --deny warnings      fail on warnings, too
   hivemind-trio check --deny HM407 --format github  annotate a pull request

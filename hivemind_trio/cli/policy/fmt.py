@@ -16,7 +16,7 @@ from .rewriting import print_diff, replace_file
 @click.command(
     epilog="""\b
 Examples:
-  hivemind-trio fmt                   format every *.hmp in this folder
+  hivemind-trio fmt                   format every *.hmp in this folder and below
   hivemind-trio fmt policies          format every *.hmp in another folder and below
   hivemind-trio fmt --check           exit with status 1 if a file would change, for CI
   hivemind-trio fmt --diff team.hmp   show what would change

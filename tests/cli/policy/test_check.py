@@ -140,15 +140,18 @@ def test_without_a_name_every_policy_of_the_folder_is_checked(run: Run, folder: 
     result = run("check", "--format", "json")
 
     report = json.loads(result.stdout)
-    assert report["policies"] == ["a.hmp", "b.hmp"]
-    assert [one["file"] for one in report["diagnostics"]] == ["b.hmp"]
+    assert report["policies"] == ["a.hmp", "b.hmp", str(Path("below/c.hmp"))]
+    assert {one["file"] for one in report["diagnostics"]} == {"b.hmp", str(Path("below/c.hmp"))}
 
 
 def test_a_folder_without_policies_is_wrong_usage(run: Run) -> None:
     result = run("check")
 
     assert result.exit_code == 2
-    assert result.stderr == ("hivemind-trio: no *.hmp in this folder\n  name a file: `hivemind-trio check team.hmp`\n")
+    assert result.stderr.splitlines() == [
+        "hivemind-trio: no *.hmp in this folder or below",
+        "  name a file: `hivemind-trio check team.hmp`",
+    ]
 
 
 def test_standard_input_is_a_policy_whose_includes_are_here(run: Run, folder: Path) -> None:

@@ -192,19 +192,22 @@ def test_a_file_that_is_not_there_is_said_and_the_others_are_laid_out(run: Run, 
     assert (folder / "team.hmp").read_text() == PRETTY
 
 
-def test_a_folder_is_walked_only_if_it_is_named(run: Run, folder: Path) -> None:
+def test_a_folder_is_walked_and_this_one_if_none_is_named(run: Run, folder: Path) -> None:
     (folder / "top.hmp").write_text(UGLY)
     (folder / "sub" / "deep").mkdir(parents=True)
     (folder / "sub" / "deep" / "x.hmp").write_text(UGLY)
     (folder / "sub" / "deep" / "x.txt").write_text(UGLY)
 
-    assert run("fmt").stdout == "formatted top.hmp\n"
-    assert run("fmt", "sub").stdout == f"formatted {Path('sub/deep/x.hmp')}\n"
+    deep = Path("sub/deep/x.hmp")
+
+    assert run("fmt", "sub").stdout == f"formatted {deep}\n"
+    (folder / deep).write_text(UGLY)
+    assert run("fmt").stdout == f"formatted {deep}\nformatted top.hmp\n"
     assert (folder / "sub" / "deep" / "x.txt").read_text() == UGLY
 
 
 def test_nothing_to_lay_out_is_wrong_usage(run: Run, folder: Path) -> None:
     (folder / "sub").mkdir()
 
-    assert run("fmt").stderr.startswith("hivemind-trio: no *.hmp in this folder\n")
+    assert run("fmt").stderr.startswith("hivemind-trio: no *.hmp in this folder or below\n")
     assert run("fmt", "sub").exit_code == 2
