@@ -71,3 +71,9 @@ class Decision:
     """Budgets that are nearly used up."""
     decided: Mapping[str, Decider] = attrs.field(factory=dict)
     """Setting -> who decided it; shared between calls that were decided alike."""
+
+    @property
+    def is_allowed_by_rule(self) -> bool:
+        """True if a rule says `allow`, which administering a provider's account needs."""
+        decider = self.decided.get("verdict")
+        return self.verdict is Verdict.ALLOW and decider is not None and decider.kind == "rule"

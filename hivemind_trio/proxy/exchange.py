@@ -11,7 +11,7 @@ import trio
 
 from hivemind_trio.dialects import CREDENTIAL_HEADERS, DIALECTS, KeepAlive, credential_header
 from hivemind_trio.listen import Receive, Send
-from hivemind_trio.model import REJECTIONS, Api, Decision, Reason, Request, Usage, Verdict, rejection_text
+from hivemind_trio.model import REJECTIONS, Api, Decision, Reason, Request, Usage, rejection_text
 from hivemind_trio.policy import ProviderSettings, WhileOpen
 from hivemind_trio.proxy import request_guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
@@ -260,7 +260,7 @@ class Exchange:
         key = self.rules.key(provider)
         if key is None and by_token:
             raise Unsendable(rejection_text(Reason.DENIED, "key", provider=name))
-        if is_admin(self.head.path_text) and not _allowed_by_rule(treatment):
+        if is_admin(self.head.path_text) and not treatment.is_allowed_by_rule:
             raise Unsendable(rejection_text(Reason.DENIED, "admin", path=self.head.path_text))
         query = self.head.query
         if key is None:
@@ -567,11 +567,6 @@ class Exchange:
             bytes_out=self.bytes_out,
             usage=self.usage(),
         )
-
-
-def _allowed_by_rule(treatment: Decision) -> bool:
-    decider = treatment.decided.get("verdict")
-    return treatment.verdict is Verdict.ALLOW and decider is not None and decider.kind == "rule"
 
 
 def _header_text(text: str) -> bytes:

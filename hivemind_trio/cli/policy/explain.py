@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import click
 
 from hivemind_trio.cli.console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
@@ -152,12 +153,23 @@ def _explain_call(checked: Checked, fields: tuple[str, ...], *, as_json: bool, c
         request = parse_request(checked, fields, defaults=_now(checked), apis_of=apis_of)
     except RequestError as error:
         fail(str(error), hint="`hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1 tokens.in=12k`")
-    explanation = explain(checked, request)
+    explanation = _as_the_proxy_does(explain(checked, request))
     if as_json:
         click.echo(json.dumps(_as_object(explanation), indent=2))
     else:
         text = _as_text(checked, explanation, dialect=_dialect(checked, request, fields), color=color)
         click.echo(text, nl=False, color=color)
+
+
+def _as_the_proxy_does(explanation: Explanation) -> Explanation:
+    """Deny what the policy admits and the proxy does not forward: the administration of an account."""
+    from hivemind_trio.model import Reason, rejection_text
+    from hivemind_trio.wire import is_admin
+
+    path, treatment = explanation.request.path, explanation.treatment
+    if explanation.denied is not None or not is_admin(path) or treatment.is_allowed_by_rule:
+        return explanation
+    return attrs.evolve(explanation, denied=rejection_text(Reason.DENIED, "admin", path=path), bounds=())
 
 
 def _now(checked: Checked) -> dict[str, str]:

@@ -288,3 +288,19 @@ def test_a_code_that_there_is_not_is_wrong_usage(run: Run) -> None:
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == "hivemind-trio: no code HM999\n  `hivemind-trio explain HM` lists them all\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict"),
+    [("", "denied"), ('rule admin when path ~ "/v1/organization*" { allow }\n', "admitted")],
+    ids=["no rule", "allowed"],
+)
+def test_a_path_that_administers_an_account_is_explained_as_the_proxy_answers(
+    run: Run, folder: Path, rule: str, verdict: str
+) -> None:
+    (folder / "team.hmp").write_text("provider anthropic { key env(K) }\n" + rule)
+
+    text = run("explain", "team.hmp", "path=/v1/organizations/api_keys").stdout
+
+    assert text.splitlines()[0].split()[1].rstrip(":") == verdict
+    assert ("administers the provider's account" in text) is (verdict == "denied")
