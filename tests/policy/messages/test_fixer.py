@@ -314,17 +314,17 @@ def test_a_fix_that_would_bring_a_new_error_is_not_applied() -> None:
 @pytest.mark.parametrize("harmless", [1, 7])
 def test_of_many_fixes_only_those_that_do_harm_are_left_out(harmless: int) -> None:
     # The error of the first fix is on the lines of others: the second `anthropic`.
-    rules = "".join(f"rule r{number} {{ priorty {number} }}\n" for number in range(harmless))
+    rules = "".join(f"rule r{number} {{ priorityy {number} }}\n" for number in range(harmless))
     text = f"providr anthropic {{ }}\nprovider anthropic {{ concurency 4 }}\n{rules}"
 
     result = fix(checked(text), MemoryFiles({"team.hmp": text}))
 
-    assert result.texts["team.hmp"] == text.replace("concurency", "concurrency").replace("priorty", "priority")
+    assert result.texts["team.hmp"] == text.replace("concurency", "concurrency").replace("priorityy", "priority")
     assert [one.found.code for one in result.applied] == ["HM102"] * (harmless + 1)
 
 
 def test_harmful_fixes_cost_no_check_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    rules = "".join(f"providr p{number} {{ }}\nrule r{number} {{ priorty 1 }}\n" for number in range(40))
+    rules = "".join(f"providr p{number} {{ }}\nrule r{number} {{ priorityy 1 }}\n" for number in range(40))
     text, checks = ANTHROPIC + rules, 0
 
     def counted(*args: object, **options: object) -> Checked:
