@@ -29,6 +29,10 @@ class _WithStdin:
     def read(self, path: str) -> bytes:
         return self.text if path == STDIN else self.disk.read(path)
 
+    def resolve(self, path: str) -> str:
+        """Return the path without links."""
+        return self.disk.resolve(path)
+
     def glob(self, pattern: str) -> list[str]:
         return self.disk.glob(pattern)
 

@@ -56,6 +56,10 @@ class Workspace:
             return self._open[path].encode("utf-8", "surrogatepass")
         return self.disk.read(path)
 
+    def resolve(self, path: str) -> str:
+        """Return the path without links of the disk."""
+        return self.disk.resolve(path)
+
     def glob(self, pattern: str) -> list[str]:
         """Return matching files of the disk, and those that are open and perhaps not saved."""
         return sorted({*self.disk.glob(pattern), *MemoryFiles(self._open).glob(pattern)})

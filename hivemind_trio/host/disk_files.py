@@ -37,6 +37,10 @@ class DiskFiles:
             raise OSError(None, f"larger than {READ_MAX >> 20} MiB", path)
         return content
 
+    def resolve(self, path: str) -> str:
+        """Return the absolute path without links on its way."""
+        return os.path.realpath(path)
+
     def glob(self, pattern: str) -> list[str]:
         """Regular files that match, sorted; `**` crosses folders."""
         return sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))

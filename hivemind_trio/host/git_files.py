@@ -99,6 +99,10 @@ class GitFiles:
             name = posixpath.normpath(posixpath.join(posixpath.dirname(name), os.fsdecode(self._blob(name, path))))
         raise OSError(None, "not a regular file", path)
 
+    def resolve(self, path: str) -> str:
+        """Return the path: links of a revision lead to files of that revision."""
+        return path
+
     def glob(self, pattern: str) -> list[str]:
         """Files that match, sorted; `**` crosses folders, and a name that begins with a dot has to be spelt out."""
         mine = f"{self.revision}:"

@@ -36,6 +36,10 @@ class EditedFiles:
         """Return the edited text, or the file's own bytes."""
         return self.texts[path].encode("utf-8", "surrogatepass") if path in self.texts else self.files.read(path)
 
+    def resolve(self, path: str) -> str:
+        """Return the path without links."""
+        return self.files.resolve(path)
+
     def glob(self, pattern: str) -> list[str]:
         """Return the files that match, which edits do not change."""
         return self.files.glob(pattern)

@@ -36,6 +36,9 @@ class Slow:
         assert self.go.wait(PATIENCE_S)
         return b"lane people { weight 8 }\n"
 
+    def resolve(self, path: str) -> str:
+        return path
+
     def glob(self, pattern: str) -> list[str]:
         return [] if "*" in pattern else [pattern]
 

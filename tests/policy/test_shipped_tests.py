@@ -70,6 +70,9 @@ def test_without_a_rule_a_test_fails(name: str, rule: str) -> None:
         def read(self, path: str) -> bytes:
             return crippled.encode() if Path(path).name == name else self.disk.read(path)
 
+        def resolve(self, path: str) -> str:
+            return self.disk.resolve(path)
+
         def glob(self, pattern: str) -> list[str]:
             return self.disk.glob(pattern)
 

@@ -28,6 +28,10 @@ class Files(Protocol):
         """
         ...
 
+    def resolve(self, path: str) -> str:
+        """Return the path of a file or folder without symbolic links on its way."""
+        ...
+
 
 @final
 @attrs.frozen
@@ -43,6 +47,10 @@ class MemoryFiles:
         except KeyError:
             raise FileNotFoundError(2, "no such file", path) from None
         return text.encode() if isinstance(text, str) else text
+
+    def resolve(self, path: str) -> str:
+        """Return the path: there are no links."""
+        return path
 
     def glob(self, pattern: str) -> list[str]:
         """Names that match; `*` crosses no `/`."""

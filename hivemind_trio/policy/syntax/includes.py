@@ -73,7 +73,10 @@ def read_closure(
         allowed: Folders that may be included from, beside that of the policy.
     """
     folder = posixpath.dirname(posixpath.normpath(path))
-    reader = _Reader(files, progress, tuple(map(posixpath.normpath, (folder or ".", *allowed))))
+    folders = tuple(map(posixpath.normpath, (folder or ".", *allowed)))
+    # A policy that is a link, as those of a Kubernetes volume are, may include what lies beside the file itself.
+    beside = posixpath.dirname(files.resolve(path)) or "."
+    reader = _Reader(files, progress, folders, (*map(files.resolve, folders), posixpath.normpath(beside)))
     reader.read(path, at=None, including=())
     return Closure(
         sources=tuple(reader.sources),
@@ -94,6 +97,8 @@ class _Reader:
     progress: ProgressListener
     folders: tuple[str, ...]
     """Includes are read from these and below, and from nowhere else."""
+    real_folders: tuple[str, ...]
+    """The same without links: a link below a folder may lead anywhere."""
     sources: list[Source] = attrs.field(init=False, factory=list)
     paths: list[str] = attrs.field(init=False, factory=list)
     files: list[File] = attrs.field(init=False, factory=list)
@@ -164,8 +169,11 @@ class _Reader:
             self._error("HM008", f"no file matches `{pattern}`", span, help="paths are relative to the including file")
         for match in matches:
             name = posixpath.normpath(match)
+            real = self.disk.resolve(name)
             if not self._within(name):
                 self._outside(name, span)
+            elif not _is_below(real, self.real_folders):
+                self._outside(real, span)
             elif name in chain:
                 circle = " -> ".join([*chain[chain.index(name) :], name])
                 self._error("HM009", "circular include", span, note=circle, help="remove one of the includes")
@@ -181,12 +189,7 @@ class _Reader:
 
     def _within(self, name: str) -> bool:
         """Return True if a path, which is normalised, is in one of the folders."""
-        return any(
-            not (name == ".." or name.startswith(("/", "../")))
-            if folder == "."
-            else name.startswith(folder.rstrip("/") + "/")
-            for folder in self.folders
-        )
+        return _is_below(name, self.folders)
 
     def _outside(self, name: str, span: Span) -> None:
         folder = posixpath.dirname(name) or "."
@@ -303,3 +306,12 @@ def suppressed(
                 )
             )
     return tuple(sorted(kept, key=lambda found: (found.span.source, found.span.start, found.code)))
+
+
+def _is_below(name: str, folders: tuple[str, ...]) -> bool:
+    return any(
+        not (name == ".." or name.startswith(("/", "../")))
+        if folder == "."
+        else name.startswith(folder.rstrip("/") + "/")
+        for folder in folders
+    )

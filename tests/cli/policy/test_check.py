@@ -449,3 +449,43 @@ def test_a_folder_outside_the_policy_s_is_included_only_if_allowed(run: Run, tmp
     assert "HM011" in refused.output
     assert "--allow-include" in refused.output
     assert allowed.exit_code == 0, allowed.output
+
+
+@pytest.mark.parametrize("through", ["file", "folder"])
+def test_an_include_does_not_leave_the_folder_through_a_link(run: Run, folder: Path, through: str) -> None:
+    (folder / "secret").mkdir()
+    (folder / "secret" / "more.hmp").write_text("lane secret-lane { }\n")
+    (folder / "team").mkdir()
+    (folder / "team" / "own").mkdir()
+    (folder / "team" / "own" / "lanes.hmp").write_text("lane own { }\n")
+    if through == "file":
+        (folder / "team" / "more.hmp").symlink_to(folder / "secret" / "more.hmp")
+    else:
+        (folder / "team" / "linked").symlink_to(folder / "secret")
+    name = "more.hmp" if through == "file" else "linked/more.hmp"
+    policy = folder / "team" / "team.hmp"
+    policy.write_text(f'include "{name}"\nprovider anthropic {{ key env(K) }}\n')
+
+    refused = run("check", str(policy))
+    allowed = run("--allow-include", str(folder / "secret"), "check", str(policy))
+    (folder / "team" / "inside.hmp").symlink_to("own/lanes.hmp")
+    policy.write_text('include "inside.hmp"\nprovider anthropic { key env(K) }\n')
+
+    assert "HM011" in refused.output
+    assert "secret-lane" not in refused.output
+    assert "HM011" not in allowed.output
+    assert "HM011" not in run("check", str(policy)).output
+
+
+def test_a_policy_of_a_mounted_volume_includes_its_neighbours(run: Run, folder: Path) -> None:
+    (folder / "..2026").mkdir()
+    (folder / "..2026" / "lanes.hmp").write_text("lane own { }\n")
+    (folder / "..2026" / "team.hmp").write_text('include "lanes.hmp"\nprovider anthropic { key env(K) }\n')
+    (folder / "..data").symlink_to("..2026")
+    for name in ("team.hmp", "lanes.hmp"):
+        (folder / name).symlink_to(f"..data/{name}")
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "team.hmp").symlink_to("../team.hmp")
+
+    assert "HM011" not in run("check", "team.hmp").output
+    assert "HM008" in run("check", "elsewhere/team.hmp").output

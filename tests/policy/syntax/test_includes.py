@@ -33,6 +33,9 @@ class LockedFiles:
             raise PermissionError(13, "Permission denied", path)
         return MemoryFiles(self.texts).read(path)
 
+    def resolve(self, path: str) -> str:
+        return path
+
     def glob(self, pattern: str) -> list[str]:
         return MemoryFiles(self.texts).glob(pattern)
 
@@ -47,6 +50,9 @@ class EndlessFiles:
     def read(self, path: str) -> bytes:
         self.reads += 1
         return b'include "again/team.hmp"\n'
+
+    def resolve(self, path: str) -> str:
+        return path
 
     def glob(self, pattern: str) -> list[str]:
         return [pattern]
