@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hivemind_trio.serve import Options, main
-from hivemind_trio.store.journal_file import JournalFile
+from hivemind_trio.store.journal.journal_file import JournalFile
 
 POLICY = 'hmp 1\nprovider anthropic { base "http://127.0.0.1:1" }\n'
 

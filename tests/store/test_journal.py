@@ -29,9 +29,10 @@ from hivemind_trio.scheduler import (
     Refuse,
     TimePassed,
 )
-from hivemind_trio.store import Journal, JournalError, open_journal, read_journal, reader, writer
-from hivemind_trio.store.journal_file import JournalFile
-from hivemind_trio.store.rows import Entry
+from hivemind_trio.store import Journal, JournalError, open_journal, read_journal
+from hivemind_trio.store.journal import reader, writer
+from hivemind_trio.store.journal.journal_file import JournalFile
+from hivemind_trio.store.journal.rows import Entry
 from tests.support.policies import compiled
 
 from .drawn import calls

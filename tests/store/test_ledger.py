@@ -20,8 +20,8 @@ from hivemind_trio.scheduler import (
     LedgerWritable,
 )
 from hivemind_trio.store import Ledger, MemoryStore, Restored, writing
-from hivemind_trio.store import ledger as ledger_module
-from hivemind_trio.store.state import Claim, Entry, Learned, Spent
+from hivemind_trio.store.state import ledger as ledger_module
+from hivemind_trio.store.state.interface import Claim, Entry, Learned, Spent
 
 S = 1_000_000_000
 NOW = 1_800_000_000 * S

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hivemind_trio.dialects import CREDENTIAL_HEADERS
-from hivemind_trio.store.redaction import HEADERS, METADATA, alias, told
+from hivemind_trio.store.journal.redaction import HEADERS, METADATA, alias, told
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,17 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from hivemind_trio.policy import Measure, Per
 from hivemind_trio.scheduler import AccountKey
 from hivemind_trio.store import MemoryStore, Restored, SqliteStore, StateError
-from hivemind_trio.store.entry_log import EntryLog, read_entries
-from hivemind_trio.store.sqlite_store import StateError as Error
-from hivemind_trio.store.state import Claim, Spent, StateStore, account_of, account_text, counts_still, slot_ns
+from hivemind_trio.store.state.entry_log import EntryLog, read_entries
+from hivemind_trio.store.state.interface import (
+    Claim,
+    Spent,
+    StateStore,
+    account_of,
+    account_text,
+    counts_still,
+    slot_ns,
+)
+from hivemind_trio.store.state.sqlite_store import StateError as Error
 
 S = 1_000_000_000
 DAY = 86_400 * S

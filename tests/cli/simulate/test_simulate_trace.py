@@ -14,7 +14,7 @@ import trio
 
 from hivemind_trio.model import Api, RecordedCall
 from hivemind_trio.store import open_journal
-from hivemind_trio.store.journal_file import JournalFile
+from hivemind_trio.store.journal.journal_file import JournalFile
 from tests.cli.conftest import Run
 from tests.store.written import CALL, moved, tell
 

@@ -9,8 +9,7 @@ import msgspec
 
 from hivemind_trio.policy import Renames
 from hivemind_trio.scheduler import Beliefs, BeliefsRestored, ProviderBeliefs
-
-from .state import Learned
+from hivemind_trio.store.state.interface import Learned
 
 WHAT: Final = "beliefs"
 

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import attrs
 
-from .file_lock import FileLock, HeldElsewhere
-from .tables import APPLICATION_ID, HISTORY, TABLES, UPGRADES, VERSION
+from hivemind_trio.store.file_lock import FileLock, HeldElsewhere
+from hivemind_trio.store.journal.tables import APPLICATION_ID, HISTORY, TABLES, UPGRADES, VERSION
 
 BUSY_S: Final = 5.0
 """Time to wait for a reader that holds a lock. What cannot be written then is tried again."""

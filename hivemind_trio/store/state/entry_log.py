@@ -17,8 +17,7 @@ import attrs
 import msgspec
 
 from hivemind_trio.scheduler import AccountKey
-
-from .state import Claim, Entry, Spent, account_of, account_text
+from hivemind_trio.store.state.interface import Claim, Entry, Spent, account_of, account_text
 
 _encode: Final = msgspec.json.Encoder().encode
 _CLAIM: Final = 0

@@ -32,8 +32,7 @@ from hivemind_trio.scheduler import (
     Parts,
     RestoredAccount,
 )
-
-from .state import Claim, Entry, Learned, Restored, Spent, StateStore, slot_ns
+from hivemind_trio.store.state.interface import Claim, Entry, Learned, Restored, Spent, StateStore, slot_ns
 
 FOLD_S: Final = 1.0
 """Time for which entries are gathered in the log before they are folded into the totals."""

@@ -21,12 +21,10 @@ from typing import Final, Self, final
 import attrs
 
 from hivemind_trio.scheduler import AccountKey
-
-from .entry_log import EntryLog, read_entries
-from .file_lock import FileLock, HeldElsewhere
-from .journal_file import move_aside
-from .memory_store import charge_claims
-from .state import (
+from hivemind_trio.store.file_lock import FileLock, HeldElsewhere
+from hivemind_trio.store.journal.journal_file import move_aside
+from hivemind_trio.store.state.entry_log import EntryLog, read_entries
+from hivemind_trio.store.state.interface import (
     Charge,
     Claim,
     Entry,
@@ -37,7 +35,8 @@ from .state import (
     counts_still,
     slot_ns,
 )
-from .state_tables import APPLICATION_ID, TABLES, UPGRADES, VERSION
+from hivemind_trio.store.state.memory_store import charge_claims
+from hivemind_trio.store.state.tables import APPLICATION_ID, TABLES, UPGRADES, VERSION
 
 BUSY_S: Final = 5.0
 

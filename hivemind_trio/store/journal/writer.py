@@ -19,9 +19,8 @@ import trio
 import trio.lowlevel
 
 from hivemind_trio.scheduler import Command, Event, ResponseStarted, TimePassed
-
-from .journal_file import JournalFile
-from .rows import Answered, Began, Entry, Over, Price, Scribe, no_price
+from hivemind_trio.store.journal.journal_file import JournalFile
+from hivemind_trio.store.journal.rows import Answered, Began, Entry, Over, Price, Scribe, no_price
 
 GATHERED: Final = 256
 """Entries in a commit, at most."""

@@ -23,8 +23,7 @@ from hivemind_trio.scheduler import (
     PolicyLoaded,
     Refuse,
 )
-
-from .redaction import HEADERS, LONGEST, METADATA, alias, told
+from hivemind_trio.store.journal.redaction import HEADERS, LONGEST, METADATA, alias, told
 
 DECIDERS_MAX: Final = 1_024
 """Kept in memory; the same is written once more if there are others in between."""

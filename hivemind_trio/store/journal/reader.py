@@ -16,8 +16,7 @@ import attrs
 import msgspec
 
 from hivemind_trio.model import Api, Outcome, Reason, RecordedAttempt, RecordedCall, Request, Usage
-
-from .journal_file import BUSY_S, JournalError, check_kind, not_a_journal
+from hivemind_trio.store.journal.journal_file import BUSY_S, JournalError, check_kind, not_a_journal
 
 _Key = tuple[int, int]
 

@@ -8,8 +8,7 @@ from typing import final
 import attrs
 
 from hivemind_trio.scheduler import AccountKey
-
-from .state import Charge, Claim, Entry, Learned, Restored, counts_still, slot_ns
+from hivemind_trio.store.state.interface import Charge, Claim, Entry, Learned, Restored, counts_still, slot_ns
 
 
 @final

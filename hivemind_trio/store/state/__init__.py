@@ -1,0 +1,1 @@
+"""State that survives a restart: budgets, hints, and the stores that keep them."""
