@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from hivemind_trio.policy import Program
 from hivemind_trio.policy.compile import lowering
 from hivemind_trio.policy.compile.codegen import compile_decide
 from hivemind_trio.proxy.active_policy import InForce
@@ -34,7 +35,6 @@ from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.queueing.fair_share import Flow
 from hivemind_trio.scheduler.queueing.lane import ProviderLane
-from hivemind_trio.scheduler.state import SchedulerState
 from hivemind_trio.serve import ProxyServer
 from tests.e2e import house
 
@@ -55,8 +55,8 @@ async def _silent(_: Patience, wait: Callable[[], Any], _gives_up_s: float) -> A
     return await wait()
 
 
-def _first_choice(_: Any, _call: Any, treatment: Any, _failed: Any = None) -> Any:
-    return treatment
+def _first_choice(program: Any, provider: str) -> Any:
+    return iter([program.providers[provider]])
 
 
 def _same_rank(_priority: int, *more: Any) -> Any:
@@ -76,7 +76,7 @@ FEATURES: Final[dict[str, list[Part]]] = {
     "rate_limits": [(RateLimits, "opens_ns", lambda _self, _cost, now_ns, _waiter=None: now_ns)],
     "retries": [(completion, "wants_retry", lambda *_: False)],
     "circuit_breaker": [(CircuitBreaker, "_trips", lambda *_: False)],
-    "fallbacks": [(SchedulerState, "route", _first_choice)],
+    "fallbacks": [(Program, "chain", _first_choice)],
     "keep_alives": [(Patience, "_speaking", _silent)],
     "deadlines": [(WaitingCalls, "expired", _nothing)],
     "bounded_queues": [(WaitingCalls, "full_for", _nothing), (WaitingCalls, "full_lane", _nothing)],
