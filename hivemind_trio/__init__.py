@@ -3,4 +3,4 @@
 Nothing heavy is imported here: not Lark, not Hypercorn, not Trio.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -8,7 +8,7 @@ import click
 
 TOPICS = {
     "life-of-a-call": "each step from arrival to release",
-    "operating": "reload, shutdown, journal, log, editors and CI",
+    "operating": "reload, shutdown, state, journal, log, editors and CI",
     "rejections": "codes, statuses and messages of rejected calls; what calls wait for",
     "simulate": "simulate, replay, compare and test a policy",
     "security": "threat model: who may spend the key",
