@@ -51,8 +51,8 @@ def docstrings() -> Iterator[tuple[Path, str]]:
 FILES_MAX: Final = 13
 """Modules of a folder, beside its `__init__`."""
 
-LARGER_FOLDERS: Final = {"dialects": 20, "proxy": 16}
-"""Folders that may have more: `dialects` has a file for each provider dialect; `proxy` is to be carved."""
+LARGER_FOLDERS: Final = {"dialects": 20}
+"""Folders that may have more: `dialects` has a file for each provider dialect."""
 
 
 def test_a_folder_has_about_a_dozen_files() -> None:

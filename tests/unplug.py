@@ -22,8 +22,8 @@ from hivemind_trio.policy import Program
 from hivemind_trio.policy.compile import lowering
 from hivemind_trio.policy.compile.codegen import compile_decide
 from hivemind_trio.proxy.active_policy import InForce
-from hivemind_trio.proxy.caller_identity import Tokens
 from hivemind_trio.proxy.hold import Patience
+from hivemind_trio.proxy.request.caller_identity import Tokens
 from hivemind_trio.scheduler import state
 from hivemind_trio.scheduler.calls.waiting_call import rank
 from hivemind_trio.scheduler.calls.waiting_room import WaitingCalls

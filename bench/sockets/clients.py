@@ -1,7 +1,8 @@
 """Agents' clients over sockets: what they send, what they make of an answer, and when they ask again.
 
 When they ask again is `sim`'s to say (`ClientBehaviour.pause_ns`); this is the wire around it, over the project's own
-transport for httpx2. Requests carry the headers by which the proxy knows the real ones (`proxy/client_profile.py`).
+transport for httpx2. Requests carry the headers by which the proxy knows the real ones
+(`proxy/request/client_profile.py`).
 """
 
 from __future__ import annotations

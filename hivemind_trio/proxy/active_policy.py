@@ -13,8 +13,8 @@ from hivemind_trio.model import Request, SecretRef
 from hivemind_trio.policy import Program, ProviderSettings
 from hivemind_trio.wire import Recognised
 
-from .caller_identity import Tokens
-from .request_head import RequestHead
+from .request.caller_identity import Tokens
+from .request.head import RequestHead
 
 
 @final

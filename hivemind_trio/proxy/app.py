@@ -11,7 +11,7 @@ import trio
 from hivemind_trio.listen import Receive, Scope, Send
 from hivemind_trio.model import REJECTIONS, Reason, SecretRef, rejection_text
 from hivemind_trio.policy import Program
-from hivemind_trio.proxy import request_guard as guard
+from hivemind_trio.proxy.request import guard as guard
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream
 from hivemind_trio.wire import endpoint
@@ -20,7 +20,7 @@ from .access_record import CallRecord
 from .active_policy import InForce
 from .error_responses import refusal
 from .exchange import Exchange
-from .request_head import RequestHead
+from .request.head import RequestHead
 from .stepped_work import StepQueue
 
 READY: Final = "/readyz"

@@ -14,8 +14,8 @@ from hivemind_trio.scheduler import AttemptResult
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind, UpstreamResponse
 from hivemind_trio.wire import StreamError, Text, UsageMeter, read_ratelimits, read_signal, used_up
 
-from .header_filter import Headers, for_agent
 from .progress_timer import Stopwatch
+from .request.header_filter import Headers, for_agent
 from .response_buffer import AgentStalled, Outbox
 
 HELD_BYTES_MAX: Final = 64 * 1024

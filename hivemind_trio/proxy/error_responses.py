@@ -10,8 +10,8 @@ import attrs
 from hivemind_trio.model import REJECTIONS, Api, Reason
 from hivemind_trio.wire import refusal_body
 
-from .client_profile import ClientProfile
-from .header_filter import Headers
+from .request.client_profile import ClientProfile
+from .request.header_filter import Headers
 
 UNKNOWN: Final = ClientProfile()
 

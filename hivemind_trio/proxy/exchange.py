@@ -13,7 +13,7 @@ from hivemind_trio.dialects import CREDENTIAL_HEADERS, DIALECTS, KeepAlive, cred
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import REJECTIONS, Api, Decision, Reason, Request, Usage, rejection_text
 from hivemind_trio.policy import ProviderSettings, WhileOpen
-from hivemind_trio.proxy import request_guard as guard
+from hivemind_trio.proxy.request import guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.scheduler import Grant
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
@@ -36,12 +36,12 @@ from hivemind_trio.wire import (
 from .access_record import CallRecord
 from .active_policy import InForce
 from .attempt import UpstreamRequest, fetch, left, unsayable
-from .caller_identity import caller, job, network, without_key
-from .client_profile import ClientProfile, fingerprint, known_by
 from .error_responses import SECOND_NS, Refusal, error_message, refusal
-from .header_filter import Headers, first, for_upstream
 from .hold import HeldTooLong, Patience, held_at_most_s
-from .request_head import RequestHead
+from .request.caller_identity import caller, job, network, without_key
+from .request.client_profile import ClientProfile, fingerprint, known_by
+from .request.head import RequestHead
+from .request.header_filter import Headers, first, for_upstream
 from .response_buffer import Outbox
 from .stepped_work import StepQueue, is_long
 

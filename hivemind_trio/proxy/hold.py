@@ -17,7 +17,7 @@ import trio
 from hivemind_trio.dialects import KeepAlive
 from hivemind_trio.policy import Server
 
-from .client_profile import ClientProfile
+from .request.client_profile import ClientProfile
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from hivemind_trio.model import Usage
 from hivemind_trio.upstream import UpstreamError
 from hivemind_trio.wire import Signal, UsageMeter
 
-from .header_filter import Headers
+from .request.header_filter import Headers
 
 OUTBOX_BYTES_MAX: Final = 256 * 1024
 """Largest part of an answer that the agent has not taken; the kernel's buffers may hold as much again."""

@@ -12,8 +12,8 @@ from bench.sockets.clients import Caller, session
 from hivemind_trio.demo import ScriptedReply as Script
 from hivemind_trio.demo import SimulatedProvider
 from hivemind_trio.model import Api
-from hivemind_trio.proxy.caller_identity import job
-from hivemind_trio.proxy.client_profile import ClientProfile as Known
+from hivemind_trio.proxy.request.caller_identity import job
+from hivemind_trio.proxy.request.client_profile import ClientProfile as Known
 from hivemind_trio.sim import CLIENTS, ClientReply, Traits, Turn
 
 ANSWER_FORMATS = {

@@ -7,7 +7,7 @@ import json
 import pytest
 from trio.testing import MockClock
 
-from hivemind_trio.proxy.caller_identity import network
+from hivemind_trio.proxy.request.caller_identity import network
 from tests.support.agent import Agent
 from tests.support.upstream import FakeProvider, Reply
 

@@ -62,7 +62,7 @@ class ClientBehaviour:
     silence_ns: int = 600 * SECOND_NS
     """Longest wait for a byte."""
     known_ns: int | None = None
-    """Patience that the proxy assumes from the client's headers; None: they do not tell (`proxy/client_profile.py`)."""
+    """Patience that the proxy assumes from the client's headers (`proxy/request/client_profile.py`); None: no word."""
     known_tries: int = 0
     """Number of retries that the proxy assumes."""
     says_job: bool = False

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Reason
-from hivemind_trio.proxy.client_profile import PATIENCE_MAX_S, ClientProfile, known_by
+from hivemind_trio.proxy.request.client_profile import PATIENCE_MAX_S, ClientProfile, known_by
 from tests.proxy.house import House, body_of, compiled, house
 from tests.support.agent import Agent, Headers
 from tests.support.upstream import FakeProvider, Reply

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Reason
-from hivemind_trio.proxy import request_guard
-from hivemind_trio.proxy.request_head import RequestHead
+from hivemind_trio.proxy.request import guard as request_guard
+from hivemind_trio.proxy.request.head import RequestHead
 from tests.proxy.house import compiled, env, house
 from tests.support.agent import Agent
 from tests.support.upstream import FakeProvider

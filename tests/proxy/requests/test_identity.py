@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.policy import Clue, Program
-from hivemind_trio.proxy.caller_identity import caller, credential, job, split_prefix, without_key
-from hivemind_trio.proxy.request_head import RequestHead
+from hivemind_trio.proxy.request.caller_identity import caller, credential, job, split_prefix, without_key
+from hivemind_trio.proxy.request.head import RequestHead
 from tests.proxy.house import compiled, env, house
 from tests.support.agent import Agent, Headers
 from tests.support.programs import agent as declared

@@ -10,8 +10,8 @@ import trio
 
 from hivemind_trio.model import REJECTIONS, Api, Reason
 from hivemind_trio.proxy import CallRecord, Door
-from hivemind_trio.proxy.client_profile import ClientProfile
 from hivemind_trio.proxy.error_responses import refusal
+from hivemind_trio.proxy.request.client_profile import ClientProfile
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream
 from hivemind_trio.wire import read_signal

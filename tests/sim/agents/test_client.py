@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from hivemind_trio.proxy.client_profile import ClientProfile as Door
+from hivemind_trio.proxy.request.client_profile import ClientProfile as Door
 from hivemind_trio.sim import CLIENTS, ClientReply
 from tests.sim.worlds import MS, SECOND
 

@@ -12,7 +12,7 @@ from typing import Final
 from hivemind_trio.model import Reason, rejection_text
 from hivemind_trio.policy import Server
 
-from .request_head import RequestHead
+from .head import RequestHead
 
 LOCAL_DOMAINS: Final = (".localhost", ".internal")
 """Names that public DNS never resolves: RFC 6761, and ICANN's resolution of July 2024."""
