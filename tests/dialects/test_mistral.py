@@ -145,6 +145,7 @@ readings = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(readings, st.integers(0, 10**13))
 def test_the_world_hears_what_its_headers_say(given: dict[Metered, Reading], now_ns: int) -> None:
     counted: dict[str, list[Reading]] = {}

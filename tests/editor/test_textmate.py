@@ -165,6 +165,7 @@ def test_each_terminal_has_a_fitting_scope_in_any_layout(text: str) -> None:
     assert_fits(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(SIGNS, max_size=40).map("".join))
 def test_each_terminal_has_a_fitting_scope_in_what_is_no_policy(text: str) -> None:

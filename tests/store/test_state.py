@@ -232,7 +232,7 @@ class Alike(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-TestAlike = Alike.TestCase
+TestAlike = pytest.mark.slow(Alike.TestCase)
 TestAlike.settings = settings(max_examples=40, stateful_step_count=25)
 
 

@@ -170,6 +170,7 @@ def variants(draw: st.DrawFn) -> dict[str, str]:
     return texts
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(variants())
 @example({"team.hmp": 'include "p.hmp"\r\n', "p.hmp": 'provider openai {\r\n  serves ["gpt-*"\r\n  queue 5\r\n}\r\n'})
@@ -181,6 +182,7 @@ def test_every_fix_mends_the_file_however_it_is_written(texts: dict[str, str]) -
         assert_it_mends(texts, policy, found)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.one_of(broken().map(lambda text: {"team.hmp": text}), variants()), st.booleans())
 def test_fixing_ends_and_never_adds_a_syntax_error(texts: dict[str, str], unsafe: bool) -> None:

@@ -89,6 +89,7 @@ PLACES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("place", PLACES)
 def test_no_letter_of_a_policy_acts_on_the_terminal(format_: str, place: str) -> None:

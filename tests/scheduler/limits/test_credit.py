@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import attrs
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -260,4 +261,4 @@ class Credit(RuleBasedStateMachine):
             assert one.credit == self.credit[key] - waiting, key
 
 
-TestCredit = Credit.TestCase
+TestCredit = pytest.mark.slow(Credit.TestCase)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def test_the_first_is_the_lowest_rank_and_among_equals_the_one_that_came_first(
         assert heap.first == min(model, key=lambda each: model[each], default=None)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=400))
 def test_what_is_dead_never_outnumbers_what_lives(operations: list[tuple[bool, int]]) -> None:
     heap: IndexedHeap[int] = IndexedHeap()

@@ -16,6 +16,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 30)), max_size=40)
 """Time until the next request, and how much it wants."""
 
 
+@pytest.mark.slow
 @given(quota=QUOTAS, steps=STEPS)
 @settings(max_examples=150)
 def test_between_any_two_moments_at_most_a_burst_and_the_rate_get_through(
