@@ -57,7 +57,7 @@ class World:
     sent: int = 0
     """Requests that clients began to send."""
     answered: int = 0
-    """Of these, answered with 200."""
+    """Requests of clients that were answered with 200."""
     charged: int = 0
     """By the state, after the last kill."""
 

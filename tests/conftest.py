@@ -25,7 +25,7 @@ settings.register_profile(
     stateful_step_count=40,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
-# What a proxy leaves on disk is no business of whoever runs the tests.
+# Proxies under test leave their state in a folder of the test run, not in the user's.
 _state = tempfile.mkdtemp(prefix="hivemind-state-")
 atexit.register(shutil.rmtree, _state, ignore_errors=True)
 os.environ["XDG_STATE_HOME"] = _state

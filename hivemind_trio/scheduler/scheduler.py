@@ -131,7 +131,7 @@ class Scheduler:
         self._due_ns = self.state.wakeup_ns()
         if self.state.keeps_ledger:
             spends, draws = self.state.ledger_commands()
-            # What has come back to an account is noted before it is claimed again.
+            # The ledger notes credit that has come back before it is claimed again.
             return [*spends, *commands, *draws]
         return commands
 

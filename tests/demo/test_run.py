@@ -42,7 +42,7 @@ def test_without_the_proxy_agents_die_each_of_one_failure_and_of_more_than_one_k
     # Eleven agents that start within 150 ms on five slots of 50 ms: some must die of the sixth call. The seed has a
     # 502 and a reset for two others.
     assert direct.dead == sum(direct.met.values()) > direct.overloads == direct.met["529"] > 0
-    # Whose call meets which is a matter of milliseconds: one of the two may come to who has died already.
+    # Milliseconds decide which agent meets which; an agent that has died meets neither.
     assert {"502", "reset"} & direct.met.keys()
     assert direct.turns_done < direct.turns
     assert TRAITS.concurrency == 5

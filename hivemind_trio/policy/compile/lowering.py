@@ -496,7 +496,7 @@ def _store(declarations: SymbolTable) -> StoreSettings:
     return StoreSettings(
         durable=durable,
         path=_one(declarations, declared, "path", None),
-        journal=durable and (journal is None or journal.value != "off"),
+        journal=durable and (journal is None or "off" not in journal.args),
         **{named[option]: value for option, value in options.items()},
     )
 

@@ -188,7 +188,7 @@ class SqliteStore:
             database.execute("UPDATE nodes SET generation = ? WHERE epoch = ?", (batch.generation, self._epoch))
         for log in _logs(self.path):
             if _generation_of(log) < batch.generation:
-                # What stays is ignored by the generation, and removed at the next start.
+                # The generation makes a log that stays be ignored; the next start removes it.
                 with suppress(OSError):
                     log.unlink()
 

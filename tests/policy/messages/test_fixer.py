@@ -94,7 +94,7 @@ def assert_it_mends(texts: Mapping[str, str], before: Checked, found: Diagnostic
 
 
 def assert_untouched(before: Checked, after: Checked, source: int, edits: list[Edit]) -> None:
-    """What stands between the edits is the same, letter by letter."""
+    """The text between the edits is the same, letter by letter."""
     old, new, at, moved = before.sources[source].text, after.sources[source].text, 0, 0
     for edit in sorted(edits):
         assert old[at : edit.span.start] == new[at + moved : edit.span.start + moved]

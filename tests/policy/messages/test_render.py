@@ -586,7 +586,7 @@ SARIF_LOG = {
         },
     },
 }
-"""Of OASIS SARIF 2.1.0, what we put out and no more (3.13, 3.14, 3.19, 3.27 to 3.30, 3.55 to 3.57).
+"""Schema of the part of OASIS SARIF 2.1.0 that is written (3.13, 3.14, 3.19, 3.27 to 3.30, 3.55 to 3.57).
 
 Every name, type and bound is that of the standard's own schema, which has no licence that lets it be kept here. In
 November 2026 the log of all cases, 319 results, was held against it without an error.
