@@ -731,7 +731,12 @@ def ended_as(end: End, ask: Ask) -> AttemptResult:
     match end.how:
         case How.WHOLE:
             return AttemptResult(
-                outcome=Outcome.SUCCEEDED, status=200, committed=True, usage=usage, first_byte_ns=end.first_ns
+                outcome=Outcome.SUCCEEDED,
+                status=200,
+                committed=True,
+                usage=usage,
+                first_byte_ns=end.first_ns,
+                silence_ns=end.silence_ns,
             )
         case How.REFUSED:
             assert end.answer is not None

@@ -374,7 +374,8 @@ PROVIDER: Final[Mapping[str, Setting]] = {
     "reaper": Setting(
         options={"first-byte": _slot(Type.MULTIPLE, least=1), "idle": _slot(Type.MULTIPLE, least=1)},
         doc="When an attempt is taken to hang: at so many times what 99 of 100 with this model, of this size, have "
-        "needed to begin, or have been silent for. In force after twenty; at least 30s and 20s, at most `timeout`.",
+        "needed to begin, or have been silent for. In force after twenty; for streams at once, with a multiple that is "
+        "larger the fewer there were. At least 30s and 20s, at most `timeout`.",
         default="first-byte 4x idle 10x",
     ),
 }

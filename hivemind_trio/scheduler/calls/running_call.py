@@ -44,6 +44,9 @@ class RunningCall:
     beyond: bool = False
     """True if the provider refused it for being overloaded while it served others: there were too many at once."""
 
+    begun: bool = False
+    """Its answer has begun, and the time that this took has been learned."""
+
     def renamed(self, renames: Renames) -> RunningCall:
         """In the names of now: its next attempt is by the policy of now."""
         return attrs.evolve(self, call=self.call.renamed(renames), treatment=renames.treatment(self.treatment))

@@ -28,7 +28,7 @@ def learn(
     request = flight.place.request
     if flight.swap_ns:
         ended = _warm(ended)
-    health.progress.on_ended(request, ended)
+    health.progress.on_ended(request, ended, begun=flight.begun)
     if health.degraded is not None:
         ended = health.judged(ended, request)
     flight.excused = health.excuses(flight.call.id)
@@ -64,6 +64,10 @@ def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]
     """Take note that an answer has begun well. Return the providers that calls have moved to; None: nothing changed."""
     pool, health = flight.place.pool, flight.place.pool.health
     circuit, limit = health.breaker.circuit, health.limit
+    if not flight.begun and not flight.swap_ns:
+        # Now, and not at the end: the next attempts are bounded by it, and some of them may hang.
+        flight.begun = True
+        health.progress.on_begun(flight.place.request, books.now_ns - flight.granted_ns)
     if not health.on_good(flight.call.id, books.now_ns):
         return None
     pool.apply()

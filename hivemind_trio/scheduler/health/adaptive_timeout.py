@@ -6,6 +6,12 @@ plain answers, whose first byte is their last; so it is learned for each of thes
 multiple of its 99th percentile. Of an answer the longest silence counts, not every gap: a stream has a thousand short
 gaps, and if it thinks for a minute once, that one is what must not be taken for the end.
 
+The first stream that hangs need not wait for twenty answers of its own kind. From fewer, of all sizes of its model, the
+longest time counts, and the multiple grows as the number of samples falls: of times whose tail is as heavy as Pareto's
+with index 1, the next one exceeds `k` times the largest of `n` once in about `k (n + 1)`, so that few samples with a
+large multiple are as safe as twenty with the policy's. Nor is it less than the longest time that any stream of the
+provider has needed. Plain answers are too different for this: their first byte is their last.
+
 What was given up says nothing of what is usual, or a provider that hangs often would never be cut short. But were it
 let be, a model that has become slower for good would be given up for ever. So, as TCP does with its timer (Karn and
 Partridge, 1987), each time doubles the deadline, until an answer comes, which counts; and so does each further attempt
@@ -28,7 +34,7 @@ FIRST_BYTE_MIN_NS: Final = 30 * SECOND_NS
 IDLE_MIN_NS: Final = 20 * SECOND_NS
 
 SAMPLES_MIN: Final = 20
-"""Before that nobody knows what is usual."""
+"""Before that nobody knows what is usual; of streams it is bounded."""
 SAMPLES_MAX: Final = 1_024
 """Then each count is halved: what was usual a thousand answers ago fades."""
 PARTS: Final = 100
@@ -37,8 +43,12 @@ PARTS: Final = 100
 DOUBLINGS_MAX: Final = 4
 """After so many the deadlines are what a policy allows, or near it."""
 
+SIZE_FACTOR: Final = 4
+"""Inputs of one size class over those of the class below it, and at most the time that it takes to read them."""
+
 KEYS_MAX: Final = 256
-"""Kinds (model, stream, size) for one provider: callers choose model names. Who was not heard of for longest goes."""
+"""Kinds (model, stream, size) for one provider, and models: callers choose model names. Who was not heard of for
+longest goes."""
 
 _NEVER_NS: Final = 1 << 62
 _BITS: Final = 22
@@ -132,13 +142,52 @@ class _WaitStatistics:
             self._given_up_ns = time_ns
         return news
 
-    def deadline_ns(self, multiple: float, least_ns: int, attempt: int) -> int:
-        """Return the deadline; `_NEVER_NS`: unknown."""
+    def deadline_ns(self, multiple: float, least_ns: int, attempt: int, few_ns: int) -> int:
+        """Return the deadline; `_NEVER_NS`: unknown.
+
+        Args:
+            few_ns: Deadline while there are too few samples of this kind.
+        """
         usual_ns = self._sketch.usual_ns()
-        if usual_ns is None:
-            return _NEVER_NS
+        bound_ns = few_ns if usual_ns is None else int(min(usual_ns * multiple, _NEVER_NS))
         doublings = min(max(self._given_up, attempt - 1), DOUBLINGS_MAX)
-        return max(least_ns, int(min(usual_ns * multiple, _NEVER_NS))) << doublings
+        return min(max(least_ns, bound_ns) << doublings, _NEVER_NS)
+
+    @property
+    def known(self) -> bool:
+        """True if there are enough samples."""
+        return self._sketch.samples >= SAMPLES_MIN
+
+
+@final
+@attrs.define(eq=False)
+class _Longest:
+    """The longest time that streams of one model have needed, whatever their size."""
+
+    samples: int = attrs.field(default=0, init=False)
+    time_ns: int = attrs.field(default=0, init=False)
+
+    def add(self, time_ns: int) -> None:
+        """Count one."""
+        self.samples += 1
+        self.time_ns = max(self.time_ns, time_ns)
+
+    def deadline_ns(self, multiple: float) -> int:
+        """Return the multiple of it: a larger one the fewer samples there are; `_NEVER_NS`: there are none."""
+        if not self.samples:
+            return _NEVER_NS
+        return int(min(self.time_ns * multiple * max(1.0, SAMPLES_MIN / self.samples), _NEVER_NS))
+
+
+@final
+@attrs.define(eq=False)
+class _ModelStreams:
+    """Streams of one model."""
+
+    first_byte: _Longest = attrs.field(factory=_Longest, init=False)
+    silence: _Longest = attrs.field(factory=_Longest, init=False)
+    largest: int = attrs.field(default=0, init=False)
+    """Class of the largest input that has had a first byte."""
 
 
 @final
@@ -151,6 +200,11 @@ class _CallKind:
     bounds: tuple[Timeouts, Reaper, Timeouts] | None = attrs.field(default=None, init=False)
     """Those of first attempts, and what of the policy they were made of; None: to be made anew."""
 
+    @property
+    def known(self) -> bool:
+        """True if its own samples bound it, and no others."""
+        return self.first_byte.known and self.silence.known
+
 
 @final
 @attrs.define(eq=False)
@@ -158,11 +212,51 @@ class AdaptiveTimeout:
     """One provider's."""
 
     kinds: dict[tuple[str, bool, int], _CallKind] = attrs.field(factory=dict, init=False)
+    streams: dict[str, _ModelStreams] = attrs.field(factory=dict, init=False)
+    """By model."""
+    _first_byte: _Longest = attrs.field(factory=_Longest, init=False)
+    """Of all streams of the provider."""
+    _silence: _Longest = attrs.field(factory=_Longest, init=False)
 
-    def on_ended(self, request: Request, ended: AttemptResult) -> None:
-        """Learn from one attempt. `request` is as it was sent."""
+    def on_begun(self, request: Request, first_byte_ns: int) -> None:
+        """Learn from an answer that has begun. `request` is as it was sent."""
+        kind = self._kind(request)
+        if kind.first_byte.add(first_byte_ns):
+            kind.bounds = None
+        if request.stream:
+            streams = self._streams(request)
+            streams.first_byte.add(first_byte_ns)
+            streams.largest = max(streams.largest, _size(request))
+            self._first_byte.add(first_byte_ns)
+
+    def on_ended(self, request: Request, ended: AttemptResult, *, begun: bool = False) -> None:
+        """Learn from one attempt. `request` is as it was sent.
+
+        Args:
+            begun: `on_begun` has been told of its first byte.
+        """
         if ended.first_byte_ns is None and ended.silence_ns is None:
             return
+        if ended.first_byte_ns is not None and ended.failure is Failure.FIRST_BYTE:
+            kind = self._kind(request)
+            if kind.first_byte.give_up(ended.first_byte_ns):
+                kind.bounds = None
+        elif ended.first_byte_ns is not None and not begun:
+            self.on_begun(request, ended.first_byte_ns)
+        if ended.silence_ns is not None:
+            kind = self._kind(request)
+            if ended.failure is Failure.IDLE:
+                news = kind.silence.give_up(ended.silence_ns)
+            else:
+                news = kind.silence.add(ended.silence_ns)
+                if request.stream:
+                    self._streams(request).silence.add(ended.silence_ns)
+                    self._silence.add(ended.silence_ns)
+            if news:
+                kind.bounds = None
+
+    def _kind(self, request: Request) -> _CallKind:
+        """Return the class of a call that is heard of now."""
         key = _key(request)
         kind = self.kinds.pop(key, None)
         if kind is None:
@@ -170,15 +264,17 @@ class AdaptiveTimeout:
             if len(self.kinds) >= KEYS_MAX:
                 del self.kinds[next(iter(self.kinds))]
         self.kinds[key] = kind
-        news = False
-        if ended.first_byte_ns is not None:
-            in_vain = ended.failure is Failure.FIRST_BYTE
-            news = (kind.first_byte.give_up if in_vain else kind.first_byte.add)(ended.first_byte_ns)
-        if ended.silence_ns is not None:
-            in_vain = ended.failure is Failure.IDLE
-            news |= (kind.silence.give_up if in_vain else kind.silence.add)(ended.silence_ns)
-        if news:
-            kind.bounds = None
+        return kind
+
+    def _streams(self, request: Request) -> _ModelStreams:
+        """Return the streams of a model that is heard of now."""
+        streams = self.streams.pop(request.model, None)
+        if streams is None:
+            streams = _ModelStreams()
+            if len(self.streams) >= KEYS_MAX:
+                del self.streams[next(iter(self.streams))]
+        self.streams[request.model] = streams
+        return streams
 
     def bounds(self, request: Request, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
         """Return the bounds of an attempt: the policy's, or what is far from usual if that is less.
@@ -188,19 +284,22 @@ class AdaptiveTimeout:
             attempt: 1 for the first. Each further one has twice the time, so that a call that is honestly slow is not
                 given up as often as its class of retries allows.
         """
-        kind = self.kinds.get(_key(request))
-        if kind is None:
-            return timeouts
+        kind = self.kinds.get(_key(request)) or _CallKind()
         if attempt > 1:
-            return self._bounds(kind, timeouts, reaper, attempt)
+            return self._bounds(kind, request, timeouts, reaper, attempt)
         made = kind.bounds
         if made is None or made[0] is not timeouts or made[1] is not reaper:
-            made = kind.bounds = timeouts, reaper, self._bounds(kind, timeouts, reaper, 1)
+            made = timeouts, reaper, self._bounds(kind, request, timeouts, reaper, 1)
+            if kind.known:
+                kind.bounds = made  # else the next may have another, by what calls of other sizes have needed
         return made[2]
 
-    def _bounds(self, kind: _CallKind, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
-        first_byte_ns = kind.first_byte.deadline_ns(reaper.first_byte, FIRST_BYTE_MIN_NS, attempt)
-        idle_ns = kind.silence.deadline_ns(reaper.idle, IDLE_MIN_NS, attempt)
+    def _bounds(
+        self, kind: _CallKind, request: Request, timeouts: Timeouts, reaper: Reaper, attempt: int
+    ) -> Timeouts:
+        few = (_NEVER_NS, _NEVER_NS) if kind.known else self._few(request, reaper)
+        first_byte_ns = kind.first_byte.deadline_ns(reaper.first_byte, FIRST_BYTE_MIN_NS, attempt, few[0])
+        idle_ns = kind.silence.deadline_ns(reaper.idle, IDLE_MIN_NS, attempt, few[1])
         if first_byte_ns >= timeouts.first_byte_ns and idle_ns >= timeouts.idle_ns:
             return timeouts
         return attrs.evolve(
@@ -209,10 +308,30 @@ class AdaptiveTimeout:
             idle_ns=min(timeouts.idle_ns, idle_ns),
         )
 
+    def _few(self, request: Request, reaper: Reaper) -> tuple[int, int]:
+        """Return the deadlines of a call of whose kind too little is known: to its first byte, and silent.
+
+        `_NEVER_NS`: unknown.
+        """
+        streams = self.streams.get(request.model) if request.stream else None
+        if streams is None:
+            return _NEVER_NS, _NEVER_NS
+        # A longer input takes longer to read, by as much at most.
+        larger = SIZE_FACTOR ** max(0, _size(request) - streams.largest)
+        return (
+            max(streams.first_byte.deadline_ns(reaper.first_byte * larger), self._first_byte.time_ns),
+            max(streams.silence.deadline_ns(reaper.idle), self._silence.time_ns),
+        )
+
 
 def _key(request: Request) -> tuple[str, bool, int]:
-    """Return the class of a call: inputs of one size are within a factor of four."""
-    return request.model, request.stream, request.tokens_in.bit_length() // 2
+    """Return the class of a call."""
+    return request.model, request.stream, _size(request)
+
+
+def _size(request: Request) -> int:
+    """Return the class of its input: those of one size are within a factor of four."""
+    return request.tokens_in.bit_length() // 2
 
 
 def _bucket(time_ns: int) -> int:

@@ -145,22 +145,44 @@ async def test_a_model_is_measured_by_its_own_like(usual: Reply, later: Reply, a
         assert (agent.whole, agent.header(b"x-hivemind-attempts")) == (True, b"1")
 
 
-@pytest.mark.parametrize(
-    "samples",
-    [SAMPLES_MIN - 1, 0],
-    ids=["one too few", "none"],
-)
-async def test_before_enough_is_known_nothing_is_ended_but_by_the_policy(
-    samples: int, autojump_clock: MockClock
+async def test_before_anything_is_known_nothing_is_ended_but_by_the_policy(autojump_clock: MockClock) -> None:
+    script = Script(reply(GOOD, before=(290.0,)))
+    async with house(policy(), script.provider) as opened:
+        agent = await opened.ask(asked())
+
+        assert (agent.status, agent.header(b"x-hivemind-attempts")) == (200, b"1")
+
+
+@pytest.mark.parametrize(("samples", "seconds"), [(1, 120), (2, 60), (SAMPLES_MIN - 1, 30)])
+async def test_the_fewer_answers_there_were_the_longer_one_that_hangs_is_waited_for(
+    samples: int, seconds: int, autojump_clock: MockClock
 ) -> None:
     script = Script(QUICK)
     async with house(policy(), script.provider) as opened:
         await learn(opened, samples)
-        script.replies = [reply(GOOD, before=(290.0,))]
+        script.replies = [reply(before=(STALL,)), QUICK]
+        began_s = trio.current_time()
 
         agent = await opened.ask(asked())
 
-        assert (agent.status, agent.header(b"x-hivemind-attempts")) == (200, b"1")
+        assert (agent.status, agent.header(b"x-hivemind-attempts")) == (200, b"2")
+        assert seconds <= trio.current_time() - began_s - 2 <= seconds * 1.05
+
+
+async def test_an_answer_teaches_when_it_begins_and_not_when_it_ends(autojump_clock: MockClock) -> None:
+    script = Script(reply(START, DELTA, 200.0, STOP, before=(1.0,)))
+    async with house(policy(), script.provider) as opened:
+        long = await opened.begin(asked())
+        await trio.sleep(2)
+        script.replies = [reply(before=(STALL,)), QUICK]
+        began_s = trio.current_time()
+
+        agent = await opened.ask(asked())
+
+        assert (agent.status, agent.header(b"x-hivemind-attempts")) == (200, b"2")
+        assert 80 <= trio.current_time() - began_s <= 86
+        await long.done.wait()
+        assert long.whole
 
 
 async def refused(opened: House) -> None:
@@ -181,25 +203,35 @@ async def hung_up(opened: House) -> None:
 
 NO_SAMPLES: Final[dict[str, tuple[Reply, Callable[[House], Awaitable[object]]]]] = {
     "errors": (Reply(status=529), refused),
-    "break-offs": (reply(START, DELTA, RESET), broken),
     "hang-ups": (reply(START, STALL), hung_up),
+}
+
+NO_SILENCE: Final[dict[str, tuple[Reply, Callable[[House], Awaitable[object]]]]] = {
+    "break-offs": (reply(START, DELTA, RESET), broken),
     "errors in a stream": (reply(START, DELTA, b'data: {"error": {"code": 400}}\n\n'), learn),
 }
 
 
-@pytest.mark.parametrize(("given", "meet"), NO_SAMPLES.values(), ids=NO_SAMPLES)
+@pytest.mark.parametrize(
+    ("given", "meet", "later"),
+    [
+        *((given, meet, reply(GOOD, before=(100.0,))) for given, meet in NO_SAMPLES.values()),
+        *((given, meet, reply(START, DELTA, 100.0, STOP)) for given, meet in NO_SILENCE.values()),
+    ],
+    ids=[*NO_SAMPLES, *NO_SILENCE],
+)
 async def test_only_good_answers_say_what_is_usual(
-    given: Reply, meet: Callable[[House], Awaitable[object]], autojump_clock: MockClock
+    given: Reply, meet: Callable[[House], Awaitable[object]], later: Reply, autojump_clock: MockClock
 ) -> None:
     script = Script(given)
     async with house(policy("breaker of 1000"), script.provider) as opened:
         for _ in range(1 if meet is learn else SAMPLES_MIN):
             await meet(opened)
-        script.replies = [reply(GOOD, before=(100.0,))]
+        script.replies = [later]
 
         agent = await opened.ask(asked())
 
-        assert (agent.status, agent.header(b"x-hivemind-attempts")) == (200, b"1")
+        assert (agent.whole, agent.header(b"x-hivemind-attempts")) == (True, b"1")
 
 
 async def test_an_agent_that_reads_slowly_makes_no_silence(autojump_clock: MockClock) -> None:

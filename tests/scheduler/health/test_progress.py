@@ -145,26 +145,102 @@ def test_a_policy_that_allows_less_than_the_floors_has_its_way() -> None:
     assert progress.bounds(ASKED, short, Reaper(), 5) == short
 
 
-def test_until_enough_is_known_the_policy_s_timeouts_hold() -> None:
-    assert bounds(learned(*[took(S, S)] * (SAMPLES_MIN - 1))) is TIMEOUTS
+def test_until_anything_is_known_the_policy_s_timeouts_hold() -> None:
     assert bounds(AdaptiveTimeout()) is TIMEOUTS
+
+
+def test_until_enough_is_known_of_plain_answers_the_policy_s_timeouts_hold() -> None:
+    plain = attrs.evolve(ASKED, stream=False)
+
+    progress = learned(*[took(S, S)] * (SAMPLES_MIN - 1), request=plain)
+    assert bounds(progress) is TIMEOUTS  # nor do they say anything of streams
+    progress.on_ended(ASKED, took(S, S))
+    assert bounds(progress, plain) is TIMEOUTS
+
+    progress.on_ended(plain, took(S, S))
+
+    assert bounds(progress, plain) is not TIMEOUTS
 
 
 @pytest.mark.parametrize(
     "other",
-    [
-        attrs.evolve(ASKED, model="other"),
-        attrs.evolve(ASKED, stream=False),
-        attrs.evolve(ASKED, tokens_in=16_000),
-        attrs.evolve(ASKED, tokens_in=0),
-    ],
-    ids=["another model", "a plain answer", "a longer input", "none"],
+    [attrs.evolve(ASKED, model="other"), attrs.evolve(ASKED, stream=False)],
+    ids=["another model", "a plain answer"],
 )
 def test_what_is_of_another_kind_says_nothing_of_this_one(other: Request) -> None:
     progress = learned(*[took(S, S)] * SAMPLES_MIN)
 
     assert bounds(progress, other) is TIMEOUTS
     assert bounds(progress, attrs.evolve(ASKED, tokens_in=900)) != TIMEOUTS
+
+
+@pytest.mark.parametrize(
+    ("samples", "first_byte_s", "idle_s"),
+    [(1, 4 * 20, 10 * 20), (2, 4 * 10, 10 * 10), (5, 30, 10 * 4), (SAMPLES_MIN - 1, 30, 20)],
+)
+def test_of_few_streams_the_longest_counts_and_more_the_fewer_they_are(
+    samples: int, first_byte_s: int, idle_s: int
+) -> None:
+    got = bounds(learned(*[took(S, S), *[took(MS, MS)] * (samples - 1)]))
+
+    assert got.first_byte_ns == pytest.approx(first_byte_s * S, rel=0.06)
+    assert got.idle_ns == pytest.approx(idle_s * S, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("tokens_in", "first_byte_s"),
+    [(0, 30), (1_000, 30), (4_000, 4 * 16), (16_000, 16 * 16)],
+    ids=["none", "as long", "four times as long", "sixteen times as long"],
+)
+def test_a_stream_of_another_size_has_as_much_more_time_as_its_input_is_longer(
+    tokens_in: int, first_byte_s: int
+) -> None:
+    progress = learned(*[took(4 * S, 4 * S)] * 5 * SAMPLES_MIN)
+
+    got = bounds(progress, attrs.evolve(ASKED, tokens_in=tokens_in))
+
+    assert got.first_byte_ns == pytest.approx(first_byte_s * S, rel=1 / 8)
+    assert got.idle_ns == pytest.approx(40 * S, rel=1 / 8)  # to read its input comes before it
+
+
+def test_a_stream_of_a_model_that_little_is_known_of_has_no_less_than_any_stream_has_needed() -> None:
+    progress = learned(*[took(250 * S, 200 * S)] * 3, request=attrs.evolve(ASKED, model="thinker"))
+    for _ in range(SAMPLES_MIN - 1):
+        progress.on_ended(ASKED, took(S, S))
+    assert bounds(progress).first_byte_ns == 250 * S
+    assert bounds(progress).idle_ns == 200 * S
+
+    progress.on_ended(ASKED, took(S, S))
+
+    assert (bounds(progress).first_byte_ns, bounds(progress).idle_ns) == (30 * S, 20 * S)
+
+
+@pytest.mark.slow
+@given(st.lists(st.integers(MS, 20 * S), min_size=1, max_size=3 * SAMPLES_MIN), st.lists(st.sampled_from([1, 2, 3])))
+def test_no_stream_is_given_up_within_so_many_times_what_any_has_needed(times: list[int], sizes: list[int]) -> None:
+    progress, reaper = AdaptiveTimeout(), Reaper()
+    of_one_size = [0] * 5
+    for number, time_ns in enumerate(times):
+        size = sizes[number % len(sizes)] if sizes else 1
+        request = attrs.evolve(ASKED, tokens_in=4**size)
+        of_one_size[size] += 1
+        progress.on_ended(request, took(time_ns, time_ns))
+
+        for other in range(5):
+            got = bounds(progress, attrs.evolve(ASKED, tokens_in=4**other), reaper)
+            # Of twenty of its own size 1 in 100 may be longer than is usual: of so few that is none.
+            if of_one_size[other] < SAMPLES_MIN:
+                so_far_ns = max(times[: number + 1])
+                assert got.first_byte_ns >= min(TIMEOUTS.first_byte_ns, 4 * so_far_ns)
+                assert got.idle_ns >= min(TIMEOUTS.idle_ns, 10 * so_far_ns)
+
+
+def test_a_first_byte_that_was_heard_of_when_it_came_is_not_counted_again_at_the_end() -> None:
+    progress = AdaptiveTimeout()
+    progress.on_begun(ASKED, S)
+    progress.on_ended(ASKED, took(S, S), begun=True)
+
+    assert bounds(progress) == bounds(learned(took(S, S)))
 
 
 def test_each_further_attempt_has_twice_the_time() -> None:
