@@ -215,7 +215,7 @@ class AdaptiveTimeout:
     streams: dict[str, _ModelStreams] = attrs.field(factory=dict, init=False)
     """By model."""
     _first_byte: _Longest = attrs.field(factory=_Longest, init=False)
-    """Of all streams of the provider."""
+    """Streams of all models."""
     _silence: _Longest = attrs.field(factory=_Longest, init=False)
 
     def on_begun(self, request: Request, first_byte_ns: int) -> None:
