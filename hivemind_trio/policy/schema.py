@@ -414,7 +414,7 @@ RETRY: Final[Mapping[str, Setting]] = {
         args=(_slot(Type.WORD, "retry-after"),),
         options={"max": DURATION},
         doc="A provider's `retry-after` up to this is kept, or probed after 20s; beyond it the agent gets the answer.",
-        default="retry-after max 1m",
+        default="retry-after max 10m",
     ),
     "ratio": Setting(args=(RATIO,), doc="The most that retries may add to the load.", default="20%"),
 }

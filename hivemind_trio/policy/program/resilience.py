@@ -91,7 +91,7 @@ class RetrySettings:
     first_ns: int = SECOND_NS // 2
     last_ns: int = 5 * SECOND_NS
     jitter: Jitter = Jitter.FULL
-    honor_max_ns: int = 60 * SECOND_NS
+    honor_max_ns: int = 600 * SECOND_NS
     """A `retry-after` up to this is waited for; beyond it the answer goes to the agent."""
     ratio: float = 0.2
     """Retries that a call adds to what its provider may be sent again."""

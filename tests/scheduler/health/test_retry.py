@@ -251,6 +251,17 @@ def test_a_retry_after_beyond_what_the_policy_honours_is_the_agents_to_hear() ->
     assert settled(driver, other)
 
 
+@pytest.mark.parametrize(("said_s", "waits"), [(61, True), (600, True), (601, False)])
+def test_a_retry_after_of_minutes_is_waited_for_unless_the_policy_says_otherwise(said_s: int, waits: bool) -> None:
+    driver = Driver(program(retries=[RetrySettings()]))
+    call = driver.call()
+
+    driver.end(call, told(said_s * SECOND_NS))
+
+    assert (driver.rest.waiting == 1) is waits
+    assert settled(driver, call) is not waits
+
+
 def test_a_retry_that_is_due_at_once_begins_at_once_though_it_goes_to_another_provider() -> None:
     driver = Driver(program(providers=[provider("p"), provider("q")], retries=[EXACTLY], decide=failing_over))
     call = driver.call()
