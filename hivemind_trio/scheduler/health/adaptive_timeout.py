@@ -294,9 +294,7 @@ class AdaptiveTimeout:
                 kind.bounds = made  # else the next may have another, by what calls of other sizes have needed
         return made[2]
 
-    def _bounds(
-        self, kind: _CallKind, request: Request, timeouts: Timeouts, reaper: Reaper, attempt: int
-    ) -> Timeouts:
+    def _bounds(self, kind: _CallKind, request: Request, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
         few = (_NEVER_NS, _NEVER_NS) if kind.known else self._few(request, reaper)
         first_byte_ns = kind.first_byte.deadline_ns(reaper.first_byte, FIRST_BYTE_MIN_NS, attempt, few[0])
         idle_ns = kind.silence.deadline_ns(reaper.idle, IDLE_MIN_NS, attempt, few[1])
