@@ -71,6 +71,15 @@ def with_environment(checked: Checked) -> Checked:
     return attrs.evolve(checked, diagnostics=tuple(sorted(found, key=lambda one: (one.span, one.code))))
 
 
+def with_secret_files(checked: Checked) -> Checked:
+    """Add the errors of secret files that are here and hold no secret, such as one with two lines."""
+    from hivemind_trio.host import probe_content
+    from hivemind_trio.policy import check_secrets
+
+    found = (*checked.diagnostics, *check_secrets(checked, probe_content))
+    return attrs.evolve(checked, diagnostics=tuple(sorted(found, key=lambda one: (one.span, one.code))))
+
+
 def providing(checked: Checked) -> Program:
     """Return the program of a policy without errors, if there is anybody to call; otherwise end with status 2."""
     assert checked.program is not None

@@ -6,3 +6,4 @@ from .git_files import GitError as GitError
 from .git_files import GitFiles as GitFiles
 from .secrets import Secrets as Secrets
 from .secrets import probe as probe
+from .secrets import probe_content as probe_content

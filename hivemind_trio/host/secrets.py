@@ -23,16 +23,27 @@ def probe(ref: SecretRef) -> SecretState:
         return SecretState.OK if _is_line(value) else SecretState.MALFORMED
     try:
         mode = os.stat(ref.name).st_mode
-        value = _text(ref.name)
     except FileNotFoundError:
         return SecretState.UNSET
     except (OSError, ValueError):
         return SecretState.UNREADABLE
+    try:
+        value = _text(ref.name)
+    except OSError:
+        return SecretState.UNREADABLE
+    except ValueError:
+        return SecretState.MALFORMED
     if not value:
         return SecretState.UNSET
     if not _is_line(value):
         return SecretState.MALFORMED
     return SecretState.EXPOSED if mode & stat.S_IROTH else SecretState.OK
+
+
+def probe_content(ref: SecretRef) -> SecretState:
+    """Return MALFORMED for a file that is here and holds no secret, else OK: so much is true on every machine."""
+    is_wrong = ref.source is SecretSource.FILE and probe(ref) is SecretState.MALFORMED
+    return SecretState.MALFORMED if is_wrong else SecretState.OK
 
 
 def _is_line(value: str) -> bool:
@@ -95,4 +106,5 @@ def _text(path: str) -> str:
         content = file.read(VALUE_MAX + 1)
     if len(content) > VALUE_MAX:
         raise ValueError(f"larger than {VALUE_MAX >> 10} KiB")
-    return content.decode().removesuffix("\n").removesuffix("\r")
+    # Windows editors begin UTF-8 with a byte order mark.
+    return content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")

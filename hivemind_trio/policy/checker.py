@@ -39,7 +39,7 @@ class SecretState(Enum):
     """No such variable or file, or an empty one."""
     UNREADABLE = auto()
     MALFORMED = auto()
-    """More than one line, or spaces around the value: no header can carry it."""
+    """More than one line, spaces around the value, or no text: no header can carry it."""
     EXPOSED = auto()
     """A file that every user of the machine can read."""
 
@@ -127,7 +127,7 @@ def check_secrets(
             case SecretState.MALFORMED:
                 report.add(
                     "HM209",
-                    f"`{ref.name}` is not a single line, so no header can carry it",
+                    f"`{ref.name}` is not a single line of text, so no header can carry it",
                     span,
                     help="store only the secret: one line, without spaces around it",
                 )

@@ -41,12 +41,15 @@ def test_a_variable_s_value_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -
         (VALUE, VALUE),
         (f"{VALUE}\n", VALUE),
         (f"{VALUE}\r\n", VALUE),
+        (b"\xef\xbb\xbf" + VALUE.encode(), VALUE),
         (f" {VALUE} \n", f" {VALUE} "),
         (f"{VALUE}\n\n", f"{VALUE}\n"),
         ("schlüssel\n", "schlüssel"),
     ],
 )
-def test_a_file_s_value_is_its_text_without_the_newline_at_its_end(tmp_path: Path, content: str, value: str) -> None:
+def test_a_file_s_value_is_its_text_without_the_newline_at_its_end(
+    tmp_path: Path, content: bytes | str, value: str
+) -> None:
     ref = file(tmp_path / "key", content)
 
     assert Secrets.resolve([ref])[ref] == value
@@ -140,9 +143,9 @@ def test_it_is_the_file_s_mode_that_counts_and_not_the_link_s(tmp_path: Path) ->
         (b"", SecretState.UNSET),
         (b"\n", SecretState.UNSET),
         (b"\r\n", SecretState.UNSET),
-        (b"\xff\xfe", SecretState.UNREADABLE),
+        (b"\xff\xfe", SecretState.MALFORMED),
         (b"k" * secrets_module.VALUE_MAX, SecretState.OK),
-        (b"k" * (secrets_module.VALUE_MAX + 1), SecretState.UNREADABLE),
+        (b"k" * (secrets_module.VALUE_MAX + 1), SecretState.MALFORMED),
     ],
     ids=["empty", "newline", "crlf", "no utf-8", "long", "too long"],
 )

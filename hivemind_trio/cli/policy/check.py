@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from hivemind_trio.cli.console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
-from hivemind_trio.cli.policy_files import STDIN, checked_policy, policies, with_environment, without_parts
+from hivemind_trio.cli.policy_files import (
+    STDIN,
+    checked_policy,
+    policies,
+    with_environment,
+    with_secret_files,
+    without_parts,
+)
 from hivemind_trio.cli.progress import CheckProgress, ProgressLine
 
 from .fix import fixable_line, fixed
@@ -116,8 +123,7 @@ def check(
     to_stderr = False
     if is_fixing:
         checked, to_stderr = _fixed(checked, format_, unsafe=unsafe)
-    if environment:
-        checked = [with_environment(one) for one in checked]
+    checked = [with_environment(one) if environment else with_secret_files(one) for one in checked]
     ran = [ran_tests(one, which, coverage=coverage) for one in checked]
     checked = [with_what_they_found(one, tests, coverage=coverage) for one, tests in zip(checked, ran, strict=True)]
 

@@ -99,6 +99,32 @@ def test_a_folder_without_a_policy_is_wrong_usage(run: Run, folder: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("content", "is_reported"),
+    [
+        (b"sk-one\nsk-two\n", True),
+        (b" sk-one\n", True),
+        (b"sk-\xff\n", True),
+        (b"sk-one\r\n", False),
+        (b"\xef\xbb\xbfsk-one\n", False),
+        (b"", False),
+        (None, False),
+    ],
+)
+def test_a_secret_file_that_holds_no_secret_is_an_error_without_env_too(
+    run: Run, folder: Path, content: bytes | None, is_reported: bool
+) -> None:
+    (folder / "team.hmp").write_text('provider anthropic { key file("key") }\n')
+    if content is not None:
+        (folder / "key").write_bytes(content)
+
+    result = run("check", "team.hmp", "--format", "json")
+
+    assert result.exit_code == (1 if is_reported else 0)
+    assert ["HM209"] * is_reported == [one["code"] for one in json.loads(result.stdout)["diagnostics"]]
+    assert "sk-" not in result.output
+
+
+@pytest.mark.parametrize(
     ("base", "codes"),
     [("https://example.com/v1/", []), ("example.com", ["HM217"]), ("http://10.0.0.7", ["HM604"])],
     ids=["good", "no URL", "plain"],

@@ -70,7 +70,8 @@ PAGES: Final = (
         "HM209",
         "missing secret",
         "`check --env` warns; `serve` does not start, or keeps the running policy. A value of more than one line is "
-        "an error for both, because no header can carry it. The value itself is never shown.",
+        "an error for both, because no header can carry it; `check` without `--env` reports it of files that are "
+        "there. The value itself is never shown.",
     ),
     Page(
         "HM210",
