@@ -130,7 +130,7 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         rule="denied by the policy: {message}",
         key="provider `{provider}` has no `key`, and an agent's token is not sent upstream; add `key env(NAME)` to it",
         admin="`{path}` administers the provider's account and is not forwarded; to allow it, "
-        'add `rule admin when path ~ "/v1/organization*" {{ allow }}` to the policy',
+        'add `rule admin when path ~ "*/organization*" {{ allow }}` to the policy',
         model="the policy replaces the model by `{model}`, but the request names no model",
     ),
     Reason.UNKNOWN_AGENT: _row(
@@ -157,6 +157,7 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         _FINAL,
         "the request cannot be forwarded: {detail}",
         http="the request is not valid HTTP",
+        name="the agent's name after `/@` may have letters, digits and `. _ ~ -`, at most 64: `/@build-1/v1/messages`",
         proxy="the request target is not a path, and this is no forward proxy; request a path, such as `/v1/messages`",
     ),
     Reason.HEADER_TOO_LARGE: _row(431, _FINAL, "the request's head is too large (`server {{ max-header }}`)"),

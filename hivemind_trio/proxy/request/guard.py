@@ -31,6 +31,9 @@ def refused(head: RequestHead, server: Server) -> Refused | None:
         return Reason.METHOD_REFUSED, rejection_text(Reason.METHOD_REFUSED, method=head.method)
     if not head.path.startswith(b"/"):
         return Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, "proxy")
+    if head.path.startswith(b"/@"):
+        # A name that was not taken off: no provider has such a path, and the call would be nobody's.
+        return Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, "name")
     host = head.first.get(b"host", b"").decode("latin-1").lower()
     # HTTP/1.0 needs no `Host`, and no browser leaves it out.
     if host and not _is_ours(host, server):

@@ -93,12 +93,25 @@ _TWICE: Final = re.compile(r"(?:/v1){2,}(?:/|$)")
 _BARE_CALL: Final = re.compile(r"/(?:messages|chat/completions|completions|responses|embeddings)")
 """Calls of OpenAI's and Anthropic's clients without their version."""
 
-_ADMIN: Final = re.compile(r"(?:/v\d+)*/organizations?(?:/.*)?", re.IGNORECASE)
-"""Anthropic's and OpenAI's administration: members, invitations, keys, usage and cost reports."""
+_ADMIN: Final = re.compile(r"(?:(?:.*/v\d+)?/organizations?)(?:\W.*)?", re.IGNORECASE | re.DOTALL)
+"""Anthropic's and OpenAI's administration: members, invitations, keys, usage and cost reports.
+
+What stands before the version may be a gateway's; after the word, `;`, `#` and `.` end a segment for some servers.
+"""
+_PARAMETERS: Final = re.compile(r";[^/]*")
+"""Parameters of a segment (RFC 3986, 3.3), which some servers take off."""
+_ENCODINGS: Final = 4
+"""How often a path is decoded at most: gateways before a provider decode once more."""
 
 
 def is_admin(path: str) -> bool:
     """Return whether a path administers the provider's account, however it is written."""
+    for _ in range(_ENCODINGS):
+        decoded = unquote(path)
+        if decoded == path:
+            break
+        path = decoded
+    path = _PARAMETERS.sub("", path.replace("\\", "/"))
     return _ADMIN.fullmatch(_bare(path)) is not None
 
 

@@ -186,6 +186,31 @@ async def test_an_account_is_administered_only_if_a_rule_allows(
         assert "{ allow }" in agent.error["error"]["message"]
 
 
+@pytest.mark.parametrize("target", [b"/v1/organizations/users", b"//v1/organization/x", b"/gateway/v1/organizations"])
+async def test_the_rule_that_the_answer_names_lets_the_call_through(target: bytes, autojump_clock: object) -> None:
+    async with house(compiled(POLICY), secrets=SECRETS) as opened:
+        before = await opened.ask(method="GET", target=target, headers=[(b"x-api-key", b"mine")])
+
+        assert (before.status, opened.provider.requests) == (403, [])
+    rule = before.error["error"]["message"].split("`")[3]
+    async with house(compiled(f"{POLICY}\n{rule}"), secrets=SECRETS) as opened:
+        after = await opened.ask(method="GET", target=target, headers=[(b"x-api-key", b"mine")])
+
+    assert after.status == 200
+
+
+@pytest.mark.parametrize(
+    "target", [b"/@a%20b/v1/messages", b"/@/v1/messages", b"/@ci/@ci/v1/messages", b"/@" + b"n" * 65]
+)
+async def test_a_prefix_that_names_nobody_is_400_and_stays_here(target: bytes, autojump_clock: object) -> None:
+    async with house(compiled(POLICY), secrets=SECRETS) as opened:
+        agent = await opened.ask(target=target)
+
+        assert opened.provider.requests == []
+    assert (agent.status, agent.header(b"x-hivemind-reason")) == (400, b"bad-request")
+    assert "name after `/@`" in agent.answer.decode()
+
+
 @pytest.mark.parametrize("target", [b"/v1/v1/messages", b"/chat/completions"])
 async def test_a_wrong_base_url_is_a_404_that_says_so(target: bytes, autojump_clock: object) -> None:
     async with house(compiled(POLICY), secrets=SECRETS) as opened:
