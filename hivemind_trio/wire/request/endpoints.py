@@ -101,7 +101,7 @@ What stands before the version may be a gateway's; after the word, `;`, `#` and 
 _PARAMETERS: Final = re.compile(r";[^/]*")
 """Parameters of a segment (RFC 3986, 3.3), which some servers take off."""
 _ENCODINGS: Final = 4
-"""How often a path is decoded at most: gateways before a provider decode once more."""
+"""Decodings of a path at most: gateways before a provider decode once more."""
 
 
 def is_admin(path: str) -> bool:
