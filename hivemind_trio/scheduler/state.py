@@ -224,6 +224,23 @@ class SchedulerState:
                 there[waiter.place.pool.name] = waiter.place.pool
         return there
 
+    def disprove(self, served: RunningCall) -> dict[str, ProviderQueue]:
+        """End the pauses that a provider asked for when it failed others: it serves one that was granted since.
+
+        Each of them still has the back-off of its own class. Return where somebody is due now.
+        """
+        pool, model = served.place.pool, served.place.request.model
+        for call_id in list(pool.asked_to_wait):
+            waiter = self.room.waiters[call_id]
+            if waiter.in_line or waiter.held_in is not None:
+                del pool.asked_to_wait[call_id]
+            elif waiter.place.request.model == model and waiter.since_ns <= served.granted_ns:
+                del pool.asked_to_wait[call_id]
+                waiter.due_ns = max(self.now_ns, waiter.unasked_due_ns or 0)
+                waiter.asked = None
+                self.room.wake_early(waiter, waiter.due_ns)
+        return {waiter.place.pool.name: waiter.place.pool for waiter in self.wake()}
+
     def flight(self, waiter: WaitingCall) -> RunningCall:
         """Return the attempt that begins now."""
         assert waiter.claim is not None

@@ -49,6 +49,8 @@ class WaitingCall:
     """Number of those that do not count against its retry class."""
     due_ns: int | None = None
     """When its next attempt may begin; None: it has had none."""
+    unasked_due_ns: int | None = None
+    """When it might begin if its provider had not asked for a longer pause; None: it has not."""
     rests_until_ns: int | None = None
     """Until then it is in no line: its next attempt is not due, or a budget is used up. None: there is no such time."""
     thread: str = ""

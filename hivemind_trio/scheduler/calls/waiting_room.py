@@ -65,6 +65,8 @@ class WaitingCalls:
         place.agent.waiting += 1
         if waiter.rests_until_ns is not None:
             self._resting.put(waiter, (waiter.rests_until_ns, waiter.seq))
+            if waiter.unasked_due_ns is not None and waiter.stays_away_ns(place.pool):
+                place.pool.asked_to_wait[waiter.call.id] = None
         if waiter.held_in is not None:
             waiter.held_in.held.put(waiter, waiter.rank)
         elif waiter.rests_until_ns is None:
@@ -81,11 +83,11 @@ class WaitingCalls:
             waiter.place.lane.put(waiter)
         return waiter
 
-    def wake_early(self, waiter: WaitingCall, now_ns: int) -> None:
+    def wake_early(self, waiter: WaitingCall, at_ns: int) -> None:
         """Its rest is over earlier than it was thought."""
         if waiter.rests_until_ns is not None:
-            waiter.rests_until_ns = now_ns
-            self._resting.put(waiter, (now_ns, waiter.seq))
+            waiter.rests_until_ns = at_ns
+            self._resting.put(waiter, (at_ns, waiter.seq))
 
     def leave(self, waiter: WaitingCall) -> None:
         """Remove a waiting call from all indexes."""
@@ -99,6 +101,8 @@ class WaitingCalls:
         if waiter.deadline_ns is not None:
             self._deadlines.discard(waiter)
         place.pool.waiting -= 1
+        if place.pool.asked_to_wait:
+            place.pool.asked_to_wait.pop(waiter.call.id, None)
         place.lane.waiting -= 1
         if not place.lane.waiting:
             place.lane.turns.rest()

@@ -113,6 +113,9 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
         return None
     waiter.due_ns = due_ns
     waiter.rests_until_ns = due_ns if due_ns > books.now_ns else None
+    if ended.retry_after_ns and failed is place.pool and due_ns > books.now_ns:
+        unasked = attrs.evolve(ended, retry_after_ns=None)
+        waiter.unasked_due_ns = min(due_ns, _paused_until_ns(books, retry, unasked, flight, waiter))
     return waiter
 
 
@@ -131,6 +134,20 @@ def _due_ns(
     books: SchedulerState, retry: RetrySettings, ended: AttemptResult, flight: RunningCall, again: WaitingCall
 ) -> int | None:
     """Return when its next attempt may begin; None: there is no retry left for it, or it would come too late."""
+    due_ns = _paused_until_ns(books, retry, ended, flight, again)
+    if again.deadline_ns is not None and due_ns >= again.deadline_ns:
+        return None
+    # What was turned away at the door cost the provider nothing, and is held back by what says when: its word, the
+    # circuit, AIMD. A fleet that was turned away together must not use up the retries of those that were broken.
+    health = flight.place.pool.health
+    paced = turned_away(ended) or health.breaker.circuit is not Circuit.CLOSED
+    return due_ns if paced or health.retries.take(books.now_ns) else None
+
+
+def _paused_until_ns(
+    books: SchedulerState, retry: RetrySettings, ended: AttemptResult, flight: RunningCall, again: WaitingCall
+) -> int:
+    """Return the end of the pause before its next attempt."""
     due_ns = books.now_ns
     if again.place.pool is flight.place.pool and not (flight.is_probe or ended.outcome in TOO_OFTEN):
         # Otherwise its gate, or the circuit, says when: the call keeps its place at the head of the line.
@@ -142,9 +159,4 @@ def _due_ns(
     health = flight.place.pool.health
     if flight.excused is not None and again.place.pool is flight.place.pool and health.breaker.opens_ns is not None:
         due_ns = max(due_ns, health.breaker.opens_ns + 1)  # another call that waits is the next probe
-    if again.deadline_ns is not None and due_ns >= again.deadline_ns:
-        return None
-    # What was turned away at the door cost the provider nothing, and is held back by what says when: its word, the
-    # circuit, AIMD. A fleet that was turned away together must not use up the retries of those that were broken.
-    paced = turned_away(ended) or health.breaker.circuit is not Circuit.CLOSED
-    return due_ns if paced or health.retries.take(books.now_ns) else None
+    return due_ns

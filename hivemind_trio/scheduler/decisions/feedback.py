@@ -68,14 +68,15 @@ def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]
         # Now, and not at the end: the next attempts are bounded by it, and some of them may hang.
         flight.begun = True
         health.progress.on_begun(flight.place.request, books.now_ns - flight.granted_ns)
+    woken = books.disprove(flight) if pool.asked_to_wait else {}
     if not health.on_good(flight.call.id, books.now_ns):
-        return None
+        return woken or None
     pool.apply()
     if health.limit != limit or health.breaker.circuit is not circuit:
         commands.append(adapted(pool, Outcome.SUCCEEDED))
-    return (
-        move_to_fallback(books, calls_to_move(books, pool), commands) if health.breaker.circuit is not circuit else {}
-    )
+    if health.breaker.circuit is circuit:
+        return woken
+    return woken | move_to_fallback(books, calls_to_move(books, pool), commands)
 
 
 def adapted(pool: ProviderQueue, because: Outcome | None) -> LimitChanged:

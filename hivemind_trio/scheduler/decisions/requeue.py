@@ -47,6 +47,7 @@ def reclassify(
     anew = books.waiter(waiter.call, treatment, place, waiter.arrived_ns, waiter.seq, blocked)
     anew.since_ns, anew.waited_ns, anew.attempts = waiter.since_ns, waiter.waited_ns, waiter.attempts
     anew.uncounted, anew.asked, anew.due_ns = waiter.uncounted, waiter.asked, waiter.due_ns
+    anew.unasked_due_ns = waiter.unasked_due_ns
     anew.ledger_until_ns = waiter.ledger_until_ns
     short = books.claim(anew)
     if short is None:

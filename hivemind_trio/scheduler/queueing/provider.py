@@ -30,6 +30,7 @@ from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.limits.token_estimator import TokenEstimator
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.beliefs import ProviderBeliefs
+from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.snapshot import PoolSnapshot, Standstill
 
 from .drain_rate import DrainRate
@@ -105,6 +106,8 @@ class ProviderQueue:
     """Recent duration of an attempt."""
     opens_ns: int | None = attrs.field(default=None, init=False)
     """When a quota or a refusal lets a waiting call go, as of the last look."""
+    asked_to_wait: dict[CallId, None] = attrs.field(factory=dict, init=False)
+    """Calls that rest because the provider has failed them and has said for how long; some may be in line by now."""
     granted_seq: int = attrs.field(default=-1, init=False)
     """The youngest call, by arrival, that was ever granted."""
     provider: ProviderSettings | None = attrs.field(default=None, init=False)

@@ -225,6 +225,44 @@ def test_after_too_many_at_once_a_call_rests_a_second_at_most(seed: int, asked_n
     assert min(asked_ns, SECOND_NS) <= pause_ns <= SECOND_NS
 
 
+@pytest.mark.parametrize(
+    ("model", "granted", "waits_s"),
+    [("m", "after", 4), ("m", "before", 15), ("other", "after", 15)],
+    ids=["granted since", "granted before", "of another model"],
+)
+def test_a_pause_that_a_provider_asked_for_is_over_once_it_serves_another(
+    model: str, granted: str, waits_s: int
+) -> None:
+    slow = attrs.evolve(EXACTLY, first_ns=4 * SECOND_NS)
+    driver = Driver(program(retries=[slow]))
+    call = driver.call(model="m")
+    other = driver.call(model=model) if granted == "before" else None
+    driver.now_ns = 1
+    driver.end(call, told(15 * SECOND_NS, Outcome.OVERLOADED, 529))
+    driver.now_ns = 2
+    if other is None:
+        other = driver.call(model=model)
+
+    driver.now_ns = SECOND_NS
+    driver.post(ResponseStarted(CallId(other), (), True))
+    driver.at(due_ns(driver))
+
+    # Its own back-off stays, or a provider that fails some calls would be asked without end.
+    assert driver.grant(call).attempt == 2
+    assert waits_s * SECOND_NS <= driver.now_ns - 1 <= waits_s * SECOND_NS * 1.1
+
+
+def test_a_pause_that_was_asked_for_and_is_over_anyway_ends_at_once() -> None:
+    driver = Driver(program(retries=[EXACTLY]))
+    call = driver.call()
+    driver.end(call, told(15 * SECOND_NS, Outcome.FAILED, 503))
+    driver.now_ns = 2 * SECOND_NS  # its back-off would have been a second
+    other = driver.call()
+
+    assert driver.post(ResponseStarted(CallId(other), (), True)) == [driver.grant(call)]
+    assert driver.grant(call).attempt == 2
+
+
 def test_those_who_were_told_the_same_do_not_come_together() -> None:
     driver = Driver(program(retries=[EXACTLY]))
     calls = driver.calls(8)
