@@ -8,6 +8,7 @@ import click
 
 TOPICS = {
     "life-of-a-call": "each step from arrival to release",
+    "jobs": "run agents for a list of tasks, and resume them after limits",
     "operating": "reload, shutdown, state, journal, log, editors and CI",
     "rejections": "codes, statuses and messages of rejected calls; what calls wait for",
     "simulate": "simulate, replay, compare and test a policy",

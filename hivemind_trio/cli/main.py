@@ -18,6 +18,7 @@ from .journal.maintenance import journal
 from .journal.usage import usage
 from .lsp import lsp
 from .man import man
+from .run import run as run_jobs
 from .serve import serve
 
 
@@ -28,6 +29,7 @@ Examples:
   hivemind-trio demo                        compare agents with and without the proxy; needs no key
   hivemind-trio serve                       use the providers whose keys are in the environment
   hivemind-trio serve --policy team.hmp     run a policy; reload it when it changes
+  hivemind-trio run -n 11 -- claude -p "fix {}" ::: pkg/*      run agents, and resume them after limits
   hivemind-trio check --deny warnings       check policies in CI
   hivemind-trio check --fix team.hmp        apply the fixes of problems
   hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1
@@ -55,7 +57,22 @@ def main(allow_include: tuple[str, ...]) -> None:
     """
 
 
-for _command in (serve, check, fmt, explain, usage, journal, diff, simulate, lsp, demo, completion, man, help_command):
+for _command in (
+    serve,
+    run_jobs,
+    check,
+    fmt,
+    explain,
+    usage,
+    journal,
+    diff,
+    simulate,
+    lsp,
+    demo,
+    completion,
+    man,
+    help_command,
+):
     main.add_command(_command)
 
 

@@ -22,6 +22,10 @@ class CallRecord:
     """As the scheduler knows it; None: it was turned away before that."""
     agent: str = UNKNOWN_AGENT
     caller: str = ""
+    claimed: str = ""
+    """Name that the caller gives itself in the URL or a header."""
+    job: str = ""
+    """Unit of work that the call belongs to: `x-hivemind-job`, or the client's session."""
     provider: str | None = None
     instead_of: str | None = None
     """The provider that it should have gone to, which is down; None: it went where it should."""
@@ -53,3 +57,5 @@ class CallRecord:
     bytes_out: int = 0
     usage: Usage | None = None
     """Usage of the answer; None: it reported none."""
+    retry_after_s: int | None = None
+    """Time until a retry, as the agent was told; None: it was told none."""

@@ -104,6 +104,7 @@ class Exchange:
     attempts: int = attrs.field(init=False, default=0)
     bytes_out: int = attrs.field(init=False, default=0)
     started_ns: int = attrs.field(init=False, default=0)
+    retry_after_s: int | None = attrs.field(init=False, default=None)
     usage: Callable[[], Usage | None] = attrs.field(init=False, default=lambda: None)
     """Usage of the latest attempt."""
 
@@ -376,6 +377,8 @@ class Exchange:
         self.status = status
         if self._committed:
             return  # the head was sent while it waited
+        if status >= 400 and (wait := first(headers).get(b"retry-after", "")).isdecimal():
+            self.retry_after_s = int(wait)
         headers = [*headers, *self._own_headers()]
         await self.send({"type": "http.response.start", "status": status, "headers": headers, "trailers": trailers})
 
@@ -547,6 +550,8 @@ class Exchange:
             number=self.ticket.id if self.ticket is not None else None,
             agent=self.agent,
             caller=self.caller,
+            claimed=next(iter(self.head.claims.values()), ""),
+            job=job(self.head.words, self.asked.user),
             provider=self.provider.name if self.provider is not None else None,
             instead_of=self.treatment.instead_of if self.treatment is not None else None,
             lane=self.lane,
@@ -566,6 +571,7 @@ class Exchange:
             attempts=self.attempts,
             bytes_out=self.bytes_out,
             usage=self.usage(),
+            retry_after_s=self.retry_after_s,
         )
 
 

@@ -2,5 +2,8 @@
 
 from .assembly import ProxyServer as ProxyServer
 from .assembly import open_house as open_house
+from .autodetect import Found as Found
 from .command import main as main
+from .launch import Launch as Launch
+from .launch import NotStarted as NotStarted
 from .options import Options as Options

@@ -212,7 +212,7 @@ async def _open_files(
     state, place = None, None
     if settings.durable:
         try:
-            place = state_place(options.policy, settings, port)
+            place = state_place(options.policy, settings, port, options.state_folder)
             state = await trio.to_thread.run_sync(open_state, place.state, program)
         except (StateError, RuntimeError) as error:
             known = error if isinstance(error, StateError) else StateError("state", str(error), NO_HOME)

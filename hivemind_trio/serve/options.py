@@ -24,6 +24,8 @@ class Options:
     log_calls: bool = False
     journal: str | None = None
     """Path of the journal; None: as the policy says."""
+    state_folder: str | None = None
+    """Folder of state and journal where there is no policy; None: by the port."""
     allow_include: tuple[str, ...] = ()
     """Folders that the policy may include from, beside its own."""
     stock_transport: bool = False

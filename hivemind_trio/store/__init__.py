@@ -10,6 +10,8 @@ What is told of a call is enough to make it again (`hivemind_trio.sim`) and to s
 is in it, and no credential (`redaction`). The tables are in `tables`; `SELECT * FROM history` has a line for each call.
 """
 
+from .file_lock import FileLock as FileLock
+from .file_lock import HeldElsewhere as HeldElsewhere
 from .journal.journal_file import JournalError as JournalError
 from .journal.journal_file import vacuum_journal as vacuum_journal
 from .journal.reader import CallFilter as CallFilter

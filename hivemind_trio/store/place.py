@@ -35,12 +35,13 @@ def state_home() -> Path:
     return (Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "state") / FOLDER
 
 
-def state_place(policy: str | None, settings: StoreSettings, port: int) -> StatePlace:
+def state_place(policy: str | None, settings: StoreSettings, port: int, folder: str | None = None) -> StatePlace:
     """Return the place that a policy's state has, unless its `store` says another.
 
     Args:
         policy: Path of the policy's file; None: it was made from what is found.
         port: Of the listener: it tells proxies without a policy apart.
+        folder: Instead of the port.
 
     Raises:
         RuntimeError: There is no home directory.
@@ -50,7 +51,7 @@ def state_place(policy: str | None, settings: StoreSettings, port: int) -> State
         beside = Path(policy).parent if policy is not None else Path()
         state = Path(os.path.normpath(beside / settings.path))
     elif policy is None:
-        state = state_home() / f"found-{port}" / "state.db"
+        state = (Path(folder) if folder is not None else state_home() / f"found-{port}") / "state.db"
     else:
         real = os.path.realpath(policy)
         digest = hashlib.sha256(real.encode("utf-8", "surrogateescape")).hexdigest()[:8]

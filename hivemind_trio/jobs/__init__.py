@@ -1,0 +1,7 @@
+"""Jobs of `hivemind-trio run`: commands of agents, started when their calls have room, resumed after limits."""
+
+from .command import RunOptions as RunOptions
+from .command import groups_of as groups_of
+from .command import main as main
+from .run_file import RunSettings as RunSettings
+from .task import seconds as seconds
