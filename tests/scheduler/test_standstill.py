@@ -134,6 +134,34 @@ def test_refusals_for_going_too_often_use_up_no_attempts() -> None:
     assert [ends(failed), ends(failed)] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("outcome", "after_s", "at_most"),
+    [(Outcome.OVERLOADED, None, 60), (Outcome.CONCURRENCY, None, 60), (Outcome.OVERLOADED, 10, 14)],
+)
+def test_a_call_at_a_cap_is_not_sent_again_and_again_because_its_gate_is_shut(
+    outcome: Outcome, after_s: int | None, at_most: int
+) -> None:
+    """The gate lets it go as a probe, and the cap sends it back at once."""
+    after_ns = None if after_s is None else after_s * SECOND_NS
+    retry = RetrySettings(name=DEFAULT_RETRY, attempts=1_000)
+    scheduler = Scheduler(program(providers=[provider("p")], retries=[retry]))
+    for number in range(2):
+        scheduler.handle(CallArrived(call(number)), 0)
+    for number in range(2):  # a rate is learned, and it is low
+        scheduler.handle(AttemptEnded(CallId(number), refused(SECOND_NS)), 0)
+
+    granted_at_ns, now_ns = [], 0
+    while now_ns < 60 * SECOND_NS:
+        now_ns = scheduler.wakeup_ns() or 0
+        commands = scheduler.handle(TimePassed(), now_ns)
+        while there := granted(commands):
+            granted_at_ns.append(now_ns)
+            ended = AttemptResult(outcome=outcome, status=529, retry_after_ns=after_ns)
+            commands = [each for one, _ in there for each in scheduler.handle(AttemptEnded(CallId(one), ended), now_ns)]
+
+    assert 2 <= len(granted_at_ns) <= at_most  # two calls, with back-offs of 5 s at most, or as it was told
+
+
 def test_a_learned_rate_is_raised_until_nothing_is_paced() -> None:
     quotas, now_ns = RateLimits(), 0
     for number in range(4):

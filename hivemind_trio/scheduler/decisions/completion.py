@@ -25,7 +25,7 @@ SECOND_NS: Final = 1_000_000_000
 WORD_MAX_NS: Final = 20 * SECOND_NS
 """A provider's word on when a broken call may come back is obeyed up to this."""
 SHORT_NS: Final = SECOND_NS
-"""Back-off after a limit on concurrent requests: the limit itself holds the others back."""
+"""The same after a limit on concurrent requests: the limit itself holds the others back."""
 
 
 def settle(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> None:
@@ -149,13 +149,15 @@ def _paused_until_ns(
 ) -> int:
     """Return the end of the pause before its next attempt."""
     due_ns = books.now_ns
-    if again.place.pool is flight.place.pool and not (flight.is_probe or ended.outcome in TOO_OFTEN):
-        # Otherwise its gate, or the circuit, says when: the call keeps its place at the head of the line.
-        attempts = flight.attempt if flight.beyond else max(1, flight.attempt - again.uncounted)
+    if again.place.pool is flight.place.pool and flight.excused is None and ended.outcome not in TOO_OFTEN:
+        # Otherwise the circuit, or its gate, says when: the call keeps its place at the head of the line.
+        at_a_cap = flight.beyond or ended.outcome is Outcome.CONCURRENCY
+        attempts = flight.attempt if at_a_cap else max(1, flight.attempt - again.uncounted)
         pause = pause_ns(retry, ended, attempts, books.random)
         if ended.retry_after_ns is not None:
             pause = min(pause, WORD_MAX_NS)
-        due_ns += min(pause, SHORT_NS) if ended.outcome is Outcome.CONCURRENCY else pause
+        said = ended.retry_after_ns is not None
+        due_ns += min(pause, SHORT_NS) if said and ended.outcome is Outcome.CONCURRENCY else pause
     health = flight.place.pool.health
     if flight.excused is not None and again.place.pool is flight.place.pool and health.breaker.opens_ns is not None:
         due_ns = max(due_ns, health.breaker.opens_ns + 1)  # another call that waits is the next probe

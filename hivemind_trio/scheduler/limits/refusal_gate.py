@@ -65,6 +65,8 @@ class RefusalGate:
     inflight: int = attrs.field(default=0, init=False)
     evidence_ns: int = attrs.field(default=0, init=False)
     """Time of the last grant or end."""
+    _granted_ns: int = attrs.field(default=-1, init=False)
+    """Time of the last grant."""
     _word_ns: int = attrs.field(default=0, init=False)
     """Time until which the provider asked to wait, by its latest refusal."""
     _claimed_ns: int = attrs.field(default=0, init=False)
@@ -94,8 +96,9 @@ class RefusalGate:
         """Return when a probe may go although dispatch waits until `opens_ns`; `opens_ns` if there is to be none."""
         if self.inflight:
             return opens_ns
-        if self._shut_ns is not None and 0 < self._said_ns <= OBEYED_NS and not self.misses and not self.lies:
-            return max(now_ns, min(opens_ns, self._word_ns))  # it has said when, and nothing has shown that it is wrong
+        has_said = self._shut_ns is not None and 0 < self._said_ns <= OBEYED_NS and self._granted_ns < self._word_ns
+        if has_said and not self.misses and not self.lies:
+            return max(now_ns, min(opens_ns, self._word_ns))  # nothing has shown yet that it is wrong
         if opens_ns <= self.evidence_ns + SOON_NS:
             return opens_ns
         soft_ns = self.evidence_ns + PROBE_NS[min(self.misses, len(PROBE_NS) - 1)]
@@ -113,7 +116,7 @@ class RefusalGate:
     def on_granted(self, call_id: CallId, *, probe: bool, now_ns: int) -> None:
         """Count a call; the first one after a long hold starts a new window."""
         self.inflight += 1
-        self.evidence_ns = now_ns
+        self.evidence_ns = self._granted_ns = now_ns
         if probe:
             self._probes[call_id] = None
         elif self.until_ns > 0:

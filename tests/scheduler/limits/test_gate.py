@@ -107,6 +107,21 @@ def test_a_short_retry_after_is_obeyed_though_nothing_was_accepted_before() -> N
     assert story.now_ns == SECOND_NS
 
 
+def test_a_word_that_is_over_lets_one_call_go_and_not_one_after_another() -> None:
+    story = Story()
+    story.refuse(1)
+    story.mirror_ns = FAR
+
+    granted_ns = []
+    for _ in range(4):  # each fails for another reason, say at a cap on concurrency
+        story.gate.on_ended(story.grant(), story.now_ns)
+        granted_ns.append(story.now_ns)
+
+    pauses = [later - earlier for earlier, later in pairwise(granted_ns)]
+    assert granted_ns[0] == SECOND_NS
+    assert min(pauses) >= PROBE_NS[0]
+
+
 def test_refusals_of_one_batch_close_it_once_and_not_for_longer_each_time() -> None:
     story = Story()
 
