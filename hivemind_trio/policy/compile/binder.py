@@ -12,7 +12,7 @@ from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.language.condition_typing import NUMBERS
-from hivemind_trio.policy.language.synonyms import instead_of
+from hivemind_trio.policy.language.synonyms import in_words, instead_of
 from hivemind_trio.policy.language.values import Reader, Unreadable
 from hivemind_trio.policy.schema import (
     DECLARATIONS,
@@ -270,7 +270,7 @@ class _Declarer:
             case ((Naming.GLOB | Naming.TEXT), String(value=value, span=span)):
                 return value, span
         wants = {
-            Naming.NAME: f"{kind} NAME {{ ... }}",
+            Naming.NAME: f"{kind} NAME {'when ... ' if item.when is not None else ''}{{ ... }}",
             Naming.GLOB: f'{kind} "claude-*" {{ ... }}',
             Naming.TEXT: f'{kind} "..." {{ ... }}',
             Naming.WORD: f"{kind} {'|'.join(declaration.words)} {{ ... }}",
@@ -509,6 +509,12 @@ class _Declarer:
                     continue
                 self.report.add("HM112", f"`{name}` needs {slot.shown()}", item.head.span)
                 return None
+            if (known := in_words(rest, slot, self.report.text)) is not None:
+                what = f"expected {slot.shown()}, found `{self.report.text(known.span)}`"
+                self.report.add("HM201", what, known.span, help=known.help, replacement=known.replacement)
+                rest = [value for value in rest if value.span.start >= known.span.end]
+                ok = False
+                continue
             try:
                 args.append(self.all.reader.read(rest.pop(0), slot))
             except Unreadable:

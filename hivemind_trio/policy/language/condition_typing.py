@@ -438,7 +438,10 @@ class Typer:
                 return duration_ns(text)
             case Kind.RATIO, Quantity(text=text):
                 return ratio(text)
-        self.report.add("HM212", f"`{field.name}` is {_a(field)}, but this is not", expr.span)
+        day = _DAYS.get(expr.text.lower()[:3]) if field.name == "weekday" and isinstance(expr, Name) else None
+        help_ = f"write `{day}`: 1 is Monday" if day is not None else ""
+        what = f"`{field.name}` is {_a(field)}, but this is not"
+        self.report.add("HM212", what, expr.span, help=help_, replacement=None if day is None else str(day))
         raise _Wrong
 
     def _within(self, field: Field, value: int, span: Span) -> int:
@@ -499,6 +502,9 @@ class Typer:
             quoted = f'"{expr.text}*"' if glob else f'"{expr.text}"'
             if put is not None:
                 help_ = f"did you mean `{put}`?"
+            elif expr.text.lower() in _NULLS:
+                message = f"there is no `{expr.text}`: a text that a call does not have is empty"
+                put, help_ = '""', 'write `""`'
             elif field.name == "model" and not (glob and _begins_a_model(expr.text)) and not _has_digit(expr.text):
                 # A model's name has its version in it; this is the name of a list of models.
                 message = f"no `let` is named `{expr.text}`"
@@ -525,6 +531,12 @@ class Typer:
 
     def _text(self, expr: Expr) -> str:
         return self.report.sources[expr.span.source].text[expr.span.start : expr.span.end]
+
+
+_NULLS: Final = frozenset({"null", "none", "nil", "undefined", "nothing"})
+"""Words of other languages for a value that is not there."""
+
+_DAYS: Final = {"mon": 1, "tue": 2, "wed": 3, "thu": 4, "fri": 5, "sat": 6, "sun": 7}
 
 
 def routed_as(model: str) -> str:

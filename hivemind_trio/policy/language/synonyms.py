@@ -1,15 +1,17 @@
-"""Names that other tools have for a setting."""
+"""Names that other tools have for a setting, and amounts in words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, final
 
 import attrs
 
-from hivemind_trio.policy.schema import Setting
+from hivemind_trio.policy.schema import Setting, Slot, Type
 from hivemind_trio.policy.source.span import Span
-from hivemind_trio.policy.syntax.ast import Block, Item, Quantity, Rate
+from hivemind_trio.policy.syntax.ast import Block, Item, Name, Quantity, Rate, Value
+
+from .units import window_of, with_unit
 
 RATES: Final = {
     "rps": ("requests", "s"),
@@ -103,3 +105,22 @@ def _rate(
     if owner == "agent":
         return Instead(span, f"a budget counts for an agent: `budget NAME when agent == NAME {{ {written} }}`", None)
     return None
+
+
+def in_words(values: Sequence[Value], slot: Slot, text: Callable[[Span], str]) -> Instead | None:
+    """Return the one value for an amount of several words: `30 sec`, `$5 per day`; None where it is none.
+
+    Args:
+        values: Those that are left of a setting.
+        text: The text of a span.
+    """
+    match values:
+        case (Quantity() as amount, Name(text=unit) as last, *_) if put := with_unit(amount.text, unit, slot.type):
+            pass
+        case (Quantity() as amount, Name(text="per" | "a" | "an" | "each" | "every"), Name(text=unit) as last, *_) if (
+            slot.type in (Type.COUNT_RATE, Type.MONEY_RATE) and (window := window_of(unit))
+        ):
+            put = f"{text(amount.span)}/{window}"
+        case _:
+            return None
+    return Instead(amount.span.to(last.span), f"write `{put}`", put)

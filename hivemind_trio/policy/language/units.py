@@ -13,6 +13,7 @@ from typing import Final
 
 from hivemind_trio.policy.diagnostics.diagnostic import Fix
 from hivemind_trio.policy.diagnostics.suggest import one_of
+from hivemind_trio.policy.schema import Type
 from hivemind_trio.policy.source.span import Span
 
 INT_MAX: Final = 2**63 - 1
@@ -181,6 +182,25 @@ def price_per(text: str) -> int:
     if text in PRICE_PER:
         return PRICE_PER[text]
     raise UnitError("HM204", f"`{text}` is not a unit of a price", help="write `/Mtok` or `/ktok`")
+
+
+def window_of(word: str) -> str | None:
+    """Return the window of a rate that a word means: `minute` is `min`."""
+    return word if word in WINDOWS else _WINDOW_SLIPS.get(word)
+
+
+def with_unit(number: str, unit: str, type_: Type) -> str | None:
+    """Return a number and the word behind it as one amount: `30` and `sec` are `30s`; None if it is no unit."""
+    known, slips = _UNITS.get(type_, ({}, {}))
+    meant = unit if unit in known else slips.get(unit)
+    return f"{number}{meant}" if meant is not None and number[-1].isdigit() else None
+
+
+_UNITS: Final[Mapping[Type, tuple[Mapping[str, int], Mapping[str, str]]]] = {
+    Type.DURATION: (DURATIONS, _DURATION_SLIPS),
+    Type.SIZE: (SIZES, _SIZE_SLIPS),
+    Type.COUNT: (COUNTS, _COUNT_SLIPS),
+}
 
 
 def _split(text: str) -> tuple[str, str, str]:

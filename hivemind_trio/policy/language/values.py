@@ -41,6 +41,11 @@ BUILT_IN: Final = frozenset({("lane", "default"), ("retry", "default")})
 _VARIABLE: Final = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 """A variable as a shell has it."""
 
+_NAMED: Final = re.compile(r"(?:env\.)?([A-Za-z_][A-Za-z0-9_-]*)")
+"""A variable without `env()` around its name."""
+
+_UNQUOTED: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
 HOPELESS: Final = frozenset({400, 401, 403, 404, 413, 422})
 """Statuses that say of the request what no repetition changes."""
 
@@ -271,10 +276,11 @@ class Reader:
                         replacement=put,
                     )
                 raise Unreadable
-            case Name(text=name, span=span) if "." not in name:
-                put = f"env({name})"
+            case Name(text=name, span=span) if (found := _NAMED.fullmatch(name)) is not None:
+                put = f"env({found[1] if found[1] not in ('env', 'file') else 'NAME'})"
                 message = f"expected {slot.shown()}, found `{name}`"
-                self.report.add("HM201", message, span, help=f"write `{put}`", replacement=put)
+                replacement = put if put != "env(NAME)" else None
+                self.report.add("HM201", message, span, help=f"write `{put}`", replacement=replacement)
                 raise Unreadable
             case CallValue(name=Name(text="env"), args=(Name(text=name),)) if "." not in name:
                 ref = SecretRef(SecretSource.ENV, name)
@@ -283,7 +289,9 @@ class Reader:
             case CallValue(name=Name(text=("env" | "file") as word)):
                 shape = "env(NAME)" if word == "env" else 'file("path")'
                 what = "the name of one variable" if word == "env" else "one quoted path"
-                self.report.add("HM112", f"`{word}` takes {what}", value.span, help=f"write `{shape}`")
+                put = _as_secret(word, value.args)
+                help_ = f"write `{put or shape}`"
+                self.report.add("HM112", f"`{word}` takes {what}", value.span, help=help_, replacement=put)
                 raise Unreadable
             case CallValue(name=Name(text=word, span=span)):
                 self.report.unknown("HM112", "unknown function", word, span, ["env", "file"])
@@ -429,7 +437,16 @@ class Reader:
         return Unreadable()
 
     def _wrong(self, value: Value, slot: Slot) -> Unreadable:
-        self.report.add("HM201", f"expected {slot.shown()}, found {self._shown(value)}", value.span)
+        help_, put = "", None
+        match slot.type, value:
+            case Type.REF | Type.WORD, String(value=text) if _UNQUOTED.fullmatch(text):
+                put = text
+                help_ = f"write `{put}`: a name has no quotes"
+            case Type.COUNT_RATE | Type.MONEY_RATE, Quantity(text=text):
+                put = f"{text}/{'day' if slot.type is Type.MONEY_RATE else 'min'}"
+                help_ = f"write `{put}`, or another window"
+        found = f"expected {slot.shown()}, found {self._shown(value)}"
+        self.report.add("HM201", found, value.span, help=help_, replacement=put, is_safe_fix=slot.type is Type.REF)
         return Unreadable()
 
     def _misplaced_call(self, value: CallValue, slot: Slot) -> Unreadable:
@@ -473,6 +490,16 @@ _READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
     Type.TIMEZONE: Reader._timezone,
     Type.SIGNALS: Reader._signals,
 }
+
+
+def _as_secret(word: str, args: tuple[Value, ...]) -> str | None:
+    """Return `env("NAME")` and `file(path)` as they were meant; None: nobody knows."""
+    match word, args:
+        case "env", (String(value=text),) if _UNQUOTED.fullmatch(text):
+            return f"env({text})"
+        case "file", (Name(text=text),):
+            return f'file("{text}")'
+    return None
 
 
 def url_problem(text: str) -> str:

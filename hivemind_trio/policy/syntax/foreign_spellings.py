@@ -45,6 +45,21 @@ _OPERATORS: Final = {
 }
 """Operators of other languages -> the one of this language."""
 
+_WORDS: Final = {
+    "is": "==",
+    "equals": "==",
+    "eq": "==",
+    "isnt": "!=",
+    "ne": "!=",
+    "matches": "~",
+    "like": "~",
+    "contains": "*{}*",
+    "includes": "*{}*",
+    "startswith": "{}*",
+    "endswith": "*{}",
+}
+"""Words that are operators elsewhere -> the operator of this language, or the glob for the text behind the word."""
+
 _TYPES: Final = {"and": "AND", "or": "OR", "not": "NOT", "..": "_DOTDOT", "=": "EQUAL"}
 """Terminals of operators that are no comparison."""
 
@@ -426,7 +441,7 @@ class _Speller:
             put = f"env({name})"
             self._foreign(span, f"write `{put}`", put)
             self._skip_to(found.end())
-            for type_, text in (("NAME", "env"), ("LPAR", "("), ("NAME", name), ("RPAR", ")")):
+            for type_, text in _call("env", name):
                 self._put(type_, text, span)
             return True
         where = "`key`, `token`, `base` and `url`"
@@ -463,6 +478,17 @@ class _Speller:
         span = last.span.to(piece.span)
         self._say(span, "a blank before `%`", f"write `{last.text}%`", f"{last.text}%")
         self.out[-1] = Lexeme("QTY", f"{last.text}%", span)
+        self.at += 1
+        return True
+
+    def _dollar(self, piece: Lexeme) -> bool:
+        """`5$`."""
+        last = self._last
+        if piece.text != "$" or last is None or last.type != "QTY" or last.span.end != piece.span.start:
+            return False
+        span, put = last.span.to(piece.span), f"${last.text.removeprefix('$')}"
+        self._foreign(span, f"write `{put}`", put)
+        self.out[-1] = Lexeme("QTY", put, span)
         self.at += 1
         return True
 
@@ -590,6 +616,12 @@ class _Speller:
         last, after = self._last, self._next()
         if piece.text != ":" or last is None or self._in_brackets():
             return False
+        if last.text in ("env", "file") and after is not None and after.type == "NAME" and not self._asked:
+            span, put = last.span.to(after.span), f"env({after.text})"
+            self._foreign(span, f"write `{put}`", put, is_safe=last.text == "env")
+            self.at += 2
+            self.out[-1:] = [Lexeme(type_, text, span) for type_, text in _call("env", after.text)]
+            return True
         if self._asked and after is not None and after.type in _OPERANDS:
             self._foreign(
                 piece.span, f"write `{self._raw(last)} == {self._raw(after)}`", self._padded("==", piece.span)
@@ -663,8 +695,37 @@ class _Speller:
                 self._skip_to(span.end)
                 self._put("RSQB", "]", Span(span.source, span.end, span.end))
                 return True
+        if last.type == "RPAR" and after.text in ("env", "file"):
+            return self._secrets(piece)
         self._say(piece.span, "unexpected `,`", "write `;`", ";", code="HM003")
         self._take(Lexeme("_NL", ";", piece.span))
+        return True
+
+    def _secrets(self, piece: Lexeme) -> bool:
+        """Read `token env(A), env(B)` as a list, and the first of the keys of a provider."""
+        head = self.out[self._begin]
+        stop = self.at
+        while (
+            stop + 4 < len(self.pieces) and self.pieces[stop].type == "COMMA" and self.pieces[stop + 4].type == "RPAR"
+        ):
+            stop += 5
+        if stop == self.at:
+            return False
+        rest = self.pieces[self.at : stop]
+        if head.text != "token":
+            span = piece.span.to(rest[-1].span)
+            help_ = "delete it: a further key needs a provider of its own"
+            self._say(span, f"`{head.text}` takes one secret", help_, "", code="HM003", is_safe=False)
+            self.at = stop
+            return True
+        first = self.out[self._begin + 1]
+        span = first.span.to(rest[-1].span)
+        put = f"[{self.text[span.start : span.end]}]"
+        self._say(span, "unexpected `,`", f"write `{put}`", put, code="HM003")
+        self.out[self._begin + 1 : self._begin + 1] = [Lexeme("LSQB", "[", first.span)]
+        self.out += rest
+        self.at = stop
+        self._put("RSQB", "]", rest[-1].span)
         return True
 
     def _asked_beside(self) -> bool:
@@ -705,6 +766,64 @@ class _Speller:
 
     def _shown(self, piece: Lexeme) -> str:
         return piece.text if piece.type == "CMP" else self._raw(piece)
+
+    def _spelt(self, piece: Lexeme) -> bool:
+        """`AND`, `is not`, `contains "x"`: operators of other languages that are words."""
+        last, after = self._last, self._next()
+        if not self._asked or last is None or after is None:
+            return False
+        word = piece.text.lower()
+        if word in ("and", "or", "not", "in"):
+            follows = last.type in _OPERANDS or last.type in ("RPAR", "RSQB")
+            if follows == (word == "not" and after.text.lower() != "in"):
+                return False
+            self._foreign(piece.span, f"write `{word}`", word)
+            self._take(Lexeme(word.upper(), word, piece.span))
+            return True
+        sign = _WORDS.get(word.replace("-", "").replace("_", ""))
+        if sign is None or last.type != "NAME":
+            return False
+        if "{" in sign or sign == "~":
+            return after.type == "STRING" and self._text_operator(piece, after, sign if "{" in sign else "{}")
+        if sign == "==" and after.text.lower() == "not":
+            sign, span, after = "!=", piece.span.to(after.span), self._next(2)
+            self.at += 1
+        else:
+            span = piece.span
+        if after is None or after.type not in _OPERANDS:
+            self.at -= span != piece.span
+            return False
+        self._foreign(span, f"write `{sign}`", sign)
+        self.at += 1
+        self._put("CMP", sign, span)
+        return True
+
+    def _text_operator(self, piece: Lexeme, text: Lexeme, shape: str) -> bool:
+        """Read `contains "x"`, `like "x%"` and the like as a glob."""
+        inner = text.text[1:-1].replace("%", "*") if piece.text.lower() == "like" else text.text[1:-1]
+        put = f'"{shape.format(inner)}"'
+        self._foreign_text(piece.span.to(text.span), f"write `~ {put}`", f"~ {put}", sign=piece.text)
+        self.at += 2
+        self._put("CMP", "~", piece.span)
+        self._put("STRING", put, text.span)
+        return True
+
+    def _tuple(self, piece: Lexeme) -> bool:
+        """Read `in ("a", "b")` as a list."""
+        last = self._last
+        if not self._asked or last is None or (last.type != "IN" and last.text != "~"):
+            return False
+        end = next((at for at in range(self.at, len(self.pieces)) if self.pieces[at].type == "RPAR"), None)
+        if end is None or any(
+            one.type not in _OPERANDS | {"COMMA", "_DOTDOT"} for one in self.pieces[self.at + 1 : end]
+        ):
+            return False
+        span = piece.span.to(self.pieces[end].span)
+        put = f"[{self.text[piece.span.end : self.pieces[end].span.start]}]"
+        self._say(span, "a list has square brackets", f"write `{put}`", put, code="HM003")
+        self._take(Lexeme("LSQB", "[", piece.span))
+        self.pieces[end] = Lexeme("RSQB", "]", self.pieces[end].span)
+        return True
 
     # ---- statements ----
 
@@ -775,6 +894,7 @@ _READERS: Final[dict[str, tuple[Callable[[_Speller, Lexeme], bool], ...]]] = {
         _Speller._variable,
         _Speller._minus,
         _Speller._percent,
+        _Speller._dollar,
         _Speller._currency,
         _Speller._at_sign,
         _Speller._plus,
@@ -790,7 +910,8 @@ _READERS: Final[dict[str, tuple[Callable[[_Speller, Lexeme], bool], ...]]] = {
     "COMMA": (_Speller._comma,),
     "STRING": (_Speller._swallowing,),
     "BADSTRING": (_Speller._unended,),
-    "NAME": (_Speller._unclosed, _Speller._word),
+    "NAME": (_Speller._unclosed, _Speller._word, _Speller._spelt),
+    "LPAR": (_Speller._tuple,),
     "_DOTDOT": (_Speller._operator,),
 }
 """Terminal -> what it may be a slip of; the first that is one reads on."""
@@ -802,6 +923,11 @@ def _lexed(text: str, start: int, end: int, source: int) -> list[Lexeme]:
         Lexeme(one.type, one.text, Span(source, one.span.start + start, one.span.end + start))
         for one in words(text[start:end], source)
     ]
+
+
+def _call(function: str, name: str) -> tuple[tuple[str, str], ...]:
+    """Return the terminals and texts of `function(name)`."""
+    return ("NAME", function), ("LPAR", "("), ("NAME", name), ("RPAR", ")")
 
 
 def _trailing(inner: str) -> str:

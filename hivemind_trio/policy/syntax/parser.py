@@ -15,6 +15,8 @@ import attrs
 
 from hivemind_trio.policy.diagnostics.collector import ProgressListener, untold
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Fix, Label, Severity
+from hivemind_trio.policy.diagnostics.suggest import suggestion
+from hivemind_trio.policy.schema import DECLARATIONS
 from hivemind_trio.policy.source.edits import Edit
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.source.string_literals import ESCAPES, bad_escapes
@@ -192,6 +194,8 @@ class _Driver:
         accepted: set[str] = machine.accepts()  # type: ignore[no-untyped-call]  # Lark's
         if "_NL" not in accepted or "NAME" in accepted:
             return False
+        if lexeme.type == "NAME" and len(self._marks) == 1 and suggestion(lexeme.text, DECLARATIONS) is None:
+            return False  # it begins no declaration, so a separator would make it worse
         help_ = f"put a `;` before it, or a new line: write `; {lexeme.text}`"
         self._report("HM003", f"unexpected {_shown(lexeme)}", lexeme.span, help=help_, replacement=f"; {lexeme.text}")
         self._feed(machine, Lexeme("_NL", ";", Span(self.source, lexeme.span.start, lexeme.span.start)))

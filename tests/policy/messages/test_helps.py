@@ -210,6 +210,98 @@ MENDED = {
         'let cheap = ["gpt-*"]\nrule r when model ~ cheap { priority 2 }\n',
     ),
     "a bracket that a brace ends": ('provider openai { serves ["gpt-*" }\n', 'provider openai { serves ["gpt-*"] }\n'),
+    "and in capitals": (
+        "rule r when stream AND tools { priority 2 }\n",
+        "rule r when stream and tools { priority 2 }\n",
+    ),
+    "not in capitals": (
+        "rule r when NOT stream { priority 2 }\n",
+        "rule r when not stream { priority 2 }\n",
+    ),
+    "in in capitals": (
+        'rule r when model IN ["a"] { priority 2 }\n',
+        'rule r when model in ["a"] { priority 2 }\n',
+    ),
+    "is": (
+        "agent ci { }\nrule r when agent is ci { priority 2 }\n",
+        "agent ci { }\nrule r when agent == ci { priority 2 }\n",
+    ),
+    "is not": (
+        "agent ci { }\nrule r when agent is not ci { priority 2 }\n",
+        "agent ci { }\nrule r when agent != ci { priority 2 }\n",
+    ),
+    "contains": (
+        'rule r when model contains "opus" { priority 2 }\n',
+        'rule r when model ~ "*opus*" { priority 2 }\n',
+    ),
+    "starts with": (
+        'rule r when model startsWith "opus" { priority 2 }\n',
+        'rule r when model ~ "opus*" { priority 2 }\n',
+    ),
+    "like": (
+        'rule r when model like "%opus%" { priority 2 }\n',
+        'rule r when model ~ "*opus*" { priority 2 }\n',
+    ),
+    "a list in parentheses": (
+        'rule r when model in ("a", "b") { priority 2 }\n',
+        'rule r when model in ["a", "b"] { priority 2 }\n',
+    ),
+    "nothing": (
+        "rule r when model == null { priority 2 }\n",
+        'rule r when model == "" { priority 2 }\n',
+    ),
+    "a day of the week": (
+        "rule r when weekday == friday { priority 2 }\n",
+        "rule r when weekday == 5 { priority 2 }\n",
+    ),
+    "two keys": (
+        "provider openai { key env(A), env(B) }\n",
+        "provider openai { key env(A) }\n",
+    ),
+    "two tokens": (
+        "agent ci { token env(A), env(B) }\n",
+        "agent ci { token [env(A), env(B)] }\n",
+    ),
+    "a variable behind a colon": (
+        "provider openai { key env:A }\n",
+        "provider openai { key env(A) }\n",
+    ),
+    "a variable behind a dot": (
+        "provider openai { key env.A }\n",
+        "provider openai { key env(A) }\n",
+    ),
+    "a variable in quotes and parentheses": (
+        'provider openai { key env("A") }\n',
+        "provider openai { key env(A) }\n",
+    ),
+    "a path without quotes in parentheses": (
+        "provider openai { key file(secrets) }\n",
+        'provider openai { key file("secrets") }\n',
+    ),
+    "a dollar sign behind": (
+        "budget b { cost 5$/day }\n",
+        "budget b { cost $5/day }\n",
+    ),
+    "an amount without a window": (
+        "budget b { cost $5 }\n",
+        "budget b { cost $5/day }\n",
+    ),
+    "a window in words": (
+        "budget b { cost $5 per minute }\n",
+        "budget b { cost $5/min }\n",
+    ),
+    "a unit behind a blank": (
+        "lane default { deadline 30 seconds }\n",
+        "lane default { deadline 30s }\n",
+    ),
+    "a size with a blank": (
+        "server { max-body 32 MiB }\n",
+        "server { max-body 32MiB }\n",
+    ),
+    "a name in quotes": (
+        'lane a { }\nrule r { lane "a" }\n',
+        "lane a { }\nrule r { lane a }\n",
+    ),
     "a list without a comma": ("server { identify [url user] }\n", "server { identify [url, user] }\n"),
 }
 
@@ -246,6 +338,15 @@ def test_a_declaration_that_a_help_names_mends_the_file(text: str, message: str,
     assert found.message == message
     assert f"`{declaration}`" in found.help
     assert errors(checked(ANTHROPIC + text + declaration + "\n")) == []
+
+
+@pytest.mark.parametrize("word", ["xor", "unless", "where"])
+def test_a_word_that_begins_no_declaration_gets_no_separator(word: str) -> None:
+    found = errors(checked(f"{ANTHROPIC}rule r when stream {word} tools {{ priority 2 }}\n"))
+
+    assert [one.code for one in found] == ["HM003"]
+    assert found[0].replacement is None
+    assert ";" not in found[0].help
 
 
 def test_an_invisible_character_is_named() -> None:
