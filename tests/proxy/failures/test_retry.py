@@ -175,7 +175,7 @@ async def test_while_one_rests_another_is_served(autojump_clock: MockClock) -> N
         assert (other.status, trio.current_time(), resting.status) == (200, 0, 0)
         await resting.done.wait()
     assert resting.status == 200
-    assert 10 <= script.times[2] <= 11
+    assert script.times[2] <= 5  # the other was served at once, so it has its own back-off and not the 10 s
 
 
 # ---- who leaves, and what is left ----
