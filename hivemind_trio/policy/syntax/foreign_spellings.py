@@ -49,7 +49,6 @@ _WORDS: Final = {
     "is": "==",
     "equals": "==",
     "eq": "==",
-    "isnt": "!=",
     "ne": "!=",
     "matches": "~",
     "like": "~",
