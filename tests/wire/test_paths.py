@@ -208,6 +208,8 @@ def test_what_streams(path: str, body: object, stream: bool) -> None:
         ("/v1/v1/messages", "take `/v1` off"),
         ("/v1/v1", "take `/v1` off"),
         ("/v1//v1/chat/completions", "take `/v1` off"),
+        ("/v1beta/v1beta/models/g:generateContent", "the client adds `/v1beta` to its base URL: take `/v1beta` off"),
+        ("/v1/v1beta/models/g:generateContent", "the client adds `/v1beta` to its base URL: take `/v1` off"),
         ("/chat/completions", "end its base URL with `/v1`"),
         ("/responses/", "end its base URL with `/v1`"),
         ("//messages", "end its base URL with `/v1`"),

@@ -153,7 +153,7 @@ def _explain_call(checked: Checked, fields: tuple[str, ...], *, as_json: bool, c
         request = parse_request(checked, fields, defaults=_now(checked), apis_of=apis_of)
     except RequestError as error:
         fail(str(error), hint="`hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1 tokens.in=12k`")
-    explanation = _as_the_proxy_does(explain(checked, request))
+    explanation = _as_the_proxy_does(checked, explain(checked, request))
     if as_json:
         click.echo(json.dumps(_as_object(explanation), indent=2))
     else:
@@ -161,15 +161,26 @@ def _explain_call(checked: Checked, fields: tuple[str, ...], *, as_json: bool, c
         click.echo(text, nl=False, color=color)
 
 
-def _as_the_proxy_does(explanation: Explanation) -> Explanation:
-    """Deny what the policy admits and the proxy does not forward: the administration of an account."""
+def _as_the_proxy_does(checked: Checked, explanation: Explanation) -> Explanation:
+    """Deny what the policy admits and the proxy does not forward, with the words of the proxy."""
     from hivemind_trio.model import Reason, rejection_text
-    from hivemind_trio.wire import is_admin
+    from hivemind_trio.wire import METHODS_REFUSED, base_url_hint, is_admin
 
-    path, treatment = explanation.request.path, explanation.treatment
-    if explanation.denied is not None or not is_admin(path) or treatment.is_allowed_by_rule:
-        return explanation
-    return attrs.evolve(explanation, denied=rejection_text(Reason.DENIED, "admin", path=path), bounds=())
+    request, treatment = explanation.request, explanation.treatment
+    assert checked.program is not None
+    providers = checked.program.providers
+    bases = [one.base for one in providers.values() if isinstance(one.base, str)]
+    denied = None
+    if request.method.upper() in METHODS_REFUSED:
+        denied = rejection_text(Reason.METHOD_REFUSED, method=request.method)
+    elif hint := base_url_hint(request.path, bases):
+        denied = rejection_text(Reason.NO_PROVIDER, "base", path=request.path, hint=hint)
+    elif explanation.denied is None and treatment.provider is not None:
+        if request.token_agent and not providers[treatment.provider].keys:
+            denied = rejection_text(Reason.DENIED, "key", provider=treatment.provider)
+        elif is_admin(request.path) and not treatment.is_allowed_by_rule:
+            denied = rejection_text(Reason.DENIED, "admin", path=request.path)
+    return explanation if denied is None else attrs.evolve(explanation, denied=denied, bounds=())
 
 
 def _now(checked: Checked) -> dict[str, str]:

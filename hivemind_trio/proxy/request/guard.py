@@ -11,6 +11,7 @@ from typing import Final
 
 from hivemind_trio.model import Reason, rejection_text
 from hivemind_trio.policy import Server
+from hivemind_trio.wire import METHODS_REFUSED
 
 from .head import RequestHead
 
@@ -19,8 +20,6 @@ LOCAL_DOMAINS: Final = (".localhost", ".internal")
 
 FROM_A_PAGE: Final = frozenset({b"cross-site", b"same-site"})
 """Values of `Sec-Fetch-Site` that a page of another origin gives; `none` is an address that a person typed."""
-
-METHODS_REFUSED: Final = frozenset({"CONNECT", "TRACE", "TRACK"})
 
 Refused = tuple[Reason, str]
 

@@ -81,15 +81,19 @@ def base_url_hint(path: str, bases: Iterable[str]) -> str:
     bare = _bare(path)
     if any(_VERSIONED.search(base) for base in bases):
         return ""
-    if _TWICE.match(bare):
-        return "the client adds `/v1` to its base URL: take `/v1` off the base URL"
+    if twice := _TWICE.match(bare):
+        return f"the client adds `{twice[2]}` to its base URL: take `{twice[1]}` off the base URL"
     if _BARE_CALL.fullmatch(bare):
         return "the client adds no `/v1`: end its base URL with `/v1`"
     return ""
 
 
+METHODS_REFUSED: Final = frozenset({"CONNECT", "TRACE", "TRACK"})
+"""Methods that are forwarded to no provider."""
+
 _VERSIONED: Final = re.compile(r"/v\d+$")
-_TWICE: Final = re.compile(r"(?:/v1){2,}(?:/|$)")
+_TWICE: Final = re.compile(r"((?:/v1(?:beta)?)+)(/v1(?:beta)?)(?=/|$)")
+"""The end of a base URL, and the version that its client adds."""
 _BARE_CALL: Final = re.compile(r"/(?:messages|chat/completions|completions|responses|embeddings)")
 """Calls of OpenAI's and Anthropic's clients without their version."""
 

@@ -134,7 +134,7 @@ def test_the_dialect_is_shown_with_its_origin(run: Run, team: str, fields: list[
 
 REJECTED = """\
 server { unknown-agent deny }
-provider anthropic { serves ["claude-*"] }
+provider anthropic { serves ["claude-*"]; key env(K) }
 agent ci { token env(CI_TOKEN) }
 rule all { allow }
 """
@@ -304,3 +304,25 @@ def test_a_path_that_administers_an_account_is_explained_as_the_proxy_answers(
 
     assert text.splitlines()[0].split()[1].rstrip(":") == verdict
     assert ("administers the provider's account" in text) is (verdict == "denied")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["agent=ci", "path=/v1/messages"], "provider `anthropic` has no `key`"),
+        (["path=/v1/messages", "method=TRACE"], "method TRACE is not forwarded"),
+        (["path=/v1/v1/messages"], "take `/v1` off the base URL"),
+        (["path=/chat/completions"], "end its base URL with `/v1`"),
+        (["path=/v1/v1beta/models/gemini-2.5-flash:generateContent"], "the client adds `/v1beta`"),
+        (["path=/v1/messages"], ""),
+    ],
+)
+def test_what_the_proxy_does_not_forward_is_denied_in_its_words(
+    run: Run, folder: Path, words: list[str], said: str
+) -> None:
+    (folder / "team.hmp").write_text("provider anthropic { }\nagent ci { token env(CI) }\n")
+
+    text = run("explain", "team.hmp", *words).stdout
+
+    assert text.splitlines()[0].split()[1].rstrip(":") == ("denied" if said else "admitted")
+    assert said in text
