@@ -69,7 +69,8 @@ def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]
         flight.begun = True
         health.progress.on_begun(flight.place.request, books.now_ns - flight.granted_ns)
     woken = books.disprove(flight) if pool.asked_to_wait else {}
-    if not health.on_good(flight.call.id, books.now_ns):
+    binds = pool.limit_is_binding
+    if not health.on_good(flight.call.id, books.now_ns, inflight=pool.slots.held, limit_is_binding=binds):
         return woken or None
     pool.apply()
     if health.limit != limit or health.breaker.circuit is not circuit:

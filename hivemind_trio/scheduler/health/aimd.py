@@ -22,6 +22,7 @@ from hivemind_trio.policy import AimdSettings as Settings
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.snapshot import AimdSnapshot
 
+from .early_growth import EarlyGrowth
 from .throughput_search import ThroughputSearch
 
 SECOND_NS: Final = 1_000_000_000
@@ -121,6 +122,7 @@ class Aimd:
     _tries: dict[CallId, _Try] = attrs.field(factory=dict, init=False)
     """The latest attempts, oldest first."""
     _search: ThroughputSearch = attrs.field(factory=ThroughputSearch, init=False)
+    _early: EarlyGrowth = attrs.field(factory=EarlyGrowth, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._limit = float(self.settings.start)
@@ -162,19 +164,28 @@ class Aimd:
     def on_granted(self, call_id: CallId, inflight: int, now_ns: int) -> None:
         """Count an attempt that begins, itself among `inflight`."""
         self._search.on_granted(self.limit, now_ns)
+        if self._doubling:
+            self._early.on_granted(self.limit, now_ns)
         self._tries.pop(call_id, None)
         self._tries[call_id] = _Try(now_ns, inflight)
         if len(self._tries) > TRIES_KEPT:
             del self._tries[next(iter(self._tries))]
 
-    def on_good(self, call_id: CallId, now_ns: int) -> bool:
-        """Learn that an attempt was accepted. Return True if the limit, in whole slots, has changed."""
+    def on_good(self, call_id: CallId, now_ns: int, *, inflight: int, limit_is_binding: bool) -> bool:
+        """Learn that an attempt was accepted, and its answer begins. Return True if the limit has changed.
+
+        Args:
+            inflight: As in `on_ended`.
+            limit_is_binding: As in `on_ended`.
+        """
         tried = self._tries.get(call_id)
         if tried is None or tried.refused is not None:
             return False
         before, tried.refused = self.limit, False
         self._expire(now_ns)
         self._disprove(tried.level, now_ns)
+        if self._doubling:
+            self._grow_early(tried, now_ns, limit_is_binding or inflight >= BINDING * self.limit)
         return self.limit != before
 
     def on_ended(
@@ -199,12 +210,15 @@ class Aimd:
         before = self.limit
         self._expire(now_ns)
         tried = self._tries.get(call_id)
+        has_begun = tried is not None and tried.refused is False
         if tried is not None and (outcome is Outcome.SUCCEEDED or outcome in REFUSING):
             if outcome is Outcome.SUCCEEDED and tried.refused is None:
                 self._disprove(tried.level, now_ns)
             tried.refused = outcome in REFUSING
         elif tried is not None:
             del self._tries[call_id]
+        if self._doubling and outcome is not Outcome.SUCCEEDED and tried is not None and not has_begun:
+            self._early.on_failed(granted_ns)
         if outcome is Outcome.SUCCEEDED:
             self._resume(now_ns)
             if limit_is_binding or inflight >= BINDING * self.limit:
@@ -343,6 +357,19 @@ class Aimd:
             self._set(max(self._limit, min(float(limit), self._ceiling(now_ns))), now_ns)
         elif was_down and search.best is not None:
             self._set(min(float(search.best), self._ceiling(now_ns)), now_ns)
+
+    def _grow_early(self, tried: _Try, now_ns: int, limit_is_binding: bool) -> None:
+        """Double at first content, and go back where that came late."""
+        binds = limit_is_binding and self._limit >= self._resume_to
+        limit = self._early.on_begun(tried.granted_ns, tried.level, now_ns, limit_is_binding=binds)
+        if limit is None:
+            return
+        self._search.grew(now_ns, helped=not self._early.is_over, is_linear=self._early.is_linear)
+        self._early.is_over |= limit >= self.high
+        if limit < self.limit:
+            self._set(float(limit), now_ns)
+        else:
+            self._set(max(self._limit, min(float(limit), self._ceiling(now_ns))), now_ns)
 
     def _grow(self, now_ns: int) -> None:
         search = self._search

@@ -132,10 +132,17 @@ class ProviderHealth:
         """Return True if the provider answers other calls meanwhile."""
         return len(self._accepted) > (call_id in self._accepted)
 
-    def on_good(self, call_id: CallId, now_ns: int) -> bool:
-        """Learn that an answer has begun well. Return True if there may be other slots now."""
+    def on_good(self, call_id: CallId, now_ns: int, *, inflight: int, limit_is_binding: bool) -> bool:
+        """Learn that an answer has begun well. Return True if there may be other slots now.
+
+        Args:
+            inflight: As in `on_ended`.
+            limit_is_binding: As in `on_ended`.
+        """
         self._accepted[call_id] = None
-        news = self._aimd is not None and self._aimd.on_good(call_id, now_ns)
+        news = self._aimd is not None and self._aimd.on_good(
+            call_id, now_ns, inflight=inflight, limit_is_binding=limit_is_binding
+        )
         if self.degraded is None:  # else the end says what it is worth
             probe = call_id == self._probe
             if self.breaker.on_good(call_id, probe=probe, now_ns=now_ns):

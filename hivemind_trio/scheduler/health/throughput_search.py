@@ -58,6 +58,11 @@ class Moments:
         self._squares += off * (value - self.mean)
 
     @property
+    def usual(self) -> float:
+        """Geometric mean."""
+        return float(exp(self.mean))
+
+    @property
     def error(self) -> float:
         """Variance of the mean."""
         return self._squares / (self.count - 1) / self.count if self.count > 1 else inf
@@ -79,7 +84,7 @@ class _Cohort:
 
     @property
     def usual_ns(self) -> float:
-        return float(exp(self.whole.mean))
+        return self.whole.usual
 
     def gain(self, best: _Cohort) -> tuple[float, float]:
         """Return the logarithm of this throughput over another, and the standard error of it."""
@@ -124,6 +129,12 @@ class ThroughputSearch:
         self._grants += 1
         if self._filled_ns is None and 2 * self._grants >= limit:
             self._filled_ns = now_ns
+
+    def grew(self, now_ns: int, *, helped: bool, is_linear: bool) -> None:
+        """Note that the limit was raised without being measured here, and whether that helped."""
+        self._is_linear = is_linear
+        if not helped:
+            self.stays_until_ns = now_ns + STAY_NS
 
     def reset(self, now_ns: int) -> None:
         """End a comparison that something else has interrupted."""
@@ -191,7 +202,7 @@ class ThroughputSearch:
     def _judge(self, cohort: _Cohort, best: _Cohort | None, now_ns: int, *, is_capped: bool) -> int | None:
         if best is None:
             self._best = cohort
-            return 2 * cohort.limit
+            return 2 * cohort.limit if now_ns >= self.stays_until_ns else self._lower(cohort)
         if cohort.limit == best.limit:
             self._best, self.is_down = cohort, False
             if is_capped and not self._is_linear and now_ns >= self._explores_ns:

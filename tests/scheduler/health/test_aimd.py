@@ -316,7 +316,7 @@ def test_an_overload_whatever_the_number_cuts_in_proportion(decrease: float) -> 
     for number in range(40):
         one.on_granted(CallId(number), 40, 0)
     for number in range(19):
-        one.on_good(CallId(number), 1)
+        one.on_good(CallId(number), 1, inflight=1, limit_is_binding=False)
 
     one.on_ended(CallId(39), Outcome.OVERLOADED, granted_ns=0, now_ns=2, inflight=40)
 
@@ -328,7 +328,7 @@ def test_a_number_without_evidence_is_not_cut() -> None:
     one = limiter(start=40, high=100)
     for number in range(TRIES_MIN - 2):
         one.on_granted(CallId(number), 40, 0)
-        one.on_good(CallId(number), 1)
+        one.on_good(CallId(number), 1, inflight=1, limit_is_binding=False)
     one.on_granted(CallId(99), 40, 1)
 
     one.on_ended(CallId(99), Outcome.OVERLOADED, granted_ns=1, now_ns=2, inflight=40)
