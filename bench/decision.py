@@ -37,7 +37,7 @@ from hivemind_trio.scheduler import (
     Draw,
     Grant,
     LimitChanged,
-    Refuse,
+    Reject,
     Scheduler,
 )
 
@@ -177,7 +177,7 @@ class Crowd:
             self._waiting.pop(command.call_id, None)
             if isinstance(command, Grant):
                 self._running.append(command.call_id)
-            reason = command.reason if isinstance(command, Grant | Refuse) else ""
+            reason = command.reason if isinstance(command, Grant | Reject) else ""
             self._digest.update(f"{type(command).__name__} {command.call_id} {reason} ".encode())
 
 

@@ -32,7 +32,7 @@ from hivemind_trio.scheduler import (
     Finish,
     Grant,
     LimitChanged,
-    Refuse,
+    Reject,
     ResponseStarted,
     Scheduler,
     TimePassed,
@@ -836,7 +836,7 @@ class Ours:
                     self._begin(command)
                 case Finish(call_id):
                     self._settle(call_id)
-                case Refuse():
+                case Reject():
                     self._refuse(command)
                 case LimitChanged():
                     because = "" if command.because is None else f" because {command.because}"
@@ -990,7 +990,7 @@ class Ours:
                 reply = ClientReply(status=503, retry_after_ns=5 * SECOND_NS, why="503 upstream-unreachable")
         self._reply(call_id, reply)
 
-    def _refuse(self, refuse: Refuse) -> None:
+    def _refuse(self, refuse: Reject) -> None:
         self.world.waiting -= 1
         after_ns = refuse.retry_after_ns
         if after_ns is not None:

@@ -113,19 +113,19 @@ class Exchange:
         self.started_ns = self.engine.now_ns()
         if (why := guard.refused(self.head, self.rules.program.server)) is not None:
             self.asked = Recognised(apis=endpoint(self.head.path_text, self.head.words).apis, generates=False)
-            await self._refuse(*why)
+            await self._reject(*why)
             return
         try:
             body = await self._read(receive)
         except BodyTooLarge:
             limit = self.rules.program.server.max_body
             self.asked = Recognised(apis=endpoint(self.head.path_text, self.head.words).apis, generates=False)
-            await self._refuse(Reason.BODY_TOO_LARGE, rejection_text(Reason.BODY_TOO_LARGE, limit=limit))
+            await self._reject(Reason.BODY_TOO_LARGE, rejection_text(Reason.BODY_TOO_LARGE, limit=limit))
             return
         try:
             await self._understand(body)
         except TooManyMembers as odd:
-            await self._refuse(Reason.BODY_TOO_LARGE, rejection_text(Reason.BODY_TOO_LARGE, "members", detail=odd))
+            await self._reject(Reason.BODY_TOO_LARGE, rejection_text(Reason.BODY_TOO_LARGE, "members", detail=odd))
             return
         # By the policy that decides about the call, not by that of when its body began to come.
         self.rules = self.current()
@@ -133,7 +133,7 @@ class Exchange:
         bases = map(self.rules.base, self.rules.program.providers.values())
         if hint := base_url_hint(self.head.path_text, bases):
             message = rejection_text(Reason.NO_PROVIDER, "base", path=self.head.path_text, hint=hint)
-            await self._refuse(Reason.NO_PROVIDER, message)
+            await self._reject(Reason.NO_PROVIDER, message)
             return
         token_agent = self.rules.tokens.agent(self.head.headers, self.head.query)
         identify = self.rules.program.server.identify
@@ -165,15 +165,15 @@ class Exchange:
                     grant = await patience.during(ticket.again, settled=ticket.answered)
         # Below nothing is held any more: an agent may take its time over a refusal.
         except Rejected as rejected:
-            await self._reject(rejected)
+            await self._reject_by_scheduler(rejected)
             return
         except Unsendable as refused:
-            await self._refuse(Reason.DENIED, str(refused))
+            await self._reject(Reason.DENIED, str(refused))
             return
         except HeldTooLong:
             self.waited_ns = self.engine.now_ns() - self.started_ns
             message = rejection_text(Reason.HELD_TOO_LONG, waited=f"{self.waited_ns / SECOND_NS:.0f} s")
-            await self._refuse(Reason.HELD_TOO_LONG, message, RETRY_AFTER_HELD_NS)
+            await self._reject(Reason.HELD_TOO_LONG, message, RETRY_AFTER_HELD_NS)
             return
         assert outbox is not None
         await self._settle(outbox)
@@ -407,39 +407,39 @@ class Exchange:
         """
         name = self.provider.name if self.provider is not None else ""
         if error is not None and unsayable(error):
-            await self._refuse(Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, detail=error.message))
+            await self._reject(Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, detail=error.message))
             return
         if error is not None and error.kind in TIMEOUTS:
             message = rejection_text(Reason.UPSTREAM_TIMEOUT, provider=name, kind=error.kind)
-            await self._refuse(Reason.UPSTREAM_TIMEOUT, message)
+            await self._reject(Reason.UPSTREAM_TIMEOUT, message)
             return
         if error is not None and headed:
             message = rejection_text(Reason.UPSTREAM_BROKE, provider=name, kind=error.kind)
-            await self._refuse(Reason.UPSTREAM_BROKE, message)
+            await self._reject(Reason.UPSTREAM_BROKE, message)
             return
         reason = Reason.UPSTREAM_UNREACHABLE
         message = rejection_text(reason, provider=name)
         if error is not None:
             # Where the provider is, and what the system says of it, is the operator's to know.
             message = rejection_text(reason, "cause", provider=name, cause=error.cause or error.kind)
-        await self._refuse(reason, message, RETRY_AFTER_UNREACHABLE_NS)
+        await self._reject(reason, message, RETRY_AFTER_UNREACHABLE_NS)
 
-    async def _reject(self, rejected: Rejected) -> None:
-        refuse = rejected.refuse
-        self.waited_ns = refuse.waited_ns
-        if refuse.treatment is not None:
-            self.agent, self.lane = refuse.treatment.agent, refuse.treatment.lane
-            self.treatment = refuse.treatment
-        message = refuse.message
-        if refuse.reason is Reason.NO_PROVIDER:
+    async def _reject_by_scheduler(self, rejected: Rejected) -> None:
+        reject = rejected.reject
+        self.waited_ns = reject.waited_ns
+        if reject.treatment is not None:
+            self.agent, self.lane = reject.treatment.agent, reject.treatment.lane
+            self.treatment = reject.treatment
+        message = reject.message
+        if reject.reason is Reason.NO_PROVIDER:
             names = ", ".join(
                 f"{one.name} ({one.api}{': ' + ', '.join(one.serves) if one.serves else ''})"
                 for one in self.rules.program.providers.values()
             )
             message = f"{message}; providers: {names}" if names else message
-        await self._refuse(refuse.reason, message, refuse.retry_after_ns)
+        await self._reject(reject.reason, message, reject.retry_after_ns)
 
-    async def _refuse(self, reason: Reason, message: str, retry_after_ns: int | None = None) -> None:
+    async def _reject(self, reason: Reason, message: str, retry_after_ns: int | None = None) -> None:
         self.refused, self.reason = True, reason
         if self._committed:
             error = own_error(

@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from hivemind_trio.model import Outcome, QuotaReading
-from hivemind_trio.scheduler import AttemptResult, Call, CallId, Finish, Grant, Permit, Refuse, Waiting
+from hivemind_trio.scheduler import AttemptResult, Call, CallId, Finish, Grant, Permit, Reject, Waiting
 
 Attempt = Callable[[], Awaitable[AttemptResult]]
 
@@ -28,11 +28,11 @@ def _nothing() -> AttemptResult:
 
 @final
 class Rejected(Exception):  # noqa: N818 - one of the three ways to divide errors by who must act: here, the agent
-    """The scheduler will not let this call go upstream; `refuse` says why and when to come back."""
+    """The scheduler will not let this call go upstream; `reject` says why and when to come back."""
 
-    def __init__(self, refuse: Refuse) -> None:
-        super().__init__(refuse.message)
-        self.refuse = refuse
+    def __init__(self, reject: Reject) -> None:
+        super().__init__(reject.message)
+        self.reject = reject
 
 
 class _State(Enum):
@@ -84,7 +84,7 @@ class Ticket:
     gave_up: Waiting | None = attrs.field(init=False, default=None)
     """State of the call in the queue when its client left it there; None: it did not."""
     _state: _State = attrs.field(init=False, default=_State.WAITING)
-    _answer: Grant | Refuse | Finish | None = attrs.field(init=False, default=None)
+    _answer: Grant | Reject | Finish | None = attrs.field(init=False, default=None)
     _answered: trio.Event | None = attrs.field(init=False, default=None)
     _scope: trio.CancelScope | None = attrs.field(init=False, default=None)
 
@@ -136,7 +136,7 @@ class Ticket:
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
         assert self._answer is not None
-        if isinstance(self._answer, Refuse):
+        if isinstance(self._answer, Reject):
             raise Rejected(self._answer)
         return self._answer
 
@@ -181,7 +181,7 @@ class Ticket:
         if self._state is _State.RUNNING:
             self._engine.heard(self, readings, good)
 
-    def answer(self, command: Grant | Refuse | Finish) -> None:
+    def answer(self, command: Grant | Reject | Finish) -> None:
         """Take the scheduler's decision; called by the engine."""
         self._answer = command
         self._state = _State.GRANTED if isinstance(command, Grant) else _State.OVER

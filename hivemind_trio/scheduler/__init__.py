@@ -25,7 +25,7 @@ from .protocol.events import Grant as Grant
 from .protocol.events import LimitChanged as LimitChanged
 from .protocol.events import Permit as Permit
 from .protocol.events import PolicyLoaded as PolicyLoaded
-from .protocol.events import Refuse as Refuse
+from .protocol.events import Reject as Reject
 from .protocol.events import ResponseStarted as ResponseStarted
 from .protocol.events import TimePassed as TimePassed
 from .protocol.ledger import CreditDrawn as CreditDrawn

@@ -314,7 +314,7 @@ async def test_a_reload_may_turn_away_what_rests(
             with pytest.raises(Rejected) as rejected:
                 await ticket.again()
 
-            assert (rejected.value.refuse.reason, trio.current_time()) == (reason, at_s)
+            assert (rejected.value.reject.reason, trio.current_time()) == (reason, at_s)
             assert_empty(engine)
 
 
@@ -327,7 +327,7 @@ async def test_a_drain_turns_away_what_rests(autojump_clock: MockClock) -> None:
             with pytest.raises(Rejected) as rejected:
                 await ticket.again()
 
-            assert (rejected.value.refuse.reason, trio.current_time()) == (Reason.DRAINING, 0)
+            assert (rejected.value.reject.reason, trio.current_time()) == (Reason.DRAINING, 0)
             assert_empty(engine)
 
 
@@ -359,7 +359,7 @@ async def test_a_provider_that_is_left_alone_lets_what_rests_wait_or_go(
             if while_open is WhileOpen.REFUSE:
                 with pytest.raises(Rejected) as rejected:
                     await resting.again()
-                assert rejected.value.refuse.reason is Reason.BREAKER_OPEN
+                assert rejected.value.reject.reason is Reason.BREAKER_OPEN
                 assert await second.again() is None
                 assert trio.current_time() == 0
             else:

@@ -390,9 +390,9 @@ async def test_a_rejection_carries_the_refusal(
                 with pytest.raises(Rejected) as rejected:
                     await ticket.granted()
 
-                assert rejected.value.refuse.reason is reason
-                assert rejected.value.refuse.message == message
-                assert rejected.value.refuse.call_id == ticket.id
+                assert rejected.value.reject.reason is reason
+                assert rejected.value.reject.message == message
+                assert rejected.value.reject.call_id == ticket.id
                 with pytest.raises(AssertionError, match="is over, not granted"):
                     ticket.start(Work().attempt)
         assert_empty(engine)
@@ -406,8 +406,8 @@ async def test_a_deadline_comes_though_nothing_else_happens(autojump_clock: Mock
             with pytest.raises(Rejected) as rejected:
                 await ticket.granted()
 
-            assert rejected.value.refuse.reason is Reason.DEADLINE
-            assert rejected.value.refuse.waited_ns == 3 * SECOND_NS
+            assert rejected.value.reject.reason is Reason.DEADLINE
+            assert rejected.value.reject.waited_ns == 3 * SECOND_NS
             assert trio.current_time() - began == pytest.approx(3)
             assert engine.snapshot().waiting == 0
 
@@ -423,7 +423,7 @@ async def test_every_deadline_comes_at_its_time_in_whatever_order_they_were_set(
             task_status.started()
             with pytest.raises(Rejected) as rejected:
                 await ticket.granted()
-            heard.append((patience_s, rejected.value.refuse.waited_ns // SECOND_NS))
+            heard.append((patience_s, rejected.value.reject.waited_ns // SECOND_NS))
 
     async with running(ONE_SLOT) as engine:
         with engine.ticket(wish(), "x"):

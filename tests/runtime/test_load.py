@@ -61,7 +61,7 @@ async def test_what_waits_is_classified_anew(autojump_clock: MockClock) -> None:
             engine.load(program(providers=[]))
             with pytest.raises(Rejected) as rejected:
                 await denied.granted()
-            assert rejected.value.refuse.reason is Reason.NO_PROVIDER
+            assert rejected.value.reject.reason is Reason.NO_PROVIDER
         assert_empty(engine)
 
 
@@ -245,7 +245,7 @@ async def test_a_deadline_that_a_policy_brings_counts_from_the_arrival(autojump_
             with pytest.raises(Rejected) as rejected:
                 await ticket.granted()
 
-            assert rejected.value.refuse.waited_ns == 5 * SECOND_NS
+            assert rejected.value.reject.waited_ns == 5 * SECOND_NS
 
 
 async def test_a_deadline_that_a_policy_takes_away_wakes_nobody(autojump_clock: MockClock) -> None:
@@ -274,7 +274,7 @@ async def test_a_drain_refuses_what_waits_and_lets_what_runs_end(autojump_clock:
 
                 with pytest.raises(Rejected) as rejected:
                     await waiting.granted()
-                assert rejected.value.refuse.reason is Reason.DRAINING
+                assert rejected.value.reject.reason is Reason.DRAINING
             await engine.idle()
 
             assert trio.current_time() - began == 3

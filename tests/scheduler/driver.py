@@ -22,7 +22,7 @@ from hivemind_trio.scheduler import (
     Grant,
     LimitChanged,
     PolicyLoaded,
-    Refuse,
+    Reject,
     Scheduler,
     Snapshot,
     Spend,
@@ -91,9 +91,9 @@ class Driver:
         assert isinstance(answer, Grant)
         return answer
 
-    def refusal(self, call_id: int) -> Refuse:
+    def refusal(self, call_id: int) -> Reject:
         answer = self.answers[call_id]
-        assert isinstance(answer, Refuse)
+        assert isinstance(answer, Reject)
         return answer
 
     @property

@@ -9,7 +9,7 @@ import pytest
 
 from hivemind_trio.model import Outcome, Reason
 from hivemind_trio.policy import CircuitBreakerSettings, WhileOpen
-from hivemind_trio.scheduler import AttemptResult, Refuse
+from hivemind_trio.scheduler import AttemptResult, Reject
 from hivemind_trio.scheduler.calls.kept_places import KEPT_MAX, KEPT_NS, KeptPositions
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import SECOND_NS, lane, program, provider, treatment, wish
@@ -144,8 +144,8 @@ def test_to_be_turned_away_for_the_provider_s_trouble_is_no_reason_either(troubl
     running, early, late = driver.call(), ask(driver, "a"), ask(driver, "b")
     driver.cancel(early)
     driver.end(running, trouble)
-    assert isinstance(driver.answers[late], Refuse)
-    assert isinstance(driver.answers[ask(driver, "a")], Refuse)
+    assert isinstance(driver.answers[late], Reject)
+    assert isinstance(driver.answers[ask(driver, "a")], Reject)
     driver.now_ns = 60 * SECOND_NS
     probe, younger = driver.call(), ask(driver, "c")
     if younger in driver.answers:  # while it is found out whether there is more, the others are turned away

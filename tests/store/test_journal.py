@@ -26,7 +26,7 @@ from hivemind_trio.scheduler import (
     Circuit,
     LimitChanged,
     PolicyLoaded,
-    Refuse,
+    Reject,
     TimePassed,
 )
 from hivemind_trio.store import Journal, JournalError, open_journal, read_journal
@@ -469,7 +469,7 @@ async def test_a_number_that_is_too_large_for_a_column_is_as_large_as_can_be(tmp
     request = Request(tokens_max_out=10**30, tokens_in=10**20, cost_microusd=10**40)
 
     most = (1 << 63) - 1
-    refuse = Refuse(
+    refuse = Reject(
         call_id=CallId(1),
         treatment=None,
         reason=Reason.PROVIDER_SPENT,

@@ -16,7 +16,7 @@ from hivemind_trio.scheduler import (
     CallId,
     Grant,
     Permit,
-    Refuse,
+    Reject,
 )
 from hivemind_trio.store import Journal
 
@@ -165,7 +165,7 @@ def tell(journal: Journal, call: RecordedCall, number: int, *, failure: Failure 
             journal.record(attempt.ended_ns, AttemptEnded(call_id, ended), ())
     last_ns = max([call.arrived_ns, *(each.ended_ns or each.granted_ns for each in call.attempts)])
     if call.refused is not None:
-        refuse = Refuse(
+        refuse = Reject(
             call_id=call_id,
             treatment=treated(agent=call.agent) if call.agent else None,
             reason=call.refused,

@@ -9,7 +9,7 @@ from hivemind_trio.scheduler.calls.placement import Placement
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.limits.budgets import InsufficientBudget
 from hivemind_trio.scheduler.protocol.call import Call
-from hivemind_trio.scheduler.protocol.events import Command, Grant, Refuse
+from hivemind_trio.scheduler.protocol.events import Command, Grant, Reject
 from hivemind_trio.scheduler.state import SchedulerState
 
 from . import rejection
@@ -25,9 +25,9 @@ def admit(books: SchedulerState, call: Call, treatment: Decision, commands: list
     """Reject a call, grant it, or queue it."""
     if books.detours:
         treatment = route(books, call, treatment)
-    refuse = rejection.reject_on_arrival(call, treatment, books.program, draining=books.draining, waited_ns=0)
-    if refuse is not None:
-        commands.append(refuse)
+    reject = rejection.reject_on_arrival(call, treatment, books.program, draining=books.draining, waited_ns=0)
+    if reject is not None:
+        commands.append(reject)
         return
     if not call.needs_slot:
         commands.append(Grant(call_id=call.id, treatment=treatment, permit=None, waited_ns=0, reason=Reason.NONE))
@@ -37,7 +37,7 @@ def admit(books: SchedulerState, call: Call, treatment: Decision, commands: list
     if place.pool.residents.enabled:
         place.pool.look(books.now_ns)
     blocked = _blocked(books, call, treatment, place)
-    if isinstance(blocked, Refuse):
+    if isinstance(blocked, Reject):
         commands.append(blocked)
         books.forget(place.agent)
         return
@@ -49,7 +49,7 @@ def admit(books: SchedulerState, call: Call, treatment: Decision, commands: list
         spent.ask(books.billing_key(call, treatment), books.now_ns)
 
 
-def _blocked(books: SchedulerState, call: Call, treatment: Decision, place: Placement) -> Refuse | Reason:
+def _blocked(books: SchedulerState, call: Call, treatment: Decision, place: Placement) -> Reject | Reason:
     """Return why the call cannot be dispatched now, `NONE`: it can; or its rejection, if it is not to wait for that."""
     over = place.quotas.too_large(place.cost) if place.quotas.has_limits else None
     if over is not None:
@@ -78,19 +78,19 @@ def _enter(books: SchedulerState, waiter: WaitingCall, blocked: Reason, commands
     elif short is None and (wait_ns := books.expected_wait_beyond_patience_ns(waiter)) is not None:
         message = rejection.wait_exceeds_client_timeout(wait_ns)
         retry_after_ns = books.retry_after_ns(waiter, wait_ns)
-        refuse = rejection.reject(books, waiter, Reason.CLIENT_PATIENCE, message, retry_after_ns)
-        _turn_down(books, waiter, refuse, commands)
+        reject = rejection.reject(books, waiter, Reason.CLIENT_PATIENCE, message, retry_after_ns)
+        _turn_down(books, waiter, reject, commands)
     else:
         _put_in_line(books, waiter, commands)
         if blocked in TIMED or place.pool.opens_ns is not None:
             dispatch(books, [place.pool], None, commands)  # which says when there will be room
 
 
-def _turn_down(books: SchedulerState, waiter: WaitingCall, refuse: Refuse, commands: list[Command]) -> None:
+def _turn_down(books: SchedulerState, waiter: WaitingCall, reject: Reject, commands: list[Command]) -> None:
     """Reject a call that has a number already; its client may come back with it."""
-    commands.append(refuse)
+    commands.append(reject)
     books.keep_position(waiter)
-    if refuse.reason is not Reason.BUDGET:  # then it has claimed nothing
+    if reject.reason is not Reason.BUDGET:  # then it has claimed nothing
         books.unclaim(waiter)
     books.forget(waiter.place.agent)
 
@@ -115,8 +115,8 @@ def _put_in_line(books: SchedulerState, waiter: WaitingCall, commands: list[Comm
         if full is not None and lane.shed_oldest:
             oldest = books.room.oldest(lane.name)
     if full is not None and oldest is None:
-        refuse = rejection.reject(books, waiter, Reason.QUEUE_FULL, full, books.retry_after_ns(waiter))
-        _turn_down(books, waiter, refuse, commands)
+        reject = rejection.reject(books, waiter, Reason.QUEUE_FULL, full, books.retry_after_ns(waiter))
+        _turn_down(books, waiter, reject, commands)
         return
 
     books.room.enter(waiter)

@@ -8,7 +8,7 @@ from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.limits.budgets import InsufficientBudget
 from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.protocol.call import Call
-from hivemind_trio.scheduler.protocol.events import Refuse
+from hivemind_trio.scheduler.protocol.events import Reject
 from hivemind_trio.scheduler.queueing.drain_rate import RETRY_MAX_NS, RETRY_MIN_NS
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
@@ -24,7 +24,7 @@ PATH_SHOWN_MAX = 200
 
 def reject_on_arrival(
     call: Call, treatment: Decision, program: Program, *, draining: bool, waited_ns: int
-) -> Refuse | None:
+) -> Reject | None:
     """Return the rejection that no wait would avoid; None: there is none."""
     retry_after_ns = None
     if draining:
@@ -37,7 +37,7 @@ def reject_on_arrival(
         reason, message = Reason.NO_PROVIDER, _unserved(call.request, program)
     else:
         return None
-    return Refuse(
+    return Reject(
         call_id=call.id,
         treatment=treatment,
         reason=reason,
@@ -67,9 +67,9 @@ def _unserved(request: Request, program: Program) -> str:
     return rejection_text(Reason.NO_PROVIDER, "default", path=path)
 
 
-def reject(books: SchedulerState, waiter: WaitingCall, reason: Reason, message: str, retry_after_ns: int) -> Refuse:
+def reject(books: SchedulerState, waiter: WaitingCall, reason: Reason, message: str, retry_after_ns: int) -> Reject:
     """Return the rejection of a queued call."""
-    return Refuse(
+    return Reject(
         call_id=waiter.call.id,
         treatment=waiter.treatment,
         reason=reason,
@@ -79,10 +79,10 @@ def reject(books: SchedulerState, waiter: WaitingCall, reason: Reason, message: 
     )
 
 
-def too_large(call: Call, treatment: Decision, quota: RateLimitSettings, cost: Cost, waited_ns: int = 0) -> Refuse:
+def too_large(call: Call, treatment: Decision, quota: RateLimitSettings, cost: Cost, waited_ns: int = 0) -> Reject:
     """Return the rejection of a call that exceeds a whole window of a rate limit."""
     amount, provider = cost[quota.dimension], treatment.provider
-    return Refuse(
+    return Reject(
         call_id=call.id,
         treatment=treatment,
         reason=Reason.OVER_LIMITS,
@@ -92,11 +92,11 @@ def too_large(call: Call, treatment: Decision, quota: RateLimitSettings, cost: C
     )
 
 
-def circuit_open(books: SchedulerState, call: Call, treatment: Decision, pool: ProviderQueue, waited_ns: int) -> Refuse:
+def circuit_open(books: SchedulerState, call: Call, treatment: Decision, pool: ProviderQueue, waited_ns: int) -> Reject:
     """Return the rejection of a call whose provider has an open circuit."""
     opens_ns = pool.health.breaker.opens_ns
     wait_ns = max(opens_ns - books.now_ns, 0) if opens_ns is not None else 0
-    return Refuse(
+    return Reject(
         call_id=call.id,
         treatment=treatment,
         reason=Reason.BREAKER_OPEN,
@@ -108,10 +108,10 @@ def circuit_open(books: SchedulerState, call: Call, treatment: Decision, pool: P
 
 def billing_exhausted(
     books: SchedulerState, call: Call, treatment: Decision, pool: ProviderQueue, waited_ns: int
-) -> Refuse:
+) -> Reject:
     """Return the rejection of a call whose account at the provider is used up."""
     renewed_ns = pool.health.spent.renewed_ns(books.billing_key(call, treatment), books.now_ns)
-    return Refuse(
+    return Reject(
         call_id=call.id,
         treatment=treatment,
         reason=Reason.PROVIDER_SPENT,

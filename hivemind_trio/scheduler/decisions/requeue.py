@@ -24,11 +24,11 @@ def reclassify(
     """Classify a call anew that waits and has been taken out of the room; None: it is refused now."""
     treatment = route(books, waiter.call, treatment)
     waited_ns = books.waited_ns(waiter)
-    refuse = rejection.reject_on_arrival(
+    reject = rejection.reject_on_arrival(
         waiter.call, treatment, books.program, draining=books.draining, waited_ns=waited_ns
     )
-    if refuse is not None:
-        commands.append(refuse)
+    if reject is not None:
+        commands.append(reject)
         books.forget(waiter.place.agent)
         return None
     place = books.place(waiter.call, treatment)

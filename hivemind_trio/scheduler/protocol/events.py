@@ -51,7 +51,7 @@ class AttemptEnded:
     """The upstream exchange is over and its permit can be given to someone else.
 
     Where the agent has had nothing of the answer yet, the scheduler says what becomes of the call: `Finish`, or nothing
-    now, and another `Grant` (or a `Refuse`) later.
+    now, and another `Grant` (or a `Reject`) later.
     """
 
     call_id: CallId
@@ -134,7 +134,7 @@ class Grant:
 
 @final
 @attrs.frozen(kw_only=True)
-class Refuse:
+class Reject:
     """Answer the agent with a refusal; the call is over."""
 
     call_id: CallId
@@ -168,4 +168,4 @@ class LimitChanged:
     """Outcome that caused the change; None: time, or a new policy."""
 
 
-Command: TypeAlias = Grant | Refuse | Finish | LimitChanged | Draw | Spend
+Command: TypeAlias = Grant | Reject | Finish | LimitChanged | Draw | Spend

@@ -22,7 +22,7 @@ from hivemind_trio.scheduler import (
     LimitChanged,
     Permit,
     PoolSnapshot,
-    Refuse,
+    Reject,
     Scheduler,
     Standstill,
     TimePassed,
@@ -81,7 +81,7 @@ class Audit:
                     assert permit is not None, "what needs a slot is granted one"
                     self._granted(command, permit)
                     granted.add(permit.provider)
-                case Refuse(call_id=call_id) | Finish(call_id):
+                case Reject(call_id=call_id) | Finish(call_id):
                     _holds(call_id in self._waiting, "who is sent away was waiting")
                     del self._waiting[call_id]
                 case LimitChanged(provider=provider, limit=limit):

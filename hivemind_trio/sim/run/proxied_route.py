@@ -31,7 +31,7 @@ from hivemind_trio.scheduler import (
     Finish,
     Grant,
     LimitChanged,
-    Refuse,
+    Reject,
     ResponseStarted,
     Scheduler,
     Spend,
@@ -194,8 +194,8 @@ class Proxied:
                     self._begin(command, now_ns)
                 case Finish():
                     self._settle(command.call_id)
-                case Refuse():
-                    self._refuse(command, now_ns)
+                case Reject():
+                    self._reject(command, now_ns)
                 case LimitChanged():
                     self._adapted(command)
                 case Draw() | Spend():
@@ -381,22 +381,22 @@ class Proxied:
                 reply = _own_error(Reason.UPSTREAM_UNREACHABLE, 5 * SECOND_NS)
         self._reply(call_id, attrs.evolve(reply, tokens=end.tokens))
 
-    def _refuse(self, refuse: Refuse, now_ns: int) -> None:
-        talk = self._talks[refuse.call_id]
-        if refuse.treatment is not None:
-            talk.treatment = refuse.treatment
-        talk.waited_ns = refuse.waited_ns
-        self.books.decided(now_ns, refuse.call_id, str(refuse.reason))
-        self.books.refused[talk.asking.load, refuse.reason] += 1
-        row = REJECTIONS[refuse.reason]
+    def _reject(self, reject: Reject, now_ns: int) -> None:
+        talk = self._talks[reject.call_id]
+        if reject.treatment is not None:
+            talk.treatment = reject.treatment
+        talk.waited_ns = reject.waited_ns
+        self.books.decided(now_ns, reject.call_id, str(reject.reason))
+        self.books.refused[talk.asking.load, reject.reason] += 1
+        row = REJECTIONS[reject.reason]
         status = row.status
         if status == 429 and talk.asking.client.limits_are_fatal and not row.is_final:
             status = 503  # what one takes for a word to come back is the end of another
-        after_ns = None if refuse.retry_after_ns is None else min(RETRY_AFTER_MAX_NS, refuse.retry_after_ns)
+        after_ns = None if reject.retry_after_ns is None else min(RETRY_AFTER_MAX_NS, reject.retry_after_ns)
         if after_ns is not None:
             after_ns = max(1, -(-after_ns // SECOND_NS)) * SECOND_NS  # as the header has it
-        reply = ClientReply(status=status, retry_after_ns=after_ns, final=row.is_final, why=f"refused: {refuse.reason}")
-        self._reply(refuse.call_id, reply, served=False)
+        reply = ClientReply(status=status, retry_after_ns=after_ns, final=row.is_final, why=f"refused: {reject.reason}")
+        self._reply(reject.call_id, reply, served=False)
 
     def _reply(self, call_id: CallId, reply: ClientReply, *, served: bool = True) -> None:
         talk = self._talks.pop(call_id)

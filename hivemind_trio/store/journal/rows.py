@@ -21,7 +21,7 @@ from hivemind_trio.scheduler import (
     Event,
     Grant,
     PolicyLoaded,
-    Refuse,
+    Reject,
 )
 from hivemind_trio.store.journal.redaction import HEADERS, LONGEST, METADATA, alias, told
 
@@ -195,8 +195,8 @@ class Scribe:
             for command in commands:
                 if isinstance(command, Grant):
                     rows["grants"].append(self._grant(command, at_ns, rows))
-                elif isinstance(command, Refuse):
-                    rows["refusals"].append(self._refusal(command, at_ns, rows))
+                elif isinstance(command, Reject):
+                    rows["refusals"].append(self._rejection(command, at_ns, rows))
         return rows
 
     def _call(self, arrived: CallArrived, at_ns: int, wall_ns: int) -> tuple[Any, ...]:
@@ -247,14 +247,14 @@ class Scribe:
             *taken,
         )
 
-    def _refusal(self, refuse: Refuse, at_ns: int, rows: dict[str, list[tuple[Any, ...]]]) -> tuple[Any, ...]:
-        treatment = refuse.treatment
+    def _rejection(self, reject: Reject, at_ns: int, rows: dict[str, list[tuple[Any, ...]]]) -> tuple[Any, ...]:
+        treatment = reject.treatment
         who: tuple[Any, ...] = (None,) * 4
         if treatment is not None:
             who = (treatment.agent, treatment.team, treatment.lane, self._by(treatment, rows))
         return (
-            *(self.session, refuse.call_id, at_ns, refuse.waited_ns, str(refuse.reason), refuse.message),
-            *(_fit(refuse.retry_after_ns), *who),
+            *(self.session, reject.call_id, at_ns, reject.waited_ns, str(reject.reason), reject.message),
+            *(_fit(reject.retry_after_ns), *who),
         )
 
     def _answer(self, answered: Answered, at_ns: int) -> tuple[Any, ...]:

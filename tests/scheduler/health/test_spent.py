@@ -9,7 +9,7 @@ import pytest
 
 from hivemind_trio.model import Outcome, Reason, SecretRef, SecretSource
 from hivemind_trio.policy import RetrySettings
-from hivemind_trio.scheduler import AttemptResult, Finish, Grant, Refuse
+from hivemind_trio.scheduler import AttemptResult, Finish, Grant, Reject
 from hivemind_trio.scheduler.health.billing import FIRST_NS, KNOWN_MAX, LAST_NS, TRY_NS, BillingExhausted
 from tests.scheduler.driver import Driver
 from tests.support.ends import SUCCEEDED
@@ -27,7 +27,7 @@ def with_a_key(**settings: Any) -> Driver:
 
 def refused(driver: Driver, call: int) -> bool:
     answer = driver.answers.get(call)
-    return isinstance(answer, Refuse) and answer.reason is Reason.PROVIDER_SPENT
+    return isinstance(answer, Reject) and answer.reason is Reason.PROVIDER_SPENT
 
 
 def test_who_finds_out_has_the_provider_s_answer_and_the_next_is_refused_at_once() -> None:

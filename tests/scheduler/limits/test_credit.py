@@ -23,7 +23,7 @@ from hivemind_trio.scheduler import (
     Grant,
     LedgerOpened,
     LedgerWritable,
-    Refuse,
+    Reject,
     RestoredAccount,
     Spend,
 )
@@ -210,7 +210,7 @@ class Credit(RuleBasedStateMachine):
                     for key, amount in parts:
                         self.credit[key] += claimed[key] - amount
                         self.over[key] += max(0, amount - claimed[key])
-                case Refuse(call_id=call):
+                case Reject(call_id=call):
                     self.waiting.discard(call)
 
     @rule(tokens=st.integers(1, 3000), caller=st.sampled_from("abc"), address=st.sampled_from(["1", "2"]))

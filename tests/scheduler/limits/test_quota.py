@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Outcome, Reason, Request, Usage
 from hivemind_trio.policy import Dimension, Program, RateLimitSettings, RetrySettings, Window
-from hivemind_trio.scheduler import AttemptResult, Finish, Refuse
+from hivemind_trio.scheduler import AttemptResult, Finish, Reject
 from hivemind_trio.scheduler.limits.rate_limiter import RateLimiter
 from hivemind_trio.scheduler.limits.rate_limits import CLAIM_AFTER_NS, CLAIM_WAITED_NS
 from hivemind_trio.scheduler.structures.sliding_window import SLICES
@@ -227,7 +227,7 @@ def test_a_call_that_no_window_holds_is_refused_at_once() -> None:
     call = driver.ask(opus(tokens_in=101))
 
     refusal = driver.refusal(call)
-    assert isinstance(refusal, Refuse)
+    assert isinstance(refusal, Reject)
     assert refusal.reason is Reason.OVER_LIMITS
     assert "about 101, more than the rate limit of 100 input tokens per minute of provider `p`" in refusal.message
     assert driver.rest.agents == 0

@@ -46,7 +46,7 @@ from hivemind_trio.scheduler import (
     Draining,
     Event,
     PolicyLoaded,
-    Refuse,
+    Reject,
     ResponseStarted,
     Scheduler,
     Snapshot,
@@ -131,7 +131,7 @@ class InvariantsMachine(RuleBasedStateMachine):
             self.observer.arrived(one, commands)
             self.check()
             match commands:
-                case [Refuse(call_id=call_id, reason=reason)] if call_id == one.id and reason is not Reason.DEADLINE:
+                case [Reject(call_id=call_id, reason=reason)] if call_id == one.id and reason is not Reason.DEADLINE:
                     # 3: who is turned away has changed nothing.
                     assert self.standing() == before
                     if reason not in DRAWS:

@@ -28,7 +28,7 @@ from hivemind_trio.scheduler import (
     Finish,
     Grant,
     PolicyLoaded,
-    Refuse,
+    Reject,
     ResponseStarted,
     Scheduler,
     TimePassed,
@@ -229,7 +229,7 @@ class RenamesMachine(RuleBasedStateMachine):
                 case Grant(call_id=call_id):
                     self.waiting.pop(call_id, None)
                     self.running[call_id] = None
-                case Refuse(call_id=call_id) | Finish(call_id):
+                case Reject(call_id=call_id) | Finish(call_id):
                     self.waiting.pop(call_id, None)
 
     def pick(self, ids: Mapping[CallId, None], pick: int) -> CallId:

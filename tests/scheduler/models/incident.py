@@ -21,7 +21,7 @@ from hivemind_trio.scheduler import (
     Finish,
     Grant,
     LimitChanged,
-    Refuse,
+    Reject,
     Snapshot,
 )
 
@@ -135,7 +135,7 @@ class Incident:
                     self.told(command)
                 case Grant():
                     self.granted(command, late=late)
-                case Refuse():
+                case Reject():
                     self.refused(command)
                 case Finish():
                     raise AssertionError("only the end of its attempt settles a call")
@@ -172,7 +172,7 @@ class Incident:
         entry.word = self.word(entry)
         entry.maybe_tries = entry.word.granted(grant.call_id, self.now_ns, late=late) or entry.tries
 
-    def refused(self, refuse: Refuse) -> None:
+    def refused(self, refuse: Reject) -> None:
         entry = self.waiting.pop(refuse.call_id)
         self.over.add(refuse.call_id)
         assert refuse.waited_ns == entry.waited_ns + self.now_ns - entry.since_ns
@@ -248,7 +248,7 @@ class Incident:
         match command:
             case LimitChanged(because=because):
                 return because is None
-            case Refuse(reason=reason):
+            case Reject(reason=reason):
                 return reason is Reason.DEADLINE
             case Grant(call_id=granted_id):
                 return granted_id != call_id and self.fits(self.waiting[granted_id])

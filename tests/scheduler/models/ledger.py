@@ -13,7 +13,7 @@ import attrs
 
 from hivemind_trio.model import Decision, Reason, Verdict
 from hivemind_trio.policy import UNKNOWN_AGENT, Program
-from hivemind_trio.scheduler import Call, CallId, Command, Grant, Refuse, Snapshot
+from hivemind_trio.scheduler import Call, CallId, Command, Grant, Reject, Snapshot
 
 SECOND_NS = 1_000_000_000
 
@@ -161,7 +161,7 @@ class Ledger:
         reason = self.outright(call, entry.treatment)
         if reason is not None or not call.needs_slot:
             (answer,) = commands
-            assert isinstance(answer, Refuse | Grant)
+            assert isinstance(answer, Reject | Grant)
             assert answer.call_id == call.id
             assert answer.waited_ns == 0
             if reason is not None:
@@ -272,9 +272,9 @@ class Ledger:
         )
         self.running[entry.call.id] = entry
 
-    def refusal(self, answer: Command, reason: Reason) -> Refuse:
+    def refusal(self, answer: Command, reason: Reason) -> Reject:
         """Hold a command to be a refusal for this reason, with a time to come back at if that can help."""
-        assert isinstance(answer, Refuse)
+        assert isinstance(answer, Reject)
         assert answer.reason is reason
         assert answer.message
         if reason in (Reason.DENIED, Reason.UNKNOWN_AGENT, Reason.NO_PROVIDER):

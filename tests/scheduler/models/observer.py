@@ -33,7 +33,7 @@ from hivemind_trio.scheduler import (
     Grant,
     LimitChanged,
     Permit,
-    Refuse,
+    Reject,
     Scheduler,
     Snapshot,
 )
@@ -195,7 +195,7 @@ class Observer:
                     self.told(command)
                 case Grant():
                     self.granted(command)
-                case Refuse():
+                case Reject():
                     self.refused(command)
                 case Finish():
                     raise AssertionError("nothing but the end of an attempt settles a call")
@@ -234,7 +234,7 @@ class Observer:
         if grant.attempt == 1:
             watched.earn(self.now_ns, self.class_of(life).ratio)
 
-    def refused(self, refuse: Refuse) -> None:
+    def refused(self, refuse: Reject) -> None:
         life = self.lives[refuse.call_id]
         self.exactly_once(life, "waiting")
         life.state = "over"
