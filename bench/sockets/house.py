@@ -82,7 +82,7 @@ def _said(call: CallRecord) -> dict[str, Any]:
         "waited_ms": call.waited_ms,
         "lane": call.lane or "",
         "status": call.status,
-        "refused": str(call.reason) if call.refused else "",
+        "refused": str(call.reason) if call.rejected else "",
         "attempts": call.attempts,
     }
 

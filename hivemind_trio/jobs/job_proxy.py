@@ -124,7 +124,7 @@ class OwnProxy:
         usage.last = LastCall(
             status=call.status,
             reason=f"{call.reason}",
-            was_rejected=call.refused,
+            was_rejected=call.rejected,
             opens_s=self._opens_s(call) if call.status in LIMIT_STATUSES else None,
         )
         if call.status in LIMIT_STATUSES:

@@ -53,9 +53,9 @@ class Reason(StrEnum):
     BODY_TOO_LARGE = "body-too-large"
     BAD_REQUEST = "bad-request"
     HEADER_TOO_LARGE = "header-too-large"
-    METHOD_REFUSED = "method-refused"
+    METHOD_REJECTED = "method-rejected"
     """TRACE shows headers to its sender, and CONNECT asks for a tunnel."""
-    UPGRADE_REFUSED = "upgrade-refused"
+    UPGRADE_REJECTED = "upgrade-rejected"
     FOREIGN_HOST = "foreign-host"
     """DNS rebinding: a web page may have made a name point here."""
     FOREIGN_ORIGIN = "foreign-origin"
@@ -161,8 +161,8 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         proxy="the request target is not a path, and this is no forward proxy; request a path, such as `/v1/messages`",
     ),
     Reason.HEADER_TOO_LARGE: _row(431, _FINAL, "the request's head is too large (`server {{ max-header }}`)"),
-    Reason.METHOD_REFUSED: _row(405, _FINAL, "method {method} is not forwarded"),
-    Reason.UPGRADE_REFUSED: _row(
+    Reason.METHOD_REJECTED: _row(405, _FINAL, "method {method} is not forwarded"),
+    Reason.UPGRADE_REJECTED: _row(
         426, _FINAL, "WebSockets are not supported; use HTTP (Codex falls back to HTTP by itself)"
     ),
     Reason.FOREIGN_HOST: _row(

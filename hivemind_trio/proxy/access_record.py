@@ -40,7 +40,7 @@ class CallRecord:
     path: str = ""
     status: int
     """Status that the agent got; 0: it disconnected before an answer."""
-    refused: bool
+    rejected: bool
     """The answer is ours, not the provider's."""
     reason: Reason
     """Reason of its wait or its rejection."""

@@ -27,7 +27,7 @@ READY: Final = "/readyz"
 HEALTH: Final = ("/healthz", READY)
 """Probes of orchestrators: answered here and not recorded."""
 
-NO_WEBSOCKETS: Final = rejection_text(Reason.UPGRADE_REFUSED)
+NO_WEBSOCKETS: Final = rejection_text(Reason.UPGRADE_REJECTED)
 
 BY_STATUS: Final = {REJECTIONS[reason].status: reason for reason in (Reason.HEADER_TOO_LARGE, Reason.PROXY_OVERLOADED)}
 
@@ -82,7 +82,7 @@ class Door:
     def turned_away(self, status: int, peer: str) -> None:
         """Record a request that the listener refused: its head was too large or malformed, or the loop lags."""
         reason = BY_STATUS.get(status, Reason.BAD_REQUEST)
-        self._refused(CallRecord(id=self._next_id(), caller=peer, status=status, refused=True, reason=reason))
+        self._refused(CallRecord(id=self._next_id(), caller=peer, status=status, rejected=True, reason=reason))
 
     def _refused(self, record: CallRecord) -> None:
         if self._on_call is not None:
@@ -141,16 +141,16 @@ class Door:
             return
         head = RequestHead.of({**scope, "method": "GET"})
         apis = endpoint(head.path_text, head.words).apis
-        why = guard.refused(head, self.current().program.server) or (Reason.UPGRADE_REFUSED, NO_WEBSOCKETS)
+        why = guard.refused(head, self.current().program.server) or (Reason.UPGRADE_REJECTED, NO_WEBSOCKETS)
         answer = refusal(next(iter(apis), None), *why)
         headers = [*answer.headers, (b"x-hivemind-reason", str(why[0]).encode())]
-        if why[0] is Reason.UPGRADE_REFUSED:
+        if why[0] is Reason.UPGRADE_REJECTED:
             # RFC 9110 wants a 426 to name what is spoken instead.
             headers += [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
         peer = ":".join(map(str, head.peer)) if head.peer is not None else ""
         self._refused(
             CallRecord(
-                id=self._next_id(), caller=peer, path=head.path_text, status=answer.status, refused=True, reason=why[0],
+                id=self._next_id(), caller=peer, path=head.path_text, status=answer.status, rejected=True, reason=why[0],
                 method="GET", bytes_out=len(answer.body),
             )
         )  # fmt: skip

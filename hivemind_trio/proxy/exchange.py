@@ -93,7 +93,7 @@ class Exchange:
     agent: str = attrs.field(init=False, default="unknown")
     caller: str = attrs.field(init=False, default="")
     status: int = attrs.field(init=False, default=0)
-    refused: bool = attrs.field(init=False, default=False)
+    rejected: bool = attrs.field(init=False, default=False)
     reason: Reason = attrs.field(init=False, default=Reason.NONE)
     error: UpstreamError | None = attrs.field(init=False, default=None)
     waited_ns: int = attrs.field(init=False, default=0)
@@ -440,7 +440,7 @@ class Exchange:
         await self._reject(reject.reason, message, reject.retry_after_ns)
 
     async def _reject(self, reason: Reason, message: str, retry_after_ns: int | None = None) -> None:
-        self.refused, self.reason = True, reason
+        self.rejected, self.reason = True, reason
         if self._committed:
             error = own_error(
                 self._api(), REJECTIONS[reason].status, error_message(reason, message, retry_after_ns), str(reason)
@@ -543,7 +543,7 @@ class Exchange:
         if gave_up is not None:
             self.treatment, self.waited_ns = gave_up.treatment, gave_up.waited_ns
             self.agent, self.lane = gave_up.treatment.agent, gave_up.treatment.lane
-            if not self.refused:
+            if not self.rejected:
                 self.reason = gave_up.reason
         return CallRecord(
             id=self.call_id,
@@ -561,7 +561,7 @@ class Exchange:
             method=self.head.method,
             path=self.head.path_text,
             status=self.status,
-            refused=self.refused,
+            rejected=self.rejected,
             reason=self.reason,
             upstream_error=str(self.error.kind) if self.error is not None else None,
             upstream_detail=self.error.message if self.error is not None else None,

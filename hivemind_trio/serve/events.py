@@ -364,7 +364,7 @@ class ProviderUnreachable:
 @final
 @attrs.frozen(kw_only=True)
 class CircuitOpened:
-    """The circuit breaker opened; until it closes, calls hold, fall back or are refused."""
+    """The circuit breaker opened; until it closes, calls hold, fall back or are rejected."""
 
     name: ClassVar = "circuit_opened"
     level: ClassVar[Level] = "warning"

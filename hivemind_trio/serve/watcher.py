@@ -285,7 +285,7 @@ def _trouble(record: CallRecord) -> Notice | None:
         if cause:
             return ProviderUnreachable(provider=provider, kind=kind, cause=cause, detail=detail)
         return AttemptFailed(provider=provider, kind=kind, detail=detail)
-    if record.refused:
+    if record.rejected:
         return CallsRejected(lane=record.lane, reason=record.reason)
     if status in (401, 403):
         return CredentialRejected(provider=provider, status=status)

@@ -5,7 +5,7 @@ from hivemind_trio.wire.body.steps import STEP_BYTES as STEP_BYTES
 from hivemind_trio.wire.body.steps import Steps as Steps
 from hivemind_trio.wire.body.steps import Text as Text
 from hivemind_trio.wire.body.steps import done as done
-from hivemind_trio.wire.request.endpoints import METHODS_REFUSED as METHODS_REFUSED
+from hivemind_trio.wire.request.endpoints import METHODS_REJECTED as METHODS_REJECTED
 from hivemind_trio.wire.request.endpoints import Endpoint as Endpoint
 from hivemind_trio.wire.request.endpoints import apis_of as apis_of
 from hivemind_trio.wire.request.endpoints import base_url_hint as base_url_hint

@@ -122,7 +122,7 @@ async def test_what_the_listener_and_the_door_refuse_is_recorded() -> None:
 
     assert [(one.status, str(one.reason)) for one in place.records] == [
         (431, "header-too-large"),
-        (426, "upgrade-refused"),
+        (426, "upgrade-rejected"),
         (400, "bad-request"),
     ]
-    assert all(one.refused and one.caller.startswith("127.0.0.1:") for one in place.records)
+    assert all(one.rejected and one.caller.startswith("127.0.0.1:") for one in place.records)

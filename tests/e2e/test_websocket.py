@@ -65,11 +65,11 @@ async def test_a_handshake_is_refused_in_the_api_s_words(target: str) -> None:
 
     assert status == 426
     assert headers[b"upgrade"] == b"HTTP/1.1"  # RFC 9110, section 15.5.22
-    assert headers[b"x-hivemind-reason"] == b"upgrade-refused"
+    assert headers[b"x-hivemind-reason"] == b"upgrade-rejected"
     assert headers[b"content-type"] == b"application/json"
     assert int(headers[b"content-length"]) == len(body)
     assert "use HTTP" in error_of(body)["message"]
-    assert error_of(body)["code"] == "upgrade-refused"
+    assert error_of(body)["code"] == "upgrade-rejected"
     assert not place.provider.seen
 
 

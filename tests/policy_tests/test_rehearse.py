@@ -136,7 +136,7 @@ def test_a_failure_says_what_turned_calls_away_and_of_how_many() -> None:
     ).diagnostics
 
     denied = r"w.denied 100% \((\d+) x denied of \1 calls\)"
-    failed = r"w.failed 100% \(\1 x refused: denied of \1 calls\)"
+    failed = r"w.failed 100% \(\1 x rejected: denied of \1 calls\)"
     assert re.fullmatch(f"got {denied}; {failed}", found.note)
 
 

@@ -274,7 +274,7 @@ lane batch { }
         await agent.done.wait()
 
         record = opened.records[0]
-    assert (record.status, record.refused, record.attempts) == (0, False, 0)
+    assert (record.status, record.rejected, record.attempts) == (0, False, 0)
     assert (record.agent, record.lane, record.waited_ms) == ("ci", "batch", 7_000)
     assert record.reason is Reason.PROVIDER_CONCURRENCY
 
@@ -302,7 +302,7 @@ async def test_a_caller_held_for_too_long_is_recorded_with_its_lane(autojump_clo
         await agent.done.wait()
 
         record = opened.records[0]
-    assert (record.reason, record.refused, record.lane) == (Reason.HELD_TOO_LONG, True, "default")
+    assert (record.reason, record.rejected, record.lane) == (Reason.HELD_TOO_LONG, True, "default")
     assert record.waited_ms == 255_000
 
 

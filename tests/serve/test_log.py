@@ -30,7 +30,7 @@ from .conftest import Said
 
 
 def ended(**facts: Any) -> CallEnded:
-    return CallEnded(record=CallRecord(id="b-1", status=200, refused=False, reason=Reason.NONE, **facts))
+    return CallEnded(record=CallRecord(id="b-1", status=200, rejected=False, reason=Reason.NONE, **facts))
 
 
 async def test_a_notice_is_said_once_and_its_repeats_are_counted(

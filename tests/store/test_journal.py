@@ -564,7 +564,7 @@ async def test_the_history_shows_the_lane_and_the_wait_of_a_caller_that_gave_up(
         lane="batch",
         waited_ms=7_000,
         status=0,
-        refused=False,
+        rejected=False,
         reason=Reason.PROVIDER_CONCURRENCY,
     )
     async with open_journal(path, on_trouble=quiet) as journal:

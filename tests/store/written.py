@@ -110,7 +110,7 @@ def answered(call: RecordedCall, number: int | None) -> CallRecord:
         method=call.request.method,
         path=call.request.path,
         status=call.status,
-        refused=call.refused is not None,
+        rejected=call.refused is not None,
         reason=call.refused or Reason.NONE,
         upstream_error=None,
         upstream_detail=None,

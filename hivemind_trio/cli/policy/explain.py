@@ -164,15 +164,15 @@ def _explain_call(checked: Checked, fields: tuple[str, ...], *, as_json: bool, c
 def _as_the_proxy_does(checked: Checked, explanation: Explanation) -> Explanation:
     """Deny what the policy admits and the proxy does not forward, with the words of the proxy."""
     from hivemind_trio.model import Reason, rejection_text
-    from hivemind_trio.wire import METHODS_REFUSED, base_url_hint, is_admin
+    from hivemind_trio.wire import METHODS_REJECTED, base_url_hint, is_admin
 
     request, treatment = explanation.request, explanation.treatment
     assert checked.program is not None
     providers = checked.program.providers
     bases = [one.base for one in providers.values() if isinstance(one.base, str)]
     denied = None
-    if request.method.upper() in METHODS_REFUSED:
-        denied = rejection_text(Reason.METHOD_REFUSED, method=request.method)
+    if request.method.upper() in METHODS_REJECTED:
+        denied = rejection_text(Reason.METHOD_REJECTED, method=request.method)
     elif hint := base_url_hint(request.path, bases):
         denied = rejection_text(Reason.NO_PROVIDER, "base", path=request.path, hint=hint)
     elif explanation.denied is None and treatment.provider is not None:

@@ -44,7 +44,7 @@ _WAITING: Final[Mapping[str, Callable[[Figures], Mapping[str, Spread]]]] = {
 }
 _REASONS: Final[Mapping[str, Callable[[Figures], Mapping[str, int]]]] = {
     "agents died of": lambda run: run.died_of,
-    "calls were refused for": lambda run: run.refused,
+    "calls were rejected for": lambda run: run.refused,
 }
 
 

@@ -20,12 +20,12 @@ _BINDS: Final = {
 
 _DEATHS: Final = {
     "held-too-long": "waits longer than their clients'",
-    "refused: client-patience": "waits longer than their clients'",
-    "refused: deadline": "their lane's deadline",
-    "refused: budget": "a budget that is used up",
-    "refused: over-limits": "being larger than a limit allows",
-    "refused: queue-full": "a full queue",
-    "refused: denied": "a rule that denies them",
+    "rejected: client-patience": "waits longer than their clients'",
+    "rejected: deadline": "their lane's deadline",
+    "rejected: budget": "a budget that is used up",
+    "rejected: over-limits": "being larger than a limit allows",
+    "rejected: queue-full": "a full queue",
+    "rejected: denied": "a rule that denies them",
 }
 """Cause of death -> words; those of a provider or a network stay as they are."""
 
@@ -33,7 +33,7 @@ _CHANGES: Final = {
     "dead agents": ("{} more agents die", "{} fewer agents die"),
     "turns done": ("{} more turns are done", "{} fewer turns are done"),
     "429s met": ("{} more 429s are met", "{} fewer 429s are met"),
-    "calls refused": ("{} more calls are refused", "{} fewer calls are refused"),
+    "calls rejected": ("{} more calls are rejected", "{} fewer calls are rejected"),
     "wasted tokens": ("{} more tokens are wasted", "{} fewer tokens are wasted"),
     "spend": ("{} more is spent", "{} less is spent"),
     "makespan": ("it takes {} longer", "it is over {} sooner"),

@@ -11,7 +11,7 @@ from typing import Final
 
 from hivemind_trio.model import Reason, rejection_text
 from hivemind_trio.policy import Server
-from hivemind_trio.wire import METHODS_REFUSED
+from hivemind_trio.wire import METHODS_REJECTED
 
 from .head import RequestHead
 
@@ -26,8 +26,8 @@ Refused = tuple[Reason, str]
 
 def refused(head: RequestHead, server: Server) -> Refused | None:
     """Return why a request is refused because of its head; None: it is not."""
-    if head.method in METHODS_REFUSED:
-        return Reason.METHOD_REFUSED, rejection_text(Reason.METHOD_REFUSED, method=head.method)
+    if head.method in METHODS_REJECTED:
+        return Reason.METHOD_REJECTED, rejection_text(Reason.METHOD_REJECTED, method=head.method)
     if not head.path.startswith(b"/"):
         return Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, "proxy")
     if head.path.startswith(b"/@"):

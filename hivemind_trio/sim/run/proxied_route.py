@@ -395,7 +395,9 @@ class Proxied:
         after_ns = None if reject.retry_after_ns is None else min(RETRY_AFTER_MAX_NS, reject.retry_after_ns)
         if after_ns is not None:
             after_ns = max(1, -(-after_ns // SECOND_NS)) * SECOND_NS  # as the header has it
-        reply = ClientReply(status=status, retry_after_ns=after_ns, final=row.is_final, why=f"refused: {reject.reason}")
+        reply = ClientReply(
+            status=status, retry_after_ns=after_ns, final=row.is_final, why=f"rejected: {reject.reason}"
+        )
         self._reply(reject.call_id, reply, served=False)
 
     def _reply(self, call_id: CallId, reply: ClientReply, *, served: bool = True) -> None:

@@ -57,7 +57,7 @@ METRICS: Final = (
     Metric("attempts", "", lambda run: run.attempts),
     Metric("wasted attempts", "", lambda run: run.attempts_wasted),
     Metric("429s met", "", lambda run: run.limited),
-    Metric("calls refused", "", lambda run: sum(run.refused.values())),
+    Metric("calls rejected", "", lambda run: sum(run.refused.values())),
     Metric("wasted tokens", "", lambda run: run.tokens_wasted),
     Metric("spend", "$", lambda run: run.cost_microusd / 1e6),
     Metric("makespan", "s", lambda run: run.makespan_ns / 1e9),

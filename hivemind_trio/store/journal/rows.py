@@ -73,7 +73,7 @@ class Answered(Protocol):
         ...
 
     @property
-    def refused(self) -> bool:
+    def rejected(self) -> bool:
         """True if the proxy rejected the call."""
         ...
 
@@ -260,7 +260,7 @@ class Scribe:
     def _answer(self, answered: Answered, at_ns: int) -> tuple[Any, ...]:
         return (
             *(self.session, answered.number, answered.id, at_ns, answered.method, answered.path, answered.agent),
-            *(answered.status, int(answered.refused), str(answered.reason), answered.upstream_error),
+            *(answered.status, int(answered.rejected), str(answered.reason), answered.upstream_error),
             *(answered.attempts, answered.bytes_out, answered.lane, answered.waited_ms * MILLISECOND_NS),
         )
 

@@ -88,7 +88,7 @@ def base_url_hint(path: str, bases: Iterable[str]) -> str:
     return ""
 
 
-METHODS_REFUSED: Final = frozenset({"CONNECT", "TRACE", "TRACK"})
+METHODS_REJECTED: Final = frozenset({"CONNECT", "TRACE", "TRACK"})
 """Methods that are forwarded to no provider."""
 
 _VERSIONED: Final = re.compile(r"/v\d+$")

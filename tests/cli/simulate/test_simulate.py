@@ -104,7 +104,7 @@ def test_a_comparison_shows_both_policies_whole(run: Run, files: Path) -> None:
         for part in (first, second)
     ]
     assert attempts[0] >= 6 * 3 > attempts[1]
-    assert "poor.hmp: 6 x refused: budget" in second
+    assert "poor.hmp: 6 x rejected: budget" in second
     assert "team.hmp: Yes: all 6 agents get through on each of 3 seeds" in result.stdout
     assert "poor.hmp: No: 6 of 6 agents die, all of a budget that is used up; 6 on the worst seed." in result.stdout
     assert "With poor.hmp instead of team.hmp 6 more agents die;" in " ".join(result.stdout.split())

@@ -123,7 +123,9 @@ async def test_what_fails_before_any_content_is_tried_again_and_never_seen(
     assert len(script.times) == 2
     # The first-byte timeout ends a stall, not the idle one.
     assert script.times[1] < FIRST_BYTE_S + 2
-    assert [(record.status, record.upstream_error, record.refused) for record in opened.records] == [(200, None, False)]
+    assert [(record.status, record.upstream_error, record.rejected) for record in opened.records] == [
+        (200, None, False)
+    ]
 
 
 @pytest.mark.parametrize("name", DIALECTS)

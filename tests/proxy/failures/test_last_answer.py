@@ -181,7 +181,7 @@ async def test_of_all_errors_the_last_arrives_byte_for_byte(autojump_clock: Mock
     assert (agent.status, agent.whole, agent.answer) == (529, True, packed)
     assert from_provider(agent) == last
     assert agent.header(b"x-hivemind-attempts") == b"5"
-    assert [(one.status, one.refused, one.attempts, one.bytes_out) for one in opened.records] == [
+    assert [(one.status, one.rejected, one.attempts, one.bytes_out) for one in opened.records] == [
         (529, False, 5, len(packed))
     ]
 

@@ -54,7 +54,7 @@ async def test_an_agent_sees_one_clean_answer(
     assert agent.header(b"x-hivemind-attempts") == b"2"
     assert agent.header(b"x-hivemind-reason") == str(Reason.RETRY).encode()
     assert len(script.times) == 2
-    assert [(record.status, record.attempts, record.refused) for record in opened.records] == [(200, 2, False)]
+    assert [(record.status, record.attempts, record.rejected) for record in opened.records] == [(200, 2, False)]
 
 
 async def test_it_is_tried_as_often_as_the_class_says(autojump_clock: MockClock) -> None:

@@ -150,7 +150,7 @@ async def test_methods_that_show_headers_or_want_a_tunnel_stay_here(method: str,
         agent = await opened.ask(method=method)
 
         assert opened.provider.requests == []
-    assert (agent.status, agent.header(b"x-hivemind-reason")) == (405, b"method-refused")
+    assert (agent.status, agent.header(b"x-hivemind-reason")) == (405, b"method-rejected")
 
 
 @pytest.mark.parametrize("target", [b"http://evil.example/v1/messages", b"evil.example:443", b"*", b""])

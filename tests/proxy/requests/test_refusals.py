@@ -78,7 +78,7 @@ async def test_a_full_queue_is_a_429_with_a_time_to_come_back(api: Api, autojump
         assert refused.header(b"x-should-retry") is None
         assert message(refused, api).startswith("hivemind-trio: queue full: 1 waiting")
         assert f"in lane `fleet` (limit 1); retry after {int(after)} s" in message(refused, api)
-    assert [record.refused for record in opened.records] == [True, False, False]
+    assert [record.rejected for record in opened.records] == [True, False, False]
 
 
 async def test_the_one_that_waited_longest_is_dropped_where_the_policy_says_so(autojump_clock: object) -> None:
@@ -312,7 +312,7 @@ def test_retry_after_is_whole_seconds_that_the_sdks_heed(reason: Reason, retry_a
         (Reason.NO_PROVIDER, 404),
         (Reason.BODY_TOO_LARGE, 413),
         (Reason.BAD_REQUEST, 400),
-        (Reason.UPGRADE_REFUSED, 426),
+        (Reason.UPGRADE_REJECTED, 426),
         (Reason.DRAINING, 503),
         (Reason.UPSTREAM_UNREACHABLE, 503),
         (Reason.UPSTREAM_TIMEOUT, 504),
@@ -354,11 +354,11 @@ async def test_a_websocket_is_refused_with_a_status_that_codex_understands(autoj
     start, body = await websocket({"websocket.http.response": {}})
 
     assert (start["type"], start["status"]) == ("websocket.http.response.start", 426)
-    assert (b"x-hivemind-reason", b"upgrade-refused") in start["headers"]
+    assert (b"x-hivemind-reason", b"upgrade-rejected") in start["headers"]
     assert b"use HTTP" in body["body"]
     (record,) = RECORDS
-    assert (record.status, record.reason, record.path) == (426, Reason.UPGRADE_REFUSED, "/v1/responses")
-    assert record.refused
+    assert (record.status, record.reason, record.path) == (426, Reason.UPGRADE_REJECTED, "/v1/responses")
+    assert record.rejected
 
 
 async def test_a_websocket_of_a_web_page_is_refused_as_one(autojump_clock: object) -> None:
