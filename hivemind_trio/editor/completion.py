@@ -198,7 +198,7 @@ class _Proposer:
 
     def _of_slot(self, slot: Slot, *, within: bool = False) -> Iterator[Proposal]:
         match slot.type:
-            case Type.WORD:
+            case Type.WORD | Type.PARTITION:
                 yield from (Proposal(choice, Sort.CHOICE) for choice in slot.words)
             case Type.REF:
                 yield from self._names(slot.words[0])
@@ -211,7 +211,7 @@ class _Proposer:
             case Type.SIGNALS:
                 if within:
                     yield from (Proposal(failure, Sort.CHOICE) for failure in FAILURES)
-        if slot.type is not Type.WORD:
+        if slot.type not in (Type.WORD, Type.PARTITION):
             yield from self._lets(slot.shown())
 
     def _names(self, kind: str) -> Iterator[Proposal]:

@@ -68,6 +68,7 @@ from .language.values import is_loopback as is_loopback
 from .language.values import parse_address as parse_address
 from .program.budgets import BudgetAllowance as BudgetAllowance
 from .program.budgets import BudgetSettings as BudgetSettings
+from .program.budgets import BudgetWindow as BudgetWindow
 from .program.budgets import Measure as Measure
 from .program.budgets import Per as Per
 from .program.budgets import Threshold as Threshold

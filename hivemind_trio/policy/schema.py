@@ -30,7 +30,9 @@ class Type(Enum):
     CONCURRENCY = auto()
     BACKOFF = auto()
     COUNT_RATE = auto()
-    MONEY_RATE = auto()
+    COUNT_ALLOWANCE = auto()
+    MONEY_ALLOWANCE = auto()
+    PARTITION = auto()
     PRICE = auto()
     WORD = auto()
     REF = auto()
@@ -61,7 +63,9 @@ SHOWN: Final[Mapping[Type, str]] = MappingProxyType(
         Type.CONCURRENCY: "slots, `8` or `4..32`",
         Type.BACKOFF: "two durations, `500ms..20s`",
         Type.COUNT_RATE: "a rate such as `50/min`",
-        Type.MONEY_RATE: "a rate of money such as `$25/day`",
+        Type.COUNT_ALLOWANCE: "an allowance such as `5M/day` or `90M/month`",
+        Type.MONEY_ALLOWANCE: "an allowance of money such as `$25/day` or `$500/month`",
+        Type.PARTITION: "`agent`, `team`, `model`, `provider`, `key`, `session`, `header.NAME` or `meta.NAME`",
         Type.PRICE: "a price such as `$3/Mtok`",
         Type.WORD: "a word",
         Type.REF: "a name",
@@ -89,7 +93,7 @@ class Slot:
 
     type: Type
     words: tuple[str, ...] = ()
-    """For WORD and WORDS: the choices. For REF: the kind of declaration that must exist."""
+    """For WORD, WORDS and PARTITION: the choices. For REF: the kind of declaration that must exist."""
     least: int = 0
     """Smallest COUNT or MULTIPLE: below it is HM205. Of anything else 1: nothing, such as `0s`, is HM205."""
     optional: bool = False
@@ -176,6 +180,7 @@ SOME_SHARE = _slot(Type.RATIO, least=1)
 TEXT = _slot(Type.TEXT)
 SECRETS = _slot(Type.SECRETS)
 COUNT_RATE = _slot(Type.COUNT_RATE)
+ALLOWANCE = _slot(Type.COUNT_ALLOWANCE)
 SOME_RATE = _slot(Type.COUNT_RATE, least=1)
 FLAG = _slot(Type.FLAG)
 
@@ -475,14 +480,26 @@ BUDGET_ACTIONS: Final[Mapping[str, Setting]] = {
     "deny": Setting(args=(_slot(Type.TEXT, optional=True),), doc="Be refused."),
 }
 
+PARTITIONS: Final = ("agent", "team", "model", "provider", "key", "session", "header.NAME", "meta.NAME")
+
 BUDGET: Final[Mapping[str, Setting]] = {
-    "cost": Setting(args=(_slot(Type.MONEY_RATE),), doc="Money per window."),
-    "tokens": Setting(args=(COUNT_RATE,), doc="Tokens per window."),
-    "input": Setting(args=(COUNT_RATE,), doc="Input tokens per window."),
-    "output": Setting(args=(COUNT_RATE,), doc="Output tokens per window."),
-    "requests": Setting(args=(COUNT_RATE,), doc="Requests per window."),
+    "cost": Setting(args=(_slot(Type.MONEY_ALLOWANCE),), doc="Money per window."),
+    "tokens": Setting(args=(ALLOWANCE,), doc="Tokens per window."),
+    "input": Setting(args=(ALLOWANCE,), doc="Input tokens per window."),
+    "output": Setting(args=(ALLOWANCE,), doc="Output tokens per window."),
+    "requests": Setting(args=(ALLOWANCE,), doc="Requests per window."),
     "at": Setting(args=(SOME_SHARE,), block=BUDGET_ACTIONS, repeated=True, doc="What happens from this share on."),
-    "window": Setting(args=(_slot(Type.WORD, "calendar", "sliding"),), doc="When it begins anew.", default="calendar"),
+    "window": Setting(
+        args=(_slot(Type.WORD, "calendar", "sliding"),),
+        doc="Begin of a window. Of the calendar: the hour, midnight, Monday (`/week`), the first (`/month`). Sliding: "
+        "the time just past counts.",
+        default="calendar",
+    ),
+    "timezone": Setting(
+        args=(_slot(Type.TIMEZONE),),
+        doc="Time zone of days, weeks and months. Days of 23 and 25 hours are days.",
+        default="that of `server`",
+    ),
 }
 
 RULE: Final[Mapping[str, Setting]] = {
@@ -554,7 +571,7 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
     "budget": Declaration(
         naming=Naming.NAME,
         was=True,
-        options={"per": _slot(Type.WORD, "agent", "team", "model", "provider", "key")},
+        options={"per": _slot(Type.PARTITION, *PARTITIONS)},
         when=True,
         settings=BUDGET,
         doc="What we allow per window.",

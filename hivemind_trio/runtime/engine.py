@@ -9,7 +9,7 @@ from typing import Final, Protocol, final
 import trio
 
 from hivemind_trio.model import Outcome, QuotaReading, Request
-from hivemind_trio.policy import Program, Renames
+from hivemind_trio.policy import BudgetWindow, Program, Renames
 from hivemind_trio.scheduler import (
     AccountKey,
     AttemptEnded,
@@ -144,10 +144,10 @@ class Engine:
         """Return what is learned of providers, to be kept."""
         return self.scheduler.beliefs()
 
-    def left_ns(self, window_ns: int) -> int:
-        """Return the time until the calendar window of that length ends."""
+    def left_ns(self, window: BudgetWindow) -> int:
+        """Return the time until the calendar window ends."""
         now_ns = self.now_ns()
-        return self._calendar.turns(now_ns, window_ns) - now_ns
+        return self._calendar.turns(now_ns, window) - now_ns
 
     # ---- one call ----
 
@@ -251,8 +251,8 @@ class Engine:
         self.post(PolicyLoaded(program))
         self._sync()
 
-    def _turns(self, now_ns: int, window_ns: int) -> int:
-        return self._calendar.turns(now_ns, window_ns)
+    def _turns(self, now_ns: int, window: BudgetWindow) -> int:
+        return self._calendar.turns(now_ns, window)
 
     def _sync(self) -> None:
         """Bring the limiters in line with the limits of the scheduler."""

@@ -1,4 +1,4 @@
-"""When an hour, a day or a week ends where the policy lives, on the engine's clock."""
+"""When an hour, a day, a week or a month ends where the policy lives, on the engine's clock."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Final, final
 from zoneinfo import ZoneInfo
 
 import attrs
+
+from hivemind_trio.policy import BudgetWindow
 
 SECOND_NS: Final = 1_000_000_000
 DAY_NS: Final = 86_400 * SECOND_NS
@@ -28,21 +30,27 @@ class Calendar:
         """By its IANA name; empty: the machine's own."""
         return cls(ZoneInfo(timezone) if timezone else None)
 
-    def turns(self, now_ns: int, window_ns: int) -> int:
-        """When the window of that length ends in which we are now; `now_ns` is now by the engine's clock."""
-        now = datetime.now(self.zone).astimezone(self.zone)
-        return now_ns + max(1, left_ns(now, window_ns))
+    def turns(self, now_ns: int, window: BudgetWindow) -> int:
+        """When the window ends in which we are now; `now_ns` is now by the engine's clock."""
+        zone = ZoneInfo(window.timezone) if window.timezone else self.zone
+        now = datetime.now(zone).astimezone(zone)
+        return now_ns + max(1, left_ns(now, window))
 
 
-def left_ns(now: datetime, window_ns: int) -> int:
+def left_ns(now: datetime, window: BudgetWindow) -> int:
     """Return the time until the end of the window that holds `now`.
 
-    Windows of whole days begin at midnight, weeks on Mondays, and shorter ones are counted from midnight; the day on
-    which the clocks change is an hour longer or shorter, like the day itself.
+    Windows of whole days begin at midnight, weeks on Mondays, months on the first, and shorter ones are counted from
+    midnight; the day on which the clocks change is an hour longer or shorter, like the day itself.
     """
     local = now.replace(tzinfo=None)
+    window_ns = window.length_ns
     days = window_ns // DAY_NS
-    if window_ns % DAY_NS == 0:
+    if window.is_month:
+        # The 28th and four days are in the next month, whatever month it is.
+        after = local.date().replace(day=28) + timedelta(days=4)
+        end = datetime.combine(after.replace(day=1), datetime.min.time())
+    elif window_ns % DAY_NS == 0:
         passed = (local.date() - MONDAY.date()).days % days
         end = datetime.combine(local.date() + timedelta(days=days - passed), datetime.min.time())
     else:

@@ -28,7 +28,7 @@ from random import Random
 from typing import assert_never, final
 
 from hivemind_trio.model import QuotaReading, Reason, rejection_text
-from hivemind_trio.policy import Program, Renames
+from hivemind_trio.policy import BudgetWindow, Program, Renames
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions.admission import admit
 from hivemind_trio.scheduler.decisions.dispatch import dispatch, expire
@@ -62,9 +62,9 @@ from .decisions import completion, rejection
 from .state import SchedulerState
 
 
-def _no_calendar(now_ns: int, window_ns: int) -> int:
+def _no_calendar(now_ns: int, window: BudgetWindow) -> int:
     """Windows that begin when the engine does."""
-    return now_ns - now_ns % window_ns + window_ns
+    return now_ns - now_ns % window.length_ns + window.length_ns
 
 
 @final

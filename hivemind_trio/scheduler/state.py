@@ -179,6 +179,9 @@ class SchedulerState:
             model=treatment.model or call.request.model,
             provider=provider.name,
             key=f"{provider.keys[0]}" if provider.keys else call.credential,
+            session=call.job.partition("/")[0],
+            unproven="" if call.request.token_agent is not None else unproven,
+            request=call.request,
         )
 
     def billing_key(self, call: Call, treatment: Decision) -> SpentKey:

@@ -199,7 +199,7 @@ def _engine(
         ledger = Ledger(
             state,
             post=lambda event: engine.post(event),
-            left_ns=lambda window_ns: engine.left_ns(window_ns),
+            left_ns=lambda window: engine.left_ns(window),
             learned=lambda: hints(engine.beliefs()),
             on_trouble=on_state_trouble,
         )

@@ -19,7 +19,7 @@ def open_state(path: str, program: Program) -> SqliteStore:
         StateError: It cannot be used.
     """
     calendar = Calendar.of(program.server.timezone)
-    store = SqliteStore.open(path, time.time_ns(), lambda account: calendar.turns(0, account.window_ns))
+    store = SqliteStore.open(path, time.time_ns(), lambda account: calendar.turns(0, account.window))
     renames = Renames.since_restart(program)
     names = {account: account.renamed(renames) for account in store.restored.spends}
     try:

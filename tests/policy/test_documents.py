@@ -131,6 +131,7 @@ FILLED: Final = {
     "PROVIDER": "anthropic",
     "AGENT": "ci",
     "CONDITION": "stream",
+    "PARTITION": "session",
     "...": "",
 }
 

@@ -111,6 +111,44 @@ async def test_neither_a_connection_nor_a_name_nor_a_session_is_a_new_budget(
     assert elsewhere.status == 200
 
 
+async def test_each_header_metadata_value_and_session_has_a_share(autojump_clock: MockClock) -> None:
+    policy = compiled(
+        PROVIDER
+        + "budget users per header.X-User { output 100/month }\n"
+        + "budget tasks per meta.user_id { output 100/week }\n"
+        + "budget runs per session { output 100/day }\n"
+    )
+    async with house(policy, takes(60)) as opened:
+
+        async def ask(user: bytes, task: str, session: bytes) -> int:
+            headers = [(b"x-api-key", b"a"), (b"x-user", user), (b"x-claude-code-session-id", session)]
+            return (await opened.ask(headers=headers, body=body_of(metadata={"user_id": task}))).status
+
+        statuses = [await ask(b"u1", "t1", b"s1"), await ask(b"u1", "t2", b"s2")]
+        assert statuses == [200, 200]
+        assert await ask(b"u1", "t3", b"s3") == 429
+        assert await ask(b"u2", "t2", b"s4") == 200
+        assert await ask(b"u3", "t2", b"s5") == 429
+        assert await ask(b"u3", "t4", b"s4") == 200
+        assert await ask(b"u4", "t5", b"s4") == 429
+
+
+async def test_an_unproven_caller_does_not_spend_what_another_one_claims_too(autojump_clock: MockClock) -> None:
+    policy = compiled(
+        PROVIDER.replace("{", "{ key env(KEY);")
+        + "agent front { token env(FRONT) }\n"
+        + "budget users per header.x-user { output 100/month }\n"
+    )
+    async with house(policy, takes(60), {env("KEY"): "k", env("FRONT"): "secret"}) as opened:
+
+        async def ask(key: bytes, peer: str) -> int:
+            return (await opened.ask(headers=[(b"x-api-key", key), (b"x-user", b"ann")], peer=(peer, 1))).status
+
+        assert [await ask(b"x", "10.0.0.9") for _ in range(3)] == [200, 200, 429]
+        assert [await ask(b"secret", "10.0.0.1") for _ in range(3)] == [200, 200, 429]
+        assert await ask(b"y", "10.0.0.8") == 200
+
+
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from hivemind_trio.policy import BudgetWindow
 from hivemind_trio.runtime.window_calendar import DAY_NS, SECOND_NS, WEEK_NS, Calendar, left_ns
 
 HOUR_NS = 3_600 * SECOND_NS
@@ -30,12 +31,39 @@ PARIS = ZoneInfo("Europe/Paris")
     ],
 )
 def test_windows_end_where_people_expect_it(now: str, window_ns: int, left_s: int) -> None:
-    assert left_ns(datetime.fromisoformat(now).replace(tzinfo=PARIS), window_ns) == left_s * SECOND_NS
+    assert left_ns(datetime.fromisoformat(now).replace(tzinfo=PARIS), BudgetWindow(window_ns)) == left_s * SECOND_NS
+
+
+@pytest.mark.parametrize(
+    ("now", "left_s"),
+    [
+        ("2026-11-21T00:00:00", 10 * 86_400),
+        ("2026-12-31T23:59:00", 60),
+        ("2028-02-28T00:00:00", 2 * 86_400),  # a leap year
+        ("2026-02-01T00:00:00", 28 * 86_400),
+        ("2026-03-01T00:00:00", 31 * 86_400 - 3_600),  # the clocks go forward
+        ("2026-10-01T00:00:00", 31 * 86_400 + 3_600),  # and back
+    ],
+)
+def test_months_end_with_the_month(now: str, left_s: int) -> None:
+    month = BudgetWindow(31 * DAY_NS, is_month=True)
+
+    assert left_ns(datetime.fromisoformat(now).replace(tzinfo=PARIS), month) == left_s * SECOND_NS
+
+
+def test_a_window_may_have_a_zone_of_its_own() -> None:
+    calendar = Calendar.of("UTC")
+    apart_ns = calendar.turns(0, BudgetWindow(DAY_NS, timezone="Asia/Kathmandu")) - calendar.turns(
+        0, BudgetWindow(DAY_NS)
+    )
+
+    # Kathmandu is 5 h 45 min ahead; the clock goes on between the two questions.
+    assert (apart_ns / 1e9 + 5.75 * 3_600) % 86_400 < 60 or (apart_ns / 1e9 + 5.75 * 3_600) % 86_400 > 86_340
 
 
 @pytest.mark.parametrize("zone", ["", "UTC", "Asia/Kathmandu"])
 def test_the_end_is_on_the_engine_s_clock(zone: str) -> None:
     calendar = Calendar.of(zone)
 
-    assert 1_000 < calendar.turns(1_000, DAY_NS) <= 1_000 + 25 * HOUR_NS
-    assert calendar.turns(0, HOUR_NS) <= HOUR_NS
+    assert 1_000 < calendar.turns(1_000, BudgetWindow(DAY_NS)) <= 1_000 + 25 * HOUR_NS
+    assert calendar.turns(0, BudgetWindow(HOUR_NS)) <= HOUR_NS

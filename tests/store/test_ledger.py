@@ -107,7 +107,7 @@ async def opened() -> AsyncIterator[Place]:
     ledger = Ledger(
         disk,
         post=posted.append,
-        left_ns=lambda window_ns: window_ns,
+        left_ns=lambda window: window.length_ns,
         learned=lambda: dict(hints),
         on_trouble=trouble.append,
         wall_ns=lambda: NOW,
@@ -183,7 +183,7 @@ async def test_what_was_spent_before_is_posted_by_its_age() -> None:
     ledger = Ledger(
         MemoryStore(),
         post=posted.append,
-        left_ns=lambda window_ns: window_ns,
+        left_ns=lambda window: window.length_ns,
         learned=dict,
         on_trouble=pytest.fail,
         wall_ns=lambda: NOW,

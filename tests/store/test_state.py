@@ -245,10 +245,22 @@ TestAlike.settings = settings(max_examples=40, stateful_step_count=25)
         st.sampled_from(Measure),
         st.integers(1, 10**18),
         st.booleans(),
+        st.booleans(),
+        st.sampled_from(["", "Europe/Paris"]),
+        st.text(),
     )
 )
 def test_a_key_is_read_as_it_was_written(account: AccountKey) -> None:
     assert account_of(account_text(account)) == account
+
+
+def test_a_key_of_the_first_version_is_read() -> None:
+    text = '["each","agent","ci","cost",86400000000000,true]'
+
+    account = account_of(text)
+
+    assert account == AccountKey("each", Per.AGENT, "ci", Measure.COST, DAY, calendar=True)
+    assert account_text(account) == text
 
 
 @given(account=st.sampled_from(ACCOUNTS), wall_ns=st.integers(NOW, NOW + DAY), later=st.integers(0, 2 * DAY))

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from hivemind_trio.policy.language.globs import overlap
 from hivemind_trio.policy.language.unit_text import count, money, rate, ratio
-from hivemind_trio.policy.program.budgets import BudgetAllowance, Measure, Threshold
+from hivemind_trio.policy.program.budgets import BudgetAllowance, BudgetWindow, Measure, Threshold
 from hivemind_trio.policy.program.program import LimitGroupSettings, ProviderSettings
 from hivemind_trio.policy.program.rate_limits import RateLimitSettings
 from hivemind_trio.policy.source.string_literals import quote
@@ -93,8 +93,8 @@ def _quotas(
 def allowances(old: tuple[BudgetAllowance, ...], new: tuple[BudgetAllowance, ...], change: Tell) -> Iterator[Change]:
     """Yield changes of a budget's allowances: an amount may change, another measure or window is another account."""
 
-    def key(one: BudgetAllowance) -> tuple[Measure, int, bool]:
-        return one.measure, one.window_ns, one.calendar
+    def key(one: BudgetAllowance) -> tuple[Measure, BudgetWindow, bool]:
+        return one.measure, one.window, one.calendar
 
     before, after = {key(one): one for one in old}, {key(one): one for one in new}
     gone = [one for its, one in before.items() if its not in after]
@@ -134,7 +134,8 @@ def thresholds(old: tuple[Threshold, ...], new: tuple[Threshold, ...], change: T
 def _spelt(one: BudgetAllowance) -> str:
     amount = money(one.amount) if one.measure is Measure.COST else count(one.amount)
     kind = "" if one.measure is Measure.COST else f" {one.measure}"
-    return rate(amount, one.window_ns) + kind + ("" if one.calendar else " (sliding)")
+    shown = rate(amount, one.window_ns, is_month=one.is_month) + kind
+    return shown + (f" ({one.timezone})" if one.timezone else "") + ("" if one.calendar else " (sliding)")
 
 
 def _actions(step: Threshold | None) -> str:

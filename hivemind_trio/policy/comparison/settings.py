@@ -265,13 +265,13 @@ def _budget(old: BudgetSettings, new: BudgetSettings) -> Iterator[Change]:
             at=new.at,
         )  # fmt: skip
 
-    if old.per is not new.per:
+    if old.partition != new.partition:
         effect = attrs.evolve(FROM_ZERO, says="other accounts: they are counting starts at 0")
-        yield change("per", Verb.CHANGED, _per(old.per), _per(new.per), effect)
+        yield change("per", Verb.CHANGED, _per(old), _per(new), effect)
     yield from allowances(old.allowances, new.allowances, change)
     yield from thresholds(old.thresholds, new.thresholds, change)
-    yield from _fields("budget", new.name, old, new, new.at, without=("per", "allowances", "thresholds"))
+    yield from _fields("budget", new.name, old, new, new.at, without=("per", "per_name", "allowances", "thresholds"))
 
 
-def _per(per: Per) -> str:
-    return "one for all" if per is Per.ALL else str(per)
+def _per(budget: BudgetSettings) -> str:
+    return "one for all" if budget.per is Per.ALL else budget.partition

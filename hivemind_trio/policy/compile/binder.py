@@ -91,8 +91,13 @@ class SettingValue:
 
     def place(self, option: str) -> Span:
         """Return the place of an option's value."""
-        pairs = zip(self.item.args, self.item.args[1:], strict=False)
-        return next(value.span for word, value in pairs if isinstance(word, Name) and word.text == option)
+        return place_of(self.item, option)
+
+
+def place_of(item: Item, option: str) -> Span:
+    """Return the place of the value of an option that the statement has."""
+    pairs = zip(item.args, item.args[1:], strict=False)
+    return next(value.span for word, value in pairs if isinstance(word, Name) and word.text == option)
 
 
 @final

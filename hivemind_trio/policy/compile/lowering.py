@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, final
 
 import attrs
@@ -139,10 +139,19 @@ def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pend
                 for table in (conditions.agents, conditions.rules, conditions.budgets)
                 for condition in table.values()
                 if condition is not None
-            )
+            ),
+            {f"header.{name}" for name in _headers_of_budgets(declarations)},
         ),
         was=_former_names(declarations),
     )
+
+
+def _headers_of_budgets(declarations: SymbolTable) -> Iterator[str]:
+    """Yield the headers by which budgets are partitioned."""
+    for declared in declarations.of("budget").values():
+        family, _, name = declared.options.get("per", "").partition(".")
+        if family == Per.HEADER:
+            yield name
 
 
 def _former_names(declarations: SymbolTable) -> dict[str, dict[str, str]]:
@@ -424,18 +433,24 @@ def rule_of(declared: BoundDeclaration, condition: Condition) -> Rule:
 
 def _budget(declarations: SymbolTable, declared: BoundDeclaration) -> BudgetSettings:
     calendar = _one(declarations, declared, "window", "calendar") == "calendar"
+    zone = _one(declarations, declared, "timezone", "")
     allowances = []
     for measure in Measure:
         given = declarations.one(declared, measure.value)
         if given is not None:
-            allowances.append(BudgetAllowance(measure, given.value.amount, given.value.window_ns, calendar=calendar))
+            rate = given.value
+            allowances.append(
+                BudgetAllowance(measure, rate.amount, rate.window_ns, calendar, rate.is_month, zone if calendar else "")
+            )
     thresholds, _ = declarations.effective(declared, "at")
     steps = sorted((_threshold(declared, given) for given in thresholds), key=lambda step: step.share)
     if not steps or steps[-1].share < 1:
         steps.append(Threshold(share=1.0, deny=f"budget `{declared.name}` is used up"))
+    family, _, per_name = declared.options.get("per", "all").partition(".")
     return BudgetSettings(
         name=declared.name,
-        per=Per(declared.options.get("per", "all")),
+        per=Per(family),
+        per_name=per_name,
         allowances=tuple(allowances),
         thresholds=tuple(steps),
         at=declared.at,

@@ -156,7 +156,8 @@ def _shape(kind: str, declaration: Declaration) -> str:
     if declaration.was:
         shape += " [was OLD]"
     for option, slot in declaration.options.items():
-        shape += f" [{option} {'|'.join(slot.words) if slot.type is Type.WORD else slot.words[0].upper()}]"
+        named = "PARTITION" if slot.type is Type.PARTITION else slot.words[0].upper()
+        shape += f" [{option} {'|'.join(slot.words) if slot.type is Type.WORD else named}]"
     if declaration.when:
         shape += " [when CONDITION]"
     return f"{shape} {{ ... }}"

@@ -267,7 +267,7 @@ def _bounds(checked: Checked, treatment: Decision) -> tuple[tuple[str, str, str]
         rows.append((who, f"{declared.queue} waiting", declared.at))
     for name in treatment.budgets:
         budget = program.budgets[name]
-        whose = f"budget {name}" if budget.per is Per.ALL else f"budget {name} of this {budget.per}"
+        whose = f"budget {name}" if budget.per is Per.ALL else f"budget {name} of this {budget.partition}"
         rows += [(whose, allowance.shown(), budget.at) for allowance in budget.allowances]
     return tuple(rows)
 

@@ -118,7 +118,7 @@ def in_words(values: Sequence[Value], slot: Slot, text: Callable[[Span], str]) -
         case (Quantity() as amount, Name(text=unit) as last, *_) if put := with_unit(amount.text, unit, slot.type):
             pass
         case (Quantity() as amount, Name(text="per" | "a" | "an" | "each" | "every"), Name(text=unit) as last, *_) if (
-            slot.type in (Type.COUNT_RATE, Type.MONEY_RATE) and (window := window_of(unit))
+            slot.type in (Type.COUNT_RATE, Type.COUNT_ALLOWANCE, Type.MONEY_ALLOWANCE) and (window := window_of(unit))
         ):
             put = f"{text(amount.span)}/{window}"
         case _:

@@ -55,14 +55,18 @@ def ratio(value: float) -> str:
     return f"{value * 100:.6g}%"
 
 
-def rate(amount: str, window_ns: int) -> str:
+def rate(amount: str, window_ns: int, *, is_month: bool = False) -> str:
     """`50/min`, `$25/day`, `10/10m`."""
+    if is_month:
+        return f"{amount}/month"
     name = next((name for name, known_ns in WINDOWS.items() if known_ns == window_ns), None)
     return f"{amount}/{name or duration(window_ns)}"
 
 
-def window_name(window_ns: int) -> str:
+def window_name(window_ns: int, *, is_month: bool = False) -> str:
     """`minute`, `day`, `10m`: behind `per`."""
+    if is_month:
+        return "month"
     return WINDOW_NAMES.get(window_ns) or duration(window_ns)
 
 

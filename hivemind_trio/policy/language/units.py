@@ -42,6 +42,9 @@ SIZES: Final = {
     "GiB": 2**30,
 }
 WINDOWS: Final = {"s": DURATIONS["s"], "min": DURATIONS["m"], "hour": DURATIONS["h"], "day": DURATIONS["d"]}
+ALLOWANCE_WINDOWS: Final = {**WINDOWS, "week": DURATIONS["w"], "month": 31 * DURATIONS["d"]}
+"""Windows of budgets. A month has its own length; it is compared as the longest one."""
+MONTH: Final = "month"
 PRICE_PER: Final = {"Mtok": 10**6, "ktok": 10**3}
 
 _DURATION_SLIPS: Final = {
@@ -58,6 +61,7 @@ _SIZE_SLIPS: Final = {
 _WINDOW_SLIPS: Final = {
     "sec": "s", "second": "s", "seconds": "s", "m": "min", "minute": "min", "minutes": "min", "mins": "min",
     "h": "hour", "hr": "hour", "hours": "hour", "d": "day", "days": "day",
+    "w": "week", "weeks": "week", "mo": "month", "months": "month", "mth": "month",
 }  # fmt: skip
 
 QUANTITY: Final = re.compile(r"(\$?)([0-9][0-9_]*(?:\.[0-9]+)?)(.*)", re.DOTALL)
@@ -162,18 +166,24 @@ def money_microusd(text: str) -> int:
     return _whole(Fraction(number) * COUNTS[unit] * 10**6, text)
 
 
-def window_ns(text: str, *, quantity: bool) -> int:
+def window_ns(text: str, *, quantity: bool, windows: Mapping[str, int] = WINDOWS) -> int:
     """Return the window behind the `/` of a rate: `min`, or a duration such as `10m`."""
     if quantity:
         window = duration_ns(text)
         if window == 0:
             raise UnitError("HM205", f"a window of `{text}` is empty", help="write a window such as `10m`")
         return window
-    if text in WINDOWS:
-        return WINDOWS[text]
-    meant = _WINDOW_SLIPS.get(text)
-    known = f"a rate is per {one_of(WINDOWS)}, or per a duration such as `10m`"
-    help_ = f"write `/{meant}`" if meant else known
+    if text in windows:
+        return windows[text]
+    meant: str | None = _WINDOW_SLIPS.get(text, text)
+    known = f"a rate is per {one_of(windows)}, or per a duration such as `10m`"
+    if meant in windows:
+        help_ = f"write `/{meant}`"
+    elif meant in ALLOWANCE_WINDOWS:
+        meant = "7d" if meant == "week" else "30d"
+        help_ = f"write `/{meant}`: only budgets are per week or month of the calendar"
+    else:
+        meant, help_ = None, known
     raise UnitError("HM204", f"`{text}` is not a window of a rate", help=help_, replacement=meant)
 
 

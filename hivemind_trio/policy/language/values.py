@@ -16,13 +16,15 @@ from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.schema import FAILURES, Slot, Type
-from hivemind_trio.policy.source.edits import addition, swapped
+from hivemind_trio.policy.source.edits import Edit, addition, swapped
 from hivemind_trio.policy.source.secret_scan import find_keys
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import CallValue, ListValue, Name, Quantity, RangeValue, Rate, String, Value
 
 from .time_zones import TIME_ZONES
 from .units import (
+    ALLOWANCE_WINDOWS,
+    MONTH,
     UnitError,
     count,
     duration_ns,
@@ -74,6 +76,8 @@ class RateOf:
 
     amount: int
     window_ns: int
+    is_month: bool = False
+    """The window is a month of the calendar; `window_ns` is the longest one."""
 
 
 @final
@@ -175,9 +179,34 @@ class Reader:
         rate = self._rate(value, slot)
         return RateOf(count(rate.amount.text), self._window(rate))
 
-    def _money_rate(self, value: Value, slot: Slot) -> RateOf:
+    def _count_allowance(self, value: Value, slot: Slot) -> RateOf:
         rate = self._rate(value, slot)
-        return RateOf(self._in(rate.amount, money_microusd), self._window(rate))
+        return self._allowance(count(rate.amount.text), rate)
+
+    def _money_allowance(self, value: Value, slot: Slot) -> RateOf:
+        rate = self._rate(value, slot)
+        return self._allowance(self._in(rate.amount, money_microusd), rate)
+
+    def _allowance(self, amount: int, rate: Rate) -> RateOf:
+        quantity = isinstance(rate.per, Quantity)
+        window = self._in(rate.per, lambda text: window_ns(text, quantity=quantity, windows=ALLOWANCE_WINDOWS))
+        return RateOf(amount, window, is_month=not quantity and rate.per.text == MONTH)
+
+    def _partition(self, value: Value, slot: Slot) -> str:
+        """Return the words of a partition; a header's name in lower case."""
+        if not isinstance(value, Name):
+            raise self._wrong(value, slot)
+        if value.text == "account":
+            fix = Fix((Edit(value.span, "key"),))
+            self.report.add("HM112", "a budget is not per account", value.span, help="write `per key`", fix=fix)
+            raise Unreadable
+        family, dot, name = value.text.partition(".")
+        if dot and family == "header":
+            return f"header.{name.lower()}"
+        if (dot and family == "meta") or value.text in slot.words:
+            return value.text
+        self.report.unknown("HM214", "unknown value", value.text, value.span, list(slot.words))
+        raise Unreadable
 
     def _price(self, value: Value, slot: Slot) -> int:
         """Micro-dollars for a million tokens."""
@@ -442,8 +471,8 @@ class Reader:
             case Type.REF | Type.WORD, String(value=text) if _UNQUOTED.fullmatch(text):
                 put = text
                 help_ = f"write `{put}`: a name has no quotes"
-            case Type.COUNT_RATE | Type.MONEY_RATE, Quantity(text=text):
-                put = f"{text}/{'day' if slot.type is Type.MONEY_RATE else 'min'}"
+            case Type.COUNT_RATE | Type.COUNT_ALLOWANCE | Type.MONEY_ALLOWANCE, Quantity(text=text):
+                put = f"{text}/{'min' if slot.type is Type.COUNT_RATE else 'day'}"
                 help_ = f"write `{put}`, or another window"
         found = f"expected {slot.shown()}, found {self._shown(value)}"
         self.report.add("HM201", found, value.span, help=help_, replacement=put, is_safe_fix=slot.type is Type.REF)
@@ -473,7 +502,9 @@ _READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
     Type.CONCURRENCY: Reader._concurrency,
     Type.BACKOFF: Reader._backoff,
     Type.COUNT_RATE: Reader._count_rate,
-    Type.MONEY_RATE: Reader._money_rate,
+    Type.COUNT_ALLOWANCE: Reader._count_allowance,
+    Type.MONEY_ALLOWANCE: Reader._money_allowance,
+    Type.PARTITION: Reader._partition,
     Type.PRICE: Reader._price,
     Type.WORD: Reader._word,
     Type.WORDS: Reader._words,

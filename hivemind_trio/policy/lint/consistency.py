@@ -8,16 +8,18 @@ from urllib.parse import urlsplit
 
 from hivemind_trio.dialects import speakers
 from hivemind_trio.model import Api, SecretRef
-from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable
-from hivemind_trio.policy.compile.lowering import provider_api, provider_base, provider_limit, share
+from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable, place_of
+from hivemind_trio.policy.compile.lowering import provider_api, provider_base, provider_limit, refuses_unknown, share
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
 from hivemind_trio.policy.language.condition_typing import Condition, compared
 from hivemind_trio.policy.language.globs import overlap, specificity
 from hivemind_trio.policy.language.list_prices import BUILT_IN_PRICES
 from hivemind_trio.policy.language.values import BUILT_IN, is_loopback
+from hivemind_trio.policy.program.budgets import NAMED_PARTS, Measure, Per
 from hivemind_trio.policy.source.edits import addition, deletion, insertion
 from hivemind_trio.policy.source.span import Span
+from hivemind_trio.policy.syntax.ast import Rate
 
 from .sizes import check_nodes, check_stores
 from .timing import check_timing
@@ -51,6 +53,7 @@ def check_together(declarations: SymbolTable, conditions: Mapping[str, Mapping[s
     _fallbacks(declarations, report)
     _plain_http(declarations, report)
     _spoofable(declarations, conditions, report)
+    _sliding_months(declarations, report)
     _unused(declarations, report)
     _no_provider(declarations, report)
 
@@ -416,6 +419,9 @@ def _plain_http(declarations: SymbolTable, report: DiagnosticCollector) -> None:
             )
 
 
+LOOPBACK: Final = "127.0.0.1"
+
+
 def _spoofable(
     declarations: SymbolTable, conditions: Mapping[str, Mapping[str, Condition | None]], report: DiagnosticCollector
 ) -> None:
@@ -445,6 +451,40 @@ def _spoofable(
                     help=f"give `{agent}` a `token env(NAME)`",
                 )
                 break
+    server = declarations.of("server").get("")
+    listen = declarations.one(server, "listen") if server is not None else None
+    if not claimed and refuses_unknown(declarations, listen.value[0] if listen is not None else LOOPBACK):
+        return
+    for declared in declarations.of("budget").values():
+        family, _, named = declared.options.get("per", "").partition(".")
+        if family in NAMED_PARTS:
+            where = f"the header `{named}`" if family == Per.HEADER else f"`metadata.{named}`"
+            report.warn(
+                "HM603",
+                f"this budget depends on {where}, which any caller can claim or drop",
+                place_of(declared.item, "per"),
+                help="give each agent a `token env(NAME)`, and write `server { unknown-agent deny }`",
+            )
+
+
+def _sliding_months(declarations: SymbolTable, report: DiagnosticCollector) -> None:
+    for declared in declarations.of("budget").values():
+        window = declarations.one(declared, "window")
+        if window is None or window.value != "sliding":
+            continue
+        for measure in Measure:
+            given = declarations.one(declared, measure.value)
+            if given is None or not given.value.is_month:
+                continue
+            (rate,) = (value for value in given.item.args if isinstance(value, Rate))
+            report.add(
+                "HM204",
+                "a month has no fixed length, so it cannot be a sliding window",
+                rate.per.span,
+                help="write `/30d`, or remove `window sliding`",
+                replacement="30d",
+                is_safe_fix=False,
+            )
 
 
 def _unused(declarations: SymbolTable, report: DiagnosticCollector) -> None:

@@ -232,9 +232,11 @@ def _children(
 
 def _is_above(child: BudgetSettings, one: BudgetAllowance, parent: BudgetSettings, other: BudgetAllowance) -> bool:
     """Return True if a budget allows more than another that stops calls when it is used up."""
-    same = (one.measure, one.window_ns, one.calendar) == (other.measure, other.window_ns, other.calendar)
+    same = (one.measure, one.window, one.calendar) == (other.measure, other.window, other.calendar)
     stops = parent.stop is not None and parent.stop.share <= 1
-    return same and stops and one.amount > other.amount and parent.per in (Per.ALL, child.per)
+    return (
+        same and stops and one.amount > other.amount and (parent.per is Per.ALL or parent.partition == child.partition)
+    )
 
 
 def _own(declared: BoundDeclaration, setting: str) -> SettingValue | None:

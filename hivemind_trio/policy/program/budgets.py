@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import final
+from typing import Final, NamedTuple, final
 
 import attrs
 
@@ -21,6 +21,16 @@ class Per(StrEnum):
     PROVIDER = "provider"
     KEY = "key"
     """The credential that the provider is called with."""
+    SESSION = "session"
+    """The unit of work that an agent gives."""
+    HEADER = "header"
+    """The value of a header."""
+    META = "meta"
+    """A value of the body's `metadata`."""
+
+
+NAMED_PARTS: Final = frozenset({Per.HEADER, Per.META})
+"""Partitions by a value with a name of its own, as in `per header.x-user`."""
 
 
 class Measure(StrEnum):
@@ -36,6 +46,17 @@ class Measure(StrEnum):
     REQUESTS = "requests"
 
 
+class BudgetWindow(NamedTuple):
+    """Window of a calendar."""
+
+    length_ns: int
+    """Of a month: 31 days."""
+    is_month: bool = False
+    """Ends with the month, however long that is."""
+    timezone: str = ""
+    """IANA name; empty: that of the server."""
+
+
 @final
 @attrs.frozen
 class BudgetAllowance:
@@ -44,8 +65,17 @@ class BudgetAllowance:
     measure: Measure
     amount: int
     window_ns: int
+    """Of a month: 31 days."""
     calendar: bool
-    """The window begins with the hour, the day or the week; else it is the time just past."""
+    """The window begins with the hour, the day, the week or the month; else it is the time just past."""
+    is_month: bool = False
+    timezone: str = ""
+    """Zone of a calendar window, as an IANA name; empty: that of the server."""
+
+    @property
+    def window(self) -> BudgetWindow:
+        """Window of the calendar."""
+        return BudgetWindow(self.window_ns, self.is_month, self.timezone)
 
     def shown(self, amount: int | None = None) -> str:
         """`$5 per day`; or another amount in its unit, without the window."""
@@ -53,7 +83,7 @@ class BudgetAllowance:
         text = f"${value / 10**6:,.6g}" if self.measure is Measure.COST else f"{value:,} {self.measure}"
         if amount is not None:
             return text
-        return f"{text} per {window_name(self.window_ns)}"
+        return f"{text} per {window_name(self.window_ns, is_month=self.is_month)}"
 
 
 @final
@@ -88,8 +118,15 @@ class BudgetSettings:
     thresholds: tuple[Threshold, ...]
     """By their share; at least one. Without one at the whole, the whole denies."""
     at: str
+    per_name: str = ""
+    """Name of the header or of the metadata value; empty for other partitions."""
     stop: Threshold | None = attrs.field(init=False, eq=False, repr=False)
     """The first that nothing goes beyond; None: it only watches."""
+
+    @property
+    def partition(self) -> str:
+        """The partition as a policy writes it: `agent`, `header.x-user`."""
+        return f"{self.per}.{self.per_name}" if self.per_name else f"{self.per}"
 
     @stop.default
     def _stop(self) -> Threshold | None:

@@ -7,14 +7,14 @@ from typing import Final, Protocol, final
 
 import attrs
 
-from hivemind_trio.policy import BudgetAllowance
+from hivemind_trio.policy import BudgetAllowance, BudgetWindow
 from hivemind_trio.scheduler.protocol.account_key import AccountKey
 from hivemind_trio.scheduler.protocol.call import Call
 from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap, Rank
 from hivemind_trio.scheduler.structures.sliding_window import SlidingWindow
 
-Turns = Callable[[int, int], int]
-"""When the calendar's window of some length that holds a moment ends, both since the engine began. The calendar is the
+Turns = Callable[[int, BudgetWindow], int]
+"""When the calendar's window that holds a moment ends, both since the engine began. The calendar is the
 world's, and comes from outside."""
 
 CHUNKS: Final = 16
@@ -65,7 +65,7 @@ class BudgetAccount:
         if not self.allowance.calendar:
             return self._sliding.sum(now_ns)
         if now_ns >= self._turns_ns:
-            self._spent, self._turns_ns = 0, self._turns(now_ns, self.allowance.window_ns)
+            self._spent, self._turns_ns = 0, self._turns(now_ns, self.allowance.window)
         return self._spent
 
     def share(self, now_ns: int) -> float:

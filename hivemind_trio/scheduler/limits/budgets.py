@@ -55,10 +55,27 @@ class Partition(NamedTuple):
     model: str
     provider: str
     key: str
+    session: str
+    unproven: str
+    """Credential or address of a caller that proves nothing; empty: the caller is a declared agent with a token."""
+    request: Request
 
-    def of(self, per: Per) -> str:
+    def of(self, budget: BudgetSettings) -> str:
         """Return the name under which a budget `per` something is kept."""
-        return "" if per is Per.ALL else str(getattr(self, per))
+        match budget.per:
+            case Per.ALL:
+                return ""
+            case Per.HEADER:
+                return self._claimed(self.request.headers.get(budget.per_name, ""))
+            case Per.META:
+                return self._claimed(self.request.meta.get(budget.per_name, ""))
+            case Per.SESSION:
+                return self._claimed(self.session)
+        return str(getattr(self, budget.per))
+
+    def _claimed(self, value: str) -> str:
+        """Return the partition of what a caller says of itself: saying something else gives no new money."""
+        return f"{self.unproven} {value}" if value and self.unproven else value
 
 
 @final
@@ -269,7 +286,7 @@ class Budgets:
 
     def accounts_of(self, budget: BudgetSettings, partition: Partition, now_ns: int) -> tuple[BudgetAccount, ...]:
         """At least one: those of the budget's allowances."""
-        whose = partition.of(budget.per)
+        whose = partition.of(budget)
         found = self._found.get((budget.name, whose))
         if found is None:
             if AccountKey.of(budget, budget.allowances[0], whose) not in self.accounts and not self._room(now_ns):

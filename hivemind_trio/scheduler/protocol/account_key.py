@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-from hivemind_trio.policy import BudgetAllowance, BudgetSettings, Measure, Per, Renames
+from hivemind_trio.policy import BudgetAllowance, BudgetSettings, BudgetWindow, Measure, Per, Renames
 
 from .agent_key import renamed_word
 
@@ -19,11 +19,31 @@ class AccountKey(NamedTuple):
     measure: Measure
     window_ns: int
     calendar: bool
+    is_month: bool = False
+    timezone: str = ""
+    """Of a calendar window; empty: that of the server."""
+    per_name: str = ""
+    """Name of the header or of the metadata value that it is per."""
 
     @classmethod
     def of(cls, budget: BudgetSettings, allowance: BudgetAllowance, whose: str) -> Self:
         """Return the key of one partition's account of one allowance."""
-        return cls(budget.name, budget.per, whose, allowance.measure, allowance.window_ns, allowance.calendar)
+        return cls(
+            budget.name,
+            budget.per,
+            whose,
+            allowance.measure,
+            allowance.window_ns,
+            allowance.calendar,
+            allowance.is_month,
+            allowance.timezone,
+            budget.per_name,
+        )
+
+    @property
+    def window(self) -> BudgetWindow:
+        """Window of the calendar."""
+        return BudgetWindow(self.window_ns, self.is_month, self.timezone)
 
     def renamed(self, renames: Renames) -> Self:
         """Return the same account in the names of the new policy."""

@@ -11,6 +11,11 @@ import msgspec
 from hivemind_trio.policy import Measure, Per
 from hivemind_trio.scheduler import AccountKey, Parts
 
+KNOWN_FIRST: Final = 6
+"""Fields of an account's key since the first version."""
+_Known: TypeAlias = tuple[str, str, str, str, int, bool]
+_Whole: TypeAlias = tuple[str, str, str, str, int, bool, bool, str, str]
+
 SLICES: Final = 64
 """Parts of a sliding window in which spends are added up."""
 
@@ -128,8 +133,9 @@ def counts_still(account: AccountKey, slot: int, wall_ns: int) -> bool:
 
 
 def account_text(account: AccountKey) -> str:
-    """Return the key as it stands on disk."""
-    return msgspec.json.encode(tuple(account)).decode()
+    """Return the key as it stands on disk: what a version did not know yet is left out where it says nothing."""
+    values = tuple(account)
+    return msgspec.json.encode(values if any(values[KNOWN_FIRST:]) else values[:KNOWN_FIRST]).decode()
 
 
 def account_of(text: str) -> AccountKey:
@@ -139,9 +145,9 @@ def account_of(text: str) -> AccountKey:
         ValueError: The text is none of `account_text`.
     """
     try:
-        budget, per, whose, measure, window_ns, calendar = msgspec.json.decode(
-            text, type=tuple[str, str, str, str, int, bool]
-        )
+        values = msgspec.json.decode(text, type=list[str | int | bool])
+        shape = _Known if len(values) == KNOWN_FIRST else _Whole
+        budget, per, whose, measure, *window = msgspec.convert(values, shape)
     except msgspec.MsgspecError as error:
         raise ValueError(f"no account: {text}") from error
-    return AccountKey(budget, Per(per), whose, Measure(measure), window_ns, calendar)
+    return AccountKey(budget, Per(per), whose, Measure(measure), *window)

@@ -21,7 +21,7 @@ from typing import Final, final
 
 import trio
 
-from hivemind_trio.policy import Renames
+from hivemind_trio.policy import BudgetWindow, Renames
 from hivemind_trio.scheduler import (
     AccountKey,
     CallId,
@@ -48,8 +48,8 @@ AGAIN_S: Final = 1.0
 
 CLOSE_S: Final = 10.0
 
-LeftNs = Callable[[int], int]
-"""Length of a calendar window, ns -> time until it ends."""
+LeftNs = Callable[[BudgetWindow], int]
+"""Calendar window -> time until it ends, in ns."""
 
 
 @final
@@ -58,7 +58,7 @@ class Ledger:
 
     Args:
         post: Where its events go; the engine's.
-        left_ns: Time until the calendar window of some length ends.
+        left_ns: Time until a calendar window ends.
         learned: The hints of now; asked every `LEARN_S`.
         on_trouble: Told once why it cannot be written, and with "" when it can be again.
         wall_ns: The clock on the wall, ns since 1970.
@@ -144,7 +144,7 @@ class Ledger:
         self._urgent.set()
 
     def _left(self, key: AccountKey) -> int:
-        return self._left_ns(key.window_ns) if key.calendar else 0
+        return self._left_ns(key.window) if key.calendar else 0
 
     def _note(self, entry: Entry) -> None:
         if self._backlog:

@@ -20,7 +20,8 @@ CREATE TABLE nodes (             -- one for each run of the proxy
     ended INTEGER NOT NULL       -- 1: in order
 ) STRICT;
 CREATE TABLE spends (            -- settled, or charged after a crash
-    account TEXT NOT NULL,       -- a JSON array: budget, per, partition, measure, window in ns, calendar
+    account TEXT NOT NULL,       -- a JSON array: budget, per, partition, measure, window in ns, calendar;
+                                 -- where they say something also month, time zone, name of the partition
     slot_ns INTEGER NOT NULL,    -- end of the slice of a sliding window, or of the calendar window; since 1970
     amount INTEGER NOT NULL,     -- millionths of a dollar, tokens or requests
     PRIMARY KEY (account, slot_ns)

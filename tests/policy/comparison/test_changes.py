@@ -149,6 +149,13 @@ ROWS = {
     "a budget's measure": (
         BUDGET, "cost $25/day", "tokens 5M/day", "allowance", "changed", "$25/day", "5M/day tokens", "resets", "HM701",
     ),
+    "a budget's month": (
+        BUDGET, "cost $25/31d", "cost $25/month", "cost", "changed", "$25/31d", "$25/month", "resets", "HM701",
+    ),
+    "a budget's zone": (
+        BUDGET, 'cost $25/day; timezone "UTC"', 'cost $25/day; timezone "Asia/Tokyo"',
+        "cost", "changed", "$25/day (UTC)", "$25/day (Asia/Tokyo)", "resets", "HM701",
+    ),
     "a budget that slides": (
         BUDGET, "cost $25/day", "cost $25/day; window sliding",
         "cost", "changed", "$25/day", "$25/day (sliding)", "resets", "HM701",

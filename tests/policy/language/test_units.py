@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.policy import MemoryFiles, check
 from hivemind_trio.policy.language.units import (
+    ALLOWANCE_WINDOWS,
     UnitError,
     count,
     duration_ns,
@@ -231,7 +232,8 @@ def test_a_rate_is_per_a_unit_or_a_duration(text: str, quantity: bool, amount: i
     ("text", "quantity", "code", "replacement"),
     [
         ("minute", False, "HM204", "min"), ("m", False, "HM204", "min"), ("h", False, "HM204", "hour"),
-        ("sec", False, "HM204", "s"), ("d", False, "HM204", "day"), ("week", False, "HM204", None),
+        ("sec", False, "HM204", "s"), ("d", False, "HM204", "day"), ("week", False, "HM204", "7d"),
+        ("month", False, "HM204", "30d"),
         ("Min", False, "HM204", None), ("ms", False, "HM204", None), ("0s", True, "HM205", None),
         ("10", True, "HM203", None), ("10sec", True, "HM202", "10s"),
     ],
@@ -240,6 +242,14 @@ def test_another_window_is_refused(text: str, quantity: bool, code: str, replace
     error = refused(lambda: window_ns(text, quantity=quantity))
 
     assert (error.code, error.replacement) == (code, replacement)
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("week", 7 * 86_400 * 10**9), ("month", 31 * 86_400 * 10**9), ("day", 86_400 * 10**9)],
+)
+def test_an_allowance_is_per_week_or_month_too(text: str, amount: int) -> None:
+    assert window_ns(text, quantity=False, windows=ALLOWANCE_WINDOWS) == amount
 
 
 def test_a_price_is_per_a_thousand_or_a_million_tokens() -> None:

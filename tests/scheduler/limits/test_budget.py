@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Outcome, Reason, Request, Usage
-from hivemind_trio.policy import Measure
-from hivemind_trio.scheduler import AttemptResult, CallId
+from hivemind_trio.policy import BudgetWindow, Measure
+from hivemind_trio.scheduler import AttemptResult, Call, CallArrived, CallId, Scheduler
 from hivemind_trio.scheduler.limits import budgets
 from hivemind_trio.scheduler.limits.budget_account import BudgetAccount
 from tests.scheduler.driver import Driver
@@ -575,3 +575,25 @@ def test_every_measure_is_counted() -> None:
         driver.end(ask(driver), took(1_000, 1_000))
 
         assert driver.refusal(ask(driver)).reason is Reason.BUDGET, measure
+
+
+# ---- windows of the calendar ----
+
+
+def test_the_calendar_is_asked_for_the_month_in_the_budget_s_zone() -> None:
+    policy = compiled(ANTHROPIC + 'budget b { cost $5/month; requests 9/week; timezone "Asia/Tokyo" }')
+    asked: list[BudgetWindow] = []
+
+    def turns(now_ns: int, window: BudgetWindow) -> int:
+        asked.append(window)
+        return now_ns + HOUR
+
+    scheduler = Scheduler(policy, turns=turns)
+    request = Request(apis=(Api.ANTHROPIC,), model="claude-haiku-4-5", tokens_max_out=10)
+    scheduler.handle(CallArrived(Call(id=CallId(0), request=request, caller="x")), 0)
+
+    day_ns = 24 * HOUR
+    assert set(asked) == {
+        BudgetWindow(31 * day_ns, is_month=True, timezone="Asia/Tokyo"),
+        BudgetWindow(7 * day_ns, timezone="Asia/Tokyo"),
+    }
