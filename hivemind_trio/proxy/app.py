@@ -150,8 +150,8 @@ class Door:
         peer = ":".join(map(str, head.peer)) if head.peer is not None else ""
         self._refused(
             CallRecord(
-                id=self._next_id(), caller=peer, path=head.path_text, status=answer.status, rejected=True, reason=why[0],
-                method="GET", bytes_out=len(answer.body),
+                id=self._next_id(), caller=peer, method="GET", path=head.path_text, status=answer.status,
+                rejected=True, reason=why[0], bytes_out=len(answer.body),
             )
         )  # fmt: skip
         await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
