@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from hivemind_trio.policy.language.globs import overlap
 from hivemind_trio.policy.language.unit_text import count, money, rate, ratio
+from hivemind_trio.policy.language.units import ALLOWANCE_WINDOWS, MONTH
 from hivemind_trio.policy.program.budgets import BudgetAllowance, BudgetWindow, Measure, Threshold
 from hivemind_trio.policy.program.program import LimitGroupSettings, ProviderSettings
 from hivemind_trio.policy.program.rate_limits import RateLimitSettings
@@ -134,7 +135,8 @@ def thresholds(old: tuple[Threshold, ...], new: tuple[Threshold, ...], change: T
 def _spelt(one: BudgetAllowance) -> str:
     amount = money(one.amount) if one.measure is Measure.COST else count(one.amount)
     kind = "" if one.measure is Measure.COST else f" {one.measure}"
-    shown = rate(amount, one.window_ns, is_month=one.is_month) + kind
+    windows = {name: ns for name, ns in ALLOWANCE_WINDOWS.items() if name != MONTH or one.is_month}
+    shown = rate(amount, one.window_ns, windows=windows) + kind
     return shown + (f" ({one.timezone})" if one.timezone else "") + ("" if one.calendar else " (sliding)")
 
 

@@ -55,11 +55,9 @@ def ratio(value: float) -> str:
     return f"{value * 100:.6g}%"
 
 
-def rate(amount: str, window_ns: int, *, is_month: bool = False) -> str:
+def rate(amount: str, window_ns: int, *, windows: Mapping[str, int] = WINDOWS) -> str:
     """`50/min`, `$25/day`, `10/10m`."""
-    if is_month:
-        return f"{amount}/month"
-    name = next((name for name, known_ns in WINDOWS.items() if known_ns == window_ns), None)
+    name = next((name for name, known_ns in windows.items() if known_ns == window_ns), None)
     return f"{amount}/{name or duration(window_ns)}"
 
 

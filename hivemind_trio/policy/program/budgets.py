@@ -50,7 +50,7 @@ class BudgetWindow(NamedTuple):
     """Window of a calendar."""
 
     length_ns: int
-    """Of a month: 31 days."""
+    """Length; a month has 31 days here."""
     is_month: bool = False
     """Ends with the month, however long that is."""
     timezone: str = ""
@@ -65,7 +65,7 @@ class BudgetAllowance:
     measure: Measure
     amount: int
     window_ns: int
-    """Of a month: 31 days."""
+    """Length of the window; a month has 31 days here."""
     calendar: bool
     """The window begins with the hour, the day, the week or the month; else it is the time just past."""
     is_month: bool = False

@@ -21,7 +21,7 @@ class AccountKey(NamedTuple):
     calendar: bool
     is_month: bool = False
     timezone: str = ""
-    """Of a calendar window; empty: that of the server."""
+    """Zone of a calendar window; empty: that of the server."""
     per_name: str = ""
     """Name of the header or of the metadata value that it is per."""
 
