@@ -195,10 +195,11 @@ def test_a_reload_mints_no_retries() -> None:
     broken = AttemptResult(outcome=Outcome.FAILED, status=500)
 
     def tried_again(driver: Driver) -> int:
+        """Tries within a tenth of a second."""
         call = ask(driver)
         driver.end(call, broken)
         again = 0
-        while driver.rest.waiting:
+        for _ in range(10):
             driver.at(driver.now_ns + SECOND_NS // 100)
             if driver.granted[-1] == call and driver.rest.inflight:
                 again += 1

@@ -140,8 +140,10 @@ def _due_ns(
     # What was turned away at the door cost the provider nothing, and is held back by what says when: its word, the
     # circuit, AIMD. A fleet that was turned away together must not use up the retries of those that were broken.
     health = flight.place.pool.health
-    paced = turned_away(ended) or health.breaker.circuit is not Circuit.CLOSED
-    return due_ns if paced or health.retries.take(books.now_ns) else None
+    if turned_away(ended) or health.breaker.circuit is not Circuit.CLOSED:
+        return due_ns
+    there_ns = health.retries.take(books.now_ns, again.deadline_ns)
+    return max(due_ns, there_ns) if there_ns is not None else None
 
 
 def _paused_until_ns(

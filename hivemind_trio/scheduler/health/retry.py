@@ -5,6 +5,7 @@ It holds no slot meanwhile, and keeps its place in the line.
 
 from __future__ import annotations
 
+from math import ceil
 from random import Random
 from typing import Final, final
 
@@ -17,6 +18,10 @@ BUDGET_MAX: Final = 10.0
 """Retries that can be saved up."""
 BUDGET_REFILL_NS: Final = 10 * 1_000_000_000
 """One retry more for each such time, so that a provider with few calls is retried at all (Finagle's `RetryBudget`)."""
+
+BORROWED_MAX: Final = 3.0
+"""Retries that may be taken before they are there: a call waits for its own. An agent that is given the error instead
+tries again sooner than that, at its provider's cost and without a budget."""
 
 LATE: Final = 0.1
 """A `retry-after` is waited for and up to this share longer: those who were told the same should not come together."""
@@ -38,14 +43,15 @@ class RetryBudget:
         self._level = min(BUDGET_MAX, self._level + ratio)
         self.full = self._level >= BUDGET_MAX
 
-    def take(self, now_ns: int) -> bool:
-        """Take one; False: there is none."""
+    def take(self, now_ns: int, deadline_ns: int | None = None) -> int | None:
+        """Take one, and return when it is there; None: too many wait for one, or it would be there too late."""
         self._refill(now_ns)
-        if self._level < 1:
-            return False
+        at_ns = now_ns + max(0, ceil((1 - self._level) * BUDGET_REFILL_NS))
+        if self._level - 1 < -BORROWED_MAX or (deadline_ns is not None and at_ns >= deadline_ns):
+            return None
         self._level -= 1
         self.full = False
-        return True
+        return at_ns
 
     def _refill(self, now_ns: int) -> None:
         self._level = min(BUDGET_MAX, self._level + (now_ns - self._at_ns) / BUDGET_REFILL_NS)

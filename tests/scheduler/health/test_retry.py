@@ -339,19 +339,28 @@ def test_an_overload_beyond_those_that_are_served_uses_up_no_attempts_and_is_ask
 # ---- how much of it ----
 
 
-def test_a_provider_is_sent_again_no_more_than_its_budget() -> None:
-    driver = Driver(program(retries=[RetrySettings(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]))
+NO_PAUSES = RetrySettings(attempts=100, first_ns=0, last_ns=0, ratio=0.0)
+
+
+def spent(driver: Driver, times: int = 10) -> int:
+    """A call that has used up the retries that are saved up, and waits for another."""
     call = driver.call()
-
-    for _ in range(10):
+    for _ in range(times):
         assert driver.end(call, BROKEN) == [call]
-    driver.end(call, BROKEN)
+    assert driver.end(call, BROKEN) == []
+    return call
 
-    assert settled(driver, call)
+
+def test_a_provider_is_sent_again_no_more_than_its_budget() -> None:
+    driver = Driver(program(retries=[NO_PAUSES]))
+    call = spent(driver)
+
+    assert not settled(driver, call)
+    assert due_ns(driver) == 10 * SECOND_NS
 
 
 def test_the_budget_grows_by_one_each_ten_seconds() -> None:
-    driver = Driver(program(retries=[RetrySettings(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]))
+    driver = Driver(program(retries=[NO_PAUSES]))
     call = driver.call()
     for _ in range(10):
         driver.end(call, BROKEN)
@@ -359,32 +368,51 @@ def test_the_budget_grows_by_one_each_ten_seconds() -> None:
     driver.now_ns = 10 * SECOND_NS
     assert driver.end(call, BROKEN) == [call]
     driver.now_ns = 20 * SECOND_NS - 1
-    driver.end(call, BROKEN)
+    assert driver.end(call, BROKEN) == []
 
-    assert settled(driver, call)
+    assert 0 <= due_ns(driver) - 20 * SECOND_NS <= 1
+
+
+def test_those_for_whom_there_is_no_retry_wait_one_behind_the_other_and_a_fourth_does_not() -> None:
+    driver = Driver(program(retries=[NO_PAUSES]))
+    more = driver.calls(3)
+    first = spent(driver)
+
+    for call in more:
+        driver.end(call, BROKEN)
+
+    assert [settled(driver, call) for call in (first, *more)] == [False, False, False, True]
+    for seconds in (10, 20, 30):
+        assert due_ns(driver) == seconds * SECOND_NS
+        driver.at(due_ns(driver))
+
+
+def test_a_retry_that_is_not_there_before_the_deadline_is_not_waited_for_and_not_taken() -> None:
+    driver = Driver(program(retries=[NO_PAUSES]))
+    hurried, patient = driver.call(deadline_ns=9 * SECOND_NS), driver.call()
+    for _ in range(10):
+        driver.end(patient, BROKEN)
+
+    driver.end(hurried, BROKEN)
+    driver.end(patient, BROKEN)
+
+    assert settled(driver, hurried)
+    assert due_ns(driver) == 10 * SECOND_NS
 
 
 def test_idleness_saves_no_more_than_ten_retries_up() -> None:
-    driver = Driver(program(retries=[RetrySettings(attempts=100, first_ns=0, last_ns=0, ratio=0.0)]))
-    call = driver.call()
+    driver = Driver(program(retries=[NO_PAUSES]))
     driver.now_ns = 3_600 * SECOND_NS
 
-    for _ in range(10):
-        assert driver.end(call, BROKEN) == [call]
-    driver.end(call, BROKEN)
-
-    assert settled(driver, call)
+    spent(driver)
 
 
 def test_the_budget_grows_by_a_share_of_the_calls_and_not_of_the_retries() -> None:
-    driver = Driver(program(retries=[RetrySettings(attempts=100, first_ns=0, last_ns=0, ratio=0.5)]))
-    call = driver.call()
-    for _ in range(10):
-        assert driver.end(call, BROKEN) == [call]
-    driver.end(call, BROKEN)
-    assert settled(driver, call)
+    driver = Driver(program(retries=[attrs.evolve(NO_PAUSES, ratio=0.5)]))
+    driver.cancel(spent(driver))
 
-    driver.end(driver.call(), SUCCEEDED)
+    for _ in range(4):  # two for the one that was taken before it was there, and two more
+        driver.end(driver.call(), SUCCEEDED)
     again = driver.call()
 
     assert driver.end(again, BROKEN) == [again]
@@ -411,8 +439,7 @@ def test_who_was_turned_away_takes_nothing_of_the_budget_and_needs_none() -> Non
         assert driver.end(call, BUSY) == [call], "it waits for no budget"
     for call in calls[:10]:
         assert driver.end(call, BROKEN) == [call]
-    driver.end(calls[10], BROKEN)
-    assert settled(driver, calls[10])
+    assert driver.end(calls[10], BROKEN) == []
     assert driver.end(calls[11], BUSY) == [calls[11]], "nor does it die of one that is used up"
 
 

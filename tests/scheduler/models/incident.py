@@ -25,7 +25,7 @@ from hivemind_trio.scheduler import (
     Snapshot,
 )
 
-from .trouble import BROKEN, OBEYED_NS, ROUNDED, TOO_OFTEN, TURNED_AWAY, Range, Sample, Trouble, Word
+from .trouble import BORROWED, BROKEN, OBEYED_NS, ROUNDED, TOO_OFTEN, TURNED_AWAY, Range, Sample, Trouble, Word
 
 
 @attrs.define(eq=False)
@@ -324,7 +324,7 @@ class Incident:
         tries = (attempt, attempt) if beyond else (max(1, at_least), max(1, at_most))
         rests_ns = trouble.rest(retry, ended, tries, self.now_ns)
         # The scheduler reckons retries in floats: of one that is just earned either may be said.
-        used_up |= trouble.pays(ended) and abs(trouble.budget - 1) <= ROUNDED
+        used_up |= trouble.pays(ended) and abs(trouble.budget - 1 + BORROWED) <= ROUNDED
         if rests_ns is not None and (treatment.provider != entry.provider or entry.tries):
             rests_ns = self.now_ns, self.now_ns  # another provider has asked for no rest; a probe keeps its place
         elif rests_ns is not None and entry.maybe_tries:
@@ -332,6 +332,9 @@ class Incident:
         if rests_ns is not None and entry.probe and ended.outcome in BROKEN and treatment.provider == entry.provider:
             # Another call is the next probe, if one waits.
             rests_ns = trouble.to_open_ns[0] + 1, trouble.to_open_ns[1] + 1
+        if rests_ns is not None and trouble.pays(ended):
+            earned_ns = trouble.earned_ns(self.now_ns)
+            rests_ns = max(rests_ns[0], earned_ns[0]), max(rests_ns[1], earned_ns[1])
         if rests_ns is None or treatment.deadline_ns is None:
             return rests_ns, rests_ns is None or used_up
         earliest_ns, latest_ns = rests_ns

@@ -43,6 +43,8 @@ CAP_NS = 10 * SECOND_NS
 CAP_MAX_NS = 70 * SECOND_NS
 """Time after which none from before matters."""
 
+BORROWED = 3
+"""Retries that calls may wait for."""
 SAVED_UP = 10
 """Retries that a provider may be sent before it has earned any."""
 EARNS_NS = 10 * SECOND_NS
@@ -348,6 +350,11 @@ class Trouble:
         """True if a retry is taken from the budget: nothing else holds it back."""
         return ended.outcome not in TURNED_AWAY and self.circuit is Circuit.CLOSED
 
+    def earned_ns(self, now_ns: int) -> Range:
+        """Between when the next retry is there that nobody waits for yet."""
+        left_ns = (1 - self.budget) * EARNS_NS
+        return now_ns + max(0, int(left_ns - ROUNDED * EARNS_NS)), now_ns + max(0, ceil(left_ns + ROUNDED * EARNS_NS))
+
     def rest(self, retry: RetrySettings, ended: AttemptResult, attempts: Range, now_ns: int) -> Range | None:
         """Between when the next attempt may be due; None: there is no retry left for it.
 
@@ -355,7 +362,7 @@ class Trouble:
             attempts: That count, at least and at most.
         """
         self.earn(now_ns)
-        if self.pays(ended) and 1 - self.budget > ROUNDED:
+        if self.pays(ended) and self.budget - 1 < -BORROWED - ROUNDED:
             return None
         return now_ns + pause(retry, ended, attempts[0])[0], now_ns + pause(retry, ended, attempts[1])[1]
 
