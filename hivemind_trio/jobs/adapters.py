@@ -34,6 +34,8 @@ class Adapter:
     """Arguments that choose a model."""
     named: tuple[str, ...] = ()
     """Arguments that give a new session its id; empty: the agent chooses it."""
+    asked_by: tuple[str, ...] = ()
+    """Options that the prompt may follow, though they take no value."""
     session_options: tuple[str, ...] = ()
     """Arguments by which a command says itself which session it uses."""
     session: str = ""
@@ -72,6 +74,7 @@ ADAPTERS: Final = (
         environment=EVERY_CLIENT,
         model=("--model", "{model}"),
         named=("--session-id", "{session}"),
+        asked_by=("-p", "--print"),
         session_options=("--session-id", "--resume", "-r", "--continue", "-c", "--no-session-persistence"),
         resume=("--resume", "{session}"),
         lost=r"No conversation found",
@@ -167,9 +170,7 @@ def invocation(
     words, where = list(argv), prompt
     owns = any(word.partition("=")[0] in adapter.session_options for word in words)
     if resumes and session and adapter.has_sessions and not owns:
-        if where is None:
-            # Of a command that was given whole, the prompt is the last word, unless it comes from somewhere else.
-            where = len(words) - (not words[-1].startswith("-"))
+        where = where if where is not None else _prompt_in(adapter, words)
         words[where : where + 1] = [*_filled(adapter.resume, named), CONTINUE]
     elif adapter.named and not owns:
         session = named["session"] = session or f"{uuid.uuid4()}"
@@ -179,6 +180,15 @@ def invocation(
     words[1:1] = _filled(adapter.arguments, named)
     environment = {name: _fill(value, named) for name, value in adapter.environment.items()}
     return Invocation(argv=tuple(words), environment=environment, session=session)
+
+
+def _prompt_in(adapter: Adapter, words: Sequence[str]) -> int:
+    """Return the index of the prompt in a command that was given whole, or that of its end: it comes otherwise."""
+    for place, word in enumerate(words[1:], 1):
+        if words[place - 1] in adapter.asked_by and not word.startswith("-"):
+            return place
+    is_value = words[-1].startswith("-") or words[-2].startswith("-")
+    return len(words) if is_value else len(words) - 1
 
 
 def _filled(words: Sequence[str], named: Mapping[str, str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final, Self, final
 
@@ -21,6 +22,7 @@ class BoundedFile:
     limit: int
     _file: BinaryIO
     _size: int
+    on_write: Callable[[], None] | None = None
     _tail: bytearray = attrs.field(factory=bytearray, init=False)
 
     @classmethod
@@ -42,6 +44,8 @@ class BoundedFile:
         """
         self._tail += piece
         del self._tail[: max(0, len(self._tail) - TAIL_BYTES)]
+        if self.on_write is not None:
+            self.on_write()
         half = max(1, self.limit // 2)
         while piece:
             if self._size >= half:

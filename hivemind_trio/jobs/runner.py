@@ -22,7 +22,7 @@ from .run_file import RunFile
 CRASHES_MAX: Final = 3
 CRASH_PAUSE_S: Final = 5.0
 """Pause after the first crash in a row; doubled with each."""
-LIMIT_PAUSE_S: Final = 60.0
+LIMIT_PAUSE_S: Final = 15.0
 """Pause after a limit of which no end is known; doubled with each in a row."""
 LIMIT_PAUSE_MAX_S: Final = 900.0
 OPENING_JITTER_S: Final = 2.0
@@ -118,6 +118,7 @@ class Runner:
         for job in self.file.jobs:
             if job.state is JobState.RUNNING:
                 await end_leftover(job.pid, job.born)
+                job.pid, job.born = 0, ""
                 self._move(job, JobState.PARKED, "the run was interrupted", opens_s=self.clock())
             elif job.state is JobState.STOPPED:
                 self._move(job, JobState.PARKED if job.starts else JobState.WAITING, job.reason, opens_s=self.clock())
@@ -246,6 +247,9 @@ class Runner:
         usage = self.proxy.usage(job.id)
         usage.last = usage.limit = None
         out, err = (BoundedFile.open(self.file.output(job, suffix), settings.output_bytes) for suffix in ("out", "err"))
+        if adapter.has_sessions and not adapter.named and not resumes:
+            # As soon as it is printed: a run that is killed must know it.
+            out.on_write = err.on_write = lambda: self._learn_session(job, adapter, out.tail + err.tail)
         try:
             status = await self.spawn(
                 what.argv,
@@ -265,8 +269,12 @@ class Runner:
         return classify(adapter, status, f"{err.tail}\n{out.tail}", usage.last, usage.limit, resumed=resumes)
 
     def _learn_session(self, job: Job, adapter: Adapter, output: str) -> None:
-        if adapter.has_sessions and not adapter.named:
-            job.session = session_in(adapter, output) or self.proxy.usage(job.id).session or job.session
+        if not adapter.has_sessions or adapter.named:
+            return
+        session = session_in(adapter, output) or self.proxy.usage(job.id).session or job.session
+        if session != job.session:
+            job.session = session
+            self.file.save(job)
 
     def _adapter(self, job: Job) -> Adapter:
         named = self.file.settings.adapter

@@ -52,6 +52,14 @@ def test_a_command_given_whole_has_its_prompt_at_the_end() -> None:
     assert piped.argv == ("claude", "-p", "--resume", SESSION, CONTINUE)
 
 
+def test_the_value_of_an_option_is_no_prompt() -> None:
+    words = ("claude", "-p", "fix a", "--output-format", "json")
+    again = made(*words, session=SESSION, resumes=True)
+    assert again.argv == ("claude", "-p", "--resume", SESSION, CONTINUE, "--output-format", "json")
+    piped = made("claude", "-p", "--output-format", "json", session=SESSION, resumes=True)
+    assert piped.argv == ("claude", "-p", "--output-format", "json", "--resume", SESSION, CONTINUE)
+
+
 @pytest.mark.parametrize("option", ["--continue", "--resume=abc", "--session-id"])
 def test_a_command_that_names_its_session_keeps_it(option: str) -> None:
     assert made("claude", option, "-p", "x", prompt=3).argv == ("claude", option, "-p", "x")

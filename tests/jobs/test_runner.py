@@ -47,6 +47,8 @@ class Try:
     prints: str = ""
     opens_after_s: float | None = None
     cost_microusd: int = 0
+    lingers: float = 0.0
+    """Seconds after what it prints."""
 
 
 @attrs.define(eq=False)
@@ -103,6 +105,7 @@ class Scripts:
                 self.called(name)
                 await trio.sleep(1.0)
             out.write(one.prints.encode())
+            await trio.sleep(one.lingers)
         finally:
             del self.alive[name]
         return one.status
@@ -169,6 +172,16 @@ async def test_while_a_limit_is_closed_no_other_job_tries_it(home: Path, autojum
     file = await run([claude(name) for name in "abcd"], scripts)
     assert set(states(file).values()) == {JobState.DONE}
     assert not [name for at_s, name, _ in scripts.starts if scripts.starts[0][0] + 1 < at_s < 600]
+
+
+async def test_a_session_that_is_printed_is_known_at_once(home: Path, autojump_clock: MockClock) -> None:
+    session = "01a2087a-21be-7a00-b517-ea513f7ecd6b"
+    scripts = Scripts({"a": [Try(prints=f'{{"thread_id":"{session}"}}', seconds=1, lingers=50)]})
+    file = file_of([Task(id="a", argv=("codex", "exec", "fix it"), prompt=2)], began_s=trio.current_time())
+    with trio.move_on_after(10):
+        await runner_of(file, scripts).run()
+    assert [job.session for job in read_run(file.name)[2]] == [session]
+    file.close()
 
 
 async def test_a_crash_is_resumed_three_times_and_then_fails(home: Path, autojump_clock: MockClock) -> None:
