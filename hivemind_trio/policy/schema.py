@@ -202,8 +202,8 @@ _NAMES: Final = [f"`{api}`" for api in KNOWN_BASES]
 OBJECTIVE = Setting(
     args=(_slot(Type.WORD, "fair", "makespan", "mean-completion", "latency"),),
     doc=(
-        "What the order among calls of equal priority is for. All but `fair` compare the jobs of a whole team, and of "
-        "all who have none."
+        "Order among calls of equal priority. All but `fair` compare the jobs of a whole team; agents without a team "
+        "count as one."
     ),
     default="fair",
 )
@@ -211,7 +211,7 @@ OBJECTIVE = Setting(
 SERVER: Final[Mapping[str, Setting]] = {
     "listen": Setting(
         args=(_slot(Type.ADDRESS),),
-        doc="Where agents reach the proxy. Anything but loopback needs agents with tokens.",
+        doc="Address for agents. An address beyond loopback needs agents with tokens.",
         default='"127.0.0.1:8787"',
     ),
     "hosts": Setting(
@@ -219,28 +219,37 @@ SERVER: Final[Mapping[str, Setting]] = {
         doc="Names that callers may put into `Host`, globs allowed. IP addresses, names without a dot and names under "
         "`.localhost` or `.internal` need no entry; any other name is 421.",
     ),
-    "admin": Setting(args=(_slot(Type.ADDRESS),), doc="Where operators reach it.", pending=True),
+    "admin": Setting(args=(_slot(Type.ADDRESS),), doc="Address for operators.", pending=True),
     "timezone": Setting(
-        args=(_slot(Type.TIMEZONE),), doc="For `hour` and `weekday`. Default: the machine's.", default=""
+        args=(_slot(Type.TIMEZONE),), doc="Time zone of `hour` and `weekday`. Default: the machine's.", default=""
     ),
-    "drain": Setting(args=(DURATION,), doc="How long calls in flight may finish after SIGTERM.", default="30s"),
+    "drain": Setting(args=(DURATION,), doc="Time for calls in flight to finish after SIGTERM.", default="30s"),
     "nodes": Setting(args=(POSITIVE,), doc="Proxies that share the limits.", default="1", pending=True),
-    "max-body": Setting(args=(_slot(Type.SIZE, least=1),), doc="Of a request; more is 413.", default="32MiB"),
-    "max-header": Setting(args=(_slot(Type.SIZE, least=1),), doc="Of a request; more is 431.", default="64KiB"),
-    "max-waiting": Setting(args=(POSITIVE,), doc="Calls waiting in all; more are refused.", default="10k"),
+    "max-body": Setting(
+        args=(_slot(Type.SIZE, least=1),), doc="Largest request body; a larger one gets 413.", default="32MiB"
+    ),
+    "max-header": Setting(
+        args=(_slot(Type.SIZE, least=1),), doc="Largest request head; a larger one gets 431.", default="64KiB"
+    ),
+    "max-waiting": Setting(
+        args=(POSITIVE,), doc="Most calls in all queues; further calls are rejected.", default="10k"
+    ),
     "unknown-agent": Setting(
         args=(_slot(Type.WORD, "allow", "deny"),),
-        doc="Whether callers that are no declared agent are served. Default: `allow` on loopback, else `deny`.",
+        doc="Treatment of callers that are no declared agent. Default: `allow` on loopback, else `deny`.",
     ),
     "identify": Setting(
         args=(_slot(Type.WORDS, *CLUES),),
-        doc="What may tell callers apart, in order; what is left out is not believed. A token always comes first.",
+        doc="Facts that tell callers apart, in order; a fact that is left out is not used. A token always comes first.",
         default="[url, header, session, user, connection]",
     ),
-    "log": Setting(args=(_slot(Type.WORD, "text", "json"),), doc="The form of standard error.", default="text"),
+    "log": Setting(
+        args=(_slot(Type.WORD, "text", "json"),), doc="Format of the log on standard error.", default="text"
+    ),
     "wait": Setting(
         options={"silent": DURATION, "hold": DURATION},
-        doc="How long a waiting call is sent nothing, and how long it is held after that.",
+        doc="`silent`: time before a queued stream gets its 200 and keep-alives; `hold`: longest time in the "
+        "queue after that.",
         default="silent 15s hold 240s",
     ),
 }
@@ -248,7 +257,7 @@ SERVER: Final[Mapping[str, Setting]] = {
 STORE: Final[Mapping[str, Setting]] = {
     "path": Setting(
         args=(TEXT,),
-        doc="Of the SQLite file, which has mode 600; its folder is made. Default: a folder for each policy in "
+        doc="The SQLite file; it gets mode 600, and its folder is created. Default: a folder for each policy in "
         "`$XDG_STATE_HOME/hivemind-trio`, or in `~/.local/state/hivemind-trio`.",
     ),
     "journal": Setting(
@@ -258,12 +267,12 @@ STORE: Final[Mapping[str, Setting]] = {
         "or above `max`.",
         default="keep 30d max 1GB",
     ),
-    "url": Setting(args=(_slot(Type.URL),), doc="Of Redis."),
-    "namespace": Setting(args=(TEXT,), doc="Before every key."),
-    "lease": Setting(args=(DURATION,), options={"renew": DURATION}, doc="How long a node holds what it took."),
+    "url": Setting(args=(_slot(Type.URL),), doc="URL of Redis."),
+    "namespace": Setting(args=(TEXT,), doc="Prefix of every key."),
+    "lease": Setting(args=(DURATION,), options={"renew": DURATION}, doc="Time for which a node holds a lease."),
     "outage": Setting(
         args=(_slot(Type.WORD, "local", "refuse"), _slot(Type.RATIO, optional=True)),
-        doc="What holds while the store is away.",
+        doc="Behaviour while the store cannot be reached.",
     ),
 }
 
@@ -275,7 +284,7 @@ STORE_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
 """Kind of store -> its settings."""
 
 LIMITS: Final[Mapping[str, Setting]] = {
-    "concurrency": Setting(args=(POSITIVE,), doc="Attempts in flight for these models."),
+    "concurrency": Setting(args=(POSITIVE,), doc="Most attempts in flight for these models."),
     "requests": Setting(args=(SOME_RATE,), repeated=True, doc="Requests per window."),
     "input": Setting(args=(SOME_RATE,), repeated=True, doc="Input tokens per window."),
     "output": Setting(args=(SOME_RATE,), repeated=True, doc="Output tokens per window."),
@@ -287,9 +296,9 @@ LIMITS: Final[Mapping[str, Setting]] = {
     ),
     "window": Setting(
         args=(_slot(Type.WORD, "learn", "bucket", "fixed", "sliding"),),
-        doc="How the provider counts. `bucket` and `sliding` are spent as calls come; so is `fixed`, as if it were "
-        "`sliding` until an answer has said when it ends. With `learn` all of it may go at once until the provider "
-        "refuses a call for it; then calls are spread, until answers have shown which it is.",
+        doc="Algorithm of the provider: token bucket, fixed window or sliding window. A `fixed` window is treated as "
+        "`sliding` until an answer says when it ends. With `learn`, a whole window may be sent at once until the "
+        "provider refuses a call; then calls are spread until answers show the algorithm.",
         default="learn",
     ),
 }
@@ -297,19 +306,19 @@ LIMITS: Final[Mapping[str, Setting]] = {
 PROVIDER: Final[Mapping[str, Setting]] = {
     "api": Setting(
         args=(_slot(Type.WORD, *APIS),),
-        doc=f"The dialect it speaks. Known by the name {', '.join(_NAMES[:-1])} or {_NAMES[-1]}.",
+        doc=f"Dialect of its API. Not needed for the names {', '.join(_NAMES[:-1])} or {_NAMES[-1]}.",
     ),
-    "base": Setting(args=(_slot(Type.URL),), doc="Where it is. Known for the same names."),
+    "base": Setting(args=(_slot(Type.URL),), doc="Base URL. Not needed for the same names."),
     "key": Setting(
         args=(_slot(Type.SECRET),),
-        doc="Put in the place of the agent's own credential, which passes through without it.",
+        doc="API key sent in place of the agent's credential. Without it the agent's credential is forwarded.",
     ),
-    "serves": Setting(args=(_slot(Type.GLOBS),), doc="The models it is for; without it, every model of its API."),
+    "serves": Setting(args=(_slot(Type.GLOBS),), doc="Models that it serves. Default: every model of its API."),
     "concurrency": Setting(
         args=(_slot(Type.CONCURRENCY),),
         options={"start": POSITIVE},
-        doc="Attempts in flight. Between two bounds it adapts, as `aimd` says; `start` is where it begins. Growth "
-        "stops where throughput stops growing. One number is a fixed cap.",
+        doc="Most attempts in flight. With two bounds the limit adapts (`aimd`), beginning at `start`, and grows only "
+        "while throughput grows. One number is a fixed limit.",
         default="2..64 start 8",
     ),
     "aimd": Setting(
@@ -321,9 +330,10 @@ PROVIDER: Final[Mapping[str, Setting]] = {
             "first-byte": DURATION,
         },
         doc=(
-            "How concurrency moves between its bounds. Until the first cut it doubles, then it grows by so much a "
-            "round. A cap is kept as it is found; other overloads take up to such a share, the less the fewer calls "
-            "are refused."
+            "Adaptive concurrency between its bounds: the limit doubles until the first decrease, then grows by "
+            "`increase` a round. An overload lowers it by `decrease` times the share of calls refused; a limit of the "
+            "provider on concurrent calls is kept as found. `slow first-byte` counts a later first byte as a mild "
+            "overload."
         ),
         default="increase 1 decrease 50% cooldown 5s",
     ),
@@ -331,7 +341,7 @@ PROVIDER: Final[Mapping[str, Setting]] = {
         args=(_slot(Type.GLOB, optional=True),),
         block=LIMITS,
         repeated=True,
-        doc="What holds for the models that match, or for all; the most specific block is a model's own.",
+        doc="Limits of the models that match the glob, or of all. A model has the block with the most specific glob.",
     ),
     "timeout": Setting(
         options={"connect": SOME_TIME, "first-byte": SOME_TIME, "idle": SOME_TIME, "total": SOME_TIME},
@@ -341,46 +351,47 @@ PROVIDER: Final[Mapping[str, Setting]] = {
         ),
         default="connect 5s first-byte 5m idle 5m total 30m",
     ),
-    "retry": Setting(args=(_ref("retry"),), doc="The retry class of its calls, where no rule says.", default="default"),
+    "retry": Setting(args=(_ref("retry"),), doc="Retry class of its calls that no rule gives one.", default="default"),
     "breaker": Setting(
         options={"trip": SOME_SHARE, "of": POSITIVE, "over": SOME_TIME, "open": SOME_TIME, "probes": POSITIVE},
         doc="Circuit breaker: it opens when the share `trip` of the latest `of` attempts failed, within `over`, or "
-        "five in a row. A pause between two probes is a sixth of the time since then, from 1s to `open`; `probes` "
-        "successes close it.",
+        "five in a row. The pause between two probes is a sixth of the time that it has been open, at least 1s and "
+        "at most `open`; `probes` successes close it.",
         default="trip 50% of 20 over 30s open 5s probes 1",
     ),
     "headers": Setting(
         args=(_slot(Type.WORD, "trust", "ignore"),),
-        doc="Whether its rate-limit headers are believed: what they say is left, and limits lower than `limits` has.",
+        doc="Use of its rate-limit headers: remaining quota, and limits that are lower than those in `limits`.",
         default="trust",
     ),
-    "queue": Setting(args=(COUNT,), doc="Calls waiting for it."),
+    "queue": Setting(args=(COUNT,), doc="Most calls in its queue."),
     "fallback": Setting(
         args=(_ref("provider"),),
-        doc="Another of the same dialect that takes its calls while it is down, and those that it breaks.",
+        doc="Provider of the same dialect that serves its calls while it is down, and those whose attempt it "
+        "breaks off.",
     ),
     "resident": Setting(
         args=(POSITIVE,),
         options={"swap": DURATION},
-        doc="Models in memory at once: a call of another one waits until one of them is idle. `swap` is how long a "
-        "change takes, 20s if it is left out; for so long a call that loads its model may be silent.",
+        doc="Most models in memory: a call of another model waits until one of them is idle. `swap` is the time of a "
+        "change, by default 20s; a call that loads its model may be silent for so long.",
     ),
     "objective": OBJECTIVE,
     "open": Setting(
         args=(_slot(Type.WORD, "hold", "fallback", "refuse"),),
-        doc="What calls do while the breaker is open. With a `fallback` they go there, unless this says otherwise.",
+        doc="Treatment of calls while the breaker is open. Default: `fallback` if there is one, else `hold`.",
         default="hold",
     ),
     "degraded": Setting(
         when=True,
-        doc="Answers that are 200 and count as failures for the breaker: of their `status`, `model`, `stream`, "
-        "`tokens.in`, `tokens.out`, `tokens.total`.",
+        doc="Answers with status 200 that count as failures for the breaker. The condition reads their `status`, "
+        "`model`, `stream`, `tokens.in`, `tokens.out` and `tokens.total`.",
     ),
     "reaper": Setting(
         options={"first-byte": _slot(Type.MULTIPLE, least=1), "idle": _slot(Type.MULTIPLE, least=1)},
-        doc="When an attempt is taken to hang: at so many times what 99 of 100 with this model, of this size, have "
-        "needed to begin, or have been silent for. In force after twenty; for streams at once, with a multiple that is "
-        "larger the fewer there were. At least 30s and 20s, at most `timeout`.",
+        doc="Limits after which an attempt counts as hung: multiples of the 99th percentile of the time to first byte "
+        "and of the longest silence, for this model and request size. In force after twenty attempts; for streams "
+        "from the first, with a larger multiple the fewer there were. At least 30s and 20s, at most `timeout`.",
         default="first-byte 4x idle 10x",
     ),
 }
@@ -388,10 +399,10 @@ PROVIDER: Final[Mapping[str, Setting]] = {
 MODEL: Final[Mapping[str, Setting]] = {
     "price": Setting(
         options={name: _slot(Type.PRICE) for name in ("input", "output", "cache-read", "cache-write")},
-        doc="What tokens cost. Data, not truth: check it against your contract.",
+        doc="Price of tokens. List prices can differ from your contract: check them.",
     ),
-    "context": Setting(args=(POSITIVE,), doc="The window, in tokens."),
-    "max-output": Setting(args=(POSITIVE,), doc="The most it puts out, in tokens."),
+    "context": Setting(args=(POSITIVE,), doc="Context window, in tokens."),
+    "max-output": Setting(args=(POSITIVE,), doc="Most output tokens."),
 }
 
 FAILURES: Final = ("connect", "reset", "first-byte", "timeout", "idle")
@@ -400,84 +411,89 @@ FAILURES: Final = ("connect", "reset", "first-byte", "timeout", "idle")
 RETRY: Final[Mapping[str, Setting]] = {
     "on": Setting(
         args=(_slot(Type.SIGNALS),),
-        doc="What is tried again, as long as the agent has had nothing of the answer.",
+        doc="Statuses and failures to retry, until the agent has got the first byte of the answer.",
         default="[429, 500, 502..504, 529, connect, reset, first-byte]",
     ),
     "attempts": Setting(
         args=(POSITIVE,),
-        doc="In all, the first one included. Refusals for going too often (429) and probes do not count; "
-        "with `1` they are not retried either.",
+        doc="Most attempts, the first included. Attempts that ended with 429 and probes are not counted; with `1` "
+        "they are not retried either.",
         default="8",
     ),
     "backoff": Setting(
         args=(_slot(Type.BACKOFF),),
         options={"jitter": _slot(Type.WORD, "full", "equal", "none")},
-        doc="Before the next attempt, doubling from the first bound to the second.",
+        doc="Wait before the next attempt, doubled each time from the first bound to the second.",
         default="500ms..5s jitter full",
     ),
     "honor": Setting(
         args=(_slot(Type.WORD, "retry-after"),),
         options={"max": DURATION},
-        doc="A provider's `retry-after` up to this is kept, or probed after 20s; beyond it the agent gets the answer.",
+        doc="Longest `retry-after` of a provider that the call waits for, probing from 20s on; with a longer one "
+        "the agent gets the answer.",
         default="retry-after max 10m",
     ),
-    "ratio": Setting(args=(RATIO,), doc="The most that retries may add to the load.", default="20%"),
+    "ratio": Setting(args=(RATIO,), doc="Retries as a share of first attempts, at most.", default="20%"),
 }
 
 LANE: Final[Mapping[str, Setting]] = {
-    "weight": Setting(args=(POSITIVE,), doc="Its share where lanes compete.", default="1"),
-    "reserve": Setting(args=(_slot(Type.SHARE),), doc="Slots of every provider that only this lane may take."),
-    "max": Setting(args=(_slot(Type.SHARE),), doc="Slots of every provider that it may hold at most."),
-    "deadline": Setting(args=(DURATION,), doc="How long a call may wait before it is refused."),
+    "weight": Setting(args=(POSITIVE,), doc="Share of the slots when lanes compete.", default="1"),
+    "reserve": Setting(args=(_slot(Type.SHARE),), doc="Slots at each provider that only this lane may use."),
+    "max": Setting(args=(_slot(Type.SHARE),), doc="Most slots at each provider."),
+    "deadline": Setting(args=(DURATION,), doc="Longest time in the queue; then the call is rejected."),
     "queue": Setting(
         args=(COUNT,),
         options={"overflow": _slot(Type.WORD, "deny", "shed-oldest")},
-        doc="Calls waiting in it; when full, the new one or the oldest is refused.",
+        doc="Most calls in its queue; when it is full, the new call or the oldest is rejected.",
     ),
     "aging": Setting(
         args=(POSITIVE,),
         options={"every": SOME_TIME},
-        doc="What waiting adds to a call's priority.",
+        doc="Priority that a call gains in the queue, for each `every`.",
     ),
     "priority": Setting(
-        args=(_slot(Type.PRIORITY),), doc="Of its calls, where nothing else says. Higher goes first.", default="0"
+        args=(_slot(Type.PRIORITY),),
+        doc="Priority of its calls unless a rule or the agent sets it. Higher is dispatched first.",
+        default="0",
     ),
     "objective": OBJECTIVE,
     "sticky": Setting(
         args=(_slot(Type.WORD, "key", "agent", "prefix"),),
-        doc="Of calls of equal priority those go on that belong with the last one, for 90 s: of its credential, "
-        "its agent, or its prompt's beginning, for which a provider's cache is warm.",
+        doc="Among calls of equal priority, prefers for 90 s those with the credential, the agent or the prompt prefix "
+        "of the last one, for which the provider's prompt cache is warm.",
     ),
     "steal": Setting(
         options={"above": POSITIVE},
-        doc="Where it is sticky: calls of others waiting, above which they may be next all the same.",
+        doc="Number of other calls in the queue above which `sticky` no longer holds them back.",
         default="above 8",
     ),
 }
 
 TEAM: Final[Mapping[str, Setting]] = {
-    "weight": Setting(args=(POSITIVE,), doc="Its share where teams compete.", default="1"),
+    "weight": Setting(args=(POSITIVE,), doc="Share of the lane when teams compete.", default="1"),
 }
 
 AGENT: Final[Mapping[str, Setting]] = {
-    "team": Setting(args=(_ref("team"),), doc="Whose it is."),
+    "team": Setting(args=(_ref("team"),), doc="Team of the agent."),
     "token": Setting(
-        args=(SECRETS,), doc="What it proves itself with; from then on nothing else makes a caller this agent."
+        args=(SECRETS,), doc="Credential that proves the agent. An agent with a token is identified by nothing else."
     ),
-    "lane": Setting(args=(_ref("lane"),), doc="Where its calls wait, where no rule says."),
-    "weight": Setting(args=(POSITIVE,), doc="Its share within its team; without one, among the teams.", default="1"),
-    "concurrency": Setting(args=(POSITIVE,), doc="Its attempts in flight, over all providers."),
-    "priority": Setting(args=(_slot(Type.PRIORITY),), doc="Of its calls, where no rule says."),
-    "queue": Setting(args=(COUNT,), doc="Its calls waiting."),
+    "lane": Setting(args=(_ref("lane"),), doc="Lane of its calls unless a rule sets one."),
+    "weight": Setting(
+        args=(POSITIVE,), doc="Share within its team; without a team, share among the teams.", default="1"
+    ),
+    "concurrency": Setting(args=(POSITIVE,), doc="Most attempts in flight, over all providers."),
+    "priority": Setting(args=(_slot(Type.PRIORITY),), doc="Priority of its calls unless a rule sets one."),
+    "queue": Setting(args=(COUNT,), doc="Most calls in the queue."),
 }
 
 BUDGET_ACTIONS: Final[Mapping[str, Setting]] = {
-    "warn": Setting(doc="Say so in a header."),
-    "lane": Setting(args=(_ref("lane"),), doc="Wait there."),
-    "priority": Setting(args=(_slot(Type.PRIORITY),), doc="Have this priority."),
-    "model": Setting(args=(TEXT,), doc="Use this model instead."),
-    "hold": Setting(doc="Wait for the window to turn."),
-    "deny": Setting(args=(_slot(Type.TEXT, optional=True),), doc="Be refused."),
+    "warn": Setting(doc="Adds the header `x-hivemind-budget-warning`."),
+    "lane": Setting(args=(_ref("lane"),), doc="Moves calls to this lane."),
+    "priority": Setting(args=(_slot(Type.PRIORITY),), doc="Sets this priority."),
+    "model": Setting(args=(TEXT,), doc="Replaces the model."),
+    "hold": Setting(doc="Holds calls until the window ends."),
+    "deny": Setting(args=(_slot(Type.TEXT, optional=True),), doc="Rejects calls, with this message."),
 }
 
 PARTITIONS: Final = ("agent", "team", "model", "provider", "key", "session", "header.NAME", "meta.NAME")
@@ -488,7 +504,9 @@ BUDGET: Final[Mapping[str, Setting]] = {
     "input": Setting(args=(ALLOWANCE,), doc="Input tokens per window."),
     "output": Setting(args=(ALLOWANCE,), doc="Output tokens per window."),
     "requests": Setting(args=(ALLOWANCE,), doc="Requests per window."),
-    "at": Setting(args=(SOME_SHARE,), block=BUDGET_ACTIONS, repeated=True, doc="What happens from this share on."),
+    "at": Setting(
+        args=(SOME_SHARE,), block=BUDGET_ACTIONS, repeated=True, doc="Actions from this share of the budget on."
+    ),
     "window": Setting(
         args=(_slot(Type.WORD, "calendar", "sliding"),),
         doc="Begin of a window. Of the calendar: the hour, midnight, Monday (`/week`), the first (`/month`). Sliding: "
@@ -503,20 +521,23 @@ BUDGET: Final[Mapping[str, Setting]] = {
 }
 
 RULE: Final[Mapping[str, Setting]] = {
-    "lane": Setting(args=(_ref("lane"),), doc="Where the call waits."),
-    "priority": Setting(args=(_slot(Type.PRIORITY),), doc="Higher goes first."),
-    "deadline": Setting(args=(DURATION,), doc="How long it may wait."),
-    "retry": Setting(args=(_ref("retry"),), doc="Its retry class."),
-    "provider": Setting(args=(_ref("provider"),), doc="Where it goes."),
-    "model": Setting(args=(TEXT,), doc="The model to send it with instead. Rules go by the one that was asked for."),
+    "lane": Setting(args=(_ref("lane"),), doc="Lane of the call."),
+    "priority": Setting(args=(_slot(Type.PRIORITY),), doc="Priority in the lane. Higher is dispatched first."),
+    "deadline": Setting(args=(DURATION,), doc="Longest time in the queue."),
+    "retry": Setting(args=(_ref("retry"),), doc="Retry class."),
+    "provider": Setting(args=(_ref("provider"),), doc="Provider of the call."),
+    "model": Setting(
+        args=(TEXT,), doc="Model that replaces the requested one upstream. Conditions read the requested one."
+    ),
     "affinity": Setting(
         args=(_slot(Type.WORD, "model"),),
         options={"max": DURATION},
-        doc="Where a provider has `resident`, let calls pass whose model is in memory, until this one has waited for "
-        "`max`, 90s if it is left out: then its model comes in as soon as one in memory has finished its calls.",
+        doc="At a provider with `resident`: calls whose model is in memory pass this call until it has waited "
+        "for `max`, "
+        "by default 90s. Then its model is loaded as soon as a model in memory has no calls in flight.",
     ),
-    "deny": Setting(args=(_slot(Type.TEXT, optional=True),), doc="Refuse it, with these words."),
-    "allow": Setting(doc="Exempt it from every `deny` below."),
+    "deny": Setting(args=(_slot(Type.TEXT, optional=True),), doc="Rejects the call, with this message."),
+    "allow": Setting(doc="Exempts the call from every `deny` below."),
     "tag": Setting(args=(_slot(Type.NAME),), repeated=True, doc="A word for the log."),
     "warn": Setting(
         args=(_slot(Type.TEXT, optional=True),),
@@ -526,9 +547,9 @@ RULE: Final[Mapping[str, Setting]] = {
 }
 
 RESOURCE: Final[Mapping[str, Setting]] = {
-    "capacity": Setting(args=(POSITIVE,), doc="How many at once."),
-    "lease": Setting(args=(DURATION,), doc="How long one may be held."),
-    "queue": Setting(args=(COUNT,), doc="How many may wait."),
+    "capacity": Setting(args=(POSITIVE,), doc="Most leases at a time."),
+    "lease": Setting(args=(DURATION,), doc="Longest time of a lease."),
+    "queue": Setting(args=(COUNT,), doc="Most waiting requests."),
 }
 
 DECLARATIONS: Final[Mapping[str, Declaration]] = {
@@ -539,7 +560,7 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
         naming=Naming.WORD,
         words=("memory", "sqlite", "redis"),
         settings=STORE,
-        doc="Where budgets, learned limits and the journal are kept. Without it they are in SQLite and survive a "
+        doc="Storage of budgets, learned limits and the journal. By default they are in SQLite and survive a "
         "restart; with `store memory { }` they end with the process. `store redis` is not yet in force (HM190).",
         singular=True,
     ),
@@ -547,10 +568,14 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
         naming=Naming.WORD,
         words=("provider", "agent", "lane", "budget"),
         settings={},
-        doc="What declarations of a kind have unless they say otherwise.",
+        doc="Default settings of all declarations of a kind.",
     ),
     "provider": Declaration(
-        naming=Naming.NAME, extends=True, was=True, settings=PROVIDER, doc="An upstream, and our slots there."
+        naming=Naming.NAME,
+        extends=True,
+        was=True,
+        settings=PROVIDER,
+        doc="An upstream API: its address, key and limits.",
     ),
     "model": Declaration(
         naming=Naming.GLOB,
@@ -563,10 +588,10 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
         naming=Naming.NAME,
         was=True,
         settings=RETRY,
-        doc="A retry class. One named `default` is that of every call that nothing else gives one.",
+        doc="A retry class. The one named `default` applies to calls without another.",
     ),
-    "lane": Declaration(naming=Naming.NAME, was=True, settings=LANE, doc="A waiting line."),
-    "team": Declaration(naming=Naming.NAME, was=True, settings=TEAM, doc="Agents that belong together."),
+    "lane": Declaration(naming=Naming.NAME, was=True, settings=LANE, doc="A queue with its share of the slots."),
+    "team": Declaration(naming=Naming.NAME, was=True, settings=TEAM, doc="A group of agents that share by weight."),
     "agent": Declaration(naming=Naming.NAME, extends=True, was=True, when=True, settings=AGENT, doc="A caller."),
     "budget": Declaration(
         naming=Naming.NAME,
@@ -574,13 +599,15 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
         options={"per": _slot(Type.PARTITION, *PARTITIONS)},
         when=True,
         settings=BUDGET,
-        doc="What we allow per window.",
+        doc="Spending limit for each window.",
     ),
-    "rule": Declaration(naming=Naming.NAME, when=True, settings=RULE, doc="What calls are treated how."),
+    "rule": Declaration(
+        naming=Naming.NAME, when=True, settings=RULE, doc="Treatment of the calls that match a condition."
+    ),
     "resource": Declaration(
         naming=Naming.NAME, settings=RESOURCE, doc="Something else to share: a sandbox, a database.", pending=True
     ),
-    "test": Declaration(naming=Naming.TEXT, settings={}, doc="What must be so."),
+    "test": Declaration(naming=Naming.TEXT, settings={}, doc="Expectations that `check` verifies."),
 }
 
 DEFAULTED: Final = {"provider": PROVIDER, "agent": AGENT, "lane": LANE, "budget": BUDGET}

@@ -65,11 +65,11 @@ def test_every_word_with_a_meaning_is_explained_in(name: str) -> None:
 
 
 SAID: Final = {
-    "a setting": ("lane a { wei|ght 2 }", ["`weight` a count", "Its share", "Unsaid: `1`"]),
+    "a setting": ("lane a { wei|ght 2 }", ["`weight` a count", "Share of the slots", "Default: `1`"]),
     "of a block": ('provider p { limits "x" { head|room 2% } }', ["`headroom` a ratio"]),
     "an option": ("provider p { timeout con|nect 5s }", ["`connect` a duration", "of `timeout`"]),
     "an option of a declaration": ('model "m" o|n p { }', ["`on` the name of a provider", "of `model`"]),
-    "a declaration": ("|lane a { }", ["A waiting line"]),
+    "a declaration": ("|lane a { }", ["A queue with its share"]),
     "a field": ("rule r when tokens.|in > 2 { }", ["as estimated"]),
     "a header": ("rule r when header.x|-a != \"\" { }", ["a request header"]),
     "a word": ("rule r wh|en stream { }", ["The condition"]),

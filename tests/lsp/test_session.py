@@ -177,7 +177,7 @@ def test_settings_and_names_are_completed_and_explained(session: Editor, team: P
     assert after == text.replace("{ lane b }", "{ lane batch }")
     assert "weight" in [one["label"] for one in session.ask("completion", uri, *place(text, "people { we| }"))]
     said = session.ask("hover", uri, *place(text, "concurr|ency 8"))["contents"]["value"]
-    assert "Attempts in flight" in said
+    assert "Most attempts in flight" in said
     assert "`start`" in said
     said = session.ask("hover", uri, *place(text, "agent == c|i"))["contents"]["value"]
     assert "agent ci { token env(CI) ; lane batch }" in said
