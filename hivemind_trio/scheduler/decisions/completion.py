@@ -142,7 +142,9 @@ def _due_ns(
     health = flight.place.pool.health
     if turned_away(ended) or health.breaker.circuit is not Circuit.CLOSED:
         return due_ns
-    there_ns = health.retries.take(books.now_ns, again.deadline_ns)
+    # A mistake in the policy is told at once; what its provider has failed waits.
+    waits = ended.outcome in BROKEN
+    there_ns = health.retries.take(books.now_ns, deadline_ns=again.deadline_ns, waits=waits)
     return max(due_ns, there_ns) if there_ns is not None else None
 
 

@@ -43,11 +43,16 @@ class RetryBudget:
         self._level = min(BUDGET_MAX, self._level + ratio)
         self.full = self._level >= BUDGET_MAX
 
-    def take(self, now_ns: int, deadline_ns: int | None = None) -> int | None:
-        """Take one, and return when it is there; None: too many wait for one, or it would be there too late."""
+    def take(self, now_ns: int, *, deadline_ns: int | None, waits: bool) -> int | None:
+        """Take one, and return when it is there; None: too many wait for one, or it would be there too late.
+
+        Args:
+            waits: False if it must be there now.
+        """
         self._refill(now_ns)
         at_ns = now_ns + max(0, ceil((1 - self._level) * BUDGET_REFILL_NS))
-        if self._level - 1 < -BORROWED_MAX or (deadline_ns is not None and at_ns >= deadline_ns):
+        least = -BORROWED_MAX if waits else 0.0
+        if self._level - 1 < least or (deadline_ns is not None and at_ns >= deadline_ns):
             return None
         self._level -= 1
         self.full = False

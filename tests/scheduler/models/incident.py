@@ -25,7 +25,7 @@ from hivemind_trio.scheduler import (
     Snapshot,
 )
 
-from .trouble import BORROWED, BROKEN, OBEYED_NS, ROUNDED, TOO_OFTEN, TURNED_AWAY, Range, Sample, Trouble, Word
+from .trouble import BROKEN, OBEYED_NS, ROUNDED, TOO_OFTEN, TURNED_AWAY, Range, Sample, Trouble, Word
 
 
 @attrs.define(eq=False)
@@ -324,7 +324,7 @@ class Incident:
         tries = (attempt, attempt) if beyond else (max(1, at_least), max(1, at_most))
         rests_ns = trouble.rest(retry, ended, tries, self.now_ns)
         # The scheduler reckons retries in floats: of one that is just earned either may be said.
-        used_up |= trouble.pays(ended) and abs(trouble.budget - 1 + BORROWED) <= ROUNDED
+        used_up |= trouble.pays(ended) and abs(trouble.budget - 1 + trouble.borrows(ended)) <= ROUNDED
         if rests_ns is not None and (treatment.provider != entry.provider or entry.tries):
             rests_ns = self.now_ns, self.now_ns  # another provider has asked for no rest; a probe keeps its place
         elif rests_ns is not None and entry.maybe_tries:

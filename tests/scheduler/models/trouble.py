@@ -350,6 +350,11 @@ class Trouble:
         """True if a retry is taken from the budget: nothing else holds it back."""
         return ended.outcome not in TURNED_AWAY and self.circuit is Circuit.CLOSED
 
+    @staticmethod
+    def borrows(ended: AttemptResult) -> int:
+        """Retries that may be taken before they are earned: for failures of the provider."""
+        return BORROWED if ended.outcome in BROKEN else 0
+
     def earned_ns(self, now_ns: int) -> Range:
         """Between when the next retry is there that nobody waits for yet."""
         left_ns = (1 - self.budget) * EARNS_NS
@@ -362,7 +367,7 @@ class Trouble:
             attempts: That count, at least and at most.
         """
         self.earn(now_ns)
-        if self.pays(ended) and self.budget - 1 < -BORROWED - ROUNDED:
+        if self.pays(ended) and self.budget - 1 < -self.borrows(ended) - ROUNDED:
             return None
         return now_ns + pause(retry, ended, attempts[0])[0], now_ns + pause(retry, ended, attempts[1])[1]
 
