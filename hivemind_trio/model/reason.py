@@ -26,8 +26,7 @@ class Reason(StrEnum):
     GROWTH = "growth"
     BUDGET = "budget"
     """A wait or a rejection."""
-    STORE_UNAVAILABLE = "store-unavailable"
-    """A wait or a rejection."""
+    STORE_WRITE = "store-write"
     BREAKER_OPEN = "breaker-open"
     """A wait or a rejection."""
     PROVIDER_QUOTA = "provider-quota"
@@ -36,6 +35,7 @@ class Reason(StrEnum):
     TURN = "turn"
 
     # rejections
+    STORE_UNAVAILABLE = "store-unavailable"
     QUEUE_FULL = "queue-full"
     SHED_OLDEST = "shed-oldest"
     DEADLINE = "deadline"
@@ -202,7 +202,7 @@ WAITS: Final[Mapping[Reason, str]] = {
     Reason.LIMITS: "the rate limits of provider `{provider}` for models `{models}` were used up",
     Reason.GROWTH: "provider `{provider}` had refused calls for their rate, so dispatch was slowed down",
     Reason.BUDGET: "a budget was used up, or reserved by calls in flight",
-    Reason.STORE_UNAVAILABLE: "its budget could not be written to disk",
+    Reason.STORE_WRITE: "its budget was being written to disk",
     Reason.BREAKER_OPEN: "the circuit breaker of provider `{provider}` was open",
     Reason.PROVIDER_QUOTA: "provider `{provider}` had reported that a quota was used up",
     Reason.PROMPT_CACHE: "another call was filling the prompt cache for both",

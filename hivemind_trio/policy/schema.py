@@ -248,7 +248,7 @@ SERVER: Final[Mapping[str, Setting]] = {
     ),
     "wait": Setting(
         options={"silent": DURATION, "hold": DURATION},
-        doc="`silent`: time before a queued stream gets its 200 and keep-alives; `hold`: longest time in the "
+        doc="`silent`: time before a queued stream gets its 200 and keep-alive events; `hold`: longest time in the "
         "queue after that.",
         default="silent 15s hold 240s",
     ),

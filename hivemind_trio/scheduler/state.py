@@ -286,7 +286,7 @@ class SchedulerState:
         """Hold the call until the ledger has written, for a while."""
         if waiter.ledger_until_ns is None:
             waiter.ledger_until_ns = self.now_ns + LEDGER_WAIT_NS
-        waiter.blocked, waiter.rests_until_ns = Reason.STORE_UNAVAILABLE, None
+        waiter.blocked, waiter.rests_until_ns = Reason.STORE_WRITE, None
         if waiter.deadline_ns is None or waiter.deadline_ns > waiter.ledger_until_ns:
             waiter.deadline_ns = waiter.ledger_until_ns
 

@@ -76,7 +76,7 @@ def test_a_member_is_named_as_the_code_that_users_see() -> None:
 
 
 def test_every_reason_is_one_of_a_wait_or_a_rejection() -> None:
-    both = {Reason.BUDGET, Reason.BREAKER_OPEN, Reason.STORE_UNAVAILABLE}
+    both = {Reason.BUDGET, Reason.BREAKER_OPEN}
 
     assert set(REJECTIONS) | set(WAITS) == set(Reason) - {Reason.NONE, Reason.JOURNAL_BEHIND}
     assert both <= set(REJECTIONS) & set(WAITS)

@@ -45,7 +45,7 @@ def expire(books: SchedulerState, commands: list[Command]) -> list[WaitingCall]:
     while (waiter := books.room.expired(books.now_ns)) is not None:
         gone.append(waiter)
         books.leave(waiter)
-        if waiter.blocked is Reason.STORE_UNAVAILABLE and waiter.deadline_ns == waiter.ledger_until_ns:
+        if waiter.blocked is Reason.STORE_WRITE and waiter.deadline_ns == waiter.ledger_until_ns:
             message = rejection_text(Reason.STORE_UNAVAILABLE)
             commands.append(
                 rejection.reject(books, waiter, Reason.STORE_UNAVAILABLE, message, rejection.LEDGER_RETRY_NS)

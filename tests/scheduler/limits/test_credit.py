@@ -60,7 +60,7 @@ def test_a_call_waits_for_its_claim_to_be_durable_and_carries_it() -> None:
     credit(driver)
 
     grant = driver.grant(call)
-    assert grant.reason is Reason.STORE_UNAVAILABLE
+    assert grant.reason is Reason.STORE_WRITE
     assert grant.claims == ((account(driver).key, 60),)
     (spend,) = [one for one in driver.post(AttemptEnded(CallId(call), took(25))) if isinstance(one, Spend)]
     assert spend == Spend(CallId(call), ((account(driver).key, 25),))
