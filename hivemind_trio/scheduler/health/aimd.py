@@ -51,6 +51,8 @@ TRIES_MIN: Final = 5
 """Attempts without which a refusal at a concurrency is no evidence about it."""
 ACCEPTED_NS: Final = SECOND_NS
 """An attempt in flight for so long counts as accepted: refusals come at once, answers take their time."""
+ABANDONED_NS: Final = 30 * SECOND_NS
+"""A client that leaves without content after so long has not just changed its mind."""
 MANY: Final = 1 << 30
 LIKE: Final = 7 / 8
 """Attempts granted at this share of a concurrency or more count as granted at it."""
@@ -230,6 +232,8 @@ class Aimd:
             self._refused(outcome, inflight, granted_ns, now_ns)
         elif outcome in SEVERITY and self._is_news(granted_ns, now_ns):
             self._cut(outcome, 1.0, now_ns)
+        elif outcome is Outcome.IGNORED and tried is not None and not has_begun:
+            self._abandoned(granted_ns, now_ns, inflight)
         return self.limit != before
 
     def restart(self, limit: int, now_ns: int) -> None:
@@ -330,6 +334,19 @@ class Aimd:
                 refused += tried.refused is True
                 known += tried.refused is not None or now_ns - tried.granted_ns >= ACCEPTED_NS
         return refused, known
+
+    def _abandoned(self, granted_ns: int, now_ns: int, inflight: int) -> None:
+        """Cut when a client has waited for its content in vain, unless calls that went later have had theirs.
+
+        So many at once are served so slowly that nothing comes of it, and no success would ever tell.
+        """
+        overtaken = any(tried.granted_ns > granted_ns and tried.refused is False for tried in self._tries.values())
+        if overtaken or now_ns - granted_ns < ABANDONED_NS or not self._is_news(granted_ns, now_ns):
+            return
+        self._too_many, self._doubling, self._resume_to = inflight, False, 0.0
+        self._search.grew(now_ns, helped=False, is_linear=False)
+        self._uncut, self._cut_ns = self._limit, now_ns
+        self._set(min(self._limit, inflight) * (1 - self.settings.decrease), now_ns)
 
     def _is_news(self, granted_ns: int, now_ns: int) -> bool:
         if self._cut_ns is None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import AimdSettings, CircuitBreakerSettings, Jitter, LaneSettings, Program, RetrySettings
 from hivemind_trio.scheduler import AttemptEnded, AttemptResult, CallId, Circuit, Command, LimitChanged
-from hivemind_trio.scheduler.health.aimd import CAP_NS, TRIES_MIN
+from hivemind_trio.scheduler.health.aimd import ABANDONED_NS, CAP_NS, TRIES_MIN
 from hivemind_trio.scheduler.health.aimd import Aimd as Limiter
 from tests.scheduler.driver import Driver
 from tests.support.ends import SUCCEEDED
@@ -334,6 +334,41 @@ def test_a_number_without_evidence_is_not_cut() -> None:
     one.on_ended(CallId(99), Outcome.OVERLOADED, granted_ns=1, now_ns=2, inflight=40)
 
     assert one.limit == 39
+
+
+def left(one: Limiter, call: int, after_ns: int, inflight: int) -> int:
+    """A client leaves without having had any content. Return the limit."""
+    one.on_ended(CallId(call), Outcome.IGNORED, granted_ns=call, now_ns=call + after_ns, inflight=inflight)
+    return one.limit
+
+
+def crowded(begun: tuple[int, ...] = ()) -> Limiter:
+    """Twelve attempts, one after the other, of which these have had content."""
+    one = limiter(start=40, high=100)
+    for number in range(12):
+        one.on_granted(CallId(number), number + 1, number)
+    for number in begun:
+        one.on_good(CallId(number), 12, inflight=12, limit_is_binding=False)
+    return one
+
+
+def test_clients_that_leave_without_content_halve_what_is_in_flight_once() -> None:
+    one = crowded()
+
+    assert left(one, 3, ABANDONED_NS, 12) == 6
+    assert left(one, 4, ABANDONED_NS, 11) == 6  # it waited together with the first
+    assert not one.doubling
+
+
+@pytest.mark.parametrize(
+    ("begun", "after_ns", "leaves"),
+    [((), ABANDONED_NS - 1, 40), ((4,), ABANDONED_NS, 40), ((2,), ABANDONED_NS, 6), ((3,), ABANDONED_NS, 40)],
+    ids=["it has changed its mind", "a later one was served", "an earlier one was served", "it has had content"],
+)
+def test_a_client_that_leaves_tells_of_its_provider_only_if_all_wait(
+    begun: tuple[int, ...], after_ns: int, leaves: int
+) -> None:
+    assert left(crowded(begun), 3, after_ns, 12) == leaves
 
 
 def test_a_cut_revokes_nothing_and_lets_nobody_go_until_there_is_room() -> None:
