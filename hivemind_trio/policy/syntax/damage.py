@@ -27,6 +27,9 @@ _SETTLED_BY: Final = {"HM307": "provider", "HM415": "store", "HM419": "api", "HM
 _FOLLOW_UPS: Final = frozenset({"HM106", "HM107", "HM112", "HM307", "HM308"})
 """Findings that a file that is missing would settle."""
 
+_NOT_READ: Final = frozenset({"HM008", "HM009", "HM011"})
+"""Findings about an `include` whose file was not read."""
+
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -50,7 +53,7 @@ class Damage:
             word for span in spans for word in _NAME.findall(closure.sources[span.source].text[span.start : span.end])
         )
         statements = tuple(one.span for file in closure.files for one in file.statements)
-        is_missing = closure.unreadable or any(one.code in ("HM008", "HM009") for one in closure.diagnostics)
+        is_missing = closure.unreadable or any(one.code in _NOT_READ for one in closure.diagnostics)
         return cls(spans, statements, words, is_missing or "include" in words)
 
     def explains(self, one: Diagnostic, written: str) -> bool:

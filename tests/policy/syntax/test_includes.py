@@ -475,6 +475,13 @@ def test_a_policy_in_the_working_directory_includes_nothing_above_it() -> None:
     assert [one.code for one in closure(above).diagnostics] == ["HM011"]
 
 
+@pytest.mark.parametrize("rest", ["", "rule r { lane a }\n"])
+def test_a_file_that_is_not_included_may_settle_what_is_missing(rest: str) -> None:
+    texts = {"p/team.hmp": f'include "../x.hmp"\n{rest}', "x.hmp": "provider anthropic { }\nlane a { }\n"}
+
+    assert [one.code for one in check("p/team.hmp", MemoryFiles(texts)).diagnostics] == ["HM011"]
+
+
 def test_a_folder_that_the_command_line_allows_is_read() -> None:
     texts = {"p/team.hmp": 'include "../common/a.hmp"\n', "common/a.hmp": "a\n", "commonly/a.hmp": "b\n"}
 
