@@ -7,15 +7,15 @@ holds by that bound, or it is not made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
-from hivemind_trio.policy.language.condition_typing import Always, Condition, Relation
+from hivemind_trio.policy.language.condition_typing import Always, Condition, Like, Relation
 from hivemind_trio.policy.program.budgets import BudgetAllowance, BudgetSettings, Measure, Per
-from hivemind_trio.policy.program.program import Program, ProviderSettings
+from hivemind_trio.policy.program.program import LimitGroupSettings, Program, ProviderSettings
 from hivemind_trio.policy.program.rate_limits import Dimension, RateLimitSettings
 from hivemind_trio.policy.solver.call_space import CallSpace
 from hivemind_trio.policy.solver.satisfiability import Nothing, Space
@@ -132,7 +132,7 @@ def _unreachable(
     for name, budget in program.budgets.items():
         counting = _serving(declarations, conditions, program, name)
         for allowance in budget.allowances:
-            bounds = [_passing(provider, allowance) for provider in counting]
+            bounds = [_passing(groups, allowance) for groups in counting]
             total = sum(bound for bound in bounds if bound is not None)
             if not bounds or None in bounds or total >= allowance.amount:
                 continue
@@ -152,32 +152,54 @@ def _serving(
     conditions: Mapping[str, Mapping[str, Condition | None]],
     program: Program,
     budget: str,
-) -> list[ProviderSettings]:
-    """Return the providers that can serve the calls that a budget counts; all where a rule may send them anywhere."""
+) -> list[list[LimitGroupSettings | None]]:
+    """Return the limits that calls of a budget can count against, of each provider that can serve one.
+
+    None among them: calls of some model are in no block. Where a rule may send calls anywhere, all count.
+    """
     every, condition = list(program.providers.values()), conditions["budget"][budget]
     rules = declarations.of("rule").values()
     steps = (step for one in program.budgets.values() for step in one.thresholds)
     moved = any({"provider", "model"} & rule.settings.keys() for rule in rules) or any(step.model for step in steps)
     if condition is None or moved:
-        return every
+        return [[*provider.groups, *([] if _covers_all(provider) else [None])] for provider in every]
     routed: dict[str, Condition] = {name: Relation("provider", "==", name) for name in program.providers}
-    space = Space.of([CallSpace.of(program, conditions["agent"])], [condition, *routed.values()])
+    globs = {group.glob for provider in every for group in provider.groups if group.glob is not None}
+    named = {glob: Like("model", (glob,)) for glob in sorted(globs)}
+    space = Space.of([CallSpace.of(program, conditions["agent"])], [condition, *routed.values(), *named.values()])
     first = [name for name, one in routed.items() if not isinstance(space.find([condition, one]), Nothing)]
     reached = {provider.name for name in first for provider in program.chain(name)}
-    return [provider for provider in every if provider.name in reached]
+    return [_counting(provider, condition, named, space) for provider in every if provider.name in reached]
 
 
-def _passing(provider: ProviderSettings, allowance: BudgetAllowance) -> int | None:
+def _counting(
+    provider: ProviderSettings, condition: Condition, named: Mapping[str, Condition], space: Space
+) -> list[LimitGroupSettings | None]:
+    """Return the blocks of `limits` that calls which meet the condition can be in; None: in none."""
+    blocks = [group for group in provider.groups if group.glob not in (None, "*")]
+    of_rest = [group for group in provider.groups if group.glob in (None, "*")]
+    found: list[LimitGroupSettings | None] = [
+        group for group in blocks if not isinstance(space.find([condition, named[str(group.glob)]]), Nothing)
+    ]
+    if not isinstance(space.find([condition], [named[str(group.glob)] for group in blocks]), Nothing):
+        found += of_rest or [None]
+    return found
+
+
+def _covers_all(provider: ProviderSettings) -> bool:
+    """Return True if every model is in a block of `limits`."""
+    return any(group.glob in (None, "*") for group in provider.groups)
+
+
+def _passing(groups: Iterable[LimitGroupSettings | None], allowance: BudgetAllowance) -> int | None:
     """Return the most that a provider's limits let through in a budget's window; None for no limit."""
     dimension = COUNTED.get(allowance.measure)
     if dimension is None:
         return None
-    # A block without a glob is for the models that no other is for, so all blocks have their share.
-    if not any(group.glob in (None, "*") for group in provider.groups):
-        return None
     total = 0
-    for group in provider.groups:
-        quotas = [quota for quota in group.quotas if quota.dimension is dimension]
+    # A block without a glob is for the models that no other is for, so all blocks have their share.
+    for group in groups:
+        quotas = [quota for quota in group.quotas if quota.dimension is dimension] if group is not None else []
         if not quotas:
             return None
         total += min(most(quota, allowance.window_ns) for quota in quotas)

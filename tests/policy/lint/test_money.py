@@ -33,6 +33,20 @@ SAID = {
         6_101,
         6_100,
     ),
+    "a budget of the models of one block": (
+        "HM405",
+        'provider anthropic {{ limits {{ requests 1/day }}; limits "claude-opus-*" {{ requests 10/min }} }}\n'
+        'budget b when model ~ "claude-opus-4*" {{ requests {}/hour }}',
+        611,
+        610,
+    ),
+    "a budget of models that no other block is for": (
+        "HM405",
+        'provider anthropic {{ limits "claude-opus-*" {{ requests 10/min }} }}\n'
+        'budget b when model in ["claude-opus-4-1", "claude-opus-4-5"] {{ requests {}/hour }}',
+        611,
+        610,
+    ),
     "a child above its parent": (
         "HM406",
         "provider anthropic {{ }}\nbudget a {{ cost $20/day }}\nbudget b when stream {{ cost ${}/day }}",
@@ -66,6 +80,12 @@ SILENT = {
     "slots by default": "provider anthropic { timeout total 1s; limits { requests 1/day } }",
     "a budget that another provider can fill": "provider anthropic { limits { requests 1/day } }\n"
     "provider openai { }\nbudget b { requests 1k/day }",
+    "a budget of a model that is in no block": 'provider anthropic { limits "claude-opus-*" { requests 1/day } }\n'
+    'budget b when model ~ "claude-*" { requests 1k/day }',
+    "a budget of models of two blocks": "provider anthropic { limits { requests 1k/day }\n"
+    'limits "claude-opus-*" { requests 1/day } }\nbudget b when model ~ "claude-*" { requests 1k/day }',
+    "a budget of models that a rule replaces": 'provider anthropic { limits "claude-opus-*" { requests 1/day } }\n'
+    'budget b when model ~ "claude-opus-*" { requests 1k/day }\nrule r when stream { model "claude-haiku-4-5" }',
     "cached input is not what a provider limits": "provider anthropic { limits { input 1/day } }\n"
     "budget b { input 1M/day }",
     "a parent that only watches": "provider anthropic { }\nlane late { }\n"

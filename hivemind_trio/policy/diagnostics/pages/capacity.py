@@ -53,7 +53,8 @@ PAGES: Final = (
         "HM405",
         "budget that cannot be exhausted",
         "The limits of the providers together allow less in the window of the budget than the budget does. Checked "
-        "if every provider that can serve its calls limits the same measure: requests, or output tokens.",
+        "if every provider that can serve its calls limits the same measure (requests, or output tokens) for their "
+        "models.",
         wrong="provider anthropic { limits { requests 10/min } }\nbudget b { requests 2k/hour }",
         right="provider anthropic { limits { requests 10/min } }\nbudget b { requests 500/hour }",
     ),
