@@ -113,6 +113,8 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
         return None
     waiter.due_ns = due_ns
     waiter.rests_until_ns = due_ns if due_ns > books.now_ns else None
+    if ended.outcome in TOO_OFTEN:
+        place.quotas.claim(waiter, books.now_ns)
     if ended.retry_after_ns and failed is place.pool and due_ns > books.now_ns:
         unasked = attrs.evolve(ended, retry_after_ns=None)
         waiter.unasked_due_ns = min(due_ns, _paused_until_ns(books, retry, unasked, flight, waiter))

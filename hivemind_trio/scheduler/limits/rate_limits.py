@@ -29,6 +29,8 @@ CLAIM_WAITED_NS: Final = 60 * 1_000_000_000
 """One that has waited for so long is not passed: where many are large, each would else be passed once more for all that
 were before it."""
 
+FAVOURED_NS: Final = 60 * 1_000_000_000
+"""Time for which others stand behind a call that the provider has refused: it may be refused for ever."""
 
 SECOND_NS: Final = 1_000_000_000
 MINUTE_NS: Final = 60 * SECOND_NS
@@ -104,6 +106,8 @@ class RateLimits:
     """True if a limit counts input tokens."""
     _claim: tuple[int, RateLimitUser] | None = attrs.field(default=None, init=False)
     """The call that has been found not to fit for longest, and since when."""
+    _favoured: tuple[AgentKey, int, int] | None = attrs.field(default=None, init=False)
+    """The call, by agent and arrival, that was last to be the next because it had been refused, and until when."""
     inflight: dict[CallId, _Taken] = attrs.field(factory=dict, init=False)
     _granted: Cost = attrs.field(factory=lambda: dict(NOTHING), init=False)
     """All that was ever granted, at what it was thought to take."""
@@ -217,6 +221,21 @@ class RateLimits:
         since_ns, waiter = self._claim
         passed_ns = min(since_ns + CLAIM_AFTER_NS, waiter.arrived_ns + CLAIM_WAITED_NS)
         return None if now_ns < passed_ns and self.parts.bypass else waiter
+
+    def claim(self, waiter: RateLimitUser, now_ns: int) -> None:
+        """Let a call be the next that the provider has refused for going too often, once it has waited for long.
+
+        Else those that need less take what is earned meanwhile, and it is refused again.
+        """
+        if self._claim is not None:
+            return
+        whose = waiter.agent_key, waiter.arrived_ns
+        if self._favoured is None or self._favoured[:2] != whose:
+            begins_ns = max(now_ns, waiter.arrived_ns + CLAIM_WAITED_NS)
+            self._favoured = *whose, begins_ns + FAVOURED_NS
+        elif now_ns >= self._favoured[2]:
+            return
+        self._claim = now_ns, waiter
 
     def leave(self, waiter: RateLimitUser) -> None:
         """Forget a call that has left the queue."""
