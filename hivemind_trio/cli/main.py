@@ -15,6 +15,7 @@ from .completion import completion
 from .demo import demo
 from .help import help_command
 from .journal.maintenance import journal
+from .journal.replay import replay
 from .journal.usage import usage
 from .lsp import lsp
 from .man import man
@@ -37,6 +38,7 @@ Examples:
   hivemind-trio explain HM303               show what a diagnostic means
   hivemind-trio explain --last              tell the story of the last call
   hivemind-trio usage --by agent            add up tokens, money and waits
+  hivemind-trio replay                      repeat the decisions of a recorded session
   hivemind-trio simulate team.hmp           simulate thirty agents on it
   hivemind-trio help operating              show a document; `help` lists them
 
@@ -65,6 +67,7 @@ for _command in (
     explain,
     usage,
     journal,
+    replay,
     diff,
     simulate,
     lsp,

@@ -45,6 +45,12 @@ Exit status: 0 after a shutdown, 1 the policy has errors, 2 the proxy cannot sta
     "Appends to an existing file.",
 )
 @click.option(
+    "--record",
+    is_flag=True,
+    help="Keep every event of the scheduler in the journal, so that `replay` can repeat its decisions. "
+    "About 5 KB a call.",
+)
+@click.option(
     "--transport",
     type=click.Choice(["pool", "stock"]),
     default="pool",
@@ -59,6 +65,7 @@ def serve(
     log_format: str | None,
     log_calls: bool,
     journal: str | None,
+    record: bool,
     transport: str,
     print_policy: bool,
     color: str,
@@ -76,6 +83,7 @@ def serve(
         log_json=None if log_format is None else log_format == "json",
         log_calls=log_calls,
         journal=journal,
+        records=record,
         stock_transport=transport == "stock",
         print_policy=print_policy,
         allow_include=allowed_folders(),

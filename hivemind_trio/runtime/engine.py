@@ -48,6 +48,7 @@ UNUSED: Final = AttemptResult(outcome=Outcome.IGNORED, committed=True)
 """A permit that no attempt was begun with."""
 
 Journal = Callable[[int, Event, Sequence[Command]], None]
+Recorder = Callable[[int, Event, Sequence[Command], Sequence[tuple[BudgetWindow, int]]], None]
 
 
 class BudgetLedger(Protocol):
@@ -81,6 +82,7 @@ class Engine:
         program: What to run on first.
         seed: Of the scheduler's chance.
         journal: Told of every event, when it happened and what came of it, in order.
+        recorder: Told the same, and the ends of calendar windows that the scheduler asked for meanwhile.
         ledger: Keeper of budgets; None: they end with the process.
         on_crash: Told of an exception that an attempt let escape: a bug, which stays loud and ends that attempt alone.
         on_adapted: Told when a provider is trusted with more or less than before, and why.
@@ -94,6 +96,7 @@ class Engine:
         *,
         seed: int = 0,
         journal: Journal | None = None,
+        recorder: Recorder | None = None,
         ledger: BudgetLedger | None = None,
         on_crash: Callable[[Exception], None] = _ignore,
         on_adapted: Callable[[LimitChanged], None] = _ignore,
@@ -105,6 +108,9 @@ class Engine:
         self.scheduler = Scheduler(program, seed, self._turns)
         self.caps = Caps(program)
         self._journal = journal
+        self._recorder = recorder
+        self._turned: list[tuple[BudgetWindow, int]] = []
+        """Ends of calendar windows since the last event."""
         self._ledger = ledger
         self._on_crash = on_crash
         self._on_adapted = on_adapted
@@ -187,6 +193,9 @@ class Engine:
         commands = self.scheduler.handle(event, now_ns)
         if self._journal is not None:
             self._journal(now_ns, event, commands)
+        if self._recorder is not None:
+            self._recorder(now_ns, event, commands, self._turned)
+            self._turned = []
         for command in commands:
             if isinstance(command, LimitChanged):
                 self.caps.adapt(command.provider, command.limit)
@@ -252,7 +261,10 @@ class Engine:
         self._sync()
 
     def _turns(self, now_ns: int, window: BudgetWindow) -> int:
-        return self._calendar.turns(now_ns, window)
+        turns_ns = self._calendar.turns(now_ns, window)
+        if self._recorder is not None:
+            self._turned.append((window, turns_ns))
+        return turns_ns
 
     def _sync(self) -> None:
         """Bring the limiters in line with the limits of the scheduler."""

@@ -7,3 +7,6 @@ from .command import main as main
 from .launch import Launch as Launch
 from .launch import NotStarted as NotStarted
 from .options import Options as Options
+from .replay import Difference as Difference
+from .replay import NotReplayable as NotReplayable
+from .replay import Replay as Replay

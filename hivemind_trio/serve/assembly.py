@@ -106,6 +106,7 @@ async def open_house(
     on_call: Callable[[CallRecord], None] | None = None,
     on_adapted: Callable[[LimitChanged], None] | None = None,
     journal: Journal | None = None,
+    records: bool = False,
     state: SqliteStore | None = None,
     on_state_trouble: Callable[[str], None] = _ignore,
     audit: bool = False,
@@ -119,13 +120,14 @@ async def open_house(
         on_call: Told of every call that is over.
         on_adapted: Told when a provider is trusted with more or less than before.
         journal: Where every call is written down. It stays open for longer than the house.
+        records: The journal keeps every event of the scheduler, too.
         state: Store of budgets and hints; None: they end with the process. It stays open for longer than the house.
         on_state_trouble: Told once why the state cannot be written, and with "" when it can be again.
         audit: Hold the scheduler's counts against the limiters after every event; for tests.
     """
     upstream = Upstream(transport if transport is not None else PoolTransport())
     told = _Callbacks(upstream, _bases(program, secrets), journal, report, on_call)
-    engine, ledger = _engine(program, told, state, on_adapted, on_state_trouble, audit=audit)
+    engine, ledger = _engine(program, told, state, on_adapted, on_state_trouble, records=records, audit=audit)
     alias_key = state.alias_key if state is not None else b""
     on_over = partial(told.over, engine) if journal is not None else on_call
     door = Door(engine, upstream, on_call=on_over, alias_key=alias_key)
@@ -192,6 +194,7 @@ def _engine(
     on_adapted: Callable[[LimitChanged], None] | None,
     on_state_trouble: Callable[[str], None],
     *,
+    records: bool,
     audit: bool,
 ) -> tuple[Engine, Ledger | None]:
     ledger = None
@@ -207,6 +210,7 @@ def _engine(
         program,
         ledger=ledger,
         journal=told.journal.record if told.journal is not None else None,
+        recorder=told.journal.record_event if told.journal is not None and records else None,
         on_crash=told.crashed,
         on_adapted=on_adapted if on_adapted is not None else _ignore,
         on_closed=told.closed,

@@ -110,12 +110,17 @@ class Launch:
         """
         port = self.sockets[0].getsockname()[1]
         try:
-            return await _open_files(stack, self.options, self.loaded.program, port, self.watcher)
+            state, journal = await _open_files(stack, self.options, self.loaded.program, port, self.watcher)
         except (StateError, JournalError) as error:
             for listening in self.sockets:
                 listening.close()
             option = "--journal " if self.options.journal is not None else ""
             raise NotStarted(_refuse(f"{option}{error}; {error.help}")) from None
+        if self.options.records:
+            if journal is None:
+                raise NotStarted(_refuse("--record needs a journal; remove `journal off`, or name a file by --journal"))
+            journal.policy(self.loaded.files)
+        return state, journal
 
     def open_house(
         self,
@@ -139,6 +144,7 @@ class Launch:
             on_call=on_call if on_call is not None else self.watcher.call,
             on_adapted=self.watcher.adapted,
             journal=journal,
+            records=self.options.records,
             state=state,
             on_state_trouble=self.watcher.state_trouble,
         )

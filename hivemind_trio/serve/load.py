@@ -22,6 +22,7 @@ from hivemind_trio.policy import (
     check_secrets,
     refuses_unknown,
 )
+from hivemind_trio.store import PolicyFiles
 
 
 @final
@@ -36,6 +37,8 @@ class Loaded:
     fingerprint: str
     directories: tuple[str, ...]
     """Folders to watch: of the policy's files, of secrets that are files, and of links on the way to them."""
+    files: PolicyFiles
+    """Text of the policy, for a journal that records."""
     _program: Program | None
 
     @property
@@ -81,6 +84,12 @@ def load(path: str, files: Files, host: str | None = None, allowed: tuple[str, .
         diagnostics=diagnostics,
         secrets=secrets,
         fingerprint=fingerprint,
+        files=PolicyFiles(
+            hash=program.hash if program is not None else "",
+            path=path,
+            files={source.name: source.text for source in checked.sources},
+            host=host,
+        ),
         program=program,
         directories=directories,
     )

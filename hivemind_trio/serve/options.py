@@ -22,6 +22,8 @@ class Options:
     log_json: bool | None = None
     """None: as the policy says."""
     log_calls: bool = False
+    records: bool = False
+    """Keep every event of the scheduler in the journal, for `replay`."""
     journal: str | None = None
     """Path of the journal; None: as the policy says."""
     state_folder: str | None = None

@@ -164,6 +164,8 @@ class Watcher:
             help_text = "declare a provider, or restart the proxy"
             self._log.emit(PolicyRejected(error="the new policy has no provider", help=help_text))
             return
+        if self._journal is not None and self._options.records:
+            self._journal.policy(new.files)
         house.use(new.program, new.secrets)
         if self._journal is not None:
             self._journal.retain(new.program.store.keep_ns, new.program.store.max_bytes)

@@ -17,6 +17,13 @@ from .journal.journal_file import vacuum_journal as vacuum_journal
 from .journal.reader import CallFilter as CallFilter
 from .journal.reader import questioned as questioned
 from .journal.reader import read_journal as read_journal
+from .journal.recorded_events import PolicyFiles as PolicyFiles
+from .journal.recorded_events import RecordedEvent as RecordedEvent
+from .journal.recorded_events import first_policy as first_policy
+from .journal.recorded_events import policy_files as policy_files
+from .journal.recorded_events import recorded_events as recorded_events
+from .journal.recorded_events import recorded_sessions as recorded_sessions
+from .journal.recorded_events import shown as shown
 from .journal.rows import Answered as Answered
 from .journal.story import AttemptStory as AttemptStory
 from .journal.story import CallStory as CallStory

@@ -389,7 +389,7 @@ def other_database(path: Path) -> None:
 def newer(path: Path) -> None:
     trio.run(written, str(path), [CALL])
     with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 4")
+        database.execute("PRAGMA user_version = 5")
 
 
 def empty(path: Path) -> None:
@@ -401,7 +401,7 @@ def empty(path: Path) -> None:
     [
         (text_file, "not a journal", False),
         (other_database, "not a journal", False),
-        (newer, "version 4, and this hivemind-trio knows up to 3", False),
+        (newer, "version 5, and this hivemind-trio knows up to 4", False),
         (Path.mkdir, "it is a folder|directory", False),
         (empty, "not a journal", True),
         (lambda _: None, "no such file", True),
@@ -543,7 +543,7 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
             "ALTER TABLE ends RENAME COLUMN cost_microusd TO exact; UPDATE ends SET exact = 1; "
             "CREATE TABLE old AS SELECT session, began_wall_ns, version, ended_ns FROM sessions; "
             "DROP TABLE sessions; ALTER TABLE old RENAME TO sessions; "
-            "CREATE VIEW history AS SELECT 1; PRAGMA user_version = 1"
+            "DROP TABLE events; DROP TABLE policy_files; CREATE VIEW history AS SELECT 1; PRAGMA user_version = 1"
         )
     before = read_journal(path)
 
@@ -552,7 +552,7 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
     assert before == (CALL,)
     assert len(read_journal(path)) == 2
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (3,)
+        assert database.execute("PRAGMA user_version").fetchone() == (4,)
         assert len(database.execute("SELECT lane, waited_ms FROM history").fetchall()) == 2
 
 

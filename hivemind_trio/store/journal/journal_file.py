@@ -62,6 +62,8 @@ class JournalFile:
     """In the file before this session."""
     decided: int
     """The last number of `deciders`."""
+    policies: frozenset[str]
+    """Hashes of the policies whose text it has."""
     set_aside: str
     """New path of a damaged file that was here; empty: there was none."""
     _lock: FileLock = attrs.field(repr=False)
@@ -101,12 +103,13 @@ class JournalFile:
                 (session,) = database.execute("SELECT coalesce(max(session), 0) + 1 FROM sessions").fetchone()
                 (calls,) = database.execute(_CALLS).fetchone()
                 (decided,) = database.execute("SELECT coalesce(max(decided), 0) FROM deciders").fetchone()
+                policies = frozenset(row[0] for row in database.execute("SELECT hash FROM policy_files"))
             except BaseException:
                 database.close()
                 raise
         except sqlite3.Error as error:
             raise _of_sqlite(path, error) from None
-        return cls(path, session, calls, decided, aside, lock, database)
+        return cls(path, session, calls, decided, policies, aside, lock, database)
 
     def write(self, rows: Rows) -> None:
         """Add rows, all of them or none.
@@ -155,6 +158,8 @@ class JournalFile:
                     (session, session, call),
                 )
             database.execute("DELETE FROM answers WHERE call IS NULL AND session = ? AND at_ns <= ?", (session, at_ns))
+            # A session that lacks its beginning cannot be repeated.
+            database.execute("DELETE FROM events WHERE session <= ?", (session,))
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:

@@ -23,6 +23,7 @@ from hivemind_trio.scheduler import (
     PolicyLoaded,
     Reject,
 )
+from hivemind_trio.store.journal.recorded_events import PolicyFiles, Recorded, event_row
 from hivemind_trio.store.journal.redaction import HEADERS, LONGEST, METADATA, alias, told
 
 DECIDERS_MAX: Final = 1_024
@@ -144,7 +145,7 @@ class Over:
     answered: Answered
 
 
-Entry: TypeAlias = tuple[int, int, Event | Began | Over, Sequence[Command]]
+Entry: TypeAlias = tuple[int, int, Event | Began | Over | Recorded | PolicyFiles, Sequence[Command]]
 """When, by the engine and by the clock on the wall; what; and what came of it."""
 
 
@@ -188,6 +189,11 @@ class Scribe:
                 case PolicyLoaded(program=program):
                     self._reads, self._price = program.reads, program.price
                     rows["policies"].append((session, at_ns, program.hash))
+                case Recorded():
+                    rows["events"].append(event_row(session, at_ns, self._redacted(what)))
+                case PolicyFiles():
+                    row = (what.hash, what.path, _object(what.files), what.host)
+                    rows["policy_files"].append(row)
                 case Began():
                     self._reads, self._price = what.reads, what.price
                     rows["sessions"].append((session, wall_ns - at_ns, what.version, None, os.getpid()))
@@ -198,6 +204,18 @@ class Scribe:
                 elif isinstance(command, Reject):
                     rows["refusals"].append(self._rejection(command, at_ns, rows))
         return rows
+
+    def _redacted(self, recorded: Recorded) -> Recorded:
+        """Return the same without headers and metadata that the journal does not keep."""
+        if not isinstance(recorded.event, CallArrived):
+            return recorded
+        call = recorded.event.call
+        request = attrs.evolve(
+            call.request,
+            headers=told(call.request.headers, HEADERS | self._named("header.")),
+            meta=told(call.request.meta, METADATA | self._named("meta.")),
+        )
+        return attrs.evolve(recorded, event=CallArrived(attrs.evolve(call, request=request)))
 
     def _call(self, arrived: CallArrived, at_ns: int, wall_ns: int) -> tuple[Any, ...]:
         call = arrived.call

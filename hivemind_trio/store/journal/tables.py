@@ -10,10 +10,30 @@ from typing import Final
 APPLICATION_ID: Final = 0x686D706A
 """`hmpj`: what SQLite keeps in the head of the file, so that nobody else's database is taken for a journal."""
 
-VERSION: Final = 3
+VERSION: Final = 4
 """`PRAGMA user_version`."""
 
-TABLES: Final = """
+_EVENTS: Final = """
+CREATE TABLE events (            -- with `serve --record`: what the scheduler was told, and its commands
+    session INTEGER NOT NULL,
+    number INTEGER NOT NULL,     -- from 1, without gaps
+    at_ns INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    body BLOB NOT NULL,          -- MessagePack, as the next two
+    turns BLOB NOT NULL,         -- ends of calendar windows that it asked for
+    commands BLOB NOT NULL,
+    PRIMARY KEY (session, number)
+) WITHOUT ROWID;
+CREATE TABLE policy_files (      -- of the policies of recorded events
+    hash TEXT PRIMARY KEY,
+    path TEXT NOT NULL,
+    files TEXT NOT NULL,         -- an object: path -> text
+    host TEXT                    -- NULL: the address is that of the policy
+);
+"""
+"""Since version 4."""
+
+TABLES: Final = f"""
 CREATE TABLE sessions (          -- one for each run of the proxy
     session INTEGER PRIMARY KEY,
     began_wall_ns INTEGER NOT NULL,
@@ -141,7 +161,7 @@ CREATE TABLE answers (           -- what the agent had in the end
 CREATE INDEX answers_of ON answers (session, call);
 CREATE INDEX answers_named ON answers (name);
 CREATE INDEX calls_at ON calls (wall_ns);
-"""
+{_EVENTS}"""
 
 HISTORY: Final = """
 CREATE VIEW history AS           -- a line for each call, for people
@@ -170,5 +190,6 @@ UPGRADES: Final = {
     f"DROP VIEW history; {HISTORY}",
     2: "ALTER TABLE sessions ADD COLUMN pid INTEGER; ALTER TABLE ends ADD COLUMN cost_microusd INTEGER; "
     "CREATE INDEX answers_named ON answers (name); CREATE INDEX calls_at ON calls (wall_ns);",
+    3: _EVENTS,
 }
 """Version -> the statements that make the next version of it."""

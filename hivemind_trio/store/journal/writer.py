@@ -18,8 +18,10 @@ from typing import Any, Final, final
 import trio
 import trio.lowlevel
 
+from hivemind_trio.policy import BudgetWindow
 from hivemind_trio.scheduler import Command, Event, ResponseStarted, TimePassed
 from hivemind_trio.store.journal.journal_file import JournalFile
+from hivemind_trio.store.journal.recorded_events import PolicyFiles, Recorded
 from hivemind_trio.store.journal.rows import Answered, Began, Entry, Over, Price, Scribe, no_price
 
 GATHERED: Final = 256
@@ -83,6 +85,10 @@ class Journal:
         """Entries that were left out, for too many waited for the disk."""
         self._dropped_said = 0
         self._latest_ns = 0
+        self._events = 0
+        """Recorded events so far, also those that were left out."""
+        self._policies = set(file.policies)
+        """Hashes of policies whose text is in the file."""
 
     @property
     def path(self) -> str:
@@ -116,6 +122,19 @@ class Journal:
         """`runtime.Engine`'s journal."""
         if commands or not isinstance(event, TimePassed | ResponseStarted):
             self._note((now_ns, self._wall_ns(), event, tuple(commands)))
+
+    def record_event(
+        self, now_ns: int, event: Event, commands: Sequence[Command], turns: Sequence[tuple[BudgetWindow, int]]
+    ) -> None:
+        """`runtime.Engine`'s recorder: note the event so that the scheduler's decision can be repeated."""
+        self._events += 1
+        self._note((now_ns, 0, Recorded(self._events, event, tuple(commands), tuple(turns)), ()))
+
+    def policy(self, files: PolicyFiles) -> None:
+        """Note the text of a policy, before it is in force."""
+        if files.hash not in self._policies:
+            self._policies.add(files.hash)
+            self._note((0, 0, files, ()))
 
     def over(self, now_ns: int, answered: Answered) -> None:
         """Note that the agent of a call has its answer, or has gone."""
