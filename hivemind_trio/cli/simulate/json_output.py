@@ -22,6 +22,7 @@ def as_object(scenario: Scenario, policy: str, pairs: Sequence[Pair], against: A
         "about": scenario.about,
         "policy": policy,
         "seeds": [pair.seed for pair in pairs],
+        "limits_met": {name: attrs.asdict(limit) | {"said": str(limit)} for name, limit in scenario.met.items()},
         "direct": [_figures(run) for run in direct],
         "proxy": [_figures(run) for run in proxied],
         "metrics": {"direct": _metrics(direct), "proxy": _metrics(proxied)},

@@ -11,6 +11,9 @@ from hivemind_trio.sim import Estimate, Figures, Metric, Pair, Scenario, estimat
 
 from .words import number
 
+_AS_DECLARED: Final = "; the simulated providers fail only as the policy and the scenario say"
+"""End of the sentence on a record that shows no limit of a provider."""
+
 _BINDS: Final = {
     "chain": "the longest agent's own turns set, one after another",
     "concurrency": "the providers' caps on requests at once set",
@@ -51,13 +54,18 @@ def verdict(pairs: Sequence[Pair], scenario: Scenario) -> list[str]:
     if calls:
         # What a provider did on that day is known of the calls that were sent to it, and of no others.
         failed = sum(call.status is not None and not 200 <= call.status < 400 for call in calls)
-        said[1] = (
-            f"On the recorded day {failed:,} of {len(calls):,} calls failed; "
-            "the simulated providers fail only as the policy and the scenario say."
-        )
-    met, spared = (sum(run.limited for run in runs) / len(runs) for runs in (proxied, direct))
-    if met or spared:
-        said.append(f"429s met: {number(met, '')} instead of {number(spared, '')}.")
+        met = {name: limit for name, limit in scenario.met.items() if scenario.upstream(name).as_declared}
+        said[1:] = [f"On the recorded day {failed:,} of {len(calls):,} calls failed{'' if met else _AS_DECLARED}."]
+        for name, limit in met.items():
+            said.append(
+                f"{name} refused {limit.refusals:,} attempts then, {limit.explained:,} of them beyond {limit}; it is "
+                "simulated with that limit."
+            )
+        if met:
+            said.append(_without(direct))
+    refused, spared = (sum(run.limited for run in runs) / len(runs) for runs in (proxied, direct))
+    if refused or spared:
+        said.append(f"429s met: {number(refused, '')} instead of {number(spared, '')}.")
     return said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from random import Random
 from typing import Final, final
@@ -13,6 +14,8 @@ from hivemind_trio.policy import LimitGroupSettings, Program, Window
 from hivemind_trio.sim.agents.fleet import Fleet
 from hivemind_trio.sim.provider.profile import SECOND_NS, Traits
 from hivemind_trio.sim.provider.token_bucket import Counting, Metered, Quota
+
+from .limits_met import MetLimit
 
 HOUR_NS: Final = 3_600 * SECOND_NS
 
@@ -54,6 +57,8 @@ class Scenario:
     fleets: tuple[Fleet, ...] = ()
     upstreams: tuple[UpstreamSpec, ...] = ()
     """For each provider the first that fits; one without any is as quick and as good as the default traits are."""
+    met: Mapping[str, MetLimit] = attrs.field(factory=dict)
+    """Provider -> the limit that it showed to recorded agents; a provider that `upstreams` names has its own."""
     until_ns: int = 24 * HOUR_NS
     """End of the run; unfinished work is left undone."""
     hour: int = 10
@@ -76,6 +81,8 @@ class Scenario:
             limits = next((each for each in declared.groups if each.glob == group), None)
             quotas = _declared(limits) if limits is not None else {}
             traits = attrs.evolve(traits, concurrency=declared.limit).limited_to(quotas)
+            if provider in self.met:
+                traits = self.met[provider].applied(traits)
         if upstream.random_phase:
             chance = Random(f"{seed}/phase/{provider}")  # noqa: S311 - a simulation wants to be repeatable
             shifted = {

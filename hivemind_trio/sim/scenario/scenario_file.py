@@ -17,6 +17,7 @@ from hivemind_trio.model import RecordedCall
 from hivemind_trio.sim.agents.client import CLIENTS, FRAGILE, ClientBehaviour
 from hivemind_trio.sim.agents.fleet import Amount, Arrivals, Fleet
 
+from .limits_met import limits_met
 from .provider_file import upstream
 from .quantities import ScenarioValueError, count, duration, positive, rate, share, spread
 from .scenario import HOUR_NS, Scenario
@@ -68,6 +69,7 @@ def parse_scenario(
         about=table.take("about", words, ""),
         fleets=tuple(fleets),
         upstreams=tuple(upstream(each) for each in table.tables("upstream")),
+        met=limits_met(trace) if trace is not None else {},
         until_ns=table.take("until", duration, 24 * HOUR_NS + _latest_ns(fleets)),
         hour=table.take("hour", one_of_ints(0, 23), 10),
         weekday=table.take("weekday", one_of_ints(1, 7), 1),

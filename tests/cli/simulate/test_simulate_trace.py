@@ -12,7 +12,7 @@ import attrs
 import pytest
 import trio
 
-from hivemind_trio.model import Api, RecordedCall
+from hivemind_trio.model import Api, Outcome, RecordedCall
 from hivemind_trio.store import open_journal
 from hivemind_trio.store.journal.journal_file import JournalFile
 from tests.cli.conftest import Run
@@ -94,6 +94,26 @@ def test_of_the_recorded_day_it_is_said_how_many_calls_failed(run: Run, folder: 
 
     assert "On the recorded day 2 of 3 calls failed; the simulated providers fail only as the policy" in said
     assert "would die" not in said
+
+
+def test_a_limit_that_a_provider_showed_is_the_simulated_provider_s(run: Run, folder: Path) -> None:
+    """Thirty agents at once, of which a provider took four: nobody may say that all thirty would get through."""
+    (folder / "team.hmp").write_text("provider anthropic { key env(K); concurrency 2..64 }\n")
+    (accepted,) = CALL.attempts
+    refused = attrs.evolve(accepted, outcome=Outcome.OVERLOADED, status=529, committed=False, usage=None)
+    day = [
+        attrs.evolve(call, attempts=(accepted if number < 4 else refused,), status=200 if number < 4 else 529)
+        for number, call in enumerate(calls(*(f"agent-{number}" for number in range(30))))
+    ]
+    write(folder / "bad.journal", day)
+
+    said = " ".join(run("simulate", "team.hmp", "--trace", "bad.journal", "--seeds", "1").stdout.split())
+    met = json.loads(run("simulate", "team.hmp", "--trace", "bad.journal", "--seeds", "1", "--json").stdout)
+
+    assert "On the recorded day 26 of 30 calls failed." in said
+    assert "anthropic refused 26 attempts then, 26 of them beyond 4 requests at once; it is simulated with" in said
+    assert "Directly at the providers 26 would die." in said
+    assert met["limits_met"]["anthropic"]["limit"] == 4
 
 
 def test_agents_that_a_policy_does_not_have_are_said_to_be_unknown_there(run: Run, files: Path) -> None:
