@@ -32,7 +32,7 @@ from hivemind_trio.scheduler import (
 from hivemind_trio.store import Journal, JournalError, open_journal, read_journal
 from hivemind_trio.store.journal import reader, writer
 from hivemind_trio.store.journal.journal_file import JournalFile
-from hivemind_trio.store.journal.rows import Entry
+from hivemind_trio.store.journal.rows import HEADER_SETS_MAX, Entry
 from tests.support.policies import compiled
 
 from .drawn import calls
@@ -300,6 +300,32 @@ async def test_a_file_that_is_too_large_loses_its_oldest_rows(tmp_path: Path) ->
         assert database.execute("SELECT max(call) FROM calls").fetchone() == (4_000,)
 
 
+@pytest.mark.slow
+async def test_headers_are_kept_once_and_as_long_as_a_call_has_them(tmp_path: Path) -> None:
+    """Of 4,000 calls half have the same headers, and each other one has its own."""
+    path = at(tmp_path)
+    async with open_journal(path, on_trouble=quiet) as journal:
+        journal.began("0", "hash", 0)
+        for number in range(1, 4_001):
+            agent = f"claude-cli/{number}" if number % 2 else "claude-cli/2"
+            request = attrs.evolve(CALL.request, headers={"user-agent": agent})
+            tell(journal, moved(attrs.evolve(CALL, request=request), number * MS), number)
+        await until(lambda: not journal.unwritten)
+        with closing(sqlite3.connect(path)) as database:
+            (sets,) = database.execute("SELECT count(*) FROM header_sets").fetchone()
+            pages, size = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        journal.retain(10**18, pages * size // 2)
+        await until(lambda: counts(path)[0] <= 2_000)
+    kept = read_journal(path)
+    with closing(sqlite3.connect(path)) as database:
+        (left,) = database.execute("SELECT count(*) FROM header_sets").fetchone()
+    assert 2_000 < sets < 2_010
+    assert len(kept) > 500
+    assert left < len(kept) // 2 + HEADER_SETS_MAX + 10
+    agents = {call.request.headers["user-agent"] for call in kept}
+    assert len(agents) == len(kept) // 2 + 1, "the first of those that are left is one of its own headers"
+
+
 CHILD = """
 import sys, trio
 from hivemind_trio.store import open_journal
@@ -543,6 +569,8 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
             "ALTER TABLE ends RENAME COLUMN cost_microusd TO exact; UPDATE ends SET exact = 1; "
             "CREATE TABLE old AS SELECT session, began_wall_ns, version, ended_ns FROM sessions; "
             "DROP TABLE sessions; ALTER TABLE old RENAME TO sessions; "
+            "UPDATE calls SET (headers, meta) = (SELECT headers, meta FROM header_sets AS s "
+            "WHERE s.header_set = calls.header_set); ALTER TABLE calls DROP COLUMN header_set; DROP TABLE header_sets; "
             "DROP TABLE events; DROP TABLE policy_files; CREATE VIEW history AS SELECT 1; PRAGMA user_version = 1"
         )
     before = read_journal(path)

@@ -376,6 +376,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 def test_a_file_that_was_deleted_takes_nothing_more(disk: OnDisk) -> None:
     Path(disk.path).unlink()
+    disk.store.rotate()
 
     with pytest.raises(OSError, match="deleted"):
         disk.store.append(spent(MONEY, 5))

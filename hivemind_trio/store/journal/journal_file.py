@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, Final, Self, final
 from urllib.parse import quote
@@ -15,6 +15,7 @@ from urllib.parse import quote
 import attrs
 
 from hivemind_trio.store.file_lock import FileLock, HeldElsewhere
+from hivemind_trio.store.journal.rows import HEADER_SETS_MAX
 from hivemind_trio.store.journal.tables import APPLICATION_ID, HISTORY, TABLES, UPGRADES, VERSION
 
 BUSY_S: Final = 5.0
@@ -22,6 +23,9 @@ BUSY_S: Final = 5.0
 
 PRUNED_AT_ONCE: Final = 1_000
 """Calls deleted in one transaction: the writer waits for it."""
+
+ROWS_AT_ONCE: Final = (128, 32, 8, 1)
+"""Rows of one statement: a few sizes, so that SQLite has each prepared."""
 
 # They are numbered from 1 in each session; to count them would be to read the whole file.
 _CALLS: Final = (
@@ -62,6 +66,8 @@ class JournalFile:
     """In the file before this session."""
     decided: int
     """The last number of `deciders`."""
+    header_set: int
+    """The last number of `header_sets`."""
     policies: frozenset[str]
     """Hashes of the policies whose text it has."""
     set_aside: str
@@ -103,13 +109,14 @@ class JournalFile:
                 (session,) = database.execute("SELECT coalesce(max(session), 0) + 1 FROM sessions").fetchone()
                 (calls,) = database.execute(_CALLS).fetchone()
                 (decided,) = database.execute("SELECT coalesce(max(decided), 0) FROM deciders").fetchone()
+                (header_set,) = database.execute("SELECT coalesce(max(header_set), 0) FROM header_sets").fetchone()
                 policies = frozenset(row[0] for row in database.execute("SELECT hash FROM policy_files"))
             except BaseException:
                 database.close()
                 raise
         except sqlite3.Error as error:
             raise _of_sqlite(path, error) from None
-        return cls(path, session, calls, decided, policies, aside, lock, database)
+        return cls(path, session, calls, decided, header_set, policies, aside, lock, database)
 
     def write(self, rows: Rows) -> None:
         """Add rows, all of them or none.
@@ -122,9 +129,7 @@ class JournalFile:
         database.execute("BEGIN IMMEDIATE")
         try:
             for table, new in rows.items():
-                if new:
-                    places = ", ".join("?" * len(new[0]))
-                    database.executemany(f"INSERT INTO {table} VALUES ({places})", new)  # noqa: S608 - our own names
+                _insert(database, table, new)
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:
@@ -158,6 +163,12 @@ class JournalFile:
                     (session, session, call),
                 )
             database.execute("DELETE FROM answers WHERE call IS NULL AND session = ? AND at_ns <= ?", (session, at_ns))
+            # What follows the oldest call has its number, a higher one, or one of so many before it.
+            database.execute(
+                "DELETE FROM header_sets WHERE header_set < "
+                "(SELECT header_set FROM calls ORDER BY session, call LIMIT 1) - ?",
+                (HEADER_SETS_MAX,),
+            )
             # A session that lacks its beginning cannot be repeated.
             database.execute("DELETE FROM events WHERE session <= ?", (session,))
             database.execute("COMMIT")
@@ -189,6 +200,21 @@ class JournalFile:
         finally:
             self.database.close()
             self._lock.release()
+
+
+def _insert(database: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Add rows, many with one statement.
+
+    With `executemany` this thread gives the interpreter lock away at each row, and takes it back from an event loop
+    that is busy: four changes of threads for each call.
+    """
+    place = 0
+    for many in ROWS_AT_ONCE:
+        while len(rows) - place >= many:
+            values = ", ".join([f"({', '.join('?' * len(rows[place]))})"] * many)
+            flat = [*chain.from_iterable(rows[place : place + many])]
+            database.execute(f"INSERT INTO {table} VALUES {values}", flat)  # noqa: S608 - our own names
+            place += many
 
 
 def vacuum_journal(path: str) -> None:

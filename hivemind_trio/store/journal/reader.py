@@ -20,6 +20,14 @@ from hivemind_trio.store.journal.journal_file import BUSY_S, JournalError, check
 
 _Key = tuple[int, int]
 
+_CALLS: Final = (
+    "SELECT calls.*, coalesce(header_sets.headers, calls.headers) AS kept_headers, "
+    "coalesce(header_sets.meta, calls.meta) AS kept_meta "
+    "FROM calls LEFT JOIN header_sets USING (header_set) ORDER BY session, call"
+)
+_OLD_CALLS: Final = "SELECT *, headers AS kept_headers, meta AS kept_meta FROM calls ORDER BY session, call"
+"""Before version 4."""
+
 _WORDS: Final = msgspec.json.Decoder(dict[str, str])
 
 
@@ -99,7 +107,8 @@ def _calls(database: sqlite3.Connection, chosen: CallFilter) -> Iterator[Recorde
         for row in database.execute("SELECT * FROM answers WHERE call IS NOT NULL")
     }
     first_ns: int | None = None
-    for row in database.execute("SELECT * FROM calls ORDER BY session, call"):
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    for row in database.execute(_CALLS if version >= 4 else _OLD_CALLS):
         key = _key(row)
         if not chosen.since_ns <= row["wall_ns"] < chosen.until_ns:
             continue
@@ -207,8 +216,8 @@ def _request(row: sqlite3.Row) -> Request:
         cost_microusd=row["cost_microusd"],
         hour=row["hour"],
         weekday=row["weekday"],
-        headers=_words(row["headers"]),
-        meta=_words(row["meta"]),
+        headers=_words(row["kept_headers"]),
+        meta=_words(row["kept_meta"]),
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final
 
 import attrs
 import msgspec
 
-from hivemind_trio.model import Decider, Decision, Reason
+from hivemind_trio.model import Decider, Decision, Reason, Request
 from hivemind_trio.policy import ModelPrice
 from hivemind_trio.scheduler import (
     AttemptEnded,
@@ -28,6 +29,9 @@ from hivemind_trio.store.journal.redaction import HEADERS, LONGEST, METADATA, al
 
 DECIDERS_MAX: Final = 1_024
 """Kept in memory; the same is written once more if there are others in between."""
+
+HEADER_SETS_MAX: Final = 1_024
+"""The same. A call has the number of one of the last so many sets before it, or of a later one."""
 
 MILLISECOND_NS: Final = 1_000_000
 
@@ -157,16 +161,23 @@ class Scribe:
     session: int
     decided: int
     """The last number that was given to deciders."""
+    header_set: int
+    """The last number that was given to a set of headers."""
     _salt: bytes = attrs.field(repr=False)
     _deciders: dict[int, tuple[Mapping[str, Decider], int]] = attrs.field(init=False, factory=dict)
     """Identity -> what is kept alive for it, and its number."""
+    _header_sets: dict[bytes, int] = attrs.field(init=False, factory=dict)
+    """Digest of all headers and metadata of a call -> the number of what is kept of them.
+
+    A digest, for they have credentials, and any length.
+    """
+    _headers_kept: frozenset[str] = attrs.field(init=False, default=HEADERS)
+    _metadata_kept: frozenset[str] = attrs.field(init=False, default=METADATA)
     _models: dict[CallId, str] = attrs.field(init=False, factory=dict)
     """Model that each call asked for, until its answer."""
     _attempts: dict[CallId, _Attempt] = attrs.field(init=False, factory=dict)
     """Attempt of each call in flight."""
     _price: Price = attrs.field(init=False, default=no_price)
-    _reads: frozenset[str] = attrs.field(init=False, default=frozenset())
-    """Fields that the policy of that moment depends on."""
 
     def rows(self, entries: Sequence[Entry]) -> dict[str, list[tuple[Any, ...]]]:
         """Table -> its new rows, in order."""
@@ -177,7 +188,7 @@ class Scribe:
                 case CallArrived(call=call):
                     if call.needs_slot:
                         self._models[call.id] = call.request.model
-                    rows["calls"].append(self._call(what, at_ns, wall_ns))
+                    rows["calls"].append(self._call(what, at_ns, wall_ns, rows))
                 case AttemptEnded():
                     rows["ends"].append(self._end(what, at_ns))
                 case Over(answered=answered):
@@ -187,7 +198,8 @@ class Scribe:
                 case CallCancelled(call_id=call_id):
                     rows["departures"].append((session, call_id, at_ns))
                 case PolicyLoaded(program=program):
-                    self._reads, self._price = program.reads, program.price
+                    self._read(program.reads)
+                    self._price = program.price
                     rows["policies"].append((session, at_ns, program.hash))
                 case Recorded():
                     rows["events"].append(event_row(session, at_ns, self._redacted(what)))
@@ -195,7 +207,8 @@ class Scribe:
                     row = (what.hash, what.path, _object(what.files), what.host)
                     rows["policy_files"].append(row)
                 case Began():
-                    self._reads, self._price = what.reads, what.price
+                    self._read(what.reads)
+                    self._price = what.price
                     rows["sessions"].append((session, wall_ns - at_ns, what.version, None, os.getpid()))
                     rows["policies"].append((session, at_ns, what.policy_hash))
             for command in commands:
@@ -212,12 +225,14 @@ class Scribe:
         call = recorded.event.call
         request = attrs.evolve(
             call.request,
-            headers=told(call.request.headers, HEADERS | self._named("header.")),
-            meta=told(call.request.meta, METADATA | self._named("meta.")),
+            headers=told(call.request.headers, self._headers_kept),
+            meta=told(call.request.meta, self._metadata_kept),
         )
         return attrs.evolve(recorded, event=CallArrived(attrs.evolve(call, request=request)))
 
-    def _call(self, arrived: CallArrived, at_ns: int, wall_ns: int) -> tuple[Any, ...]:
+    def _call(
+        self, arrived: CallArrived, at_ns: int, wall_ns: int, rows: dict[str, list[tuple[Any, ...]]]
+    ) -> tuple[Any, ...]:
         call = arrived.call
         request = call.request
         return (
@@ -227,14 +242,31 @@ class Scribe:
             *(_fit(request.tokens_in), _fit(request.tokens_max_out)),
             *(_fit(request.cost_microusd), request.hour, request.weekday),
             *(request.token_agent, request.claimed),
-            _object(told(request.headers, HEADERS | self._named("header."))),
-            _object(told(request.meta, METADATA | self._named("meta."))),
+            *("", ""),
             *(call.caller, call.job, call.prefix, alias(call.credential, self._salt), call.again),
-            *(_fit(call.patience_ns), int(call.needs_slot)),
+            *(_fit(call.patience_ns), int(call.needs_slot), self._headers(request, rows)),
         )
 
-    def _named(self, prefix: str) -> frozenset[str]:
-        return frozenset(field.removeprefix(prefix) for field in self._reads if field.startswith(prefix))
+    def _headers(self, request: Request, rows: dict[str, list[tuple[Any, ...]]]) -> int:
+        """Return the number of what is kept of a call's headers and metadata; calls of one client share it."""
+        sets = self._header_sets
+        if len(sets) >= HEADER_SETS_MAX:
+            sets.clear()
+        words = (*request.headers, *request.headers.values(), "", *request.meta, *request.meta.values())
+        key = blake2b("\0".join(words).encode(errors="surrogatepass"), key=self._salt, digest_size=16).digest()
+        number = sets.get(key)
+        if number is None:
+            self.header_set += 1
+            number = sets[key] = self.header_set
+            headers, meta = told(request.headers, self._headers_kept), told(request.meta, self._metadata_kept)
+            rows["header_sets"].append((number, _object(headers), _object(meta)))
+        return number
+
+    def _read(self, fields: frozenset[str]) -> None:
+        """Keep what the policy of now depends on."""
+        self._headers_kept = HEADERS | _named(fields, "header.")
+        self._metadata_kept = METADATA | _named(fields, "meta.")
+        self._header_sets.clear()
 
     def _grant(self, grant: Grant, at_ns: int, rows: dict[str, list[tuple[Any, ...]]]) -> tuple[Any, ...]:
         treatment = grant.treatment
@@ -293,6 +325,10 @@ class Scribe:
             known = self._deciders[id(decided)] = decided, self.decided
             rows["deciders"].append((self.decided, _object({name: str(by) for name, by in decided.items()})))
         return known[1]
+
+
+def _named(fields: frozenset[str], prefix: str) -> frozenset[str]:
+    return frozenset(field.removeprefix(prefix) for field in fields if field.startswith(prefix))
 
 
 def _fit(number: int | None) -> int | None:

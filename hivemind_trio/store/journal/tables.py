@@ -13,7 +13,12 @@ APPLICATION_ID: Final = 0x686D706A
 VERSION: Final = 4
 """`PRAGMA user_version`."""
 
-_EVENTS: Final = """
+_SINCE_4: Final = """
+CREATE TABLE header_sets (       -- headers and metadata that calls had in common
+    header_set INTEGER PRIMARY KEY,
+    headers TEXT NOT NULL,       -- an object; no credentials, and long values cut
+    meta TEXT NOT NULL           -- the same
+);
 CREATE TABLE events (            -- with `serve --record`: what the scheduler was told, and its commands
     session INTEGER NOT NULL,
     number INTEGER NOT NULL,     -- from 1, without gaps
@@ -31,7 +36,7 @@ CREATE TABLE policy_files (      -- of the policies of recorded events
     host TEXT                    -- NULL: the address is that of the policy
 );
 """
-"""Since version 4."""
+"""Tables that version 4 added."""
 
 TABLES: Final = f"""
 CREATE TABLE sessions (          -- one for each run of the proxy
@@ -65,7 +70,7 @@ CREATE TABLE calls (             -- as they arrived, and as the policy saw them
     weekday INTEGER NOT NULL,
     token_agent TEXT,            -- whose token it carried
     claimed TEXT,                -- who it said it was
-    headers TEXT NOT NULL,       -- an object; no credentials, and long values cut
+    headers TEXT NOT NULL,       -- until version 3, as in `header_sets`; since then empty
     meta TEXT NOT NULL,          -- the same
     caller TEXT NOT NULL,        -- to be fair to; behind the `@` 32 bits of a keyed hash of its credential
     job TEXT NOT NULL,
@@ -74,6 +79,7 @@ CREATE TABLE calls (             -- as they arrived, and as the policy saw them
     again TEXT NOT NULL,         -- equal where a client has sent the same once more
     patience_ns INTEGER,
     needs_slot INTEGER NOT NULL,
+    header_set INTEGER,          -- since version 4
     PRIMARY KEY (session, call)
 ) WITHOUT ROWID;
 CREATE TABLE deciders (          -- setting -> who decided it, as many as there were
@@ -161,7 +167,7 @@ CREATE TABLE answers (           -- what the agent had in the end
 CREATE INDEX answers_of ON answers (session, call);
 CREATE INDEX answers_named ON answers (name);
 CREATE INDEX calls_at ON calls (wall_ns);
-{_EVENTS}"""
+{_SINCE_4}"""
 
 HISTORY: Final = """
 CREATE VIEW history AS           -- a line for each call, for people
@@ -190,6 +196,6 @@ UPGRADES: Final = {
     f"DROP VIEW history; {HISTORY}",
     2: "ALTER TABLE sessions ADD COLUMN pid INTEGER; ALTER TABLE ends ADD COLUMN cost_microusd INTEGER; "
     "CREATE INDEX answers_named ON answers (name); CREATE INDEX calls_at ON calls (wall_ns);",
-    3: _EVENTS,
+    3: f"ALTER TABLE calls ADD COLUMN header_set INTEGER; {_SINCE_4}",
 }
 """Version -> the statements that make the next version of it."""

@@ -68,7 +68,8 @@ def usage_by(
     )
     for call in calls:
         grants = database.execute(
-            "SELECT * FROM grants WHERE session = ? AND call = ? ORDER BY rowid", (call["session"], call["call"])
+            "SELECT agent, team, model, provider, lane FROM grants WHERE session = ? AND call = ? ORDER BY rowid",
+            (call["session"], call["call"]),
         ).fetchall()
         name = key_of(call, grants[-1] if grants else None)
         row = rows.get(name)

@@ -1,8 +1,8 @@
 """The journal as the engine and the door meet it: what happens is noted in memory, and written by a thread.
 
-Nobody waits for the disk. Entries go in group commits of at most 256 or 100 ms. Entries that cannot be written are kept
-and tried again; where too many have gathered, further ones are counted and left out, and that is reported. Budgets do
-not depend on the journal: they have a ledger of their own.
+Nobody waits for the disk. Entries go in group commits of at most 1,024 or 100 ms. Entries that cannot be written are
+kept and tried again; where too many have gathered, further ones are counted and left out, and that is reported. Budgets
+do not depend on the journal: they have a ledger of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hivemind_trio.store.journal.journal_file import JournalFile
 from hivemind_trio.store.journal.recorded_events import PolicyFiles, Recorded
 from hivemind_trio.store.journal.rows import Answered, Began, Entry, Over, Price, Scribe, no_price
 
-GATHERED: Final = 256
+GATHERED: Final = 1_024
 """Entries in a commit, at most."""
 
 GATHER_S: Final = 0.1
@@ -69,7 +69,7 @@ class Journal:
         self._on_trouble = on_trouble
         self._wall_ns = wall_ns
         self._most = behind
-        self._scribe = Scribe(file.session, file.decided, secrets.token_bytes(16))
+        self._scribe = Scribe(file.session, file.decided, file.header_set, secrets.token_bytes(16))
         self._pending: list[Entry] = []
         self._rows: dict[str, list[tuple[Any, ...]]] | None = None
         """Rows of the oldest entries that could not be written yet."""

@@ -48,6 +48,9 @@ AGAIN_S: Final = 1.0
 
 CLOSE_S: Final = 10.0
 
+ENDS_NS: Final = 1_000_000_000
+"""Time for which the end of a calendar window is taken for known; clocks are set and time zones change."""
+
 LeftNs = Callable[[BudgetWindow], int]
 """Calendar window -> time until it ends, in ns."""
 
@@ -82,6 +85,8 @@ class Ledger:
         self._wall_ns = wall_ns
         self._draws: list[tuple[AccountKey, int]] = []
         self._names: list[Mapping[AccountKey, AccountKey]] = []
+        self._ends: dict[tuple[int, bool, str], tuple[int, int]] = {}
+        """Calendar window -> when its end was computed, and the end, on the wall clock."""
         self._keys: set[AccountKey] = set()
         """Accounts of which anything may be on the disk."""
         self._backlog: deque[Entry] = deque()
@@ -118,7 +123,7 @@ class Ledger:
     def spend(self, call_id: CallId, parts: Parts) -> None:
         """Note what a call has taken; its claim is over."""
         wall_ns = self._wall_ns()
-        slots = tuple((key, slot_ns(key, wall_ns, self._left(key)), amount) for key, amount in parts)
+        slots = tuple((key, self._slot_ns(key, wall_ns), amount) for key, amount in parts)
         self._keys.update(key for key, _ in parts)
         self._note(Spent(call_id, slots))
 
@@ -143,8 +148,16 @@ class Ledger:
         self._wake.set()
         self._urgent.set()
 
-    def _left(self, key: AccountKey) -> int:
-        return self._left_ns(key.window) if key.calendar else 0
+    def _slot_ns(self, key: AccountKey, wall_ns: int) -> int:
+        """Return the slice that a spend of now falls into."""
+        if not key.calendar:
+            return slot_ns(key, wall_ns, 0)
+        window = key.window_ns, key.is_month, key.timezone
+        from_ns, slot = self._ends.get(window, (wall_ns, wall_ns))
+        if not from_ns <= wall_ns < min(slot, from_ns + ENDS_NS):
+            slot = slot_ns(key, wall_ns, self._left_ns(key.window))
+            self._ends[window] = wall_ns, slot
+        return slot
 
     def _note(self, entry: Entry) -> None:
         if self._backlog:

@@ -93,6 +93,8 @@ class SqliteStore:
     _generation: int
     _claims: dict[int, Claim] = attrs.field(factory=dict, init=False, repr=False)
     _spends: Spends = attrs.field(factory=lambda: defaultdict(int), init=False, repr=False)
+    _gone: bool = attrs.field(default=False, init=False)
+    """The file was deleted, as of the last rotation."""
 
     @classmethod
     def open(cls, path: str, wall_ns: int, left_ns: LeftNs, boot: str | None = None) -> Self:
@@ -145,7 +147,7 @@ class SqliteStore:
 
     def append(self, entry: Entry) -> None:
         """Note an entry in the log."""
-        if self._lock.gone:
+        if self._gone:
             raise OSError(2, "the state file was deleted")
         self._log.append(entry)
         if isinstance(entry, Claim):
@@ -157,7 +159,9 @@ class SqliteStore:
 
     def rotate(self) -> _Batch | None:
         """Begin a new log."""
-        if not self._log.size:
+        # Not at each entry: two more calls of the kernel would double what an entry costs.
+        self._gone = self._lock.gone
+        if self._gone or not self._log.size:
             return None
         log = EntryLog.create(_log_path(self.path, self._generation + 1))
         self._log.close()
