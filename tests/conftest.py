@@ -29,4 +29,5 @@ settings.register_profile(
 _state = tempfile.mkdtemp(prefix="hivemind-state-")
 atexit.register(shutil.rmtree, _state, ignore_errors=True)
 os.environ["XDG_STATE_HOME"] = _state
+os.environ.pop("XDG_RUNTIME_DIR", None)
 settings.load_profile(os.environ.get("HIVEMIND_TEST_PROFILE", "ci"))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import click
 
 from hivemind_trio import __version__
+from hivemind_trio.cli.control.calls import calls
+from hivemind_trio.cli.control.queue import queue
+from hivemind_trio.cli.control.status import status
 from hivemind_trio.cli.policy.check import check
 from hivemind_trio.cli.policy.diff import diff
 from hivemind_trio.cli.policy.explain import explain
@@ -31,6 +34,7 @@ Examples:
   hivemind-trio serve                       use the providers whose keys are in the environment
   hivemind-trio serve --policy team.hmp     run a policy; reload it when it changes
   hivemind-trio run -n 11 -- claude -p "fix {}" ::: pkg/*      run agents, and resume them after limits
+  hivemind-trio status                      show what a running proxy does; `queue`, `calls` show more
   hivemind-trio check --deny warnings       check policies in CI
   hivemind-trio check --fix team.hmp        apply the fixes of problems
   hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1
@@ -62,6 +66,9 @@ def main(allow_include: tuple[str, ...]) -> None:
 for _command in (
     serve,
     run_jobs,
+    status,
+    queue,
+    calls,
     check,
     fmt,
     explain,

@@ -2,3 +2,4 @@
 
 from .access_record import CallRecord as CallRecord
 from .app import Door as Door
+from .exchange import Exchange as Exchange

@@ -55,6 +55,8 @@ class Door:
         self._upstream = upstream
         self._on_call = on_call
         self._in_force: InForce | None = None
+        self.exchanges: dict[str, Exchange] = {}
+        """Calls that are not over, by the id in `x-hivemind-call`, in order of arrival."""
         self._boot = random.token_hex(3)
         self._calls = 0
         self._turns = StepQueue()
@@ -110,12 +112,14 @@ class Door:
             alias_key=self._alias_key,
             can_trail="http.response.trailers" in extensions,
         )
+        self.exchanges[exchange.call_id] = exchange
         try:
             with trio.CancelScope() as here:
                 # ASGI lets send() succeed after the agent has hung up; this is the only sign there is.
                 extensions["hivemind.on_disconnect"](here.cancel)
                 await exchange.run(receive)
         finally:
+            del self.exchanges[exchange.call_id]
             if self._on_call is not None:
                 self._on_call(exchange.record())
 

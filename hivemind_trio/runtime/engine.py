@@ -12,6 +12,7 @@ from hivemind_trio.model import Outcome, QuotaReading, Request
 from hivemind_trio.policy import BudgetWindow, Program, Renames
 from hivemind_trio.scheduler import (
     AccountKey,
+    AccountSnapshot,
     AttemptEnded,
     AttemptResult,
     Beliefs,
@@ -26,6 +27,7 @@ from hivemind_trio.scheduler import (
     Finish,
     Grant,
     LimitChanged,
+    Occupancy,
     Parts,
     Permit,
     PolicyLoaded,
@@ -145,6 +147,14 @@ class Engine:
     def snapshot(self) -> Snapshot:
         """Return the state of the engine."""
         return self.scheduler.snapshot()
+
+    def occupancy(self) -> Occupancy:
+        """Return every call that the scheduler knows. O(calls log calls)."""
+        return self.scheduler.occupancy(self.now_ns())
+
+    def accounts(self) -> tuple[AccountSnapshot, ...]:
+        """Return every account of the budgets."""
+        return self.scheduler.accounts(self.now_ns())
 
     def beliefs(self) -> Beliefs:
         """Return what is learned of providers, to be kept."""

@@ -35,6 +35,10 @@ from .protocol.ledger import LedgerWritable as LedgerWritable
 from .protocol.ledger import Parts as Parts
 from .protocol.ledger import RestoredAccount as RestoredAccount
 from .protocol.ledger import Spend as Spend
+from .protocol.occupancy import AccountSnapshot as AccountSnapshot
+from .protocol.occupancy import CallInFlight as CallInFlight
+from .protocol.occupancy import Occupancy as Occupancy
+from .protocol.occupancy import QueuedCall as QueuedCall
 from .protocol.snapshot import AimdSnapshot as AimdSnapshot
 from .protocol.snapshot import BucketSnapshot as BucketSnapshot
 from .protocol.snapshot import GateSnapshot as GateSnapshot

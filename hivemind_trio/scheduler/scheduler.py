@@ -34,6 +34,7 @@ from hivemind_trio.scheduler.decisions.admission import admit
 from hivemind_trio.scheduler.decisions.dispatch import dispatch, expire
 from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn
 from hivemind_trio.scheduler.decisions.grant import Waiting, waiting
+from hivemind_trio.scheduler.decisions.occupancy import accounts, occupancy
 from hivemind_trio.scheduler.decisions.requeue import move_to_fallback, reclassify, reject_all, release_budget_waiters
 from hivemind_trio.scheduler.decisions.routing import calls_to_move, is_given_up
 from hivemind_trio.scheduler.limits.budget_account import Turns
@@ -55,6 +56,7 @@ from hivemind_trio.scheduler.protocol.events import (
     TimePassed,
 )
 from hivemind_trio.scheduler.protocol.ledger import CreditDrawn, LedgerOpened, LedgerWritable
+from hivemind_trio.scheduler.protocol.occupancy import AccountSnapshot, Occupancy
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 
@@ -151,6 +153,14 @@ class Scheduler:
     def snapshot(self) -> Snapshot:
         """Return the state."""
         return self.state.snapshot()
+
+    def occupancy(self, now_ns: int) -> Occupancy:
+        """Return every call that waits or is in flight. O(calls log calls), and changes nothing."""
+        return occupancy(self.state, now_ns)
+
+    def accounts(self, now_ns: int) -> tuple[AccountSnapshot, ...]:
+        """Return every account of the budgets. O(accounts), and changes nothing."""
+        return accounts(self.state, now_ns)
 
     # ---- events: each checks first, then advances the clock, then acts ----
 

@@ -14,6 +14,7 @@ import httpx2
 import trio
 
 from hivemind_trio import __version__
+from hivemind_trio.admin import Tally
 from hivemind_trio.listen import Bounds, Listener, ListenerFault
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program, Renames
@@ -46,6 +47,7 @@ class ProxyServer:
     listener: Listener
     address: tuple[str, int]
     """Host and port of the first socket."""
+    tally: Tally
     _bases: dict[str, str]
 
     @property
@@ -129,8 +131,7 @@ async def open_house(
     told = _Callbacks(upstream, _bases(program, secrets), journal, report, on_call)
     engine, ledger = _engine(program, told, state, on_adapted, on_state_trouble, records=records, audit=audit)
     alias_key = state.alias_key if state is not None else b""
-    on_over = partial(told.over, engine) if journal is not None else on_call
-    door = Door(engine, upstream, on_call=on_over, alias_key=alias_key)
+    door = Door(engine, upstream, on_call=partial(told.over, engine), alias_key=alias_key)
     if journal is not None:
         journal.began(__version__, program.hash, engine.now_ns(), program.reads, program.price)
     door.use(program, secrets)
@@ -144,7 +145,7 @@ async def open_house(
             await nursery.start(engine.run)
             host, port = sockets[0].getsockname()[:2]
             await nursery.start(listener.run, sockets)
-            yield ProxyServer(engine, door, listener, (host, port), told.bases)
+            yield ProxyServer(engine, door, listener, (host, port), told.tally, told.bases)
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
@@ -162,6 +163,7 @@ class _Callbacks:
     journal: Journal | None
     report: Report | None
     on_call: Callable[[CallRecord], None] | None
+    tally: Tally = attrs.field(init=False, factory=Tally)
 
     def crashed(self, error: Exception) -> None:
         """Report an attempt that has crashed."""
@@ -181,8 +183,10 @@ class _Callbacks:
 
     def over(self, engine: Engine, record: CallRecord) -> None:
         """Note a call that is over."""
+        now_ns = engine.now_ns()
+        self.tally.over(record, now_ns)
         if self.journal is not None:
-            self.journal.over(engine.now_ns(), record)
+            self.journal.over(now_ns, record)
         if self.on_call is not None:
             self.on_call(record)
 

@@ -45,6 +45,7 @@ async def _serve(options: Options) -> int:
             # Heeded from before it says that it serves: whoever reads that line may send one at once.
             signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
             house = await stack.enter_async_context(launch.open_house(state, journal))
+            await stack.enter_async_context(launch.open_control(house, journal))
             _settle_memory()
             launch.watcher.say_start(house, launch.loaded, launch.found)
             await _run(launch, house, signals, journal)

@@ -64,6 +64,27 @@ class ServingStarted:
 
 @final
 @attrs.frozen(kw_only=True)
+class ControlOpened:
+    """`hivemind-trio status` and other commands for operators find the proxy by this socket."""
+
+    name: ClassVar = "control_opened"
+    level: ClassVar[Level] = "info"
+    socket: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ControlUnavailable:
+    """There is no control socket: commands for operators do not find this proxy. Calls are served."""
+
+    name: ClassVar = "control_unavailable"
+    level: ClassVar[Level] = "warning"
+    error: str
+    help: str
+
+
+@final
+@attrs.frozen(kw_only=True)
 class ClientSetup:
     """Without `--policy`: the shell command that points a client at the proxy."""
 
@@ -573,7 +594,8 @@ class AcceptFailed:
 
 
 LogEvent: TypeAlias = (
-    ProviderFound | ServingStarted | ClientSetup | DrainStarted | DrainTimedOut | ServingStopped | StopForced
+    ProviderFound | ControlOpened | ControlUnavailable | ServingStarted | ClientSetup
+    | DrainStarted | DrainTimedOut | ServingStopped | StopForced
     | ReloadRequested | PolicyReloaded | PolicyRejected | PolicyWarning | SettingsNotInForce
     | SettingChanged | StateReset | SettingChangesOmitted
     | DecisionChanged | DecisionChangesOmitted | DecisionDiffIncomplete | DecisionDiffFailed

@@ -6,14 +6,26 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final, Self, TextIO, final
 
 import attrs
 import trio
 
+from hivemind_trio import __version__
+from hivemind_trio.admin import Facts, Operated
+from hivemind_trio.control import (
+    ControlApp,
+    ControlSocket,
+    SocketUnavailable,
+    health_routes,
+    open_control,
+    operation_routes,
+    socket_name,
+)
 from hivemind_trio.host import DiskFiles
 from hivemind_trio.listen import bind
 from hivemind_trio.policy import (
@@ -148,6 +160,42 @@ class Launch:
             state=state,
             on_state_trouble=self.watcher.state_trouble,
         )
+
+    @asynccontextmanager
+    async def open_control(self, house: ProxyServer, journal: Journal | None) -> AsyncIterator[None]:
+        """Let operators reach the proxy within the context, by a socket of this user's.
+
+        Where there can be none, the proxy serves without it, and the log says so.
+        """
+        port = house.address[1]
+        try:
+            where = ControlSocket.open(socket_name(self.options.policy, port), port)
+        except SocketUnavailable as unavailable:
+            self.watcher.say_control(unavailable)
+            yield
+            return
+        proxy = Operated(
+            facts=Facts(
+                version=__version__,
+                pid=os.getpid(),
+                address=house.url,
+                policy=_absolute(self.options.policy) if self.options.policy is not None else BUILT_IN,
+                journal=_absolute(journal.path) if journal is not None else None,
+            ),
+            engine=house.engine,
+            door=house.door,
+            tally=house.tally,
+            wall_ns=time.time_ns,
+        )
+        app = ControlApp([*health_routes(lambda: not house.engine.draining), *operation_routes(proxy)])
+        async with open_control(app, where):
+            self.watcher.say_control(str(where.path))
+            yield
+
+
+def _absolute(path: str) -> str:
+    """Return the path from the root; links stay."""
+    return os.path.abspath(path)
 
 
 async def _policy_source(

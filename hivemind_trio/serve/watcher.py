@@ -8,6 +8,7 @@ from typing import Final, TypedDict, assert_never, final
 import attrs
 import trio
 
+from hivemind_trio.control import SocketUnavailable
 from hivemind_trio.policy import (
     Measure,
     Source,
@@ -37,6 +38,8 @@ from .events import (
     ClientSetup,
     ConcurrencyLimitLowered,
     ConnectionCrashed,
+    ControlOpened,
+    ControlUnavailable,
     CredentialRejected,
     DecisionDiffFailed,
     JournalDamaged,
@@ -116,6 +119,13 @@ class Watcher:
                     in_flight=charge.calls,
                 )
             )
+
+    def say_control(self, opened: str | SocketUnavailable) -> None:
+        """Log the path of the control socket, or why there is none."""
+        if isinstance(opened, SocketUnavailable):
+            self._log.emit(ControlUnavailable(error=f"{opened}", help=opened.help))
+        else:
+            self._log.emit(ControlOpened(socket=opened))
 
     def state_unavailable(self, error: str, help_text: str) -> None:
         """Log that nothing outlives this process."""

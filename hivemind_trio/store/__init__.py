@@ -35,6 +35,7 @@ from .journal.usage_report import UsageRow as UsageRow
 from .journal.usage_report import usage_by as usage_by
 from .journal.writer import Journal as Journal
 from .journal.writer import open_journal as open_journal
+from .place import policy_key as policy_key
 from .place import state_home as state_home
 from .place import state_place as state_place
 from .state.hints import hints as hints

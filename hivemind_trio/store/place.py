@@ -35,6 +35,20 @@ def state_home() -> Path:
     return (Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "state") / FOLDER
 
 
+def policy_key(policy: str | None, port: int) -> str:
+    """Return the name that files of a policy's proxy have.
+
+    Args:
+        policy: Path of the policy's file; None: it was made from what is found.
+        port: Of the listener: it tells proxies without a policy apart.
+    """
+    if policy is None:
+        return f"found-{port}"
+    real = os.path.realpath(policy)
+    digest = hashlib.sha256(real.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{Path(real).stem}-{digest}"
+
+
 def state_place(policy: str | None, settings: StoreSettings, port: int, folder: str | None = None) -> StatePlace:
     """Return the place that a policy's state has, unless its `store` says another.
 
@@ -50,10 +64,8 @@ def state_place(policy: str | None, settings: StoreSettings, port: int, folder: 
         # Beside the policy, as its other paths are.
         beside = Path(policy).parent if policy is not None else Path()
         state = Path(os.path.normpath(beside / settings.path))
-    elif policy is None:
-        state = (Path(folder) if folder is not None else state_home() / f"found-{port}") / "state.db"
+    elif policy is None and folder is not None:
+        state = Path(folder) / "state.db"
     else:
-        real = os.path.realpath(policy)
-        digest = hashlib.sha256(real.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-        state = state_home() / f"{Path(real).stem}-{digest}" / "state.db"
+        state = state_home() / policy_key(policy, port) / "state.db"
     return StatePlace(str(state), str(state.with_name("journal.db")))

@@ -68,6 +68,12 @@ class BudgetAccount:
             self._spent, self._turns_ns = 0, self._turns(now_ns, self.allowance.window)
         return self._spent
 
+    def seen(self, now_ns: int) -> int:
+        """Return the same to whoever only looks: the calendar is not asked, which a recorded session would show."""
+        if not self.allowance.calendar:
+            return self._sliding.sum(now_ns)
+        return self._spent if now_ns < self._turns_ns else 0
+
     def share(self, now_ns: int) -> float:
         """Return the share of the amount that is spent: 1 and more is all."""
         return self.spent(now_ns) / self.allowance.amount if self.allowance.amount else 1.0

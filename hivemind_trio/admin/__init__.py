@@ -1,0 +1,9 @@
+"""Operators' operations: what can be asked of a running proxy, and changed, as plain functions with types."""
+
+from .operated import Facts as Facts
+from .operated import Operated as Operated
+from .operations import OPERATIONS as OPERATIONS
+from .operations import Operation as Operation
+from .problems import OperationFailed as OperationFailed
+from .problems import ProblemKind as ProblemKind
+from .tally import Tally as Tally

@@ -1,0 +1,57 @@
+"""The running proxy as operations reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.proxy import Door
+from hivemind_trio.runtime import Engine
+
+from .tally import Tally
+
+SECOND_NS: Final = 1_000_000_000
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Facts:
+    """Facts of a process that do not change while it runs."""
+
+    version: str
+    pid: int
+    address: str
+    """Base URL for agents."""
+    policy: str
+    """Path of the policy's file; `built-in.hmp` if it was made from the environment."""
+    journal: str | None
+    """Path of the journal; None: there is none."""
+
+
+@final
+@attrs.frozen(kw_only=True, eq=False)
+class Operated:
+    """A running proxy."""
+
+    facts: Facts
+    engine: Engine
+    door: Door
+    tally: Tally
+    wall_ns: Callable[[], int]
+    """The time, ns since 1970."""
+
+    def at(self, engine_ns: int | None) -> str | None:
+        """Return a moment of the engine as RFC 3339 text in UTC, to the millisecond; None stays None."""
+        if engine_ns is None:
+            return None
+        wall_ns = self.wall_ns() + engine_ns - self.engine.now_ns()
+        moment = datetime.fromtimestamp(round(wall_ns / 1_000_000) / 1_000, UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def seconds(time_ns: int) -> float:
+    """Return a duration in seconds, to the millisecond."""
+    return round(time_ns / SECOND_NS, 3)

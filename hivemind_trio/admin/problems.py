@@ -1,0 +1,22 @@
+"""Failures of operations, each with a stable code."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import final
+
+
+class ProblemKind(StrEnum):
+    """Public code of a failed operation."""
+
+    NO_SUCH_RESOURCE = "no-such-resource"
+    BAD_ARGUMENT = "bad-argument"
+
+
+@final
+class OperationFailed(Exception):  # noqa: N818 - one of the ways in which an operation ends
+    """The operation cannot be done. The message says why, and what to do instead."""
+
+    def __init__(self, kind: ProblemKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind

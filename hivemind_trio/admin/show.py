@@ -1,0 +1,331 @@
+"""Operations that only look."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import WAITS, Reason
+from hivemind_trio.proxy import Exchange
+from hivemind_trio.scheduler import CallInFlight, Circuit, PoolSnapshot, QueuedCall, Snapshot
+
+from .operated import SECOND_NS, Operated, seconds
+from .problems import OperationFailed, ProblemKind
+from .tally import EndedCall
+from .views import (
+    BudgetsView,
+    BudgetView,
+    CallCounts,
+    CallState,
+    CallsView,
+    CallView,
+    LaneView,
+    NoticeView,
+    PolicyView,
+    ProviderView,
+    QueueRow,
+    QueueView,
+    RateLimitView,
+    StatusView,
+)
+
+NOTICES_MAX: Final = 4
+"""Shown, the worst first."""
+
+STANDS_NS: Final = 5 * SECOND_NS
+"""Duration of a standstill that is worth a notice, as in the log."""
+
+
+@final
+@attrs.frozen
+class NoArguments:
+    """Arguments of an operation that takes none."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class WhichCalls:
+    """Selection of calls."""
+
+    state: CallState | None = None
+    """Only calls in this state; null: all that are not over."""
+    agent: str | None = None
+    lane: str | None = None
+    provider: str | None = None
+    limit: int = 1_000
+    """At most so many, the youngest."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class OneCall:
+    """A call by its id."""
+
+    id: str
+
+
+def status(proxy: Operated, _: NoArguments) -> StatusView:
+    """Return the state of the proxy: counts, providers, lanes, and what needs attention."""
+    engine, facts = proxy.engine, proxy.facts
+    now_ns, snapshot, occupancy = engine.now_ns(), engine.snapshot(), engine.occupancy()
+    lanes: defaultdict[str, int] = defaultdict(int)
+    for pool in snapshot.pools.values():
+        for lane, inflight in pool.lanes_inflight.items():
+            lanes[lane] += inflight
+    return StatusView(
+        version=facts.version,
+        pid=facts.pid,
+        address=facts.address,
+        policy=PolicyView(path=facts.policy, hash=snapshot.program_hash),
+        journal=facts.journal,
+        started_at=proxy.at(0),
+        uptime_s=seconds(now_ns),
+        draining=snapshot.draining,
+        waiting=snapshot.waiting,
+        inflight=snapshot.inflight,
+        cap=sum(pool.limit for pool in snapshot.pools.values()),
+        agents=snapshot.agents,
+        oldest_wait_s=max((seconds(call.waited_ns) for call in occupancy.waiting), default=None),
+        calls=_counts(proxy, now_ns),
+        providers=tuple(_provider(proxy, name, pool) for name, pool in snapshot.pools.items()),
+        lanes=tuple(
+            LaneView(name=name, waiting=waiting, inflight=lanes[name])
+            for name, waiting in snapshot.lanes_waiting.items()
+        ),
+        notices=tuple(_notices(proxy, snapshot, now_ns))[:NOTICES_MAX],
+    )
+
+
+def _counts(proxy: Operated, now_ns: int) -> CallCounts:
+    tally = proxy.tally
+    return CallCounts(
+        ended=tally.ended,
+        rejected=tally.rejected,
+        failed=tally.failed,
+        left=tally.left,
+        per_min=tally.per_minute(now_ns),
+    )
+
+
+def _provider(proxy: Operated, name: str, pool: PoolSnapshot) -> ProviderView:
+    return ProviderView(
+        name=name,
+        inflight=pool.inflight,
+        limit=pool.limit,
+        learned=pool.aimd is not None,
+        waiting=pool.waiting,
+        circuit=pool.circuit.value,
+        probe_at=proxy.at(pool.opens_ns),
+        limits=tuple(
+            RateLimitView(
+                group=group,
+                model=model,
+                measure=str(bucket.dimension),
+                window_s=seconds(bucket.window_ns),
+                limit=bucket.limit,
+                used=bucket.limit - bucket.left,
+                declared=bucket.declared,
+            )
+            for (group, model), gate in pool.gates.items()
+            for bucket in gate.buckets
+        ),
+    )
+
+
+def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iterable[NoticeView]:
+    """Yield what needs attention, the worst first."""
+    if snapshot.draining:
+        yield NoticeView(kind="draining", subject="", text="the proxy is shutting down", since_at=None)
+    for name, pool in snapshot.pools.items():
+        if pool.circuit is not Circuit.CLOSED:
+            text = f"the circuit breaker of provider `{name}` is {pool.circuit}"
+            yield NoticeView(kind="circuit", subject=name, text=text, since_at=None)
+    for name, pool in snapshot.pools.items():
+        stands = pool.stands
+        if stands is not None and now_ns - stands.since_ns > STANDS_NS and pool.circuit is Circuit.CLOSED:
+            text = f"{pool.waiting} calls wait for provider `{name}` and none is in flight: {stands.reason}"
+            yield NoticeView(kind="standstill", subject=name, text=text, since_at=proxy.at(stands.since_ns))
+    for account in budgets(proxy, NoArguments()).budgets:
+        if account.share >= 1:
+            whose = f" of {account.whose}" if account.whose else ""
+            text = f"budget `{account.budget}`{whose} is used up ({account.allowance})"
+            yield NoticeView(kind="budget", subject=account.budget, text=text, since_at=None)
+
+
+def queue(proxy: Operated, _: NoArguments) -> QueueView:
+    """Return the calls that wait, by lane, provider and reason."""
+    waiting = proxy.engine.occupancy().waiting
+    rows: defaultdict[tuple[str, str | None, Reason], list[QueuedCall]] = defaultdict(list)
+    for call in waiting:
+        rows[call.decision.lane, call.decision.provider, call.reason].append(call)
+    return QueueView(waiting=len(waiting), queue=tuple(_row(proxy, *key, calls) for key, calls in rows.items()))
+
+
+def _row(proxy: Operated, lane: str, provider: str | None, reason: Reason, calls: list[QueuedCall]) -> QueueRow:
+    starts = [call.not_before_ns for call in calls if call.not_before_ns is not None]
+    deadlines = [call.deadline_ns for call in calls if call.deadline_ns is not None]
+    return QueueRow(
+        lane=lane,
+        provider=provider,
+        reason=str(reason),
+        text=_words(proxy, lane, provider, reason),
+        n=len(calls),
+        agents=len({(call.decision.agent, call.caller) for call in calls}),
+        oldest_s=max(seconds(call.waited_ns) for call in calls),
+        next_at=proxy.at(min(starts) if len(starts) == len(calls) else None),
+        first_deadline_at=proxy.at(min(deadlines, default=None)),
+    )
+
+
+@final
+class _Unnamed(dict[str, object]):
+    """Values of a text; those that are not known of a group of calls are `?`."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def _words(proxy: Operated, lane: str, provider: str | None, reason: Reason) -> str:
+    """Return the reason in words, as far as it is the same for all calls of a row."""
+    if reason not in WAITS:
+        return str(reason)
+    pool = proxy.engine.snapshot().pools.get(provider or "")
+    if reason is Reason.PROVIDER_CONCURRENCY and pool is not None:
+        return f"provider `{provider}` is at its concurrency limit of {pool.limit}"
+    return WAITS[reason].format_map(_Unnamed(lane=lane, provider=provider))
+
+
+def calls(proxy: Operated, which: WhichCalls) -> CallsView:
+    """Return calls: those that are not over, or the last that ended (`state=ended`)."""
+    recent = [_ended(proxy, one) for one in proxy.tally.recent] if which.state is CallState.ENDED else None
+    wanted = [
+        call
+        for call in (recent if recent is not None else _live(proxy))
+        if (which.state is None or call.state is which.state)
+        and (which.agent is None or which.agent in (call.agent, call.caller))
+        and (which.lane is None or call.lane == which.lane)
+        and (which.provider is None or call.provider == which.provider)
+    ]
+    if which.limit < 1:
+        raise OperationFailed(ProblemKind.BAD_ARGUMENT, f"limit {which.limit}: write a number from 1 on")
+    return CallsView(calls=tuple(wanted[-which.limit :]))
+
+
+def call(proxy: Operated, one: OneCall) -> CallView:
+    """Return one call, that is not over or has ended lately."""
+    for found in _live(proxy):
+        if found.id == one.id:
+            return found
+    for ended in proxy.tally.recent:
+        if ended.record.id == one.id:
+            return _ended(proxy, ended)
+    raise OperationFailed(
+        ProblemKind.NO_SUCH_RESOURCE,
+        f"no call `{one.id}` is in progress or has ended lately; `hivemind-trio explain {one.id}` asks the journal",
+    )
+
+
+def _live(proxy: Operated) -> list[CallView]:
+    occupancy = proxy.engine.occupancy()
+    waiting = {call.call_id: call for call in occupancy.waiting}
+    inflight = {call.call_id: call for call in occupancy.inflight}
+    found = []
+    for exchange in proxy.door.exchanges.values():
+        number = exchange.ticket.id if exchange.ticket is not None else None
+        queued = waiting.get(number) if number is not None else None
+        flight = inflight.get(number) if number is not None else None
+        found.append(_view(proxy, exchange, queued, flight))
+    return found
+
+
+def _view(proxy: Operated, exchange: Exchange, queued: QueuedCall | None, flight: CallInFlight | None) -> CallView:
+    record = exchange.record()
+    known = queued or flight
+    decision = known.decision if known is not None else exchange.treatment
+    attempts, waited_s, reason = record.attempts, record.waited_ms / 1_000, str(record.reason)
+    if queued is not None:
+        state, waited_s, reason = CallState.WAITING, seconds(queued.waited_ns), str(queued.reason)
+    elif exchange.ticket is None:
+        state = CallState.ARRIVING
+    else:
+        # A call that needs no slot is in no index of the scheduler.
+        at_provider = flight is not None or not exchange.asked.generates
+        state = CallState.INFLIGHT if at_provider else CallState.DELIVERING
+        if flight is not None:
+            waited_s, attempts = seconds(flight.waited_ns), flight.attempt
+    return CallView(
+        id=record.id,
+        state=state,
+        agent=decision.agent if decision is not None else record.agent,
+        caller=record.caller,
+        job=record.job,
+        lane=decision.lane if decision is not None else record.lane,
+        provider=decision.provider if decision is not None else record.provider,
+        model=record.model,
+        sent_model=decision.model if decision is not None else record.sent_model,
+        priority=decision.priority if decision is not None else None,
+        method=record.method,
+        path=record.path,
+        age_s=record.duration_ms / 1_000,
+        waited_s=waited_s,
+        reason=reason,
+        attempts=attempts,
+        not_before_at=proxy.at(queued.not_before_ns) if queued is not None else None,
+        deadline_at=proxy.at(queued.deadline_ns) if queued is not None else None,
+        status=record.status or None,
+        ended_at=None,
+    )
+
+
+def _ended(proxy: Operated, ended: EndedCall) -> CallView:
+    record = ended.record
+    return CallView(
+        id=record.id,
+        state=CallState.ENDED,
+        agent=record.agent,
+        caller=record.caller,
+        job=record.job,
+        lane=record.lane,
+        provider=record.provider,
+        model=record.model,
+        sent_model=record.sent_model,
+        priority=None,
+        method=record.method,
+        path=record.path,
+        age_s=record.duration_ms / 1_000,
+        waited_s=record.waited_ms / 1_000,
+        reason=str(record.reason),
+        attempts=record.attempts,
+        not_before_at=None,
+        deadline_at=None,
+        status=record.status or None,
+        ended_at=proxy.at(ended.ended_ns),
+    )
+
+
+def budgets(proxy: Operated, _: NoArguments) -> BudgetsView:
+    """Return what is spent of budgets. A budget in which no call has counted yet has no account."""
+    engine = proxy.engine
+    now_ns = engine.now_ns()
+    shown = []
+    for account in engine.accounts():
+        key, allowance = account.key, account.allowance
+        shown.append(
+            BudgetView(
+                budget=key.budget,
+                per=f"{key.per}.{key.per_name}" if key.per_name else str(key.per),
+                whose=key.whose,
+                measure=str(key.measure),
+                allowance=allowance.shown(),
+                amount=allowance.amount,
+                spent=account.spent,
+                claimed=account.claimed,
+                share=round(account.spent / allowance.amount, 4) if allowance.amount else 1.0,
+                held=account.held,
+                resets_at=proxy.at(now_ns + engine.left_ns(key.window)) if allowance.calendar else None,
+            )
+        )
+    return BudgetsView(budgets=tuple(shown))

@@ -1,0 +1,242 @@
+"""Results of operations. Names of fields are public: they are those of the JSON.
+
+A field that ends in `_s` is a duration in seconds, one that ends in `_at` a time in UTC (RFC 3339). Null is unknown,
+or does not apply, and never zero.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import final
+
+import attrs
+
+
+class CallState(StrEnum):
+    """Progress of a call."""
+
+    ARRIVING = "arriving"
+    """Its body is being read."""
+    WAITING = "waiting"
+    INFLIGHT = "inflight"
+    """An attempt is at the provider, and its answer may be on its way to the agent."""
+    DELIVERING = "delivering"
+    """The provider is done; the agent still reads."""
+    ENDED = "ended"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PolicyView:
+    """The policy in force."""
+
+    path: str
+    hash: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CallCounts:
+    """Calls that are over, since the start."""
+
+    ended: int
+    rejected: int
+    """By the proxy."""
+    failed: int
+    """With an error of the provider."""
+    left: int
+    """The agent hung up before it had an answer."""
+    per_min: int
+    """Calls that ended in the last minute."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class RateLimitView:
+    """A rate limit of a provider, declared or learned from its headers."""
+
+    group: str | None
+    """Glob of the models that it is for; null: all."""
+    model: str | None
+    """Null: it counts all models of the group."""
+    measure: str
+    """`requests`, `input`, `output`, `tokens`."""
+    window_s: float
+    limit: int
+    used: int
+    declared: bool
+    """False: only the provider's headers tell of it."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ProviderView:
+    """A provider's slots and health."""
+
+    name: str
+    inflight: int
+    limit: int
+    """Concurrency limit in force now."""
+    learned: bool
+    """The limit adapts."""
+    waiting: int
+    circuit: str
+    """`closed`, `open` or `half-open`."""
+    probe_at: str | None
+    """While the circuit is open: when the next call may go."""
+    limits: tuple[RateLimitView, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class LaneView:
+    """A lane over all providers."""
+
+    name: str
+    waiting: int
+    inflight: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class NoticeView:
+    """Something that needs an operator's attention."""
+
+    kind: str
+    subject: str
+    text: str
+    since_at: str | None
+
+
+@final
+@attrs.frozen(kw_only=True)
+class StatusView:
+    """The proxy at one moment."""
+
+    version: str
+    pid: int
+    address: str
+    """Base URL for agents."""
+    policy: PolicyView
+    journal: str | None
+    started_at: str | None
+    uptime_s: float
+    draining: bool
+    waiting: int
+    inflight: int
+    cap: int
+    """Sum of the concurrency limits in force."""
+    agents: int
+    """With a call that waits or is in flight."""
+    oldest_wait_s: float | None
+    """Wait of the call that has waited longest; null: none waits."""
+    calls: CallCounts
+    providers: tuple[ProviderView, ...]
+    lanes: tuple[LaneView, ...]
+    notices: tuple[NoticeView, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class QueueRow:
+    """Calls that wait in one lane, for one provider and one reason."""
+
+    lane: str
+    provider: str | None
+    reason: str
+    text: str
+    """The reason in words."""
+    n: int
+    agents: int
+    """Number of different ones."""
+    oldest_s: float
+    next_at: str | None
+    """Earliest start of the first by what is known; null: it depends on other calls."""
+    first_deadline_at: str | None
+    """When the first of them is rejected if it still waits; null: never."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class QueueView:
+    """Everything that waits."""
+
+    waiting: int
+    queue: tuple[QueueRow, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CallView:
+    """One call."""
+
+    id: str
+    """As in `x-hivemind-call`."""
+    state: CallState
+    agent: str
+    caller: str
+    job: str
+    lane: str | None
+    provider: str | None
+    model: str
+    sent_model: str | None
+    """Model that it is sent with instead; null: the one asked for."""
+    priority: int | None
+    method: str
+    path: str
+    age_s: float
+    """Since it arrived; of a call that is over, how long it took."""
+    waited_s: float
+    reason: str
+    """Limit that it waits for, or has waited for; `none`."""
+    attempts: int
+    """That were begun."""
+    not_before_at: str | None
+    """Earliest start by what is known; null: it does not wait, or it depends on other calls."""
+    deadline_at: str | None
+    """When it is rejected if it still waits; null: never, or it does not wait."""
+    status: int | None
+    """Status that the agent was sent; null: none yet."""
+    ended_at: str | None
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CallsView:
+    """Calls, the oldest first."""
+
+    calls: tuple[CallView, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class BudgetView:
+    """One account of one budget."""
+
+    budget: str
+    per: str
+    """`all`, `agent`, `header.x-user`."""
+    whose: str
+    """Partition; empty: everybody's."""
+    measure: str
+    """`cost` is in millionths of a dollar."""
+    allowance: str
+    """`$5 per day`."""
+    amount: int
+    spent: int
+    claimed: int
+    """Most that calls on their way may take."""
+    share: float
+    """Part of the amount that is spent."""
+    held: int
+    """Calls that wait for room in it."""
+    resets_at: str | None
+    """End of the calendar window; null: the window slides."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class BudgetsView:
+    """Accounts of budgets in which calls have counted."""
+
+    budgets: tuple[BudgetView, ...]

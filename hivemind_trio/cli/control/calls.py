@@ -1,0 +1,71 @@
+"""`hivemind-trio calls`."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from .connect import json_option, proxy_of, proxy_options
+from .words import moment, span, table
+
+STATES = ("arriving", "waiting", "inflight", "delivering", "ended")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hivemind-trio calls                              calls that are not over
+  hivemind-trio calls --state waiting --lane batch
+  hivemind-trio calls --state ended --limit 20     the last calls
+  hivemind-trio calls --agent ci --json | jq -r '.calls[].id'"""
+)
+@click.option("--state", type=click.Choice(STATES), help="Show only calls in this state. Default: all but `ended`.")
+@click.option("--agent", metavar="NAME", help="Show only calls of this agent.")
+@click.option("--lane", metavar="NAME", help="Show only calls in this lane.")
+@click.option("--provider", metavar="NAME", help="Show only calls to this provider.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most so many.")
+@json_option
+@proxy_options
+def calls(
+    state: str | None,
+    agent: str | None,
+    lane: str | None,
+    provider: str | None,
+    limit: int,
+    as_json: bool,
+    socket: str | None,
+    policy: str | None,
+) -> None:
+    """Show calls in progress, or the last that ended, the oldest first."""
+    with proxy_of(socket, policy) as client:
+        found = client.get("/v1/calls", state=state, agent=agent, lane=lane, provider=provider, limit=limit)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        click.echo(call_table(found["calls"], datetime.now(UTC)), nl=False)
+
+
+def call_table(calls: list[dict[str, Any]], now: datetime) -> str:
+    """Return a row for each call."""
+    if not calls:
+        return "no such call\n"
+    rows = [
+        [
+            one["id"],
+            one["caller"] if one["agent"] == "unknown" else one["agent"],
+            one["lane"] or "",
+            one["provider"] or "",
+            one["sent_model"] or one["model"],
+            one["state"] if one["status"] is None else f"{one['state']} {one['status']}",
+            span(one["age_s"]),
+            span(one["waited_s"]),
+            "" if one["reason"] == "none" else one["reason"],
+            moment(one["not_before_at"], now),
+        ]
+        for one in calls
+    ]
+    head = ["call", "agent", "lane", "provider", "model", "state", "age", "waited", "for", "next"]
+    return table(head, rows)

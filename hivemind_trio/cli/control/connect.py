@@ -1,0 +1,79 @@
+"""Running proxies as the command line finds them: by socket, by policy, or the only one that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hivemind_trio.cli.console import fail
+
+if TYPE_CHECKING:
+    from hivemind_trio.control import ControlClient
+
+
+def proxy_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--socket` and `--policy`, which name the proxy."""
+    command = click.option("--socket", metavar="FILE", help="Ask the proxy at this control socket.")(command)
+    return click.option(
+        "--policy",
+        metavar="FILE",
+        help="Ask the proxy that serves this policy. Default: the only proxy of this user that runs.",
+    )(command)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the JSON of the control API.")
+
+
+@contextmanager
+def proxy_of(path: str | None, policy: str | None) -> Iterator[ControlClient]:
+    """Give a client of the proxy; ends with status 2 if there is none, or if it answers with a problem."""
+    from hivemind_trio.control import ControlClient, NotReachable, RequestRefused
+
+    where = Path(path) if path is not None else _found(policy)
+    try:
+        with ControlClient.at(where) as client:
+            yield client
+    except NotReachable as error:
+        fail(str(error), hint="it may have stopped; without --socket the running proxies are found")
+    except RequestRefused as error:
+        fail(str(error))
+
+
+def _found(policy: str | None) -> Path:
+    """Return the socket of the only proxy that fits."""
+    from hivemind_trio.control import running_sockets, runtime_folder, socket_name
+    from hivemind_trio.policy import visible
+
+    if policy is not None and not Path(policy).is_file():
+        fail(f"{policy}: no such file", hint="name the policy that `hivemind-trio serve --policy` has")
+    found = running_sockets(socket_name(policy, 0) if policy is not None else "")
+    if len(found) == 1:
+        return found[0]
+    if found:
+        for path in found:
+            click.echo(f"--socket {visible(str(path))}   {visible(_described(path))}", err=True)
+        fail(f"{len(found)} proxies run; choose one with --socket")
+    try:
+        folder = str(runtime_folder())
+    except RuntimeError as error:
+        folder = str(error)
+    which = f"no proxy of {policy} runs" if policy is not None else "no proxy runs"
+    hint = f"`hivemind-trio serve{f' --policy {policy}' if policy is not None else ''}` starts one"
+    hint = f"{hint}; name the socket of another user's with --socket FILE"
+    return fail(f"{which} (looked in {folder})", hint=hint)
+
+
+def _described(path: Path) -> str:
+    """Return policy and address of a proxy, as far as it answers."""
+    from hivemind_trio.control import ControlClient, NotReachable, RequestRefused
+
+    try:
+        with ControlClient.at(path) as client:
+            status = client.get("/v1/status")
+    except (NotReachable, RequestRefused):
+        return ""
+    return f"{status['policy']['path']} at {status['address']}, process {status['pid']}"

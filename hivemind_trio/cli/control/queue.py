@@ -1,0 +1,56 @@
+"""`hivemind-trio queue`."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from .connect import json_option, proxy_of, proxy_options
+from .words import counted, moment, span, table
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hivemind-trio queue                      what calls wait for, by lane, provider and reason
+  hivemind-trio queue --json | jq '.queue[] | select(.reason == "budget")'
+  hivemind-trio queue --policy team.hmp    of the proxy that serves this policy"""
+)
+@json_option
+@proxy_options
+def queue(as_json: bool, socket: str | None, policy: str | None) -> None:
+    """Show what calls wait for, and until when.
+
+    `next` is the earliest start that is known; it is empty where other calls decide it. `rejected` is when the first
+    of them has waited as long as its deadline allows. `hivemind-trio calls --state waiting` has them one by one.
+    """
+    with proxy_of(socket, policy) as client:
+        found = client.get("/v1/queue")
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        click.echo(queue_table(found, datetime.now(UTC)), nl=False)
+
+
+def queue_table(found: dict[str, Any], now: datetime) -> str:
+    """Return the rows of the queue, the longest wait first."""
+    if not found["queue"]:
+        return "no call waits\n"
+    rows = [
+        [
+            one["lane"],
+            one["provider"] or "",
+            f"{one['n']:,}",
+            f"{one['agents']:,}",
+            span(one["oldest_s"]),
+            moment(one["next_at"], now),
+            moment(one["first_deadline_at"], now),
+            one["reason"],
+        ]
+        for one in sorted(found["queue"], key=lambda one: -one["oldest_s"])
+    ]
+    head = ["lane", "provider", "calls", "agents", "oldest", "next", "rejected", "for"]
+    return f"{counted(found['waiting'], 'call')} waiting\n\n" + table(head, rows, right={2, 3})

@@ -1,0 +1,97 @@
+"""`hivemind-trio status`."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from .connect import json_option, proxy_of, proxy_options
+from .words import counted, moment, span, table
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hivemind-trio status                            the proxy of this user that runs
+  hivemind-trio status --policy team.hmp          the proxy that serves this policy
+  hivemind-trio status --json | jq .waiting"""
+)
+@json_option
+@proxy_options
+def status(as_json: bool, socket: str | None, policy: str | None) -> None:
+    """Show the state of a running proxy: calls, providers, lanes, budgets.
+
+    It asks the proxy by its control socket, which only its user can connect to (`hivemind-trio help control-api`).
+    """
+    with proxy_of(socket, policy) as client:
+        found = client.get("/v1/status")
+        budgets = [] if as_json else client.get("/v1/budgets")["budgets"]
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        click.echo(overview(found, budgets, datetime.now(UTC)), nl=False)
+
+
+def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime) -> str:
+    """Return the state in words and tables."""
+    calls = found["calls"]
+    waiting = f"{found['waiting']:,} waiting"
+    if found["oldest_wait_s"] is not None:
+        waiting += f" (oldest {span(found['oldest_wait_s'])})"
+    lines = [
+        f"hivemind-trio {found['version']}  {found['policy']['path']} {found['policy']['hash'][:8]}  "
+        f"up {span(found['uptime_s'])}  {found['address']}  process {found['pid']}",
+        f"{waiting}, {found['inflight']:,} of {found['cap']:,} in flight, "
+        f"{counted(found['agents'], 'agent')}, {calls['per_min']:,} calls/min",
+        f"{counted(calls['ended'], 'call')} since the start: {calls['rejected']:,} rejected, "
+        f"{calls['failed']:,} failed, {calls['left']:,} left by their agents",
+    ]
+    lines += [f"! {notice['text']}" for notice in found["notices"]]
+    blocks = ["".join(f"{line}\n" for line in lines), _providers(found["providers"], now), _lanes(found["lanes"])]
+    if budgets:
+        blocks.append(budget_table(budgets, now))
+    return "\n".join(block for block in blocks if block)
+
+
+def _providers(providers: list[dict[str, Any]], now: datetime) -> str:
+    rows = []
+    for one in providers:
+        probe = f", probe {moment(one['probe_at'], now)}" if one["probe_at"] is not None else ""
+        circuit = f"{one['circuit']}{probe}"
+        limit = f"{one['limit']:,}{' (learned)' if one['learned'] else ''}"
+        quotas = ", ".join(_quota(limit) for limit in one["limits"])
+        rows.append([one["name"], f"{one['inflight']:,}", limit, f"{one['waiting']:,}", circuit, quotas])
+    head = ["provider", "in flight", "limit", "waiting", "circuit", "rate limits"]
+    return table(head, rows, right={1, 2, 3}) if rows else ""
+
+
+def _quota(limit: dict[str, Any]) -> str:
+    """`input/min 83 %`."""
+    used = limit["used"] / limit["limit"] if limit["limit"] else 1.0
+    per = {60.0: "min", 1.0: "s", 3_600.0: "h", 86_400.0: "day"}.get(limit["window_s"], span(limit["window_s"]))
+    group = f" of {limit['model'] or limit['group']}" if limit["model"] or limit["group"] else ""
+    return f"{limit['measure']}/{per}{group} {max(used, 0.0):.0%}"
+
+
+def _lanes(lanes: list[dict[str, Any]]) -> str:
+    rows = [[one["name"], f"{one['waiting']:,}", f"{one['inflight']:,}"] for one in lanes]
+    return table(["lane", "waiting", "in flight"], rows, right={1, 2})
+
+
+def budget_table(budgets: list[dict[str, Any]], now: datetime) -> str:
+    """Return accounts of budgets as a table, the fullest first."""
+    rows = [
+        [
+            one["budget"],
+            one["whose"],
+            one["allowance"],
+            f"{one['share']:.0%}",
+            f"{one['held']:,}" if one["held"] else "",
+            moment(one["resets_at"], now),
+        ]
+        for one in sorted(budgets, key=lambda one: (-one["share"], one["budget"], one["whose"]))
+    ]
+    return table(["budget", "of", "allowance", "spent", "held", "resets"], rows, right={3, 4})

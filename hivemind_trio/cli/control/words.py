@@ -1,0 +1,47 @@
+"""Numbers and times of the control API, as terminals show them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from datetime import datetime, timedelta
+
+from hivemind_trio.cli.table import aligned
+
+
+def span(seconds: float | None) -> str:
+    """`41 s`, `3 min 10 s`, `3 h 12 min`, `2 d 4 h`; empty: unknown."""
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    parts = [(whole // 86_400, "d"), (whole // 3_600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s")]
+    while parts[0][0] == 0 and len(parts) > 1:
+        parts.pop(0)
+    return " ".join(f"{number} {unit}" for number, unit in parts[:2] if number or unit == parts[0][1])
+
+
+def moment(text: str | None, now: datetime) -> str:
+    """Return a time of the API: `in 12 s`, and the local time of day beyond an hour; empty: unknown."""
+    if text is None:
+        return ""
+    at = datetime.fromisoformat(text)
+    ahead = (at - now).total_seconds()
+    if ahead <= 0:
+        return "now"
+    if ahead < 3_600:
+        return f"in {span(ahead)}"
+    # To the second: a clock is a little before or after the full hour at which a window ends.
+    local = (at + timedelta(milliseconds=500)).astimezone()
+    return local.strftime("%H:%M" if ahead < 80_000 else "%a %d %b %H:%M")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int] = ()) -> str:
+    """Return rows under their heads, in columns."""
+    lines = aligned([head, *rows], right=right)
+    return "".join("  ".join(cells).rstrip() + "\n" for cells in lines)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 call`, `2 calls`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

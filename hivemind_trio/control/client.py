@@ -1,0 +1,100 @@
+"""Client of the control API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, Self, final
+
+import attrs
+import httpx2
+import msgspec
+
+from .socket_file import socket_address
+
+TIMEOUT_S: Final = 10.0
+
+
+@final
+class NotReachable(Exception):  # noqa: N818 - of the proxy's, not of the caller's making
+    """Nobody answers at the socket."""
+
+
+@final
+class RequestRefused(Exception):  # noqa: N818 - an answer of the API
+    """The proxy answered with a problem."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+
+
+@final
+@attrs.define(eq=False)
+class ControlClient:
+    """Asks one proxy, without waiting for others: it is for the command line."""
+
+    where: Path
+    _http: httpx2.Client
+    _held: ExitStack
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """Return a client of the proxy that listens at a socket."""
+        held = ExitStack()
+        try:
+            transport = httpx2.HTTPTransport(uds=held.enter_context(socket_address(path)))
+        except OSError as error:
+            raise NotReachable(f"no proxy listens at {path}: {error.strerror}") from None
+        http = held.enter_context(httpx2.Client(transport=transport, base_url="http://localhost", timeout=TIMEOUT_S))
+        return cls(path, http, held)
+
+    def get(self, path: str, **query: object) -> Any:
+        """Return what a resource has.
+
+        Raises:
+            NotReachable: Nobody answers.
+            RequestRefused: The answer is a problem.
+        """
+        return self.ask("GET", path, query={name: value for name, value in query.items() if value is not None})
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, object] | None = None,
+        body: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Send one request, and return the object of its answer.
+
+        Raises:
+            NotReachable: Nobody answers.
+            RequestRefused: The answer is a problem.
+        """
+        texts = {name: str(value) for name, value in (query or {}).items()}
+        try:
+            answer = self._http.request(method, path, params=texts, json=body, headers=headers)
+        except (httpx2.HTTPError, OSError) as error:
+            raise NotReachable(f"no answer from the proxy at {self.where}: {error}") from None
+        try:
+            found = msgspec.json.decode(answer.content)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            found = {}
+        if answer.status_code >= 400:
+            detail = found.get("detail", f"status {answer.status_code}")
+            raise RequestRefused(answer.status_code, found.get("code", ""), detail)
+        return found
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,70 @@
+"""The control listener of a running proxy."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, final
+
+import attrs
+import trio
+
+from hivemind_trio.listen import App, Bounds, Listener
+
+from .socket_file import SUFFIX, SocketUnavailable, bind_control, is_listening, runtime_folder
+
+_NEVER_NS: Final = sys.maxsize
+
+BOUNDS: Final = Bounds(
+    connections=256,
+    # An operator is served above all when the proxy is overloaded.
+    turn_ns=_NEVER_NS,
+    linger_bytes=1024 * 1024,
+)
+
+
+@final
+@attrs.frozen
+class ControlSocket:
+    """A Unix socket that listens, and its path."""
+
+    sock: socket.socket
+    path: Path
+
+    @classmethod
+    def open(cls, name: str, port: int) -> ControlSocket:
+        """Return the socket of a proxy; where another proxy of the same policy has it, one named by the port, too.
+
+        Args:
+            name: As `socket_name` returned it.
+            port: Of the agents' listener.
+
+        Raises:
+            SocketUnavailable: It cannot be made.
+        """
+        try:
+            folder = runtime_folder()
+        except RuntimeError as error:
+            help_text = "set XDG_RUNTIME_DIR to a folder that can be written to"
+            raise SocketUnavailable(f"no place for a control socket: {error}", help_text) from None
+        path = folder / f"{name}{SUFFIX}"
+        if is_listening(path):
+            path = folder / f"{name}-{port}{SUFFIX}"
+        return cls(bind_control(path), path)
+
+
+@asynccontextmanager
+async def open_control(app: App, where: ControlSocket) -> AsyncIterator[None]:
+    """Serve the control API within the context; leaving it ends every connection and removes the socket."""
+    async with trio.open_nursery() as nursery:
+        try:
+            await nursery.start(Listener(app, BOUNDS).run, [where.sock])
+            yield
+        finally:
+            # Before the process ends, or the next one would have to find out that nobody listens.
+            with suppress(OSError):
+                where.path.unlink()
+            nursery.cancel_scope.cancel()

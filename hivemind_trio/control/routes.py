@@ -1,0 +1,148 @@
+"""Routes of the control API: method, path, and what answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, final
+
+import attrs
+import msgspec
+
+from hivemind_trio.admin import OPERATIONS, Operated, Operation, OperationFailed, ProblemKind
+
+JSON: Final = "application/json"
+PROBLEM: Final = "application/problem+json"
+
+STATUS_OF: Final[Mapping[ProblemKind, int]] = {
+    ProblemKind.NO_SUCH_RESOURCE: 404,
+    ProblemKind.BAD_ARGUMENT: 400,
+}
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ControlRequest:
+    """A request of an operator."""
+
+    method: str
+    path: str
+    parts: Mapping[str, str]
+    """Values of the braces in the route's path."""
+    query: Mapping[str, str]
+    body: bytes
+    headers: Mapping[str, str]
+    """By name in lower case."""
+    peer: str
+    """Sender, for the log."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ControlAnswer:
+    """The answer to a request."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Handler = Callable[[ControlRequest], Awaitable[ControlAnswer]]
+
+
+@final
+@attrs.frozen
+class ControlRoute:
+    """One entry of the table."""
+
+    method: str
+    """`GET` answers HEAD, too."""
+    path: str
+    """`/v1/calls/{id}`: a name in braces stands for one segment."""
+    handler: Handler
+
+    def match(self, path: str) -> dict[str, str] | None:
+        """Return the values of the braces; None: it is another path."""
+        mine, theirs = self.path.split("/"), path.split("/")
+        if len(mine) != len(theirs):
+            return None
+        values = {}
+        for own, other in zip(mine, theirs, strict=True):
+            if own.startswith("{") and other:
+                values[own[1:-1]] = other
+            elif own != other:
+                return None
+        return values
+
+
+OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
+    "status": ("GET", "/v1/status"),
+    "queue": ("GET", "/v1/queue"),
+    "calls": ("GET", "/v1/calls"),
+    "call": ("GET", "/v1/calls/{id}"),
+    "budgets": ("GET", "/v1/budgets"),
+}
+"""Operation -> its method and path."""
+
+
+def operation_routes(proxy: Operated) -> list[ControlRoute]:
+    """Return a route for each operation."""
+    return [_route(proxy, OPERATIONS[name], *where) for name, where in OPERATION_PATHS.items()]
+
+
+def _route(proxy: Operated, operation: Operation, method: str, path: str) -> ControlRoute:
+    async def answer(request: ControlRequest) -> ControlAnswer:
+        try:
+            arguments = _arguments(request, operation.arguments)
+            result = operation.run(proxy, arguments)
+        except OperationFailed as failed:
+            return problem(STATUS_OF[failed.kind], str(failed), str(failed.kind))
+        return ControlAnswer(body=msgspec.json.encode(result))
+
+    return ControlRoute(method, path, answer)
+
+
+def _arguments(request: ControlRequest, into: type) -> Any:
+    """Read the arguments of an operation from path, query and body.
+
+    Raises:
+        OperationFailed: They are not what the operation takes.
+    """
+    body: dict[str, Any] = {}
+    if request.body:
+        try:
+            body = msgspec.json.decode(request.body, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise OperationFailed(ProblemKind.BAD_ARGUMENT, f"the body is no JSON object: {error}") from None
+    known = [field.name for field in attrs.fields(into)]
+    for name in (*request.query, *body):
+        if name not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise OperationFailed(ProblemKind.BAD_ARGUMENT, f"no argument `{name}`: {takes}")
+    try:
+        # Text of the path and the query may stand for a number; the body has types of its own.
+        texts = msgspec.convert({**request.query, **request.parts}, dict[str, str])
+        return msgspec.convert({**body, **texts}, into, strict=False)
+    except msgspec.ValidationError as error:
+        raise OperationFailed(ProblemKind.BAD_ARGUMENT, str(error)) from None
+
+
+def health_routes(is_ready: Callable[[], bool]) -> Sequence[ControlRoute]:
+    """Return the probes of orchestrators."""
+
+    async def healthz(_: ControlRequest) -> ControlAnswer:
+        return ControlAnswer(body=b'{"status":"ok"}')
+
+    async def readyz(_: ControlRequest) -> ControlAnswer:
+        if is_ready():
+            return ControlAnswer(body=b'{"status":"ok"}')
+        return ControlAnswer(status=503, body=b'{"status":"draining"}')
+
+    return [ControlRoute("GET", "/healthz", healthz), ControlRoute("GET", "/readyz", readyz)]
+
+
+def problem(status: int, detail: str, code: str, headers: tuple[tuple[str, str], ...] = ()) -> ControlAnswer:
+    """Return an error (RFC 9457)."""
+    title = code.replace("-", " ").capitalize()
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail, "code": code}
+    return ControlAnswer(status=status, body=msgspec.json.encode(body), content_type=PROBLEM, headers=headers)

@@ -1,0 +1,309 @@
+"""Operators' commands over the real control socket of a real `serve`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+
+from hivemind_trio.demo import ScriptedReply, SimulatedProvider
+from tests.e2e.process import PATIENCE_S, Proxy, environment, serving
+
+BODY = {"model": "claude-haiku-4-5", "max_tokens": 50, "messages": [{"role": "user", "content": "hello"}]}
+
+CAP_1 = """
+hmp 1
+provider sim {{ api generic; base "{url}"; concurrency 1 }}
+lane slow {{ deadline 300s }}
+agent ci {{ lane slow }}
+budget calls {{ requests 100/day }}
+"""
+
+
+@pytest.fixture
+async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
+    provider = SimulatedProvider(seed=7)
+    await nursery.start(provider.run)
+    yield provider
+    nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def runtime() -> Iterator[dict[str, str]]:
+    """An environment with a runtime folder of its own; its path is short, for clients that are not ours."""
+    with tempfile.TemporaryDirectory(prefix="hm-") as folder:
+        yield {"XDG_RUNTIME_DIR": folder}
+
+
+def there(path: Path) -> bool:
+    return os.path.lexists(path)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def policy(folder: Path, url: str, name: str = "team.hmp") -> Path:
+    path = folder / name
+    path.write_text(CAP_1.format(url=url))
+    return path
+
+
+async def command(env: dict[str, str], *arguments: str) -> tuple[int, str, str]:
+    """Run `hivemind-trio`; exit status, standard output, standard error."""
+    with trio.fail_after(PATIENCE_S):
+        ended = await trio.run_process(
+            [sys.executable, "-m", "hivemind_trio", *arguments],
+            check=False,
+            capture_stdout=True,
+            capture_stderr=True,
+            env=environment(**env),
+        )
+    return ended.returncode, ended.stdout.decode(), ended.stderr.decode()
+
+
+async def found(env: dict[str, str], *arguments: str) -> Any:
+    """Return the JSON that a command prints."""
+    code, out, error = await command(env, *arguments, "--json")
+    assert code == 0, error
+    return json.loads(out)
+
+
+def asking(socket: str) -> httpx2.AsyncClient:
+    """A client that is not our own."""
+    return httpx2.AsyncClient(
+        transport=httpx2.AsyncHTTPTransport(uds=socket), base_url="http://localhost", timeout=PATIENCE_S
+    )
+
+
+async def eventually(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> Any:
+    """Ask until the answer is right; fails if it never is."""
+    with trio.fail_after(PATIENCE_S):
+        while True:
+            answer = await ask()
+            if holds(answer):
+                return answer
+
+
+@asynccontextmanager
+async def asked(proxy: Proxy) -> AsyncIterator[httpx2.AsyncClient]:
+    """Give the control API of a proxy."""
+    async with asking((await proxy.says("control_opened"))["socket"]) as control:
+        yield control
+
+
+@asynccontextmanager
+async def occupied(proxy: Proxy, provider: SimulatedProvider, calls: int) -> AsyncIterator[httpx2.AsyncClient]:
+    """One call in flight that does not end, and the others behind it, all of agent `ci`; gives the control API."""
+    gate = trio.Event()
+    provider.default = ScriptedReply(hold=gate)
+    agents = httpx2.AsyncClient(base_url=proxy.url, timeout=PATIENCE_S)
+    async with asked(proxy) as control, agents, trio.open_nursery() as nursery:
+
+        async def one() -> None:
+            answer = await agents.post("/@ci/v1/messages", json=BODY)
+            assert answer.status_code == 200
+
+        async def state() -> Any:
+            return (await control.get("/v1/status")).json()
+
+        for _ in range(calls):
+            nursery.start_soon(one)
+        await eventually(state, lambda now: (now["inflight"], now["waiting"]) == (1, calls - 1))
+        yield control
+        gate.set()
+        await eventually(state, lambda now: now["calls"]["ended"] == calls)
+
+
+async def test_an_operator_sees_what_runs_what_waits_and_for_what(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = policy(tmp_path, provider.url)
+    async with serving("--policy", path, env=runtime) as proxy, occupied(proxy, provider, 3):
+        status = await found(runtime, "status")
+        queue = await found(runtime, "queue")
+        calls = (await found(runtime, "calls"))["calls"]
+        waiting = (await found(runtime, "calls", "--state", "waiting", "--limit", "1"))["calls"]
+        _, text, _ = await command(runtime, "status")
+        _, table, _ = await command(runtime, "queue")
+
+    assert status["policy"]["path"] == str(path)
+    assert status["address"] == proxy.url
+    assert status["pid"] == proxy.process.pid
+    assert (status["waiting"], status["inflight"], status["cap"], status["agents"]) == (2, 1, 1, 1)
+    assert status["providers"][0]["name"] == "sim"
+    assert {lane["name"]: (lane["waiting"], lane["inflight"]) for lane in status["lanes"]} == {
+        "slow": (2, 1), "default": (0, 0)
+    }  # fmt: skip
+
+    (row,) = queue["queue"]
+    assert (row["lane"], row["provider"], row["reason"]) == ("slow", "sim", "provider-concurrency")
+    assert (row["n"], row["agents"]) == (2, 1)
+    assert row["text"] == "provider `sim` is at its concurrency limit of 1"
+    assert row["first_deadline_at"] is not None
+
+    assert [call["state"] for call in calls] == ["inflight", "waiting", "waiting"]
+    assert {call["agent"] for call in calls} == {"ci"}
+    assert {call["model"] for call in calls} == {"claude-haiku-4-5"}
+    assert waiting == [calls[2] | {key: waiting[0][key] for key in ("age_s", "waited_s", "deadline_at")}]
+
+    assert "2 waiting" in text
+    assert "1 of 1 in flight" in text
+    assert "provider-concurrency" in table
+    assert "\x1b" not in text + table
+
+
+async def test_calls_that_have_ended_and_budgets_are_shown(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    async with serving("--policy", policy(tmp_path, provider.url), env=runtime) as proxy:
+        async with httpx2.AsyncClient(base_url=proxy.url, timeout=PATIENCE_S) as agents:
+            answer = await agents.post("/@ci/v1/messages", json=BODY)
+        name = answer.headers["x-hivemind-call"]
+        async with asking((await proxy.says("control_opened"))["socket"]) as control:
+
+            async def ended() -> Any:
+                return (await control.get("/v1/calls", params={"state": "ended"})).json()["calls"]
+
+            (call,) = await eventually(ended, lambda calls: len(calls) == 1)
+            one = (await control.get(f"/v1/calls/{name}")).json()
+            budgets = (await control.get("/v1/budgets")).json()["budgets"]
+        _, table, _ = await command(runtime, "calls", "--state", "ended")
+
+    assert call["id"] == name
+    assert (call["state"], call["status"], call["lane"], call["attempts"]) == ("ended", 200, "slow", 1)
+    assert one == call | {"ended_at": one["ended_at"]}
+    assert [(budget["budget"], budget["spent"], budget["share"], budget["claimed"]) for budget in budgets] == [
+        ("calls", 1, 0.01, 0)
+    ]
+    assert budgets[0]["resets_at"].endswith("Z")
+    assert name in table
+
+
+async def test_only_the_user_may_connect_and_the_socket_goes_with_the_proxy(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    async with serving("--policy", policy(tmp_path, provider.url), env=runtime) as proxy:
+        socket = Path((await proxy.says("control_opened"))["socket"])
+        assert socket.parent == Path(runtime["XDG_RUNTIME_DIR"]) / "hivemind-trio"
+        assert (mode(socket), mode(socket.parent)) == (0o600, 0o700)
+        proxy.signal(signal.SIGTERM)
+        assert await proxy.ended() == 0
+
+    assert not there(socket)
+    code, out, error = await command(runtime, "status")
+    assert (code, out) == (2, "")
+    assert "no proxy runs" in error
+    assert "hivemind-trio serve" in error
+
+
+async def test_a_socket_that_a_killed_proxy_left_is_passed_over_and_replaced(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = policy(tmp_path, provider.url)
+    async with serving("--policy", path, env=runtime) as proxy:
+        socket = Path((await proxy.says("control_opened"))["socket"])
+        proxy.signal(signal.SIGKILL)
+        await proxy.ended()
+    assert there(socket)
+    assert (await command(runtime, "status"))[0] == 2
+
+    async with serving("--policy", path, env=runtime) as proxy:
+        assert (await proxy.says("control_opened"))["socket"] == str(socket)
+        assert (await found(runtime, "status"))["pid"] == proxy.process.pid
+
+
+async def test_of_several_proxies_one_is_chosen_by_policy_or_socket(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    one, other = policy(tmp_path, provider.url, "one.hmp"), policy(tmp_path, provider.url, "other.hmp")
+    async with serving("--policy", one, env=runtime) as first, serving("--policy", other, env=runtime) as second:
+        code, _, error = await command(runtime, "status")
+        by_policy = await found(runtime, "status", "--policy", str(other))
+        socket = (await first.says("control_opened"))["socket"]
+        by_socket = await found(runtime, "status", "--socket", socket)
+        missing = await command(runtime, "status", "--policy", str(tmp_path / "none.hmp"))
+
+    assert code == 2
+    assert str(one) in error
+    assert str(other) in error
+    assert "--socket" in error
+    assert by_policy["pid"] == second.process.pid
+    assert by_socket["pid"] == first.process.pid
+    assert missing[0] == 2
+    assert "no such file" in missing[2]
+
+
+async def test_a_second_proxy_of_the_same_policy_has_a_socket_of_its_own(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = tmp_path / "team.hmp"
+    path.write_text(CAP_1.format(url=provider.url) + "store memory { }\n")
+    async with serving("--policy", path, env=runtime) as first, serving("--policy", path, env=runtime) as second:
+        sockets = [(await proxy.says("control_opened"))["socket"] for proxy in (first, second)]
+        statuses = [await found(runtime, "status", "--socket", socket) for socket in sockets]
+
+    assert [status["pid"] for status in statuses] == [first.process.pid, second.process.pid]
+
+
+async def test_without_a_place_for_the_socket_calls_are_served_all_the_same(
+    tmp_path: Path, provider: SimulatedProvider
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    path = policy(tmp_path, provider.url)
+    async with serving("--policy", path, env={"XDG_RUNTIME_DIR": str(blocked)}) as proxy:
+        said = await proxy.says("control_unavailable")
+        async with httpx2.AsyncClient(base_url=proxy.url, timeout=PATIENCE_S) as agents:
+            assert (await agents.post("/v1/messages", json=BODY)).status_code == 200
+
+    assert "XDG_RUNTIME_DIR" in said["help"]
+
+
+async def test_a_path_longer_than_the_system_takes_is_reached(tmp_path: Path, provider: SimulatedProvider) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    runtime = {"XDG_RUNTIME_DIR": str(folder)}
+    async with serving("--policy", policy(tmp_path, provider.url), env=runtime) as proxy:
+        await proxy.says("control_opened")
+        assert (await found(runtime, "status"))["pid"] == proxy.process.pid
+
+
+async def test_errors_are_problem_details(tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider) -> None:
+    path = policy(tmp_path, provider.url)
+    async with serving("--policy", path, env=runtime) as proxy, asked(proxy) as control:
+        health = await control.get("/healthz")
+        head = await control.head("/v1/status")
+        answers = [
+            await control.get("/v1/nothing"),
+            await control.get("/v1/calls/none"),
+            await control.post("/v1/status"),
+            await control.get("/v1/calls", params={"state": "asleep"}),
+            await control.get("/v1/calls", params={"limit": "0"}),
+            await control.get("/v1/queue", params={"lane": "a"}),
+            await control.request("GET", "/v1/queue", content=b"x" * 70_000),
+            await control.request("GET", "/v1/queue", content=b"\xff"),
+        ]
+
+    assert (health.status_code, health.json()) == (200, {"status": "ok"})
+    assert (head.status_code, head.content) == (200, b"")
+    problems = [answer.json() for answer in answers]
+    assert [(problem["status"], problem["code"]) for problem in problems] == [
+        (404, "no-such-resource"), (404, "no-such-resource"), (405, "method-not-allowed"), (400, "bad-argument"),
+        (400, "bad-argument"), (400, "bad-argument"), (413, "body-too-large"), (400, "bad-argument"),
+    ]  # fmt: skip
+    assert [answer.status_code for answer in answers] == [problem["status"] for problem in problems]
+    assert {answer.headers["content-type"] for answer in answers} == {"application/problem+json"}
+    assert answers[2].headers["allow"] == "GET, HEAD"
+    assert all(problem["detail"] and problem["title"] for problem in problems)
