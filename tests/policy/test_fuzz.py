@@ -85,7 +85,7 @@ def test_every_target_is_one(name: str) -> None:
 def test_every_file_of_the_folder_is_a_target_or_a_program_of_its_own() -> None:
     folder = Path(policy_text.__file__).parent
 
-    assert {path.stem for path in folder.glob("*.py")} == {*TARGETS, *OPTIONAL, "run", "chaos"}
+    assert {path.stem for path in folder.glob("*.py")} == {*TARGETS, *OPTIONAL, "run", "chaos", "reloads"}
 
 
 def test_a_target_that_compares_with_what_is_not_there_says_so(
