@@ -42,6 +42,8 @@ class Operated:
     tally: Tally
     wall_ns: Callable[[], int]
     """The time, ns since 1970."""
+    note: Callable[[str, str, str, str], None]
+    """Told of every change: action, subject, who asked for it, and details."""
 
     def at(self, engine_ns: int | None) -> str | None:
         """Return a moment of the engine as RFC 3339 text in UTC, to the millisecond; None stays None."""

@@ -7,9 +7,8 @@ from typing import Any, Final, final
 
 import attrs
 
-from . import show
-from .operated import Operated
-from .views import BudgetsView, CallsView, CallView, QueueView, StatusView
+from . import change, show
+from .views import BudgetsView, CallsView, CallView, PausedView, QueueView, StatusView
 
 
 @final
@@ -18,10 +17,12 @@ class Operation:
     """One operation."""
 
     name: str
-    run: Callable[[Operated, Any], Any]
-    """Given the proxy and the arguments; its docstring describes the operation to operators."""
+    run: Callable[..., Any]
+    """Given the proxy, the arguments and, if it changes anything, who asks. Its docstring is for operators."""
     arguments: type
     result: type
+    changes: bool = False
+    """True if it changes the proxy."""
 
     @property
     def summary(self) -> str:
@@ -35,6 +36,11 @@ _ALL: Final = (
     Operation("calls", show.calls, show.WhichCalls, CallsView),
     Operation("call", show.call, show.OneCall, CallView),
     Operation("budgets", show.budgets, show.NoArguments, BudgetsView),
+    Operation("paused", change.paused, show.NoArguments, PausedView),
+    Operation("pause", change.pause, change.Pausee, PausedView, True),
+    Operation("resume", change.resume, change.Pausee, PausedView, True),
+    Operation("cancel", change.cancel, show.OneCall, CallView, True),
+    Operation("set_priority", change.set_priority, change.CallPriority, CallView, True),
 )
 
 OPERATIONS: Final = {operation.name: operation for operation in _ALL}

@@ -11,6 +11,7 @@ class ProblemKind(StrEnum):
 
     NO_SUCH_RESOURCE = "no-such-resource"
     BAD_ARGUMENT = "bad-argument"
+    CONFLICT = "conflict"
 
 
 @final

@@ -60,7 +60,7 @@ class WhichCalls:
 
 
 @final
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class OneCall:
     """A call by its id."""
 
@@ -143,6 +143,9 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iterable[Notic
         if pool.circuit is not Circuit.CLOSED:
             text = f"the circuit breaker of provider `{name}` is {pool.circuit}"
             yield NoticeView(kind="circuit", subject=name, text=text, since_at=None)
+    for kind, subject in snapshot.paused:
+        text = f"{kind} `{subject}` is paused; `hivemind-trio resume {kind} {subject}` lets its calls go"
+        yield NoticeView(kind="paused", subject=subject, text=text, since_at=None)
     for name, pool in snapshot.pools.items():
         stands = pool.stands
         if stands is not None and now_ns - stands.since_ns > STANDS_NS and pool.circuit is Circuit.CLOSED:

@@ -99,6 +99,26 @@ class LaneView:
 
 @final
 @attrs.frozen(kw_only=True)
+class PauseView:
+    """A provider, lane or agent that an operator holds back."""
+
+    kind: str
+    """`provider`, `lane` or `agent`."""
+    name: str
+    waiting: int
+    """Calls that wait for it."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PausedView:
+    """Everything that is paused."""
+
+    paused: tuple[PauseView, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
 class NoticeView:
     """Something that needs an operator's attention."""
 

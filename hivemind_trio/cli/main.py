@@ -6,6 +6,8 @@ import click
 
 from hivemind_trio import __version__
 from hivemind_trio.cli.control.calls import calls
+from hivemind_trio.cli.control.cancel import cancel, priority
+from hivemind_trio.cli.control.pause import pause, resume
 from hivemind_trio.cli.control.queue import queue
 from hivemind_trio.cli.control.status import status
 from hivemind_trio.cli.policy.check import check
@@ -35,6 +37,7 @@ Examples:
   hivemind-trio serve --policy team.hmp     run a policy; reload it when it changes
   hivemind-trio run -n 11 -- claude -p "fix {}" ::: pkg/*      run agents, and resume them after limits
   hivemind-trio status                      show what a running proxy does; `queue`, `calls` show more
+  hivemind-trio pause lane batch            hold calls back until `resume`; `cancel` ends one
   hivemind-trio check --deny warnings       check policies in CI
   hivemind-trio check --fix team.hmp        apply the fixes of problems
   hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1
@@ -69,6 +72,10 @@ for _command in (
     status,
     queue,
     calls,
+    pause,
+    resume,
+    cancel,
+    priority,
     check,
     fmt,
     explain,

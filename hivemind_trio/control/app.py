@@ -90,7 +90,8 @@ def _request(scope: Scope, path: str, parts: dict[str, str], body: bytes) -> Con
         query=dict(parse_qsl(query, keep_blank_values=True)),
         body=body,
         headers={name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]},
-        peer=":".join(map(str, client)) if client else "",
+        # At a Unix socket these are the user and the process.
+        peer=(" " if scope.get("server") is None else ":").join(map(str, client)) if client else "",
     )
 
 

@@ -16,6 +16,7 @@ PROBLEM: Final = "application/problem+json"
 STATUS_OF: Final[Mapping[ProblemKind, int]] = {
     ProblemKind.NO_SUCH_RESOURCE: 404,
     ProblemKind.BAD_ARGUMENT: 400,
+    ProblemKind.CONFLICT: 409,
 }
 
 
@@ -81,6 +82,11 @@ OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "calls": ("GET", "/v1/calls"),
     "call": ("GET", "/v1/calls/{id}"),
     "budgets": ("GET", "/v1/budgets"),
+    "paused": ("GET", "/v1/paused"),
+    "pause": ("POST", "/v1/pause"),
+    "resume": ("POST", "/v1/resume"),
+    "cancel": ("POST", "/v1/calls/{id}/cancel"),
+    "set_priority": ("POST", "/v1/calls/{id}/priority"),
 }
 """Operation -> its method and path."""
 
@@ -94,7 +100,8 @@ def _route(proxy: Operated, operation: Operation, method: str, path: str) -> Con
     async def answer(request: ControlRequest) -> ControlAnswer:
         try:
             arguments = _arguments(request, operation.arguments)
-            result = operation.run(proxy, arguments)
+            who = (request.peer,) if operation.changes else ()
+            result = operation.run(proxy, arguments, *who)
         except OperationFailed as failed:
             return problem(STATUS_OF[failed.kind], str(failed), str(failed.kind))
         return ControlAnswer(body=msgspec.json.encode(result))

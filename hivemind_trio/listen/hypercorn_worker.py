@@ -35,6 +35,7 @@ from .http2 import Http2, Tasks
 from .http2_frames import FrameAllowance, Pacer
 from .listener_fault import ListenerFault
 from .overload import LoopLag
+from .sockets import peer_of
 from .wire import Flusher, InboundWire
 
 
@@ -104,7 +105,7 @@ class InboundConnection(TCPServer):
     async def run(self) -> None:
         """Until the connection has ended and every app on it too. Raises nothing but cancellation."""
         try:
-            client = parse_socket_addr(self.stream.socket.family, self.stream.socket.getpeername())
+            client = peer_of(self.stream.socket)
             server = parse_socket_addr(self.stream.socket.family, self.stream.socket.getsockname())
             self._peer = "{}:{}".format(*client) if client else self._peer
             async with trio.open_nursery() as self._nursery:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 from typing import Final
+
+import trio
 
 BACKLOG: Final = 1024
 
@@ -45,6 +48,21 @@ def bind(host: str, port: int) -> list[socket.socket]:
             sock.close()
         raise OSError(error.errno, f"cannot listen on {where}: {_explained(error)}") from error
     return sockets
+
+
+def peer_of(sock: trio.socket.SocketType) -> tuple[str, int] | None:
+    """Return the other end of a connection: address and port, or user and process at a Unix socket.
+
+    None: the system does not say.
+    """
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        host, port = sock.getpeername()[:2]
+        return host, port
+    if sock.family == socket.AF_UNIX and hasattr(socket, "SO_PEERCRED"):
+        size = struct.calcsize("3i")
+        process, user, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+        return f"user {user} process", process
+    return None
 
 
 def _listening(family: int, address: tuple[str | int, ...]) -> socket.socket:

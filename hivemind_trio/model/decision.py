@@ -22,7 +22,7 @@ class Decider:
     """Declaration that decided a setting, and its place."""
 
     kind: str
-    """`rule`, `agent`, `team`, `lane`, `defaults` or `built-in`."""
+    """`rule`, `agent`, `team`, `lane`, `budget`, `operator`, `defaults` or `built-in`."""
     name: str
     at: str
     """`team.hmp:61`; empty for the built-in."""

@@ -32,6 +32,8 @@ class Reason(StrEnum):
     PROVIDER_QUOTA = "provider-quota"
     PROMPT_CACHE = "prompt-cache"
     RETRY = "retry"
+    PAUSED = "paused"
+    """An operator has paused its provider, lane or agent."""
     TURN = "turn"
 
     # rejections
@@ -48,6 +50,8 @@ class Reason(StrEnum):
     JOURNAL_BEHIND = "journal-behind"
     """Only in journals of version 0.1: the journal holds no call up any more."""
     DENIED = "denied"
+    CANCELLED = "cancelled"
+    """By an operator."""
     UNKNOWN_AGENT = "unknown-agent"
     NO_PROVIDER = "no-provider"
     BODY_TOO_LARGE = "body-too-large"
@@ -133,6 +137,7 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         'add `rule admin when path ~ "*/organization*" {{ allow }}` to the policy',
         model="the policy replaces the model by `{model}`, but the request names no model",
     ),
+    Reason.CANCELLED: _row(403, _FINAL, "cancelled by an operator"),
     Reason.UNKNOWN_AGENT: _row(
         401, _FINAL, "unknown agent: this policy only accepts declared agents; use an agent's token as the API key"
     ),
@@ -207,6 +212,7 @@ WAITS: Final[Mapping[Reason, str]] = {
     Reason.PROVIDER_QUOTA: "provider `{provider}` had reported that a quota was used up",
     Reason.PROMPT_CACHE: "another call was filling the prompt cache for both",
     Reason.RETRY: "attempts at provider `{provider}` had failed and the next retry was not due",
+    Reason.PAUSED: "an operator had paused provider `{provider}`, lane `{lane}` or the agent",
     Reason.TURN: "other calls were dispatched first",
 }
 """Reason -> why a call waited, with names of values in braces."""

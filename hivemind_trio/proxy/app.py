@@ -115,9 +115,12 @@ class Door:
         self.exchanges[exchange.call_id] = exchange
         try:
             with trio.CancelScope() as here:
+                exchange.scope = here
                 # ASGI lets send() succeed after the agent has hung up; this is the only sign there is.
                 extensions["hivemind.on_disconnect"](here.cancel)
                 await exchange.run(receive)
+            if here.cancelled_caught and exchange.is_cancelled:
+                await exchange.end_cancelled()
         finally:
             del self.exchanges[exchange.call_id]
             if self._on_call is not None:

@@ -105,6 +105,10 @@ class Exchange:
     bytes_out: int = attrs.field(init=False, default=0)
     started_ns: int = attrs.field(init=False, default=0)
     retry_after_s: int | None = attrs.field(init=False, default=None)
+    scope: trio.CancelScope | None = attrs.field(init=False, default=None)
+    """Everything that is done for the call."""
+    is_cancelled: bool = attrs.field(init=False, default=False)
+    """An operator has ended it."""
     usage: Callable[[], Usage | None] = attrs.field(init=False, default=lambda: None)
     """Usage of the latest attempt."""
 
@@ -177,6 +181,21 @@ class Exchange:
             return
         assert outbox is not None
         await self._settle(outbox)
+
+    def cancel(self) -> None:
+        """End the call for an operator: its place in the queue, or its attempt."""
+        self.is_cancelled = True
+        if self.scope is not None:
+            self.scope.cancel()
+
+    async def end_cancelled(self) -> None:
+        """Tell the agent, after `run` was cancelled for an operator."""
+        if self.bytes_out or (self.status and not self._committed):
+            # Of an answer that has begun the agent must not take what it has for the whole.
+            self.rejected, self.reason = True, Reason.CANCELLED
+            self.abort()
+        else:
+            await self._reject(Reason.CANCELLED, rejection_text(Reason.CANCELLED))
 
     # ---- the request ----
 

@@ -23,8 +23,11 @@ from .protocol.events import Event as Event
 from .protocol.events import Finish as Finish
 from .protocol.events import Grant as Grant
 from .protocol.events import LimitChanged as LimitChanged
+from .protocol.events import Pausable as Pausable
+from .protocol.events import PauseSet as PauseSet
 from .protocol.events import Permit as Permit
 from .protocol.events import PolicyLoaded as PolicyLoaded
+from .protocol.events import PrioritySet as PrioritySet
 from .protocol.events import Reject as Reject
 from .protocol.events import ResponseStarted as ResponseStarted
 from .protocol.events import TimePassed as TimePassed

@@ -27,6 +27,8 @@ from __future__ import annotations
 from random import Random
 from typing import assert_never, final
 
+import attrs
+
 from hivemind_trio.model import QuotaReading, Reason, rejection_text
 from hivemind_trio.policy import BudgetWindow, Program, Renames
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
@@ -51,7 +53,9 @@ from hivemind_trio.scheduler.protocol.events import (
     Draining,
     Event,
     Finish,
+    PauseSet,
     PolicyLoaded,
+    PrioritySet,
     ResponseStarted,
     TimePassed,
 )
@@ -120,6 +124,10 @@ class Scheduler:
                 self._on_draining(now_ns, commands)
             case TimePassed():
                 self._advance(now_ns, commands)
+            case PauseSet():
+                self._on_pause(event, now_ns, commands)
+            case PrioritySet(call_id=call_id, priority=priority):
+                self._on_priority(call_id, priority, now_ns, commands)
             case LedgerOpened() | CreditDrawn() | LedgerWritable():
                 self._on_ledger(event, now_ns, commands)
             case BeliefsRestored(beliefs=beliefs, ages_ns=ages_ns):
@@ -284,6 +292,25 @@ class Scheduler:
             books.leave(waiter)
             message = rejection_text(Reason.DRAINING)
             commands.append(rejection.reject(books, waiter, Reason.DRAINING, message, rejection.DRAINING_RETRY_NS))
+
+    def _on_pause(self, event: PauseSet, now_ns: int, commands: list[Command]) -> None:
+        self._advance(now_ns, commands)
+        self.state.pause(event.kind, event.name, paused=event.paused)
+        # Also when something is paused: what it kept in reserve is free for others.
+        dispatch(self.state, self.state.pools.values(), None, commands)
+
+    def _on_priority(self, call_id: CallId, priority: int, now_ns: int, commands: list[Command]) -> None:
+        books = self.state
+        self._advance(now_ns, commands)
+        waiter = books.room.get(call_id)
+        if waiter is None:
+            return  # it has gone meanwhile
+        books.room.leave(waiter)
+        books.unclaim(waiter)
+        waiter.call = attrs.evolve(waiter.call, priority=priority)
+        anew = reclassify(books, waiter, books.program.decide(waiter.call.request), commands)
+        pools = {pool.name: pool for pool in (waiter.place.pool, *([anew.place.pool] if anew is not None else []))}
+        dispatch(books, pools.values(), None, commands)
 
     def _on_ledger(
         self, event: LedgerOpened | CreditDrawn | LedgerWritable, now_ns: int, commands: list[Command]

@@ -45,6 +45,7 @@ from hivemind_trio.scheduler.protocol.account_key import AccountKey
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey, agent_word
 from hivemind_trio.scheduler.protocol.beliefs import Beliefs, ProviderBeliefs
 from hivemind_trio.scheduler.protocol.call import Call, CallId
+from hivemind_trio.scheduler.protocol.events import Pausable
 from hivemind_trio.scheduler.protocol.ledger import Draw, RestoredAccount, Spend
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
 from hivemind_trio.scheduler.queueing.agent import AgentState
@@ -80,6 +81,8 @@ class SchedulerState:
     """Budgets, or providers that are down, may send calls elsewhere than the rules do."""
     budgets_released: dict[BudgetAccount, None] = attrs.field(factory=dict, init=False)
     """Accounts with held calls that may have room again."""
+    paused: dict[tuple[Pausable, str], None] = attrs.field(factory=dict, init=False)
+    """Kind and name of what an operator holds back."""
     _agents: dict[AgentKey, AgentState] = attrs.field(factory=dict, init=False)
     """Only those with a call waiting or in flight."""
     budgets: Budgets = attrs.field(init=False)
@@ -108,6 +111,7 @@ class SchedulerState:
         self.pools |= {pool.name: pool for pool in gone}
         self._each = tuple(self.pools.values())
         for name, pool in self.pools.items():
+            pool.paused = (Pausable.PROVIDER, name) in self.paused
             pool.load(program.providers.get(name), program.lanes, self.now_ns)
         for flight in self.inflight.values():
             flight.place.pool.residents.found(flight.place.model)
@@ -118,11 +122,40 @@ class SchedulerState:
             agent.retire()
         for agent in self._agents.values():
             agent.load(program)
+        self._close_lanes()
+
+    def pause(self, kind: Pausable, name: str, *, paused: bool) -> None:
+        """Hold back the calls of a provider, lane or agent, or no longer."""
+        if paused:
+            self.paused[kind, name] = None
+        else:
+            self.paused.pop((kind, name), None)
+        match kind:
+            case Pausable.PROVIDER if name in self.pools:
+                self.pools[name].paused = paused
+                self.pools[name].apply()
+            case Pausable.LANE:
+                self._close_lanes()
+            case Pausable.AGENT:
+                for agent in self._agents.values():
+                    if agent.name == name:
+                        agent.pause(self._agent_closed(agent))
+            case _:
+                pass
+
+    def _close_lanes(self) -> None:
+        for pool in self.pools.values():
+            for name, lane in pool.lanes.items():
+                lane.slots.close(Reason.PAUSED if (Pausable.LANE, name) in self.paused else None)
+
+    def _agent_closed(self, agent: AgentState) -> Reason | None:
+        return Reason.PAUSED if (Pausable.AGENT, agent.name) in self.paused else None
 
     def _rename(self, renames: Renames) -> None:
         """Every counter, by the name that it has from now on. What is in flight gives back to it all the same."""
         self.budgets.rename(renames)
         self.jobs.rename(renames)
+        self.paused = {(kind, renames.swapped(kind.value, name)): None for kind, name in self.paused}
         for pool in self.pools.values():
             pool.rename(renames)
         self.pools = renames.rekeyed("provider", self.pools)
@@ -140,6 +173,7 @@ class SchedulerState:
         agent = self._agents.get(key)
         if agent is None:
             agent = self._agents[key] = AgentState.of(key, self.program)
+            agent.slots.close(self._agent_closed(agent))
         request = call.request if treatment.model is None else sent(call.request, treatment)
         route = pool.route(treatment, request.model)
         lane, quotas = route.lane, route.quotas
@@ -458,6 +492,7 @@ class SchedulerState:
                 for pool in self.pools.values()
                 if pool.declared or pool.slots.held
             },
+            paused=tuple(self.paused),
             lanes_waiting={name: self.room.in_lane(name) for name in self.program.lanes},
             agents=len(self._agents),
             inflight=len(self.inflight),

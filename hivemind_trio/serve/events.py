@@ -85,6 +85,19 @@ class ControlUnavailable:
 
 @final
 @attrs.frozen(kw_only=True)
+class OperatorActed:
+    """An operator changed the running proxy by the control API; `by` is the user and the process that asked."""
+
+    name: ClassVar = "operator_acted"
+    level: ClassVar[Level] = "info"
+    action: str
+    subject: str
+    by: str
+    detail: str = ""
+
+
+@final
+@attrs.frozen(kw_only=True)
 class ClientSetup:
     """Without `--policy`: the shell command that points a client at the proxy."""
 
@@ -594,7 +607,7 @@ class AcceptFailed:
 
 
 LogEvent: TypeAlias = (
-    ProviderFound | ControlOpened | ControlUnavailable | ServingStarted | ClientSetup
+    ProviderFound | ControlOpened | ControlUnavailable | OperatorActed | ServingStarted | ClientSetup
     | DrainStarted | DrainTimedOut | ServingStopped | StopForced
     | ReloadRequested | PolicyReloaded | PolicyRejected | PolicyWarning | SettingsNotInForce
     | SettingChanged | StateReset | SettingChangesOmitted

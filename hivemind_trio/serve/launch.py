@@ -186,6 +186,7 @@ class Launch:
             door=house.door,
             tally=house.tally,
             wall_ns=time.time_ns,
+            note=self.watcher.operator,
         )
         app = ControlApp([*health_routes(lambda: not house.engine.draining), *operation_routes(proxy)])
         async with open_control(app, where):

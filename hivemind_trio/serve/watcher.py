@@ -47,6 +47,7 @@ from .events import (
     JournalWriteFailed,
     JournalWriteRecovered,
     Notice,
+    OperatorActed,
     PolicyRejected,
     PolicyReloaded,
     PolicyWarning,
@@ -126,6 +127,10 @@ class Watcher:
             self._log.emit(ControlUnavailable(error=f"{opened}", help=opened.help))
         else:
             self._log.emit(ControlOpened(socket=opened))
+
+    def operator(self, action: str, subject: str, by: str, detail: str) -> None:
+        """Log a change that an operator asked for."""
+        self._log.emit(OperatorActed(action=action, subject=subject, by=by, detail=detail))
 
     def state_unavailable(self, error: str, help_text: str) -> None:
         """Log that nothing outlives this process."""

@@ -13,8 +13,8 @@ from hivemind_trio.cli.main import main
 
 SUMMARY_MAX = 72
 VERBS = {
-    "Check", "Compare", "Copy", "Find", "Format", "Print", "Repeat", "Run", "Schedule", "Show", "Shrink", "Simulate",
-    "Verify",
+    "Cancel", "Check", "Compare", "Copy", "Find", "Format", "Pause", "Print", "Repeat", "Resume", "Run", "Schedule",
+    "Set", "Show", "Shrink", "Simulate", "Verify",
 }  # fmt: skip
 """First words of summaries. A new one is a verb in the imperative."""
 

@@ -71,11 +71,11 @@ class Placement:
         if not self.group.slots.has_room:
             return self.group.slots.closed or Reason.LIMITS_CONCURRENCY
         if not self.lane.slots.has_room:
-            return Reason.LANE_MAX
+            return self.lane.slots.closed or Reason.LANE_MAX
         if not pool.may_take(self.lane):
             return Reason.LANE_RESERVE
         if not self.agent.slots.has_room:
-            return Reason.AGENT_CONCURRENCY
+            return self.agent.slots.closed or Reason.AGENT_CONCURRENCY
         return Reason.NONE
 
     def take(self, call_id: CallId, now_ns: int) -> None:

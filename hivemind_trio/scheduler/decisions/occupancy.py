@@ -48,8 +48,11 @@ def _queued(books: SchedulerState, waiter: WaitingCall, now_ns: int) -> QueuedCa
 
 
 def _reason(waiter: WaitingCall) -> Reason:
-    """Return the limit that blocks it now: of a call in line the slot that it lacks, if it lacks one."""
-    lacks = waiter.place.lacks() if waiter.in_line else Reason.NONE
+    """Return the limit that blocks it now: a pause, or of a call in line the slot that it lacks, if it lacks one."""
+    place = waiter.place
+    if Reason.PAUSED in (place.pool.slots.closed, place.lane.slots.closed, place.agent.slots.closed):
+        return Reason.PAUSED  # whatever else it lacks, only an operator can end that
+    lacks = place.lacks() if waiter.in_line else Reason.NONE
     return waited_for(waiter, None) if lacks is Reason.NONE else lacks
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
-from hivemind_trio.model import Decision
+from hivemind_trio.model import Decider, Decision
 from hivemind_trio.policy import ProviderSettings, WhileOpen
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.limits.budgets import sent
@@ -13,13 +15,22 @@ from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
 
+BY_OPERATOR: Final = Decider("operator", "", "")
+
 
 def route(books: SchedulerState, call: Call, treatment: Decision, failed: ProviderQueue | None = None) -> Decision:
-    """Return the decision as budgets and the health of providers change it.
+    """Return the decision as budgets, the health of providers and an operator change it.
 
     Args:
         failed: Where the call's last attempt has failed, if another provider may do better.
     """
+    treated = _routed(books, call, treatment, failed)
+    if call.priority is None:
+        return treated
+    return attrs.evolve(treated, priority=call.priority, decided={**treated.decided, "priority": BY_OPERATOR})
+
+
+def _routed(books: SchedulerState, call: Call, treatment: Decision, failed: ProviderQueue | None) -> Decision:
     treated = _budgeted(books, call, treatment) if treatment.budgets else treatment
     if treated.provider is None or books.program.providers[treated.provider].while_open is not WhileOpen.FALLBACK:
         return treated

@@ -36,6 +36,8 @@ class Call:
     """Time for which its client waits, over all its retries; None: unknown."""
     since_ns: int | None = None
     """When it first stood in line, if its client has come back with it. The scheduler's to know."""
+    priority: int | None = None
+    """Priority that an operator has given it; None: the policy's."""
     needs_slot: bool = True
     """False for what is cheap (a list of models, a token count): it never waits and holds no slot."""
 

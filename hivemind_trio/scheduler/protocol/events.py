@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TypeAlias, final
 
 import attrs
@@ -72,6 +73,34 @@ class Draining:
     """No new work: waiting and arriving calls are refused, attempts in flight go on."""
 
 
+class Pausable(StrEnum):
+    """Kind of what an operator can pause."""
+
+    PROVIDER = "provider"
+    LANE = "lane"
+    AGENT = "agent"
+    """Declared, or a caller by the name that it is known by."""
+
+
+@final
+@attrs.frozen
+class PauseSet:
+    """An operator holds back the calls of a provider, lane or agent, or no longer. Attempts in flight go on."""
+
+    kind: Pausable
+    name: str
+    paused: bool
+
+
+@final
+@attrs.frozen
+class PrioritySet:
+    """An operator gives a waiting call another priority than the policy. Unknown ids are ignored."""
+
+    call_id: CallId
+    priority: int
+
+
 @final
 @attrs.frozen
 class TimePassed:
@@ -85,6 +114,8 @@ Event: TypeAlias = (
     | AttemptEnded
     | PolicyLoaded
     | Draining
+    | PauseSet
+    | PrioritySet
     | TimePassed
     | LedgerOpened
     | CreditDrawn

@@ -11,6 +11,7 @@ from hivemind_trio.model import Dimension, Reason
 from hivemind_trio.policy import Window
 
 from .circuit import Circuit
+from .events import Pausable
 
 
 @final
@@ -108,6 +109,8 @@ class Snapshot:
     draining: bool
     pools: Mapping[str, PoolSnapshot]
     """Declared providers, and removed ones that still have attempts in flight."""
+    paused: tuple[tuple[Pausable, str], ...] = ()
+    """Kind and name of what an operator holds back."""
     lanes_waiting: Mapping[str, int]
     """Over all providers."""
     agents: int

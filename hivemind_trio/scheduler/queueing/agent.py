@@ -6,6 +6,7 @@ from typing import Protocol, Self, final
 
 import attrs
 
+from hivemind_trio.model import Reason
 from hivemind_trio.policy import Program
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey
@@ -75,6 +76,14 @@ class AgentState:
         self.weight = settings.weight
         self.waiting = 0
         self.lines = {}
+
+    def pause(self, reason: Reason | None) -> None:
+        """Hold its calls back; None: no longer."""
+        self.slots.close(reason)
+        if self.slots.has_room:
+            self.unpark()
+        else:
+            self.park()
 
     def park(self) -> None:
         """Remove its queues from all heaps: it is at its limit."""

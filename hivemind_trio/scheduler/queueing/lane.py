@@ -76,7 +76,7 @@ class ProviderLane:
     @property
     def reserve_unused(self) -> int:
         """Slots of the reserve that no call holds."""
-        return max(0, self.reserve - self.slots.held)
+        return max(0, self.reserve - self.slots.held) if self.slots.closed is None else 0
 
     @property
     def stands(self) -> bool:
@@ -87,7 +87,7 @@ class ProviderLane:
     def has_its_part(self) -> bool:
         """True if it holds its whole share of the slots, so that a higher limit would give it more."""
         cap = self._lane.max if self._lane is not None else None
-        return cap is not None and cap.ratio is not None and not self.slots.has_room
+        return cap is not None and cap.ratio is not None and not self.slots.has_room and self.slots.closed is None
 
     def rename(self, renames: Renames) -> None:
         """Take the new names of a policy."""

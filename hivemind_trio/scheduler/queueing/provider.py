@@ -18,7 +18,7 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.dialects import dialect_of
-from hivemind_trio.model import Api, Decision, Request
+from hivemind_trio.model import Api, Decision, Reason, Request
 from hivemind_trio.policy import LaneSettings, Objective, ProviderSettings, Renames, Timeouts
 from hivemind_trio.scheduler.caching.model_residency import LoadedModels
 from hivemind_trio.scheduler.caching.prompt_cache import PromptCacheModel
@@ -99,6 +99,8 @@ class ProviderQueue:
     """The bound of `waiting`."""
     waiting: int = attrs.field(default=0, init=False)
     pace: DrainRate = attrs.field(factory=DrainRate, init=False)
+    paused: bool = attrs.field(default=False, init=False)
+    """An operator holds its calls back."""
     estimates: TokenEstimator = attrs.field(factory=TokenEstimator, init=False)
     prefixes: PromptCacheModel = attrs.field(factory=PromptCacheModel, init=False)
     residents: LoadedModels = attrs.field(factory=LoadedModels, init=False)
@@ -179,7 +181,7 @@ class ProviderQueue:
 
         Shares and reserves are of what there is now: 8 slots reserved out of 4 would shut everybody else out.
         """
-        limit, closed = self.health.limit, self.health.closed
+        limit, closed = self.health.limit, Reason.PAUSED if self.paused else self.health.closed
         changed = limit != self.slots.limit or closed is not self.slots.closed
         if closed is not self.slots.closed:
             self.slots.close(closed)

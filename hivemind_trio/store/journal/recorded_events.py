@@ -25,7 +25,9 @@ from hivemind_trio.scheduler import (
     Event,
     LedgerOpened,
     LedgerWritable,
+    PauseSet,
     PolicyLoaded,
+    PrioritySet,
     ResponseStarted,
     TimePassed,
 )
@@ -43,6 +45,8 @@ KINDS: Final[Mapping[str, type[Any]]] = {
         CreditDrawn,
         LedgerWritable,
         BeliefsRestored,
+        PauseSet,
+        PrioritySet,
     )
 }
 Turned = tuple[tuple[BudgetWindow, int], ...]

@@ -1,0 +1,52 @@
+"""`hivemind-trio cancel` and `hivemind-trio priority`."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+import click
+
+from .connect import json_option, proxy_of, proxy_options
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hivemind-trio cancel 3fa2c1-17             the id is in `hivemind-trio calls` and in `x-hivemind-call`
+  hivemind-trio cancel 3fa2c1-17 --policy team.hmp
+
+\b
+A call that waits, or has had nothing of its answer, is rejected with 403 `cancelled`, which SDKs do not retry.
+A stream that has begun is broken off. The provider is hung up on."""
+)
+@click.argument("call_id", metavar="ID")
+@json_option
+@proxy_options
+def cancel(call_id: str, as_json: bool, socket: str | None, policy: str | None) -> None:
+    """Cancel a call that waits or is in flight."""
+    with proxy_of(socket, policy) as client:
+        found = client.ask("POST", f"/v1/calls/{quote(call_id, safe='')}/cancel")
+    click.echo(json.dumps(found, indent=2) if as_json else f"cancelled {found['id']}, which was {found['state']}")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hivemind-trio priority 3fa2c1-17 100       before all others of its lane that have less
+  hivemind-trio priority 3fa2c1-17 -- -10    behind them
+
+\b
+It stands before calls of lower priority in its lane and still needs room in every limit."""
+)
+@click.argument("call_id", metavar="ID")
+@click.argument("priority", type=click.IntRange(-1_000, 1_000))
+@json_option
+@proxy_options
+def priority(call_id: str, priority: int, as_json: bool, socket: str | None, policy: str | None) -> None:
+    """Set the priority of a call that waits."""
+    with proxy_of(socket, policy) as client:
+        path = f"/v1/calls/{quote(call_id, safe='')}/priority"
+        found = client.ask("POST", path, body={"priority": priority})
+    text = f"{found['id']} has priority {found['priority']} and is {found['state']}"
+    click.echo(json.dumps(found, indent=2) if as_json else text)

@@ -1,0 +1,179 @@
+"""Operators' changes of a running proxy: pauses, cancelled calls and priorities, over the real control socket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+
+from hivemind_trio.demo import ScriptedReply, SimulatedProvider
+from tests.e2e.control import BODY, asked, command, eventually, found, own_runtime, policy, state_of
+from tests.e2e.process import PATIENCE_S, Proxy, serving
+
+
+@pytest.fixture
+async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
+    provider = SimulatedProvider(seed=7)
+    await nursery.start(provider.run)
+    yield provider
+    nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def runtime() -> Iterator[dict[str, str]]:
+    with own_runtime() as env:
+        yield env
+
+
+def calls_are(number: int) -> Callable[[Any], bool]:
+    return lambda now: now["inflight"] + now["waiting"] == number
+
+
+def agents(proxy: Proxy) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(base_url=proxy.url, timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("target", [("provider", "sim"), ("lane", "slow"), ("agent", "ci")])
+async def test_calls_of_what_is_paused_wait_until_it_is_resumed(
+    target: tuple[str, str], tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    statuses: list[int] = []
+    async with (
+        serving("--policy", policy(tmp_path, provider.url), env=runtime) as proxy,
+        asked(proxy) as control,
+        agents(proxy) as client,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def one() -> None:
+            statuses.append((await client.post("/@ci/v1/messages", json=BODY)).status_code)
+
+        code, out, _ = await command(runtime, "pause", *target)
+        assert (code, out) == (0, f"paused: {' '.join(target)}, 0 calls waiting\n")
+        nursery.start_soon(one)
+        status = await eventually(state_of(control), lambda now: now["waiting"] == 1)
+        queue = await found(runtime, "queue")
+        listed = await found(runtime, "pause")
+        assert provider.seen == type(provider.seen)(maxlen=provider.seen.maxlen)
+        code, out, _ = await command(runtime, "resume", *target)
+        assert (code, out) == (0, "nothing is paused\n")
+        again = await command(runtime, "resume", *target)
+
+    assert statuses == [200]
+    assert [row["reason"] for row in queue["queue"]] == ["paused"]
+    assert listed["paused"] == [{"kind": target[0], "name": target[1], "waiting": 1}]
+    assert [notice["kind"] for notice in status["notices"]] == ["paused"]
+    assert again[0] == 2
+    assert "is not paused" in again[2]
+    acts = proxy.of("operator_acted")
+    assert [(act["action"], act["subject"]) for act in acts] == [
+        ("pause", " ".join(target)), ("resume", " ".join(target))
+    ]  # fmt: skip
+    assert all(act["by"].startswith(f"user {os.getuid()} process ") for act in acts)
+
+
+async def test_a_name_that_the_policy_does_not_have_is_refused(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    async with serving("--policy", policy(tmp_path, provider.url), env=runtime):
+        lane = await command(runtime, "pause", "lane", "slwo")
+        call = await command(runtime, "cancel", "none-1")
+        bare = await command(runtime, "pause", "lane")
+
+    assert (lane[0], call[0], bare[0]) == (2, 2, 2)
+    assert "the policy has no lane `slwo`; it has slow, default" in lane[2]
+    assert "no call `none-1`" in call[2]
+    assert "pause lane NAME" in bare[2]
+
+
+async def test_a_cancelled_call_is_rejected_and_its_slot_is_free(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    provider.replies.append(ScriptedReply(hold=trio.Event()))
+    answers: list[Any] = []
+    async with (
+        serving("--policy", policy(tmp_path, provider.url), "--log-calls", env=runtime) as proxy,
+        asked(proxy) as control,
+        agents(proxy) as client,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def one() -> None:
+            answers.append(await client.post("/@ci/v1/messages", json=BODY))
+
+        nursery.start_soon(one)
+        await eventually(state_of(control), lambda now: now["inflight"] == 1)
+        nursery.start_soon(one)
+        await eventually(state_of(control), lambda now: now["waiting"] == 1)
+        flying, waiting = (call["id"] for call in (await found(runtime, "calls"))["calls"])
+        code, out, _ = await command(runtime, "cancel", waiting)
+        assert (code, out) == (0, f"cancelled {waiting}, which was waiting\n")
+        status = await eventually(state_of(control), lambda now: now["waiting"] == 0)
+        assert status["inflight"] == 1
+        assert (await found(runtime, "cancel", flying))["state"] == "inflight"
+        await eventually(state_of(control), lambda now: now["inflight"] == 0)
+        await one()
+        ended = (await found(runtime, "calls", "--state", "ended"))["calls"]
+
+    assert [answer.status_code for answer in answers] == [403, 403, 200]
+    for answer in answers[:2]:
+        assert answer.headers["x-hivemind-reason"] == "cancelled"
+        assert answer.headers["x-should-retry"] == "false"
+        assert "cancelled by an operator" in answer.json()["error"]["message"]
+    assert [(call["id"], call["reason"], call["status"]) for call in ended[:2]] == [
+        (waiting, "cancelled", 403), (flying, "cancelled", 403)
+    ]  # fmt: skip
+    assert provider.hangups == 1
+
+
+async def test_a_cancelled_stream_that_has_begun_is_broken_off(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    provider.replies.append(ScriptedReply(hold_after=(3, trio.Event())))
+    async with (
+        serving("--policy", policy(tmp_path, provider.url), env=runtime) as proxy,
+        agents(proxy) as client,
+        client.stream("POST", "/@ci/v1/messages", json={**BODY, "stream": True}) as answer,
+    ):
+        pieces = answer.aiter_raw()
+        assert await anext(pieces)
+        code, _, error = await command(runtime, "cancel", answer.headers["x-hivemind-call"])
+        assert code == 0, error
+        with pytest.raises(httpx2.RemoteProtocolError):
+            [piece async for piece in pieces]
+
+
+async def test_a_call_with_a_higher_priority_goes_first(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    gate = trio.Event()
+    provider.replies.append(ScriptedReply(hold=gate))
+    order: list[int] = []
+    async with (
+        serving("--policy", policy(tmp_path, provider.url), env=runtime) as proxy,
+        asked(proxy) as control,
+        agents(proxy) as client,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def one(number: int) -> None:
+            await client.post("/@ci/v1/messages", json=BODY)
+            order.append(number)
+
+        for number in range(3):
+            nursery.start_soon(one, number)
+            await eventually(state_of(control), calls_are(number + 1))
+        calls = (await found(runtime, "calls"))["calls"]
+        code, out, error = await command(runtime, "priority", calls[2]["id"], "7")
+        assert (code, out) == (0, f"{calls[2]['id']} has priority 7 and is waiting\n"), error
+        late = await command(runtime, "priority", calls[0]["id"], "7")
+        gate.set()
+
+    assert order == [0, 2, 1]
+    assert late[0] == 2
+    assert "does not wait" in late[2]

@@ -1,0 +1,180 @@
+"""Events of operators: pauses and priorities. What they hold back goes on when they let it, and nothing else waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind_trio.model import Reason
+from hivemind_trio.policy import Program
+from hivemind_trio.scheduler import CallId, CallInFlight, Pausable, PauseSet, PrioritySet, QueuedCall
+from tests.support.programs import agent, lane, program, provider
+
+from .driver import Driver
+
+PROVIDERS, LANES, AGENTS = ("p", "q"), ("fast", "slow"), ("ci", "dev")
+
+
+ALL = [
+    *((Pausable.PROVIDER, name) for name in PROVIDERS),
+    *((Pausable.LANE, name) for name in LANES),
+    *((Pausable.AGENT, name) for name in AGENTS),
+]
+
+
+def house() -> Program:
+    return program(
+        providers=[provider("p", limit=3), provider("q", limit=2)],
+        lanes=[lane("fast", reserve=1), lane("slow")],
+        agents=[agent("ci", concurrency=1), agent("dev")],
+    )
+
+
+def pause(driver: Driver, kind: Pausable, name: str, *, paused: bool = True) -> None:
+    driver.post(PauseSet(kind, name, paused))
+
+
+def reasons(driver: Driver) -> list[Reason]:
+    return [call.reason for call in driver.scheduler.occupancy(driver.now_ns).waiting]
+
+
+TARGETS = [(Pausable.PROVIDER, "p"), (Pausable.LANE, "slow"), (Pausable.AGENT, "dev"), (Pausable.AGENT, "x")]
+
+
+@pytest.mark.parametrize(("kind", "name"), TARGETS)
+def test_what_is_paused_waits_until_it_is_resumed(kind: Pausable, name: str) -> None:
+    driver = Driver(house())
+    wishes: dict[str, Any] = {"agent": "unknown" if name == "x" else "dev", "provider": "p", "lane": "slow"}
+    running = driver.call("x", **wishes)
+    pause(driver, kind, name)
+    held = driver.call("x", **wishes)
+    other = driver.call("y", agent="ci", provider="q", lane="fast")
+
+    assert driver.granted == [running, other]
+    assert reasons(driver) == [Reason.PAUSED]
+    assert driver.rest.paused == ((kind, name),)
+
+    driver.end(running)
+    assert held not in driver.granted
+
+    pause(driver, kind, name, paused=False)
+    assert driver.granted == [running, other, held]
+    assert driver.grant(held).reason is Reason.PAUSED
+    assert not driver.rest.paused
+
+
+@pytest.mark.parametrize(("kind", "name"), TARGETS[:3])
+def test_a_pause_outlives_a_reload_and_the_last_call_of_an_agent(kind: Pausable, name: str) -> None:
+    driver = Driver(house())
+    wishes: dict[str, Any] = {"agent": "dev", "provider": "p", "lane": "slow"}
+    pause(driver, kind, name)
+    gone = driver.call(**wishes)
+    driver.cancel(gone)
+    driver.load(house())
+    held = driver.call(**wishes)
+    driver.load(house())
+
+    assert driver.granted == []
+    pause(driver, kind, name, paused=False)
+    assert driver.granted == [held]
+
+
+def test_a_pause_outlives_the_absence_of_its_provider() -> None:
+    driver = Driver(house())
+    pause(driver, Pausable.PROVIDER, "p")
+    driver.load(program(providers=[provider("q")]))
+    driver.load(house())
+    held = driver.call(provider="p", lane="slow")
+
+    assert driver.granted == []
+    pause(driver, Pausable.PROVIDER, "p", paused=False)
+    assert driver.granted == [held]
+
+
+def test_what_a_paused_lane_has_in_reserve_is_free_for_others() -> None:
+    driver = Driver(house())
+    first, second, third = driver.calls(3, provider="p", lane="slow")
+    assert driver.granted == [first, second]
+
+    pause(driver, Pausable.LANE, "fast")
+    assert driver.granted == [first, second, third]
+
+
+def test_a_call_goes_before_others_by_the_priority_of_an_operator_and_keeps_it_over_a_reload() -> None:
+    driver = Driver(house())
+    running = driver.call(provider="q", lane="slow")
+    first, second, third = (driver.call(str(number), provider="q", lane="slow") for number in range(3))
+    driver.post(PrioritySet(CallId(third), 5))
+    driver.load(house())
+
+    assert driver.end(running) == [third]
+    decision = driver.grant(third).treatment
+    assert decision.priority == 5
+    assert str(decision.decided["priority"]) == "operator"
+    assert driver.end(third) == [first]
+    driver.post(PrioritySet(CallId(third), 9))  # it is in flight, or gone
+    assert driver.end(first) == [second]
+
+
+events = st.one_of(
+    st.tuples(st.just("call"), st.sampled_from(AGENTS), st.sampled_from(PROVIDERS), st.sampled_from(LANES)),
+    st.tuples(st.just("end"), st.integers(0, 9)),
+    st.tuples(st.just("cancel"), st.integers(0, 9)),
+    st.tuples(st.just("load")),
+    st.tuples(st.just("pause"), st.sampled_from(ALL), st.booleans()),
+    st.tuples(st.just("priority"), st.integers(0, 9), st.integers(-3, 3)),
+)  # fmt: skip
+
+
+def name_of(call: QueuedCall | CallInFlight, kind: Pausable) -> str | None:
+    decision = call.decision
+    return {Pausable.PROVIDER: decision.provider, Pausable.LANE: decision.lane, Pausable.AGENT: decision.agent}[kind]
+
+
+@given(st.lists(events, max_size=60))
+def test_nothing_begins_while_it_is_paused_and_nothing_else_is_held_back(story: list[Any]) -> None:
+    driver = Driver(house())
+    paused: set[tuple[Pausable, str]] = set()
+    for what, *values in story:
+        view = driver.scheduler.occupancy(driver.now_ns)
+        before = {call.call_id for call in view.inflight}
+        match what:
+            case "call":
+                driver.call(agent=values[0], provider=values[1], lane=values[2])
+            case "end" if view.inflight:
+                driver.end(view.inflight[values[0] % len(view.inflight)].call_id)
+            case "cancel" if view.waiting:
+                driver.cancel(view.waiting[values[0] % len(view.waiting)].call_id)
+            case "load":
+                driver.load(house())
+            case "pause":
+                (paused.add if values[1] else paused.discard)(values[0])
+                pause(driver, *values[0], paused=values[1])
+            case "priority" if view.waiting:
+                driver.post(PrioritySet(view.waiting[values[0] % len(view.waiting)].call_id, values[1]))
+        view = driver.scheduler.occupancy(driver.now_ns)
+        begun = [call for call in view.inflight if call.call_id not in before]
+        assert not [call for call in begun if any((kind, name_of(call, kind)) in paused for kind in Pausable)]
+        held = Counter(name_of(call, kind) for call in view.inflight for kind in Pausable)
+        _nobody_waits_in_vain(view.waiting, held, paused)
+
+    for kind, name in paused:
+        pause(driver, kind, name, paused=False)
+    while driver.scheduler.occupancy(0).inflight:
+        driver.end(driver.scheduler.occupancy(0).inflight[0].call_id)
+    assert driver.rest.waiting == 0
+
+
+def _nobody_waits_in_vain(
+    waiting: tuple[QueuedCall, ...], held: Counter[str | None], paused: set[tuple[Pausable, str]]
+) -> None:
+    for call in waiting:
+        is_paused = any((kind, name_of(call, kind)) in paused for kind in Pausable)
+        limit = {"p": 3, "q": 2}[call.decision.provider or ""]
+        agent_full = call.decision.agent == "ci" and held["ci"] >= 1
+        reserved = 1 if call.decision.lane == "slow" and (Pausable.LANE, "fast") not in paused else 0
+        assert is_paused or agent_full or held[call.decision.provider] >= limit - reserved, call
