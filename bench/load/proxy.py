@@ -20,6 +20,7 @@ import trio
 from hivemind_trio.listen import bind
 from hivemind_trio.policy import MemoryFiles, check
 from hivemind_trio.serve import open_house
+from hivemind_trio.serve.assembly import settle_memory
 from hivemind_trio.serve.state import open_state
 from hivemind_trio.store import open_journal
 
@@ -84,6 +85,7 @@ async def main(upstream: str, cap: int, keeps: str = "", folder: str = "") -> No
             )
         sockets = bind("127.0.0.1", 0)
         house = await stack.enter_async_context(open_house(checked.program, {}, sockets, journal=journal, state=state))
+        settle_memory()
         print(house.address[1], flush=True)
         # Whoever started us holds the other end of standard input: when they are gone, so are we.
         await trio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ import trio
 from hivemind_trio.runtime import Reloader
 from hivemind_trio.store import Journal
 
-from .assembly import ProxyServer
+from .assembly import ProxyServer, settle_memory
 from .events import (
     DrainStarted,
     DrainTimedOut,
@@ -46,7 +45,7 @@ async def _serve(options: Options) -> int:
             signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
             house = await stack.enter_async_context(launch.open_house(state, journal))
             await stack.enter_async_context(launch.open_control(house, journal))
-            _settle_memory()
+            settle_memory()
             launch.watcher.say_start(house, launch.loaded, launch.found)
             await _run(launch, house, signals, journal)
     except NotStarted as error:
@@ -106,9 +105,3 @@ async def _at_once(signals: AsyncIterator[int], log: EventLog, journal: Journal 
 
 def _signal_name(number: int) -> str:
     return signal.Signals(number).name
-
-
-def _settle_memory() -> None:
-    """Exempt modules, grammar and policy from garbage collection: a full one took 45 ms of the loop."""
-    gc.collect()
-    gc.freeze()
