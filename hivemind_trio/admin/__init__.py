@@ -4,6 +4,8 @@ from .operated import Facts as Facts
 from .operated import Operated as Operated
 from .operations import OPERATIONS as OPERATIONS
 from .operations import Operation as Operation
+from .policy_keeper import PolicyKeeper as PolicyKeeper
+from .policy_keeper import ReloadResult as ReloadResult
 from .problems import OperationFailed as OperationFailed
 from .problems import ProblemKind as ProblemKind
 from .tally import Tally as Tally

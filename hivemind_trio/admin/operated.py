@@ -11,6 +11,7 @@ import attrs
 from hivemind_trio.proxy import Door
 from hivemind_trio.runtime import Engine
 
+from .policy_keeper import PolicyKeeper
 from .tally import Tally
 
 SECOND_NS: Final = 1_000_000_000
@@ -42,6 +43,7 @@ class Operated:
     tally: Tally
     wall_ns: Callable[[], int]
     """The time, ns since 1970."""
+    policy: PolicyKeeper
     note: Callable[[str, str, str, str], None]
     """Told of every change: action, subject, who asked for it, and details."""
 

@@ -7,8 +7,18 @@ from typing import Any, Final, final
 
 import attrs
 
-from . import change, show
-from .views import BudgetsView, CallsView, CallView, PausedView, QueueView, StatusView
+from . import change, policy, show
+from .views import (
+    BudgetsView,
+    CallsView,
+    CallView,
+    PausedView,
+    PolicyDiffView,
+    PolicySourceView,
+    QueueView,
+    ReloadView,
+    StatusView,
+)
 
 
 @final
@@ -18,7 +28,8 @@ class Operation:
 
     name: str
     run: Callable[..., Any]
-    """Given the proxy, the arguments and, if it changes anything, who asks. Its docstring is for operators."""
+    """Given the proxy, the arguments and, if it changes anything, who asks; some await. Its docstring is for
+    operators."""
     arguments: type
     result: type
     changes: bool = False
@@ -40,6 +51,9 @@ _ALL: Final = (
     Operation("pause", change.pause, change.Pausee, PausedView, True),
     Operation("resume", change.resume, change.Pausee, PausedView, True),
     Operation("cancel", change.cancel, show.OneCall, CallView, True),
+    Operation("policy", policy.policy, show.NoArguments, PolicySourceView),
+    Operation("policy_diff", policy.policy_diff, show.NoArguments, PolicyDiffView),
+    Operation("reload", policy.reload, policy.ReloadWhat, ReloadView, True),
     Operation("set_priority", change.set_priority, change.CallPriority, CallView, True),
 )
 

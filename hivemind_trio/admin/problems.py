@@ -12,12 +12,16 @@ class ProblemKind(StrEnum):
     NO_SUCH_RESOURCE = "no-such-resource"
     BAD_ARGUMENT = "bad-argument"
     CONFLICT = "conflict"
+    PRECONDITION_FAILED = "precondition-failed"
+    POLICY_REJECTED = "policy-rejected"
 
 
 @final
 class OperationFailed(Exception):  # noqa: N818 - one of the ways in which an operation ends
     """The operation cannot be done. The message says why, and what to do instead."""
 
-    def __init__(self, kind: ProblemKind, message: str) -> None:
+    def __init__(self, kind: ProblemKind, message: str, diagnostics: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.kind = kind
+        self.diagnostics = diagnostics
+        """Lines about a policy with errors."""

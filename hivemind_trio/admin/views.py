@@ -7,7 +7,7 @@ or does not apply, and never zero.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import final
+from typing import Any, final
 
 import attrs
 
@@ -32,6 +32,43 @@ class PolicyView:
 
     path: str
     hash: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PolicySourceView:
+    """The policy in force, with its text."""
+
+    path: str
+    hash: str
+    files: dict[str, str]
+    """Path -> text, the policy's own file and those that it includes."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PolicyDiffView:
+    """Effect of a reload."""
+
+    old: str
+    """Hash of the policy in force."""
+    new: str
+    """Hash of what the file has now."""
+    text: str
+    """The changes in words, as `hivemind-trio diff` prints them."""
+    diff: dict[str, Any]
+    """The same as `hivemind-trio diff --format json` prints it."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ReloadView:
+    """A reload that took the policy into force."""
+
+    hash: str
+    before: str
+    changed: bool
+    """False: the file has the policy that was in force."""
 
 
 @final

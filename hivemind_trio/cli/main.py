@@ -9,6 +9,7 @@ from hivemind_trio.cli.control.calls import calls
 from hivemind_trio.cli.control.cancel import cancel, priority
 from hivemind_trio.cli.control.pause import pause, resume
 from hivemind_trio.cli.control.queue import queue
+from hivemind_trio.cli.control.reload import reload
 from hivemind_trio.cli.control.status import status
 from hivemind_trio.cli.policy.check import check
 from hivemind_trio.cli.policy.diff import diff
@@ -76,6 +77,7 @@ for _command in (
     resume,
     cancel,
     priority,
+    reload,
     check,
     fmt,
     explain,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self, final
@@ -25,8 +25,10 @@ class NotReachable(Exception):  # noqa: N818 - of the proxy's, not of the caller
 class RequestRefused(Exception):  # noqa: N818 - an answer of the API
     """The proxy answered with a problem."""
 
-    def __init__(self, status: int, code: str, detail: str) -> None:
+    def __init__(self, status: int, code: str, detail: str, diagnostics: Sequence[str] = ()) -> None:
         super().__init__(detail)
+        self.diagnostics = diagnostics
+        """Lines about a policy with errors."""
         self.status = status
         self.code = code
 
@@ -86,7 +88,8 @@ class ControlClient:
             found = {}
         if answer.status_code >= 400:
             detail = found.get("detail", f"status {answer.status_code}")
-            raise RequestRefused(answer.status_code, found.get("code", ""), detail)
+            diagnostics = found.get("diagnostics", [])
+            raise RequestRefused(answer.status_code, found.get("code", ""), detail, diagnostics)
         return found
 
     def close(self) -> None:

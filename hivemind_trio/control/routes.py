@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from inspect import isawaitable
 from typing import Any, Final, final
 
 import attrs
@@ -17,6 +18,8 @@ STATUS_OF: Final[Mapping[ProblemKind, int]] = {
     ProblemKind.NO_SUCH_RESOURCE: 404,
     ProblemKind.BAD_ARGUMENT: 400,
     ProblemKind.CONFLICT: 409,
+    ProblemKind.PRECONDITION_FAILED: 412,
+    ProblemKind.POLICY_REJECTED: 422,
 }
 
 
@@ -86,6 +89,9 @@ OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "pause": ("POST", "/v1/pause"),
     "resume": ("POST", "/v1/resume"),
     "cancel": ("POST", "/v1/calls/{id}/cancel"),
+    "policy": ("GET", "/v1/policy"),
+    "policy_diff": ("GET", "/v1/policy/diff"),
+    "reload": ("POST", "/v1/reload"),
     "set_priority": ("POST", "/v1/calls/{id}/priority"),
 }
 """Operation -> its method and path."""
@@ -102,8 +108,10 @@ def _route(proxy: Operated, operation: Operation, method: str, path: str) -> Con
             arguments = _arguments(request, operation.arguments)
             who = (request.peer,) if operation.changes else ()
             result = operation.run(proxy, arguments, *who)
+            if isawaitable(result):
+                result = await result
         except OperationFailed as failed:
-            return problem(STATUS_OF[failed.kind], str(failed), str(failed.kind))
+            return problem(STATUS_OF[failed.kind], str(failed), str(failed.kind), diagnostics=failed.diagnostics)
         return ControlAnswer(body=msgspec.json.encode(result))
 
     return ControlRoute(method, path, answer)
@@ -122,6 +130,8 @@ def _arguments(request: ControlRequest, into: type) -> Any:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise OperationFailed(ProblemKind.BAD_ARGUMENT, f"the body is no JSON object: {error}") from None
     known = [field.name for field in attrs.fields(into)]
+    if "if_match" in known and (tag := request.headers.get("if-match")) is not None:
+        body["if_match"] = tag.strip().strip('"')
     for name in (*request.query, *body):
         if name not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
@@ -148,8 +158,16 @@ def health_routes(is_ready: Callable[[], bool]) -> Sequence[ControlRoute]:
     return [ControlRoute("GET", "/healthz", healthz), ControlRoute("GET", "/readyz", readyz)]
 
 
-def problem(status: int, detail: str, code: str, headers: tuple[tuple[str, str], ...] = ()) -> ControlAnswer:
+def problem(
+    status: int,
+    detail: str,
+    code: str,
+    headers: tuple[tuple[str, str], ...] = (),
+    diagnostics: Sequence[str] = (),
+) -> ControlAnswer:
     """Return an error (RFC 9457)."""
     title = code.replace("-", " ").capitalize()
-    body = {"type": "about:blank", "title": title, "status": status, "detail": detail, "code": code}
+    body: dict[str, object] = {"type": "about:blank", "title": title, "status": status, "detail": detail, "code": code}
+    if diagnostics:
+        body["diagnostics"] = diagnostics
     return ControlAnswer(status=status, body=msgspec.json.encode(body), content_type=PROBLEM, headers=headers)

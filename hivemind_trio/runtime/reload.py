@@ -59,11 +59,20 @@ class Reloader(Generic[L]):
     _report: Callable[[L], None]
     _stirred: trio.Event = attrs.field(init=False, factory=trio.Event)
     _asked: bool = attrs.field(init=False, default=False)
+    _awaiting: list[trio.Event] = attrs.field(init=False, factory=list)
+    """Of those who asked and wait for the end of it."""
 
     def trigger(self) -> None:
         """Read again now, and apply what is good even if nothing changed: SIGHUP, and later an operator's request."""
         self._asked = True
         self._stirred.set()
+
+    async def reload(self) -> None:
+        """Do the same, and return when what was read is applied or reported."""
+        done = trio.Event()
+        self._awaiting.append(done)
+        self.trigger()
+        await done.wait()
 
     async def run(self, running: L) -> None:
         """Watch until cancelled, beginning with the policy that runs now."""
@@ -74,8 +83,10 @@ class Reloader(Generic[L]):
             while True:
                 await self._stir()
                 asked, self._asked = self._asked, False
+                awaiting, self._awaiting = self._awaiting, []
                 loaded = await self._load_whole(tried, asked)
                 if loaded is None:
+                    self._awaiting = awaiting + self._awaiting
                     continue
                 tried = loaded.fingerprint
                 if loaded.good:
@@ -85,6 +96,8 @@ class Reloader(Generic[L]):
                     # A broken file may include less than it did; what it included before is watched all the same.
                     wanted = tuple(dict.fromkeys([*directories, *loaded.directories]))
                     self._report(loaded)
+                for done in awaiting:
+                    done.set()
                 # Also where they are the same by name: one that was missing may have come.
                 watch.cancel()
                 directories = wanted

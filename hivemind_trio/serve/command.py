@@ -11,6 +11,7 @@ from typing import Final
 
 import trio
 
+from hivemind_trio.admin import PolicyKeeper
 from hivemind_trio.runtime import Reloader
 from hivemind_trio.store import Journal
 
@@ -44,16 +45,18 @@ async def _serve(options: Options) -> int:
             # Heeded from before it says that it serves: whoever reads that line may send one at once.
             signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
             house = await stack.enter_async_context(launch.open_house(state, journal))
-            await stack.enter_async_context(launch.open_control(house, journal))
+            keeper = await stack.enter_async_context(launch.open_control(house, journal))
             settle_memory()
             launch.watcher.say_start(house, launch.loaded, launch.found)
-            await _run(launch, house, signals, journal)
+            await _run(launch, house, keeper, signals, journal)
     except NotStarted as error:
         return error.status
     return EXIT_OK
 
 
-async def _run(launch: Launch, house: ProxyServer, signals: AsyncIterator[int], journal: Journal | None) -> None:
+async def _run(
+    launch: Launch, house: ProxyServer, keeper: PolicyKeeper, signals: AsyncIterator[int], journal: Journal | None
+) -> None:
     """Serve, and reload, until a signal."""
     log, notices, watcher = launch.log, launch.notices, launch.watcher
     async with trio.open_nursery() as nursery:
@@ -62,6 +65,7 @@ async def _run(launch: Launch, house: ProxyServer, signals: AsyncIterator[int], 
             lambda new: watcher.take(house, new, nursery),
             watcher.keep,
         )
+        keeper.reload = reloader.reload
         nursery.start_soon(notices.run)
         nursery.start_soon(Standstills(log).run, house.engine)
         nursery.start_soon(reloader.run, launch.loaded)

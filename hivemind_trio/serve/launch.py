@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from hivemind_trio import __version__
-from hivemind_trio.admin import Facts, Operated
+from hivemind_trio.admin import Facts, Operated, PolicyKeeper
 from hivemind_trio.control import (
     ControlApp,
     ControlSocket,
@@ -162,17 +162,19 @@ class Launch:
         )
 
     @asynccontextmanager
-    async def open_control(self, house: ProxyServer, journal: Journal | None) -> AsyncIterator[None]:
+    async def open_control(self, house: ProxyServer, journal: Journal | None) -> AsyncIterator[PolicyKeeper]:
         """Let operators reach the proxy within the context, by a socket of this user's.
 
-        Where there can be none, the proxy serves without it, and the log says so.
+        Where there can be none, the proxy serves without it, and the log says so. It gives what is to be told how the
+        policy is reloaded.
         """
+        keeper = PolicyKeeper(lambda: self.watcher.running or self.loaded, self.read, lambda: self.watcher.reloaded)
         port = house.address[1]
         try:
             where = ControlSocket.open(socket_name(self.options.policy, port), port)
         except SocketUnavailable as unavailable:
             self.watcher.say_control(unavailable)
-            yield
+            yield keeper
             return
         proxy = Operated(
             facts=Facts(
@@ -186,12 +188,13 @@ class Launch:
             door=house.door,
             tally=house.tally,
             wall_ns=time.time_ns,
+            policy=keeper,
             note=self.watcher.operator,
         )
         app = ControlApp([*health_routes(lambda: not house.engine.draining), *operation_routes(proxy)])
         async with open_control(app, where):
             self.watcher.say_control(str(where.path))
-            yield
+            yield keeper
 
 
 def _absolute(path: str) -> str:

@@ -8,6 +8,7 @@ from typing import Final, TypedDict, assert_never, final
 import attrs
 import trio
 
+from hivemind_trio.admin import ReloadResult
 from hivemind_trio.control import SocketUnavailable
 from hivemind_trio.policy import (
     Measure,
@@ -85,6 +86,8 @@ class Watcher:
     _notices: Notices
     _options: Options
     running: Loaded | None = attrs.field(init=False, default=None)
+    reloaded: ReloadResult = attrs.field(init=False, default=ReloadResult())
+    """Result of the last reload."""
     _circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
     _journal: Journal | None = attrs.field(init=False, default=None)
 
@@ -168,16 +171,16 @@ class Watcher:
             if change.effect.code == "HM702" and (change.kind != "server" or self._options.listen is None):
                 error = f"`{change.kind} {{ {change.setting} }}` changed to {change.after}, and that needs a restart"
                 help_text = f"restart the proxy, or change it back to {change.before}"
-                self._log.emit(PolicyRejected(error=error, help=help_text, code="HM702"))
+                self._refuse(PolicyRejected(error=error, help=help_text, code="HM702"))
                 return
         problem = exposed(house.address[0], new.program)
         if problem:
-            self._log.emit(PolicyRejected(error=problem))
+            self._refuse(PolicyRejected(error=problem))
             return
         if not new.program.providers and self.running.program.providers:
             # Most likely it was seen while it is being written: every call would get a 404 that says not to try again.
             help_text = "declare a provider, or restart the proxy"
-            self._log.emit(PolicyRejected(error="the new policy has no provider", help=help_text))
+            self._refuse(PolicyRejected(error="the new policy has no provider", help=help_text))
             return
         if self._journal is not None and self._options.records:
             self._journal.policy(new.files)
@@ -188,8 +191,13 @@ class Watcher:
         self._log.emit(PolicyReloaded(**_sizes(new)))
         self._say_warnings(new)
         say_changes(self._log, [change for change in changes if change.effect.code != "HM702"])
+        self.reloaded = ReloadResult()
         old, self.running = self.running, new
         nursery.start_soon(self.say_calls, old, new)
+
+    def _refuse(self, rejected: PolicyRejected) -> None:
+        self.reloaded = ReloadResult(error=rejected.error, help=rejected.help)
+        self._log.emit(rejected)
 
     async def say_calls(self, old: Loaded, new: Loaded) -> None:
         """Log the calls that the new policy decides differently; runs beside the calls."""
@@ -203,9 +211,10 @@ class Watcher:
 
     def keep(self, bad: Loaded) -> None:
         """Keep the running policy, because the new one is bad."""
+        shown = tuple(render([bad], "short", color=False).splitlines())
+        self.reloaded = ReloadResult(error=BAD_POLICY, diagnostics=shown)
         if self._form.json:
-            shown = render([bad], "short", color=False).splitlines()
-            self._log.emit(PolicyRejected(error=BAD_POLICY, diagnostics=tuple(shown)))
+            self._log.emit(PolicyRejected(error=BAD_POLICY, diagnostics=shown))
         else:
             self._log.emit(PolicyRejected(error=BAD_POLICY))
             self._stderr.write(render([bad], "text", color=self._options.color))

@@ -177,3 +177,41 @@ async def test_a_call_with_a_higher_priority_goes_first(
     assert order == [0, 2, 1]
     assert late[0] == 2
     assert "does not wait" in late[2]
+
+
+async def test_a_reload_says_what_came_of_it_and_heeds_its_condition(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = policy(tmp_path, provider.url)
+    async with serving("--policy", path, env=runtime) as proxy, asked(proxy) as control:
+        first = (await control.get("/v1/policy")).json()
+        still = await command(runtime, "reload", "--if-match", first["hash"][:8])
+        path.write_text(path.read_text().replace("300s", "200s"))
+        other = await control.post("/v1/reload", headers={"if-match": '"00000000"'})
+        code, out, error = await command(runtime, "reload")
+        second = (await control.get("/v1/policy")).json()
+        text = await command(runtime, "reload", "--diff")
+
+        path.write_text(path.read_text() + "lane slow { }\n")
+        bad = await command(runtime, "reload")
+        status = await found(runtime, "status")
+        refused = await control.post("/v1/reload")
+    acts = proxy.of("operator_acted")
+
+    assert first["files"] == {str(path): path.read_text().replace("200s", "300s").removesuffix("lane slow { }\n")}
+    assert first["path"] == str(path)
+    assert still[:2] == (0, f"policy {first['hash'][:8]} is in force, as before\n")
+    assert second["hash"] != first["hash"]
+    assert (other.status_code, other.json()["code"]) == (412, "precondition-failed")
+    assert first["hash"][:8] in other.json()["detail"]
+    assert code == 0, error
+    assert out.startswith(f"policy {second['hash'][:8]} is in force, ")
+    assert text[0] == 0
+    assert text[1].endswith(": nothing changes\n")
+    assert bad[0] == 2
+    assert "the running policy stays" in bad[2]
+    assert f"{path}:" in bad[2]
+    assert status["policy"]["hash"] == second["hash"]
+    assert (refused.status_code, refused.json()["code"]) == (422, "policy-rejected")
+    assert refused.json()["diagnostics"]
+    assert (acts[0]["action"], acts[0]["detail"]) == ("reload", first["hash"][:8])

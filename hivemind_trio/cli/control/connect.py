@@ -32,6 +32,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the JS
 def proxy_of(path: str | None, policy: str | None) -> Iterator[ControlClient]:
     """Give a client of the proxy; ends with status 2 if there is none, or if it answers with a problem."""
     from hivemind_trio.control import ControlClient, NotReachable, RequestRefused
+    from hivemind_trio.policy import visible
 
     where = Path(path) if path is not None else _found(policy)
     try:
@@ -40,6 +41,8 @@ def proxy_of(path: str | None, policy: str | None) -> Iterator[ControlClient]:
     except NotReachable as error:
         fail(str(error), hint="it may have stopped; without --socket the running proxies are found")
     except RequestRefused as error:
+        for line in error.diagnostics:
+            click.echo(visible(line), err=True)
         fail(str(error))
 
 

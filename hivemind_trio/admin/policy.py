@@ -1,0 +1,81 @@
+"""Operations on the policy: what is in force, what its file would change, and a reload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, final
+
+import attrs
+import trio
+
+from hivemind_trio.policy import diff, diff_object, render, render_diff
+from hivemind_trio.wire import apis_of
+
+from .operated import Operated
+from .policy_keeper import ReadPolicy
+from .problems import OperationFailed, ProblemKind
+from .show import NoArguments
+from .views import PolicyDiffView, PolicySourceView, ReloadView
+
+PREFIX_MIN: Final = 8
+"""Characters of a hash that stand for it, as the log shows it."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ReloadWhat:
+    """Condition of a reload."""
+
+    if_match: str | None = None
+    """Hash of the policy that must be in force, or 8 or more of its first characters; null: whichever is."""
+
+
+def policy(proxy: Operated, _: NoArguments) -> PolicySourceView:
+    """Return the policy in force: its hash and the text of its files. Secrets are references in it."""
+    checked = proxy.policy.running().checked
+    texts: Mapping[str, str] = {source.name: source.text for source in checked.sources}
+    return PolicySourceView(path=proxy.facts.policy, hash=proxy.engine.program.hash, files=dict(texts))
+
+
+async def policy_diff(proxy: Operated, _: NoArguments) -> PolicyDiffView:
+    """Return what a reload would change now: settings, decisions about calls, and state that is reset."""
+    running = proxy.policy.running()
+    new = await trio.to_thread.run_sync(proxy.policy.read)
+    if not new.good:
+        raise _rejected("the policy file has errors", "", _shown(new))
+    compared = await trio.to_thread.run_sync(
+        lambda: diff(running.checked, new.checked, apis_of=apis_of), abandon_on_cancel=True
+    )
+    found: dict[str, Any] = diff_object(compared)
+    program = new.checked.program
+    assert program is not None, "a good policy has one"
+    return PolicyDiffView(
+        old=proxy.engine.program.hash, new=program.hash, text=render_diff(compared, "text", color=False), diff=found
+    )
+
+
+async def reload(proxy: Operated, what: ReloadWhat, by: str) -> ReloadView:
+    """Read the policy's file again, and run on it if it has no errors. The running policy stays if it has."""
+    before = proxy.engine.program.hash
+    wanted = what.if_match
+    if wanted is not None and wanted != "*" and not (len(wanted) >= PREFIX_MIN and before.startswith(wanted)):
+        message = f"the policy in force is {before[:PREFIX_MIN]}, and not {wanted[:64]}; nothing was changed"
+        raise OperationFailed(ProblemKind.PRECONDITION_FAILED, message)
+    if proxy.policy.reload is None:
+        raise OperationFailed(ProblemKind.CONFLICT, "the proxy is starting; try again")
+    await proxy.policy.reload()
+    result = proxy.policy.result()
+    after = proxy.engine.program.hash
+    proxy.note("reload", proxy.facts.policy, by, result.error or after[:PREFIX_MIN])
+    if result.error:
+        raise _rejected(result.error, result.help, result.diagnostics)
+    return ReloadView(hash=after, before=before, changed=after != before)
+
+
+def _rejected(error: str, help_text: str, diagnostics: tuple[str, ...]) -> OperationFailed:
+    message = f"{error}; the running policy stays" + (f"; {help_text}" if help_text else "")
+    return OperationFailed(ProblemKind.POLICY_REJECTED, message, diagnostics)
+
+
+def _shown(read: ReadPolicy) -> tuple[str, ...]:
+    return tuple(render([read], "short", color=False).splitlines())
