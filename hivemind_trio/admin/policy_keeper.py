@@ -54,6 +54,6 @@ class PolicyKeeper:
     read: Callable[[], ReadPolicy]
     """Reads the file anew; blocking."""
     result: Callable[[], ReloadResult]
-    """Of the last reload."""
+    """Result of the last reload."""
     reload: Callable[[], Awaitable[None]] | None = attrs.field(init=False, default=None)
     """Reads the file and takes it into force if it is good; None: the proxy still starts, or has no file."""

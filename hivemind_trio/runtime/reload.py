@@ -60,7 +60,7 @@ class Reloader(Generic[L]):
     _stirred: trio.Event = attrs.field(init=False, factory=trio.Event)
     _asked: bool = attrs.field(init=False, default=False)
     _awaiting: list[trio.Event] = attrs.field(init=False, factory=list)
-    """Of those who asked and wait for the end of it."""
+    """Requests for a reload that wait for its end."""
 
     def trigger(self) -> None:
         """Read again now, and apply what is good even if nothing changed: SIGHUP, and later an operator's request."""
