@@ -98,7 +98,7 @@ MENDED: Final = {
         "rule r when stream||tools { }\n", "HM001", "write `or`", "rule r when stream or tools { }\n",
     ),
     "a list that is not declared": (
-        "rule r when model ~ cheap { }\n", "HM212", 'declare `let cheap = ["claude-haiku-*"]`',
+        "rule r when model ~ cheap { }\n", "HM212", 'add `let cheap = ["claude-haiku-*"]`',
         'rule r when model ~ cheap { }\n\nlet cheap = ["claude-haiku-*"]\n',
     ),
     "a list that its line ends": (

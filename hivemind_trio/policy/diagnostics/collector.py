@@ -47,6 +47,7 @@ class DiagnosticCollector:
         replacement: str | None = None,
         fix: Fix | None = None,
         is_safe_fix: bool = True,
+        choices: tuple[Fix, ...] = (),
     ) -> None:
         """Report a diagnostic; once, however often the `let` that it is in is read.
 
@@ -61,6 +62,7 @@ class DiagnosticCollector:
             replacement: Text that mends it in the place of `span`.
             fix: The edits, if they are elsewhere.
             is_safe_fix: False if the replacement guesses a name or an amount.
+            choices: Further edits, of which the author chooses one.
         """
         diagnostic = Diagnostic(
             code=code,
@@ -71,6 +73,7 @@ class DiagnosticCollector:
             help=help,
             labels=labels,
             fix=fix or Fix.replacing(span, replacement, is_safe=is_safe_fix),
+            choices=choices,
         )
         if diagnostic not in self._seen:
             self._seen.add(diagnostic)
@@ -86,9 +89,20 @@ class DiagnosticCollector:
         help: str = "",  # noqa: A002 - see above
         labels: tuple[Label, ...] = (),
         fix: Fix | None = None,
+        choices: tuple[Fix, ...] = (),
     ) -> None:
         """Report a warning."""
-        self.add(code, message, span, severity=Severity.WARNING, note=note, help=help, labels=labels, fix=fix)
+        self.add(
+            code,
+            message,
+            span,
+            severity=Severity.WARNING,
+            note=note,
+            help=help,
+            labels=labels,
+            fix=fix,
+            choices=choices,
+        )
 
     def unknown(
         self,
@@ -101,6 +115,7 @@ class DiagnosticCollector:
         hint: str = "",
         fix: Fix | None = None,
         is_of_language: bool = True,
+        choices: tuple[Fix, ...] = (),
     ) -> str | None:
         """Report a name that is not one of `known`; return the one that was probably meant.
 
@@ -113,6 +128,7 @@ class DiagnosticCollector:
             hint: The help if none of them is close.
             fix: The edits if none of them is close.
             is_of_language: False if the policy declares `known`: the fix is a guess then.
+            choices: Further edits if none of them is close.
         """
         meant = suggestion(word, known)
         if meant is not None:
@@ -124,7 +140,7 @@ class DiagnosticCollector:
         else:
             help_ = ""
         near = Fix.replacing(span, meant, is_safe=is_of_language)
-        self.add(code, f"{what} `{word}`", span, help=help_, fix=near or fix)
+        self.add(code, f"{what} `{word}`", span, help=help_, fix=near or fix, choices=() if near else choices)
         return meant
 
     def text(self, span: Span) -> str:

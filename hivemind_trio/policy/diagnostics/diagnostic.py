@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import final
 
@@ -38,6 +39,11 @@ class Fix:
     """True if they keep the meaning of the policy, or mend an error without guessing a name or an amount."""
 
     @classmethod
+    def choosing(cls, span: Span, texts: Iterable[str]) -> tuple[Fix, ...]:
+        """Return a fix for each text in the place of a span."""
+        return tuple(cls((Edit(span, text),), is_safe=False) for text in texts)
+
+    @classmethod
     def replacing(cls, span: Span, text: str | None, *, is_safe: bool = True) -> Fix | None:
         """Return the fix that replaces one span; None if there is no text for it."""
         return None if text is None else cls((Edit(span, text),), is_safe)
@@ -63,6 +69,8 @@ class Diagnostic:
     """Text that can be pasted, in backticks, after "= help: "."""
     fix: Fix | None = None
     """None if no edit mends it without the author's decision."""
+    choices: tuple[Fix, ...] = ()
+    """Further edits that would mend it, among which the author has to choose: editors offer them."""
 
     @property
     def replacement(self) -> str | None:

@@ -12,7 +12,7 @@ import attrs
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
 from hivemind_trio.policy.diagnostics.suggest import suggestion
-from hivemind_trio.policy.source.edits import Edit, swapped
+from hivemind_trio.policy.source.edits import Edit, addition, swapped
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import (
     And,
@@ -215,12 +215,16 @@ class Typer:
                     # It may be a fine value: what is wrong is that it stands where a condition is wanted.
                     label = Label(value.span, f"the value of `{text}`")
                     field = self.fields.get(value.text) if isinstance(value, Name) else None
+                    shown = _comparison(text, value) if field is None else _example(field)
                     self.report.add(
                         "HM211",
                         f"`{text}` is {'not a condition' if field is None else f'{_a(field)}, not a condition'}",
                         expr.span,
                         labels=(label,),
-                        help=_comparison(text, value) if field is None else _example(field),
+                        help=f"compare {'a field with it' if field is None else 'it'}: `{shown}`"
+                        if shown
+                        else _none(field),
+                        choices=Fix.choosing(expr.span, [shown] if shown else []),
                     )
                     raise _Wrong
                 inner = self.condition(value)
@@ -237,8 +241,13 @@ class Typer:
             case Name():
                 field = self._field(expr)
                 if field.kind is not Kind.FLAG:
+                    shown = _example(field)
                     self.report.add(
-                        "HM211", f"`{field.name}` is {_a(field)}, not a condition", expr.span, help=_example(field)
+                        "HM211",
+                        f"`{field.name}` is {_a(field)}, not a condition",
+                        expr.span,
+                        help=f"compare it: `{shown}`" if shown else _none(field),
+                        choices=Fix.choosing(expr.span, [shown] if shown else []),
                     )
                     raise _Wrong
                 return Flag(field.name)
@@ -246,7 +255,7 @@ class Typer:
                 return self._compare(expr)
             case Contains(left=left, right=right, negated=negated):
                 field = self._field(left)
-                member = self._member(field, right)
+                member = self._member(field, right, expr)
                 return Negation(member) if negated else member
             case _:
                 self.report.add(
@@ -275,10 +284,16 @@ class Typer:
             raise _Wrong
         value = self._literal(field, right)
         if field.kind is Kind.TEXT and is_glob(str(value)):
-            self.report.warn(
-                "HM215", f"`{op}` does not match wildcards", right.span, help=f"for a glob write `{field.name} ~ ...`"
-            )
+            self._wildcard(op, field, right.span, expr, right)
         return Relation(field.name, op, value)
+
+    def _wildcard(self, op: str, field: Field, span: Span, expr: Compare | Contains, right: Expr) -> None:
+        """Report a glob that is compared as a text."""
+        negated = expr.negated if isinstance(expr, Contains) else op == "!="
+        like = f"{'not ' if negated else ''}{field.name} ~"
+        choices = Fix.choosing(expr.span, [f"{like} {self._text(right)}"])
+        help_ = f"for a glob write `{like} ...`"
+        self.report.warn("HM215", f"`{op}` does not match wildcards", span, help=help_, choices=choices)
 
     def _like(self, field: Field, right: Expr, expr: Compare) -> Condition:
         if field.kind is not Kind.TEXT:
@@ -308,7 +323,9 @@ class Typer:
             if isinstance(right, Quantity) and right.text in ("0", "1") and expr.op in ("==", "!="):
                 put = field.name if (right.text == "1") == (expr.op == "==") else f"not {field.name}"
             help_ = f"write `{field.name}` or `not {field.name}`" if put is None else f"write `{put}`"
-            self.report.add("HM212", f"`{field.name}` is a flag", expr.span, help=help_, replacement=put)
+            choices = Fix.choosing(expr.span, [field.name, f"not {field.name}"] if put is None else [])
+            what = f"`{field.name}` is a flag"
+            self.report.add("HM212", what, expr.span, help=help_, replacement=put, choices=choices)
             raise _Wrong
         wanted = (right.text == "true") == (expr.op == "==")
         simple = field.name if wanted else f"not {field.name}"
@@ -322,7 +339,7 @@ class Typer:
         )
         return Flag(field.name) if wanted else Negation(Flag(field.name))
 
-    def _member(self, field: Field, right: Expr) -> Member:
+    def _member(self, field: Field, right: Expr, expr: Contains) -> Member:
         if field.kind is Kind.FLAG:
             self.report.add("HM212", f"`{field.name}` is a flag", right.span, help=f"write `{field.name}`")
             raise _Wrong
@@ -339,9 +356,7 @@ class Typer:
                 is_wrong = True
                 continue
             if field.kind is Kind.TEXT and is_glob(str(value)):
-                self.report.warn(
-                    "HM215", "`in` does not match wildcards", item.span, help=f"for a glob write `{field.name} ~ ...`"
-                )
+                self._wildcard("in", field, item.span, expr, right)
             values.append(value)
         if is_wrong:
             raise _Wrong
@@ -393,7 +408,14 @@ class Typer:
         try:
             return self._plain(field, expr)
         except UnitError as error:
-            self.report.add(error.code, error.message, expr.span, help=error.help, fix=error.fix(expr.span))
+            self.report.add(
+                error.code,
+                error.message,
+                expr.span,
+                help=error.help,
+                fix=error.fix(expr.span),
+                choices=error.choices_at(expr.span),
+            )
             raise _Wrong from error
 
     def _plain(self, field: Field, expr: Expr) -> str | int | float:
@@ -497,6 +519,7 @@ class Typer:
     def _unquoted(self, message: str, field: Field, expr: Expr, *, glob: bool) -> None:
         """Report a word where a text is wanted: a `let` that was misspelt or is missing, or a text without quotes."""
         help_, put = "", None
+        choices: tuple[Fix, ...] = ()
         if isinstance(expr, Name):
             put = suggestion(expr.text, self.lets)
             quoted = f'"{expr.text}*"' if glob else f'"{expr.text}"'
@@ -508,11 +531,16 @@ class Typer:
             elif field.name == "model" and not (glob and _begins_a_model(expr.text)) and not _has_digit(expr.text):
                 # A model's name has its version in it; this is the name of a list of models.
                 message = f"no `let` is named `{expr.text}`"
-                help_ = f'declare it: `let {expr.text} = ["claude-haiku-*"]`'
+                declared = f'let {expr.text} = ["claude-haiku-*"]'
+                help_ = f"declare it: `{declared}`"
+                added = addition(self.report.sources[expr.span.source].text, expr.span.source, declared)
+                choices = (Fix((added,), is_safe=False),)
             else:
                 put, help_ = quoted, f"write `{quoted}`"
         is_guess = put is not None and put in self.lets
-        self.report.add("HM212", message, expr.span, help=help_, replacement=put, is_safe_fix=not is_guess)
+        self.report.add(
+            "HM212", message, expr.span, help=help_, replacement=put, is_safe_fix=not is_guess, choices=choices
+        )
 
     def _without_when(self, span: Span) -> Fix | None:
         """Return the fix that deletes `when` and a condition; None if it is only a part of the condition."""
@@ -635,16 +663,19 @@ def _comparison(word: str, value: Expr) -> str:
     items = value.items if isinstance(value, ListValue) else (value,)
     texts = [item.value for item in items if isinstance(item, String)]
     if any(map(is_glob, texts)):
-        return f"compare a field with it: `model ~ {word}`"
+        return f"model ~ {word}"
     if texts:
-        return f"compare a field with it: `model {'in' if isinstance(value, ListValue) else '=='} {word}`"
-    return f"compare a field with it: `tokens.in {'in' if isinstance(value, (ListValue, RangeValue)) else '>'} {word}`"
+        return f"model {'in' if isinstance(value, ListValue) else '=='} {word}"
+    return f"tokens.in {'in' if isinstance(value, (ListValue, RangeValue)) else '>'} {word}"
 
 
 def _example(field: Field) -> str:
+    """Return a comparison of the field; empty if there is nothing to compare it with."""
     literal = {Kind.TEXT: '!= ""', Kind.NUMBER: "> 0", Kind.MONEY: "> $0.10", Kind.DURATION: "> 1s", Kind.RATIO: "> 1%"}
-    if not field.choices and field.kind is Kind.ENUM:
-        return f"declare one first: `{field.name} anthropic {{ }}`"
     if field.kind is Kind.ENUM:
-        return f"compare it: `{field.name} == {field.choices[0]}`"
-    return f"compare it: `{field.name} {literal[field.kind]}`"
+        return f"{field.name} == {field.choices[0]}" if field.choices else ""
+    return f"{field.name} {literal[field.kind]}"
+
+
+def _none(field: Field | None) -> str:
+    return f"declare one first: `{field.name} anthropic {{ }}`" if field is not None else ""

@@ -80,6 +80,7 @@ class UnitError(ValueError):
         help: str = "",  # noqa: A002 - the diagnostic's field
         replacement: str | None = None,
         is_safe: bool = True,
+        choices: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -87,6 +88,11 @@ class UnitError(ValueError):
         self.help = help
         self.replacement = replacement
         self.is_safe = is_safe
+        self.choices = choices
+
+    def choices_at(self, span: Span) -> tuple[Fix, ...]:
+        """Return the ways to write the quantity, where the author has to choose."""
+        return Fix.choosing(span, self.choices)
 
     def fix(self, span: Span) -> Fix | None:
         """Return the fix that writes the quantity in another way; None if there are several."""
@@ -97,9 +103,16 @@ def duration_ns(text: str) -> int:
     """`30s`, `1h30m`: nanoseconds."""
     dollar, number, unit = _split(text)
     if dollar or unit == "%":
-        raise UnitError("HM201", f"expected a duration, found `{text}`", help="write `30s`, `5m` or `1h30m`")
+        raise UnitError(
+            "HM201",
+            f"expected a duration, found `{text}`",
+            help="write `30s`, `5m` or `1h30m`",
+            choices=("30s", "5m", "1h30m"),
+        )
     if not unit:
-        raise UnitError("HM203", "a duration needs a unit", help=f"write `{text}s` or `{text}ms`")
+        raise UnitError(
+            "HM203", "a duration needs a unit", help=f"write `{text}s` or `{text}ms`", choices=(f"{text}s", f"{text}ms")
+        )
     if unit in DURATIONS:
         return _whole(Fraction(number) * DURATIONS[unit], text)
     parts = _PART.findall(text)
@@ -115,7 +128,7 @@ def count(text: str) -> int:
     """`2`, `40k`, `1.5M`, `40_000`."""
     dollar, number, unit = _split(text)
     if dollar or unit == "%":
-        raise UnitError("HM201", f"expected a count, found `{text}`", help="write `40` or `40k`")
+        raise UnitError("HM201", f"expected a count, found `{text}`", help="write `40` or `40k`", choices=("40", "40k"))
     if unit not in COUNTS:
         raise _unknown_unit(text, number, unit, COUNTS, _COUNT_SLIPS, "a count")
     return _whole(Fraction(number) * COUNTS[unit], text)
@@ -125,9 +138,13 @@ def size_bytes(text: str) -> int:
     """`32MiB`."""
     dollar, number, unit = _split(text)
     if dollar or unit == "%":
-        raise UnitError("HM201", f"expected a size, found `{text}`", help="write `32MiB` or `64kB`")
+        raise UnitError(
+            "HM201", f"expected a size, found `{text}`", help="write `32MiB` or `64kB`", choices=("32MiB", "64kB")
+        )
     if not unit:
-        raise UnitError("HM203", "a size needs a unit", help=f"write `{text}MiB` or `{text}kB`")
+        raise UnitError(
+            "HM203", "a size needs a unit", help=f"write `{text}MiB` or `{text}kB`", choices=(f"{text}MiB", f"{text}kB")
+        )
     if unit not in SIZES:
         raise _unknown_unit(text, number, unit, SIZES, _SIZE_SLIPS, "a size")
     return _whole(Fraction(number) * SIZES[unit], text)
@@ -137,7 +154,9 @@ def ratio(text: str) -> float:
     """`50%` or `0.5`."""
     dollar, number, unit = _split(text)
     if dollar or unit not in ("", "%"):
-        raise UnitError("HM201", f"expected a ratio, found `{text}`", help="write `50%` or `0.5`")
+        raise UnitError(
+            "HM201", f"expected a ratio, found `{text}`", help="write `50%` or `0.5`", choices=("50%", "0.5")
+        )
     value = Fraction(number) / (100 if unit else 1)
     if value > 1:
         meant = f"{number}%" if not unit and Fraction(number) <= 100 else "100%"
@@ -171,7 +190,9 @@ def window_ns(text: str, *, quantity: bool, windows: Mapping[str, int] = WINDOWS
     if quantity:
         window = duration_ns(text)
         if window == 0:
-            raise UnitError("HM205", f"a window of `{text}` is empty", help="write a window such as `10m`")
+            raise UnitError(
+                "HM205", f"a window of `{text}` is empty", help="write a window such as `10m`", choices=("10m",)
+            )
         return window
     if text in windows:
         return windows[text]
@@ -191,7 +212,9 @@ def price_per(text: str) -> int:
     """Return the number of tokens behind the `/` of a price."""
     if text in PRICE_PER:
         return PRICE_PER[text]
-    raise UnitError("HM204", f"`{text}` is not a unit of a price", help="write `/Mtok` or `/ktok`")
+    raise UnitError(
+        "HM204", f"`{text}` is not a unit of a price", help="write `/Mtok` or `/ktok`", choices=("Mtok", "ktok")
+    )
 
 
 def window_of(word: str) -> str | None:

@@ -17,7 +17,7 @@ from hivemind_trio.policy.diagnostics.diagnostic import Fix
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.schema import FAILURES, Slot, Type
 from hivemind_trio.policy.source.edits import Edit, addition, swapped
-from hivemind_trio.policy.source.secret_scan import find_keys
+from hivemind_trio.policy.source.secret_scan import SECRET_PLACES, find_keys
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import CallValue, ListValue, Name, Quantity, RangeValue, Rate, String, Value
 
@@ -42,6 +42,9 @@ BUILT_IN: Final = frozenset({("lane", "default"), ("retry", "default")})
 
 _VARIABLE: Final = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 """A variable as a shell has it."""
+
+CHOICES_MAX: Final = 6
+"""Names that an editor offers for one that is not declared."""
 
 _NAMED: Final = re.compile(r"(?:env\.)?([A-Za-z_][A-Za-z0-9_-]*)")
 """A variable without `env()` around its name."""
@@ -113,7 +116,14 @@ class Reader:
         try:
             read = _READERS[slot.type](self, value, slot)
         except UnitError as error:
-            self.report.add(error.code, error.message, value.span, help=error.help, fix=error.fix(value.span))
+            self.report.add(
+                error.code,
+                error.message,
+                value.span,
+                help=error.help,
+                fix=error.fix(value.span),
+                choices=error.choices_at(value.span),
+            )
             raise Unreadable from error
         if slot.least and (read.amount if isinstance(read, RateOf) else read) == 0:
             raise self._out_of_range(value, "must be greater than zero")
@@ -254,6 +264,7 @@ class Reader:
             hint=hint,
             fix=Fix((added,), is_safe=False),
             is_of_language=False,
+            choices=Fix.choosing(name.span, known[:CHOICES_MAX]),
         )
         if meant is not None:
             self.used.add((kind, meant))
@@ -303,6 +314,7 @@ class Reader:
                         value.span,
                         help='write `env(NAME)` or `file("path")`' if put is None else f"write `{put}`",
                         replacement=put,
+                        choices=Fix.choosing(value.span, SECRET_PLACES if put is None else ()),
                     )
                 raise Unreadable
             case Name(text=name, span=span) if (found := _NAMED.fullmatch(name)) is not None:
@@ -353,6 +365,7 @@ class Reader:
                 "this is not an address to listen on",
                 value.span,
                 help='write `"127.0.0.1:8787"` or `"[::1]:8787"`',
+                choices=Fix.choosing(value.span, ('"127.0.0.1:8787"', '"[::1]:8787"')),
             )
             raise Unreadable
         return address
@@ -432,7 +445,14 @@ class Reader:
         try:
             return read(part.text)
         except UnitError as error:
-            self.report.add(error.code, error.message, part.span, help=error.help, fix=error.fix(part.span))
+            self.report.add(
+                error.code,
+                error.message,
+                part.span,
+                help=error.help,
+                fix=error.fix(part.span),
+                choices=error.choices_at(part.span),
+            )
             raise Unreadable from error
 
     def _items(self, value: Value) -> tuple[Value, ...]:

@@ -64,27 +64,45 @@ def _required(declarations: SymbolTable, report: DiagnosticCollector) -> None:
             if "api" in declared.unread or _orphan(declared):
                 continue
             hint = "add `api anthropic` or another dialect; a provider named `anthropic` or `openai` needs none"
-            report.add("HM106", f"provider `{declared.name}` has no `api`", declared.name_span, help=hint)
+            _lacks(report, declared, "`api`", hint, "api anthropic")
         elif provider_base(declarations, declared) is None and "base" not in declared.unread:
             hint = 'add `base "https://..."`'
-            report.add("HM106", f"provider `{declared.name}` has no `base`", declared.name_span, help=hint)
+            _lacks(report, declared, "`base`", hint, 'base "https://..."')
     for declared in declarations.of("budget").values():
         if not {"cost", "tokens", "input", "output", "requests"} & (declared.settings.keys() | declared.unread):
             hint = "add `cost $20/day` or `tokens 8M/hour`"
-            report.add("HM106", f"budget `{declared.name}` has no limit", declared.name_span, help=hint)
+            _lacks(report, declared, "limit", hint, "cost $20/day", "tokens 8M/hour")
     for declared in declarations.of("resource").values():
         if "capacity" not in declared.settings.keys() | declared.unread:
-            report.add(
-                "HM106", f"resource `{declared.name}` has no `capacity`", declared.name_span, help="add `capacity 4`"
-            )
+            _lacks(report, declared, "`capacity`", "add `capacity 4`", "capacity 4")
     for declared in declarations.of("lane").values():
         for given in declared.settings.get("aging", []):
             if "every" not in given.options:
-                report.add("HM112", "`aging` needs a time", given.span, help="write `aging 1 every 30s`")
+                choices = Fix.choosing(given.item.span, ("aging 1 every 30s",))
+                report.add(
+                    "HM112", "`aging` needs a time", given.span, help="write `aging 1 every 30s`", choices=choices
+                )
     for declared in declarations.of("rule").values():
         if {"allow", "deny"} <= set(declared.settings):
             second = declared.settings["deny"][0].item.head.span
             report.add("HM105", "`allow` and `deny` exclude each other", second, help="keep one of them")
+
+
+def _lacks(report: DiagnosticCollector, declared: BoundDeclaration, what: str, help_: str, *settings: str) -> None:
+    """Report a declaration without a setting that it must have; an editor offers examples."""
+    message = f"{declared.kind} `{declared.name}` has no {what}"
+    choices = _additions(report, declared, *settings)
+    report.add("HM106", message, declared.name_span, help=help_, choices=choices)
+
+
+def _additions(report: DiagnosticCollector, declared: BoundDeclaration, *settings: str) -> tuple[Fix, ...]:
+    """Return the fixes that add one of some settings to a declaration."""
+    block = declared.item.block
+    if block is None:
+        return ()
+    text = report.sources[block.span.source].text
+    edits = (insertion(text, block.span, one, is_empty=not block.statements) for one in settings)
+    return tuple(Fix((edit,), is_safe=False) for edit in edits)
 
 
 def _starts(declarations: SymbolTable, report: DiagnosticCollector) -> None:
@@ -95,8 +113,10 @@ def _starts(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         (low, high), start, place = given.value, given.options["start"], given.place("start")
         bounds = (Label(given.item.args[0].span, "its bounds"),)
         if low == high:
-            shape = f"write `concurrency 1..{high} start {min(start, high)}`, or delete `start`"
-            report.add("HM112", "`start` needs a range", place, labels=bounds, help=shape)
+            put = f"concurrency 1..{high} start {min(start, high)}"
+            choices = Fix.choosing(given.item.span, (put,))
+            shape = f"write `{put}`, or delete `start`"
+            report.add("HM112", "`start` needs a range", place, labels=bounds, help=shape, choices=choices)
         elif not low <= start <= high:
             note = f"must be within `{low}..{high}`"
             report.add("HM205", f"`{start}` is out of range", place, note=note, labels=bounds)
@@ -298,11 +318,13 @@ def _unpriced(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         serves = declarations.one(provider, "serves")
         for glob, span in _items(declarations, serves):
             if not any(overlap(glob, known) for known in here):
+                put = f'model "{glob}" {{ price input $1/Mtok output $5/Mtok }}'
                 report.warn(
                     "HM407",
                     f"budget `{budgets[0].name}` counts money, and no model like `{glob}` has a price",
                     span,
-                    help=f'add `model "{glob}" {{ price input $1/Mtok output $5/Mtok }}`, or `$0/Mtok` if it is free',
+                    help=f"add `{put}`, or `$0/Mtok` if it is free",
+                    choices=(Fix((addition(report.sources[span.source].text, span.source, put),), is_safe=False),),
                 )
 
 
@@ -357,6 +379,7 @@ def exposed_at(declarations: SymbolTable, span: Span, report: DiagnosticCollecto
                 f"agent `{name}` has no token, so any caller can claim to be it",
                 declarations.of("agent")[name].name_span,
                 help=f"add `token env(NAME)` to agent `{name}`",
+                choices=_additions(report, declarations.of("agent")[name], "token env(NAME)"),
             )
     if server is None or "hosts" not in server.settings.keys() | server.unread:
         report.add(
@@ -365,6 +388,7 @@ def exposed_at(declarations: SymbolTable, span: Span, report: DiagnosticCollecto
             span,
             severity=Severity.INFO,
             help='add `hosts ["llm.example.com"]` with the name that callers use',
+            choices=_additions(report, server, 'hosts ["llm.example.com"]') if server is not None else (),
         )
 
 
@@ -527,4 +551,5 @@ def _no_provider(declarations: SymbolTable, report: DiagnosticCollector) -> None
         Span(0, 0, 0),
         help="add `provider anthropic { }`, or `provider openai { }`",
         fix=Fix((addition(report.sources[0].text, 0, "provider anthropic { }"),), is_safe=False),
+        choices=(Fix((addition(report.sources[0].text, 0, "provider openai { }"),), is_safe=False),),
     )

@@ -16,6 +16,9 @@ KEY_SHAPES: Final = (
 )
 """Public prefixes of the providers' keys, as secret scanners know them; of two that fit, the longer one first."""
 
+SECRET_PLACES: Final = ("env(NAME)", 'file("path")')
+"""References to a secret, with names to be changed."""
+
 _WORD: Final = re.compile(r"(?:\\[nt])?([A-Za-z0-9_-]+)")
 """The letter of an escape is none of the word behind it: in `"\\nsk-..."` a key begins a line."""
 

@@ -15,7 +15,7 @@ from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Fix, Severit
 from hivemind_trio.policy.schema import DECLARATIONS
 from hivemind_trio.policy.source.edits import deletion
 from hivemind_trio.policy.source.files import Files
-from hivemind_trio.policy.source.secret_scan import find_keys
+from hivemind_trio.policy.source.secret_scan import SECRET_PLACES, find_keys
 from hivemind_trio.policy.source.source_text import Source
 from hivemind_trio.policy.source.span import Span
 
@@ -212,12 +212,17 @@ class _Reader:
 
     def _look_for_keys(self, text: str, number: int) -> None:
         for start, end, kind in find_keys(text):
-            self._error(
-                "HM208",
-                f"this looks like {kind}",
-                Span(number, start, end),
-                note="a policy is kept in git",
-                help='write `env(NAME)` or `file("path")`, and rotate the key',
+            is_quoted = text[start - 1 : start] == '"' == text[end : end + 1]
+            self.diagnostics.append(
+                Diagnostic(
+                    code="HM208",
+                    severity=Severity.ERROR,
+                    message=f"this looks like {kind}",
+                    span=Span(number, start, end),
+                    note="a policy is kept in git",
+                    help='write `env(NAME)` or `file("path")`, and rotate the key',
+                    choices=Fix.choosing(Span(number, start - is_quoted, end + is_quoted), SECRET_PLACES),
+                )
             )
 
     def _take_allows(self, text: str, number: int) -> None:

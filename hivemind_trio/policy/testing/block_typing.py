@@ -10,7 +10,7 @@ import attrs
 from hivemind_trio.model import Api
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SymbolTable
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
-from hivemind_trio.policy.diagnostics.diagnostic import Severity
+from hivemind_trio.policy.diagnostics.diagnostic import Fix, Severity
 from hivemind_trio.policy.language.condition_typing import Always, Field, Kind, Typer
 from hivemind_trio.policy.language.values import Unreadable
 from hivemind_trio.policy.program.call_facts import NO_API
@@ -333,9 +333,9 @@ class _Reading:
                 case Item(head=Name(text="fail"), args=(_, _, *_)):
                     failing += self._fail(inner)
                 case Item(head=Name(text="fail")):
-                    self._report.add(
-                        "HM112", "`fail` needs a failure and a share", inner.span, help="write `fail 529 2%`"
-                    )
+                    what, put = "`fail` needs a failure and a share", "fail 529 2%"
+                    choices = Fix.choosing(inner.span, (put,))
+                    self._report.add("HM112", what, inner.span, help=f"write `{put}`", choices=choices)
                 case Item(head=head):
                     self._report.unknown(
                         "HM102", "`upstream` has no setting", head.text, head.span, ["latency", "fail"]
@@ -377,7 +377,9 @@ class _Reading:
             case (length, Name(text="seed"), seed):
                 found = self._read(length, Slot(Type.DURATION, least=1)), self._read(seed, Slot(Type.COUNT))
             case _:
-                self._report.add("HM112", "`run` needs a duration", statement.span, help="write `run 10m seed 7`")
+                what, put = "`run` needs a duration", "run 10m seed 7"
+                choices = Fix.choosing(statement.span, (put,))
+                self._report.add("HM112", what, statement.span, help=f"write `{put}`", choices=choices)
                 return
         if self._run is not None:
             self._report.add("HM105", "`run` is set twice", statement.head.span)

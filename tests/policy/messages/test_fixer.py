@@ -29,7 +29,7 @@ from hivemind_trio.policy import (
     made_worse,
 )
 from hivemind_trio.policy.source.edits import addition, deletion
-from tests.policy.regenerate import FOLDER
+from tests.policy.regenerate import FOLDER, Case, cases
 
 from .test_helps import broken
 
@@ -113,6 +113,27 @@ def test_every_fix_of_every_code_mends_its_example(name: str) -> None:
 
     for found in with_fix(policy):
         assert_it_mends(texts, policy, found)
+
+
+NO_HELP = {
+    "HM112_was": "`extends` of itself",
+    "HM208_message": "no secret is allowed in a message",
+}
+"""Cases in which a choice brings another error, so that editors do not offer it."""
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case.name not in NO_HELP], ids=lambda case: case.name)
+def test_every_choice_of_a_golden_file_mends_it(case: Case) -> None:
+    policy = case.make()
+    files = MemoryFiles({path: source.text.encode() for path, source in zip(policy.paths, policy.sources, strict=True)})
+
+    for found in policy.diagnostics:
+        for choice in found.choices:
+            after = amended(policy, choice.edits, files)
+
+            said = [[(one.code, one.message) for one in some.diagnostics] for some in (policy, after)]
+            assert made_worse(policy, after) is None, choice
+            assert said[1].count((found.code, found.message)) < said[0].count((found.code, found.message)), choice
 
 
 @pytest.mark.parametrize("name", FIXED)
