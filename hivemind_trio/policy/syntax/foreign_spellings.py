@@ -413,7 +413,9 @@ class _Speller:
     def _slash(self, piece: Lexeme) -> bool:
         """`/regular expression/`, or a path without quotes."""
         last = self._last
-        if last is None or (last.span.end == piece.span.start and last.type not in ("LSQB", "COMMA", "CMP")):
+        if last is None or last.type == "QTY":  # `40k /min` is a rate
+            return False
+        if last.span.end == piece.span.start and last.type not in ("LSQB", "COMMA", "CMP"):
             return False
         pattern = _PATTERN.match(self.text, piece.span.start)
         if pattern is None:

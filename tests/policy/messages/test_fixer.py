@@ -165,7 +165,7 @@ def with_crlf(text: str) -> str:
 
 
 def without_last_line_end(text: str) -> str:
-    return text.rstrip("\n")
+    return text.rstrip("\r\n")
 
 
 def beside_others(text: str) -> str:

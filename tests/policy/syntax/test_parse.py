@@ -535,6 +535,10 @@ def test_what_was_closed_does_not_count() -> None:
     assert codes(text) == []
 
 
+def test_a_rate_with_blanks_is_no_path_where_something_else_is_wrong() -> None:
+    assert codes("x 10MiB /Mtok\ny [1,,2]\n") == ["HM003"]
+
+
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=40)
 @given(policies(), st.data())
