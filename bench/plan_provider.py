@@ -29,6 +29,14 @@ class PlanProvider:
     """Seconds after the first call when the window closes, and when it opens again."""
     answer_s: float = 0.0
     """How long an answer takes."""
+    used: dict[str, float] = attrs.field(factory=lambda: {"5h": 0.3})
+    """Window -> the used share that good answers tell of."""
+    resets_s: float = 18_000
+    """When these windows begin anew, in seconds from an answer."""
+    spent: set[str] = attrs.field(factory=set)
+    """Credentials whose plan is used up; their calls are refused until `resets_s`."""
+    message: str = "This request would exceed your account's rate limit."
+    """Words of a refusal."""
     answered: dict[str, int] = attrs.field(init=False, factory=dict)
     """Session -> calls that were answered."""
     refused: int = attrs.field(init=False, default=0)
@@ -95,6 +103,11 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.path.partition("?")[0].endswith(("/messages", "/responses")):
             self._send(404, {"content-type": "application/json"}, b"{}")
             return
+        credential = self.headers.get("x-api-key") or self.headers.get("authorization", "").removeprefix("Bearer ")
+        if credential in self.plan.spent:
+            self.plan.refused += 1
+            self._refuse(self.plan.resets_s)
+            return
         left_s = self.plan.arrives()
         if left_s is not None:
             self._refuse(left_s)
@@ -110,14 +123,16 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 answer = json.dumps(_message(model) | {"content": [{"type": "text", "text": "done"}]}).encode()
             kind = "text/event-stream" if stream else "application/json"
-            self._send(200, {"content-type": kind, **_plan_headers("allowed", 0.3, 18_000)}, answer)
+            self._send(
+                200, {"content-type": kind, **_plan_headers("allowed", self.plan.used, self.plan.resets_s)}, answer
+            )
         finally:
             self.plan.leaves(next((self.headers[name] for name in SESSIONS if name in self.headers), ""))
 
     def _refuse(self, left_s: float) -> None:
-        error = {"type": "rate_limit_error", "message": "This request would exceed your account's rate limit."}
+        error = {"type": "rate_limit_error", "message": self.plan.message}
         body = json.dumps({"type": "error", "error": error}).encode()
-        headers = {"retry-after": f"{max(1, round(left_s + 0.5))}", **_plan_headers("rejected", 1.0, left_s)}
+        headers = {"retry-after": f"{max(1, round(left_s + 0.5))}", **_plan_headers("rejected", {"5h": 1.0}, left_s)}
         self._send(429, {"content-type": "application/json", **headers}, body)
 
     def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
@@ -130,16 +145,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def _plan_headers(status: str, used: float, left_s: float) -> dict[str, str]:
+def _plan_headers(status: str, used: dict[str, float], left_s: float) -> dict[str, str]:
     reset = str(int(time.time() + left_s + 1))  # noqa: TID251
     name = "anthropic-ratelimit-unified"
     return {
         f"{name}-status": status,
         f"{name}-reset": reset,
         f"{name}-representative-claim": CLAIM,
-        f"{name}-5h-status": status,
-        f"{name}-5h-reset": reset,
-        f"{name}-5h-utilization": str(used),
+        **{
+            f"{name}-{window}-{part}": text
+            for window, share in used.items()
+            for part, text in (("status", status), ("reset", reset), ("utilization", str(share)))
+        },
     }
 
 

@@ -11,6 +11,7 @@ TOPICS = {
     "jobs": "run agents for a list of tasks, and resume them after limits",
     "operating": "reload, shutdown, state, journal, log, editors and CI",
     "control-api": "control API of a running proxy: resources, fields, errors",
+    "plans": "subscription windows: reading, accounts, where they are shown",
     "rejections": "codes, statuses and messages of rejected calls; what calls wait for",
     "simulate": "simulate, replay, compare and test a policy",
     "security": "threat model: who may spend the key",

@@ -9,6 +9,8 @@ from .dialect import KeepAlive as KeepAlive
 from .events import ErrorBody as ErrorBody
 from .events import dump as dump
 from .events import error_fields as error_fields
+from .limits import PlanHeaders as PlanHeaders
+from .limits import PlanPart as PlanPart
 from .limits import QuotaHeaders as QuotaHeaders
 from .registry import DIALECTS as DIALECTS
 from .registry import IN_ORDER as IN_ORDER

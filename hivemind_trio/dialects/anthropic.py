@@ -13,7 +13,7 @@ from hivemind_trio.model import Api, Dimension, QuotaReading
 
 from .dialect import EVENT_STREAM, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody, named_event
-from .limits import LimitSigns, QuotaHeaders
+from .limits import LimitSigns, PlanHeaders, PlanPart, QuotaHeaders
 from .requests import RequestFormat
 from .simulated import SECOND_NS, Levels, SimulatedAnswers, SimulatedRefusal
 from .streams import Event, EventKind, StreamFormat, object_of
@@ -161,6 +161,14 @@ ANTHROPIC: Final = Dialect(
             for what in ("requests", "input-tokens", "output-tokens", "tokens")
         ),
         plan_prefix="anthropic-ratelimit-unified-",
+        plan=PlanHeaders(
+            pattern=r"anthropic-ratelimit-unified-(?P<window>[1-9][0-9]?[hd])(?:_(?P<scope>[a-z0-9_]+))?"
+            r"-(?P<part>utilization|reset|status)",
+            parts={"utilization": PlanPart.USED, "reset": PlanPart.RESETS_AT, "status": PlanPart.STATUS},
+            whole=1,
+            every_model=frozenset({"", "oi"}),  # `oi`: the week with what is paid beyond it
+            overage=("anthropic-ratelimit-unified-overage-in-use",),
+        ),
         quota_words={
             Dimension.INPUT: r"input[ _-]?tokens?|request tokens|\bITPM\b",  # `of 30,000 input tokens per minute`
             Dimension.OUTPUT: r"output[ _-]?tokens?|\bOTPM\b",

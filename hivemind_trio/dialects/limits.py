@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final, final
 
 import attrs
@@ -37,6 +38,48 @@ class QuotaHeaders:
 
 
 @final
+class PlanPart(StrEnum):
+    """Meaning of one header of a plan's window."""
+
+    USED = "used"
+    """Used share, of `whole`."""
+    RESETS_AT = "resets-at"
+    """Seconds since 1970."""
+    RESETS_IN = "resets-in"
+    """Seconds from the answer."""
+    MINUTES = "minutes"
+    """Length of the window."""
+    STATUS = "status"
+    """`rejected` if it is used up."""
+    MODELS = "models"
+    """Name of the model that all windows of this `scope` count."""
+
+
+@final
+@attrs.frozen(kw_only=True, eq=False)
+class PlanHeaders:
+    """Headers that report the used share of a plan's windows."""
+
+    pattern: str
+    """Regular expression of their names. Its groups: `part`, `window`, and `scope` if windows count some models."""
+    parts: Mapping[str, PlanPart]
+    """Word in the group `part` -> its meaning."""
+    whole: int
+    """Value of a window that is used up."""
+    lengths: Mapping[str, int] = attrs.field(factory=dict)
+    """Word in the group `window` -> its usual length in seconds; other words say theirs, as `5h` and `7d` do."""
+    every_model: frozenset[str] = frozenset({""})
+    """Scopes that count every model. Another scope is the word of the models that it counts, or has a header that
+    names them."""
+    named_scopes: bool = False
+    """True if a scope that no header explains counts nothing that is known."""
+    overage: tuple[str, ...] = ()
+    """Headers of which one is `true` while the account pays beyond its plan."""
+    credit: tuple[str, ...] = ()
+    """Headers of which one is `true` if the account pays once a window is used up."""
+
+
+@final
 @attrs.frozen(kw_only=True)
 class LimitSigns:
     """Signs in headers and error bodies of the limit that was met.
@@ -49,6 +92,7 @@ class LimitSigns:
     """Headers of what is left of a quota, and of its reset."""
     plan_prefix: str | None = None
     """Beginning of the headers of a plan's windows, whose `status` says that one has turned the request away."""
+    plan: PlanHeaders | None = None
     plan_headers: tuple[str, ...] = ()
     """Headers of what a plan has left: at 0, waiting for minutes does not help."""
     quota_words: Mapping[Dimension, str] = attrs.field(factory=dict)

@@ -13,7 +13,7 @@ from hivemind_trio.model import Api, Dimension, QuotaReading
 
 from .dialect import EVENT_STREAM, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody, data_event, error_fields, named_event
-from .limits import LimitSigns, QuotaHeaders
+from .limits import LimitSigns, PlanHeaders, PlanPart, QuotaHeaders
 from .requests import RequestFormat
 from .simulated import Levels, SimulatedAnswers, SimulatedRefusal, no_headers
 from .streams import Event, EventKind, StreamFormat, object_of, objects_of
@@ -226,6 +226,21 @@ OPENAI: Final = Dialect(
                 r"(?:-(?P<what>requests?|req|tokens|input-tokens|output-tokens|tokens-prompt|tokens-generated))?"
                 r"(?:-(?:per-)?(?P<window>second|minute|hour|day))?"
             ),
+        ),
+        plan=PlanHeaders(  # codex-rs, `codex-api/src/rate_limits.rs`
+            pattern=r"x-codex(?:-(?P<scope>[a-z0-9-]{1,64}?))??-(?:(?P<window>primary|secondary)-)?"
+            r"(?P<part>used-percent|window-minutes|reset-at|reset-after-seconds|limit-name)",
+            parts={
+                "used-percent": PlanPart.USED,
+                "window-minutes": PlanPart.MINUTES,
+                "reset-at": PlanPart.RESETS_AT,
+                "reset-after-seconds": PlanPart.RESETS_IN,
+                "limit-name": PlanPart.MODELS,
+            },
+            whole=100,
+            lengths={"primary": 5 * 3_600, "secondary": 7 * 86_400},
+            named_scopes=True,
+            credit=("x-codex-credits-has-credits", "x-codex-credits-unlimited"),
         ),
         remaining=(
             ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),

@@ -4,6 +4,12 @@ from .decision import Decider as Decider
 from .decision import Decision as Decision
 from .decision import Verdict as Verdict
 from .outcome import Outcome as Outcome
+from .plan import NO_PLAN as NO_PLAN
+from .plan import PlanReading as PlanReading
+from .plan import PlanSpan as PlanSpan
+from .plan import PlanStanding as PlanStanding
+from .plan import PlanUse as PlanUse
+from .plan import PlanWindow as PlanWindow
 from .quota_reading import Dimension as Dimension
 from .quota_reading import QuotaReading as QuotaReading
 from .reason import REJECTIONS as REJECTIONS

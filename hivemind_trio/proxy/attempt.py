@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from email.utils import formatdate
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import attrs
 
-from hivemind_trio.model import Outcome, QuotaReading
+from hivemind_trio.model import Outcome, PlanReading, QuotaReading
 from hivemind_trio.policy import Failure, Timeouts
 from hivemind_trio.scheduler import AttemptResult
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind, UpstreamResponse
-from hivemind_trio.wire import StreamError, Text, UsageMeter, read_ratelimits, read_signal, used_up
+from hivemind_trio.wire import StreamError, Text, UsageMeter, read_plan, read_ratelimits, read_signal, used_up
 
 from .progress_timer import Stopwatch
 from .request.header_filter import Headers, for_agent
@@ -70,11 +70,18 @@ class UpstreamRequest:
     """A first byte that takes longer says that the provider has much to do; None: latency says nothing."""
 
 
+class HeadListener(Protocol):
+    """Listener of the head of an answer."""
+
+    def __call__(self, readings: tuple[QuotaReading, ...], good: bool, plan: PlanReading | None = None, /) -> None:
+        """Take the provider's quotas, whether the answer is a good one, and the account's plan."""
+
+
 async def fetch(
     upstream: Upstream,
     outgoing: UpstreamRequest,
     outbox: Outbox,
-    heard: Callable[[tuple[QuotaReading, ...], bool], None],
+    heard: HeadListener,
 ) -> AttemptResult:
     """Send the request and put the answer into the outbox, piece by piece.
 
@@ -82,7 +89,7 @@ async def fetch(
     not see it if another attempt does better.
 
     Args:
-        heard: Told at once what the head of the answer says of the provider's quotas, and whether it is a good one. A
+        heard: Told at once what the head of the answer says of quotas and the plan, and whether it is a good one. A
             stream is a good one from its first content event on, and `heard` is called again then.
     """
     watch = Stopwatch()
@@ -100,10 +107,10 @@ async def fetch(
             words = _words(response.headers)
             meter = _meter(words) if outgoing.metered and status < 400 else None
             is_held = meter is not None and not meter.begun
-            readings = read_ratelimits(words)
+            readings, plan = read_ratelimits(words), read_plan(words)
             is_good = status < 400 and not is_held
-            if readings or is_good:
-                heard(readings, is_good)
+            if readings or is_good or plan is not None:
+                heard(readings, is_good, plan)
             if status >= 400 and await _held(response, outbox):
                 return _of_error(status, outbox)
             outbox.meter = meter

@@ -38,6 +38,7 @@ from .active_policy import InForce
 from .attempt import UpstreamRequest, fetch, left, unsayable
 from .error_responses import SECOND_NS, Refusal, error_message, refusal
 from .hold import HeldTooLong, Patience, held_at_most_s
+from .plan_header import plan_header
 from .request.caller_identity import caller, job, network, without_key
 from .request.client_profile import ClientProfile, fingerprint, known_by
 from .request.head import RequestHead
@@ -536,7 +537,15 @@ class Exchange:
             (b"x-hivemind-policy", self.rules.program.hash[:8].encode()),
             *self._swapped(),
             *self._warnings(),
+            *self._plan(),
         ]
+
+    def _plan(self) -> Headers:
+        """Name how the plan of the caller's account stands, as far as answers have told of it."""
+        treatment = self.treatment
+        if self.ticket is None or treatment is None or treatment.provider is None:
+            return []
+        return plan_header(self.ticket.plan(treatment.provider, treatment.model or self.asked.model))
 
     def _swapped(self) -> Headers:
         """Name who serves the call, where that is not as it was asked for."""

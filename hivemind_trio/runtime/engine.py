@@ -8,7 +8,7 @@ from typing import Final, Protocol, final
 
 import trio
 
-from hivemind_trio.model import Outcome, QuotaReading, Request
+from hivemind_trio.model import Outcome, PlanReading, PlanStanding, QuotaReading, Request
 from hivemind_trio.policy import BudgetWindow, Program, Renames
 from hivemind_trio.scheduler import (
     AccountKey,
@@ -30,6 +30,7 @@ from hivemind_trio.scheduler import (
     Occupancy,
     Parts,
     Permit,
+    PlanChanged,
     PolicyLoaded,
     ResponseStarted,
     Scheduler,
@@ -88,6 +89,7 @@ class Engine:
         ledger: Keeper of budgets; None: they end with the process.
         on_crash: Told of an exception that an attempt let escape: a bug, which stays loud and ends that attempt alone.
         on_adapted: Told when a provider is trusted with more or less than before, and why.
+        on_plan: Told when an answer tells news of an account's plan.
         on_closed: Told the name of a provider that is gone: no longer in the policy, and its last attempt is over.
         audit: Assert after every event that the scheduler's counts and the limiters agree. O(size of the policy) each.
     """
@@ -102,6 +104,7 @@ class Engine:
         ledger: BudgetLedger | None = None,
         on_crash: Callable[[Exception], None] = _ignore,
         on_adapted: Callable[[LimitChanged], None] = _ignore,
+        on_plan: Callable[[PlanChanged], None] = _ignore,
         on_closed: Callable[[str], None] = _ignore,
         audit: bool = False,
     ) -> None:
@@ -116,6 +119,7 @@ class Engine:
         self._ledger = ledger
         self._on_crash = on_crash
         self._on_adapted = on_adapted
+        self._on_plan = on_plan
         self._on_closed = on_closed
         self._audit = audit
         self.tickets: dict[CallId, Ticket] = {}
@@ -155,6 +159,10 @@ class Engine:
     def accounts(self) -> tuple[AccountSnapshot, ...]:
         """Return every account of the budgets."""
         return self.scheduler.accounts(self.now_ns())
+
+    def plan(self, call: Call, provider: str, model: str) -> PlanStanding:
+        """Return the plan that a call counts against at a provider."""
+        return self.scheduler.plan(call, provider, model)
 
     def beliefs(self) -> Beliefs:
         """Return what is learned of providers, to be kept."""
@@ -210,6 +218,9 @@ class Engine:
             if isinstance(command, LimitChanged):
                 self.caps.adapt(command.provider, command.limit)
                 self._on_adapted(command)
+                continue
+            if isinstance(command, PlanChanged):
+                self._on_plan(command)
                 continue
             if isinstance(command, Draw | Spend):
                 self._tell_ledger(command)
@@ -327,9 +338,11 @@ class Engine:
         assert provider is not None
         self._branch(provider).start(job)
 
-    def heard(self, ticket: Ticket, readings: tuple[QuotaReading, ...], good: bool) -> None:
+    def heard(
+        self, ticket: Ticket, readings: tuple[QuotaReading, ...], good: bool, plan: PlanReading | None = None
+    ) -> None:
         """Tell the scheduler of the head of an attempt's answer, of an error or of a good one."""
-        self.post(ResponseStarted(ticket.id, readings, good))
+        self.post(ResponseStarted(ticket.id, readings, good, plan))
 
     def ended(self, ticket: Ticket, permit: Permit | None, ended: AttemptResult) -> None:
         """Tell the scheduler that an attempt is over."""

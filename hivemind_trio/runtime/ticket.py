@@ -9,7 +9,7 @@ from typing import Final, Protocol, Self, final
 import attrs
 import trio
 
-from hivemind_trio.model import Outcome, QuotaReading
+from hivemind_trio.model import Outcome, PlanReading, PlanStanding, QuotaReading
 from hivemind_trio.scheduler import AttemptResult, Call, CallId, Finish, Grant, Permit, Reject, Waiting
 
 Attempt = Callable[[], Awaitable[AttemptResult]]
@@ -51,8 +51,14 @@ class TicketOwner(Protocol):
     def begin(self, grant: Grant, job: Callable[[], Awaitable[None]]) -> None:
         """Start an attempt in the provider's nursery."""
 
-    def heard(self, ticket: Ticket, readings: tuple[QuotaReading, ...], good: bool) -> None:
+    def heard(
+        self, ticket: Ticket, readings: tuple[QuotaReading, ...], good: bool, plan: PlanReading | None = None
+    ) -> None:
         """Post the head of an attempt's answer."""
+
+    def plan(self, call: Call, provider: str, model: str) -> PlanStanding:
+        """Return the plan that a call counts against at a provider."""
+        ...
 
     def ended(self, ticket: Ticket, permit: Permit | None, ended: AttemptResult) -> None:
         """Take back the permit of an attempt that is over."""
@@ -176,10 +182,14 @@ class Ticket:
                 ended = attrs.evolve(ended, committed=True)  # nobody is there for another attempt
             self._engine.ended(self, permit, ended)
 
-    def heard(self, readings: tuple[QuotaReading, ...], good: bool) -> None:
-        """Pass on the head of the running attempt's answer, with the provider's quotas."""
+    def heard(self, readings: tuple[QuotaReading, ...], good: bool, plan: PlanReading | None = None) -> None:
+        """Pass on the head of the running attempt's answer, with the provider's quotas and the account's plan."""
         if self._state is _State.RUNNING:
-            self._engine.heard(self, readings, good)
+            self._engine.heard(self, readings, good, plan)
+
+    def plan(self, provider: str, model: str) -> PlanStanding:
+        """Return the plan that the call counts against at a provider."""
+        return self._engine.plan(self._call, provider, model)
 
     def answer(self, command: Grant | Reject | Finish) -> None:
         """Take the scheduler's decision; called by the engine."""

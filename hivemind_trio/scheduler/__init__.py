@@ -42,6 +42,10 @@ from .protocol.occupancy import AccountSnapshot as AccountSnapshot
 from .protocol.occupancy import CallInFlight as CallInFlight
 from .protocol.occupancy import Occupancy as Occupancy
 from .protocol.occupancy import QueuedCall as QueuedCall
+from .protocol.plan import PlanBelief as PlanBelief
+from .protocol.plan import PlanChanged as PlanChanged
+from .protocol.plan import PlanCrossing as PlanCrossing
+from .protocol.plan import PlanWindowState as PlanWindowState
 from .protocol.snapshot import AimdSnapshot as AimdSnapshot
 from .protocol.snapshot import BucketSnapshot as BucketSnapshot
 from .protocol.snapshot import GateSnapshot as GateSnapshot

@@ -29,12 +29,12 @@ from typing import assert_never, final
 
 import attrs
 
-from hivemind_trio.model import QuotaReading, Reason, rejection_text
+from hivemind_trio.model import NO_PLAN, PlanStanding, Reason, rejection_text
 from hivemind_trio.policy import BudgetWindow, Program, Renames
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions.admission import admit
 from hivemind_trio.scheduler.decisions.dispatch import dispatch, expire
-from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn
+from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn, read_plan
 from hivemind_trio.scheduler.decisions.grant import Waiting, waiting
 from hivemind_trio.scheduler.decisions.occupancy import accounts, occupancy
 from hivemind_trio.scheduler.decisions.requeue import move_to_fallback, reclassify, reject_all, release_budget_waiters
@@ -114,8 +114,8 @@ class Scheduler:
                 self._on_arrived(call, now_ns, commands)
             case CallCancelled(call_id=call_id):
                 self._on_cancelled(call_id, now_ns, commands)
-            case ResponseStarted(call_id=call_id, readings=readings, good=good):
-                self._on_answer(call_id, readings, good, now_ns, commands)
+            case ResponseStarted():
+                self._on_answer(event, now_ns, commands)
             case AttemptEnded(call_id=call_id, ended=ended):
                 self._on_ended(call_id, ended, now_ns, commands)
             case PolicyLoaded(program=program):
@@ -162,6 +162,13 @@ class Scheduler:
         """Return the state."""
         return self.state.snapshot()
 
+    def plan(self, call: Call, provider: str, model: str) -> PlanStanding:
+        """Return the plan that a call counts against at a provider, as of the last event."""
+        pool = self.state.pools.get(provider)
+        if pool is None:
+            return NO_PLAN
+        return pool.plans.standing(self.state.account(call, provider), model, self.state.now_ns)
+
     def occupancy(self, now_ns: int) -> Occupancy:
         """Return every call that waits or is in flight. O(calls log calls), and changes nothing."""
         return occupancy(self.state, now_ns)
@@ -192,10 +199,8 @@ class Scheduler:
             # It may have been the large one behind which smaller ones stood.
             dispatch(self.state, [waiter.place.pool], None, commands)
 
-    def _on_answer(
-        self, call_id: CallId, readings: tuple[QuotaReading, ...], good: bool, now_ns: int, commands: list[Command]
-    ) -> None:
-        books = self.state
+    def _on_answer(self, event: ResponseStarted, now_ns: int, commands: list[Command]) -> None:
+        books, call_id, good = self.state, event.call_id, event.good
         self._advance(now_ns, commands)
         flight = books.inflight.get(call_id)
         if flight is None:
@@ -204,7 +209,9 @@ class Scheduler:
         pools: dict[str, ProviderQueue] = {}
         if good and place.pool.residents.enabled:
             place.pool.residents.on_answered(place.model, now_ns)
-        news = place.pool.learns and place.quotas.on_headers(call_id, readings, now_ns)
+        if event.plan is not None:
+            read_plan(books, flight, event.plan, commands)
+        news = place.pool.learns and place.quotas.on_headers(call_id, event.readings, now_ns)
         if good:
             news |= place.quotas.accept(call_id, now_ns)
             moved = accepted(books, flight, commands)

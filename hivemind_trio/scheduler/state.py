@@ -218,11 +218,14 @@ class SchedulerState:
             request=call.request,
         )
 
+    def account(self, call: Call, provider_name: str) -> str:
+        """Return the account that a call is sent with: the caller's own credential; empty: the provider's key."""
+        provider = self.program.providers.get(provider_name)
+        return "" if provider is not None and provider.keys else call.credential
+
     def billing_key(self, call: Call, treatment: Decision) -> SpentKey:
         """Return the key of the account that a provider's billing error is about."""
-        provider = self.program.providers.get(treatment.provider or "")
-        own = "" if provider is not None and provider.keys else call.credential
-        return own, treatment.model or call.request.model
+        return self.account(call, treatment.provider or ""), treatment.model or call.request.model
 
     def waiter(
         self, call: Call, treatment: Decision, place: Placement, arrived_ns: int, seq: int, blocked: Reason

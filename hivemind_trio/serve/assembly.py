@@ -21,7 +21,7 @@ from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program, Renames
 from hivemind_trio.proxy import CallRecord, Door
 from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler import LimitChanged
+from hivemind_trio.scheduler import LimitChanged, PlanChanged
 from hivemind_trio.store import Journal, Ledger, SqliteStore, hints, restored_beliefs, writing
 from hivemind_trio.upstream import PoolTransport, Upstream
 
@@ -126,6 +126,7 @@ async def open_house(
     report: Report | None = None,
     on_call: Callable[[CallRecord], None] | None = None,
     on_adapted: Callable[[LimitChanged], None] | None = None,
+    on_plan: Callable[[PlanChanged, int], None] | None = None,
     journal: Journal | None = None,
     records: bool = False,
     state: SqliteStore | None = None,
@@ -140,6 +141,7 @@ async def open_house(
         report: Given the event and the exception of a fault of the proxy itself. None: the standard library's logging.
         on_call: Told of every call that is over.
         on_adapted: Told when a provider is trusted with more or less than before.
+        on_plan: Told when an answer tells news of an account's plan, and when that was.
         journal: Where every call is written down. It stays open for longer than the house.
         records: The journal keeps every event of the scheduler, too.
         state: Store of budgets and hints; None: they end with the process. It stays open for longer than the house.
@@ -147,8 +149,8 @@ async def open_house(
         audit: Hold the scheduler's counts against the limiters after every event; for tests.
     """
     upstream = Upstream(transport if transport is not None else PoolTransport())
-    told = _Callbacks(upstream, _bases(program, secrets), journal, report, on_call)
-    engine, ledger = _engine(program, told, state, on_adapted, on_state_trouble, records=records, audit=audit)
+    told = _Callbacks(upstream, _bases(program, secrets), journal, report, on_call, on_adapted, on_plan)
+    engine, ledger = _engine(program, told, state, on_state_trouble, records=records, audit=audit)
     alias_key = state.alias_key if state is not None else b""
     door = Door(engine, upstream, on_call=partial(told.over, engine), alias_key=alias_key)
     if journal is not None:
@@ -182,6 +184,8 @@ class _Callbacks:
     journal: Journal | None
     report: Report | None
     on_call: Callable[[CallRecord], None] | None
+    on_adapted: Callable[[LimitChanged], None] | None
+    on_plan: Callable[[PlanChanged, int], None] | None
     tally: Tally = attrs.field(init=False, factory=Tally)
 
     def crashed(self, error: Exception) -> None:
@@ -200,6 +204,11 @@ class _Callbacks:
         with suppress(ValueError):
             self.upstream.close_origin(self.bases.pop(provider))
 
+    def planned(self, now_ns: int, change: PlanChanged) -> None:
+        """Report news of an account's plan."""
+        if self.on_plan is not None:
+            self.on_plan(change, now_ns)
+
     def over(self, engine: Engine, record: CallRecord) -> None:
         """Note a call that is over."""
         now_ns = engine.now_ns()
@@ -214,7 +223,6 @@ def _engine(
     program: Program,
     told: _Callbacks,
     state: SqliteStore | None,
-    on_adapted: Callable[[LimitChanged], None] | None,
     on_state_trouble: Callable[[str], None],
     *,
     records: bool,
@@ -235,7 +243,8 @@ def _engine(
         journal=told.journal.record if told.journal is not None else None,
         recorder=told.journal.record_event if told.journal is not None and records else None,
         on_crash=told.crashed,
-        on_adapted=on_adapted if on_adapted is not None else _ignore,
+        on_adapted=told.on_adapted if told.on_adapted is not None else _ignore,
+        on_plan=lambda change: told.planned(engine.now_ns(), change),
         on_closed=told.closed,
         audit=audit,
     )

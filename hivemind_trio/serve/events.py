@@ -447,6 +447,20 @@ class ConcurrencyLimitLowered:
 
 @final
 @attrs.frozen(kw_only=True)
+class PlanShareCrossed:
+    """More than 50, 75, 90 or 95 % of a plan's window are used, or all. No `account`: it is the provider's key."""
+
+    name: ClassVar = "plan_share_crossed"
+    level: ClassVar[Level] = "warning"
+    provider: str
+    window: str
+    used_percent: int
+    resets_s: int | None = None
+    account: str | None = None
+
+
+@final
+@attrs.frozen(kw_only=True)
 class ProviderStandstill:
     """Calls have waited for 5 s or longer while none was in flight at the provider."""
 
@@ -614,7 +628,8 @@ LogEvent: TypeAlias = (
     | DecisionChanged | DecisionChangesOmitted | DecisionDiffIncomplete | DecisionDiffFailed
     | CallEnded | CallsRejected
     | RateLimited | ProviderErrorReturned | CredentialRejected | AttemptFailed | ProviderUnreachable
-    | CircuitOpened | CircuitHalfOpened | CircuitClosed | ConcurrencyLimitLowered | ProviderStandstill
+    | CircuitOpened | CircuitHalfOpened | CircuitClosed | ConcurrencyLimitLowered | PlanShareCrossed
+    | ProviderStandstill
     | StateOpened | BudgetCharged | StateDamaged | StateUnavailable | StateWriteFailed | StateWriteRecovered
     | JournalDamaged | JournalOpened | JournalWriteFailed | JournalWriteRecovered
     | AttemptCrashed | ConnectionCrashed | AcceptFailed

@@ -155,6 +155,7 @@ class Launch:
             report=self.watcher.broke,
             on_call=on_call if on_call is not None else self.watcher.call,
             on_adapted=self.watcher.adapted,
+            on_plan=self.watcher.planned,
             journal=journal,
             records=self.options.records,
             state=state,

@@ -19,7 +19,7 @@ from hivemind_trio.policy import (
     setting_changes,
 )
 from hivemind_trio.proxy import CallRecord
-from hivemind_trio.scheduler import HEALTHY, Circuit, LimitChanged
+from hivemind_trio.scheduler import HEALTHY, Circuit, LimitChanged, PlanChanged
 from hivemind_trio.store import Journal, SqliteStore
 from hivemind_trio.wire import apis_of
 
@@ -49,6 +49,7 @@ from .events import (
     JournalWriteRecovered,
     Notice,
     OperatorActed,
+    PlanShareCrossed,
     PolicyRejected,
     PolicyReloaded,
     PolicyWarning,
@@ -251,6 +252,20 @@ class Watcher:
                 self._log.emit(CircuitClosed(provider=name, outcome=outcome, limit=limit))
             case _:
                 assert_never(change.circuit)
+
+    def planned(self, change: PlanChanged, now_ns: int) -> None:
+        """Log the shares of a plan's windows that an answer was the first to be above."""
+        for crossed in change.crossed:
+            window = crossed.window
+            self._log.emit(
+                PlanShareCrossed(
+                    provider=change.provider,
+                    window=f"{window.span} ({window.name})",
+                    used_percent=window.used // 10_000,
+                    resets_s=None if window.resets_ns is None else (window.resets_ns - now_ns) // 1_000_000_000,
+                    account=change.account[:8] or None,
+                )
+            )
 
     def _while_open(self, name: str) -> tuple[WhileOpen, str | None]:
         """Return the fate of a provider's calls while its circuit is open, and the provider that takes them over."""

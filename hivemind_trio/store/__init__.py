@@ -14,6 +14,8 @@ from .file_lock import FileLock as FileLock
 from .file_lock import HeldElsewhere as HeldElsewhere
 from .journal.journal_file import JournalError as JournalError
 from .journal.journal_file import vacuum_journal as vacuum_journal
+from .journal.plan_report import PlanRow as PlanRow
+from .journal.plan_report import latest_plans as latest_plans
 from .journal.reader import CallFilter as CallFilter
 from .journal.reader import questioned as questioned
 from .journal.reader import read_journal as read_journal

@@ -21,6 +21,7 @@ from hivemind_trio.scheduler import (
     Features,
     Grant,
     LimitChanged,
+    PlanChanged,
     PolicyLoaded,
     Reject,
     Scheduler,
@@ -77,7 +78,7 @@ class Driver:
     def post(self, event: Event) -> list[Command]:
         commands = self.last = self.scheduler.handle(event, self.now_ns)
         for command in commands:
-            if isinstance(command, LimitChanged | Draw):
+            if isinstance(command, LimitChanged | PlanChanged | Draw):
                 continue
             if isinstance(command, Spend):
                 continue

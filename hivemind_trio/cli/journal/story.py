@@ -14,6 +14,7 @@ from hivemind_trio.cli.console import fail
 from hivemind_trio.cli.table import aligned
 
 from .find import asked, journal_of, journals, moment_ns
+from .plans import plan_objects, plan_text
 
 if TYPE_CHECKING:
     from hivemind_trio.store import AttemptStory, CallStory
@@ -111,6 +112,7 @@ def _text(story: CallStory) -> str:
         ("lane", story.lane or "none"),
         ("policy", story.policy[:8] or "unknown"),
         ("decided by", _deciders(story)),
+        *([("plan", plan_text(story.plan, story.wall_ns + (story.total_ns or 0)))] if story.plan else []),
     ]
     text = "".join(f"{' '.join(row).rstrip()}\n" for row in aligned(rows))
     lines = [f"  {seconds(0):>9}  arrived"]
@@ -191,7 +193,8 @@ def _show_slow(stories: tuple[CallStory, ...], *, as_json: bool) -> None:
 
 
 def _object(story: CallStory) -> dict[str, Any]:
-    return {"format_version": 1, **attrs.asdict(story), "faster": advice(story) or None}
+    shown = attrs.asdict(story, filter=lambda field, _: field.name != "plan")
+    return {"format_version": 1, **shown, "plan": plan_objects(story.plan), "faster": advice(story) or None}
 
 
 def seconds(time_ns: int) -> str:

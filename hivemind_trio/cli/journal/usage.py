@@ -14,6 +14,7 @@ import click
 from hivemind_trio.cli.table import aligned
 
 from .find import asked, journal_of, journal_options, moment_ns
+from .plans import plan_lines, plan_objects
 from .story import seconds
 
 if TYPE_CHECKING:
@@ -47,18 +48,22 @@ def usage(
     """Show spend, tokens and waits of recorded calls.
 
     Money is counted at the prices of the policy that served the call; `unpriced` counts attempts whose tokens or
-    price are not known.
+    price are not known. Below the table is the plan of each account as its last answer told of it, whatever the
+    time that is counted.
     """
-    from hivemind_trio.store import usage_by
+    from hivemind_trio.store import latest_plans, usage_by
 
     path = journal_of(file, policy)
     since_ns = moment_ns(since, "--since") if since is not None else None
     until_ns = moment_ns(until, "--until") if until is not None else None
     zone = datetime.now().astimezone().tzinfo
     assert zone is not None
-    rows = asked(path, lambda database: usage_by(database, by, since_ns, until_ns, zone))
+    rows, plans = asked(
+        path, lambda database: (usage_by(database, by, since_ns, until_ns, zone), latest_plans(database))
+    )
     if form == "json":
-        click.echo(json.dumps({"format_version": 1, "by": by, "rows": [_object(row) for row in rows]}, indent=2))
+        shown = {"format_version": 1, "by": by, "rows": [_object(row) for row in rows], "plans": plan_objects(plans)}
+        click.echo(json.dumps(shown, indent=2))
     elif form == "csv":
         click.echo(_csv(by, rows), nl=False)
     elif not rows:
@@ -66,7 +71,7 @@ def usage(
     elif form == "plot":
         click.echo(_bars(rows), nl=False)
     else:
-        click.echo(_table(by, rows), nl=False)
+        click.echo(_table(by, rows) + "".join(f"{line}\n" for line in plan_lines(plans)), nl=False)
 
 
 def _object(row: UsageRow) -> dict[str, Any]:

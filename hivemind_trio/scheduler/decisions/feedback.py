@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import attrs
 
-from hivemind_trio.model import Outcome
+from hivemind_trio.model import Outcome, PlanReading
 from hivemind_trio.scheduler.calls.running_call import RunningCall
 from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, TOO_OFTEN, AttemptResult
 from hivemind_trio.scheduler.protocol.events import Command, LimitChanged
+from hivemind_trio.scheduler.protocol.plan import PlanChanged
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
 
@@ -58,6 +59,25 @@ def learn(
     return (
         move_to_fallback(books, calls_to_move(books, pool), commands) if health.breaker.circuit is not circuit else {}
     )
+
+
+def read_plan(books: SchedulerState, flight: RunningCall, reading: PlanReading, commands: list[Command]) -> None:
+    """Take note of the plan that an answer's head tells of, for the account that its call was sent with."""
+    pool = flight.place.pool
+    account = books.account(flight.call, pool.name)
+    changed = pool.plans.on_read(account, reading, books.now_ns)
+    if changed is not None:
+        windows, crossed = changed
+        commands.append(
+            PlanChanged(
+                call_id=flight.call.id,
+                provider=pool.name,
+                account=account,
+                windows=windows,
+                overage=reading.overage,
+                crossed=crossed,
+            )
+        )
 
 
 def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]) -> dict[str, ProviderQueue] | None:

@@ -10,6 +10,8 @@ import attrs
 from hivemind_trio.model import Dimension
 from hivemind_trio.policy import Window
 
+from .plan import PlanBelief
+
 
 @final
 @attrs.frozen(kw_only=True)
@@ -53,6 +55,7 @@ class ProviderBeliefs:
     """No cut has shown the limit yet."""
     models: tuple[ModelBelief, ...] = ()
     windows: tuple[WindowBelief, ...] = ()
+    plans: tuple[PlanBelief, ...] = ()
 
 
 Beliefs: TypeAlias = Mapping[str, ProviderBeliefs]

@@ -7,7 +7,7 @@ from typing import TypeAlias, final
 
 import attrs
 
-from hivemind_trio.model import Decision, Outcome, QuotaReading, Reason
+from hivemind_trio.model import Decision, Outcome, PlanReading, QuotaReading, Reason
 from hivemind_trio.policy import Program, Timeouts
 
 from .attempt_result import AttemptResult
@@ -15,6 +15,7 @@ from .beliefs import BeliefsRestored
 from .call import Call, CallId
 from .circuit import Circuit
 from .ledger import CreditDrawn, Draw, LedgerOpened, LedgerWritable, Parts, Spend
+from .plan import PlanChanged
 
 # ---- events ----
 
@@ -38,12 +39,14 @@ class CallCancelled:
 @final
 @attrs.frozen
 class ResponseStarted:
-    """The head of an attempt's answer is there, good or bad, and tells of the provider's quotas."""
+    """The head of an attempt's answer is there, good or bad, and tells of quotas and of the account's plan."""
 
     call_id: CallId
     readings: tuple[QuotaReading, ...]
     good: bool = True
     """True if it is no error: the provider has read the prompt."""
+    plan: PlanReading | None = None
+    """None: it tells of no plan."""
 
 
 @final
@@ -199,4 +202,4 @@ class LimitChanged:
     """Outcome that caused the change; None: time, or a new policy."""
 
 
-Command: TypeAlias = Grant | Reject | Finish | LimitChanged | Draw | Spend
+Command: TypeAlias = Grant | Reject | Finish | LimitChanged | PlanChanged | Draw | Spend

@@ -26,6 +26,7 @@ from hivemind_trio.scheduler.health.provider_health import ProviderHealth
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
 from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
+from hivemind_trio.scheduler.limits.plan_accounts import PlanAccounts
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.limits.token_estimator import TokenEstimator
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
@@ -104,6 +105,7 @@ class ProviderQueue:
     estimates: TokenEstimator = attrs.field(factory=TokenEstimator, init=False)
     prefixes: PromptCacheModel = attrs.field(factory=PromptCacheModel, init=False)
     residents: LoadedModels = attrs.field(factory=LoadedModels, init=False)
+    plans: PlanAccounts = attrs.field(factory=PlanAccounts, init=False)
     usual_ns: int = attrs.field(default=USUAL_NS, init=False)
     """Recent duration of an attempt."""
     opens_ns: int | None = attrs.field(default=None, init=False)
@@ -209,6 +211,7 @@ class ProviderQueue:
             doubling=doubling,
             models=self.estimates.beliefs(),
             windows=tuple(one for glob, group in self.groups.items() for one in group.beliefs(glob, now_ns)),
+            plans=self.plans.beliefs(now_ns),
         )
 
     def restore(self, beliefs: ProviderBeliefs, age_ns: int, now_ns: int) -> None:
@@ -218,6 +221,7 @@ class ProviderQueue:
             self.apply()
         if age_ns <= TOKENS_HOLD_NS:
             self.estimates.restore(beliefs.models)
+        self.plans.restore(beliefs.plans, age_ns, now_ns)
         for window in beliefs.windows:
             if window.group in self.groups:
                 self.groups[window.group].restore(window, age_ns, now_ns)

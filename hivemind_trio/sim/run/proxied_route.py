@@ -31,6 +31,7 @@ from hivemind_trio.scheduler import (
     Finish,
     Grant,
     LimitChanged,
+    PlanChanged,
     Reject,
     ResponseStarted,
     Scheduler,
@@ -198,6 +199,8 @@ class Proxied:
                     self._reject(command, now_ns)
                 case LimitChanged():
                     self._adapted(command)
+                case PlanChanged():
+                    pass
                 case Draw() | Spend():
                     raise AssertionError("no ledger was opened")
                 case _:

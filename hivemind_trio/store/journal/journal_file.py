@@ -157,7 +157,7 @@ class JournalFile:
         session, call, at_ns, _ = oldest[-1]
         database.execute("BEGIN IMMEDIATE")
         try:
-            for table in ("calls", "grants", "ends", "refusals", "departures", "answers"):
+            for table in ("calls", "grants", "ends", "refusals", "departures", "answers", "plans"):
                 database.execute(
                     f"DELETE FROM {table} WHERE session < ? OR (session = ? AND call <= ?)",  # noqa: S608 - our own names
                     (session, session, call),

@@ -21,6 +21,7 @@ from hivemind_trio.scheduler import (
     Command,
     Event,
     Grant,
+    PlanChanged,
     PolicyLoaded,
     Reject,
 )
@@ -216,6 +217,8 @@ class Scribe:
                     rows["grants"].append(self._grant(command, at_ns, rows))
                 elif isinstance(command, Reject):
                     rows["refusals"].append(self._rejection(command, at_ns, rows))
+                elif isinstance(command, PlanChanged):
+                    rows["plans"] += self._plan(command, at_ns)
         return rows
 
     def _redacted(self, recorded: Recorded) -> Recorded:
@@ -306,6 +309,16 @@ class Scribe:
             *(self.session, reject.call_id, at_ns, reject.waited_ns, str(reject.reason), reject.message),
             *(_fit(reject.retry_after_ns), *who),
         )
+
+    def _plan(self, changed: PlanChanged, at_ns: int) -> list[tuple[Any, ...]]:
+        account = alias(changed.account, self._salt)
+        return [
+            (
+                *(self.session, changed.call_id, at_ns, changed.provider, account),
+                *(one.name, str(one.span), one.models[:LONGEST], one.used, one.resets_ns, int(changed.overage)),
+            )
+            for one in changed.windows
+        ]
 
     def _answer(self, answered: Answered, at_ns: int) -> tuple[Any, ...]:
         return (

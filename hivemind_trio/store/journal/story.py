@@ -8,6 +8,9 @@ from typing import Any, Final, final
 import attrs
 import msgspec
 
+from hivemind_trio.store.journal.plan_report import PlanRow, plan_at
+from hivemind_trio.store.journal.rows import INT_MAX
+
 _words: Final = msgspec.json.Decoder(dict[str, str])
 
 
@@ -81,6 +84,8 @@ class CallStory:
     """From arrival to the end of the answer."""
     reason: str
     """Limit that it waited for last, or of its rejection."""
+    plan: tuple[PlanRow, ...] = ()
+    """Plan of the account that it was sent with, as it was known when it ended; empty: no answer told of one."""
 
 
 def story_named(database: sqlite3.Connection, name: str) -> CallStory | None:
@@ -158,6 +163,9 @@ def _story(database: sqlite3.Connection, session: int, call: int) -> CallStory:
         waited_ns=waited_ns,
         total_ns=answer["at_ns"] - at_ns if answer else None,
         reason=answer.get("reason") or refusal.get("reason") or grant.get("reason") or "none",
+        plan=plan_at(
+            database, session, grant.get("provider", ""), arrived.get("credential", ""), answer.get("at_ns", INT_MAX)
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 APPLICATION_ID: Final = 0x686D706A
 """`hmpj`: what SQLite keeps in the head of the file, so that nobody else's database is taken for a journal."""
 
-VERSION: Final = 4
+VERSION: Final = 5
 """`PRAGMA user_version`."""
 
 _SINCE_4: Final = """
@@ -37,6 +37,24 @@ CREATE TABLE policy_files (      -- of the policies of recorded events
 );
 """
 """Tables that version 4 added."""
+
+_SINCE_5: Final = """
+CREATE TABLE plans (             -- windows of an account's plan, when an answer tells news of it
+    session INTEGER NOT NULL,
+    call INTEGER NOT NULL,       -- whose answer told
+    at_ns INTEGER NOT NULL,
+    provider TEXT NOT NULL,
+    account TEXT NOT NULL,       -- as `credential` of `calls`; empty: the provider's key
+    window TEXT NOT NULL,        -- as the provider calls it
+    span TEXT NOT NULL,          -- session, week or month
+    models TEXT NOT NULL,        -- a word of the models that it counts; empty: all
+    used INTEGER NOT NULL,       -- millionths
+    resets_ns INTEGER,           -- at; NULL: not told
+    overage INTEGER NOT NULL     -- 1: the account pays beyond its plan
+);
+CREATE INDEX plans_of ON plans (session, provider, account, at_ns);
+"""
+"""Tables that version 5 added."""
 
 TABLES: Final = f"""
 CREATE TABLE sessions (          -- one for each run of the proxy
@@ -167,7 +185,7 @@ CREATE TABLE answers (           -- what the agent had in the end
 CREATE INDEX answers_of ON answers (session, call);
 CREATE INDEX answers_named ON answers (name);
 CREATE INDEX calls_at ON calls (wall_ns);
-{_SINCE_4}"""
+{_SINCE_4}{_SINCE_5}"""
 
 HISTORY: Final = """
 CREATE VIEW history AS           -- a line for each call, for people
@@ -197,5 +215,6 @@ UPGRADES: Final = {
     2: "ALTER TABLE sessions ADD COLUMN pid INTEGER; ALTER TABLE ends ADD COLUMN cost_microusd INTEGER; "
     "CREATE INDEX answers_named ON answers (name); CREATE INDEX calls_at ON calls (wall_ns);",
     3: f"ALTER TABLE calls ADD COLUMN header_set INTEGER; {_SINCE_4}",
+    4: _SINCE_5,
 }
 """Version -> the statements that make the next version of it."""

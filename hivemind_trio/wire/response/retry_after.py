@@ -54,7 +54,7 @@ def from_now_ns(text: str, headers: Mapping[str, str]) -> int | None:
     match = _RFC3339.fullmatch(text)
     if match is not None:
         return _since(_epoch_s(match), headers)
-    return _since(_http_date_s(text), headers)
+    return _since(since_1970_s(text), headers)
 
 
 def to_hour_ns(hour_s: int, every_s: int, headers: Mapping[str, str]) -> int | None:
@@ -64,14 +64,14 @@ def to_hour_ns(hour_s: int, every_s: int, headers: Mapping[str, str]) -> int | N
         hour_s: Seconds after midnight, UTC.
         every_s: How often: 86,400 for once a day.
     """
-    now_s = _http_date_s(headers.get("date", ""))
+    now_s = since_1970_s(headers.get("date", ""))
     return None if now_s is None else _ns(every_s - (now_s - hour_s) % every_s)
 
 
 def _since(epoch_s: float | None, headers: Mapping[str, str]) -> int | None:
     if epoch_s is None:
         return None
-    now_s = _http_date_s(headers.get("date", ""))
+    now_s = since_1970_s(headers.get("date", ""))
     return None if now_s is None else _ns(max(0.0, epoch_s - now_s))
 
 
@@ -79,7 +79,8 @@ def _ns(seconds: float) -> int:
     return round(min(seconds, LONGEST_S) * SECOND_NS)
 
 
-def _http_date_s(text: str) -> float | None:
+def since_1970_s(text: str) -> float | None:
+    """Return the seconds since 1970 of an HTTP date; None: it is none."""
     if len(text) > 64:
         return None
     try:
