@@ -37,6 +37,8 @@ def deletion(text: str, span: Span) -> Edit:
         text: The text of the source that the span is in.
         span: The statement or comment.
     """
+    if text[span.end - 1 : span.end + 1] == "\r\n":  # a comment goes on to the end of its line
+        span = Span(span.source, span.start, span.end - 1)
     start = len(text[: span.start].rstrip(_BLANKS))
     begins_line = start == 0 or text[start - 1] == "\n"
     line_end = text.find("\n", span.end)

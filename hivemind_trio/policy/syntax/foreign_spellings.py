@@ -413,7 +413,8 @@ class _Speller:
     def _slash(self, piece: Lexeme) -> bool:
         """`/regular expression/`, or a path without quotes."""
         last = self._last
-        if last is None or last.type == "QTY":  # `40k /min` is a rate
+        before = next((one for one in reversed(self.out) if one.type != "_NL"), None)
+        if last is None or (before is not None and before.type == "QTY"):  # `40k /min` is a rate
             return False
         if last.span.end == piece.span.start and last.type not in ("LSQB", "COMMA", "CMP"):
             return False

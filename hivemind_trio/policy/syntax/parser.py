@@ -72,6 +72,8 @@ def parse(text: str, source: int, progress: ProgressListener = untold) -> tuple[
         return file, found
     file, found = _driven(text, source, pieces, progress)
     file = attrs.evolve(file, damaged=tuple(sorted((*file.damaged, *doubtful))))
+    told = {slip.span for slip in slips}  # what is put there instead may not fit either: that is the same mistake
+    found = [one for one in found if one.span not in told]
     return file, sorted([*slips, *found], key=lambda one: one.span.start)
 
 

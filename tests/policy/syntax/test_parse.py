@@ -535,8 +535,12 @@ def test_what_was_closed_does_not_count() -> None:
     assert codes(text) == []
 
 
+def test_a_mistake_is_said_once_though_its_remedy_does_not_fit_either() -> None:
+    assert codes("x [1)\nx when a = b\nx = { y 1 }\n") == ["HM004", "HM003", "HM003"]
+
+
 def test_a_rate_with_blanks_is_no_path_where_something_else_is_wrong() -> None:
-    assert codes("x 10MiB /Mtok\ny [1,,2]\n") == ["HM003"]
+    assert codes("x 10MiB /Mtok\nx 10MiB\n/Mtok\ny [1,,2]\n") == ["HM003"]
 
 
 @pytest.mark.slow
