@@ -1,0 +1,111 @@
+"""Values that proxies and their store exchange about one pool of slots. Times are milliseconds of the store's clock."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import attrs
+
+FORGET_MS: Final = 600_000
+"""Silence after which a node that still seems connected is forgotten."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class LeaseTerms:
+    """Bounds of the time for which the share of a silent node stands.
+
+    The node's own bounds (`NodeLaw`) end earlier than the store's, counted from what both have seen.
+    """
+
+    lease_ms: int = 60_000
+    """Silence after which a node that seems connected loses all but its floor."""
+    renew_ms: int = 2_000
+    """Longest time between two requests of a node."""
+    gone_ms: int = 10_000
+    """Silence after which a node whose subscription has ended is taken for dead."""
+
+    @property
+    def grace_ms(self) -> int:
+        """Time in which a node that is marked as missing may report: its store may have been the one that was away."""
+        return 3 * self.renew_ms
+
+    @property
+    def learning_ms(self) -> int:
+        """Time for which a store that knows nothing believes what nodes say they have, and grants nothing."""
+        return self.gone_ms + self.grace_ms
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ShareRequest:
+    """A node's report on one pool, and what it asks for."""
+
+    node: str
+    epoch: int
+    """Start of the node: a higher one replaces a lower one."""
+    seq: int
+    """Grows with every request; an older one that arrives late changes nothing."""
+    cap: int
+    """Slots of the pool, by this node's policy."""
+    nodes: int
+    """Most nodes, by this node's policy."""
+    keep: int
+    """Share that is in use from the moment of sending: the node lowers it first, and then reports."""
+    held: int
+    """Calls in flight."""
+    demand: int
+    """Calls in flight and calls that wait for nothing but a slot."""
+    target: int
+    """Part of the cap that this node is due, as it sees the others."""
+    owed: int
+    """Thousandths of slots that rounding has withheld so far."""
+    floor: int
+    """Slots that it goes on with while it cannot reach the store."""
+
+
+@final
+@attrs.define(kw_only=True)
+class ShareRow:
+    """A node as the store last heard of it."""
+
+    epoch: int
+    seq: int
+    cap: int
+    share: int
+    """Slots that it may use."""
+    held: int
+    demand: int
+    owed: int
+    floor: int
+    seen_ms: int
+    heard: bool = True
+    """By the store that runs now."""
+    suspect_ms: int | None = None
+    """When it was marked as missing."""
+
+    @property
+    def occupied(self) -> int:
+        """Slots that nobody else can have."""
+        return max(self.share, self.held)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ShareAnswer:
+    """Grant of the store, and every node's row after it."""
+
+    seq: int
+    cap: int
+    """The lowest cap of the policies present."""
+    share: int
+    learning: bool
+    """The store has started anew, and grants nothing until it has heard the nodes."""
+    rows: dict[str, ShareRow]
+    wake: tuple[str, ...] = ()
+    """Nodes that are to speak to the store now: they wait for what came back, or have what this node waits for."""
+
+
+@final
+class FencedNode(Exception):  # noqa: N818 - the end of a node, not always an error
+    """A newer process serves under this node's name."""

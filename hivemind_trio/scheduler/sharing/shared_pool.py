@@ -1,0 +1,138 @@
+"""The store's rule for one pool of slots: whatever is asked, no more is granted than there is.
+
+This is the model of the script that Redis runs (`store/fleet/sync.lua`): both answer every history alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Final
+
+import attrs
+
+from .share_row import FORGET_MS, FencedNode, LeaseTerms, ShareAnswer, ShareRequest, ShareRow
+
+LAST_SEQ: Final = 1 << 52
+"""Sequence number of a node that has ended."""
+
+
+@attrs.define(eq=False)
+class SharedPool:
+    """One pool of slots, and what each node has of it.
+
+    After every request the sum over nodes of `max(share, held)` is at most what it was before, or at most the cap.
+
+    Args:
+        terms: How long a silent node keeps what it has.
+    """
+
+    terms: LeaseTerms
+    rows: dict[str, ShareRow] = attrs.field(init=False, factory=dict)
+    _run: str | None = attrs.field(init=False, default=None)
+    """Process of the store that the rows belong to; None: it knows nothing."""
+    _learns_since_ms: int | None = attrs.field(init=False, default=None)
+
+    def sync(self, ask: ShareRequest, now_ms: int, run: str, present: Container[str]) -> ShareAnswer:
+        """Take a node's report into account and return its share.
+
+        Args:
+            ask: The report.
+            now_ms: On the store's clock.
+            run: Process of the store: another one may have lost what this one has granted.
+            present: Nodes whose subscription is open.
+
+        Raises:
+            FencedNode: The node's name is in newer hands.
+        """
+        own = self.rows.get(ask.node)
+        if own is not None and ask.epoch < own.epoch:
+            raise FencedNode
+        if run != self._run:
+            self._begin(run, now_ms)
+        if own is not None and ask.epoch == own.epoch and ask.seq <= own.seq:
+            return self._answer(ask, own)  # late or doubled: as it stands
+        self._reclaim(ask.node, now_ms, present)
+        known = own.share if own is not None and own.epoch == ask.epoch else 0
+        cap = min([ask.cap, *(row.cap for name, row in self.rows.items() if name != ask.node)])
+        room = max(0, cap - sum(row.occupied for name, row in self.rows.items() if name != ask.node))
+        believes = self.learns(ask.nodes, now_ms)
+        if believes:
+            share = max(ask.held, ask.keep)
+        else:
+            self._learns_since_ms = None
+            share = max(ask.held, min(ask.keep, known), min(ask.target, room))
+        row = ShareRow(
+            epoch=ask.epoch,
+            seq=ask.seq,
+            cap=ask.cap,
+            share=share,
+            held=ask.held,
+            demand=ask.demand,
+            owed=ask.owed,
+            floor=ask.floor,
+            seen_ms=now_ms,
+        )
+        self.rows[ask.node] = row
+        before = own.occupied if own is not None else 0
+        return attrs.evolve(self._answer(ask, row), wake=self._wake(ask.node, row, before, cap))
+
+    def _wake(self, sender: str, row: ShareRow, before: int, cap: int) -> tuple[str, ...]:
+        wanted = sum(one.demand for one in self.rows.values())
+        names = []
+        for name, one in sorted(self.rows.items()):
+            if name == sender:
+                continue
+            waits = row.occupied < before and one.demand > one.share
+            has_more = one.occupied > one.demand or one.occupied * wanted >= cap * one.demand + wanted
+            if waits or (row.demand > row.share and has_more):
+                names.append(name)
+        return tuple(names)
+
+    def bye(self, node: str, epoch: int) -> None:
+        """Free what a node has that ends in order. What it sent before and arrives later changes nothing."""
+        row = self.rows.get(node)
+        if row is not None and row.epoch == epoch:
+            row.share = row.held = row.demand = 0
+            row.seq = LAST_SEQ
+
+    def _begin(self, run: str, now_ms: int) -> None:
+        """Believe the nodes until all of them, or time enough for all of them, have been heard."""
+        self._run, self._learns_since_ms = run, now_ms
+        for row in self.rows.values():
+            row.heard, row.seen_ms, row.suspect_ms = False, now_ms, None
+
+    def learns(self, nodes: int, now_ms: int) -> bool:
+        """Return True while the store believes what nodes say that they have."""
+        if self._learns_since_ms is None:
+            return False
+        if now_ms - self._learns_since_ms < self.terms.learning_ms:
+            return sum(row.heard for row in self.rows.values()) < nodes
+        return False
+
+    def _reclaim(self, sender: str, now_ms: int, present: Container[str]) -> None:
+        terms = self.terms
+        for name, row in list(self.rows.items()):
+            if name == sender:
+                continue
+            row.seen_ms = min(row.seen_ms, now_ms)  # the clock may have been put back
+            silent_ms = now_ms - row.seen_ms
+            connected = name in present
+            if silent_ms < (terms.lease_ms if connected else terms.gone_ms):
+                row.suspect_ms = None
+            elif row.suspect_ms is None:
+                row.suspect_ms = now_ms
+            elif now_ms - row.suspect_ms >= terms.grace_ms:
+                if not connected or silent_ms >= FORGET_MS:
+                    del self.rows[name]
+                else:
+                    row.share = min(row.share, row.floor)
+                    row.held = min(row.held, row.share)
+
+    def _answer(self, ask: ShareRequest, row: ShareRow) -> ShareAnswer:
+        return ShareAnswer(
+            seq=ask.seq,
+            cap=min(one.cap for one in self.rows.values()),
+            share=row.share,
+            learning=self._learns_since_ms is not None,
+            rows={name: attrs.evolve(one) for name, one in self.rows.items()},
+        )

@@ -1,0 +1,153 @@
+"""A small world: nodes with their own clocks, links that lose and delay, one store, and calls that begin and end."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from random import Random
+from typing import final
+
+import attrs
+
+from hivemind_trio.scheduler.sharing.node_law import NodeLaw
+from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareAnswer, ShareRequest
+from hivemind_trio.scheduler.sharing.shared_pool import SharedPool
+
+TERMS = LeaseTerms(lease_ms=6_000, renew_ms=200, gone_ms=1_000)
+MS = 1_000_000
+DEADLINE_MS = 25
+
+
+@final
+@attrs.define(eq=False)
+class SmallNode:
+    law: NodeLaw
+    drift: float = 1.0
+    alive: bool = True
+    cut: bool = False
+    """Nothing passes between it and the store, and its connection is reset."""
+    ends_ms: list[int] = attrs.field(factory=list)
+    """When its calls in flight end."""
+    waiting: int = 0
+    begun: int = 0
+
+    @property
+    def held(self) -> int:
+        return len(self.ends_ms)
+
+
+@attrs.define(eq=False)
+class Fleet:
+    """K nodes. `allowance` and `pool` are what a planted bug replaces."""
+
+    random: Random
+    size: int
+    cap: int
+    pool: SharedPool = attrs.field(factory=lambda: SharedPool(TERMS))
+    loss: float = 0.15
+    load: float = 1.5
+    """Calls at once that the fleet would like to have, of the cap."""
+    now_ms: int = 0
+    away: bool = False
+    run: int = 1
+    nodes: list[SmallNode] = attrs.field(factory=list)
+    messages: list[tuple[int, int, Callable[[], None]]] = attrs.field(factory=list)
+    peak: int = 0
+    asks: int = 0
+    idle_while_waiting_ms: int = 0
+    _number: int = 0
+    _epoch: int = 0
+    make_law: Callable[..., NodeLaw] = NodeLaw
+
+    def __attrs_post_init__(self) -> None:
+        self.nodes = [self.born(f"n{i}") for i in range(self.size)]
+
+    def born(self, name: str) -> SmallNode:
+        self._epoch += 1
+        law = self.make_law(name, self._epoch, self.cap, self.size, 250, TERMS)
+        return SmallNode(law, drift=self.random.uniform(0.99, 1.01))
+
+    def send(self, deliver: Callable[[], None], lossy: bool = True) -> None:
+        if lossy and self.random.random() < self.loss:
+            return
+        for _ in range(2 if lossy and self.random.random() < self.loss / 2 else 1):
+            late = self.random.randrange(0, 400) if lossy and self.random.random() < self.loss else 0
+            self._number += 1
+            heapq.heappush(self.messages, (self.now_ms + self.random.randrange(1, 6) + late, self._number, deliver))
+
+    def local_ns(self, node: SmallNode) -> int:
+        return round(self.now_ms * node.drift) * MS
+
+    def sync(self, node: SmallNode) -> None:
+        demand = node.held + node.waiting
+        ask = node.law.request(self.local_ns(node), node.held, demand)
+        self.asks += 1
+        self.send(lambda: self.store(node, ask))
+        sent = ask.seq
+
+        def deadline() -> None:
+            if node.alive and node.law.pending is not None and node.law.pending[0].seq == sent:
+                node.law.failed(self.local_ns(node))
+                if node.cut or self.away:
+                    node.law.cut(self.local_ns(node))
+
+        self._number += 1
+        heapq.heappush(self.messages, (self.now_ms + DEADLINE_MS, self._number, deadline))
+
+    def store(self, node: SmallNode, ask: ShareRequest) -> None:
+        if self.away or node.cut:
+            return
+        present = {one.law.node for one in self.nodes if one.alive and not one.cut}
+        try:
+            answer = self.pool.sync(ask, self.now_ms, str(self.run), present)
+        except FencedNode:
+            node.law.fenced()
+            return
+        self.send(lambda: self.hear(node, answer))
+        for other in self.nodes:
+            if other.law.node in answer.wake and other.alive and not other.cut:
+                self.send(other.law.heard)
+
+    def hear(self, node: SmallNode, answer: ShareAnswer) -> None:
+        if node.alive and not node.cut:
+            node.law.answered(answer)
+
+    def step(self, step_ms: int = 5) -> None:
+        self.now_ms += step_ms
+        while self.messages and self.messages[0][0] <= self.now_ms:
+            heapq.heappop(self.messages)[2]()
+        for node in self.nodes:
+            if not node.alive:
+                continue
+            node.ends_ms = [end for end in node.ends_ms if end > self.now_ms]
+            allowed = node.law.allowance(self.local_ns(node))
+            while node.waiting and node.held < allowed:
+                node.waiting -= 1
+                node.begun += 1
+                node.ends_ms.append(self.now_ms + self.random.randrange(20, 400))
+            if node.law.is_due(self.local_ns(node), node.held, node.held + node.waiting):
+                self.sync(node)
+        total = sum(node.held for node in self.nodes)
+        self.peak = max(self.peak, total)
+        if total < self.cap and any(node.waiting for node in self.nodes if node.alive):
+            self.idle_while_waiting_ms += step_ms
+
+    def arrive(self) -> None:
+        """Calls come where they come: now here, now there."""
+        hot = self.nodes[self.now_ms // 2_000 % len(self.nodes)]
+        wanted = round(self.cap * self.load)
+        if sum(node.held + node.waiting for node in self.nodes if node.alive) < wanted:
+            node = hot if self.random.random() < 0.6 else self.random.choice(self.nodes)
+            if node.alive:
+                node.waiting += 1
+
+    def kill(self, index: int) -> None:
+        node = self.nodes[index]
+        node.alive, node.ends_ms, node.waiting = False, [], 0
+
+    def restart(self, index: int) -> None:
+        self.nodes[index] = self.born(f"n{index}")
+
+    def wipe(self) -> None:
+        self.pool.rows.clear()
+        self.run += 1
