@@ -35,6 +35,8 @@ class PlanProvider:
     """When these windows begin anew, in seconds from an answer."""
     spent: set[str] = attrs.field(factory=set)
     """Credentials whose plan is used up; their calls are refused until `resets_s`."""
+    limited: set[str] = attrs.field(factory=set)
+    """Credentials that are over their requests per minute; their calls are refused for half a minute."""
     message: str = "This request would exceed your account's rate limit."
     """Words of a refusal."""
     answered: dict[str, int] = attrs.field(init=False, factory=dict)
@@ -107,6 +109,12 @@ class _Handler(BaseHTTPRequestHandler):
         if credential in self.plan.spent:
             self.plan.refused += 1
             self._refuse(self.plan.resets_s)
+            return
+        if credential in self.plan.limited:
+            self.plan.refused += 1
+            error = {"type": "rate_limit_error", "message": "This request would exceed 50 requests per minute."}
+            body = json.dumps({"type": "error", "error": error}).encode()
+            self._send(429, {"content-type": "application/json", "retry-after": "30"}, body)
             return
         left_s = self.plan.arrives()
         if left_s is not None:

@@ -32,6 +32,8 @@ from hivemind_trio.scheduler.health.aimd import Aimd
 from hivemind_trio.scheduler.health.circuit_breaker import CircuitBreaker
 from hivemind_trio.scheduler.limits.budgets import NO_CLAIM, Budgets
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
+from hivemind_trio.scheduler.limits.limit_group import LimitGroup
+from hivemind_trio.scheduler.limits.plan_accounts import PlanAccounts
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.queueing.fair_share import Flow
 from hivemind_trio.scheduler.queueing.lane import ProviderLane
@@ -74,6 +76,8 @@ FEATURES: Final[dict[str, list[Part]]] = {
     "fair_shares": [(Flow, "begin", _nothing), (Flow, "settle", _nothing)],
     "budgets": [(Budgets, "claim", lambda *_: NO_CLAIM)],
     "rate_limits": [(RateLimits, "opens_ns", lambda _self, _cost, now_ns, _waiter=None: now_ns)],
+    "plans": [(PlanAccounts, "on_read", _nothing)],
+    "limits_of_accounts": [(LimitGroup, "_of_account", lambda self, *_: self._quotas)],
     "retries": [(completion, "wants_retry", lambda *_: False)],
     "circuit_breaker": [(CircuitBreaker, "_trips", lambda *_: False)],
     "fallbacks": [(Program, "chain", _first_choice)],

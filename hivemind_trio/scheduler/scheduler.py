@@ -185,6 +185,9 @@ class Scheduler:
             raise ValueError(f"call {call.id} arrived twice")
         treatment = books.program.decide(call.request)
         self._advance(now_ns, commands)
+        if call.prefix and call.credential and (account := books.account(call, treatment.provider or "")):
+            # A provider keeps the prompts of each account by themselves.
+            call = attrs.evolve(call, prefix=f"{account} {call.prefix}")
 
         admit(books, call, treatment, commands)
 

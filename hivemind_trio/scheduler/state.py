@@ -175,7 +175,7 @@ class SchedulerState:
             agent = self._agents[key] = AgentState.of(key, self.program)
             agent.slots.close(self._agent_closed(agent))
         request = call.request if treatment.model is None else sent(call.request, treatment)
-        route = pool.route(treatment, request.model)
+        route = pool.route(treatment, request.model, self.account(call, pool.name), self.now_ns)
         lane, quotas = route.lane, route.quotas
         team = self.program.teams.get(treatment.team)
         weight = team.weight if team is not None else 1

@@ -16,6 +16,8 @@ import attrs
 import httpx2
 import trio
 
+from bench.plan_provider import PlanProvider
+from bench.plan_provider import serving as providing
 from hivemind_trio.demo import INSTANT, ScriptedReply
 from tests import unplug
 
@@ -124,6 +126,37 @@ async def test_rate_limits() -> None:
         callers.cancel_scope.cancel()
 
     assert (waiting, len(place.provider.seen)) == (1, 2)
+
+
+OWN_LOGINS: Final = "hmp 1\nprovider claude { api anthropic; base env(UPSTREAM); concurrency 8 }\n"
+"""Every caller brings a credential of its own."""
+
+
+async def ask_as(login: str, place: Place) -> httpx2.Response:
+    """One call with a credential of the caller's own."""
+    async with httpx2.AsyncClient(timeout=None, verify=TLS) as client:
+        body = {"model": "claude-x", "max_tokens": 50, "messages": messages()}
+        return await client.post(f"{place.url}/v1/messages", json=body, headers={"x-api-key": login})
+
+
+async def test_plans() -> None:
+    with providing(PlanProvider(used={"5h": 0.93})) as url:
+        async with standing(OWN_LOGINS, secrets={"UPSTREAM": url}) as place:
+            answer = await ask_as("mine", place)
+
+    assert answer.headers["x-hivemind-plan"].startswith("session 93% resets ")
+
+
+async def test_limits_of_accounts() -> None:
+    plan = PlanProvider(limited={"a"})
+    with providing(plan) as url:
+        async with standing(OWN_LOGINS, secrets={"UPSTREAM": url}) as place, trio.open_nursery() as nursery:
+            nursery.start_soon(ask_as, "a", place)
+            await until(lambda: place.waiting == 1 and plan.refused == 1)
+            with trio.fail_after(house.PATIENCE_S):
+                answer = await ask_as("b", place)
+            assert answer.status_code == 200
+            nursery.cancel_scope.cancel()
 
 
 async def test_retries() -> None:

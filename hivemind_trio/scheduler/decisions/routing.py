@@ -57,7 +57,7 @@ def _takes(
     if treatment.instead_of is None:
         return True
     request = sent(call.request, treatment)
-    quotas = pool.group(treatment.group).quotas(request.model)
+    quotas = pool.group(treatment.group).quotas(request.model, books.account(call, pool.name), books.now_ns)
     return provider.takes(request, request.model) and quotas.too_large(books.cost_of(quotas, request, pool)) is None
 
 

@@ -97,6 +97,8 @@ class RateLimits:
     header has told of a limit and not of its window: what is known of that is a lower bound."""
     _declared: bool = attrs.field(default=False, init=False)
     """The policy says what is counted here, and answers only how much of it is left."""
+    _alone: bool = attrs.field(default=True, init=False)
+    """Answers tell of these windows. False: they are the policy's, for several accounts, and each answer is of one."""
     has_limits: bool = attrs.field(default=False, init=False)
     """There is any window, declared or told of."""
     restricts: bool = attrs.field(default=False, init=False)
@@ -132,8 +134,24 @@ class RateLimits:
             kept[quota.dimension, quota.window_ns] = bucket
         self.buckets = kept
         self._look()
-        self._declared = bool(quotas)
+        self._declared, self._alone = bool(quotas), True
         self._claim = None
+
+    def share(self, whole: RateLimits, *, alone: bool) -> None:
+        """Count in the declared windows of all accounts together; refusals hold for this account all the same.
+
+        Args:
+            whole: Keeper of the windows.
+            alone: No other account counts in them, so its answers tell of them.
+        """
+        self.buckets = whole.buckets
+        self._declared, self._alone, self._claim = True, alone, None
+        self._look()
+
+    def forget(self, now_ns: int) -> None:
+        """Forget what answers said of the windows that the policy declares: they are of one account among several."""
+        for bucket in self.buckets.values():
+            bucket.forget(now_ns)
 
     def _look(self) -> None:
         self.has_limits = bool(self.buckets)
@@ -281,7 +299,7 @@ class RateLimits:
     def on_headers(self, call_id: CallId, readings: Iterable[QuotaReading], now_ns: int) -> bool:
         """Learn from the head of the answer to a call in flight; whether anything was news."""
         taken = self.inflight.get(call_id)
-        if taken is None:
+        if taken is None or not self._alone:
             return False
         news = False
         for reading in readings:
@@ -297,7 +315,7 @@ class RateLimits:
         if taken is None or taken.accepted or not self.restricts:
             return False
         taken.accepted = True
-        if self.gate.on_good(call_id, taken.at_ns, now_ns):
+        if self.gate.on_good(call_id, taken.at_ns, now_ns) and self._alone:
             for bucket in self.buckets.values():
                 bucket.forget(now_ns)
         self._look()
@@ -314,7 +332,7 @@ class RateLimits:
         if taken is None:
             return
         named = set(used_up)
-        if taken.grant >= self._refused:
+        if taken.grant >= self._refused and self._alone:
             self._refused = self._grants
             for bucket in self.buckets.values():
                 dimension = bucket.quota.dimension

@@ -53,6 +53,10 @@ class AffinityIndex:
             if mates.first is None:
                 del self._by_name[waiter.thread]
 
+    def count(self, thread: str) -> int:
+        """Return the number of calls of a thread."""
+        return len(self._by_name.get(thread, ()))
+
     def mate(self, thread: str, instead_of: QueueEntry, steal_above: int) -> QueueEntry | None:
         """Return a call of that thread to go in place of another; None without one, or if the other's queue is long."""
         mates = self._by_name.get(thread)

@@ -15,7 +15,6 @@ from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.agent_key import agent_word, renamed_word
 from hivemind_trio.scheduler.protocol.call import Call
-from hivemind_trio.scheduler.structures.indexed_heap import Rank
 
 from .agent import AgentState
 from .cache_affinity import STREAK_NS
@@ -141,8 +140,8 @@ class ProviderLane:
         self.opens_ns = None
         if not self.slots.has_room:
             return None
-        best: QueueEntry | None = None
-        best_rank: Rank = ()
+        best: tuple[QueueEntry, WaitQueue] | None = None
+        mate: tuple[QueueEntry, WaitQueue] | None = None
         overdue = self._in_order >= OVERDUE_ONE_IN - 1 if self.parts.overdue else None
         thread = self.thread_served if now_ns < self._thread_until_ns else ""
         steal_above = self._lane.steal_above if self._lane is not None else 0
@@ -153,9 +152,17 @@ class ProviderLane:
             if found is None:
                 if queue.opens_ns is not None and (self.opens_ns is None or queue.opens_ns < self.opens_ns):
                     self.opens_ns = queue.opens_ns
-            elif best is None or queue.rank < best_rank:
-                best, best_rank, self.early = found, queue.rank, queue.early
-        return best
+                continue
+            if best is None or queue.rank < best[1].rank:
+                best = found, queue
+            if thread and found.thread == thread and (mate is None or queue.rank < mate[1].rank):
+                mate = found, queue
+        if best is not None and mate is not None and _goes_on(mate, best, steal_above):
+            best = mate
+        if best is None:
+            return None
+        self.early = best[1].early
+        return best[0]
 
     def charge(self, virtual: int, *, overdue: bool) -> None:
         """One of its calls goes. `virtual` is where the lanes are that could have gone; it is lifted there."""
@@ -202,3 +209,12 @@ class ProviderLane:
             del self._queues[key]
         if residents.enabled:
             residents.remove(waiter)
+
+
+def _goes_on(mate: tuple[QueueEntry, WaitQueue], best: tuple[QueueEntry, WaitQueue], steal_above: int) -> bool:
+    """Return True if a call of the thread that was served last goes in place of the best one of another queue.
+
+    As within one queue: among calls of equal priority, and as long as no more than `steal_above` of the other wait.
+    """
+    (_, queue), (found, other) = mate, best
+    return queue is not other and queue.rank[0] == other.rank[0] and other.mates(found.thread) <= steal_above

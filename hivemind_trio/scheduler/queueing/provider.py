@@ -125,8 +125,8 @@ class ProviderQueue:
     """In file order, then lanes that are gone and still hold something."""
     _reserving: list[ProviderLane] = attrs.field(factory=list, init=False)
     """Lanes that something is reserved for."""
-    _routes: dict[tuple[str | None, str, str], CallClass] = attrs.field(factory=dict, init=False)
-    """Limits group, lane, model -> what such calls are held against."""
+    _routes: dict[tuple[str | None, str, str, str], CallClass] = attrs.field(factory=dict, init=False)
+    """Limits group, lane, model, account -> what such calls are held against."""
     _virtual: int = attrs.field(default=0, init=False)
     _stands_since_ns: int | None = attrs.field(default=None, init=False)
     """When calls began to wait in line while none was in flight; None: they do not."""
@@ -233,13 +233,14 @@ class ProviderQueue:
             group.load(None, 0, learns=self.learns)  # nothing has been taken of it
         return self.groups[glob]
 
-    def route(self, treatment: Decision, model: str) -> CallClass:
+    def route(self, treatment: Decision, model: str, account: str, now_ns: int) -> CallClass:
         """Return the class of such a call.
 
         Args:
             model: What it is sent with.
+            account: The same of its credential, where that is the caller's own.
         """
-        key = treatment.group, treatment.lane, model
+        key = treatment.group, treatment.lane, model, account
         route = self._routes.get(key)
         if route is None:
             if len(self._routes) >= ROUTES_MAX:
@@ -250,7 +251,7 @@ class ProviderQueue:
             route = self._routes[key] = CallClass(
                 lane=self.lanes[treatment.lane],
                 group=group,
-                quotas=group.quotas(model),
+                quotas=group.quotas(model, account, now_ns),
                 model=self.residents.name(model),
                 objective=settings.objective or provider.objective,
             )

@@ -102,6 +102,10 @@ class WaitQueue:
                 found = instead
         return self._within_quotas(found, now_ns) if counted else found
 
+    def mates(self, thread: str) -> int:
+        """Return the number of calls of a thread that wait here."""
+        return self._threads.count(thread)
+
     def _overdue(self, now_ns: int) -> QueueEntry | None:
         """Return the oldest call that can move, if it is overdue. O(lines) the first time, and O(1) from then on."""
         if self.aged is None:
