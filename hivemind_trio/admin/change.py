@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Annotated, Final, final
 
 import attrs
+import msgspec
 
 from hivemind_trio.proxy import Exchange
 from hivemind_trio.scheduler import Pausable, PauseSet, PrioritySet
@@ -24,7 +25,7 @@ class Pausee:
     """Target of a pause."""
 
     kind: Pausable
-    name: str
+    name: Annotated[str, msgspec.Meta(min_length=1)]
 
 
 @final
@@ -33,7 +34,7 @@ class CallPriority:
     """Priority for a call."""
 
     id: str
-    priority: int
+    priority: Annotated[int, msgspec.Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)]
 
 
 def paused(proxy: Operated, _: NoArguments) -> PausedView:
@@ -81,8 +82,6 @@ def _check_name(proxy: Operated, which: Pausee) -> None:
     if known is not None and which.name not in known:
         message = f"the policy has no {which.kind} `{which.name}`; it has {', '.join(known)}"
         raise OperationFailed(ProblemKind.NO_SUCH_RESOURCE, message)
-    if not which.name:
-        raise OperationFailed(ProblemKind.BAD_ARGUMENT, f"name the {which.kind}")
 
 
 def cancel(proxy: Operated, one: OneCall, by: str) -> CallView:
@@ -96,9 +95,6 @@ def cancel(proxy: Operated, one: OneCall, by: str) -> CallView:
 def set_priority(proxy: Operated, which: CallPriority, by: str) -> CallView:
     """Give a waiting call another priority. It still needs room in every limit."""
     exchange = _exchange(proxy, which.id)
-    if abs(which.priority) > PRIORITY_MAX:
-        message = f"priority {which.priority}: write a number from -{PRIORITY_MAX} to {PRIORITY_MAX}"
-        raise OperationFailed(ProblemKind.BAD_ARGUMENT, message)
     waiting = {queued.call_id for queued in proxy.engine.occupancy().waiting}
     if exchange.ticket is None or exchange.ticket.id not in waiting:
         raise OperationFailed(ProblemKind.CONFLICT, f"call `{which.id}` does not wait any more")

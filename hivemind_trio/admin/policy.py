@@ -62,7 +62,7 @@ async def reload(proxy: Operated, what: ReloadWhat, by: str) -> ReloadView:
         message = f"the policy in force is {before[:PREFIX_MIN]}, and not {wanted[:64]}; nothing was changed"
         raise OperationFailed(ProblemKind.PRECONDITION_FAILED, message)
     if proxy.policy.reload is None:
-        raise OperationFailed(ProblemKind.CONFLICT, "the proxy is starting; try again")
+        raise OperationFailed(ProblemKind.CONFLICT, "the proxy is starting, or reads its policy only once")
     await proxy.policy.reload()
     result = proxy.policy.result()
     after = proxy.engine.program.hash

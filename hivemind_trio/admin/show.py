@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final, final
+from typing import Annotated, Final, final
 
 import attrs
+import msgspec
 
 from hivemind_trio.model import WAITS, Reason
 from hivemind_trio.proxy import Exchange
@@ -55,7 +56,7 @@ class WhichCalls:
     agent: str | None = None
     lane: str | None = None
     provider: str | None = None
-    limit: int = 1_000
+    limit: Annotated[int, msgspec.Meta(ge=1)] = 1_000
     """At most so many, the youngest."""
 
 
@@ -212,8 +213,6 @@ def calls(proxy: Operated, which: WhichCalls) -> CallsView:
         and (which.lane is None or call.lane == which.lane)
         and (which.provider is None or call.provider == which.provider)
     ]
-    if which.limit < 1:
-        raise OperationFailed(ProblemKind.BAD_ARGUMENT, f"limit {which.limit}: write a number from 1 on")
     return CallsView(calls=tuple(wanted[-which.limit :]))
 
 

@@ -1,17 +1,21 @@
 """Control API: operators' operations over HTTP, on a Unix socket of its own.
 
-    app = ControlApp([*health_routes(engine), *operation_routes(proxy)])
-    await serve_control(app, control_socket(socket_name(policy, port)))
+    app = ControlApp([*health_routes(is_ready), openapi_route(), *operation_routes(proxy)], AccessCheck(...))
+    async with open_control(app, ControlSocket.open(socket_name(policy, port), port), addresses):
+        ...
 
 Another door is another `ControlRoute` in that list: a method, a path and what answers.
 """
 
+from .access import AccessCheck as AccessCheck
 from .app import ControlApp as ControlApp
 from .client import ControlClient as ControlClient
 from .client import NotReachable as NotReachable
 from .client import RequestRefused as RequestRefused
 from .door import ControlSocket as ControlSocket
+from .door import control_url as control_url
 from .door import open_control as open_control
+from .openapi import openapi_route as openapi_route
 from .routes import ControlAnswer as ControlAnswer
 from .routes import ControlRequest as ControlRequest
 from .routes import ControlRoute as ControlRoute

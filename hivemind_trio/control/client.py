@@ -53,6 +53,14 @@ class ControlClient:
         http = held.enter_context(httpx2.Client(transport=transport, base_url="http://localhost", timeout=TIMEOUT_S))
         return cls(path, http, held)
 
+    @classmethod
+    def over_tcp(cls, url: str, token: str) -> Self:
+        """Return a client of the proxy at an address."""
+        held = ExitStack()
+        headers = {"authorization": f"Bearer {token}"}
+        http = held.enter_context(httpx2.Client(base_url=url, timeout=TIMEOUT_S, headers=headers, trust_env=False))
+        return cls(Path(url), http, held)
+
     def get(self, path: str, **query: object) -> Any:
         """Return what a resource has.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, final
@@ -56,15 +56,32 @@ class ControlSocket:
         return cls(bind_control(path), path)
 
 
+def control_url(sock: socket.socket) -> str:
+    """Return the URL of an address that listens."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 @asynccontextmanager
-async def open_control(app: App, where: ControlSocket) -> AsyncIterator[None]:
-    """Serve the control API within the context; leaving it ends every connection and removes the socket."""
+async def open_control(
+    app: App, where: ControlSocket | None, addresses: Sequence[socket.socket] = ()
+) -> AsyncIterator[None]:
+    """Serve the control API within the context; leaving it ends every connection and removes the socket.
+
+    Args:
+        app: The app.
+        where: The Unix socket; None: there is none.
+        addresses: Listening sockets of TCP.
+    """
+    sockets = [*([where.sock] if where is not None else []), *addresses]
     async with trio.open_nursery() as nursery:
         try:
-            await nursery.start(Listener(app, BOUNDS).run, [where.sock])
+            if sockets:
+                await nursery.start(Listener(app, BOUNDS).run, sockets)
             yield
         finally:
             # Before the process ends, or the next one would have to find out that nobody listens.
-            with suppress(OSError):
-                where.path.unlink()
+            if where is not None:
+                with suppress(OSError):
+                    where.path.unlink()
             nursery.cancel_scope.cancel()

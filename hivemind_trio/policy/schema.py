@@ -219,7 +219,11 @@ SERVER: Final[Mapping[str, Setting]] = {
         doc="Names that callers may put into `Host`, globs allowed. IP addresses, names without a dot and names under "
         "`.localhost` or `.internal` need no entry; any other name is 421.",
     ),
-    "admin": Setting(args=(_slot(Type.ADDRESS),), doc="Address for operators.", pending=True),
+    "admin": Setting(
+        args=(_slot(Type.ADDRESS),),
+        options={"token": SECRETS},
+        doc="Address of the control API, beside its Unix socket. Every request needs a `token`, on loopback too.",
+    ),
     "timezone": Setting(
         args=(_slot(Type.TIMEZONE),), doc="Time zone of `hour` and `weekday`. Default: the machine's.", default=""
     ),

@@ -3,3 +3,4 @@
 from .access_record import CallRecord as CallRecord
 from .app import Door as Door
 from .exchange import Exchange as Exchange
+from .request.guard import refused_head as refused_head

@@ -65,7 +65,7 @@ class ServingStarted:
 @final
 @attrs.frozen(kw_only=True)
 class ControlOpened:
-    """`hivemind-trio status` and other commands for operators find the proxy by this socket."""
+    """The control API, for `hivemind-trio status` and other commands, is at this socket, or at this address."""
 
     name: ClassVar = "control_opened"
     level: ClassVar[Level] = "info"

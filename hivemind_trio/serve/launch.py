@@ -18,11 +18,14 @@ import trio
 from hivemind_trio import __version__
 from hivemind_trio.admin import Facts, Operated, PolicyKeeper
 from hivemind_trio.control import (
+    AccessCheck,
     ControlApp,
     ControlSocket,
     SocketUnavailable,
+    control_url,
     health_routes,
     open_control,
+    openapi_route,
     operation_routes,
     socket_name,
 )
@@ -76,6 +79,8 @@ class Launch:
     """Reads the policy anew."""
     loaded: Loaded
     sockets: list[socket.socket]
+    admin_sockets: list[socket.socket]
+    """Those of the control API at an address."""
     found: list[Found]
     """Providers that the policy was made of; empty: it is a file."""
     log: EventLog
@@ -107,6 +112,7 @@ class Launch:
             read=read,
             loaded=loaded,
             sockets=sockets,
+            admin_sockets=_bound_admin(loaded.program, sockets),
             found=found,
             log=log,
             notices=notices,
@@ -171,12 +177,11 @@ class Launch:
         """
         keeper = PolicyKeeper(lambda: self.watcher.running or self.loaded, self.read, lambda: self.watcher.reloaded)
         port = house.address[1]
+        where = None
         try:
             where = ControlSocket.open(socket_name(self.options.policy, port), port)
         except SocketUnavailable as unavailable:
             self.watcher.say_control(unavailable)
-            yield keeper
-            return
         proxy = Operated(
             facts=Facts(
                 version=__version__,
@@ -192,9 +197,13 @@ class Launch:
             policy=keeper,
             note=self.watcher.operator,
         )
-        app = ControlApp([*health_routes(lambda: not house.engine.draining), *operation_routes(proxy)])
-        async with open_control(app, where):
-            self.watcher.say_control(str(where.path))
+        routes = [*health_routes(lambda: not house.engine.draining), openapi_route(), *operation_routes(proxy)]
+        access = AccessCheck(server=lambda: house.engine.program.server, tokens=self.watcher.admin_tokens)
+        async with open_control(ControlApp(routes, access), where, self.admin_sockets):
+            if where is not None:
+                self.watcher.say_control(str(where.path))
+            for listening in self.admin_sockets:
+                self.watcher.say_control(control_url(listening))
             yield keeper
 
 
@@ -261,6 +270,22 @@ async def _bound(options: Options, path: str, files: Files) -> tuple[Callable[[]
     except OSError as error:
         # `str` would put the number first.
         raise NotStarted(_refuse(error.strerror or str(error))) from None
+
+
+def _bound_admin(program: Program, sockets: list[socket.socket]) -> list[socket.socket]:
+    """Return the sockets of the control API's address.
+
+    Raises:
+        NotStarted: It cannot be listened on.
+    """
+    if program.server.admin is None:
+        return []
+    try:
+        return bind(*program.server.admin)
+    except OSError as error:
+        for listening in sockets:
+            listening.close()
+        raise NotStarted(_refuse(f"server {{ admin }}: {error.strerror or error}")) from None
 
 
 async def _open_files(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Final, TypedDict, assert_never, final
 
@@ -131,6 +132,13 @@ class Watcher:
             self._log.emit(ControlUnavailable(error=f"{opened}", help=opened.help))
         else:
             self._log.emit(ControlOpened(socket=opened))
+
+    def admin_tokens(self) -> Iterator[str]:
+        """Yield the tokens of the control API that hold now."""
+        loaded = self.running
+        for ref in loaded.program.server.admin_tokens if loaded is not None else ():
+            if loaded is not None and ref in loaded.secrets:
+                yield loaded.secrets[ref]
 
     def operator(self, action: str, subject: str, by: str, detail: str) -> None:
         """Log a change that an operator asked for."""

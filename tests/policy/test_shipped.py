@@ -18,7 +18,7 @@ FILES = {path.relative_to(FOLDER).as_posix(): path.read_text(encoding="utf-8") f
 PENDING_MOST = {
     "company.hmp": set(),
     "demo.hmp": set(),
-    "fleet.hmp": {"admin", "budget", "fallback", "nodes", "store", "weight"},
+    "fleet.hmp": {"budget", "fallback", "nodes", "store", "weight"},
     "ollama-gpu.hmp": set(),
     "solo.hmp": {"budget"},
     "swebench.hmp": set(),

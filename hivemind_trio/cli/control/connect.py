@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 
 def proxy_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--socket` and `--policy`, which name the proxy."""
-    command = click.option("--socket", metavar="FILE", help="Ask the proxy at this control socket.")(command)
+    command = click.option(
+        "--socket",
+        metavar="FILE|URL",
+        help="Ask the proxy at this control socket, or at this URL with the token in HIVEMIND_ADMIN_TOKEN.",
+    )(command)
     return click.option(
         "--policy",
         metavar="FILE",
@@ -34,9 +39,12 @@ def proxy_of(path: str | None, policy: str | None) -> Iterator[ControlClient]:
     from hivemind_trio.control import ControlClient, NotReachable, RequestRefused
     from hivemind_trio.policy import visible
 
-    where = Path(path) if path is not None else _found(policy)
     try:
-        with ControlClient.at(where) as client:
+        with (
+            _at_url(path)
+            if path is not None and "://" in path
+            else ControlClient.at(Path(path) if path is not None else _found(policy)) as client
+        ):
             yield client
     except NotReachable as error:
         fail(str(error), hint="it may have stopped; without --socket the running proxies are found")
@@ -44,6 +52,16 @@ def proxy_of(path: str | None, policy: str | None) -> Iterator[ControlClient]:
         for line in error.diagnostics:
             click.echo(visible(line), err=True)
         fail(str(error))
+
+
+def _at_url(url: str) -> ControlClient:
+    """Return a client of a proxy at an address; ends with status 2 if there is no token."""
+    from hivemind_trio.control import ControlClient
+
+    token = os.environ.get("HIVEMIND_ADMIN_TOKEN", "")
+    if not token:
+        fail("HIVEMIND_ADMIN_TOKEN is not set", hint="set it to the token of `server { admin ... token }`")
+    return ControlClient.over_tcp(url, token)
 
 
 def _found(policy: str | None) -> Path:

@@ -69,6 +69,11 @@ def _times(value: float) -> str:
     return f"{value:g}x"
 
 
+def _quoted_address(value: tuple[str, int]) -> str:
+    host, port = value
+    return quote(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+
 def _when(_: object) -> str:
     return "when ..."
 
@@ -91,6 +96,18 @@ _SERVER: Final[Mapping[str, Row]] = {
     "hosts": Row(
         setting="hosts",
         show=lambda globs: _listed(list(map(quote, globs))) if globs else "none",
+        ordered=False,
+        lowered=NEXT_CALL,
+    ),
+    "admin": Row(
+        setting="admin",
+        show=or_none(_quoted_address, "its socket only"),
+        ordered=False,
+        lowered=NEXT_START,
+    ),
+    "admin_tokens": Row(
+        setting="admin token",
+        show=lambda tokens: ", ".join(map(str, tokens)) or "none",
         ordered=False,
         lowered=NEXT_CALL,
     ),

@@ -110,9 +110,11 @@ def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pend
             secrets[provider.base] = None
     for identity in identities:
         secrets.update(dict.fromkeys(identity.agent.tokens))
+    server = _server(declarations)
+    secrets.update(dict.fromkeys(server.admin_tokens))
     return Program(
         hash=digest,
-        server=_server(declarations),
+        server=server,
         providers=providers,
         lanes=lanes,
         teams=teams,
@@ -522,6 +524,7 @@ def _server(declarations: SymbolTable) -> Server:
         return DEFAULT_SERVER
     waits = declarations.one(declared, "wait")
     wait = waits.options if waits is not None else {}
+    admin = declarations.one(declared, "admin")
     host, port = _one(declarations, declared, "listen", (DEFAULT_SERVER.host, DEFAULT_SERVER.port))
     return Server(
         host=host,
@@ -537,4 +540,6 @@ def _server(declarations: SymbolTable) -> Server:
         identify=tuple(Clue(word) for word in _one(declarations, declared, "identify", DEFAULT_SERVER.identify)),
         log_json=_one(declarations, declared, "log", "text") == "json",
         hosts=_one(declarations, declared, "hosts", ()),
+        admin=admin.value if admin is not None else None,
+        admin_tokens=admin.options.get("token", ()) if admin is not None else (),
     )

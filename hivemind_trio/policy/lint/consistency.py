@@ -336,13 +336,14 @@ def _exposure(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     if listen is not None and not is_loopback(listen.value[0]):
         exposed_at(declarations, listen.span, report)
     admin = declarations.one(server, "admin")
-    if admin is not None and not is_loopback(admin.value[0]):
-        put = f'"127.0.0.1:{admin.value[1]}"'
+    if admin is not None and not admin.options.get("token"):
+        host, port = admin.value
+        put = f'"{f"[{host}]" if ":" in host else host}:{port}" token env(HIVEMIND_ADMIN_TOKEN)'
         report.add(
             "HM602",
-            "`admin` must not be open to the network",
+            "`admin` needs a `token`: every program and web page of this machine reaches an address",
             admin.span,
-            help=f"write `{put}`",
+            help=f"write `{put}`, or leave `admin` out: the control API has a Unix socket for this user",
             replacement=put,
         )
 

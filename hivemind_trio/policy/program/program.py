@@ -253,6 +253,9 @@ class Server:
     """The log is one JSON object a line, unless the command line says otherwise."""
     hosts: tuple[str, ...] = ()
     """Globs over the names that `Host` may have beside addresses and local names."""
+    admin: tuple[str, int] | None = None
+    """Address of the control API; None: only its Unix socket."""
+    admin_tokens: tuple[SecretRef, ...] = ()
 
     def has_host(self, name: str) -> bool:
         """Return whether `hosts` has a name, which is in lower case and without a port."""

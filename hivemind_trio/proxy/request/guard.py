@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Final
 
+from hivemind_trio.listen import Scope
 from hivemind_trio.model import Reason, rejection_text
 from hivemind_trio.policy import Server
 from hivemind_trio.wire import METHODS_REJECTED
@@ -22,6 +23,11 @@ FROM_A_PAGE: Final = frozenset({b"cross-site", b"same-site"})
 """Values of `Sec-Fetch-Site` that a page of another origin gives; `none` is an address that a person typed."""
 
 Refused = tuple[Reason, str]
+
+
+def refused_head(scope: Scope, server: Server) -> Refused | None:
+    """Return the same of an ASGI scope, for listeners that are not the agents'."""
+    return refused(RequestHead.of(scope), server)
 
 
 def refused(head: RequestHead, server: Server) -> Refused | None:

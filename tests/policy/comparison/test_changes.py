@@ -187,6 +187,10 @@ ROWS = {
         SERVER, "", "max-header 32KiB", "max-header", "lowered", "64KiB", "32KiB", "restart", "",
     ),
     "names": (SERVER, "", 'hosts ["a.example"]', "hosts", "changed", "none", '["a.example"]', "kept", ""),
+    "address of the control API": (
+        SERVER, 'admin "[::1]:8788" token env(T)', 'admin "127.0.0.1:8789" token env(T)', "admin", "changed",
+        '"[::1]:8788"', '"127.0.0.1:8789"', "restart", "",
+    ),
     "unknown agents": (SERVER, "", "unknown-agent deny", "unknown-agent", "changed", "allow", "deny", "kept", ""),
 }  # fmt: skip
 
@@ -276,6 +280,7 @@ def test_a_policy_changes_nothing_of_itself(drawn: Drawn) -> None:
 
 UNGUESSED: dict[str, Any] = {
     "hosts": ("a.example",),
+    "admin": ("127.0.0.1", 8788),
     "api": Api.OPENAI,
     "serves": ("x",),
     "queue": 5,

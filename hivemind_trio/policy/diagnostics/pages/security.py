@@ -19,10 +19,12 @@ PAGES: Final = (
     ),
     Page(
         "HM602",
-        "`admin` open to the network",
-        "Keep `admin` on loopback.",
-        wrong='server { admin "0.0.0.0:8788" }\nprovider anthropic { }',
-        right='server { admin "127.0.0.1:8788" }\nprovider anthropic { }',
+        "`admin` without a token",
+        "Whoever reaches the control API can pause, cancel and reload. At an address every user and program of the "
+        "machine reaches it, so each request needs a token (`Authorization: Bearer`), on loopback too. Without "
+        "`admin` it has a Unix socket, which only the user who runs the proxy may connect to.",
+        wrong='server { admin "127.0.0.1:8788" }\nprovider anthropic { }',
+        right='server { admin "127.0.0.1:8788" token env(HIVEMIND_ADMIN_TOKEN) }\nprovider anthropic { }',
     ),
     Page(
         "HM603",
