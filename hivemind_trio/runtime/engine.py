@@ -34,6 +34,7 @@ from hivemind_trio.scheduler import (
     PolicyLoaded,
     ResponseStarted,
     Scheduler,
+    SharesSet,
     Snapshot,
     Spend,
     TimePassed,
@@ -214,6 +215,8 @@ class Engine:
         if self._recorder is not None:
             self._recorder(now_ns, event, commands, self._turned)
             self._turned = []
+        if isinstance(event, SharesSet):
+            self._sync()  # before what it grants is taken
         for command in commands:
             if isinstance(command, LimitChanged):
                 self.caps.adapt(command.provider, command.limit)

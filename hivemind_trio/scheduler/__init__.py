@@ -30,6 +30,7 @@ from .protocol.events import PolicyLoaded as PolicyLoaded
 from .protocol.events import PrioritySet as PrioritySet
 from .protocol.events import Reject as Reject
 from .protocol.events import ResponseStarted as ResponseStarted
+from .protocol.events import SharesSet as SharesSet
 from .protocol.events import TimePassed as TimePassed
 from .protocol.ledger import CreditDrawn as CreditDrawn
 from .protocol.ledger import Draw as Draw

@@ -57,6 +57,7 @@ from hivemind_trio.scheduler.protocol.events import (
     PolicyLoaded,
     PrioritySet,
     ResponseStarted,
+    SharesSet,
     TimePassed,
 )
 from hivemind_trio.scheduler.protocol.ledger import CreditDrawn, LedgerOpened, LedgerWritable
@@ -126,6 +127,10 @@ class Scheduler:
                 self._advance(now_ns, commands)
             case PauseSet():
                 self._on_pause(event, now_ns, commands)
+            case SharesSet(shares=shares):
+                self._advance(now_ns, commands)
+                self.state.set_shares(shares)
+                dispatch(self.state, self.state.pools.values(), None, commands)
             case PrioritySet(call_id=call_id, priority=priority):
                 self._on_priority(call_id, priority, now_ns, commands)
             case LedgerOpened() | CreditDrawn() | LedgerWritable():

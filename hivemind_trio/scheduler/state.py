@@ -83,6 +83,8 @@ class SchedulerState:
     """Accounts with held calls that may have room again."""
     paused: dict[tuple[Pausable, str], None] = attrs.field(factory=dict, init=False)
     """Kind and name of what an operator holds back."""
+    shares: Mapping[str, int] | None = attrs.field(default=None, init=False)
+    """Provider -> slots of this node; None: it is the only node."""
     _agents: dict[AgentKey, AgentState] = attrs.field(factory=dict, init=False)
     """Only those with a call waiting or in flight."""
     budgets: Budgets = attrs.field(init=False)
@@ -112,6 +114,7 @@ class SchedulerState:
         self._each = tuple(self.pools.values())
         for name, pool in self.pools.items():
             pool.paused = (Pausable.PROVIDER, name) in self.paused
+            pool.share = self._share(name)
             pool.load(program.providers.get(name), program.lanes, self.now_ns)
         for flight in self.inflight.values():
             flight.place.pool.residents.found(flight.place.model)
@@ -123,6 +126,16 @@ class SchedulerState:
         for agent in self._agents.values():
             agent.load(program)
         self._close_lanes()
+
+    def set_shares(self, shares: Mapping[str, int]) -> None:
+        """Use no more of each provider's slots than this node's share."""
+        self.shares = shares
+        for name, pool in self.pools.items():
+            pool.share = self._share(name)
+            pool.apply()
+
+    def _share(self, provider: str) -> int | None:
+        return self.shares.get(provider, 0) if self.shares is not None else None
 
     def pause(self, kind: Pausable, name: str, *, paused: bool) -> None:
         """Hold back the calls of a provider, lane or agent, or no longer."""
@@ -154,6 +167,8 @@ class SchedulerState:
     def _rename(self, renames: Renames) -> None:
         """Every counter, by the name that it has from now on. What is in flight gives back to it all the same."""
         self.budgets.rename(renames)
+        if self.shares is not None:
+            self.shares = renames.rekeyed("provider", dict(self.shares))
         self.jobs.rename(renames)
         self.paused = {(kind, renames.swapped(kind.value, name)): None for kind, name in self.paused}
         for pool in self.pools.values():

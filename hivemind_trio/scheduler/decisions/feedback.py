@@ -103,7 +103,7 @@ def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]
 def adapted(pool: ProviderQueue, because: Outcome | None) -> LimitChanged:
     """Return the command that tells of the provider's new limit."""
     circuit = pool.health.breaker.circuit
-    return LimitChanged(provider=pool.name, limit=pool.health.limit, circuit=circuit, because=because)
+    return LimitChanged(provider=pool.name, limit=pool.limit, circuit=circuit, because=because)
 
 
 def _warm(ended: AttemptResult) -> AttemptResult:

@@ -106,6 +106,18 @@ class PrioritySet:
 
 @final
 @attrs.frozen
+class SharesSet:
+    """Slots of each provider that this node may use of those that several nodes share.
+
+    From the first one on, a provider that it does not name has none. Attempts in flight beyond a share go on.
+    """
+
+    shares: dict[str, int]
+    """Provider -> slots."""
+
+
+@final
+@attrs.frozen
 class TimePassed:
     """The wake-up that was asked for."""
 
@@ -119,6 +131,7 @@ Event: TypeAlias = (
     | Draining
     | PauseSet
     | PrioritySet
+    | SharesSet
     | TimePassed
     | LedgerOpened
     | CreditDrawn

@@ -114,6 +114,8 @@ class ProviderQueue:
     """Calls that rest because the provider has failed them and has said for how long; some may be in line by now."""
     granted_seq: int = attrs.field(default=-1, init=False)
     """The youngest call, by arrival, that was ever granted."""
+    share: int | None = attrs.field(default=None, init=False)
+    """Slots of this node, of those that several nodes share; None: it has all of them."""
     provider: ProviderSettings | None = attrs.field(default=None, init=False)
     """As the policy has it; None: it is gone."""
     api: Api = attrs.field(default=UNKNOWN_API, init=False)
@@ -178,12 +180,18 @@ class ProviderQueue:
         self._share_out()
         self.apply()
 
+    @property
+    def limit(self) -> int:
+        """Slots that there may be: what the provider is trusted with, or this node's share where that is less."""
+        trusted = self.health.limit
+        return trusted if self.share is None or self.share >= trusted else self.share
+
     def apply(self) -> bool:
         """Bring the slots in line with what is known of the provider's health; whether anything has changed.
 
         Shares and reserves are of what there is now: 8 slots reserved out of 4 would shut everybody else out.
         """
-        limit, closed = self.health.limit, Reason.PAUSED if self.paused else self.health.closed
+        limit, closed = self.limit, Reason.PAUSED if self.paused else self.health.closed
         changed = limit != self.slots.limit or closed is not self.slots.closed
         if closed is not self.slots.closed:
             self.slots.close(closed)
@@ -402,9 +410,9 @@ class ProviderQueue:
         )
 
     def _share_out(self) -> None:
-        limit = self.health.limit
+        limit = self.limit
         self.slots.resize(limit)
-        kept = reserves(self._settings, limit)
+        kept = reserves(self._settings, limit, self.health.limit)
         for name, lane in self.lanes.items():
             lane.resize(limit, kept.get(name, 0))
         self._reserving = [lane for lane in self.lanes.values() if lane.reserve]
@@ -421,16 +429,24 @@ class ProviderQueue:
         return free
 
 
-def reserves(lanes: Mapping[str, LaneSettings], limit: int) -> dict[str, int]:
+def reserves(lanes: Mapping[str, LaneSettings], limit: int, whole: int) -> dict[str, int]:
     """Return the slots out of `limit` that each lane has first claim to: its reserve, but at most its own `max`.
 
     Where they ask for more than there is, the lanes are served in file order until nothing is left. One slot is left
     out whenever some lane would end up without any: reserves never shut a lane out of a provider for good.
+
+    Args:
+        lanes: All of them.
+        limit: Slots of this node.
+        whole: Slots of all nodes: a reserve in slots is theirs together, and this node keeps its part of it.
     """
     asked = {}
     for lane in lanes.values():
         cap = lane.cap(limit)
-        asked[lane.name] = min(lane.reserve.of(limit), limit if cap is None else cap)
+        reserve = lane.reserve.of(limit)
+        if limit < whole and lane.reserve.ratio is None:
+            reserve = reserve * limit // whole
+        asked[lane.name] = min(reserve, limit if cap is None else cap)
     left = limit if all(asked.values()) and sum(asked.values()) <= limit else max(0, limit - 1)
     kept = {}
     for name, slots in asked.items():

@@ -29,6 +29,7 @@ from hivemind_trio.scheduler import (
     PolicyLoaded,
     PrioritySet,
     ResponseStarted,
+    SharesSet,
     TimePassed,
 )
 
@@ -47,6 +48,7 @@ KINDS: Final[Mapping[str, type[Any]]] = {
         BeliefsRestored,
         PauseSet,
         PrioritySet,
+        SharesSet,
     )
 }
 Turned = tuple[tuple[BudgetWindow, int], ...]

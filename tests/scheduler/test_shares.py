@@ -1,0 +1,102 @@
+"""Shares of this node: it starts no call beyond them, and one node alone behaves as if there were none."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind_trio.model import Outcome
+from hivemind_trio.policy import AimdSettings, Program
+from hivemind_trio.scheduler import AttemptResult, Command, SharesSet
+from tests.support.ends import SUCCEEDED
+from tests.support.programs import agent, lane, program, provider
+
+from .driver import Driver
+
+OVERLOADED = AttemptResult(outcome=Outcome.OVERLOADED, status=529, committed=False)
+
+
+def house() -> Program:
+    return program(
+        providers=[provider("p", limit=6), provider("q", limit=4, aimd=AimdSettings(low=1, start=2))],
+        lanes=[lane("fast", reserve=2), lane("slow")],
+        agents=[agent("ci", concurrency=3), agent("dev")],
+    )
+
+
+def history(driver: Driver, seed: int, steps: int = 120) -> list[Command]:
+    """Calls that come, fail, end and are hung up, and a reload; the commands of all of it."""
+    random = Random(seed)
+    said: list[Command] = []
+    for _ in range(steps):
+        driver.now_ns += random.randrange(0, 2_000_000_000)
+        flying = list(driver.scheduler.state.inflight)
+        luck = random.random()
+        if luck < 0.5:
+            driver.call(
+                random.choice("xyz"),
+                agent=random.choice(["ci", "dev"]),
+                provider=random.choice("pq"),
+                lane=random.choice(["fast", "slow"]),
+            )
+        elif luck < 0.85 and flying:
+            driver.end(random.choice(flying), random.choice([SUCCEEDED, SUCCEEDED, OVERLOADED]))
+        elif luck < 0.9 and driver.scheduler.state.room.waiters:
+            driver.cancel(random.choice(list(driver.scheduler.state.room.waiters)))
+        elif luck < 0.92:
+            driver.load(house())
+        else:
+            driver.at(driver.now_ns)
+        said += driver.last
+    return said
+
+
+@given(st.integers(0, 2**32))
+def test_I9_a_node_that_has_everything_decides_as_one_that_is_alone(seed: int) -> None:
+    alone, shared = Driver(house(), seed), Driver(house(), seed)
+    assert shared.post(SharesSet({"p": 6, "q": 1_000})) == []
+    assert history(shared, seed) == history(alone, seed)
+
+
+@pytest.mark.parametrize("share", [0, 1, 3])
+def test_no_call_starts_beyond_the_share(share: int) -> None:
+    driver = Driver(house())
+    driver.post(SharesSet({"p": share}))
+    driver.calls(5, provider="p", lane="fast")
+    assert len(driver.granted) == share
+    assert driver.call(provider="q", lane="slow") not in driver.granted  # a provider that is not named has none
+
+
+def test_a_share_that_grows_starts_calls_and_one_that_shrinks_drains() -> None:
+    driver = Driver(house())
+    driver.post(SharesSet({"p": 1}))
+    first, second, third, fourth = driver.calls(4, provider="p", lane="fast")
+    driver.post(SharesSet({"p": 3}))
+    assert driver.granted == [first, second, third]
+    driver.post(SharesSet({"p": 1}))
+    assert driver.end(first) == []
+    assert driver.end(second) == []
+    assert driver.end(third) == [fourth]
+
+
+def test_a_reserve_in_slots_is_that_of_all_nodes_together() -> None:
+    driver = Driver(house())
+    driver.post(SharesSet({"p": 3}))
+    slow = driver.calls(3, provider="p", lane="slow")
+    # 2 of 6 are reserved: 1 of this node's 3.
+    assert driver.granted == slow[:2]
+    assert driver.call(provider="p", lane="fast") in driver.granted
+
+
+def test_shares_outlive_a_reload_and_a_new_provider_begins_with_none() -> None:
+    driver = Driver(house())
+    driver.post(SharesSet({"p": 2, "q": 4}))
+    more = program(providers=[provider("p", limit=6), provider("new", limit=6)], lanes=[lane("fast"), lane("slow")])
+    driver.load(more)
+    driver.calls(4, provider="new", lane="fast")
+    driver.calls(4, provider="p", lane="fast")
+    assert driver.scheduler.snapshot().pools["p"].inflight == 2
+    assert driver.scheduler.snapshot().pools["new"].inflight == 0
