@@ -11,6 +11,7 @@ from hivemind_trio.cli.control.pause import pause, resume
 from hivemind_trio.cli.control.queue import queue
 from hivemind_trio.cli.control.reload import reload
 from hivemind_trio.cli.control.status import status
+from hivemind_trio.cli.control.top import top
 from hivemind_trio.cli.policy.check import check
 from hivemind_trio.cli.policy.diff import diff
 from hivemind_trio.cli.policy.explain import explain
@@ -71,6 +72,7 @@ for _command in (
     serve,
     run_jobs,
     status,
+    top,
     queue,
     calls,
     pause,

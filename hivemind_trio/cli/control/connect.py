@@ -36,15 +36,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the JS
 @contextmanager
 def proxy_of(path: str | None, policy: str | None) -> Iterator[ControlClient]:
     """Give a client of the proxy; ends with status 2 if there is none, or if it answers with a problem."""
-    from hivemind_trio.control import ControlClient, NotReachable, RequestRefused
+    from hivemind_trio.control import NotReachable, RequestRefused
     from hivemind_trio.policy import visible
 
     try:
-        with (
-            _at_url(path)
-            if path is not None and "://" in path
-            else ControlClient.at(Path(path) if path is not None else _found(policy)) as client
-        ):
+        with client_at(proxy_address(path, policy)) as client:
             yield client
     except NotReachable as error:
         fail(str(error), hint="it may have stopped; without --socket the running proxies are found")
@@ -52,6 +48,22 @@ def proxy_of(path: str | None, policy: str | None) -> Iterator[ControlClient]:
         for line in error.diagnostics:
             click.echo(visible(line), err=True)
         fail(str(error))
+
+
+def proxy_address(path: str | None, policy: str | None) -> str:
+    """Return the socket or the URL of the proxy; ends with status 2 if there is none."""
+    return path if path is not None else str(_found(policy))
+
+
+def client_at(where: str) -> ControlClient:
+    """Return a client of the proxy at a socket or a URL.
+
+    Raises:
+        NotReachable: Nobody listens there.
+    """
+    from hivemind_trio.control import ControlClient
+
+    return _at_url(where) if "://" in where else ControlClient.at(Path(where))
 
 
 def _at_url(url: str) -> ControlClient:

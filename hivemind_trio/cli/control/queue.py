@@ -42,15 +42,16 @@ def queue_table(found: dict[str, Any], now: datetime) -> str:
     rows = [
         [
             one["lane"],
-            one["provider"] or "",
             f"{one['n']:,}",
-            f"{one['agents']:,}",
+            one["reason"],
             span(one["oldest_s"]),
             moment(one["next_at"], now),
+            one["provider"] or "",
+            f"{one['agents']:,}",
             moment(one["first_deadline_at"], now),
-            one["reason"],
         ]
         for one in sorted(found["queue"], key=lambda one: -one["oldest_s"])
     ]
-    head = ["lane", "provider", "calls", "agents", "oldest", "next", "rejected", "for"]
-    return f"{counted(found['waiting'], 'call')} waiting\n\n" + table(head, rows, right={2, 3})
+    # What matters most is left: a narrow terminal has the first columns.
+    head = ["lane", "calls", "waiting for", "oldest", "next", "provider", "agents", "rejected"]
+    return f"{counted(found['waiting'], 'call')} waiting\n\n" + table(head, rows, right={1, 6})

@@ -37,6 +37,16 @@ def status(as_json: bool, socket: str | None, policy: str | None) -> None:
 
 def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime) -> str:
     """Return the state in words and tables."""
+    blocks = [header(found), provider_table(found["providers"], now), lane_table(found["lanes"])]
+    if budgets:
+        blocks.append(budget_table(budgets, now))
+    return "\n".join(block for block in blocks if block)
+
+
+def header(found: dict[str, Any]) -> str:
+    """Return the counts, and what needs attention."""
+    from hivemind_trio.policy import visible
+
     calls = found["calls"]
     waiting = f"{found['waiting']:,} waiting"
     if found["oldest_wait_s"] is not None:
@@ -50,13 +60,11 @@ def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime
         f"{calls['failed']:,} failed, {calls['left']:,} left by their agents",
     ]
     lines += [f"! {notice['text']}" for notice in found["notices"]]
-    blocks = ["".join(f"{line}\n" for line in lines), _providers(found["providers"], now), _lanes(found["lanes"])]
-    if budgets:
-        blocks.append(budget_table(budgets, now))
-    return "\n".join(block for block in blocks if block)
+    return "".join(f"{visible(line)}\n" for line in lines)
 
 
-def _providers(providers: list[dict[str, Any]], now: datetime) -> str:
+def provider_table(providers: list[dict[str, Any]], now: datetime) -> str:
+    """Return providers with their limits."""
     rows = []
     for one in providers:
         probe = f", probe {moment(one['probe_at'], now)}" if one["probe_at"] is not None else ""
@@ -76,7 +84,8 @@ def _quota(limit: dict[str, Any]) -> str:
     return f"{limit['measure']}/{per}{group} {max(used, 0.0):.0%}"
 
 
-def _lanes(lanes: list[dict[str, Any]]) -> str:
+def lane_table(lanes: list[dict[str, Any]]) -> str:
+    """Return lanes with their calls."""
     rows = [[one["name"], f"{one['waiting']:,}", f"{one['inflight']:,}"] for one in lanes]
     return table(["lane", "waiting", "in flight"], rows, right={1, 2})
 

@@ -42,6 +42,18 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Containe
     return "".join("  ".join(cells).rstrip() + "\n" for cells in lines)
 
 
+def cropped(line: str, columns: int) -> str:
+    """Return a line that is no wider than the terminal, and cannot act on it."""
+    from hivemind_trio.policy import visible, width
+
+    line = visible(line)
+    if width(line) <= columns:
+        return line
+    while line and width(line) > columns - 1:
+        line = line[: -max(1, (width(line) - columns + 1) // 2)]
+    return f"{line}…" if columns > 0 else ""
+
+
 def counted(number: int, one: str, many: str = "") -> str:
     """`1 call`, `2 calls`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

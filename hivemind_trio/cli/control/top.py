@@ -1,0 +1,163 @@
+"""`hivemind-trio top`."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+from hivemind_trio.cli.console import color_option, wants_color
+
+from .calls import call_table
+from .connect import proxy_address, proxy_options
+from .queue import queue_table
+from .status import budget_table, header, lane_table, provider_table
+from .words import cropped
+
+ALTERNATE: Final = "\x1b[?1049h\x1b[?25l"
+"""Another screen, without a cursor: what was on the terminal is there again afterwards."""
+RESTORED: Final = "\x1b[?25h\x1b[?1049l"
+HOME: Final = "\x1b[H"
+CLEAR_LINE: Final = "\x1b[K"
+CLEAR_BELOW: Final = "\x1b[J"
+BOLD, WARN, PLAIN = "\x1b[1m", "\x1b[33m", "\x1b[0m"
+
+CALLS_SHOWN: Final = 20
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hivemind-trio top                          live; q or Ctrl-C quits
+  hivemind-trio top --interval 5 --policy team.hmp
+  hivemind-trio top --count 1 | head -3      one picture, without colour
+
+\b
+A narrow terminal has fewer columns, a low one fewer rows. If the proxy stops, it is looked for until it is back."""
+)
+@click.option(
+    "--interval", type=click.FloatRange(0.1, 3_600), default=1.0, show_default=True, help="Seconds between pictures."
+)
+@click.option("--count", type=click.IntRange(min=1), help="End after so many pictures. Default: go on.")
+@color_option
+@proxy_options
+def top(interval: float, count: int | None, color: str, socket: str | None, policy: str | None) -> None:
+    """Show a running proxy live: providers, what waits and for what, calls."""
+    where = proxy_address(socket, policy)
+    colored = wants_color(color, sys.stdout)
+    if not sys.stdout.isatty():
+        _print_pictures(where, interval, count)
+        return
+    with _screen():
+        for number, picture in enumerate(_pictures(where), 1):
+            width, height = os.get_terminal_size(sys.stdout.fileno())
+            sys.stdout.write(_drawn(frame(picture, width, height), colored=colored))
+            sys.stdout.flush()
+            if number == count or _quits(interval):
+                return
+
+
+def _print_pictures(where: str, interval: float, count: int | None) -> None:
+    """Print one picture below the other: this is a pipe or a file."""
+    try:
+        for number, picture in enumerate(_pictures(where), 1):
+            click.echo("\n".join(frame(picture, 10_000, 10_000)) + "\n")
+            if number == count:
+                return
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        return
+
+
+def _pictures(where: str) -> Iterator[list[str]]:
+    """Yield blocks of the picture of now, again and again."""
+    from hivemind_trio.control import NotReachable, RequestRefused
+
+    from .connect import client_at
+
+    while True:
+        try:
+            with client_at(where) as client:
+                while True:
+                    yield _blocks(client)
+        except (NotReachable, RequestRefused) as error:
+            yield [f"! no answer from the proxy at {where}: {error}\n! it is asked again until it answers\n"]
+
+
+def _blocks(client: Any) -> list[str]:
+    now = datetime.now(UTC)
+    status = client.get("/v1/status")
+    queue = client.get("/v1/queue")
+    calls = client.get("/v1/calls", limit=CALLS_SHOWN)["calls"]
+    budgets = client.get("/v1/budgets")["budgets"]
+    return [
+        header(status),
+        queue_table(queue, now) if queue["queue"] else "",
+        provider_table(status["providers"], now),
+        lane_table(status["lanes"]),
+        budget_table(budgets, now) if budgets else "",
+        call_table(calls, now) if calls else "",
+    ]
+
+
+def frame(blocks: list[str], width: int, height: int) -> list[str]:
+    """Return the lines of a picture: none is wider than the terminal, and there are no more than it has."""
+    lines: list[str] = []
+    for block in blocks:
+        if block:
+            lines += [*([""] if lines else []), *block.splitlines()]
+    return [cropped(line, width) for line in lines[:height]]
+
+
+def _drawn(lines: list[str], *, colored: bool) -> str:
+    """Return what draws the picture over the last one, without a flicker."""
+    shown = []
+    for number, line in enumerate(lines):
+        style = "" if not colored else WARN if line.startswith("!") else BOLD if number == 0 else ""
+        shown.append(f"{style}{line}{PLAIN if style else ''}{CLEAR_LINE}")
+    return HOME + "\r\n".join(shown) + CLEAR_BELOW
+
+
+@contextmanager
+def _screen() -> Iterator[None]:
+    """Take the screen and the keys; give both back, however it ends."""
+    import termios
+    import tty
+
+    def ended(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    reads = sys.stdin.isatty()
+    kept = termios.tcgetattr(sys.stdin) if reads else None
+    before = signal.signal(signal.SIGTERM, ended)
+    try:
+        if reads:
+            tty.setcbreak(sys.stdin)
+        sys.stdout.write(ALTERNATE)
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.stdout.write(RESTORED)
+        sys.stdout.flush()
+        if kept is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, kept)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _quits(interval: float) -> bool:
+    """Wait for the next picture; True: somebody has pressed q."""
+    if not sys.stdin.isatty():
+        time.sleep(interval)
+        return False
+    ready, _, _ = select.select([sys.stdin], [], [], interval)
+    # Any other key is answered with the next picture.
+    return bool(ready) and os.read(sys.stdin.fileno(), 64)[:1].lower() in (b"q", b"\x03", b"")

@@ -1,0 +1,44 @@
+"""Pictures of `hivemind-trio top` on terminals of any size."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind_trio.cli.control.top import frame
+from hivemind_trio.cli.control.words import cropped, span
+from hivemind_trio.policy import width
+
+BLOCKS = [
+    "hivemind-trio 0.2.0  team.hmp 96dfe5ad  up 3 h 12 min\n! circuit of `sim` is open\n",
+    "",
+    "lane   calls  waiting for\nbatch     14  limits\n",
+]
+
+
+@given(st.lists(st.text(max_size=60), max_size=8), st.integers(0, 100), st.integers(0, 30))
+def test_no_line_is_wider_and_no_picture_higher_than_the_terminal(texts: list[str], columns: int, rows: int) -> None:
+    lines = frame(texts, columns, rows)
+
+    assert len(lines) <= rows
+    assert all(width(line) <= columns for line in lines)
+    assert not any(char < " " or char == "\x7f" for line in lines for char in line)
+
+
+def test_blocks_are_a_line_apart_and_those_without_rows_are_left_out() -> None:
+    assert frame(BLOCKS, 80, 24) == [
+        "hivemind-trio 0.2.0  team.hmp 96dfe5ad  up 3 h 12 min", "! circuit of `sim` is open", "",
+        "lane   calls  waiting for", "batch     14  limits",
+    ]  # fmt: skip
+    assert frame(BLOCKS, 14, 2) == ["hivemind-trio…", "! circuit of …"]
+
+
+def test_a_line_that_fits_is_as_it_was() -> None:
+    assert cropped("12345", 5) == "12345"
+    assert cropped("漢字漢字", 5) == "漢字…"
+
+
+def test_spans_have_two_units_at_most() -> None:
+    assert [span(seconds) for seconds in (None, 0.04, 9.94, 41, 190, 3_600, 11_520, 187_200, 86_400)] == [
+        "", "0.0 s", "9.9 s", "41 s", "3 min 10 s", "1 h", "3 h 12 min", "2 d 4 h", "1 d",
+    ]  # fmt: skip
