@@ -23,6 +23,7 @@ from hivemind_trio.policy.compile import lowering
 from hivemind_trio.policy.compile.codegen import compile_decide
 from hivemind_trio.proxy.active_policy import InForce
 from hivemind_trio.proxy.hold import Patience
+from hivemind_trio.proxy.plan_refusals import PlanRefusals
 from hivemind_trio.proxy.request.caller_identity import Tokens
 from hivemind_trio.scheduler import state
 from hivemind_trio.scheduler.calls.waiting_call import rank
@@ -77,6 +78,7 @@ FEATURES: Final[dict[str, list[Part]]] = {
     "budgets": [(Budgets, "claim", lambda *_: NO_CLAIM)],
     "rate_limits": [(RateLimits, "opens_ns", lambda _self, _cost, now_ns, _waiter=None: now_ns)],
     "plans": [(PlanAccounts, "on_read", _nothing)],
+    "plan_refusals": [(PlanRefusals, "get", _nothing)],
     "limits_of_accounts": [(LimitGroup, "_of_account", lambda self, *_: self._quotas)],
     "retries": [(completion, "wants_retry", lambda *_: False)],
     "circuit_breaker": [(CircuitBreaker, "_trips", lambda *_: False)],

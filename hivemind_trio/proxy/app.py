@@ -20,6 +20,7 @@ from .access_record import CallRecord
 from .active_policy import InForce
 from .error_responses import refusal
 from .exchange import Exchange
+from .plan_refusals import PlanRefusals
 from .request.head import RequestHead
 from .stepped_work import StepQueue
 
@@ -60,6 +61,7 @@ class Door:
         self._boot = random.token_hex(3)
         self._calls = 0
         self._turns = StepQueue()
+        self._plan_refusals = PlanRefusals()
         self._alias_key = alias_key or random.token_bytes(32)
 
     def use(self, program: Program, secrets: Mapping[SecretRef, str]) -> None:
@@ -110,6 +112,7 @@ class Door:
             abort=extensions["hivemind.abort"],
             turns=self._turns,
             alias_key=self._alias_key,
+            plan_refusals=self._plan_refusals,
             can_trail="http.response.trailers" in extensions,
         )
         self.exchanges[exchange.call_id] = exchange

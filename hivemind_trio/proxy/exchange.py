@@ -11,11 +11,11 @@ import trio
 
 from hivemind_trio.dialects import CREDENTIAL_HEADERS, DIALECTS, KeepAlive, credential_header
 from hivemind_trio.listen import Receive, Send
-from hivemind_trio.model import REJECTIONS, Api, Decision, Reason, Request, Usage, rejection_text
+from hivemind_trio.model import REJECTIONS, Api, Decision, Outcome, Reason, Request, Usage, rejection_text
 from hivemind_trio.policy import ProviderSettings, WhileOpen
 from hivemind_trio.proxy.request import guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
-from hivemind_trio.scheduler import Grant
+from hivemind_trio.scheduler import AttemptResult, Grant
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind
 from hivemind_trio.wire import (
     Recognised,
@@ -39,6 +39,7 @@ from .attempt import UpstreamRequest, fetch, left, unsayable
 from .error_responses import SECOND_NS, Refusal, error_message, refusal
 from .hold import HeldTooLong, Patience, held_at_most_s
 from .plan_header import plan_header
+from .plan_refusals import AccountModel, PlanRefusal, PlanRefusals
 from .request.caller_identity import caller, job, network, without_key
 from .request.client_profile import ClientProfile, fingerprint, known_by
 from .request.head import RequestHead
@@ -81,6 +82,7 @@ class Exchange:
     abort: Callable[[], None]
     turns: StepQueue
     alias_key: bytes = attrs.field(repr=False)
+    plan_refusals: PlanRefusals
     can_trail: bool = False
     """True if trailers can be sent on this connection."""
     asked: Recognised = attrs.field(init=False, default=Recognised(apis=(), generates=False))
@@ -163,7 +165,7 @@ class Exchange:
                     outbox = Outbox()
                     self.attempts = grant.attempt
                     self.usage = outbox.usage
-                    ticket.start(partial(fetch, self.upstream, outgoing, outbox, ticket.heard), partial(left, outbox))
+                    ticket.start(partial(self._attempt, ticket, outgoing, outbox), partial(left, outbox))
                     if await self._begun(outbox, patience):
                         await self._deliver(outbox)
                         return
@@ -310,6 +312,26 @@ class Exchange:
             slow_ns=provider.aimd.slow_ns if provider.aimd is not None else None,
         )
 
+    async def _attempt(self, ticket: Ticket, outgoing: UpstreamRequest, outbox: Outbox) -> AttemptResult:
+        """Make one attempt; keep its answer if it says until when the account is used up."""
+        of = self._account_model()
+        ended = await fetch(self.upstream, outgoing, outbox, ticket.heard)
+        if ended.outcome is Outcome.TERMINAL and ended.retry_after_ns and outbox.held is not None and of is not None:
+            now_ns = self.engine.now_ns()
+            kept = PlanRefusal(self._api(), *outbox.held, outbox.held_body, now_ns, now_ns + ended.retry_after_ns)
+            self.plan_refusals.keep(of, kept)
+        return ended
+
+    def _account_model(self) -> AccountModel | None:
+        """Return whose plan the call counts against, as decided last; None: it goes nowhere."""
+        treatment = self.treatment
+        provider = self.rules.program.providers.get(treatment.provider or "") if treatment is not None else None
+        if treatment is None or provider is None:
+            return None
+        credential = self.head.credential
+        account = credential.alias(self.alias_key) if credential is not None and not provider.keys else ""
+        return provider.name, account, treatment.model or self.asked.model
+
     async def _remodelled(self, outgoing: UpstreamRequest, model: str) -> UpstreamRequest:
         """Return the same with the model that the policy wants.
 
@@ -450,6 +472,11 @@ class Exchange:
         if reject.treatment is not None:
             self.agent, self.lane = reject.treatment.agent, reject.treatment.lane
             self.treatment = reject.treatment
+        if reject.reason is Reason.PROVIDER_SPENT and (of := self._account_model()) is not None:
+            kept = self.plan_refusals.get(of, self._api(), self.engine.now_ns())
+            if kept is not None:
+                await self._reject_as_provider(kept)
+                return
         message = reject.message
         if reject.reason is Reason.NO_PROVIDER:
             names = ", ".join(
@@ -458,6 +485,19 @@ class Exchange:
             )
             message = f"{message}; providers: {names}" if names else message
         await self._reject(reject.reason, message, reject.retry_after_ns)
+
+    async def _reject_as_provider(self, kept: PlanRefusal) -> None:
+        """Reject a call in the words of its provider, which has refused another of the same account."""
+        self.rejected, self.reason = True, Reason.PROVIDER_SPENT
+        headers = kept.headers_at(self.engine.now_ns())
+        if self._committed:
+            encoding = first(headers).get(b"content-encoding", "")
+            error = provider_error(self._api(), kept.status, kept.body, encoding, str(self.reason))
+            await self._end_with_error(self.reason, error)
+            return
+        await self._begin(kept.status, headers)
+        self.bytes_out = len(kept.body)
+        await self.send({"type": "http.response.body", "body": kept.body})
 
     async def _reject(self, reason: Reason, message: str, retry_after_ns: int | None = None) -> None:
         self.rejected, self.reason = True, reason

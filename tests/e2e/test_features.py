@@ -147,6 +147,18 @@ async def test_plans() -> None:
     assert answer.headers["x-hivemind-plan"].startswith("session 93% resets ")
 
 
+async def test_plan_refusals() -> None:
+    plan = PlanProvider(spent={"mine"}, message="the provider's own words")
+    with providing(plan) as url:
+        async with standing(OWN_LOGINS, secrets={"UPSTREAM": url}) as place:
+            answers = [await ask_as("mine", place) for _ in range(2)]
+
+    assert plan.refused == 1
+    assert [answer.status_code for answer in answers] == [429, 429]
+    assert answers[1].headers["x-hivemind-reason"] == "provider-spent"
+    assert answers[1].json()["error"]["message"] == "the provider's own words"
+
+
 async def test_limits_of_accounts() -> None:
     plan = PlanProvider(limited={"a"})
     with providing(plan) as url:

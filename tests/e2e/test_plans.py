@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from pathlib import Path
@@ -72,3 +73,47 @@ async def test_a_plan_is_on_answers_in_log_journal_and_explain_and_outlives_a_re
     ]
     table = await trio.to_thread.run_sync(lambda: run.invoke(main, ["usage", "--journal", str(journal)]))
     assert re.search(r"plan of claude \(credential \w+\): session 93%", table.stdout)
+
+
+async def test_while_a_plan_is_used_up_its_account_has_the_answer_of_its_provider(tmp_path: Path) -> None:
+    plan = PlanProvider(spent={"mine"}, resets_s=7_000, message="the provider's own words")
+    with providing(plan) as url:
+        async with serving("--policy", policy(tmp_path, url)) as proxy:
+            theirs, ours = await ask(proxy, "mine"), await ask(proxy, "mine")
+            other = await ask(proxy, "another")
+
+    assert plan.refused == 1
+    assert (theirs.status_code, ours.status_code, other.status_code) == (429, 429, 200)
+    assert ours.headers["x-hivemind-reason"] == "provider-spent"
+    assert ours.content == theirs.content
+    told = {name: value for name, value in theirs.headers.items() if name.startswith("anthropic-ratelimit-unified")}
+    assert told.items() <= ours.headers.items()
+    assert ours.headers["anthropic-ratelimit-unified-status"] == "rejected"
+    assert 6_900 < int(ours.headers["retry-after"]) <= int(theirs.headers["retry-after"])
+    assert ours.headers["x-hivemind-plan"].startswith("session 100% resets ")
+
+
+@pytest.mark.skipif("HIVEMIND_TEST_CLAUDE" not in os.environ, reason="HIVEMIND_TEST_CLAUDE is the path of Claude Code")
+async def test_claude_code_names_the_reset_of_the_plan(tmp_path: Path) -> None:
+    plan = PlanProvider(spent={"sk-ant-oat01-x"}, resets_s=7_000)
+    said = []
+    with providing(plan) as url:
+        async with serving("--policy", policy(tmp_path, url)) as proxy:
+            environment = {
+                "PATH": os.environ["PATH"],
+                "HOME": str(tmp_path),
+                "TZ": "UTC",
+                "ANTHROPIC_BASE_URL": proxy.url,
+                "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-x",
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            }
+            command = [os.environ["HIVEMIND_TEST_CLAUDE"], "-p", "hello", "--output-format", "json"]
+            for _ in range(2):
+                ended = await trio.run_process(
+                    command, env=environment, cwd=tmp_path, capture_stdout=True, check=False, stdin=b""
+                )
+                said.append(json.loads(ended.stdout)["result"])
+
+    assert plan.refused == 1, "the second was refused by the proxy"
+    assert re.fullmatch(r"You've hit your session limit · resets \d+(:\d\d)?[ap]m \(UTC\)", said[0])
+    assert said[1] == said[0]

@@ -1,0 +1,51 @@
+"""Refusals of providers that are kept for the calls that the proxy rejects meanwhile."""
+
+from __future__ import annotations
+
+from hivemind_trio.model import Api
+from hivemind_trio.proxy.plan_refusals import ACCOUNTS_MAX, BYTES_MAX, AccountModel, PlanRefusal, PlanRefusals
+
+S = 1_000_000_000
+OF: AccountModel = ("claude", "a", "m")
+
+
+def refusal(body: bytes = b"{}", *, at_s: int = 0, until_s: int = 600) -> PlanRefusal:
+    headers = [
+        (b"Date", b"Mon, 23 Nov 2026 15:00:00 GMT"),
+        (b"Retry-After", b"600"),
+        (b"x-codex-primary-reset-after-seconds", b"600"),
+        (b"anthropic-ratelimit-unified-reset", b"1795446600"),
+    ]
+    return PlanRefusal(Api.ANTHROPIC, 429, headers, body, at_s * S, until_s * S)
+
+
+def test_what_counts_seconds_has_fewer_left_and_never_none() -> None:
+    for now_s, left in ((0, b"600"), (100, b"500"), (599, b"1"), (700, b"1")):
+        assert refusal().headers_at(now_s * S) == [
+            (b"Retry-After", left),
+            (b"x-codex-primary-reset-after-seconds", left),
+            (b"anthropic-ratelimit-unified-reset", b"1795446600"),
+        ]
+
+
+def test_it_is_for_its_account_model_and_api_until_the_reset() -> None:
+    kept = PlanRefusals()
+    kept.keep(OF, refusal())
+
+    assert kept.get(OF, Api.ANTHROPIC, 599 * S) is not None
+    assert kept.get(OF, Api.ANTHROPIC, 600 * S) is None
+    assert kept.get(OF, Api.OPENAI, 0) is None
+    assert kept.get(("claude", "b", "m"), Api.ANTHROPIC, 0) is None
+    assert kept.get(("claude", "a", "other"), Api.ANTHROPIC, 0) is None
+
+
+def test_they_are_bounded() -> None:
+    kept = PlanRefusals()
+    kept.keep(OF, refusal())
+    kept.keep(("claude", "long", "m"), refusal(b"x" * (BYTES_MAX + 1)))
+    for number in range(ACCOUNTS_MAX):
+        kept.keep(("claude", f"{number}", "m"), refusal())
+
+    assert kept.get(OF, Api.ANTHROPIC, 0) is None
+    assert kept.get(("claude", "long", "m"), Api.ANTHROPIC, 0) is None
+    assert kept.get(("claude", "0", "m"), Api.ANTHROPIC, 0) is not None
