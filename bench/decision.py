@@ -34,6 +34,7 @@ from hivemind_trio.scheduler import (
     CallCancelled,
     CallId,
     Command,
+    Correction,
     Draw,
     Grant,
     LimitChanged,
@@ -172,7 +173,7 @@ class Crowd:
         self._scheduler.wakeup_ns()  # as every driver does
         self.events += 1
         for command in commands:
-            if isinstance(command, LimitChanged | Draw):
+            if isinstance(command, LimitChanged | Draw | Correction):
                 continue
             self._waiting.pop(command.call_id, None)
             if isinstance(command, Grant):

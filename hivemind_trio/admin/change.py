@@ -8,12 +8,12 @@ import attrs
 import msgspec
 
 from hivemind_trio.proxy import Exchange
-from hivemind_trio.scheduler import Pausable, PauseSet, PrioritySet
+from hivemind_trio.scheduler import AccountSnapshot, Pausable, PauseSet, PrioritySet, SpendingSet
 
 from .operated import Operated
 from .problems import OperationFailed, ProblemKind
-from .show import NoArguments, OneCall, call
-from .views import CallView, PausedView, PauseView
+from .show import NoArguments, OneCall, budget_view, call
+from .views import BudgetsView, CallView, PausedView, PauseView
 
 PRIORITY_MAX: Final = 1_000
 """In either direction. Policies have priorities of -100 to 100 at most, so that an operator can outdo each."""
@@ -35,6 +35,29 @@ class CallPriority:
 
     id: str
     priority: Annotated[int, msgspec.Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class WhichBudget:
+    """Selection of accounts of one budget."""
+
+    budget: str
+    whose: str | None = None
+    """Partition; null: all."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class BudgetSpending:
+    """Amount that is to count as spent."""
+
+    budget: str
+    whose: str | None = None
+    """Partition; null: the only one."""
+    allowance: str | None = None
+    """`$5 per day`, of a budget with several; null: the only one."""
+    spent: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 def paused(proxy: Operated, _: NoArguments) -> PausedView:
@@ -101,6 +124,61 @@ def set_priority(proxy: Operated, which: CallPriority, by: str) -> CallView:
     proxy.engine.post(PrioritySet(exchange.ticket.id, which.priority))
     proxy.note("priority", which.id, by, str(which.priority))
     return call(proxy, OneCall(which.id))
+
+
+def reset_budget(proxy: Operated, which: WhichBudget, by: str) -> BudgetsView:
+    """Have nothing count as spent of a budget, in the windows of now. Calls that it holds go on."""
+    accounts = _accounts(proxy, which.budget, which.whose, None)
+    for account in accounts:
+        proxy.engine.post(SpendingSet(account.key, 0))
+        was = account.allowance.shown(account.spent)
+        proxy.note("budget reset", _named(account), by, f"was {was}")
+    return _shown(proxy, accounts)
+
+
+def set_budget(proxy: Operated, what: BudgetSpending, by: str) -> BudgetsView:
+    """Have so much count as spent of one account of a budget, in the window of now."""
+    accounts = _accounts(proxy, what.budget, what.whose, what.allowance)
+    if len(accounts) > 1:
+        choices = ", ".join(f"whose `{one.key.whose}` allowance `{one.allowance.shown()}`" for one in accounts[:20])
+        message = f"budget `{what.budget}` has {len(accounts)} accounts; name one of: {choices}"
+        raise OperationFailed(ProblemKind.CONFLICT, message)
+    account = accounts[0]
+    proxy.engine.post(SpendingSet(account.key, what.spent))
+    allowance = account.allowance
+    detail = f"{allowance.shown(what.spent)}, was {allowance.shown(account.spent)}"
+    proxy.note("budget set", _named(account), by, detail)
+    return _shown(proxy, accounts)
+
+
+def _accounts(proxy: Operated, budget: str, whose: str | None, allowance: str | None) -> tuple[AccountSnapshot, ...]:
+    """Return the accounts that are meant; at least one."""
+    budgets = proxy.engine.program.budgets
+    if budget not in budgets:
+        known = ", ".join(budgets) or "none"
+        message = f"the policy has no budget `{budget}`; it has {known}"
+        raise OperationFailed(ProblemKind.NO_SUCH_RESOURCE, message)
+    of_budget = [one for one in proxy.engine.accounts() if one.key.budget == budget]
+    found = tuple(
+        one
+        for one in of_budget
+        if (whose is None or one.key.whose == whose) and (allowance is None or one.allowance.shown() == allowance)
+    )
+    if not found:
+        there = ", ".join(dict.fromkeys(f"`{one.key.whose}` ({one.allowance.shown()})" for one in of_budget[:20]))
+        message = f"budget `{budget}` has no such account; it has {there or 'none, for no call has counted yet'}"
+        raise OperationFailed(ProblemKind.NO_SUCH_RESOURCE, message)
+    return found
+
+
+def _named(account: AccountSnapshot) -> str:
+    whose = f" of {account.key.whose}" if account.key.whose else ""
+    return f"{account.key.budget}{whose} ({account.allowance.shown()})"
+
+
+def _shown(proxy: Operated, accounts: tuple[AccountSnapshot, ...]) -> BudgetsView:
+    keys = {account.key for account in accounts}
+    return BudgetsView(budgets=tuple(budget_view(proxy, one) for one in proxy.engine.accounts() if one.key in keys))
 
 
 def _exchange(proxy: Operated, name: str) -> Exchange:

@@ -47,6 +47,8 @@ _ALL: Final = (
     Operation("calls", show.calls, show.WhichCalls, CallsView),
     Operation("call", show.call, show.OneCall, CallView),
     Operation("budgets", show.budgets, show.NoArguments, BudgetsView),
+    Operation("reset_budget", change.reset_budget, change.WhichBudget, BudgetsView, True),
+    Operation("set_budget", change.set_budget, change.BudgetSpending, BudgetsView, True),
     Operation("paused", change.paused, show.NoArguments, PausedView),
     Operation("pause", change.pause, change.Pausee, PausedView, True),
     Operation("resume", change.resume, change.Pausee, PausedView, True),

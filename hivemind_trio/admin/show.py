@@ -11,7 +11,7 @@ import msgspec
 
 from hivemind_trio.model import WAITS, Reason
 from hivemind_trio.proxy import Exchange
-from hivemind_trio.scheduler import CallInFlight, Circuit, PoolSnapshot, QueuedCall, Snapshot
+from hivemind_trio.scheduler import AccountSnapshot, CallInFlight, Circuit, PoolSnapshot, QueuedCall, Snapshot
 
 from .operated import SECOND_NS, Operated, seconds
 from .problems import OperationFailed, ProblemKind
@@ -310,24 +310,22 @@ def _ended(proxy: Operated, ended: EndedCall) -> CallView:
 
 def budgets(proxy: Operated, _: NoArguments) -> BudgetsView:
     """Return what is spent of budgets. A budget in which no call has counted yet has no account."""
-    engine = proxy.engine
-    now_ns = engine.now_ns()
-    shown = []
-    for account in engine.accounts():
-        key, allowance = account.key, account.allowance
-        shown.append(
-            BudgetView(
-                budget=key.budget,
-                per=f"{key.per}.{key.per_name}" if key.per_name else str(key.per),
-                whose=key.whose,
-                measure=str(key.measure),
-                allowance=allowance.shown(),
-                amount=allowance.amount,
-                spent=account.spent,
-                claimed=account.claimed,
-                share=round(account.spent / allowance.amount, 4) if allowance.amount else 1.0,
-                held=account.held,
-                resets_at=proxy.at(now_ns + engine.left_ns(key.window)) if allowance.calendar else None,
-            )
-        )
-    return BudgetsView(budgets=tuple(shown))
+    return BudgetsView(budgets=tuple(budget_view(proxy, account) for account in proxy.engine.accounts()))
+
+
+def budget_view(proxy: Operated, account: AccountSnapshot) -> BudgetView:
+    """Return one account."""
+    engine, key, allowance = proxy.engine, account.key, account.allowance
+    return BudgetView(
+        budget=key.budget,
+        per=f"{key.per}.{key.per_name}" if key.per_name else str(key.per),
+        whose=key.whose,
+        measure=str(key.measure),
+        allowance=allowance.shown(),
+        amount=allowance.amount,
+        spent=account.spent,
+        claimed=account.claimed,
+        share=round(account.spent / allowance.amount, 4) if allowance.amount else 1.0,
+        held=account.held,
+        resets_at=proxy.at(engine.now_ns() + engine.left_ns(key.window)) if allowance.calendar else None,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from hivemind_trio import __version__
+from hivemind_trio.cli.control.budget import budget
 from hivemind_trio.cli.control.calls import calls
 from hivemind_trio.cli.control.cancel import cancel, priority
 from hivemind_trio.cli.control.pause import pause, resume
@@ -80,6 +81,7 @@ for _command in (
     cancel,
     priority,
     reload,
+    budget,
     check,
     fmt,
     explain,

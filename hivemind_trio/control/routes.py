@@ -85,6 +85,8 @@ OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "calls": ("GET", "/v1/calls"),
     "call": ("GET", "/v1/calls/{id}"),
     "budgets": ("GET", "/v1/budgets"),
+    "reset_budget": ("POST", "/v1/budgets/reset"),
+    "set_budget": ("POST", "/v1/budgets/spent"),
     "paused": ("GET", "/v1/paused"),
     "pause": ("POST", "/v1/pause"),
     "resume": ("POST", "/v1/resume"),

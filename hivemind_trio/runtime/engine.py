@@ -21,6 +21,7 @@ from hivemind_trio.scheduler import (
     CallCancelled,
     CallId,
     Command,
+    Correction,
     Draining,
     Draw,
     Event,
@@ -69,6 +70,9 @@ class BudgetLedger(Protocol):
 
     def draw(self, account: AccountKey, amount: int) -> None:
         """Make a chunk durable."""
+
+    def correct(self, account: AccountKey, changes: tuple[tuple[int, int], ...]) -> None:
+        """Note that an operator has changed what was spent: (age in ns, change)."""
 
     def rename(self, renames: Renames) -> None:
         """Accounts are called otherwise from now on."""
@@ -225,7 +229,7 @@ class Engine:
             if isinstance(command, PlanChanged):
                 self._on_plan(command)
                 continue
-            if isinstance(command, Draw | Spend):
+            if isinstance(command, Draw | Spend | Correction):
                 self._tell_ledger(command)
                 continue
             ticket = self.tickets[command.call_id]
@@ -243,11 +247,13 @@ class Engine:
         if self._audit:
             self.caps.audit(self.scheduler.snapshot())
 
-    def _tell_ledger(self, command: Draw | Spend) -> None:
+    def _tell_ledger(self, command: Draw | Spend | Correction) -> None:
         if self._ledger is None:
             return
         if isinstance(command, Draw):
             self._ledger.draw(command.account, command.amount)
+        elif isinstance(command, Correction):
+            self._ledger.correct(command.account, command.changes)
         else:
             self._ledger.spend(command.call_id, command.parts)
 

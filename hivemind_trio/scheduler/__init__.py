@@ -32,6 +32,7 @@ from .protocol.events import Reject as Reject
 from .protocol.events import ResponseStarted as ResponseStarted
 from .protocol.events import SharesSet as SharesSet
 from .protocol.events import TimePassed as TimePassed
+from .protocol.ledger import Correction as Correction
 from .protocol.ledger import CreditDrawn as CreditDrawn
 from .protocol.ledger import Draw as Draw
 from .protocol.ledger import LedgerOpened as LedgerOpened
@@ -39,6 +40,7 @@ from .protocol.ledger import LedgerWritable as LedgerWritable
 from .protocol.ledger import Parts as Parts
 from .protocol.ledger import RestoredAccount as RestoredAccount
 from .protocol.ledger import Spend as Spend
+from .protocol.ledger import SpendingSet as SpendingSet
 from .protocol.occupancy import AccountSnapshot as AccountSnapshot
 from .protocol.occupancy import CallInFlight as CallInFlight
 from .protocol.occupancy import Occupancy as Occupancy

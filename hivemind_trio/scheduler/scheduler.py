@@ -60,7 +60,7 @@ from hivemind_trio.scheduler.protocol.events import (
     SharesSet,
     TimePassed,
 )
-from hivemind_trio.scheduler.protocol.ledger import CreditDrawn, LedgerOpened, LedgerWritable
+from hivemind_trio.scheduler.protocol.ledger import CreditDrawn, LedgerOpened, LedgerWritable, SpendingSet
 from hivemind_trio.scheduler.protocol.occupancy import AccountSnapshot, Occupancy
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
@@ -133,6 +133,9 @@ class Scheduler:
                 dispatch(self.state, self.state.pools.values(), None, commands)
             case PrioritySet(call_id=call_id, priority=priority):
                 self._on_priority(call_id, priority, now_ns, commands)
+            case SpendingSet(account=account, spent=spent):
+                self._advance(now_ns, commands)
+                commands += self.state.set_spending(account, spent)
             case LedgerOpened() | CreditDrawn() | LedgerWritable():
                 self._on_ledger(event, now_ns, commands)
             case BeliefsRestored(beliefs=beliefs, ages_ns=ages_ns):

@@ -46,7 +46,7 @@ from hivemind_trio.scheduler.protocol.agent_key import AgentKey, agent_word
 from hivemind_trio.scheduler.protocol.beliefs import Beliefs, ProviderBeliefs
 from hivemind_trio.scheduler.protocol.call import Call, CallId
 from hivemind_trio.scheduler.protocol.events import Pausable
-from hivemind_trio.scheduler.protocol.ledger import Draw, RestoredAccount, Spend
+from hivemind_trio.scheduler.protocol.ledger import Correction, Draw, RestoredAccount, Spend
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
 from hivemind_trio.scheduler.queueing.agent import AgentState
 from hivemind_trio.scheduler.queueing.drain_rate import RETRY_MAX_NS
@@ -364,6 +364,16 @@ class SchedulerState:
         account = self.budgets.drawn(key, amount)
         if account is not None and account.held.first is not None:
             self.mark_budget_released([account])
+
+    def set_spending(self, key: AccountKey, spent: int) -> list[Correction]:
+        """Have so much of an account count as spent; return what the ledger is to note."""
+        account = self.budgets.accounts.get(key)
+        if account is None:
+            return []
+        changes = account.correct(spent, self.now_ns)
+        if account.held.first is not None:
+            self.mark_budget_released([account])
+        return [Correction(key, changes)] if self.keeps_ledger else []
 
     def set_writable(self, writable: bool) -> None:
         """Hold calls that draw on the ledger while it cannot be written."""

@@ -44,6 +44,8 @@ def parsed(args: list[str]) -> str:
     names: list[str] = []
     while isinstance(context.command, click.Group):
         rest = [*context._protected_args, *context.args]
+        if not rest and context.command.invoke_without_command:
+            break
         name, command, left = context.command.resolve_command(context, rest)
         assert command is not None
         context = command.make_context(name, left, parent=context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,44 @@ async def test_a_reload_says_what_came_of_it_and_heeds_its_condition(
     assert (refused.status_code, refused.json()["code"]) == (422, "policy-rejected")
     assert refused.json()["diagnostics"]
     assert (acts[0]["action"], acts[0]["detail"]) == ("reload", first["hash"][:8])
+
+
+async def test_a_budget_is_reset_and_set_and_stays_so_over_a_kill(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = policy(tmp_path, provider.url)
+    path.write_text(path.read_text().replace("100/day", '1/day; at 100% { deny "enough" }'))
+
+    async def ask(proxy: Proxy) -> int:
+        async with agents(proxy) as client:
+            return (await client.post("/@ci/v1/messages", json=BODY)).status_code
+
+    async with serving("--policy", path, env=runtime) as proxy:
+        assert [await ask(proxy), await ask(proxy)] == [200, 429]
+        code, out, error = await command(runtime, "budget", "reset", "calls")
+        assert code == 0, error
+        assert "0%" in out
+        assert [await ask(proxy), await ask(proxy)] == [200, 429]
+        await found(runtime, "budget", "reset", "calls")
+        wrong = [
+            await command(runtime, "budget", "reset", "cals"),
+            await command(runtime, "budget", "set", "calls", "$3"),
+            await command(runtime, "budget", "set", "calls", "many"),
+            await command(runtime, "budget", "reset", "calls", "--of", "nobody"),
+        ]
+        proxy.signal(signal.SIGKILL)
+        await proxy.ended()
+    acts = [(act["action"], act["subject"], act["detail"]) for act in proxy.of("operator_acted")]
+    async with serving("--policy", path, env=runtime) as proxy:
+        (account,) = (await found(runtime, "budget"))["budgets"]
+        assert account["spent"] == 0
+        assert [await ask(proxy), await ask(proxy)] == [200, 429]
+        assert (await found(runtime, "budget", "set", "calls", "0"))["budgets"][0]["spent"] == 0
+        assert await ask(proxy) == 200
+
+    assert acts[0] == ("budget reset", "calls (1 requests per day)", "was 1 requests")
+    assert [code for code, _, _ in wrong] == [2, 2, 2, 2]
+    assert "it has calls" in wrong[0][2]
+    assert "counts requests" in wrong[1][2]
+    assert "no amount" in wrong[2][2]
+    assert "no such account" in wrong[3][2]

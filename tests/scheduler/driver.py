@@ -15,6 +15,7 @@ from hivemind_trio.scheduler import (
     CallCancelled,
     CallId,
     Command,
+    Correction,
     Draining,
     Draw,
     Event,
@@ -80,7 +81,7 @@ class Driver:
         for command in commands:
             if isinstance(command, LimitChanged | PlanChanged | Draw):
                 continue
-            if isinstance(command, Spend):
+            if isinstance(command, Spend | Correction):
                 continue
             self.answers[command.call_id] = command
             if isinstance(command, Grant) and command.permit is not None:

@@ -9,10 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Reason
+from hivemind_trio.model import Api, Reason, Request
 from hivemind_trio.policy import Program
-from hivemind_trio.scheduler import CallId, CallInFlight, Pausable, PauseSet, PrioritySet, QueuedCall
-from tests.support.programs import agent, lane, program, provider
+from hivemind_trio.scheduler import (
+    CallId,
+    CallInFlight,
+    Correction,
+    CreditDrawn,
+    Draw,
+    LedgerOpened,
+    Pausable,
+    PauseSet,
+    PrioritySet,
+    QueuedCall,
+    SpendingSet,
+)
+from tests.support.policies import compiled
+from tests.support.programs import SECOND_NS, agent, lane, program, provider
 
 from .driver import Driver
 
@@ -118,6 +131,68 @@ def test_a_call_goes_before_others_by_the_priority_of_an_operator_and_keeps_it_o
     assert driver.end(third) == [first]
     driver.post(PrioritySet(CallId(third), 9))  # it is in flight, or gone
     assert driver.end(first) == [second]
+
+
+@pytest.mark.parametrize("window", ["hour", "1h"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_budget_that_is_reset_lets_calls_go_and_the_ledger_is_told(window: str, kept: bool) -> None:
+    driver = budgeted(f"budget b {{ requests 2/{window}; at 100% {{ hold }} }}", kept=kept)
+    for _ in range(2):
+        driver.end(ask(driver))
+        driver.now_ns += SECOND_NS
+    held = ask(driver)
+    (account,) = driver.scheduler.accounts(driver.now_ns)
+    assert (account.spent, account.held, held in driver.granted) == (2, 1, False)
+
+    commands = driver.post(SpendingSet(account.key, 0))
+    (account,) = driver.scheduler.accounts(driver.now_ns)
+    assert (account.spent, account.held, held in driver.granted) == (0, 0, True)
+    corrections = [one for one in commands if isinstance(one, Correction)]
+    assert [sum(change for _, change in one.changes) for one in corrections] == ([-2] if kept else [])
+
+    driver.post(SpendingSet(account.key, 7))
+    (account,) = driver.scheduler.accounts(driver.now_ns)
+    assert account.spent == 7
+    driver.post(SpendingSet(account.key._replace(whose="nobody"), 0))
+
+
+@given(
+    st.sampled_from(["hour", "1h"]),
+    st.lists(st.tuples(st.integers(0, 900), st.one_of(st.none(), st.integers(0, 20))), max_size=20),
+)
+def test_changes_that_the_ledger_is_told_add_up_to_what_counts(
+    window: str, story: list[tuple[int, int | None]]
+) -> None:
+    driver = budgeted(f"budget b {{ requests 1000/{window} }}", kept=True)
+    driver.end(ask(driver))
+    (account,) = driver.scheduler.accounts(driver.now_ns)
+    for pause_s, spent in story:
+        driver.now_ns += pause_s * SECOND_NS
+        driver.at(driver.now_ns)
+        (before,) = driver.scheduler.accounts(driver.now_ns)
+        if spent is None:
+            driver.end(ask(driver))
+            continue
+        (correction,) = (one for one in driver.post(SpendingSet(account.key, spent)) if isinstance(one, Correction))
+        assert before.spent + sum(change for _, change in correction.changes) == spent
+        assert all(0 <= age_ns <= 3_600 * SECOND_NS for age_ns, _ in correction.changes)
+        (after,) = driver.scheduler.accounts(driver.now_ns)
+        assert after.spent == spent
+
+
+def budgeted(text: str, *, kept: bool) -> Driver:
+    driver = Driver(compiled(f'provider sim {{ api generic; base "http://127.0.0.1:9"; concurrency 1 }}\n{text}\n'))
+    if kept:
+        driver.post(LedgerOpened(()))
+    return driver
+
+
+def ask(driver: Driver) -> int:
+    call = driver.ask(Request(apis=(Api.GENERIC,), model="m"))
+    for command in driver.last:
+        if isinstance(command, Draw):
+            driver.post(CreditDrawn(command.account, command.amount))
+    return call
 
 
 events = st.one_of(

@@ -126,6 +126,13 @@ async def test_entries_are_with_the_store_before_the_call_goes_on() -> None:
         assert place.posted == [LedgerOpened(())]
 
 
+async def test_what_an_operator_changes_is_noted_in_the_slices_of_its_age() -> None:
+    async with opened() as place:
+        place.ledger.correct(KEY, ((0, -5), (0, 2)))
+
+        assert place.disk.log == [Spent(0, ((KEY, NOW + S, -3),))]
+
+
 async def test_a_chunk_is_credited_when_it_is_on_the_disk() -> None:
     async with opened() as place:
         place.ledger.draw(KEY, 100)

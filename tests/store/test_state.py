@@ -21,6 +21,7 @@ from hivemind_trio.scheduler import AccountKey
 from hivemind_trio.store import MemoryStore, Restored, SqliteStore, StateError
 from hivemind_trio.store.state.entry_log import EntryLog, read_entries
 from hivemind_trio.store.state.interface import (
+    CORRECTION,
     Claim,
     Spent,
     StateStore,
@@ -112,6 +113,16 @@ def test_what_was_spent_is_there_again_in_the_windows_that_have_not_ended(place:
     assert totals(place.restart(NOW + 3_600 * S + 300 * S)) == {MONEY: 12, SLIDES: 7, OTHER: 12}
     assert totals(place.restart(NOW + DAY // 2 + 601 * S)) == {OTHER: 12}
     assert totals(place.restart(NOW + 3 * DAY)) == {}
+
+
+def test_what_an_operator_takes_back_stays_so(place: Reopened) -> None:
+    for account in ACCOUNTS:
+        place.store.append(spent(account, 5))
+        place.store.append(spent(account, -3, call=CORRECTION))
+
+    assert totals(place.restart(NOW + S)) == dict.fromkeys(ACCOUNTS, 2)
+    place.store.append(spent(MONEY, -2, call=CORRECTION))
+    assert totals(place.restart(NOW + 2 * S)).get(MONEY, 0) == 0
 
 
 def test_a_call_in_flight_is_charged_its_claim_once(place: Reopened) -> None:
@@ -295,6 +306,20 @@ def test_a_machine_that_went_down_is_charged_the_credit_that_was_drawn(disk: OnD
 
     assert totals(restored) == {MONEY: 1_500}
     assert [(charge.amount, charge.calls) for charge in restored.charges] == [(1_460, 0)]
+
+
+def test_what_an_operator_takes_back_settles_no_credit(disk: OnDisk) -> None:
+    disk.store.draw([(MONEY, 1_000)])
+    disk.store.append(spent(MONEY, 400))
+    disk.store.append(spent(MONEY, -400, call=CORRECTION))
+    disk.store.fold(disk.store.rotate())
+    disk.store.append(spent(MONEY, 50))
+    disk.store.append(spent(MONEY, -50, call=CORRECTION))
+
+    restored = disk.restart(NOW + S, boot="after the power came back")
+
+    assert [(charge.amount, charge.calls) for charge in restored.charges] == [(550, 0)]
+    assert totals(restored) == {MONEY: 550}
 
 
 def test_an_unknown_boot_is_taken_for_another(disk: OnDisk) -> None:

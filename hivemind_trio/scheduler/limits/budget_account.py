@@ -139,6 +139,18 @@ class BudgetAccount:
         else:
             self._sliding.add(amount, now_ns)
 
+    def correct(self, spent: int, now_ns: int) -> tuple[tuple[int, int], ...]:
+        """Have so much count as spent in the window of now; return (age in ns, change) for the ledger."""
+        if self.allowance.calendar:
+            change = spent - self.spent(now_ns)
+            self._spent = spent
+            return ((0, change),)
+        taken_back = tuple((age_ns, -amount) for age_ns, amount in self._sliding.ages(now_ns))
+        self._sliding = SlidingWindow(self.allowance.window_ns)
+        if spent:
+            self._sliding.add(spent, now_ns)
+        return (*taken_back, (0, spent))
+
     def idle(self, now_ns: int) -> bool:
         """Nothing would be lost with it."""
         return not self.claimed and not self.held and not self.spent(now_ns)

@@ -14,7 +14,16 @@ from .attempt_result import AttemptResult
 from .beliefs import BeliefsRestored
 from .call import Call, CallId
 from .circuit import Circuit
-from .ledger import CreditDrawn, Draw, LedgerOpened, LedgerWritable, Parts, Spend
+from .ledger import (
+    Correction,
+    CreditDrawn,
+    Draw,
+    LedgerOpened,
+    LedgerWritable,
+    Parts,
+    Spend,
+    SpendingSet,
+)
 from .plan import PlanChanged
 
 # ---- events ----
@@ -136,6 +145,7 @@ Event: TypeAlias = (
     | LedgerOpened
     | CreditDrawn
     | LedgerWritable
+    | SpendingSet
     | BeliefsRestored
 )
 
@@ -215,4 +225,4 @@ class LimitChanged:
     """Outcome that caused the change; None: time, or a new policy."""
 
 
-Command: TypeAlias = Grant | Reject | Finish | LimitChanged | PlanChanged | Draw | Spend
+Command: TypeAlias = Grant | Reject | Finish | LimitChanged | PlanChanged | Draw | Spend | Correction

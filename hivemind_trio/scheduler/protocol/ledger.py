@@ -54,6 +54,24 @@ class LedgerWritable:
 
 @final
 @attrs.frozen
+class SpendingSet:
+    """An operator has so much of an account count as spent in the window of now. Unknown accounts are ignored."""
+
+    account: AccountKey
+    spent: int
+
+
+@final
+@attrs.frozen
+class Correction:
+    """An operator has changed what was spent of an account: (age in ns, change) of each part of its window."""
+
+    account: AccountKey
+    changes: tuple[tuple[int, int], ...]
+
+
+@final
+@attrs.frozen
 class Draw:
     """Make a chunk durable, and answer with `CreditDrawn`. At most one per account is under way."""
 

@@ -25,6 +25,7 @@ from hivemind_trio.scheduler import (
     CallId,
     Circuit,
     Command,
+    Correction,
     Draw,
     Event,
     Features,
@@ -201,7 +202,7 @@ class Proxied:
                     self._adapted(command)
                 case PlanChanged():
                     pass
-                case Draw() | Spend():
+                case Draw() | Spend() | Correction():
                     raise AssertionError("no ledger was opened")
                 case _:
                     assert_never(command)

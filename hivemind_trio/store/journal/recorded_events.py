@@ -30,6 +30,7 @@ from hivemind_trio.scheduler import (
     PrioritySet,
     ResponseStarted,
     SharesSet,
+    SpendingSet,
     TimePassed,
 )
 
@@ -49,6 +50,7 @@ KINDS: Final[Mapping[str, type[Any]]] = {
         PauseSet,
         PrioritySet,
         SharesSet,
+        SpendingSet,
     )
 }
 Turned = tuple[tuple[BudgetWindow, int], ...]

@@ -23,6 +23,10 @@ Learned: TypeAlias = Mapping[tuple[str, str], str]
 """(Provider, what) -> a JSON value."""
 
 
+CORRECTION: Final = 0
+"""Call of an entry that no call has spent: an operator has changed what was spent. It settles no credit."""
+
+
 @final
 @attrs.frozen
 class Claim:

@@ -32,7 +32,7 @@ from hivemind_trio.scheduler import (
     Parts,
     RestoredAccount,
 )
-from hivemind_trio.store.state.interface import Claim, Entry, Learned, Restored, Spent, StateStore, slot_ns
+from hivemind_trio.store.state.interface import CORRECTION, Claim, Entry, Learned, Restored, Spent, StateStore, slot_ns
 
 FOLD_S: Final = 1.0
 """Time for which entries are gathered in the log before they are folded into the totals."""
@@ -126,6 +126,19 @@ class Ledger:
         slots = tuple((key, self._slot_ns(key, wall_ns), amount) for key, amount in parts)
         self._keys.update(key for key, _ in parts)
         self._note(Spent(call_id, slots))
+
+    def correct(self, account: AccountKey, changes: tuple[tuple[int, int], ...]) -> None:
+        """Note what an operator has changed: parts of the window by their age.
+
+        Their slices on the wall clock may be the neighbours of those that were spent in; the sum is right.
+        """
+        wall_ns = self._wall_ns()
+        slots: dict[int, int] = {}
+        for age_ns, change in changes:
+            slot = self._slot_ns(account, wall_ns - (0 if account.calendar else age_ns))
+            slots[slot] = slots.get(slot, 0) + change
+        self._keys.add(account)
+        self._note(Spent(CORRECTION, tuple((account, slot, change) for slot, change in slots.items())))
 
     def draw(self, account: AccountKey, amount: int) -> None:
         """Make a chunk durable, and say so."""

@@ -25,6 +25,7 @@ from hivemind_trio.store.file_lock import FileLock, HeldElsewhere
 from hivemind_trio.store.journal.journal_file import move_aside
 from hivemind_trio.store.state.entry_log import EntryLog, read_entries
 from hivemind_trio.store.state.interface import (
+    CORRECTION,
     Charge,
     Claim,
     Entry,
@@ -71,6 +72,8 @@ class _Batch:
 
     generation: int
     spends: Spends
+    corrected: dict[AccountKey, int]
+    """The part of the spends that is an operator's, and settles no credit."""
     claims: dict[int, Claim]
     """All that are open, not only those of the batch."""
 
@@ -93,6 +96,7 @@ class SqliteStore:
     _generation: int
     _claims: dict[int, Claim] = attrs.field(factory=dict, init=False, repr=False)
     _spends: Spends = attrs.field(factory=lambda: defaultdict(int), init=False, repr=False)
+    _corrected: dict[AccountKey, int] = attrs.field(factory=lambda: defaultdict(int), init=False, repr=False)
     _gone: bool = attrs.field(default=False, init=False)
     """The file was deleted, as of the last rotation."""
 
@@ -156,6 +160,8 @@ class SqliteStore:
         self._claims.pop(entry.call, None)
         for account, slot, amount in entry.parts:
             self._spends[account, slot] += amount
+            if entry.call == CORRECTION:
+                self._corrected[account] += amount
 
     def rotate(self) -> _Batch | None:
         """Begin a new log."""
@@ -168,7 +174,8 @@ class SqliteStore:
         self._log = log
         self._generation += 1
         spends, self._spends = self._spends, defaultdict(int)
-        return _Batch(self._generation, spends, dict(self._claims))
+        corrected, self._corrected = self._corrected, defaultdict(int)
+        return _Batch(self._generation, spends, corrected, dict(self._claims))
 
     # ---- the writer's ----
 
@@ -178,6 +185,8 @@ class SqliteStore:
         settled: dict[AccountKey, int] = defaultdict(int)
         for (account, _), amount in batch.spends.items():
             settled[account] += amount
+        for account, amount in batch.corrected.items():
+            settled[account] -= amount
         with self._transaction() as database:
             database.executemany(
                 "INSERT INTO spends VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET amount = amount + excluded.amount",
@@ -336,7 +345,8 @@ class _Recovery:
             self._claims.pop(entry.call, None)
             for account, slot, amount in entry.parts:
                 self._spends[account, slot] += amount
-                self._settled[account] += amount
+                if entry.call != CORRECTION:
+                    self._settled[account] += amount
 
     def _charges(self, *, power_lost: bool) -> tuple[Charge, ...]:
         """Return what the run left open: its calls in flight, or all of its credit if the log may be short."""
