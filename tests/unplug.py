@@ -78,6 +78,7 @@ FEATURES: Final[dict[str, list[Part]]] = {
     "budgets": [(Budgets, "claim", lambda *_: NO_CLAIM)],
     "rate_limits": [(RateLimits, "opens_ns", lambda _self, _cost, now_ns, _waiter=None: now_ns)],
     "plans": [(PlanAccounts, "on_read", _nothing)],
+    "plan_rules": [(state.SchedulerState, "decide", lambda self, call: self.program.decide(call.request))],
     "plan_refusals": [(PlanRefusals, "get", _nothing)],
     "limits_of_accounts": [(LimitGroup, "_of_account", lambda self, *_: self._quotas)],
     "retries": [(completion, "wants_retry", lambda *_: False)],

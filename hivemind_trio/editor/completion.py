@@ -13,6 +13,7 @@ import attrs
 from hivemind_trio.policy import (
     DECLARATIONS,
     FAILURES,
+    LATE,
     LOAD,
     RESERVED,
     Checked,
@@ -239,7 +240,7 @@ class _Proposer:
         return any(lexeme.type == "EXPECT" for lexeme in self.spot.before)
 
     def _conditions_begin(self, kind: str) -> Iterator[Proposal]:
-        early = ("agent", "team", "provider") if kind == "agent" else ()
+        early = LATE if kind == "agent" else ()
         yield from _fields({name: doc for name, doc in FIELDS.items() if name not in early})
         yield from (Proposal(f"{name}.", Sort.FIELD, f"{name}.NAME", doc) for name, doc in FAMILIES.items())
         if kind == "test":

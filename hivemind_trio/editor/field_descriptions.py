@@ -21,6 +21,10 @@ FIELDS: Final[Mapping[str, str]] = {
     "attempt": "Count, from 1: which attempt this is.",
     "hour": "0 to 23, in the server's time zone.",
     "weekday": "1, Monday, to 7, in the server's time zone.",
+    "plan.session": "Ratio: used share of the account's plan in windows up to a day long, as last read.",
+    "plan.week": "Ratio: the same in windows up to eight days long.",
+    "plan.month": "Ratio: the same in longer windows.",
+    "plan.overage": "Flag: the account pays beyond its plan.",
     "cost": "Money: the estimate at the model's price.",
 }
 """Those of every call; beside these there are `header.NAME` and `meta.NAME`."""

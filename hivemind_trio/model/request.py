@@ -54,6 +54,12 @@ class Request:
     """In the policy's time zone, 0 to 23."""
     weekday: int = 0
     """1 is Monday, 7 is Sunday."""
+    plan_session: int = 0
+    """Used share of the account's plan, in millionths, as last read; 0: nothing is known. The scheduler fills it in."""
+    plan_week: int = 0
+    plan_month: int = 0
+    plan_overage: bool = False
+    """The account pays beyond its plan."""
     headers: Mapping[str, str] = attrs.field(factory=dict)
     """Lower-case names; of a repeated header the first value."""
     meta: Mapping[str, str] = attrs.field(factory=dict)

@@ -56,6 +56,7 @@ from .inspect.symbols import Occurrence as Occurrence
 from .inspect.symbols import Symbol as Symbol
 from .inspect.symbols import occurrence_at as occurrence_at
 from .inspect.symbols import occurrences as occurrences
+from .language.condition_typing import LATE as LATE
 from .language.condition_typing import AllOf as AllOf
 from .language.condition_typing import Condition as Condition
 from .language.condition_typing import Field as Field

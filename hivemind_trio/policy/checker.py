@@ -11,7 +11,7 @@ from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.lowering import Conditions, lower
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector, ProgressListener, untold
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
-from hivemind_trio.policy.language.condition_typing import Always, Condition, Typer, reads, request_fields
+from hivemind_trio.policy.language.condition_typing import LATE, Always, Condition, Typer, reads, request_fields
 from hivemind_trio.policy.language.values import is_loopback, url_problem
 from hivemind_trio.policy.lint.consistency import check_together, exposed_at, in_the_open
 from hivemind_trio.policy.lint.overrides import check_overrides
@@ -184,7 +184,7 @@ def _conditions(
     fields = request_fields(names["agent"], names["team"], names["provider"])
     of_rules = Typer(report, fields, declarations.lets, declarations.reader.used)
     # Who calls is asked before anything else is known of the call but what it brings itself.
-    own = {name: field for name, field in fields.items() if name not in ("agent", "team", "provider")}
+    own = {name: field for name, field in fields.items() if name not in LATE}
     of_agents = Typer(report, own, declarations.lets, declarations.reader.used)
     typed: dict[str, dict[str, Condition | None]] = {"agent": {}, "rule": {}, "budget": {}}
     for kind, typer in (("agent", of_agents), ("rule", of_rules), ("budget", of_rules)):

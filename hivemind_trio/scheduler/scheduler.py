@@ -191,8 +191,8 @@ class Scheduler:
         books = self.state
         if call.id in books.inflight or call.id in books.room.waiters:
             raise ValueError(f"call {call.id} arrived twice")
-        treatment = books.program.decide(call.request)
         self._advance(now_ns, commands)
+        treatment = books.decide(call)
         if call.prefix and call.credential and (account := books.account(call, treatment.provider or "")):
             # A provider keeps the prompts of each account by themselves.
             call = attrs.evolve(call, prefix=f"{account} {call.prefix}")
@@ -281,7 +281,6 @@ class Scheduler:
         books = self.state
         renames = Renames.between(books.program, program)
         calls = {waiter.call.id: waiter.call.renamed(renames) for waiter in books.room}
-        treatments = {call_id: program.decide(call.request) for call_id, call in calls.items()}
         # Nobody is granted anything by the policy that goes: whoever keeps the slots counts by the new one already.
         books.now_ns = now_ns
         expire(self.state, commands)
@@ -294,7 +293,7 @@ class Scheduler:
         books.load(program)
         for waiter in waiters:
             waiter.call = calls[waiter.call.id]
-            reclassify(books, waiter, treatments[waiter.call.id], commands)
+            reclassify(books, waiter, books.decide(waiter.call), commands)
         expire(self.state, commands)
         self._open(commands)
         for pool in books.pools.values():
@@ -326,7 +325,7 @@ class Scheduler:
         books.room.leave(waiter)
         books.unclaim(waiter)
         waiter.call = attrs.evolve(waiter.call, priority=priority)
-        anew = reclassify(books, waiter, books.program.decide(waiter.call.request), commands)
+        anew = reclassify(books, waiter, books.decide(waiter.call), commands)
         pools = {pool.name: pool for pool in (waiter.place.pool, *([anew.place.pool] if anew is not None else []))}
         dispatch(books, pools.values(), None, commands)
 

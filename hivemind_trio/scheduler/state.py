@@ -8,7 +8,7 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Decision, Reason, Request
+from hivemind_trio.model import Decision, PlanSpan, Reason, Request
 from hivemind_trio.policy import (
     DEFAULT_RETRY,
     UNKNOWN_AGENT,
@@ -231,6 +231,26 @@ class SchedulerState:
             session=call.job.partition("/")[0],
             unproven="" if call.request.token_agent is not None else unproven,
             request=call.request,
+        )
+
+    def decide(self, call: Call) -> Decision:
+        """Return the decision of the policy about a call, as its account's plan stands now."""
+        program, request = self.program, call.request
+        if not program.reads_plans:
+            return program.decide(request)
+        # Of the provider where it would go before any rule: a rule may send it elsewhere because of the plan.
+        pool = self.pools.get(program.route(request.apis, request.model) or "")
+        if pool is None:
+            return program.decide(request)
+        plan = pool.plans.standing(self.account(call, pool.name), request.model, self.now_ns)
+        return program.decide(
+            attrs.evolve(
+                request,
+                plan_session=plan.used(PlanSpan.SESSION),
+                plan_week=plan.used(PlanSpan.WEEK),
+                plan_month=plan.used(PlanSpan.MONTH),
+                plan_overage=plan.overage,
+            )
         )
 
     def account(self, call: Call, provider_name: str) -> str:

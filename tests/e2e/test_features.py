@@ -147,6 +147,15 @@ async def test_plans() -> None:
     assert answer.headers["x-hivemind-plan"].startswith("session 93% resets ")
 
 
+async def test_plan_rules() -> None:
+    with providing(PlanProvider(used={"7d": 0.93})) as url:
+        policy = OWN_LOGINS + 'rule r when plan.week > 90% { deny "the week is nearly used" }'
+        async with standing(policy, secrets={"UPSTREAM": url}) as place:
+            answers = [await ask_as(login, place) for login in ("mine", "mine", "another")]
+
+    assert [answer.status_code for answer in answers] == [200, 403, 200]
+
+
 async def test_plan_refusals() -> None:
     plan = PlanProvider(spent={"mine"}, message="the provider's own words")
     with providing(plan) as url:

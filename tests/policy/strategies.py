@@ -34,12 +34,16 @@ GLOBS: Final = ("*", "?pt-*", "gpt-*", "*-mini", "claude-*", "claude-opus-*", "*
 
 COUNTS: Final = {"0": 0, "1": 1, "2": 2, "999": 999, "1k": 1_000, "1.5k": 1_500, "40_000": 40_000, "1M": 1_000_000}
 MONEY: Final = {"$0": 0, "$0.10": 100_000, "$1": 1_000_000, "$1.50": 1_500_000, "$4k": 4_000_000_000}
+SHARES: Final = {"0%": 0, "0.5": 500_000, "80.5%": 805_000, "90%": 900_000, "100%": 1_000_000}
+PLANS: Final = ("plan.session", "plan.week", "plan.month")
+MOST: Final = {"hour": 23, "weekday": 7, **dict.fromkeys(PLANS, 1_000_000)}
 NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
     **dict.fromkeys(("tokens.in", "tokens.max-out", "tokens.total"), COUNTS),
     "attempt": {"1": 1, "2": 2, "5": 5},
     "hour": {"0": 0, "5": 5, "22": 22, "23": 23},
     "weekday": {"1": 1, "6": 6, "7": 7},
     "cost": MONEY,
+    **dict.fromkeys(PLANS, SHARES),
 }
 FLAGS: Final = ("stream", "tools", "images")
 
@@ -66,8 +70,8 @@ class Call:
             return getattr(self, field) or ""
         if field == "tokens.total":
             return request.tokens_in + request.tokens_max_out
-        names = {"tokens.in": "tokens_in", "tokens.max-out": "tokens_max_out", "cost": "cost_microusd"}
-        return getattr(request, names.get(field, field))
+        names = {"tokens.max-out": "tokens_max_out", "cost": "cost_microusd"}
+        return getattr(request, names.get(field, field.replace(".", "_")))
 
 
 @attrs.frozen
@@ -115,8 +119,8 @@ def fits(glob: str, text: str) -> bool:
 # ---- conditions ----
 
 
-def _flag(draw: st.DrawFn) -> Meant:
-    field = draw(st.sampled_from(FLAGS))
+def _flag(draw: st.DrawFn, scope: Scope) -> Meant:
+    field = draw(st.sampled_from((*FLAGS, "plan.overage") if scope.names else FLAGS))
     ending, wanted = draw(st.sampled_from([("", True), (" == true", True), (" != true", False), (" == false", False)]))
     return Meant(field + ending, lambda call: call.read(field) is wanted)
 
@@ -171,7 +175,8 @@ def _text(draw: st.DrawFn, scope: Scope) -> Meant:
 
 
 def _number(draw: st.DrawFn, scope: Scope) -> Meant:
-    field = draw(st.sampled_from(sorted(NUMBERS)))
+    # Whose plan it is follows from who calls.
+    field = draw(st.sampled_from([one for one in sorted(NUMBERS) if scope.names or one not in PLANS]))
     known = list(NUMBERS[field].items())
     if NUMBERS[field] is COUNTS:
         known += scope.counts.items()
@@ -189,7 +194,7 @@ def _number(draw: st.DrawFn, scope: Scope) -> Meant:
 def _atoms(draw: st.DrawFn, scope: Scope) -> Meant:
     match draw(st.integers(0, 9)):
         case 0 | 1:
-            return _flag(draw)
+            return _flag(draw, scope)
         case 2 | 3 if scope.names:
             return _name(draw, scope)
         case 4 if scope.conditions:
@@ -243,7 +248,8 @@ def requests(draw: st.DrawFn, tokens: Iterable[str] = ()) -> Request:
     def number(field: str) -> int:
         value = draw(st.sampled_from(sorted(NUMBERS[field].values()))) + draw(st.sampled_from([0, 0, 1, -1]))
         return min(
-            max(value, 1 if field in ("attempt", "weekday") else 0), {"hour": 23, "weekday": 7}.get(field, value)
+            max(value, 1 if field in ("attempt", "weekday") else 0),
+            MOST.get(field, value),
         )
 
     headers: dict[str, str] = {}
@@ -269,6 +275,10 @@ def requests(draw: st.DrawFn, tokens: Iterable[str] = ()) -> Request:
         attempt=number("attempt"),
         hour=number("hour"),
         weekday=number("weekday"),
+        plan_session=number("plan.session"),
+        plan_week=number("plan.week"),
+        plan_month=number("plan.month"),
+        plan_overage=draw(st.booleans()),
         headers=headers,
         meta=meta,
     )

@@ -43,7 +43,8 @@ Examples:
 
 \b
 Fields: agent model path method stream tools images tokens.in tokens.max-out cost attempt hour weekday
-header.NAME meta.NAME, api, token (the agent whose token the call has) and claim (the agent that it names).
+plan.session plan.week plan.month (`85%`) plan.overage header.NAME meta.NAME, api,
+token (the agent whose token the call has) and claim (the agent that it names).
 A field that is not given has the language's default; the time is now. Without `path` or `api` the call may be in the
 dialect of any provider of the policy."""
 )

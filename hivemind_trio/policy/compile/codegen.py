@@ -55,6 +55,10 @@ _FIELDS: Final = {
     "attempt": "r.attempt",
     "hour": "r.hour",
     "weekday": "r.weekday",
+    "plan.session": "r.plan_session",
+    "plan.week": "r.plan_week",
+    "plan.month": "r.plan_month",
+    "plan.overage": "r.plan_overage",
 }
 
 _ROUTES_MAX: Final = 4_096

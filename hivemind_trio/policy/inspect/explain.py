@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 import attrs
@@ -12,8 +12,8 @@ from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.codegen import BUILT_IN, Router
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.language.condition_eval import field_values, holds
-from hivemind_trio.policy.language.condition_typing import Field, Kind, reads, request_fields
-from hivemind_trio.policy.language.units import QUANTITY, UnitError, count, money_microusd
+from hivemind_trio.policy.language.condition_typing import PLAN_SHARES, Field, Kind, reads, request_fields
+from hivemind_trio.policy.language.units import QUANTITY, UnitError, count, money_microusd, share
 from hivemind_trio.policy.program.budgets import Per
 from hivemind_trio.policy.program.call_facts import NO_API, ApisOf
 from hivemind_trio.policy.program.program import UNKNOWN_AGENT, Program
@@ -28,12 +28,20 @@ DERIVED: Final = {
 _BESIDE_FIELDS: Final = ("api", "token", "claim", "header.NAME", "meta.NAME")
 """Words that can be given beside the fields of conditions."""
 
-_FACTS: Final = {"tokens.in": "tokens_in", "tokens.max-out": "tokens_max_out", "cost": "cost_microusd"}
+_FACTS: Final = {
+    "tokens.in": "tokens_in",
+    "tokens.max-out": "tokens_max_out",
+    "cost": "cost_microusd",
+    "plan.session": "plan_session",
+    "plan.week": "plan_week",
+    "plan.month": "plan_month",
+    "plan.overage": "plan_overage",
+}
 
 SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "affinity", "allow", "deny")
 """Settings that a rule can decide and that are in force."""
 
-_EXAMPLES: Final = {"hour": "14", "weekday": "3", "attempt": "2", "cost": "$0.10"}
+_EXAMPLES: Final = {"hour": "14", "weekday": "3", "attempt": "2", "cost": "$0.10", **dict.fromkeys(PLAN_SHARES, "85%")}
 
 
 class RequestError(ValueError):
@@ -279,6 +287,9 @@ def _api(text: str) -> Api:
         raise RequestError(f"no api `{text}`; there are {one_of([api.value for api in Api], most=99)}") from None
 
 
+_AMOUNTS: Final[Mapping[Kind, Callable[[str], int]]] = {Kind.MONEY: money_microusd, Kind.SHARE: share}
+
+
 def _value(field: Field, text: str) -> object:
     """Return the value that the language's literal stands for; quotes around a text may be left out."""
     if field.kind is Kind.FLAG:
@@ -296,7 +307,7 @@ def _value(field: Field, text: str) -> object:
     if not QUANTITY.fullmatch(text):
         raise RequestError(f"`{field.name}={text}`: a number such as `{_EXAMPLES.get(field.name, '12k')}` is wanted")
     try:
-        value = money_microusd(text) if field.kind is Kind.MONEY else count(text)
+        value = _AMOUNTS.get(field.kind, count)(text)
     except UnitError as error:
         raise RequestError(f"`{field.name}={text}`: {error.message}" + f"; {error.help}" * bool(error.help)) from error
     if value < field.least or (field.most is not None and value > field.most):

@@ -64,6 +64,10 @@ def field_values(request: Request, *, agent: str, team: str, provider: str | Non
         "attempt": request.attempt,
         "hour": request.hour,
         "weekday": request.weekday,
+        "plan.session": request.plan_session,
+        "plan.week": request.plan_week,
+        "plan.month": request.plan_month,
+        "plan.overage": request.plan_overage,
         **{f"header.{name}": value for name, value in request.headers.items()},
         **{f"meta.{name}": value for name, value in request.meta.items()},
     }

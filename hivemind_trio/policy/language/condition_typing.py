@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias, final
 
 import attrs
 
+from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
 from hivemind_trio.policy.diagnostics.suggest import suggestion
@@ -31,7 +32,7 @@ from hivemind_trio.policy.syntax.ast import (
 
 from .globs import is_glob
 from .list_prices import BUILT_IN_PRICES
-from .units import UnitError, count, duration_ns, money_microusd, ratio
+from .units import UnitError, count, duration_ns, money_microusd, ratio, share
 
 _ROUTED_AS: Final = "provider as "
 
@@ -48,6 +49,8 @@ class Kind(Enum):
     MONEY = auto()
     DURATION = auto()
     RATIO = auto()
+    SHARE = auto()
+    """A ratio in whole millionths: conditions of calls are solved exactly."""
     FLAG = auto()
 
 
@@ -139,6 +142,12 @@ NUMBERS: Final = {
     "attempt": 1,
 }
 
+PLAN_SHARES: Final = ("plan.session", "plan.week", "plan.month")
+"""Used shares of the windows of an account's plan."""
+
+LATE: Final = ("agent", "team", "provider", *PLAN_SHARES, "plan.overage")
+"""Fields that follow from who calls, so that no condition of an agent can read them."""
+
 FLIPPED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -157,6 +166,8 @@ def request_fields(agents: list[str], teams: list[str], providers: list[str]) ->
         Field("hour", Kind.NUMBER, most=23),
         Field("weekday", Kind.NUMBER, least=1, most=7),
         Field("cost", Kind.MONEY),
+        *(Field(name, Kind.SHARE, most=WHOLE) for name in PLAN_SHARES),
+        Field("plan.overage", Kind.FLAG),
     ]
     return {field.name: field for field in fields}
 
@@ -460,6 +471,8 @@ class Typer:
                 return duration_ns(text)
             case Kind.RATIO, Quantity(text=text):
                 return ratio(text)
+            case Kind.SHARE, Quantity(text=text):
+                return share(text)
         day = _DAYS.get(expr.text.lower()[:3]) if field.name == "weekday" and isinstance(expr, Name) else None
         help_ = f"write `{day}`: 1 is Monday" if day is not None else ""
         what = f"`{field.name}` is {_a(field)}, but this is not"
@@ -497,7 +510,7 @@ class Typer:
             self.report.add("HM212", "a field must be on the left", expr.span, help='`model == "..."`')
             raise _Wrong
         field = self.fields.get(expr.text) or self._open_field(expr.text) or self.dynamic(expr.text)
-        if field is None and self.of_request and expr.text in ("agent", "team", "provider"):
+        if field is None and self.of_request and expr.text in LATE:
             help_ = "test a property of the request: `header.NAME`, `path`, `model`"
             self.report.add(
                 "HM213", f"`{expr.text}` is not known yet where this condition is evaluated", expr.span, help=help_
@@ -645,6 +658,7 @@ def _a(field: Field) -> str:
         Kind.MONEY: "an amount of money",
         Kind.DURATION: "a duration",
         Kind.RATIO: "a ratio",
+        Kind.SHARE: "a ratio",
         Kind.FLAG: "a flag",
     }
     return str(names[field.kind])
@@ -672,6 +686,7 @@ def _comparison(word: str, value: Expr) -> str:
 def _example(field: Field) -> str:
     """Return a comparison of the field; empty if there is nothing to compare it with."""
     literal = {Kind.TEXT: '!= ""', Kind.NUMBER: "> 0", Kind.MONEY: "> $0.10", Kind.DURATION: "> 1s", Kind.RATIO: "> 1%"}
+    literal[Kind.SHARE] = "> 80%"
     if field.kind is Kind.ENUM:
         return f"{field.name} == {field.choices[0]}" if field.choices else ""
     return f"{field.name} {literal[field.kind]}"

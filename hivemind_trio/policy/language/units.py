@@ -152,6 +152,18 @@ def size_bytes(text: str) -> int:
 
 def ratio(text: str) -> float:
     """`50%` or `0.5`."""
+    return float(_ratio(text))
+
+
+def share(text: str) -> int:
+    """`50%` or `0.5`, in millionths."""
+    value = _ratio(text) * 10**6
+    if value.denominator != 1:
+        raise UnitError("HM207", f"`{text}` is finer than 0.0001%")
+    return int(value)
+
+
+def _ratio(text: str) -> Fraction:
     dollar, number, unit = _split(text)
     if dollar or unit not in ("", "%"):
         raise UnitError(
@@ -162,7 +174,7 @@ def ratio(text: str) -> float:
         meant = f"{number}%" if not unit and Fraction(number) <= 100 else "100%"
         help_ = f"write `{meant}` or less"
         raise UnitError("HM205", f"`{text}` is more than 100%", help=help_, replacement=meant, is_safe=False)
-    return float(value)
+    return value
 
 
 def multiple(text: str) -> float:

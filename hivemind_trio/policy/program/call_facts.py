@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from hivemind_trio.model import Api, Request
+from hivemind_trio.policy.language.condition_typing import PLAN_SHARES
 
 from .program import Clue, Program
 
@@ -39,6 +40,10 @@ FIELDS: Final = {
     "attempt": "attempt",
     "hour": "hour",
     "weekday": "weekday",
+    "plan.session": "plan_session",
+    "plan.week": "plan_week",
+    "plan.month": "plan_month",
+    "plan.overage": "plan_overage",
 }
 """Fields that a request has under their own names; the cost follows from model and tokens."""
 
@@ -84,8 +89,13 @@ def words(facts: Facts) -> tuple[str, ...]:
     return tuple(_word(field, value) for field, value in facts.items())
 
 
+def literal(field: str, value: str | int | bool) -> str:
+    """Return the value of a field as a policy writes it, without quotes."""
+    return f"{int(value) / 10_000:g}%" if field in PLAN_SHARES else str(value)
+
+
 def _word(field: str, value: str | int | bool) -> str:
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) else literal(field, value)
     word = f"{field}={text}"
     return word if _BARE.fullmatch(word) else shlex.quote(word)
 

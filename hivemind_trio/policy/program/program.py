@@ -322,6 +322,8 @@ class Program:
     """The fields of requests that its conditions depend on: `model`, `header.x-team`."""
     was: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     """Kind -> name -> what it was called before (`was OLD`)."""
+    reads_plans: bool = attrs.field(init=False, eq=False, repr=False)
+    """Some condition reads the plan of the caller's account."""
     heeds_prompts: bool = attrs.field(init=False, eq=False, repr=False)
     """The beginnings of prompts matter: to a lane, or where input is scarce."""
     prices_by_provider: bool = attrs.field(init=False, eq=False, repr=False)
@@ -334,6 +336,10 @@ class Program:
     @prices_by_provider.default
     def _prices_by_provider(self) -> bool:
         return any(row.provider is not None for row in self.models)
+
+    @reads_plans.default
+    def _reads_plans(self) -> bool:
+        return any(field.startswith("plan.") for field in self.reads)
 
     @heeds_prompts.default
     def _heeds_prompts(self) -> bool:

@@ -15,8 +15,10 @@ import attrs
 
 from hivemind_trio.dialects import DIALECTS, KNOWN_PATHS
 from hivemind_trio.model import Api
+from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy.language.condition_eval import holds
 from hivemind_trio.policy.language.condition_typing import (
+    PLAN_SHARES,
     AllOf,
     Always,
     AnyOf,
@@ -68,8 +70,8 @@ _DERIVED: Final = ("agent", "team", "provider")
 """Found by trying every agent, model and dialect."""
 _JOINT: Final = ("tokens.in", "tokens.max-out", "tokens.total", "cost", "model")
 _LEAST: Final[Mapping[str, int]] = {"attempt": 1, "weekday": 1}
-_MOST: Final[Mapping[str, int]] = {"hour": 23, "weekday": 7}
-_FLAGS: Final = ("stream", "tools", "images")
+_MOST: Final[Mapping[str, int]] = {"hour": 23, "weekday": 7, **dict.fromkeys(PLAN_SHARES, WHOLE)}
+_FLAGS: Final = ("stream", "tools", "images", "plan.overage")
 
 
 def candidates(conditions: Iterable[Condition], programs: tuple[Program, Program], *, by_path: bool) -> Iterator[Facts]:
@@ -306,6 +308,10 @@ def _models(programs: Iterable[Program]) -> Iterator[str]:
 _FIELDS: Final = {
     "tokens_in": "tokens.in",
     "tokens_max_out": "tokens.max-out",
+    "plan_session": "plan.session",
+    "plan_week": "plan.week",
+    "plan_month": "plan.month",
+    "plan_overage": "plan.overage",
     "token_agent": "token",
     "claimed": "claim",
 }

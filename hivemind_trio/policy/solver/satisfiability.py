@@ -366,7 +366,15 @@ def common(one: Cube, other: Cube) -> Cube | None:
 
 TOKENS: Final = ("tokens.in", "tokens.max-out", "tokens.total")
 
-FACTS: Final = {"tokens.in": "tokens_in", "tokens.max-out": "tokens_max_out", "tokens.total": "tokens_in"}
+FACTS: Final = {
+    "tokens.in": "tokens_in",
+    "tokens.max-out": "tokens_max_out",
+    "tokens.total": "tokens_in",
+    "plan.session": "plan_session",
+    "plan.week": "plan_week",
+    "plan.month": "plan_month",
+    "plan.overage": "plan_overage",
+}
 """Field -> what makes a call have it, where nobody asks for the others; the rest are called alike."""
 
 

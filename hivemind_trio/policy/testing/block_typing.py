@@ -8,6 +8,7 @@ from typing import Any, Final, final
 import attrs
 
 from hivemind_trio.model import Api
+from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SymbolTable
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Severity
@@ -277,6 +278,8 @@ class _Reading:
     def _value(self, inner: Item, name: str, slot: Slot, found: list[Any]) -> Iterator[tuple[str, Any]]:
         field = self._fields.get(name)
         value = found[0] if found else True
+        if field is not None and field.kind is Kind.SHARE:
+            value = round(value * WHOLE)
         if slot.words == ("true", "false"):
             value = value in (True, "true")
         elif field is not None and field.most is not None and value > field.most:
@@ -440,5 +443,6 @@ def _as_slots(fields: Mapping[str, Field]) -> dict[str, Slot]:
         Kind.NUMBER: lambda field: Slot(Type.COUNT, least=field.least),
         Kind.FLAG: lambda _: Slot(Type.WORD, ("true", "false"), optional=True),
         Kind.ENUM: lambda field: Slot(Type.WORD, field.choices),
+        Kind.SHARE: lambda _: Slot(Type.RATIO),
     }
     return {name: types[field.kind](field) for name, field in fields.items() if field.kind in types}

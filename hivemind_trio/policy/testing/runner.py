@@ -11,7 +11,7 @@ from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.codegen import SETTINGS
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
-from hivemind_trio.policy.program.call_facts import Facts, shown
+from hivemind_trio.policy.program.call_facts import Facts, literal, shown
 from hivemind_trio.policy.program.policy_tests import Expectation, GivenAny, GivenCall, PolicyTest, Run
 from hivemind_trio.policy.program.program import Program
 from hivemind_trio.policy.solver.decision_lists import rules_of
@@ -122,7 +122,7 @@ def given_text(facts: Facts, program: Program) -> str:
             case str() if is_text(field):
                 parts.append(f"{field} {quote(value)}")
             case _:
-                parts.append(f"{field} {value}")
+                parts.append(f"{field} {literal(field, value)}")
     return f"given {{ {'; '.join(parts)} }}" if parts else "given { }"
 
 

@@ -92,7 +92,7 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
     call = attrs.evolve(flight.call, request=attrs.evolve(flight.call.request, attempt=flight.attempt + 1))
     # A call that was refused for going too often waits for its turn; what is down may be up elsewhere.
     failed = flight.place.pool if ended.outcome in BROKEN else None
-    treatment = route(books, call, books.program.decide(call.request), failed)
+    treatment = route(books, call, books.decide(call), failed)
     if rejection.reject_on_arrival(call, treatment, books.program, draining=False, waited_ns=0) is not None:
         return None
     place = books.place(call, treatment)

@@ -72,7 +72,7 @@ def move_to_fallback(
     """Have them wait where they would be sent if they came now, if that is elsewhere. Return where."""
     there = {}
     for waiter in waiters:
-        treatment = books.program.decide(waiter.call.request)
+        treatment = books.decide(waiter.call)
         if route(books, waiter.call, treatment).provider == waiter.place.pool.name:
             continue
         books.room.leave(waiter)
@@ -119,7 +119,7 @@ def release_budget_waiters(books: SchedulerState, commands: list[Command]) -> di
         while (held := account.held.first) is not None:
             waiter = books.room.waiters[held.call.id]
             books.room.leave(waiter)
-            treatment = books.program.decide(waiter.call.request)
+            treatment = books.decide(waiter.call)
             anew = reclassify(books, waiter, treatment, commands)
             # One that is behind another now, for what is spent has changed its priority, lets that one be asked.
             if anew is not None and anew.held_in is account and account.held.first is anew:

@@ -70,7 +70,7 @@ def _budgeted(books: SchedulerState, call: Call, treatment: Decision) -> Decisio
         return treated
     # Another model may be served elsewhere. Who may call, and how, is decided by what was asked for.
     asked = attrs.evolve(call.request, model=treated.model or call.request.model)
-    there = books.program.decide(asked)
+    there = books.decide(attrs.evolve(call, request=asked))
     return attrs.evolve(treated, provider=there.provider, group=there.group)
 
 

@@ -6,8 +6,8 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.model import PlanReading, PlanSpan, PlanStanding, PlanWindow, SecretRef, SecretSource
-from hivemind_trio.policy import Program
+from hivemind_trio.model import PlanReading, PlanSpan, PlanStanding, PlanWindow, Reason, SecretRef, SecretSource
+from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.scheduler import BeliefsRestored, Call, CallId, Command, PlanChanged, ResponseStarted
 from hivemind_trio.scheduler.limits.plan_accounts import ACCOUNTS_MAX, PlanAccounts
 from tests.scheduler.driver import Driver
@@ -153,3 +153,53 @@ def test_of_each_account_the_last_reading_holds_until_its_reset(
         for name, span in (("5h", PlanSpan.SESSION), ("7d", PlanSpan.WEEK)):
             percent, until_ns = last.get((credential, name), (0, 0))
             assert found.get(span, 0) == (percent if until_ns > driver.now_ns else 0)
+
+
+# ---- in rules ----
+
+
+def ruled(text: str, provider: str = 'provider p { api anthropic; base "http://127.0.0.1:9" }') -> Program:
+    checked = check("p.hmp", MemoryFiles({"p.hmp": f"hmp 1\n{provider}\n{text}\n"}))
+    assert checked.program is not None, checked.diagnostics
+    return checked.program
+
+
+def test_a_rule_reads_the_plan_of_the_caller_and_of_no_other() -> None:
+    driver = Driver(ruled('rule r when plan.week > 80% { deny "the week is nearly used" }'))
+    hear(driver, reading(81, name="7d"), "a")
+
+    assert driver.refusal(driver.ask(wish(), credential="a")).reason is Reason.DENIED
+    assert driver.grant(driver.ask(wish(), credential="b"))
+
+
+def test_a_rule_reads_the_windows_of_the_model_as_they_stand_now() -> None:
+    driver = Driver(ruled("lane batch { }\nrule r when plan.week >= 90% { lane batch }"))
+    hear(driver, reading(90, name="7d_opus"))
+
+    def lane(model: str) -> str:
+        return driver.grant(driver.ask(wish(model=model), credential="a")).treatment.lane
+
+    assert (lane("claude-opus-4-1"), lane("claude-sonnet-4-5")) == ("batch", "default")
+    driver.at(2 * HOUR)
+    assert lane("claude-opus-4-1") == "default", "the window has begun anew"
+
+
+def test_a_rule_reads_whether_the_account_pays() -> None:
+    driver = Driver(ruled('rule r when plan.overage and plan.session == 100% { warn "paid" }'))
+    hear(driver, reading(100, overage=True))
+
+    assert driver.grant(driver.ask(wish(), credential="a")).treatment.warnings == ("paid",)
+    assert driver.grant(driver.ask(wish(), credential="b")).treatment.warnings == ()
+
+
+def test_a_reload_judges_waiting_calls_by_the_plan_of_now() -> None:
+    one = 'provider p { api anthropic; base "http://127.0.0.1:9"; concurrency 1 }'
+    driver = Driver(ruled("", provider=one))
+    hear(driver, reading(95))
+    driver.ask(wish(), credential="b")
+    waiting = [driver.ask(wish(), credential=credential) for credential in "ab"]
+
+    driver.load(ruled('rule r when plan.session > 90% { deny "no" }', provider=one))
+
+    assert driver.refusal(waiting[0]).reason is Reason.DENIED
+    assert waiting[1] not in driver.answers
