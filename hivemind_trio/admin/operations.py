@@ -7,11 +7,12 @@ from typing import Any, Final, final
 
 import attrs
 
-from . import change, policy, show
+from . import change, explain, policy, show
 from .views import (
     BudgetsView,
     CallsView,
     CallView,
+    ExplainView,
     PausedView,
     PolicyDiffView,
     PolicySourceView,
@@ -46,6 +47,7 @@ _ALL: Final = (
     Operation("queue", show.queue, show.NoArguments, QueueView),
     Operation("calls", show.calls, show.WhichCalls, CallsView),
     Operation("call", show.call, show.OneCall, CallView),
+    Operation("explain", explain.explain, show.OneCall, ExplainView),
     Operation("budgets", show.budgets, show.NoArguments, BudgetsView),
     Operation("reset_budget", change.reset_budget, change.WhichBudget, BudgetsView, True),
     Operation("set_budget", change.set_budget, change.BudgetSpending, BudgetsView, True),

@@ -175,7 +175,7 @@ def _row(proxy: Operated, lane: str, provider: str | None, reason: Reason, calls
         lane=lane,
         provider=provider,
         reason=str(reason),
-        text=_words(proxy, lane, provider, reason),
+        text=reason_text(proxy, lane, provider, reason),
         n=len(calls),
         agents=len({(call.decision.agent, call.caller) for call in calls}),
         oldest_s=max(seconds(call.waited_ns) for call in calls),
@@ -192,7 +192,7 @@ class _Unnamed(dict[str, object]):
         return "?"
 
 
-def _words(proxy: Operated, lane: str, provider: str | None, reason: Reason) -> str:
+def reason_text(proxy: Operated, lane: str, provider: str | None, reason: Reason) -> str:
     """Return the reason in words, as far as it is the same for all calls of a row."""
     if reason not in WAITS:
         return str(reason)

@@ -259,6 +259,35 @@ class CallView:
 
 @final
 @attrs.frozen(kw_only=True)
+class DecidedView:
+    """Declaration that decided one setting of a call."""
+
+    setting: str
+    by: str
+    """`rule`, `agent`, `team`, `lane`, `budget`, `operator`, `defaults` or `built-in`."""
+    name: str
+    at: str | None
+    """`team.hmp:61`; null: it is in no file."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ExplainView:
+    """Explanation of a call in progress."""
+
+    call: CallView
+    text: str
+    """Why it waits, or how far it is, in words."""
+    waiting_in_lane: int
+    """Calls of its lane that wait, itself included."""
+    waiting_before: int | None
+    """Those that arrived before it; null: it does not wait."""
+    team: str | None
+    decided: tuple[DecidedView, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
 class CallsView:
     """Calls, the oldest first."""
 

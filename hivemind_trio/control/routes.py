@@ -84,6 +84,7 @@ OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "queue": ("GET", "/v1/queue"),
     "calls": ("GET", "/v1/calls"),
     "call": ("GET", "/v1/calls/{id}"),
+    "explain": ("GET", "/v1/calls/{id}/explain"),
     "budgets": ("GET", "/v1/budgets"),
     "reset_budget": ("POST", "/v1/budgets/reset"),
     "set_budget": ("POST", "/v1/budgets/spent"),

@@ -170,6 +170,7 @@ async def _proxy(
                     one.record(record)
 
             house = await stack.enter_async_context(launch.open_house(state, journal, over))
+            await stack.enter_async_context(launch.open_control(house, journal))
             launch.watcher.say_start(house, launch.loaded, launch.found)
             known.append(OwnProxy(house, providers[0] if len(providers) == 1 else "", clock, called))
             yield known[0]

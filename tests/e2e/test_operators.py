@@ -173,9 +173,17 @@ async def test_a_call_with_a_higher_priority_goes_first(
         code, out, error = await command(runtime, "priority", calls[2]["id"], "7")
         assert (code, out) == (0, f"{calls[2]['id']} has priority 7 and is waiting\n"), error
         late = await command(runtime, "priority", calls[0]["id"], "7")
+        code, text, error = await command(runtime, "explain", calls[2]["id"])
+        assert code == 0, error
+        story = await found(runtime, "explain", calls[1]["id"])
         gate.set()
 
     assert order == [0, 2, 1]
+    assert "waiting: provider `sim` is at its concurrency limit of 1" in text
+    assert "1 of 2 waiting calls of its lane arrived before it" in text
+    assert "priority: operator" in text
+    assert (story["call"]["id"], story["waiting_before"]) == (calls[1]["id"], 0)
+    assert ("lane", "agent", "ci") in [(one["setting"], one["by"], one["name"]) for one in story["decided"]]
     assert late[0] == 2
     assert "does not wait" in late[2]
 

@@ -133,10 +133,10 @@ def test_a_call_goes_before_others_by_the_priority_of_an_operator_and_keeps_it_o
     assert driver.end(first) == [second]
 
 
-@pytest.mark.parametrize("window", ["hour", "1h"])
+@pytest.mark.parametrize("window", ["calendar", "sliding"])
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_budget_that_is_reset_lets_calls_go_and_the_ledger_is_told(window: str, kept: bool) -> None:
-    driver = budgeted(f"budget b {{ requests 2/{window}; at 100% {{ hold }} }}", kept=kept)
+    driver = budgeted(f"budget b {{ requests 2/hour; window {window}; at 100% {{ hold }} }}", kept=kept)
     for _ in range(2):
         driver.end(ask(driver))
         driver.now_ns += SECOND_NS
@@ -157,13 +157,13 @@ def test_a_budget_that_is_reset_lets_calls_go_and_the_ledger_is_told(window: str
 
 
 @given(
-    st.sampled_from(["hour", "1h"]),
+    st.sampled_from(["calendar", "sliding"]),
     st.lists(st.tuples(st.integers(0, 900), st.one_of(st.none(), st.integers(0, 20))), max_size=20),
 )
 def test_changes_that_the_ledger_is_told_add_up_to_what_counts(
     window: str, story: list[tuple[int, int | None]]
 ) -> None:
-    driver = budgeted(f"budget b {{ requests 1000/{window} }}", kept=True)
+    driver = budgeted(f"budget b {{ requests 1000/hour; window {window} }}", kept=True)
     driver.end(ask(driver))
     (account,) = driver.scheduler.accounts(driver.now_ns)
     for pause_s, spent in story:

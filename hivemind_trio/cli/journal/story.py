@@ -14,6 +14,7 @@ from hivemind_trio.cli.console import fail
 from hivemind_trio.cli.table import aligned
 
 from .find import asked, journal_of, journals, moment_ns
+from .live_call import show_live
 from .plans import plan_objects, plan_text
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ ADVICE: Final = {
     "provider-quota": "a larger quota at provider `{provider}`, or a second provider with `fallback`",
     "prompt-cache": "nothing: another call was filling the prompt cache, which saves both money and time",
     "retry": "add `fallback` to provider `{provider}`, so that a retry goes elsewhere",
+    "paused": "nothing in the policy: an operator had paused it (`hivemind-trio resume`)",
     "turn": "a higher `priority`, or a higher `weight` of its team or lane",
     "queue-full": "raise `queue`, or `concurrency` of provider `{provider}`",
     "deadline": "raise `deadline` of lane `{lane}`, or `concurrency` of provider `{provider}`",
@@ -58,6 +60,8 @@ def explain_recorded(
     """Print the story of one call, or the list of slow ones; ends with status 2 if there is none."""
     from hivemind_trio.store import latest_story, slowest_stories
 
+    if name is not None and file is None and show_live(name, policy, as_json=as_json):
+        return
     if name is not None:
         _show(_named(name, file, policy), as_json=as_json)
         return

@@ -1,0 +1,72 @@
+"""Explanation of a call that is in progress."""
+
+from __future__ import annotations
+
+from hivemind_trio.model import Decision, Reason
+
+from .operated import Operated
+from .problems import OperationFailed, ProblemKind
+from .show import OneCall, call, reason_text
+from .views import CallState, CallView, DecidedView, ExplainView
+
+
+def explain(proxy: Operated, one: OneCall) -> ExplainView:
+    """Return why a call in progress waits, and which declarations decided about it."""
+    view = call(proxy, one)
+    if view.state is CallState.ENDED:
+        message = f"call `{one.id}` is over; `hivemind-trio explain {one.id}` asks the journal"
+        raise OperationFailed(ProblemKind.CONFLICT, message)
+    decision = _decision(proxy, one.id)
+    return ExplainView(
+        call=view,
+        text=_text(proxy, view),
+        waiting_in_lane=proxy.engine.snapshot().lanes_waiting.get(view.lane or "", 0),
+        waiting_before=_before(proxy, view),
+        team=decision.team if decision is not None else None,
+        decided=tuple(
+            DecidedView(setting=setting, by=by.kind, name=by.name, at=by.at or None)
+            for setting, by in (decision.decided.items() if decision is not None else ())
+        ),
+    )
+
+
+def _decision(proxy: Operated, name: str) -> Decision | None:
+    """Return the decision about a call; None: there is none yet."""
+    exchange = proxy.door.exchanges[name]
+    number = exchange.ticket.id if exchange.ticket is not None else None
+    occupancy = proxy.engine.occupancy()
+    for queued in occupancy.waiting:
+        if queued.call_id == number:
+            return queued.decision
+    for flight in occupancy.inflight:
+        if flight.call_id == number:
+            return flight.decision
+    return exchange.treatment
+
+
+def _text(proxy: Operated, view: CallView) -> str:
+    match view.state:
+        case CallState.WAITING:
+            return reason_text(proxy, view.lane or "", view.provider, Reason(view.reason))
+        case CallState.ARRIVING:
+            return "its body is being read"
+        case CallState.INFLIGHT:
+            return f"attempt {view.attempts} is at provider `{view.provider}`"
+        case _:
+            return "the provider is done, and the agent still reads the answer"
+
+
+def _before(proxy: Operated, view: CallView) -> int | None:
+    """Return the number of calls of its lane that arrived before it and wait still; None: it does not wait.
+
+    Not all of them go first: priorities, teams and free limits decide.
+    """
+    if view.state is not CallState.WAITING:
+        return None
+    number = proxy.door.exchanges[view.id].ticket
+    before = 0
+    for queued in proxy.engine.occupancy().waiting:
+        if number is not None and queued.call_id == number.id:
+            return before
+        before += queued.decision.lane == view.lane
+    return None

@@ -1,0 +1,59 @@
+"""Explanation of a call that is in progress at a running proxy."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+
+def show_live(name: str, policy: str | None, *, as_json: bool) -> bool:
+    """Print why a call in progress waits; False: no running proxy has it."""
+    from hivemind_trio.control import ControlClient, NotReachable, RequestRefused, running_sockets, socket_name
+
+    for path in running_sockets(socket_name(policy, 0) if policy is not None else ""):
+        try:
+            with ControlClient.at(path) as client:
+                found = client.get(f"/v1/calls/{quote(name, safe='')}/explain")
+        except (NotReachable, RequestRefused):
+            continue  # it is another proxy's, or over: then the journal has it
+        click.echo(json.dumps(found, indent=2) if as_json else live_text(found), nl=as_json)
+        return True
+    return False
+
+
+def live_text(found: dict[str, Any]) -> str:
+    """Return the explanation as lines."""
+    from hivemind_trio.policy import visible
+
+    call = found["call"]
+    rows = [
+        ("call", f"{call['id']}, in progress for {call['age_s']:.1f} s"),
+        ("state", f"{call['state']}: {found['text']}"),
+        ("waited", f"{call['waited_s']:.1f} s" + _place(found)),
+        ("next", f"not before {call['not_before_at']}" if call["not_before_at"] else ""),
+        ("rejected", f"if it still waits at {call['deadline_at']}" if call["deadline_at"] else ""),
+        ("request", f"{call['method']} {call['path']}"),
+        ("model", call["model"] + (f", sent as {call['sent_model']}" if call["sent_model"] else "")),
+        ("agent", call["agent"] if call["agent"] != "unknown" else f"unknown ({call['caller']})"),
+        ("lane", call["lane"] or ""),
+        ("provider", call["provider"] or ""),
+        ("priority", str(call["priority"]) if call["priority"] is not None else ""),
+        ("decided by", ", ".join(_decider(one) for one in found["decided"])),
+    ]
+    return "".join(f"{name:10} {visible(text)}\n" for name, text in rows if text)
+
+
+def _place(found: dict[str, Any]) -> str:
+    before = found["waiting_before"]
+    if before is None:
+        return ""
+    return f"; {before:,} of {found['waiting_in_lane']:,} waiting calls of its lane arrived before it"
+
+
+def _decider(one: dict[str, Any]) -> str:
+    """`lane: rule x (team.hmp:5)`."""
+    at = f" ({one['at']})" if one["at"] else ""
+    return f"{one['setting']}: {one['by']}{' ' + one['name'] if one['name'] else ''}{at}"
