@@ -51,6 +51,12 @@ Exit status: 0 after a shutdown, 1 the policy has errors, 2 the proxy cannot sta
     "About 5 KB a call.",
 )
 @click.option(
+    "--node",
+    metavar="NAME",
+    help="Name of this proxy among those that share by `store redis`; no two have the same. "
+    "Default: host name and port.",
+)
+@click.option(
     "--transport",
     type=click.Choice(["pool", "stock"]),
     default="pool",
@@ -66,6 +72,7 @@ def serve(
     log_calls: bool,
     journal: str | None,
     record: bool,
+    node: str | None,
     transport: str,
     print_policy: bool,
     color: str,
@@ -84,6 +91,7 @@ def serve(
         log_calls=log_calls,
         journal=journal,
         records=record,
+        node=node,
         stock_transport=transport == "stock",
         print_policy=print_policy,
         allow_include=allowed_folders(),

@@ -204,9 +204,9 @@ class _Proposer:
             case Type.REF:
                 yield from self._names(slot.words[0])
                 return
-            case Type.SECRET | Type.SECRETS | Type.URL:
+            case Type.SECRET | Type.SECRETS | Type.URL | Type.STORE_URL:
                 yield Proposal("env(NAME)", Sort.VALUE, "a variable of the environment")
-                if slot.type is not Type.URL:
+                if slot.type not in (Type.URL, Type.STORE_URL):
                     yield Proposal('file("path")', Sort.VALUE, "a file, relative to the policy")
                 return
             case Type.SIGNALS:

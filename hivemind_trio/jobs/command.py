@@ -169,7 +169,8 @@ async def _proxy(
                 for one in known:
                     one.record(record)
 
-            house = await stack.enter_async_context(launch.open_house(state, journal, over))
+            shared = await launch.open_shared(stack)
+            house = await stack.enter_async_context(launch.open_house(state, journal, over, shared))
             await stack.enter_async_context(launch.open_control(house, journal))
             launch.watcher.say_start(house, launch.loaded, launch.found)
             known.append(OwnProxy(house, providers[0] if len(providers) == 1 else "", clock, called))

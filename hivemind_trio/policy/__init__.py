@@ -67,6 +67,7 @@ from .language.model_price import ModelPrice as ModelPrice
 from .language.unit_text import duration as duration
 from .language.values import is_loopback as is_loopback
 from .language.values import parse_address as parse_address
+from .language.values import store_url_problem as store_url_problem
 from .program.budgets import BudgetAllowance as BudgetAllowance
 from .program.budgets import BudgetSettings as BudgetSettings
 from .program.budgets import BudgetWindow as BudgetWindow

@@ -244,7 +244,7 @@ def _pending_places(declarations: SymbolTable) -> Iterator[tuple[str, Span]]:
     for declared in everything:
         is_default = declarations.defaults.get(declared.kind) is declared
         declaration = DECLARATIONS[declared.kind]
-        if declaration.pending or (declared.kind == "store" and declared.name == "redis"):
+        if declaration.pending:
             yield declared.kind, declared.item.head.span
             continue
         settings = DEFAULTED[declared.kind] if is_default else declaration.settings

@@ -43,6 +43,7 @@ class Type(Enum):
     SECRET = auto()
     SECRETS = auto()
     URL = auto()
+    STORE_URL = auto()
     ADDRESS = auto()
     HOSTS = auto()
     TIMEZONE = auto()
@@ -76,6 +77,7 @@ SHOWN: Final[Mapping[Type, str]] = MappingProxyType(
         Type.SECRET: '`env(NAME)` or `file("path")`',
         Type.SECRETS: '`env(NAME)` or `file("path")`, or a list of them',
         Type.URL: "a quoted URL, or `env(NAME)` that holds one",
+        Type.STORE_URL: "a quoted URL that begins with `redis://` or `rediss://`, or `env(NAME)` that holds one",
         Type.ADDRESS: 'a quoted address, `"127.0.0.1:8787"`',
         Type.HOSTS: 'a list of host names, `["llm.example.com"]`',
         Type.TIMEZONE: 'a quoted time zone, `"Europe/Paris"`',
@@ -228,7 +230,7 @@ SERVER: Final[Mapping[str, Setting]] = {
         args=(_slot(Type.TIMEZONE),), doc="Time zone of `hour` and `weekday`. Default: the machine's.", default=""
     ),
     "drain": Setting(args=(DURATION,), doc="Time for calls in flight to finish after SIGTERM.", default="30s"),
-    "nodes": Setting(args=(POSITIVE,), doc="Proxies that share the limits.", default="1", pending=True),
+    "nodes": Setting(args=(POSITIVE,), doc="Most proxies that share `concurrency` through `store redis`.", default="1"),
     "max-body": Setting(
         args=(_slot(Type.SIZE, least=1),), doc="Largest request body; a larger one gets 413.", default="32MiB"
     ),
@@ -271,12 +273,19 @@ STORE: Final[Mapping[str, Setting]] = {
         "or above `max`.",
         default="keep 30d max 1GB",
     ),
-    "url": Setting(args=(_slot(Type.URL),), doc="URL of Redis."),
-    "namespace": Setting(args=(TEXT,), doc="Prefix of every key."),
-    "lease": Setting(args=(DURATION,), options={"renew": DURATION}, doc="Time for which a node holds a lease."),
+    "url": Setting(args=(_slot(Type.STORE_URL),), doc="URL of Redis or Valkey. Required with `store redis`."),
+    "namespace": Setting(args=(TEXT,), doc="Part of every key: proxies with the same one share.", default='"hivemind"'),
+    "lease": Setting(
+        args=(SOME_TIME,),
+        options={"renew": SOME_TIME, "gone": SOME_TIME},
+        doc="Time for which a node that is not heard keeps its share. It reports every `renew`, and counts as ended "
+        "after `gone` without a connection.",
+        default="60s renew 2s gone 10s",
+    ),
     "outage": Setting(
-        args=(_slot(Type.WORD, "local", "refuse"), _slot(Type.RATIO, optional=True)),
-        doc="Behaviour while the store cannot be reached.",
+        args=(_slot(Type.WORD, "local"), RATIO),
+        doc="Share of every `concurrency` that all nodes together use while the store cannot be reached.",
+        default="local 25%",
     ),
 }
 
@@ -565,7 +574,8 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
         words=("memory", "sqlite", "redis"),
         settings=STORE,
         doc="Storage of budgets, learned limits and the journal. By default they are in SQLite and survive a "
-        "restart; with `store memory { }` they end with the process. `store redis` is not yet in force (HM190).",
+        "restart; with `store memory { }` they end with the process. With `store redis` several proxies share "
+        "`concurrency`; everything else is as with SQLite.",
         singular=True,
     ),
     "defaults": Declaration(

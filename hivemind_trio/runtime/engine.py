@@ -127,6 +127,8 @@ class Engine:
         self._on_plan = on_plan
         self._on_closed = on_closed
         self._audit = audit
+        self.on_event: Callable[[], None] | None = None
+        """Told after every event; it must not post one."""
         self.tickets: dict[CallId, Ticket] = {}
         self.branches: dict[str, Branch] = {name: Branch(name) for name in program.providers}
         self._nursery: trio.Nursery | None = None
@@ -244,6 +246,8 @@ class Engine:
                 self._granted += 1
             ticket.answer(command)
         self._arm()
+        if self.on_event is not None:
+            self.on_event()
         if self._audit:
             self.caps.audit(self.scheduler.snapshot())
 

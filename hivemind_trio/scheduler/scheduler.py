@@ -177,6 +177,11 @@ class Scheduler:
             return NO_PLAN
         return pool.plans.standing(self.state.account(call, provider), model, self.state.now_ns)
 
+    def demand(self) -> dict[str, tuple[int, int]]:
+        """Return for each provider its calls in flight, and with them the calls that wait for it. O(providers)."""
+        pools = self.state.pools.items()
+        return {name: (pool.slots.held, pool.slots.held + pool.waiting) for name, pool in pools}
+
     def occupancy(self, now_ns: int) -> Occupancy:
         """Return every call that waits or is in flight. O(calls log calls), and changes nothing."""
         return occupancy(self.state, now_ns)

@@ -26,6 +26,7 @@ from hivemind_trio.store import Journal, Ledger, SqliteStore, hints, restored_be
 from hivemind_trio.upstream import PoolTransport, Upstream
 
 from .events import AcceptFailed, AttemptCrashed, ConnectionCrashed
+from .sharing.node_sharing import SharedSlots, sharing
 
 CLOSE_S: Final = 2.0
 """Time for which idle upstream connections may close in order."""
@@ -131,6 +132,7 @@ async def open_house(
     records: bool = False,
     state: SqliteStore | None = None,
     on_state_trouble: Callable[[str], None] = _ignore,
+    shared: SharedSlots | None = None,
     audit: bool = False,
 ) -> AsyncIterator[ProxyServer]:
     """Serve on these listening sockets within the context; leaving it ends every call.
@@ -146,6 +148,7 @@ async def open_house(
         records: The journal keeps every event of the scheduler, too.
         state: Store of budgets and hints; None: they end with the process. It stays open for longer than the house.
         on_state_trouble: Told once why the state cannot be written, and with "" when it can be again.
+        shared: Store of the slots that several nodes share, and what is told of it; None: this one is alone.
         audit: Hold the scheduler's counts against the limiters after every event; for tests.
     """
     upstream = Upstream(transport if transport is not None else PoolTransport())
@@ -162,7 +165,7 @@ async def open_house(
         engine.post(restored_beliefs(state.restored.learned, renames, time.time_ns()))
     listener = _listener(door, program, told)
     try:
-        async with _writing(ledger), trio.open_nursery() as nursery:
+        async with _writing(ledger), sharing(engine, shared), trio.open_nursery() as nursery:
             await nursery.start(engine.run)
             host, port = sockets[0].getsockname()[:2]
             await nursery.start(listener.run, sockets)

@@ -44,7 +44,8 @@ async def _serve(options: Options) -> int:
             state, journal = await launch.open_files(stack)
             # Heeded from before it says that it serves: whoever reads that line may send one at once.
             signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
-            house = await stack.enter_async_context(launch.open_house(state, journal))
+            shared = await launch.open_shared(stack)
+            house = await stack.enter_async_context(launch.open_house(state, journal, shared=shared))
             keeper = await stack.enter_async_context(launch.open_control(house, journal))
             settle_memory()
             launch.watcher.say_start(house, launch.loaded, launch.found)

@@ -545,6 +545,49 @@ class StateWriteRecovered:
 
 @final
 @attrs.frozen(kw_only=True)
+class NodeJoined:
+    """The store of `store redis` was reached: this node shares `concurrency` from here on, and starts with no slot."""
+
+    name: ClassVar = "node_joined"
+    level: ClassVar[Level] = "info"
+    node: str
+    """Name of this node."""
+    nodes: int
+    """Most nodes, by the policy."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SharedStoreAway:
+    """The store of `store redis` does not answer: the share stands for the lease, then `outage` holds."""
+
+    name: ClassVar = "shared_store_away"
+    level: ClassVar[Level] = "warning"
+    error: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SharedStoreBack:
+    """The store of `store redis` answers again."""
+
+    name: ClassVar = "shared_store_back"
+    level: ClassVar[Level] = "info"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class NodeReplaced:
+    """A newer process serves under this node's name: this one starts no more calls."""
+
+    name: ClassVar = "node_replaced"
+    level: ClassVar[Level] = "error"
+    node: str
+    help: str
+
+
+@final
+@attrs.frozen(kw_only=True)
 class JournalDamaged:
     """The journal was no database any more and was moved aside; a new one was begun."""
 
@@ -631,6 +674,7 @@ LogEvent: TypeAlias = (
     | CircuitOpened | CircuitHalfOpened | CircuitClosed | ConcurrencyLimitLowered | PlanShareCrossed
     | ProviderStandstill
     | StateOpened | BudgetCharged | StateDamaged | StateUnavailable | StateWriteFailed | StateWriteRecovered
+    | NodeJoined | SharedStoreAway | SharedStoreBack | NodeReplaced
     | JournalDamaged | JournalOpened | JournalWriteFailed | JournalWriteRecovered
     | AttemptCrashed | ConnectionCrashed | AcceptFailed
 )  # fmt: skip

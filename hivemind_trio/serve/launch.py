@@ -31,6 +31,7 @@ from hivemind_trio.control import (
 )
 from hivemind_trio.host import DiskFiles
 from hivemind_trio.listen import bind
+from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import (
     Files,
     MemoryFiles,
@@ -38,9 +39,11 @@ from hivemind_trio.policy import (
     StoreSettings,
     parse_address,
     render,
+    store_url_problem,
 )
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.store import Journal, JournalError, SqliteStore, StateError, open_journal, state_place
+from hivemind_trio.store.fleet.redis_pools import StoreNotInstalled, open_pools
 from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
 
 from .assembly import ProxyServer, open_house
@@ -48,6 +51,7 @@ from .autodetect import KEYS, Found, from_environment, ollama, ollama_base, poli
 from .load import Loaded, load
 from .log import EventLog, LogFormat, Lossy, Notices, make_log
 from .options import Options, exposed, wants_json
+from .sharing.node_sharing import SharedSlots, lease_terms
 from .state import open_state
 from .watcher import Watcher
 
@@ -145,6 +149,7 @@ class Launch:
         state: SqliteStore | None,
         journal: Journal | None,
         on_call: Callable[[CallRecord], None] | None = None,
+        shared: SharedSlots | None = None,
     ) -> AbstractAsyncContextManager[ProxyServer]:
         """Return the context in which it serves.
 
@@ -152,6 +157,7 @@ class Launch:
             state: As `open_files` returned it.
             journal: As `open_files` returned it.
             on_call: Told of every call that is over, instead of the log.
+            shared: As `open_shared` returned it.
         """
         return open_house(
             self.loaded.program,
@@ -166,7 +172,28 @@ class Launch:
             records=self.options.records,
             state=state,
             on_state_trouble=self.watcher.state_trouble,
+            shared=shared,
         )
+
+    async def open_shared(self, stack: AsyncExitStack) -> SharedSlots | None:
+        """Open the store through which several nodes share, around the house; None: this one is alone.
+
+        Raises:
+            NotStarted: Its client is not installed.
+        """
+        store, nodes = self.loaded.program.store, self.loaded.program.server.nodes
+        if store.url is None:
+            return None
+        url = self.loaded.secrets[store.url] if isinstance(store.url, SecretRef) else store.url
+        problem = store_url_problem(url)
+        if problem:
+            raise NotStarted(_refuse(f"the `url` of `store redis` is not the URL of a Redis: {problem}"))
+        node = self.options.node or f"{socket.gethostname()}:{self.sockets[0].getsockname()[1]}"
+        try:
+            pools = await stack.enter_async_context(open_pools(url, store.namespace, lease_terms(store)))
+        except StoreNotInstalled as error:
+            raise NotStarted(_refuse(f"{error}; {error.help}")) from None
+        return SharedSlots(pools=pools, node=node, told=self.watcher.sharing(node, nodes))
 
     @asynccontextmanager
     async def open_control(self, house: ProxyServer, journal: Journal | None) -> AsyncIterator[PolicyKeeper]:

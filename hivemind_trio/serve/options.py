@@ -30,6 +30,8 @@ class Options:
     """Folder of state and journal where there is no policy; None: by the port."""
     allow_include: tuple[str, ...] = ()
     """Folders that the policy may include from, beside its own."""
+    node: str | None = None
+    """Name among the nodes that share; None: host and port."""
     stock_transport: bool = False
     print_policy: bool = False
     color: bool = False

@@ -48,6 +48,8 @@ from .events import (
     JournalOpened,
     JournalWriteFailed,
     JournalWriteRecovered,
+    NodeJoined,
+    NodeReplaced,
     Notice,
     OperatorActed,
     PlanShareCrossed,
@@ -60,6 +62,8 @@ from .events import (
     RateLimited,
     ServingStarted,
     SettingsNotInForce,
+    SharedStoreAway,
+    SharedStoreBack,
     StateDamaged,
     StateOpened,
     StateUnavailable,
@@ -69,6 +73,7 @@ from .events import (
 from .load import Loaded
 from .log import EventLog, LogFormat, Lossy, Notices
 from .options import Options, exposed, wants_json
+from .sharing.node_sharing import SharingTold
 
 BAD_POLICY: Final = "the new policy has errors"
 
@@ -151,6 +156,16 @@ class Watcher:
     def state_trouble(self, why: str) -> None:
         """Log that the state cannot be written, or can be again."""
         self._log.emit(StateWriteFailed(error=why) if why else StateWriteRecovered())
+
+    def sharing(self, node: str, nodes: int) -> SharingTold:
+        """Return what logs how this node shares."""
+        return SharingTold(
+            joined=lambda: self._log.emit(NodeJoined(node=node, nodes=nodes)),
+            away=lambda why: self._log.emit(SharedStoreAway(error=why) if why else SharedStoreBack()),
+            fenced=lambda: self._log.emit(
+                NodeReplaced(node=node, help="give each node a name of its own: `serve --node NAME`")
+            ),
+        )
 
     def say_journal(self, journal: Journal) -> None:
         """Log the path of the journal."""

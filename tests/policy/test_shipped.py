@@ -18,7 +18,7 @@ FILES = {path.relative_to(FOLDER).as_posix(): path.read_text(encoding="utf-8") f
 PENDING_MOST = {
     "company.hmp": set(),
     "demo.hmp": set(),
-    "fleet.hmp": {"budget", "fallback", "nodes", "store", "weight"},
+    "fleet.hmp": {"budget", "fallback", "weight"},
     "ollama-gpu.hmp": set(),
     "solo.hmp": {"budget"},
     "swebench.hmp": set(),
@@ -55,7 +55,7 @@ def pending_by_schema(statements: tuple[Statement, ...]) -> Iterator[tuple[str, 
             continue
         kind, declaration = item.head.text, DECLARATIONS[item.head.text]
         first = item.args[0].text if item.args and isinstance(item.args[0], Name) else ""
-        if declaration.pending or (kind, first) == ("store", "redis"):
+        if declaration.pending:
             yield kind, item.head.span.start
         elif kind != "test":
             yield from pending_within(item, DEFAULTED[first] if kind == "defaults" else declaration.settings)

@@ -83,6 +83,7 @@ _ANSWERS: Final = ReloadEffect(State.KEPT, "applies to new answers; counts of th
 
 _SERVER: Final[Mapping[str, Row]] = {
     "timezone": Row(setting="timezone", show=lambda zone: zone or "the machine's", ordered=False, lowered=AT_ONCE),
+    "nodes": Row(setting="nodes", lowered=AT_ONCE),
     "drain_ns": Row(setting="drain", show=duration, lowered=AT_ONCE),
     "max_body": Row(setting="max-body", show=size, lowered=NEXT_CALL),
     "max_header": Row(setting="max-header", show=size, lowered=NEXT_START),
@@ -235,6 +236,12 @@ _STORE: Final[Mapping[str, Row]] = {
     "journal": Row(setting="journal", show=lambda on: "on" if on else "off", ordered=False, lowered=NEXT_START),
     "keep_ns": Row(setting="journal keep", show=duration, lowered=AT_ONCE),
     "max_bytes": Row(setting="journal max", show=size, lowered=AT_ONCE),
+    "url": Row(setting="url", show=or_none(str), ordered=False, lowered=_MOVED),
+    "namespace": Row(setting="namespace", show=quote, ordered=False, lowered=_MOVED),
+    "lease_ns": Row(setting="lease", show=duration, lowered=_MOVED),
+    "renew_ns": Row(setting="lease renew", show=duration, lowered=_MOVED),
+    "gone_ns": Row(setting="lease gone", show=duration, lowered=_MOVED),
+    "local": Row(setting="outage local", show=ratio, lowered=AT_ONCE),
 }
 
 ROWS: Final = {

@@ -110,8 +110,10 @@ def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pend
             secrets[provider.base] = None
     for identity in identities:
         secrets.update(dict.fromkeys(identity.agent.tokens))
-    server = _server(declarations)
+    server, store = _server(declarations), _store(declarations)
     secrets.update(dict.fromkeys(server.admin_tokens))
+    if isinstance(store.url, SecretRef):
+        secrets[store.url] = None
     return Program(
         hash=digest,
         server=server,
@@ -133,7 +135,7 @@ def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pend
         pending=pending,
         retries=retries,
         budgets={name: _budget(declarations, one) for name, one in declarations.of("budget").items()},
-        store=_store(declarations),
+        store=store,
         secrets=tuple(secrets),
         reads=frozenset[str]().union(
             *(
@@ -515,7 +517,22 @@ def _store(declarations: SymbolTable) -> StoreSettings:
         path=_one(declarations, declared, "path", None),
         journal=durable and (journal is None or "off" not in journal.args),
         **{named[option]: value for option, value in options.items()},
+        **_shared(declarations, declared),
     )
+
+
+def _shared(declarations: SymbolTable, declared: BoundDeclaration) -> dict[str, Any]:
+    """Return what a store has that several nodes share."""
+    if declared.name != "redis":
+        return {}
+    given = {name: _one(declarations, declared, name, None) for name in ("url", "namespace", "lease")}
+    lease, outage = declarations.one(declared, "lease"), declarations.one(declared, "outage")
+    found = {"url": given["url"], "namespace": given["namespace"], "lease_ns": given["lease"]}
+    if lease is not None:
+        found |= {f"{option}_ns": value for option, value in lease.options.items()}
+    if outage is not None:
+        found["local"] = outage.args[1]
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _server(declarations: SymbolTable) -> Server:
@@ -531,6 +548,7 @@ def _server(declarations: SymbolTable) -> Server:
         port=port,
         timezone=_one(declarations, declared, "timezone", DEFAULT_SERVER.timezone),
         drain_ns=_one(declarations, declared, "drain", DEFAULT_SERVER.drain_ns),
+        nodes=_one(declarations, declared, "nodes", DEFAULT_SERVER.nodes),
         max_body=_one(declarations, declared, "max-body", DEFAULT_SERVER.max_body),
         max_header=_one(declarations, declared, "max-header", DEFAULT_SERVER.max_header),
         max_waiting=_one(declarations, declared, "max-waiting", DEFAULT_SERVER.max_waiting),

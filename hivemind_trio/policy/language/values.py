@@ -111,7 +111,7 @@ class Reader:
         if isinstance(value, Name) and value.text in self.lets and slot.type is not Type.REF:
             self.used.add(("let", value.text))
             value = self.lets[value.text]
-        if isinstance(value, CallValue) and slot.type not in (Type.SECRET, Type.SECRETS, Type.URL):
+        if isinstance(value, CallValue) and slot.type not in (Type.SECRET, Type.SECRETS, Type.URL, Type.STORE_URL):
             raise self._misplaced_call(value, slot)
         try:
             read = _READERS[slot.type](self, value, slot)
@@ -357,6 +357,21 @@ class Reader:
             raise Unreadable
         return text.rstrip("/")
 
+    def _store_url(self, value: Value, slot: Slot) -> str | SecretRef:
+        if isinstance(value, CallValue):
+            return self._secret(value, slot)
+        text = self._text(value, slot)
+        problem = store_url_problem(text)
+        if problem:
+            self.report.add(
+                "HM217",
+                f"this is not the URL of a Redis: {problem}",
+                value.span,
+                help='write `"redis://host:6379"`, or `env(REDIS_URL)` where it has a password',
+            )
+            raise Unreadable
+        return text
+
     def _address(self, value: Value, slot: Slot) -> tuple[str, int]:
         address = parse_address(self._text(value, slot))
         if address is None:
@@ -536,6 +551,7 @@ _READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
     Type.SECRET: Reader._one_secret,
     Type.SECRETS: Reader._secrets,
     Type.URL: Reader._url,
+    Type.STORE_URL: Reader._store_url,
     Type.ADDRESS: Reader._address,
     Type.HOSTS: Reader._hosts,
     Type.TIMEZONE: Reader._timezone,
@@ -571,6 +587,20 @@ def url_problem(text: str) -> str:
         return "a query is not allowed"
     if parts.username is not None:
         return "a credential is not allowed"
+    return "its port is 0" if port == 0 else ""
+
+
+def store_url_problem(text: str) -> str:
+    """Return the reason for which a text cannot be the URL of a Redis; empty: it can. The text is not quoted."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return "its host or port is malformed"
+    if parts.scheme not in ("redis", "rediss"):
+        return "it does not begin with `redis://` or `rediss://`"
+    if not parts.hostname:
+        return "it has no host"
     return "its port is 0" if port == 0 else ""
 
 

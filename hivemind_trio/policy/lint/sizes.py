@@ -1,4 +1,4 @@
-"""Calls and queues larger than their limits, and settings that need another: HM404, HM414, HM415, HM420.
+"""Calls and queues larger than their limits, and settings that need another: HM404, HM414, HM415, HM420, HM425.
 
 Each is said only where it holds whatever calls come, and where the policy itself has written what it is about: the
 language's own defaults are nobody's mistake.
@@ -12,8 +12,8 @@ from hivemind_trio.policy.compile.binder import SymbolTable
 from hivemind_trio.policy.compile.lowering import DEFAULT_SERVER
 from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
 from hivemind_trio.policy.language.globs import any_matcher
-from hivemind_trio.policy.language.unit_text import count, size
-from hivemind_trio.policy.program.program import DEFAULT_LANE, Program
+from hivemind_trio.policy.language.unit_text import count, duration, size
+from hivemind_trio.policy.program.program import DEFAULT_LANE, Program, StoreSettings
 from hivemind_trio.policy.program.rate_limits import Dimension
 from hivemind_trio.policy.schema import STORE_SETTINGS
 from hivemind_trio.policy.source.span import Span
@@ -33,6 +33,7 @@ def check_sizes(declarations: SymbolTable, program: Program) -> None:
     _queues(declarations, program)
     _affinity(declarations, program)
     _forgetting(declarations, program)
+    check_sharing(declarations, program)
 
 
 def check_nodes(declarations: SymbolTable) -> None:
@@ -47,20 +48,79 @@ def check_nodes(declarations: SymbolTable) -> None:
             "`nodes` above 1 needs a shared store",
             nodes.span,
             labels=labels,
-            help="write `1`: this version runs one node, and `store redis` is not yet in force",
+            help="declare `store redis { url env(REDIS_URL) }`, or write `1`",
             replacement="1",
             is_safe_fix=False,
         )
     for store in stores.values():
         lease = declarations.one(store, "lease")
-        if lease is not None and lease.options.get("renew", 0) * 2 >= lease.value:
+        if lease is None:
+            continue
+        usual = StoreSettings()
+        renew_ns, gone_ns = lease.options.get("renew", usual.renew_ns), lease.options.get("gone", usual.gone_ns)
+        if renew_ns * 4 > gone_ns:
             declarations.report.add(
                 "HM415",
-                "one late renewal expires the lease",
-                lease.place("renew"),
+                f"a node that reports every {duration(renew_ns)} may seem to have ended after {duration(gone_ns)}",
+                lease.place("renew" if "renew" in lease.options else "gone"),
                 labels=(Label(lease.span, "the lease"),),
-                help="renew it in less than half of its duration",
+                help="let `gone` be four times `renew` at least",
             )
+        elif lease.value < gone_ns * 2:
+            declarations.report.add(
+                "HM415",
+                f"a lease of {duration(lease.value)} is too short for `gone` {duration(gone_ns)}",
+                lease.span,
+                help="let the lease be twice `gone` at least",
+            )
+
+
+def check_sharing(declarations: SymbolTable, program: Program) -> None:
+    """Report what several nodes do not share, and a part of a cap that is less than one slot."""
+    store = declarations.of("store").get("redis")
+    if store is None:
+        return
+    if program.store.url is None:
+        declarations.report.add(
+            "HM428",
+            "`store redis` needs a `url`",
+            store.name_span,
+            severity=Severity.ERROR,
+            help="name it: `url env(REDIS_URL)`",
+        )
+    nodes = program.server.nodes
+    apart = _counted_apart(program)
+    if apart:
+        what = f"{', '.join(apart[:-1])} and {apart[-1]}" if len(apart) > 1 else apart[0]
+        declarations.report.add(
+            "HM429",
+            f"each node counts {what} for itself",
+            store.name_span,
+            severity=Severity.WARNING,
+            help=f"`store redis` shares `concurrency` of providers; of the rest, declare one node's part of {nodes}",
+        )
+    for name, provider in program.providers.items():
+        if provider.limit * program.store.local < nodes and name in declarations.of("provider"):
+            declarations.report.add(
+                "HM425",
+                f"{program.store.local * 100:g} % of {provider.limit} over {nodes} nodes is less than one slot",
+                declarations.of("provider")[name].name_span,
+                severity=Severity.WARNING,
+                help="while the store is away, `concurrency` of this provider is 0; raise `outage local`",
+            )
+
+
+def _counted_apart(program: Program) -> list[str]:
+    """Return the settings that hold for each node."""
+    groups = [group for provider in program.providers.values() for group in provider.groups]
+    agents = [*program.agents.values(), program.unknown]
+    found = {
+        "`limits`": any(group.quotas or group.concurrency is not None for group in groups),
+        "budgets": bool(program.budgets),
+        "`max` of lanes": any(lane.max is not None and lane.max.ratio is None for lane in program.lanes.values()),
+        "`concurrency` of agents": any(agent.concurrency is not None for agent in agents),
+    }
+    return [name for name, there in found.items() if there]
 
 
 def check_stores(declarations: SymbolTable) -> None:

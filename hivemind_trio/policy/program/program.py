@@ -256,6 +256,8 @@ class Server:
     admin: tuple[str, int] | None = None
     """Address of the control API; None: only its Unix socket."""
     admin_tokens: tuple[SecretRef, ...] = ()
+    nodes: int = 1
+    """Most proxies that share `concurrency`."""
 
     def has_host(self, name: str) -> bool:
         """Return whether `hosts` has a name, which is in lower case and without a port."""
@@ -276,6 +278,14 @@ class StoreSettings:
     """Age from which rows of the journal are deleted."""
     max_bytes: int = 10**9
     """Size of the journal above which its oldest rows are deleted."""
+    url: str | SecretRef | None = None
+    """Redis through which several nodes share `concurrency`; None: this one is alone."""
+    namespace: str = "hivemind"
+    lease_ns: int = 60 * SECOND_NS
+    renew_ns: int = 2 * SECOND_NS
+    gone_ns: int = 10 * SECOND_NS
+    local: float = 0.25
+    """Share of `concurrency` that all nodes together use while the store is away."""
 
 
 @final

@@ -973,6 +973,6 @@ _ENVIRONED: Final = frozenset(
     name
     for declaration in DECLARATIONS.values()
     for name, setting in declaration.settings.items()
-    if any(slot.type in (Type.SECRET, Type.SECRETS, Type.URL) for slot in setting.args)
+    if any(slot.type in (Type.SECRET, Type.SECRETS, Type.URL, Type.STORE_URL) for slot in setting.args)
 )
 """Settings that take `env(NAME)`."""

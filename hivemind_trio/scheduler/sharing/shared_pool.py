@@ -12,7 +12,7 @@ import attrs
 
 from .share_row import FORGET_MS, FencedNode, LeaseTerms, ShareAnswer, ShareRequest, ShareRow
 
-LAST_SEQ: Final = 1 << 52
+LAST_SEQ: Final = 10**13
 """Sequence number of a node that has ended."""
 
 

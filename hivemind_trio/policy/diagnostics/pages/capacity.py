@@ -133,11 +133,11 @@ PAGES: Final = (
     Page(
         "HM415",
         "several nodes without a shared store",
-        "Proxies share limits and budgets through a store that all of them reach; `memory` and `sqlite` are local "
-        "to one node, and `store redis` is not yet in force. A lease that is renewed no earlier than half of its "
-        "duration expires if one renewal is late.",
+        "Proxies share `concurrency` through a store that all of them reach, `store redis`; `memory` and `sqlite` "
+        "are local to one node. A node that reports too seldom, or whose lease is too short, loses its share when "
+        "one report is late.",
         wrong="server { nodes 2 }\nprovider anthropic { }",
-        right="server { nodes 1 }\nprovider anthropic { }",
+        right="server { nodes 2 }\nstore redis { url env(REDIS_URL) }\nprovider anthropic { }",
     ),
     Page(
         "HM416",
@@ -180,11 +180,40 @@ PAGES: Final = (
         right="provider ollama { resident 1 swap 20s }\nrule r { affinity model max 1m }",
     ),
     Page(
+        "HM425",
+        "less than one slot without the store",
+        "While the store of several nodes cannot be reached, all of them together use the share `outage local` of "
+        "`concurrency`, each an equal part of it. A part of less than one slot is none: calls wait until the store "
+        "is back.",
+        wrong="server { nodes 4 }\nstore redis { url env(REDIS_URL) }\nprovider anthropic { concurrency 8 }",
+        right="server { nodes 4 }\nstore redis { url env(REDIS_URL); outage local 50% }\n"
+        "provider anthropic { concurrency 8 }",
+    ),
+    Page(
         "HM427",
         "budgets that end with the process",
         "With `store memory` a restart begins every budget at zero: a budget of a day can be spent twice in one. "
         "The default, SQLite, keeps what was spent.",
         wrong="store memory { }\nbudget team { cost $25/day }\nprovider anthropic { }",
         right="budget team { cost $25/day }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM428",
+        "shared store without an address",
+        "Nodes that share must reach the same Redis.",
+        wrong="server { nodes 2 }\nstore redis { }\nprovider anthropic { }",
+        right="server { nodes 2 }\nstore redis { url env(REDIS_URL) }\nprovider anthropic { }",
+    ),
+    Page(
+        "HM429",
+        "counted by each node for itself",
+        "`store redis` shares the `concurrency` of providers. Rate limits, budgets, `max` of "
+        "lanes in slots, and `concurrency` of agents and of `limits` are counted "
+        "by each node: with N nodes up to N times as much is used. Write an Nth of each, or allow it with "
+        "`# hmp: allow HM429 reason` on the line above.",
+        wrong="server { nodes 2 }\nstore redis { url env(REDIS_URL) }\n"
+        "provider anthropic { limits { requests 60/min } }",
+        right="server { nodes 2 }\n# hmp: allow HM429 half of the account's 60\nstore redis { url env(REDIS_URL) }\n"
+        "provider anthropic { limits { requests 30/min } }",
     ),
 )

@@ -1,0 +1,1 @@
+"""Store of the slots that several proxies share, in Redis."""

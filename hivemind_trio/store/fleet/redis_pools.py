@@ -1,0 +1,215 @@
+"""Pools of slots in Redis or Valkey, which proxies share. The client is coredis, in the extra `redis`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from hashlib import sha1
+from typing import TYPE_CHECKING, Any, Final, final
+
+import attrs
+import msgspec
+
+from hivemind_trio.scheduler.sharing.share_row import (
+    FORGET_MS,
+    FencedNode,
+    LeaseTerms,
+    ShareAnswer,
+    ShareRequest,
+    ShareRow,
+)
+from hivemind_trio.scheduler.sharing.shared_pool import LAST_SEQ
+
+from .scripts import BYE, CLOCK, EPOCH, SYNC
+
+if TYPE_CHECKING:
+    from coredis import Redis
+
+CONNECT_S: Final = 2.0
+
+FENCED: Final = "fenced"
+
+
+class StoreUnreachable(Exception):  # noqa: N818 - what is the case, in words
+    """The store gives no answer, or none that can be used."""
+
+
+class StoreNotInstalled(Exception):  # noqa: N818
+    """The client library is not installed."""
+
+    help = "install it with `pip install 'hivemind-trio[redis]'`"
+
+
+@final
+class _Row(msgspec.Struct):
+    e: int
+    q: int
+    p: int
+    a: int
+    h: int
+    w: int
+    c: int
+    f: int
+    t: int
+    k: bool
+    s: int
+
+    def row(self) -> ShareRow:
+        return ShareRow(
+            epoch=self.e,
+            seq=self.q,
+            cap=self.p,
+            share=self.a,
+            held=self.h,
+            demand=self.w,
+            owed=self.c,
+            floor=self.f,
+            seen_ms=self.t,
+            heard=self.k,
+            suspect_ms=self.s if self.s >= 0 else None,
+        )
+
+
+@final
+class _Answer(msgspec.Struct):
+    cap: int
+    share: int
+    learning: bool
+    rows: dict[str, _Row]
+    wake: str
+
+
+_decode: Final = msgspec.json.Decoder(_Answer, strict=False).decode
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Say in one way that the store cannot be used."""
+    from coredis.exceptions import RedisError
+
+    try:
+        yield
+    except (RedisError, OSError, TimeoutError, msgspec.MsgspecError) as error:
+        raise StoreUnreachable(f"{type(error).__name__}: {error}") from error
+    except BaseExceptionGroup as errors:
+        ours, others = errors.split((RedisError, OSError, TimeoutError))
+        if others is not None:
+            raise
+        assert ours is not None
+        first: BaseException = ours
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise StoreUnreachable(f"{type(first).__name__}: {first}") from errors
+
+
+@final
+@attrs.define(eq=False)
+class RedisPools:
+    """Client of the store. Every method raises `StoreUnreachable` where the store cannot be used."""
+
+    _client: Redis[str]
+    namespace: str
+    _terms: LeaseTerms
+    clock: str = CLOCK
+
+    async def epoch(self) -> int:
+        """Return the store's time, in milliseconds: the start of a node."""
+        return int(await self.run(EPOCH, (), ()))
+
+    async def sync(self, pool: str, ask: ShareRequest) -> ShareAnswer:
+        """Report, and return what is granted.
+
+        Raises:
+            FencedNode: A newer process serves under the node's name.
+            StoreUnreachable: No answer.
+        """
+        return answer_of(ask, await self.run(self.clock + SYNC, self._keys(pool), self.arguments(ask)))
+
+    async def bye(self, pool: str, node: str, epoch: int) -> None:
+        """Free what a node has that ends in order."""
+        await self.run(BYE, self._keys(pool), (node, epoch, LAST_SEQ, self._channel("")))
+
+    async def run(self, script: str, keys: tuple[str, ...], arguments: tuple[str | int, ...]) -> Any:
+        """Run a script."""
+        from coredis.exceptions import NoScriptError
+
+        with _reached():
+            digest = sha1_of(script)
+            try:
+                return await self._client.evalsha(digest, keys, arguments)
+            except NoScriptError:
+                return await self._client.eval(script, keys, arguments)
+
+    def arguments(self, ask: ShareRequest) -> tuple[str | int, ...]:
+        """Return the arguments of `SYNC`."""
+        terms = self._terms
+        asked = (ask.node, ask.epoch, ask.seq, ask.cap, ask.nodes, ask.keep, ask.held, ask.demand, ask.target)
+        bounds = (terms.lease_ms, terms.grace_ms, terms.gone_ms, FORGET_MS)
+        return (*asked, ask.owed, ask.floor, *bounds, self._channel(""))
+
+    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[], None]) -> None:
+        """Hear what other nodes say to this one, until the connection breaks.
+
+        Raises:
+            StoreUnreachable: It broke, or there was none.
+        """
+        from coredis.retry import NoRetryPolicy
+
+        with _reached():
+            async with self._client.pubsub(
+                channels=[self._channel(node)], ignore_subscribe_messages=True, retry_policy=NoRetryPolicy()
+            ) as heard:
+                on_open()
+                async for _ in heard:
+                    on_call()
+        raise StoreUnreachable("the subscription has ended")
+
+    def _keys(self, pool: str) -> tuple[str, ...]:
+        return f"hm:{{{self.namespace}:{pool}}}:n", f"hm:{{{self.namespace}:{pool}}}:m"
+
+    def _channel(self, node: str) -> str:
+        return f"hm:{{{self.namespace}}}:to:{node}"
+
+
+def sha1_of(script: str) -> str:
+    """Return the name of a script at the server."""
+    return sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+def answer_of(ask: ShareRequest, answer: str) -> ShareAnswer:
+    """Return the answer of `SYNC`.
+
+    Raises:
+        FencedNode: A newer process serves under the node's name.
+    """
+    if answer == FENCED:
+        raise FencedNode
+    with _reached():
+        found = _decode(answer)
+    return ShareAnswer(
+        seq=ask.seq,
+        cap=found.cap,
+        share=found.share,
+        learning=found.learning,
+        rows={name: row.row() for name, row in found.rows.items()},
+        wake=tuple(found.wake.split("\n")) if found.wake else (),
+    )
+
+
+@asynccontextmanager
+async def open_pools(url: str, namespace: str, terms: LeaseTerms) -> AsyncIterator[RedisPools]:
+    """Connect, as needed, to the store within the context.
+
+    Raises:
+        StoreNotInstalled: There is no client.
+    """
+    try:
+        import coredis
+    except ImportError:
+        raise StoreNotInstalled("`store redis` needs the package coredis") from None
+    # It logs tracebacks of connections that end; those are `StoreUnreachable` here.
+    logging.getLogger("coredis").setLevel(logging.CRITICAL + 1)
+    client = coredis.Redis.from_url(url, decode_responses=True, verify_version=False, connect_timeout=CONNECT_S)
+    async with client:
+        yield RedisPools(client, namespace, terms)

@@ -1,0 +1,113 @@
+"""Scripts that Redis runs. `SYNC` is `scheduler/sharing/shared_pool.py`; tests hold the two against each other.
+
+Rows are JSON, in which Redis keeps 14 digits: times are milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CLOCK: Final = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+local function connected(name) return redis.call('PUBSUB', 'NUMSUB', ARGV[16] .. name)[2] > 0 end
+"""
+"""Time, process and connections of the server."""
+
+SYNC: Final = """
+local node = ARGV[1]
+local epoch, seq, cap0, nodes = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local keep, held, demand = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local target, owed, floor = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local lease, grace, gone, forget = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15])
+local rows, order = {}, {}
+local raw = redis.call('HGETALL', KEYS[1])
+for i = 1, #raw, 2 do rows[raw[i]] = cjson.decode(raw[i + 1]) end
+local function save(name) redis.call('HSET', KEYS[1], name, cjson.encode(rows[name])) end
+local function occupied(row) return math.max(row.a, row.h) end
+local function answer(row, wake)
+  local least = math.huge
+  for _, one in pairs(rows) do least = math.min(least, one.p) end
+  local learning = redis.call('HGET', KEYS[2], 'learns')
+  return cjson.encode({cap = least, share = row.a, learning = learning and true or false, rows = rows, wake = wake})
+end
+
+local own = rows[node]
+if own and epoch < own.e then return 'fenced' end
+if redis.call('HGET', KEYS[2], 'run') ~= run then
+  redis.call('HSET', KEYS[2], 'run', run, 'learns', now)
+  for name, row in pairs(rows) do row.k, row.t, row.s = false, now, -1 save(name) end
+end
+if own and epoch == own.e and seq <= own.q then return answer(own, '') end
+
+for name, row in pairs(rows) do
+  if name ~= node then
+    row.t = math.min(row.t, now)
+    local silent, there = now - row.t, connected(name)
+    local bound = there and lease or gone
+    if silent < bound then row.s = -1
+    elseif row.s < 0 then row.s = now
+    elseif now - row.s >= grace then
+      if not there or silent >= forget then rows[name] = nil
+      else row.a = math.min(row.a, row.f) row.h = math.min(row.h, row.a) end
+    end
+    if rows[name] then save(name) else redis.call('HDEL', KEYS[1], name) end
+  end
+end
+
+local known = (own and own.e == epoch) and own.a or 0
+local before = own and occupied(own) or 0
+local cap, room, heard = cap0, 0, 0
+for name, row in pairs(rows) do
+  if row.k then heard = heard + 1 end
+  if name ~= node then cap = math.min(cap, row.p) room = room - occupied(row) end
+end
+room = math.max(0, cap + room)
+local learns = tonumber(redis.call('HGET', KEYS[2], 'learns') or -1)
+local share
+if learns >= 0 and now - learns < gone + grace and heard < nodes then
+  share = math.max(held, keep)
+else
+  redis.call('HDEL', KEYS[2], 'learns')
+  share = math.max(held, math.min(keep, known), math.min(target, room))
+end
+local row = {e = epoch, q = seq, p = cap0, a = share, h = held, w = demand, c = owed, f = floor}
+row.t, row.k, row.s = now, true, -1
+rows[node] = row
+save(node)
+redis.call('PEXPIRE', KEYS[1], forget + 60000)
+redis.call('PEXPIRE', KEYS[2], forget + 60000)
+
+local wanted, wake = 0, {}
+for name, one in pairs(rows) do wanted = wanted + one.w order[#order + 1] = name end
+table.sort(order)
+for _, name in ipairs(order) do
+  local one = rows[name]
+  local waits = occupied(row) < before and one.w > one.a
+  local more = occupied(one) > one.w or occupied(one) * wanted >= cap * one.w + wanted
+  if name ~= node and (waits or (row.w > row.a and more)) then
+    wake[#wake + 1] = name
+    redis.call('PUBLISH', ARGV[16] .. name, KEYS[1])
+  end
+end
+return answer(row, table.concat(wake, '\\n'))
+"""
+
+EPOCH: Final = """
+local time = redis.call('TIME')
+return time[1] * 1000 + math.floor(time[2] / 1000)
+"""
+
+BYE: Final = """
+local raw = redis.call('HGET', KEYS[1], ARGV[1])
+if not raw then return 0 end
+local row = cjson.decode(raw)
+if row.e ~= tonumber(ARGV[2]) then return 0 end
+row.a, row.h, row.w, row.q = 0, 0, 0, tonumber(ARGV[3])
+redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(row))
+for name, other in pairs(redis.call('HGETALL', KEYS[1])) do
+  if name % 2 == 1 and other ~= ARGV[1] then redis.call('PUBLISH', ARGV[4] .. other, KEYS[1]) end
+end
+return 1
+"""

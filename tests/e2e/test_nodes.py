@@ -1,0 +1,162 @@
+"""Several proxies before one provider: together they hold its cap, whatever becomes of one of them or of the store."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import attrs
+import httpx2
+import pytest
+import trio
+
+from hivemind_trio.demo import SimulatedProvider
+from hivemind_trio.sim import Traits
+from tests.e2e.process import PATIENCE_S, Proxy, serving
+from tests.support.redis import RedisServer, needs_redis, redis_server
+
+pytestmark = [pytest.mark.slow, needs_redis]
+
+CAP = 6
+MS = 1_000_000
+SLOW = Traits(concurrency=CAP, latency_mean_ns=60 * MS, latency_sigma_ns=30 * MS, latency_min_ns=20 * MS)
+
+
+@attrs.define(eq=False)
+class Nodes:
+    provider: SimulatedProvider
+    redis: RedisServer
+    proxies: list[Proxy]
+    done: list[int]
+    """Calls that ended well, by node."""
+
+    @property
+    def peak(self) -> int:
+        """The most at once that ever asked, refused ones included."""
+        return self.provider.world.inflight_max
+
+    async def load(self, node: int, agents: int) -> None:
+        """Agents that call one node, again and again, until cancelled; a node that is gone is left alone."""
+
+        async def agent() -> None:
+            async with httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False) as client:
+                while True:
+                    try:
+                        answer = await client.post(
+                            f"{self.proxies[node].url}/v1/chat/completions",
+                            json={"model": "gpt-x", "messages": [{"role": "user", "content": "hi"}]},
+                        )
+                    except httpx2.HTTPError:
+                        return
+                    self.done[node] += answer.status_code == 200
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(agents):
+                nursery.start_soon(agent)
+
+    async def more(self, node: int, calls: int) -> None:
+        """Wait until a node has served so many calls more."""
+        wanted = self.done[node] + calls
+        with trio.fail_after(PATIENCE_S):
+            await self.provider.until(lambda: self.done[node] >= wanted)
+
+
+@asynccontextmanager
+async def nodes(folder: Path, number: int) -> AsyncIterator[Nodes]:
+    """Start so many proxies that share one Redis; agents run until the block ends."""
+    with trio.fail_after(4 * PATIENCE_S):
+        async with AsyncExitStack() as stack:
+            redis = await stack.enter_async_context(redis_server(folder))
+            provider = SimulatedProvider(SLOW, seed=7)
+            nursery = await stack.enter_async_context(trio.open_nursery())
+            await nursery.start(provider.run)
+            proxies = []
+            for i in range(number):
+                policy = folder / f"node{i}" / "team.hmp"
+                policy.parent.mkdir()
+                policy.write_text(
+                    f"hmp 1\nserver {{ nodes {number} }}\n"
+                    f'store redis {{ url "{redis.url}"; lease 4s renew 250ms gone 1s; outage local 50% }}\n'
+                    f'provider sim {{ api generic; base "{provider.url}"; concurrency {CAP} }}\n'
+                )
+                env = {"XDG_STATE_HOME": f"{policy.parent}"}
+                proxies.append(await stack.enter_async_context(serving("--policy", policy, "--node", f"n{i}", env=env)))
+            yield Nodes(provider, redis, proxies, [0] * number)
+            nursery.cancel_scope.cancel()
+
+
+async def test_two_nodes_hold_the_cap_together_and_each_serves(tmp_path: Path) -> None:
+    async with nodes(tmp_path, 2) as fleet, trio.open_nursery() as nursery:
+        nursery.start_soon(fleet.load, 0, 8)
+        nursery.start_soon(fleet.load, 1, 8)
+        await fleet.more(0, 40)
+        await fleet.more(1, 40)
+        assert fleet.peak == CAP
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_node_alone_gets_every_slot_and_gives_half_back_when_another_is_asked(tmp_path: Path) -> None:
+    async with nodes(tmp_path, 2) as fleet, trio.open_nursery() as nursery:
+        nursery.start_soon(fleet.load, 0, 12)
+        await fleet.provider.until(lambda: fleet.provider.world.inflight == CAP)
+        nursery.start_soon(fleet.load, 1, 12)
+        await fleet.more(1, 40)
+        assert fleet.peak == CAP
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_slots_of_a_killed_node_go_to_the_other(tmp_path: Path) -> None:
+    async with nodes(tmp_path, 2) as fleet, trio.open_nursery() as nursery:
+        nursery.start_soon(fleet.load, 0, 8)
+        nursery.start_soon(fleet.load, 1, 8)
+        await fleet.more(0, 10)
+        fleet.proxies[0].signal(signal.SIGKILL)
+        await fleet.proxies[0].ended()
+        with trio.fail_after(PATIENCE_S):
+            await fleet.provider.until(lambda: fleet.provider.world.inflight == CAP)
+        assert fleet.peak == CAP
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_stopped_node_leaves_the_other_within_the_cap(tmp_path: Path) -> None:
+    async with nodes(tmp_path, 2) as fleet, trio.open_nursery() as nursery:
+        nursery.start_soon(fleet.load, 0, 8)
+        nursery.start_soon(fleet.load, 1, 8)
+        await fleet.more(0, 10)
+        fleet.proxies[0].signal(signal.SIGSTOP)
+        await fleet.more(1, 60)
+        fleet.proxies[0].signal(signal.SIGCONT)
+        await fleet.more(0, 10)
+        assert fleet.peak == CAP
+        nursery.cancel_scope.cancel()
+
+
+async def test_without_the_store_every_node_goes_on_and_none_beyond_the_cap(tmp_path: Path) -> None:
+    async with nodes(tmp_path, 2) as fleet, trio.open_nursery() as nursery:
+        nursery.start_soon(fleet.load, 0, 8)
+        nursery.start_soon(fleet.load, 1, 8)
+        await fleet.more(0, 10)
+        await fleet.redis.stop()
+        await fleet.proxies[0].says("shared_store_away")
+        await fleet.more(0, 20)
+        await fleet.more(1, 20)
+        await fleet.redis.start()  # with nothing in it
+        await fleet.proxies[0].says("shared_store_back")
+        await fleet.more(0, 20)
+        await fleet.more(1, 20)
+        assert fleet.peak == CAP
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_node_that_ends_in_order_leaves_its_slots_to_the_other(tmp_path: Path) -> None:
+    async with nodes(tmp_path, 2) as fleet, trio.open_nursery() as nursery:
+        nursery.start_soon(fleet.load, 0, 8)
+        await fleet.more(0, 10)
+        fleet.proxies[0].signal(signal.SIGTERM)
+        assert await fleet.proxies[0].ended() == 0
+        nursery.start_soon(fleet.load, 1, 8)
+        await fleet.provider.until(lambda: fleet.provider.world.inflight == CAP)
+        assert fleet.peak == CAP
+        nursery.cancel_scope.cancel()
