@@ -109,7 +109,7 @@ def _route(proxy: Operated, operation: Operation, method: str, path: str) -> Con
     async def answer(request: ControlRequest) -> ControlAnswer:
         try:
             arguments = _arguments(request, operation.arguments)
-            who = (request.peer,) if operation.changes else ()
+            who = (request.peer or "unknown",) if operation.changes else ()
             result = operation.run(proxy, arguments, *who)
             if isawaitable(result):
                 result = await result

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 import trio
 
-from hivemind_trio.demo import SimulatedProvider
+from hivemind_trio.demo import ScriptedReply, SimulatedProvider
 from tests.e2e.control import (
     BODY,
     CAP_1,
@@ -24,6 +24,7 @@ from tests.e2e.control import (
     occupied,
     own_runtime,
     policy,
+    state_of,
     there,
 )
 from tests.e2e.process import PATIENCE_S, serving
@@ -123,6 +124,31 @@ async def test_only_the_user_may_connect_and_the_socket_goes_with_the_proxy(
     assert (code, out) == (2, "")
     assert "no proxy runs" in error
     assert "hivemind-trio serve" in error
+
+
+async def test_operators_see_a_proxy_that_drains(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    gate = trio.Event()
+    provider.default = ScriptedReply(hold=gate)
+    async with (
+        serving("--policy", policy(tmp_path, provider.url), env=runtime) as proxy,
+        asked(proxy) as control,
+        httpx2.AsyncClient(base_url=proxy.url, timeout=PATIENCE_S) as agents,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(lambda: agents.post("/@ci/v1/messages", json=BODY))
+        await eventually(state_of(control), lambda now: now["inflight"] == 1)
+        ready = await control.get("/readyz")
+        proxy.signal(signal.SIGTERM)
+        await proxy.says("draining")
+        status = await found(runtime, "status")
+        unready = await control.get("/readyz")
+        gate.set()
+        assert await proxy.ended() == 0
+
+    assert (ready.status_code, unready.status_code) == (200, 503)
+    assert (status["draining"], status["inflight"], status["notices"][0]["kind"]) == (True, 1, "draining")
 
 
 async def test_a_socket_that_a_killed_proxy_left_is_passed_over_and_replaced(

@@ -115,6 +115,19 @@ def test_no_answer_and_no_line_of_the_log_has_a_token(served: Served) -> None:
     assert TOKEN not in "".join([*(answer.text for answer in answers), *served.lines])
 
 
+def test_a_reload_takes_other_tokens_into_force(served: Served) -> None:
+    path = Path(served.ask(authorization=f"Bearer {TOKEN}").json()["policy"]["path"])
+    before = path.read_text()
+
+    def after(text: str) -> list[int]:
+        path.write_text(text)
+        assert served.ask("POST", "/v1/reload", authorization=f"Bearer {TOKEN}").status_code == 200
+        return [served.ask(authorization=f"Bearer {token}").status_code for token in (TOKEN, "the old one")]
+
+    assert after(before.replace(", env(OLD_TOKEN)]", "]")) == [200, 401]
+    assert after(before) == [200, 200]
+
+
 def test_the_commands_ask_at_an_address_with_the_token_of_the_environment(served: Served) -> None:
     def status(**more: str) -> subprocess.CompletedProcess[str]:
         env = {name: value for name, value in {**served.env, **more}.items() if value}

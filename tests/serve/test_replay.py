@@ -17,6 +17,8 @@ from trio.testing import MockClock
 
 from hivemind_trio.cli.main import main
 from hivemind_trio.policy import MemoryFiles, Program, check
+from hivemind_trio.runtime import Engine
+from hivemind_trio.scheduler import Pausable, PauseSet, PrioritySet, SpendingSet
 from hivemind_trio.serve import Difference, NotReplayable, Replay
 from hivemind_trio.store import (
     Journal,
@@ -96,6 +98,24 @@ async def _calls(journal: Journal, program: Program, random: Random, calls: int)
             agent = Agent(headers=headers, body=body_of(stream=random.random() < 0.3, max_tokens=100))
             opened.nursery.start_soon(_patiently, agent, opened.door, random.uniform(1, 400))
             await trio.sleep(random.uniform(0, 2))
+            _act(opened.engine, random)
+
+
+def _act(engine: Engine, random: Random) -> None:
+    """Do something as an operator might, and look at everything: looking must not be seen in the record."""
+    occupancy, accounts = engine.occupancy(), engine.accounts()
+    targets = [(Pausable.LANE, "batch"), (Pausable.PROVIDER, "anthropic"), (Pausable.AGENT, "unknown")]
+    kind, name = random.choice(targets)
+    match random.randrange(6):
+        case 0:
+            engine.post(PauseSet(kind, name, True))
+        case 1:
+            for paused in engine.snapshot().paused:
+                engine.post(PauseSet(*paused, False))
+        case 2 if occupancy.waiting:
+            engine.post(PrioritySet(random.choice(occupancy.waiting).call_id, random.randint(-5, 5)))
+        case 3 if accounts:
+            engine.post(SpendingSet(random.choice(accounts).key, random.randint(0, 12)))
 
 
 async def _patiently(agent: Agent, door: object, patience_s: float) -> None:
