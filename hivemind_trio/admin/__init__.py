@@ -1,5 +1,7 @@
 """Operators' operations: what can be asked of a running proxy, and changed, as plain functions with types."""
 
+from .metrics import CallMetrics as CallMetrics
+from .metrics import Distribution as Distribution
 from .operated import Facts as Facts
 from .operated import Operated as Operated
 from .operations import OPERATIONS as OPERATIONS

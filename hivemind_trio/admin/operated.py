@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, final
 
@@ -11,6 +11,7 @@ import attrs
 from hivemind_trio.proxy import Door
 from hivemind_trio.runtime import Engine
 
+from .metrics import CallMetrics
 from .policy_keeper import PolicyKeeper
 from .tally import Tally
 
@@ -41,9 +42,12 @@ class Operated:
     engine: Engine
     door: Door
     tally: Tally
+    metrics: CallMetrics
     wall_ns: Callable[[], int]
     """The time, ns since 1970."""
     policy: PolicyKeeper
+    disk_troubles: Mapping[str, str]
+    """`state` or `journal` -> why it cannot be written now."""
     note: Callable[[str, str, str, str], None]
     """Told of every change: action, subject, who asked for it, and details."""
 

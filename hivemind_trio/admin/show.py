@@ -140,6 +140,11 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iterable[Notic
     """Yield what needs attention, the worst first."""
     if snapshot.draining:
         yield NoticeView(kind="draining", subject="", text="the proxy is shutting down", since_at=None)
+    for file, why in proxy.disk_troubles.items():
+        effect = "calls that count against a budget wait" if file == "state" else "its rows are kept in memory, or lost"
+        yield NoticeView(
+            kind="disk", subject=file, text=f"the {file} cannot be written: {why}; {effect}", since_at=None
+        )
     for name, pool in snapshot.pools.items():
         if pool.circuit is not Circuit.CLOSED:
             text = f"the circuit breaker of provider `{name}` is {pool.circuit}"

@@ -15,6 +15,7 @@ from .client import RequestRefused as RequestRefused
 from .door import ControlSocket as ControlSocket
 from .door import control_url as control_url
 from .door import open_control as open_control
+from .exposition import metrics_route as metrics_route
 from .openapi import openapi_route as openapi_route
 from .routes import ControlAnswer as ControlAnswer
 from .routes import ControlRequest as ControlRequest

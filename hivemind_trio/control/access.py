@@ -29,6 +29,9 @@ class AccessCheck:
     """Settings of now."""
     tokens: Callable[[], Iterable[str]]
     """Tokens of now."""
+    setting: str = "admin"
+    """Setting of `server` that has the tokens, for people."""
+    needs_token: Callable[[], bool] = lambda: True
 
     def __call__(self, scope: Scope) -> ControlAnswer | None:
         """Return why a request is refused; None: it is not."""
@@ -36,12 +39,14 @@ class AccessCheck:
         if why is not None:
             reason, words = why
             return problem(REJECTIONS[reason].status, words, str(reason))
-        if scope.get("server") is None:
+        if scope.get("server") is None or not self.needs_token():
             return None  # at a Unix socket the file's mode has decided
         given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
         if len(given) == 1 and self._is_known(given[0]):
             return None
-        detail = "every request needs the token of `server { admin ... token }`: `Authorization: Bearer TOKEN`"
+        detail = (
+            f"every request needs the token of `server {{ {self.setting} ... token }}`: `Authorization: Bearer TOKEN`"
+        )
         return problem(401, detail, "unauthorized", CHALLENGE)
 
     def _is_known(self, authorization: bytes) -> bool:

@@ -226,6 +226,12 @@ SERVER: Final[Mapping[str, Setting]] = {
         options={"token": SECRETS},
         doc="Address of the control API, beside its Unix socket. Every request needs a `token`, on loopback too.",
     ),
+    "metrics": Setting(
+        args=(_slot(Type.ADDRESS),),
+        options={"token": SECRETS},
+        doc="Address of `/metrics`, `/healthz` and `/readyz` alone, which change nothing. With a `token` every request "
+        "needs it; beyond loopback there must be one.",
+    ),
     "timezone": Setting(
         args=(_slot(Type.TIMEZONE),), doc="Time zone of `hour` and `weekday`. Default: the machine's.", default=""
     ),

@@ -15,13 +15,13 @@ import httpx2
 import trio
 
 from hivemind_trio import __version__
-from hivemind_trio.admin import Tally
+from hivemind_trio.admin import CallMetrics, Tally
 from hivemind_trio.listen import Bounds, Listener, ListenerFault
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program, Renames
 from hivemind_trio.proxy import CallRecord, Door
 from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler import LimitChanged, PlanChanged
+from hivemind_trio.scheduler import Command, Event, LimitChanged, PlanChanged
 from hivemind_trio.store import Journal, Ledger, SqliteStore, hints, restored_beliefs, writing
 from hivemind_trio.upstream import PoolTransport, Upstream
 
@@ -68,6 +68,7 @@ class ProxyServer:
     address: tuple[str, int]
     """Host and port of the first socket."""
     tally: Tally
+    metrics: CallMetrics
     _bases: dict[str, str]
 
     @property
@@ -169,7 +170,7 @@ async def open_house(
             await nursery.start(engine.run)
             host, port = sockets[0].getsockname()[:2]
             await nursery.start(listener.run, sockets)
-            yield ProxyServer(engine, door, listener, (host, port), told.tally, told.bases)
+            yield ProxyServer(engine, door, listener, (host, port), told.tally, told.metrics, told.bases)
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
@@ -190,6 +191,7 @@ class _Callbacks:
     on_adapted: Callable[[LimitChanged], None] | None
     on_plan: Callable[[PlanChanged, int], None] | None
     tally: Tally = attrs.field(init=False, factory=Tally)
+    metrics: CallMetrics = attrs.field(init=False, factory=CallMetrics)
 
     def crashed(self, error: Exception) -> None:
         """Report an attempt that has crashed."""
@@ -212,10 +214,17 @@ class _Callbacks:
         if self.on_plan is not None:
             self.on_plan(change, now_ns)
 
+    def observed(self, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
+        """Note an event of the scheduler and what it decided."""
+        self.metrics.observe(now_ns, event, commands)
+        if self.journal is not None:
+            self.journal.record(now_ns, event, commands)
+
     def over(self, engine: Engine, record: CallRecord) -> None:
         """Note a call that is over."""
         now_ns = engine.now_ns()
         self.tally.over(record, now_ns)
+        self.metrics.over(record, engine.program)
         if self.journal is not None:
             self.journal.over(now_ns, record)
         if self.on_call is not None:
@@ -243,7 +252,7 @@ def _engine(
     engine = Engine(
         program,
         ledger=ledger,
-        journal=told.journal.record if told.journal is not None else None,
+        journal=told.observed,
         recorder=told.journal.record_event if told.journal is not None and records else None,
         on_crash=told.crashed,
         on_adapted=told.on_adapted if told.on_adapted is not None else _ignore,

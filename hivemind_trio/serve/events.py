@@ -74,6 +74,16 @@ class ControlOpened:
 
 @final
 @attrs.frozen(kw_only=True)
+class MetricsOpened:
+    """Metrics are served at this URL."""
+
+    name: ClassVar = "metrics_opened"
+    level: ClassVar[Level] = "info"
+    url: str
+
+
+@final
+@attrs.frozen(kw_only=True)
 class ControlUnavailable:
     """There is no control socket: commands for operators do not find this proxy. Calls are served."""
 
@@ -664,7 +674,7 @@ class AcceptFailed:
 
 
 LogEvent: TypeAlias = (
-    ProviderFound | ControlOpened | ControlUnavailable | OperatorActed | ServingStarted | ClientSetup
+    ProviderFound | ControlOpened | ControlUnavailable | MetricsOpened | OperatorActed | ServingStarted | ClientSetup
     | DrainStarted | DrainTimedOut | ServingStopped | StopForced
     | ReloadRequested | PolicyReloaded | PolicyRejected | PolicyWarning | SettingsNotInForce
     | SettingChanged | StateReset | SettingChangesOmitted

@@ -24,6 +24,7 @@ from hivemind_trio.control import (
     SocketUnavailable,
     control_url,
     health_routes,
+    metrics_route,
     open_control,
     openapi_route,
     operation_routes,
@@ -85,6 +86,7 @@ class Launch:
     sockets: list[socket.socket]
     admin_sockets: list[socket.socket]
     """Those of the control API at an address."""
+    metrics_sockets: list[socket.socket]
     found: list[Found]
     """Providers that the policy was made of; empty: it is a file."""
     log: EventLog
@@ -116,7 +118,8 @@ class Launch:
             read=read,
             loaded=loaded,
             sockets=sockets,
-            admin_sockets=_bound_admin(loaded.program, sockets),
+            admin_sockets=(admin := _bound_beside("admin", loaded.program.server.admin, sockets)),
+            metrics_sockets=_bound_beside("metrics", loaded.program.server.metrics, [*sockets, *admin]),
             found=found,
             log=log,
             notices=notices,
@@ -220,18 +223,44 @@ class Launch:
             engine=house.engine,
             door=house.door,
             tally=house.tally,
+            metrics=house.metrics,
             wall_ns=time.time_ns,
             policy=keeper,
+            disk_troubles=self.watcher.disk_troubles,
             note=self.watcher.operator,
         )
-        routes = [*health_routes(lambda: not house.engine.draining), openapi_route(), *operation_routes(proxy)]
+        probes = health_routes(lambda: not house.engine.draining)
+        shown = metrics_route(proxy, partial(self._gauges, house, journal))
+        routes = [*probes, openapi_route(), shown, *operation_routes(proxy)]
         access = AccessCheck(server=lambda: house.engine.program.server, tokens=self.watcher.admin_tokens)
-        async with open_control(ControlApp(routes, access), where, self.admin_sockets):
+        open_access = AccessCheck(
+            server=lambda: house.engine.program.server,
+            tokens=self.watcher.metrics_tokens,
+            setting="metrics",
+            needs_token=lambda: bool(house.engine.program.server.metrics_tokens),
+        )
+        async with (
+            open_control(ControlApp(routes, access), where, self.admin_sockets),
+            open_control(ControlApp([*probes, shown], open_access), None, self.metrics_sockets),
+        ):
             if where is not None:
                 self.watcher.say_control(str(where.path))
             for listening in self.admin_sockets:
                 self.watcher.say_control(control_url(listening))
+            for listening in self.metrics_sockets:
+                self.watcher.say_metrics(f"{control_url(listening)}/metrics")
             yield keeper
+
+    def _gauges(self, house: ProxyServer, journal: Journal | None) -> dict[str, float]:
+        """Return the metrics of the process itself."""
+        found = {
+            "loop_lag_seconds": house.listener.lag.lag_s,
+            "overload_rejections": float(house.listener.lag.refused),
+            "state_writable": float("state" not in self.watcher.disk_troubles),
+        }
+        if journal is not None:
+            found |= {"journal_unwritten_rows": journal.unwritten, "journal_dropped_rows": journal.dropped}
+        return found
 
 
 def _absolute(path: str) -> str:
@@ -299,20 +328,25 @@ async def _bound(options: Options, path: str, files: Files) -> tuple[Callable[[]
         raise NotStarted(_refuse(error.strerror or str(error))) from None
 
 
-def _bound_admin(program: Program, sockets: list[socket.socket]) -> list[socket.socket]:
-    """Return the sockets of the control API's address.
+def _bound_beside(
+    setting: str, address: tuple[str, int] | None, sockets: Sequence[socket.socket]
+) -> list[socket.socket]:
+    """Return the sockets of another address of `server`.
+
+    Args:
+        sockets: Those that listen already, to be closed if this one cannot.
 
     Raises:
         NotStarted: It cannot be listened on.
     """
-    if program.server.admin is None:
+    if address is None:
         return []
     try:
-        return bind(*program.server.admin)
+        return bind(*address)
     except OSError as error:
         for listening in sockets:
             listening.close()
-        raise NotStarted(_refuse(f"server {{ admin }}: {error.strerror or error}")) from None
+        raise NotStarted(_refuse(f"server {{ {setting} }}: {error.strerror or error}")) from None
 
 
 async def _open_files(

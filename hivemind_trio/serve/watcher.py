@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, TypedDict, assert_never, final
 
@@ -11,8 +11,10 @@ import trio
 
 from hivemind_trio.admin import ReloadResult
 from hivemind_trio.control import SocketUnavailable
+from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import (
     Measure,
+    Server,
     Source,
     WhileOpen,
     call_changes,
@@ -48,6 +50,7 @@ from .events import (
     JournalOpened,
     JournalWriteFailed,
     JournalWriteRecovered,
+    MetricsOpened,
     NodeJoined,
     NodeReplaced,
     Notice,
@@ -95,6 +98,8 @@ class Watcher:
     running: Loaded | None = attrs.field(init=False, default=None)
     reloaded: ReloadResult = attrs.field(init=False, default=ReloadResult())
     """Result of the last reload."""
+    disk_troubles: dict[str, str] = attrs.field(init=False, factory=dict)
+    """`state` or `journal` -> why it cannot be written now."""
     _circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
     _journal: Journal | None = attrs.field(init=False, default=None)
 
@@ -138,10 +143,21 @@ class Watcher:
         else:
             self._log.emit(ControlOpened(socket=opened))
 
+    def say_metrics(self, url: str) -> None:
+        """Log the address of the metrics."""
+        self._log.emit(MetricsOpened(url=url))
+
     def admin_tokens(self) -> Iterator[str]:
         """Yield the tokens of the control API that hold now."""
+        return self._tokens(lambda server: server.admin_tokens)
+
+    def metrics_tokens(self) -> Iterator[str]:
+        """Yield the tokens of the metrics that hold now."""
+        return self._tokens(lambda server: server.metrics_tokens)
+
+    def _tokens(self, of: Callable[[Server], tuple[SecretRef, ...]]) -> Iterator[str]:
         loaded = self.running
-        for ref in loaded.program.server.admin_tokens if loaded is not None else ():
+        for ref in of(loaded.program.server) if loaded is not None else ():
             if loaded is not None and ref in loaded.secrets:
                 yield loaded.secrets[ref]
 
@@ -155,6 +171,7 @@ class Watcher:
 
     def state_trouble(self, why: str) -> None:
         """Log that the state cannot be written, or can be again."""
+        self._troubled("state", why)
         self._log.emit(StateWriteFailed(error=why) if why else StateWriteRecovered())
 
     def sharing(self, node: str, nodes: int) -> SharingTold:
@@ -167,6 +184,12 @@ class Watcher:
             ),
         )
 
+    def _troubled(self, file: str, why: str) -> None:
+        if why:
+            self.disk_troubles[file] = why
+        else:
+            self.disk_troubles.pop(file, None)
+
     def say_journal(self, journal: Journal) -> None:
         """Log the path of the journal."""
         self._journal = journal
@@ -177,6 +200,7 @@ class Watcher:
 
     def journal_trouble(self, why: str) -> None:
         """Log that the journal cannot be written, or can be again."""
+        self._troubled("journal", why)
         file = self._journal.path if self._journal is not None else self._options.journal
         if why:
             self._log.emit(JournalWriteFailed(file=file, error=why))

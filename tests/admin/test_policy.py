@@ -28,8 +28,10 @@ def operated(place: Place, running: Loaded, file: Loaded) -> Operated:
         engine=place.house.engine,
         door=place.house.door,
         tally=place.house.tally,
+        metrics=place.house.metrics,
         wall_ns=lambda: 0,
         policy=keeper,
+        disk_troubles={},
         note=lambda *_: None,
     )
 

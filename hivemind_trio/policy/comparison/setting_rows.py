@@ -112,6 +112,18 @@ _SERVER: Final[Mapping[str, Row]] = {
         ordered=False,
         lowered=NEXT_CALL,
     ),
+    "metrics": Row(
+        setting="metrics",
+        show=or_none(_quoted_address, "the control API's"),
+        ordered=False,
+        lowered=NEXT_START,
+    ),
+    "metrics_tokens": Row(
+        setting="metrics token",
+        show=lambda tokens: ", ".join(map(str, tokens)) or "none",
+        ordered=False,
+        lowered=NEXT_CALL,
+    ),
     "silent_ns": Row(setting="wait silent", show=duration, lowered=NEXT_CALL),
     "hold_ns": Row(setting="wait hold", show=duration, lowered=NEXT_CALL),
     "identify": Row(setting="identify", show=_listed, ordered=False, lowered=NEXT_CALL),

@@ -111,7 +111,7 @@ def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pend
     for identity in identities:
         secrets.update(dict.fromkeys(identity.agent.tokens))
     server, store = _server(declarations), _store(declarations)
-    secrets.update(dict.fromkeys(server.admin_tokens))
+    secrets.update(dict.fromkeys((*server.admin_tokens, *server.metrics_tokens)))
     if isinstance(store.url, SecretRef):
         secrets[store.url] = None
     return Program(
@@ -541,7 +541,7 @@ def _server(declarations: SymbolTable) -> Server:
         return DEFAULT_SERVER
     waits = declarations.one(declared, "wait")
     wait = waits.options if waits is not None else {}
-    admin = declarations.one(declared, "admin")
+    admin, metrics = (declarations.one(declared, name) for name in ("admin", "metrics"))
     host, port = _one(declarations, declared, "listen", (DEFAULT_SERVER.host, DEFAULT_SERVER.port))
     return Server(
         host=host,
@@ -560,4 +560,6 @@ def _server(declarations: SymbolTable) -> Server:
         hosts=_one(declarations, declared, "hosts", ()),
         admin=admin.value if admin is not None else None,
         admin_tokens=admin.options.get("token", ()) if admin is not None else (),
+        metrics=metrics.value if metrics is not None else None,
+        metrics_tokens=metrics.options.get("token", ()) if metrics is not None else (),
     )

@@ -347,6 +347,18 @@ def _exposure(declarations: SymbolTable, report: DiagnosticCollector) -> None:
             replacement=put,
         )
 
+    metrics = declarations.one(server, "metrics")
+    if metrics is not None and not metrics.options.get("token") and not is_loopback(metrics.value[0]):
+        host, port = metrics.value
+        put = f'"{f"[{host}]" if ":" in host else host}:{port}" token env(HIVEMIND_METRICS_TOKEN)'
+        report.add(
+            "HM602",
+            "`metrics` beyond loopback needs a `token`: it tells names of agents and what they spend",
+            metrics.span,
+            help=f"write `{put}`",
+            replacement=put,
+        )
+
 
 def exposed_at(declarations: SymbolTable, span: Span, report: DiagnosticCollector) -> None:
     """Report how callers without a token are served by a proxy that others than this machine reach.

@@ -258,6 +258,10 @@ class Server:
     admin_tokens: tuple[SecretRef, ...] = ()
     nodes: int = 1
     """Most proxies that share `concurrency`."""
+    metrics: tuple[str, int] | None = None
+    """Address of the metrics; None: the control API has them alone."""
+    metrics_tokens: tuple[SecretRef, ...] = ()
+    """One of these is asked for; empty: none is."""
 
     def has_host(self, name: str) -> bool:
         """Return whether `hosts` has a name, which is in lower case and without a port."""

@@ -191,6 +191,10 @@ ROWS = {
         SERVER, 'admin "[::1]:8788" token env(T)', 'admin "127.0.0.1:8789" token env(T)', "admin", "changed",
         '"[::1]:8788"', '"127.0.0.1:8789"', "restart", "",
     ),
+    "address of the metrics": (
+        SERVER, 'metrics "[::1]:9464"', 'metrics "127.0.0.1:9464"', "metrics", "changed",
+        '"[::1]:9464"', '"127.0.0.1:9464"', "restart", "",
+    ),
     "unknown agents": (SERVER, "", "unknown-agent deny", "unknown-agent", "changed", "allow", "deny", "kept", ""),
 }  # fmt: skip
 
@@ -281,6 +285,7 @@ def test_a_policy_changes_nothing_of_itself(drawn: Drawn) -> None:
 UNGUESSED: dict[str, Any] = {
     "hosts": ("a.example",),
     "admin": ("127.0.0.1", 8788),
+    "metrics": ("127.0.0.1", 9464),
     "api": Api.OPENAI,
     "serves": ("x",),
     "queue": 5,
