@@ -165,18 +165,19 @@ class _Longest:
     """The longest time that streams of one model have needed, whatever their size."""
 
     samples: int = attrs.field(default=0, init=False)
+    """Up to `SAMPLES_MIN`: more make no difference."""
     time_ns: int = attrs.field(default=0, init=False)
 
     def add(self, time_ns: int) -> None:
         """Count one."""
-        self.samples += 1
+        self.samples = min(SAMPLES_MIN, self.samples + 1)
         self.time_ns = max(self.time_ns, time_ns)
 
     def deadline_ns(self, multiple: float) -> int:
         """Return the multiple of it: a larger one the fewer samples there are; `_NEVER_NS`: there are none."""
         if not self.samples:
             return _NEVER_NS
-        return int(min(self.time_ns * multiple * max(1.0, SAMPLES_MIN / self.samples), _NEVER_NS))
+        return int(min(self.time_ns * multiple * SAMPLES_MIN / self.samples, _NEVER_NS))
 
 
 @final
@@ -195,10 +196,15 @@ class _ModelStreams:
 class _CallKind:
     """Calls that are alike."""
 
+    size: int
+    """Class of their input."""
+    streams: _ModelStreams | None
+    """Those of the model; None: they are no streams."""
     first_byte: _WaitStatistics = attrs.field(factory=_WaitStatistics, init=False)
     silence: _WaitStatistics = attrs.field(factory=_WaitStatistics, init=False)
-    bounds: tuple[Timeouts, Reaper, Timeouts] | None = attrs.field(default=None, init=False)
-    """Those of first attempts, and what of the policy they were made of; None: to be made anew."""
+    bounds: tuple[Timeouts, Reaper, int, Timeouts] | None = attrs.field(default=None, init=False)
+    """Those of first attempts, and what they were made of: two settings of the policy, and the number of changes of
+    what streams have needed; None: to be made anew."""
 
     @property
     def known(self) -> bool:
@@ -214,20 +220,27 @@ class AdaptiveTimeout:
     kinds: dict[tuple[str, bool, int], _CallKind] = attrs.field(factory=dict, init=False)
     streams: dict[str, _ModelStreams] = attrs.field(factory=dict, init=False)
     """By model."""
-    _first_byte: _Longest = attrs.field(factory=_Longest, init=False)
-    """Streams of all models."""
-    _silence: _Longest = attrs.field(factory=_Longest, init=False)
+    _begun_ns: int = attrs.field(default=0, init=False)
+    """The longest that a stream of any model has needed to its first byte."""
+    _silent_ns: int = attrs.field(default=0, init=False)
+    """The same between two pieces."""
+    _changes: int = attrs.field(default=0, init=False)
+    """Number of changes of what streams have needed."""
 
     def on_begun(self, request: Request, first_byte_ns: int) -> None:
         """Learn from an answer that has begun. `request` is as it was sent."""
         kind = self._kind(request)
         if kind.first_byte.add(first_byte_ns):
             kind.bounds = None
-        if request.stream:
-            streams = self._streams(request)
-            streams.first_byte.add(first_byte_ns)
-            streams.largest = max(streams.largest, _size(request))
-            self._first_byte.add(first_byte_ns)
+        streams = kind.streams
+        if streams is None:
+            return
+        longest = streams.first_byte
+        if longest.samples < SAMPLES_MIN or first_byte_ns > longest.time_ns or kind.size > streams.largest:
+            longest.add(first_byte_ns)
+            streams.largest = max(streams.largest, kind.size)
+            self._begun_ns = max(self._begun_ns, first_byte_ns)
+            self._changes += 1
 
     def on_ended(self, request: Request, ended: AttemptResult, *, begun: bool = False) -> None:
         """Learn from one attempt. `request` is as it was sent.
@@ -235,39 +248,43 @@ class AdaptiveTimeout:
         Args:
             begun: `on_begun` has been told of its first byte.
         """
-        if ended.first_byte_ns is None and ended.silence_ns is None:
-            return
         if ended.first_byte_ns is not None and ended.failure is Failure.FIRST_BYTE:
             kind = self._kind(request)
             if kind.first_byte.give_up(ended.first_byte_ns):
                 kind.bounds = None
         elif ended.first_byte_ns is not None and not begun:
             self.on_begun(request, ended.first_byte_ns)
-        if ended.silence_ns is not None:
-            kind = self._kind(request)
-            if ended.failure is Failure.IDLE:
-                news = kind.silence.give_up(ended.silence_ns)
-            else:
-                news = kind.silence.add(ended.silence_ns)
-                if request.stream:
-                    self._streams(request).silence.add(ended.silence_ns)
-                    self._silence.add(ended.silence_ns)
-            if news:
+        if ended.silence_ns is None:
+            return
+        kind = self._kind(request)
+        if ended.failure is Failure.IDLE:
+            if kind.silence.give_up(ended.silence_ns):
                 kind.bounds = None
+            return
+        if kind.silence.add(ended.silence_ns):
+            kind.bounds = None
+        streams = kind.streams
+        if streams is None:
+            return
+        longest = streams.silence
+        if longest.samples < SAMPLES_MIN or ended.silence_ns > longest.time_ns:
+            longest.add(ended.silence_ns)
+            self._silent_ns = max(self._silent_ns, ended.silence_ns)
+            self._changes += 1
 
     def _kind(self, request: Request) -> _CallKind:
         """Return the class of a call that is heard of now."""
         key = _key(request)
         kind = self.kinds.pop(key, None)
         if kind is None:
-            kind = _CallKind()
+            kind = _CallKind(key[2], self._streams(request) if request.stream else None)
             if len(self.kinds) >= KEYS_MAX:
                 del self.kinds[next(iter(self.kinds))]
         self.kinds[key] = kind
         return kind
 
     def _streams(self, request: Request) -> _ModelStreams:
-        """Return the streams of a model that is heard of now."""
+        """Return the streams of a model of which another class is heard of now."""
         streams = self.streams.pop(request.model, None)
         if streams is None:
             streams = _ModelStreams()
@@ -284,18 +301,18 @@ class AdaptiveTimeout:
             attempt: 1 for the first. Each further one has twice the time, so that a call that is honestly slow is not
                 given up as often as its class of retries allows.
         """
-        kind = self.kinds.get(_key(request)) or _CallKind()
+        kind = self.kinds.get(_key(request))
+        if kind is None:
+            kind = _CallKind(_size(request), self.streams.get(request.model) if request.stream else None)
         if attempt > 1:
-            return self._bounds(kind, request, timeouts, reaper, attempt)
+            return self._bounds(kind, timeouts, reaper, attempt)
         made = kind.bounds
-        if made is None or made[0] is not timeouts or made[1] is not reaper:
-            made = timeouts, reaper, self._bounds(kind, request, timeouts, reaper, 1)
-            if kind.known:
-                kind.bounds = made  # else the next may have another, by what calls of other sizes have needed
-        return made[2]
+        if made is None or made[0] is not timeouts or made[1] is not reaper or made[2] != self._changes:
+            made = kind.bounds = timeouts, reaper, self._changes, self._bounds(kind, timeouts, reaper, 1)
+        return made[3]
 
-    def _bounds(self, kind: _CallKind, request: Request, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
-        few = (_NEVER_NS, _NEVER_NS) if kind.known else self._few(request, reaper)
+    def _bounds(self, kind: _CallKind, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
+        few = (_NEVER_NS, _NEVER_NS) if kind.known else self._few(kind, reaper)
         first_byte_ns = kind.first_byte.deadline_ns(reaper.first_byte, FIRST_BYTE_MIN_NS, attempt, few[0])
         idle_ns = kind.silence.deadline_ns(reaper.idle, IDLE_MIN_NS, attempt, few[1])
         if first_byte_ns >= timeouts.first_byte_ns and idle_ns >= timeouts.idle_ns:
@@ -306,19 +323,19 @@ class AdaptiveTimeout:
             idle_ns=min(timeouts.idle_ns, idle_ns),
         )
 
-    def _few(self, request: Request, reaper: Reaper) -> tuple[int, int]:
+    def _few(self, kind: _CallKind, reaper: Reaper) -> tuple[int, int]:
         """Return the deadlines of a call of whose kind too little is known: to its first byte, and silent.
 
         `_NEVER_NS`: unknown.
         """
-        streams = self.streams.get(request.model) if request.stream else None
+        streams = kind.streams
         if streams is None:
             return _NEVER_NS, _NEVER_NS
         # A longer input takes longer to read, by as much at most.
-        larger = SIZE_FACTOR ** max(0, _size(request) - streams.largest)
+        larger = SIZE_FACTOR ** max(0, kind.size - streams.largest)
         return (
-            max(streams.first_byte.deadline_ns(reaper.first_byte * larger), self._first_byte.time_ns),
-            max(streams.silence.deadline_ns(reaper.idle), self._silence.time_ns),
+            max(streams.first_byte.deadline_ns(reaper.first_byte * larger), self._begun_ns),
+            max(streams.silence.deadline_ns(reaper.idle), self._silent_ns),
         )
 
 

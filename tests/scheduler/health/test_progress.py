@@ -235,6 +235,38 @@ def test_no_stream_is_given_up_within_so_many_times_what_any_has_needed(times: l
                 assert got.idle_ns >= min(TIMEOUTS.idle_ns, 10 * so_far_ns)
 
 
+def test_a_larger_input_that_was_quick_is_taken_for_what_larger_ones_need() -> None:
+    progress = learned(*[took(4 * S, 4 * S)] * SAMPLES_MIN)
+    longer = attrs.evolve(ASKED, tokens_in=16_000)
+    assert bounds(progress, longer).first_byte_ns == 16 * 16 * S
+
+    progress.on_ended(longer, took(S, S))
+
+    assert bounds(progress, longer).first_byte_ns == 30 * S
+
+
+KINDS = [attrs.evolve(ASKED, model=model, tokens_in=size) for model in "ab" for size in (10, 1_000, 90_000)]
+answers = st.tuples(
+    st.sampled_from(KINDS),
+    st.integers(MS, 40 * S),
+    st.sampled_from([None, None, None, Failure.FIRST_BYTE, Failure.IDLE]),
+)
+
+
+@given(st.lists(answers, min_size=1, max_size=2 * SAMPLES_MIN), st.integers(1, 30))
+def test_bounds_that_were_kept_are_those_of_one_that_keeps_none(
+    events: list[tuple[Request, int, Failure | None]], times: int
+) -> None:
+    keeps, forgets, reaper = AdaptiveTimeout(), AdaptiveTimeout(), Reaper()
+    for request, time_ns, failure in events * (1 + times // 10):
+        for progress in (keeps, forgets):
+            progress.on_ended(request, in_vain(time_ns, failure) if failure else took(time_ns, time_ns // 2))
+        for asked in KINDS:
+            for kind in forgets.kinds.values():
+                kind.bounds = None
+            assert bounds(keeps, asked, reaper) == bounds(forgets, asked, reaper)
+
+
 def test_a_first_byte_that_was_heard_of_when_it_came_is_not_counted_again_at_the_end() -> None:
     progress = AdaptiveTimeout()
     progress.on_begun(ASKED, S)
