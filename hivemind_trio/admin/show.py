@@ -145,6 +145,10 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iterable[Notic
         yield NoticeView(
             kind="disk", subject=file, text=f"the {file} cannot be written: {why}; {effect}", since_at=None
         )
+    for name in snapshot.pools:
+        if (unreached := proxy.tally.unreached.get(name)) is not None:
+            text = f"provider `{name}` was unreachable when last called: {unreached.cause}"
+            yield NoticeView(kind="unreachable", subject=name, text=text, since_at=proxy.at(unreached.since_ns))
     for name, pool in snapshot.pools.items():
         if pool.circuit is not Circuit.CLOSED:
             text = f"the circuit breaker of provider `{name}` is {pool.circuit}"

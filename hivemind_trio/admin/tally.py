@@ -26,6 +26,16 @@ class EndedCall:
 
 
 @final
+@attrs.frozen
+class Unreached:
+    """A provider that the last call could not reach, for a cause that an operator can mend."""
+
+    since_ns: int
+    """Since the engine began: the first call of those in a row."""
+    cause: str
+
+
+@final
 @attrs.define(eq=False)
 class Tally:
     """Told of every call that is over; O(1) each, and bounded."""
@@ -39,6 +49,8 @@ class Tally:
     """The agent hung up before it had an answer."""
     recent: deque[EndedCall] = attrs.field(init=False, factory=lambda: deque(maxlen=RECENT_MAX))
     """The last, oldest first."""
+    unreached: dict[str, Unreached] = attrs.field(init=False, factory=dict)
+    """Providers, also those that no policy has any more."""
     _seconds: deque[tuple[int, int]] = attrs.field(init=False, factory=deque)
     """(Second since the engine began, calls that ended in it), oldest first."""
 
@@ -51,6 +63,7 @@ class Tally:
             self.left += 1
         elif record.status >= 400 or record.upstream_error is not None:
             self.failed += 1
+        self._reach(record, now_ns)
         self.recent.append(EndedCall(now_ns, record))
         second = now_ns // SECOND_NS
         if self._seconds and self._seconds[-1][0] == second:
@@ -63,6 +76,16 @@ class Tally:
         """Return the number of calls that ended in the last minute."""
         self._forget(now_ns // SECOND_NS)
         return sum(count for _, count in self._seconds)
+
+    def _reach(self, record: CallRecord, now_ns: int) -> None:
+        if record.provider is None:
+            return
+        if record.upstream_cause:
+            known = self.unreached.get(record.provider)
+            since_ns = known.since_ns if known is not None else now_ns
+            self.unreached[record.provider] = Unreached(since_ns, record.upstream_cause)
+        elif record.status and not record.rejected:
+            self.unreached.pop(record.provider, None)  # what it answered does not matter
 
     def _forget(self, second: int) -> None:
         while self._seconds and self._seconds[0][0] <= second - SPAN_S:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.admin import Tally
-from hivemind_trio.admin.tally import RECENT_MAX
+from hivemind_trio.admin.tally import RECENT_MAX, Unreached
 from hivemind_trio.model import Reason
 from hivemind_trio.proxy import CallRecord
 
@@ -53,3 +54,23 @@ def test_only_the_last_calls_are_kept() -> None:
         tally.over(record(number), number)
 
     assert [one.record.id for one in tally.recent] == [f"x-{number}" for number in range(3, RECENT_MAX + 3)]
+
+
+def test_a_provider_is_unreachable_from_the_first_call_that_missed_it_until_it_answers_one() -> None:
+    missed = attrs.evolve(record(1, 503, rejected=True, error="connect"), provider="sim", upstream_cause="refused")
+    tally = Tally()
+    for now_ns, one in enumerate((
+        missed,
+        attrs.evolve(missed, provider="other"),
+        attrs.evolve(missed, upstream_cause="no such name"),
+        attrs.evolve(record(3, 429, rejected=True), provider="sim"),
+        attrs.evolve(record(4, 0), provider="sim"),
+        record(5),
+    )):  # fmt: skip
+        tally.over(one, now_ns)
+
+    assert tally.unreached == {"sim": Unreached(0, "no such name"), "other": Unreached(1, "refused")}
+
+    tally.over(attrs.evolve(record(6, 401), provider="sim"), 9)
+
+    assert list(tally.unreached) == ["other"]

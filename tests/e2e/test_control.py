@@ -151,6 +151,23 @@ async def test_operators_see_a_proxy_that_drains(
     assert (status["draining"], status["inflight"], status["notices"][0]["kind"]) == (True, 1, "draining")
 
 
+async def test_a_provider_that_cannot_be_reached_is_noticed_with_its_cause(
+    tmp_path: Path, runtime: dict[str, str]
+) -> None:
+    path = policy(tmp_path, "http://127.0.0.1:1")
+    async with serving("--policy", path, env=runtime) as proxy, httpx2.AsyncClient(base_url=proxy.url) as agents:
+        before = await found(runtime, "status")
+        answer = await agents.post("/v1/messages", json=BODY, timeout=PATIENCE_S)
+        notices = (await found(runtime, "status"))["notices"]
+        _, text, _ = await command(runtime, "status")
+
+    said = "provider `sim` was unreachable when last called: the connection is refused: nothing listens there"
+    assert (before["notices"], answer.status_code) == ([], 503)
+    assert [(one["kind"], one["subject"], one["text"]) for one in notices] == [("unreachable", "sim", said)]
+    assert notices[0]["since_at"] is not None
+    assert said in text
+
+
 async def test_a_socket_that_a_killed_proxy_left_is_passed_over_and_replaced(
     tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
 ) -> None:
