@@ -14,6 +14,7 @@ from hivemind_trio.policy import (
     UNKNOWN_AGENT,
     Objective,
     Program,
+    ProviderSettings,
     Renames,
     RetrySettings,
     WhileOpen,
@@ -55,6 +56,21 @@ from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 
 LEDGER_WAIT_NS: Final = 10_000_000_000
 """Time for which a call may wait for the ledger's disk before it is refused."""
+
+
+def _of_one_node(program: Program, provider: str) -> ProviderSettings | None:
+    """Return the settings of a provider; None: it is gone.
+
+    Where several nodes share it, each learns the part that it may use itself: with the bounds of all of them, N nodes
+    would go on with N times `low` before a provider that takes less.
+    """
+    settings = program.providers.get(provider)
+    nodes = program.server.nodes
+    if settings is None or settings.aimd is None or program.store.url is None or nodes == 1:
+        return settings
+    low = max(1, settings.aimd.low // nodes)
+    aimd = attrs.evolve(settings.aimd, low=low, start=max(low, settings.aimd.start // nodes))
+    return attrs.evolve(settings, aimd=aimd)
 
 
 @final
@@ -115,7 +131,7 @@ class SchedulerState:
         for name, pool in self.pools.items():
             pool.paused = (Pausable.PROVIDER, name) in self.paused
             pool.share = self._share(name)
-            pool.load(program.providers.get(name), program.lanes, self.now_ns)
+            pool.load(_of_one_node(program, name), program.lanes, self.now_ns)
         for flight in self.inflight.values():
             flight.place.pool.residents.found(flight.place.model)
         for pool in self.pools.values():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Outcome
-from hivemind_trio.policy import AimdSettings, Program
+from hivemind_trio.policy import AimdSettings, Program, StoreSettings
 from hivemind_trio.scheduler import AttemptResult, Command, SharesSet
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import agent, lane, program, provider
@@ -100,3 +101,35 @@ def test_shares_outlive_a_reload_and_a_new_provider_begins_with_none() -> None:
     driver.calls(4, provider="p", lane="fast")
     assert driver.scheduler.snapshot().pools["p"].inflight == 2
     assert driver.scheduler.snapshot().pools["new"].inflight == 0
+
+
+def learning(nodes: int) -> Driver:
+    alone = program(providers=[provider("p", limit=64, aimd=AimdSettings(low=4, start=16))], lanes=[lane("fast")])
+    if nodes == 1:
+        return Driver(alone)
+    server, store = attrs.evolve(alone.server, nodes=nodes), StoreSettings(url="redis://127.0.0.1")
+    return Driver(attrs.evolve(alone, server=server, store=store))
+
+
+@pytest.mark.parametrize(("nodes", "first", "least"), [(1, 16, 4), (4, 4, 1), (16, 1, 1)])
+def test_each_node_learns_its_part_of_a_limit_that_is_learned(nodes: int, first: int, least: int) -> None:
+    driver = learning(nodes)
+    if nodes > 1:
+        driver.post(SharesSet({"p": 64}))
+    assert driver.scheduler.snapshot().pools["p"].limit == first
+    limits = []
+    for _ in range(60):  # rounds at a provider that serves one call at a time
+        driver.now_ns += 20_000_000_000
+        driver.at(driver.now_ns)
+        driver.calls(20, provider="p", lane="fast")
+        for call in [*driver.scheduler.state.room.waiters]:
+            driver.cancel(call)
+        if not driver.scheduler.state.inflight:
+            continue  # it pauses after refusals
+        served, *refused = driver.scheduler.state.inflight
+        for call in refused:
+            driver.end(call, attrs.evolve(OVERLOADED, committed=True))
+        driver.now_ns += 1_000_000_000
+        driver.end(served)
+        limits.append(driver.scheduler.snapshot().pools["p"].limit)
+    assert min(limits[-10:]) == least

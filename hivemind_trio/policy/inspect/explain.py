@@ -249,7 +249,12 @@ def _bounds(checked: Checked, treatment: Decision) -> tuple[tuple[str, str, str]
     assert program is not None
     assert treatment.provider is not None  # the call is admitted
     provider, lane, agent = program.providers[treatment.provider], program.lanes[treatment.lane], treatment.agent
-    rows = [(f"provider {provider.name}", f"{provider.limit} in flight", provider.at)]
+    slots = f"{provider.limit} in flight"
+    if program.store.url is not None:
+        nodes = program.server.nodes
+        floor = round(program.store.local * 1_000) * provider.limit // (1_000 * nodes)
+        slots += f" at up to {nodes} nodes together, {floor} here while the store is away"
+    rows = [(f"provider {provider.name}", slots, provider.at)]
     if provider.queue is not None:
         rows.append((f"provider {provider.name}", f"{provider.queue} waiting", provider.at))
     for group in provider.groups:

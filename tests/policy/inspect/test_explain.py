@@ -399,3 +399,14 @@ def test_there_is_no_declaration_of_that_name() -> None:
     with pytest.raises(NotDeclared, match="no provider `gemini`") as raised:
         settings(POLICY, "provider", "gemini")
     assert raised.value.hint.startswith("there ")
+
+
+def test_the_slots_of_several_nodes_are_said_to_be_shared() -> None:
+    text = """
+server { nodes 4 }
+store redis { url "redis://127.0.0.1" }
+provider anthropic { concurrency 40 }
+"""
+    shared = check("p.hmp", MemoryFiles({"p.hmp": text}))
+    found = [bound for of, bound, _ in explain(shared, asked()).bounds if of == "provider anthropic"]
+    assert found == ["40 in flight at up to 4 nodes together, 2 here while the store is away"]
