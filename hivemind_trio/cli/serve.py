@@ -20,6 +20,7 @@ Examples:
   hivemind-trio serve --policy team.hmp --journal team.journal               record calls, to replay them
 
 \b
+Environment: OTEL_EXPORTER_OTLP_ENDPOINT exports traces of calls (`help operating`; extra `otel`).
 Signals: SIGHUP reloads the policy. SIGTERM and SIGINT let calls in flight finish (`server { drain 30s }`);
 a second one exits at once.
 Exit status: 0 after a shutdown, 1 the policy has errors, 2 the proxy cannot start."""

@@ -34,6 +34,7 @@ def _used_up(dimension: Dimension) -> Mapping[str, str]:
 
 AZURE: Final = Dialect(
     api=Api.AZURE,
+    telemetry_name="azure.ai.openai",
     usual_path="/openai/v1/chat/completions",
     usual_model="gpt-4.1",
     endpoints=(

@@ -122,6 +122,12 @@ class Dialect:
     keep_alive: Callable[[str, str, str, Mapping[str, str]], KeepAlive | None]
     """Finds the empty events for a path, a query, a model and headers; None: all that could be sent means something."""
 
+    # Telemetry
+    telemetry_name: str = ""
+    """Name of its provider in the conventions of OpenTelemetry; empty: that of the dialect."""
+    operation: str = "chat"
+    """Word for a generation in these conventions."""
+
     # Simulation
     simulated: SimulatedAnswers
 

@@ -102,6 +102,8 @@ def _refusal(refusal: SimulatedRefusal) -> ErrorBody:
 
 GEMINI: Final = Dialect(
     api=Api.GEMINI,
+    telemetry_name="gcp.gemini",
+    operation="generate_content",
     base_url="https://generativelanguage.googleapis.com",
     key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     usual_path="/v1beta/models",

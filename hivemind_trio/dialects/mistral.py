@@ -50,6 +50,7 @@ def _refusal(refused: SimulatedRefusal) -> ErrorBody:
 
 MISTRAL: Final = Dialect(
     api=Api.MISTRAL,
+    telemetry_name="mistral_ai",
     base_url="https://api.mistral.ai",
     key_variables=("MISTRAL_API_KEY",),
     usual_path=CHAT_PATH,

@@ -27,6 +27,7 @@ from hivemind_trio.upstream import PoolTransport, Upstream
 
 from .events import AcceptFailed, AttemptCrashed, ConnectionCrashed
 from .sharing.node_sharing import SharedSlots, sharing
+from .traces import CallTraces
 
 CLOSE_S: Final = 2.0
 """Time for which idle upstream connections may close in order."""
@@ -134,6 +135,7 @@ async def open_house(
     state: SqliteStore | None = None,
     on_state_trouble: Callable[[str], None] = _ignore,
     shared: SharedSlots | None = None,
+    traces: CallTraces | None = None,
     audit: bool = False,
 ) -> AsyncIterator[ProxyServer]:
     """Serve on these listening sockets within the context; leaving it ends every call.
@@ -150,10 +152,11 @@ async def open_house(
         state: Store of budgets and hints; None: they end with the process. It stays open for longer than the house.
         on_state_trouble: Told once why the state cannot be written, and with "" when it can be again.
         shared: Store of the slots that several nodes share, and what is told of it; None: this one is alone.
+        traces: Makes the spans of calls; None: there are none. It stays open for longer than the house.
         audit: Hold the scheduler's counts against the limiters after every event; for tests.
     """
     upstream = Upstream(transport if transport is not None else PoolTransport())
-    told = _Callbacks(upstream, _bases(program, secrets), journal, report, on_call, on_adapted, on_plan)
+    told = _Callbacks(upstream, _bases(program, secrets), journal, traces, report, on_call, on_adapted, on_plan)
     engine, ledger = _engine(program, told, state, on_state_trouble, records=records, audit=audit)
     alias_key = state.alias_key if state is not None else b""
     door = Door(engine, upstream, on_call=partial(told.over, engine), alias_key=alias_key)
@@ -173,6 +176,8 @@ async def open_house(
             yield ProxyServer(engine, door, listener, (host, port), told.tally, told.metrics, told.bases)
             nursery.cancel_scope.cancel()
     finally:
+        if traces is not None:
+            traces.close(engine.now_ns(), engine.program)
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
             await upstream.aclose()
 
@@ -186,6 +191,7 @@ class _Callbacks:
     bases: dict[str, str]
     """Provider -> its base URL."""
     journal: Journal | None
+    traces: CallTraces | None
     report: Report | None
     on_call: Callable[[CallRecord], None] | None
     on_adapted: Callable[[LimitChanged], None] | None
@@ -214,9 +220,11 @@ class _Callbacks:
         if self.on_plan is not None:
             self.on_plan(change, now_ns)
 
-    def observed(self, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
+    def observed(self, engine: Engine, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
         """Note an event of the scheduler and what it decided."""
         self.metrics.observe(now_ns, event, commands)
+        if self.traces is not None:
+            self.traces.observe(now_ns, event, commands, engine.program)
         if self.journal is not None:
             self.journal.record(now_ns, event, commands)
 
@@ -227,6 +235,8 @@ class _Callbacks:
         self.metrics.over(record, engine.program)
         if self.journal is not None:
             self.journal.over(now_ns, record)
+        if self.traces is not None:
+            self.traces.over(record, now_ns, engine.program)
         if self.on_call is not None:
             self.on_call(record)
 
@@ -252,7 +262,7 @@ def _engine(
     engine = Engine(
         program,
         ledger=ledger,
-        journal=told.observed,
+        journal=lambda now_ns, event, commands: told.observed(engine, now_ns, event, commands),
         recorder=told.journal.record_event if told.journal is not None and records else None,
         on_crash=told.crashed,
         on_adapted=told.on_adapted if told.on_adapted is not None else _ignore,

@@ -95,6 +95,37 @@ class ControlUnavailable:
 
 @final
 @attrs.frozen(kw_only=True)
+class TracesOpened:
+    """Spans of calls go to this OpenTelemetry collector."""
+
+    name: ClassVar = "traces_opened"
+    level: ClassVar[Level] = "info"
+    endpoint: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class TracesUnavailable:
+    """The environment asks for traces (`OTEL_*`), and they cannot be exported. Calls are served."""
+
+    name: ClassVar = "traces_unavailable"
+    level: ClassVar[Level] = "warning"
+    error: str
+    help: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class TracesNotExported:
+    """Spans did not reach the collector, and some may be lost. Calls are served."""
+
+    name: ClassVar = "traces_not_exported"
+    level: ClassVar[Level] = "warning"
+    error: str = attrs.field(metadata=ASIDE)
+
+
+@final
+@attrs.frozen(kw_only=True)
 class OperatorActed:
     """An operator changed the running proxy by the control API; `by` is the user and the process that asked."""
 
@@ -674,7 +705,8 @@ class AcceptFailed:
 
 
 LogEvent: TypeAlias = (
-    ProviderFound | ControlOpened | ControlUnavailable | MetricsOpened | OperatorActed | ServingStarted | ClientSetup
+    ProviderFound | ControlOpened | ControlUnavailable | MetricsOpened
+    | TracesOpened | TracesUnavailable | TracesNotExported | OperatorActed | ServingStarted | ClientSetup
     | DrainStarted | DrainTimedOut | ServingStopped | StopForced
     | ReloadRequested | PolicyReloaded | PolicyRejected | PolicyWarning | SettingsNotInForce
     | SettingChanged | StateReset | SettingChangesOmitted
@@ -692,7 +724,7 @@ LogEvent: TypeAlias = (
 Notice: TypeAlias = (
     DecisionDiffFailed | CallsRejected
     | RateLimited | ProviderErrorReturned | CredentialRejected | AttemptFailed | ProviderUnreachable
-    | ConcurrencyLimitLowered
+    | ConcurrencyLimitLowered | TracesNotExported
     | AttemptCrashed | ConnectionCrashed | AcceptFailed
 )  # fmt: skip
 """Events that may come in floods: `Notices` counts repeats instead of writing them."""

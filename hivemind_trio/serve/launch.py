@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final, Self, TextIO, final
 
@@ -54,6 +54,7 @@ from .log import EventLog, LogFormat, Lossy, Notices, make_log
 from .options import Options, exposed, wants_json
 from .sharing.node_sharing import SharedSlots, lease_terms
 from .state import open_state
+from .traces import CallTraces, NoTraces, endpoint, open_traces, wanted
 from .watcher import Watcher
 
 BUILT_IN: Final = "built-in.hmp"
@@ -147,14 +148,15 @@ class Launch:
             journal.policy(self.loaded.files)
         return state, journal
 
-    def open_house(
+    @asynccontextmanager
+    async def open_house(
         self,
         state: SqliteStore | None,
         journal: Journal | None,
         on_call: Callable[[CallRecord], None] | None = None,
         shared: SharedSlots | None = None,
-    ) -> AbstractAsyncContextManager[ProxyServer]:
-        """Return the context in which it serves.
+    ) -> AsyncIterator[ProxyServer]:
+        """Serve within the context.
 
         Args:
             state: As `open_files` returned it.
@@ -162,21 +164,36 @@ class Launch:
             on_call: Told of every call that is over, instead of the log.
             shared: As `open_shared` returned it.
         """
-        return open_house(
-            self.loaded.program,
-            self.loaded.secrets,
-            self.sockets,
-            transport=self._transport,
-            report=self.watcher.broke,
-            on_call=on_call if on_call is not None else self.watcher.call,
-            on_adapted=self.watcher.adapted,
-            on_plan=self.watcher.planned,
-            journal=journal,
-            records=self.options.records,
-            state=state,
-            on_state_trouble=self.watcher.state_trouble,
-            shared=shared,
-        )
+        async with AsyncExitStack() as stack:
+            house = open_house(
+                self.loaded.program,
+                self.loaded.secrets,
+                self.sockets,
+                transport=self._transport,
+                report=self.watcher.broke,
+                on_call=on_call if on_call is not None else self.watcher.call,
+                on_adapted=self.watcher.adapted,
+                on_plan=self.watcher.planned,
+                journal=journal,
+                records=self.options.records,
+                state=state,
+                on_state_trouble=self.watcher.state_trouble,
+                shared=shared,
+                traces=await self._open_traces(stack),
+            )
+            yield await stack.enter_async_context(house)
+
+    async def _open_traces(self, stack: AsyncExitStack) -> CallTraces | None:
+        """Export traces if the environment asks for them; None: it does not, or they cannot be exported."""
+        if not wanted(os.environ):
+            return None
+        try:
+            traces = await stack.enter_async_context(open_traces(os.environ, self.watcher.traces_trouble))
+        except NoTraces as unavailable:
+            self.watcher.no_traces(unavailable)
+            return None
+        self.watcher.say_traces(endpoint(os.environ))
+        return traces
 
     async def open_shared(self, stack: AsyncExitStack) -> SharedSlots | None:
         """Open the store through which several nodes share, around the house; None: this one is alone.

@@ -72,11 +72,15 @@ from .events import (
     StateUnavailable,
     StateWriteFailed,
     StateWriteRecovered,
+    TracesNotExported,
+    TracesOpened,
+    TracesUnavailable,
 )
 from .load import Loaded
 from .log import EventLog, LogFormat, Lossy, Notices
 from .options import Options, exposed, wants_json
 from .sharing.node_sharing import SharingTold
+from .traces import NoTraces
 
 BAD_POLICY: Final = "the new policy has errors"
 
@@ -146,6 +150,18 @@ class Watcher:
     def say_metrics(self, url: str) -> None:
         """Log the address of the metrics."""
         self._log.emit(MetricsOpened(url=url))
+
+    def say_traces(self, endpoint: str) -> None:
+        """Log where traces go."""
+        self._log.emit(TracesOpened(endpoint=endpoint))
+
+    def no_traces(self, unavailable: NoTraces) -> None:
+        """Log why there are no traces."""
+        self._log.emit(TracesUnavailable(error=f"{unavailable}", help=unavailable.help))
+
+    def traces_trouble(self, why: str) -> None:
+        """Log that spans could not be exported."""
+        self._notices.say(TracesNotExported(error=why))
 
     def admin_tokens(self) -> Iterator[str]:
         """Yield the tokens of the control API that hold now."""

@@ -16,6 +16,7 @@ from hivemind_trio.model import SecretRef, SecretSource
 from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.serve import ProxyServer, open_house
+from hivemind_trio.serve.traces import CallTraces
 from hivemind_trio.sim import Traits
 from hivemind_trio.store import Journal
 from hivemind_trio.upstream import PoolTransport, StockTransport
@@ -94,6 +95,7 @@ async def standing(
     traits: Traits = INSTANT,
     secrets: Mapping[str, str] | None = None,
     journal: Journal | None = None,
+    traces: CallTraces | None = None,
 ) -> AsyncIterator[Place]:
     """Serve `policy`, whose provider is at `env(UPSTREAM)`; afterwards nothing is held and nothing has crashed.
 
@@ -104,6 +106,7 @@ async def standing(
         traits: Of the provider.
         secrets: Values of further `env(NAME)`.
         journal: Where every call is written down.
+        traces: Makes the spans of calls.
     """
     with trio.fail_after(3 * PATIENCE_S):
         async with trio.open_nursery() as nursery:
@@ -121,6 +124,7 @@ async def standing(
                 report=lambda fault, error: broken.append((fault, error)),
                 on_call=records.append,
                 journal=journal,
+                traces=traces,
                 audit=True,
             ) as house:
                 place = Place(house, provider, references, records, broken)
