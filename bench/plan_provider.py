@@ -33,6 +33,8 @@ class PlanProvider:
     """Window -> the used share that good answers tell of."""
     resets_s: float = 18_000
     """When these windows begin anew, in seconds from an answer."""
+    overage: bool = False
+    """The account pays beyond its plan."""
     spent: set[str] = attrs.field(factory=set)
     """Credentials whose plan is used up; their calls are refused until `resets_s`."""
     limited: set[str] = attrs.field(factory=set)
@@ -131,9 +133,10 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 answer = json.dumps(_message(model) | {"content": [{"type": "text", "text": "done"}]}).encode()
             kind = "text/event-stream" if stream else "application/json"
-            self._send(
-                200, {"content-type": kind, **_plan_headers("allowed", self.plan.used, self.plan.resets_s)}, answer
-            )
+            told = _plan_headers("allowed", self.plan.used, self.plan.resets_s)
+            if self.plan.overage:
+                told["anthropic-ratelimit-unified-overage-in-use"] = "true"
+            self._send(200, {"content-type": kind, **told}, answer)
         finally:
             self.plan.leaves(next((self.headers[name] for name in SESSIONS if name in self.headers), ""))
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from hivemind_trio.model import Reason
 from hivemind_trio.policy import Program
 from hivemind_trio.policy.compile import lowering
 from hivemind_trio.policy.compile.codegen import compile_decide
@@ -35,6 +36,7 @@ from hivemind_trio.scheduler.limits.budgets import NO_CLAIM, Budgets
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
 from hivemind_trio.scheduler.limits.plan_accounts import PlanAccounts
+from hivemind_trio.scheduler.limits.plan_gate import PlanGate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.queueing.fair_share import Flow
 from hivemind_trio.scheduler.queueing.lane import ProviderLane
@@ -79,6 +81,10 @@ FEATURES: Final[dict[str, list[Part]]] = {
     "rate_limits": [(RateLimits, "opens_ns", lambda _self, _cost, now_ns, _waiter=None: now_ns)],
     "plans": [(PlanAccounts, "on_read", _nothing)],
     "plan_rules": [(state.SchedulerState, "decide", lambda self, call: self.program.decide(call.request))],
+    "plan_reserves": [
+        (PlanGate, "opens_ns", lambda _self, now_ns: now_ns),
+        (PlanGate, "reason", lambda *_: Reason.NONE),
+    ],
     "plan_refusals": [(PlanRefusals, "get", _nothing)],
     "limits_of_accounts": [(LimitGroup, "_of_account", lambda self, *_: self._quotas)],
     "retries": [(completion, "wants_retry", lambda *_: False)],

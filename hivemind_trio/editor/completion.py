@@ -201,7 +201,7 @@ class _Proposer:
         match slot.type:
             case Type.WORD | Type.PARTITION:
                 yield from (Proposal(choice, Sort.CHOICE) for choice in slot.words)
-            case Type.REF:
+            case Type.REF | Type.REFS:
                 yield from self._names(slot.words[0])
                 return
             case Type.SECRET | Type.SECRETS | Type.URL | Type.STORE_URL:

@@ -41,6 +41,9 @@ class Reason(StrEnum):
     QUEUE_FULL = "queue-full"
     SHED_OLDEST = "shed-oldest"
     DEADLINE = "deadline"
+    PLAN_RESERVE = "plan-reserve"
+    PLAN_PACE = "plan-pace"
+    PLAN_USED_UP = "plan-used-up"
     PROVIDER_SPENT = "provider-spent"
     CLIENT_PATIENCE = "client-patience"
     """Rejected on arrival, by the expected wait."""
@@ -210,6 +213,11 @@ WAITS: Final[Mapping[Reason, str]] = {
     Reason.STORE_WRITE: "its budget was being written to disk",
     Reason.BREAKER_OPEN: "the circuit breaker of provider `{provider}` was open",
     Reason.PROVIDER_QUOTA: "provider `{provider}` had reported that a quota was used up",
+    Reason.PLAN_RESERVE: "the rest of the plan of its account at provider `{provider}` was reserved for other lanes "
+    "than `{lane}`",
+    Reason.PLAN_PACE: "calls of lane `{lane}` had used more of the plan of their account at provider `{provider}` than "
+    "had elapsed",
+    Reason.PLAN_USED_UP: "the plan of its account at provider `{provider}` was used up (`overage deny`)",
     Reason.PROMPT_CACHE: "another call was filling the prompt cache for both",
     Reason.RETRY: "attempts at provider `{provider}` had failed and the next retry was not due",
     Reason.PAUSED: "an operator had paused provider `{provider}`, lane `{lane}` or the agent",

@@ -76,6 +76,10 @@ from .program.budgets import Per as Per
 from .program.budgets import Threshold as Threshold
 from .program.degraded_answer import DegradedSettings as DegradedSettings
 from .program.degraded_answer import FinishedAnswer as FinishedAnswer
+from .program.plan_settings import PlanOverage as PlanOverage
+from .program.plan_settings import PlanPace as PlanPace
+from .program.plan_settings import PlanReserve as PlanReserve
+from .program.plan_settings import PlanSettings as PlanSettings
 from .program.policy_tests import Arriving as Arriving
 from .program.policy_tests import Behaving as Behaving
 from .program.policy_tests import Expectation as Expectation

@@ -14,7 +14,7 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.dialects import KNOWN_BASES
-from hivemind_trio.model import Api
+from hivemind_trio.model import Api, PlanSpan
 
 
 class Type(Enum):
@@ -36,6 +36,7 @@ class Type(Enum):
     PRICE = auto()
     WORD = auto()
     REF = auto()
+    REFS = auto()
     NAME = auto()
     TEXT = auto()
     GLOB = auto()
@@ -70,6 +71,7 @@ SHOWN: Final[Mapping[Type, str]] = MappingProxyType(
         Type.PRICE: "a price such as `$3/Mtok`",
         Type.WORD: "a word",
         Type.REF: "a name",
+        Type.REFS: "a name or a list of names",
         Type.NAME: "a name",
         Type.TEXT: 'a quoted text, `"..."`',
         Type.GLOB: 'a quoted glob, `"claude-*"`',
@@ -95,7 +97,7 @@ class Slot:
 
     type: Type
     words: tuple[str, ...] = ()
-    """For WORD, WORDS and PARTITION: the choices. For REF: the kind of declaration that must exist."""
+    """For WORD, WORDS and PARTITION: the choices. For REF and REFS: the kind of declaration that must exist."""
     least: int = 0
     """Smallest COUNT or MULTIPLE: below it is HM205. Of anything else 1: nothing, such as `0s`, is HM205."""
     optional: bool = False
@@ -108,6 +110,8 @@ class Slot:
             return f"a list of {', '.join(f'`{word}`' for word in self.words)}"
         if self.type is Type.REF:
             return f"the name of a {self.words[0]}"
+        if self.type is Type.REFS:
+            return f"the name of a {self.words[0]}, or a list of them"
         return SHOWN[self.type]
 
 
@@ -322,6 +326,32 @@ LIMITS: Final[Mapping[str, Setting]] = {
     ),
 }
 
+_SPAN: Final = _slot(Type.WORD, *(span.value for span in PlanSpan))
+_LANES: Final = _slot(Type.REFS, "lane")
+
+PLAN: Final[Mapping[str, Setting]] = {
+    "reserve": Setting(
+        args=(_slot(Type.RATIO),),
+        options={"of": _SPAN, "for": _LANES},
+        repeated=True,
+        doc="The last part of a window, for calls of these lanes only. Reserves of one window add up. Both options are "
+        "required.",
+    ),
+    "pace": Setting(
+        args=(_SPAN,),
+        options={"for": _LANES},
+        repeated=True,
+        doc="Calls of these lanes go while the used share of the window is no more than the elapsed one. `for` is "
+        "required.",
+    ),
+    "overage": Setting(
+        args=(_slot(Type.WORD, "allow", "warn", "deny"),),
+        doc="Calls that would be paid beyond the plan: with `deny` they wait for the window to begin anew, with `warn` "
+        "their answers have `x-hivemind-warning`.",
+        default="warn",
+    ),
+}
+
 PROVIDER: Final[Mapping[str, Setting]] = {
     "api": Setting(
         args=(_slot(Type.WORD, *APIS),),
@@ -405,6 +435,11 @@ PROVIDER: Final[Mapping[str, Setting]] = {
         when=True,
         doc="Answers with status 200 that count as failures for the breaker. The condition reads their `status`, "
         "`model`, `stream`, `tokens.in`, `tokens.out` and `tokens.total`.",
+    ),
+    "plan": Setting(
+        block=PLAN,
+        doc="Use of the plans of callers' own accounts, as their provider reports it in windows of hours and days. "
+        "Nothing waits before the first answer of an account.",
     ),
     "reaper": Setting(
         options={"first-byte": _slot(Type.MULTIPLE, least=1), "idle": _slot(Type.MULTIPLE, least=1)},

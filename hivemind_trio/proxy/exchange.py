@@ -12,7 +12,7 @@ import trio
 from hivemind_trio.dialects import CREDENTIAL_HEADERS, DIALECTS, KeepAlive, credential_header
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import REJECTIONS, Api, Decision, Outcome, Reason, Request, Usage, rejection_text
-from hivemind_trio.policy import ProviderSettings, WhileOpen
+from hivemind_trio.policy import PlanOverage, ProviderSettings, WhileOpen
 from hivemind_trio.proxy.request import guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.scheduler import AttemptResult, Grant
@@ -54,6 +54,8 @@ RETRY_AFTER_HELD_NS: Final = 30 * SECOND_NS
 
 HEADER_TEXT_MAX: Final = 1_024
 """Characters of a header's value of ours: some are the caller's words."""
+
+OVERAGE: Final = "this account now pays beyond its plan (`plan { overage warn }`)"
 
 TIMEOUTS: Final = frozenset({UpstreamErrorKind.FIRST_BYTE, UpstreamErrorKind.TOTAL, UpstreamErrorKind.IDLE})
 
@@ -580,6 +582,16 @@ class Exchange:
             *self._plan(),
         ]
 
+    def _overage(self) -> tuple[str, ...]:
+        """Return the warning that the account pays beyond its plan, where the policy wants it said."""
+        provider, treatment = self.provider, self.treatment
+        if provider is None or provider.plan is None or provider.plan.overage is not PlanOverage.WARN:
+            return ()
+        if self.ticket is None or treatment is None:
+            return ()
+        plan = self.ticket.plan(provider.name, treatment.model or self.asked.model)
+        return (OVERAGE,) if plan.overage else ()
+
     def _plan(self) -> Headers:
         """Name how the plan of the caller's account stands, as far as answers have told of it."""
         treatment = self.treatment
@@ -602,6 +614,7 @@ class Exchange:
         named = [
             (b"x-hivemind-warning", self.treatment.warnings),
             (b"x-hivemind-budget-warning", self.treatment.budget_warnings),
+            (b"x-hivemind-warning", self._overage()),
         ]
         return [(name, _header_text(text)) for name, texts in named for text in texts]
 

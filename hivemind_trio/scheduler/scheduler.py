@@ -225,15 +225,14 @@ class Scheduler:
         pools: dict[str, ProviderQueue] = {}
         if good and place.pool.residents.enabled:
             place.pool.residents.on_answered(place.model, now_ns)
-        if event.plan is not None:
-            read_plan(books, flight, event.plan, commands)
+        told = event.plan is not None and read_plan(books, flight, event.plan, commands)
         news = place.pool.learns and place.quotas.on_headers(call_id, event.readings, now_ns)
         if good:
             news |= place.quotas.accept(call_id, now_ns)
             moved = accepted(books, flight, commands)
             news |= moved is not None
             pools |= moved or {}
-        if news and place.pool.waiting:
+        if (news or told) and place.pool.waiting:
             pools[place.pool.name] = place.pool
         if good and (prefixes := place.prefixes) is not None:
             pools |= books.wake_early(prefixes.on_read(flight.call.prefix, now_ns))

@@ -225,6 +225,7 @@ class SchedulerState:
             model,
             pool.prefixes if heeds else None,
             route.objective,
+            route.plan,
         )
 
     def cost_of(self, quotas: RateLimits, request: Request, pool: ProviderQueue) -> Cost:
@@ -477,6 +478,8 @@ class SchedulerState:
         opens_ns = pool.health.breaker.opens_ns or 0
         if place.quotas.restricts:
             opens_ns = max(opens_ns, place.quotas.opens_ns(place.cost, self.now_ns))
+        if place.plan is not None:
+            opens_ns = max(opens_ns, place.plan.opens_ns(self.now_ns))
         swap_ns = pool.residents.swap_ns(place.model, self.now_ns) if pool.residents.enabled else 0
         if opens_ns > self.now_ns and opens_ns - self.now_ns + swap_ns > patience_ns:
             return opens_ns - self.now_ns + swap_ns

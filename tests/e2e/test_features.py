@@ -132,10 +132,10 @@ OWN_LOGINS: Final = "hmp 1\nprovider claude { api anthropic; base env(UPSTREAM);
 """Every caller brings a credential of its own."""
 
 
-async def ask_as(login: str, place: Place) -> httpx2.Response:
+async def ask_as(login: str, place: Place, model: str = "claude-x") -> httpx2.Response:
     """One call with a credential of the caller's own."""
     async with httpx2.AsyncClient(timeout=None, verify=TLS) as client:
-        body = {"model": "claude-x", "max_tokens": 50, "messages": messages()}
+        body = {"model": model, "max_tokens": 50, "messages": messages()}
         return await client.post(f"{place.url}/v1/messages", json=body, headers={"x-api-key": login})
 
 
@@ -154,6 +154,24 @@ async def test_plan_rules() -> None:
             answers = [await ask_as(login, place) for login in ("mine", "mine", "another")]
 
     assert [answer.status_code for answer in answers] == [200, 403, 200]
+
+
+async def test_plan_reserves() -> None:
+    policy = OWN_LOGINS.replace("}", "; plan { reserve 30% of session for interactive } }")
+    policy += 'lane interactive { }\nrule people when model == "claude-me" { lane interactive }'
+    plan = PlanProvider(used={"5h": 0.71}, resets_s=60)
+    with providing(plan) as url:
+        async with standing(policy, secrets={"UPSTREAM": url}) as place, trio.open_nursery() as nursery:
+            assert (await ask_as("mine", place)).status_code == 200
+            nursery.start_soon(ask_as, "mine", place)
+            await until(lambda: place.waiting + len(place.records) == 2)
+            waiting = place.waiting
+            with trio.fail_after(house.PATIENCE_S):
+                answers = [await ask_as("mine", place, model="claude-me"), await ask_as("another", place)]
+            nursery.cancel_scope.cancel()
+
+    assert waiting == 1
+    assert [answer.status_code for answer in answers] == [200, 200]
 
 
 async def test_plan_refusals() -> None:

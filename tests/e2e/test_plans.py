@@ -93,6 +93,19 @@ async def test_while_a_plan_is_used_up_its_account_has_the_answer_of_its_provide
     assert ours.headers["x-hivemind-plan"].startswith("session 100% resets ")
 
 
+@pytest.mark.parametrize(("overage", "said"), [("warn", True), ("allow", False)])
+async def test_a_call_that_is_paid_beyond_the_plan_says_so(overage: str, said: bool, tmp_path: Path) -> None:
+    with providing(PlanProvider(used={"5h": 1.0}, overage=True)) as url:
+        path = policy(tmp_path, url)
+        path.write_text(path.read_text().replace(" }", f"; plan {{ overage {overage} }} }}"))
+        async with serving("--policy", path) as proxy:
+            answer = await ask(proxy)
+
+    assert answer.status_code == 200
+    assert answer.headers["x-hivemind-plan"].endswith("; overage")
+    assert ("beyond its plan" in answer.headers.get("x-hivemind-warning", "")) is said
+
+
 @pytest.mark.skipif("HIVEMIND_TEST_CLAUDE" not in os.environ, reason="HIVEMIND_TEST_CLAUDE is the path of Claude Code")
 async def test_claude_code_names_the_reset_of_the_plan(tmp_path: Path) -> None:
     plan = PlanProvider(spent={"sk-ant-oat01-x"}, resets_s=7_000)

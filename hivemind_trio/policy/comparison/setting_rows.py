@@ -148,6 +148,12 @@ _PROVIDER: Final[Mapping[str, Row]] = {
         ordered=False,
         lowered=ReloadEffect(State.KEPT, "models in use stay loaded until their calls have ended"),
     ),
+    "plan": Row(
+        setting="plan",
+        show=or_none(str),
+        ordered=False,
+        lowered=ReloadEffect(State.KEPT, "readings stay; waiting calls are judged anew at once"),
+    ),
     "while_open": Row(setting="open", ordered=False, lowered=AT_ONCE),
     "fallback": Row(setting="fallback", show=or_none(str), ordered=False, lowered=ANEW),
     "objective": Row(setting="objective", ordered=False, lowered=ANEW),

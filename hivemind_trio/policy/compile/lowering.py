@@ -8,7 +8,8 @@ from typing import Any, Final, final
 import attrs
 
 from hivemind_trio.dialects import KNOWN_BASES, KNOWN_NAMES
-from hivemind_trio.model import Api, Decider, SecretRef, Verdict
+from hivemind_trio.model import Api, Decider, PlanSpan, SecretRef, Verdict
+from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy.language.condition_typing import Condition, fields_read
 from hivemind_trio.policy.language.list_prices import BUILT_IN_PRICES
 from hivemind_trio.policy.language.model_price import ModelPrice
@@ -16,6 +17,7 @@ from hivemind_trio.policy.language.units import DURATIONS
 from hivemind_trio.policy.language.values import is_loopback
 from hivemind_trio.policy.program.budgets import BudgetAllowance, BudgetSettings, Measure, Per, Threshold
 from hivemind_trio.policy.program.degraded_answer import DegradedSettings
+from hivemind_trio.policy.program.plan_settings import PlanOverage, PlanPace, PlanReserve, PlanSettings
 from hivemind_trio.policy.program.program import (
     DEFAULT_LANE,
     NO_TEAM,
@@ -274,6 +276,7 @@ def _provider(declarations: SymbolTable, declared: BoundDeclaration, conditions:
         retry=_one(declarations, declared, "retry", DEFAULT_RETRY),
         objective=Objective(_one(declarations, declared, "objective", "fair")),
         learns=_one(declarations, declared, "headers", "trust") == "trust",
+        plan=_plan(declarations.one(declared, "plan")),
         reaper=_reaper(declarations.one(declared, "reaper")),
         resident=_resident(declarations.one(declared, "resident")),
         degraded=None if degraded is None else DegradedSettings(degraded),
@@ -302,6 +305,25 @@ def provider_timeouts(given: SettingValue | None) -> Timeouts:
         return DEFAULT_TIMEOUTS
     return attrs.evolve(
         DEFAULT_TIMEOUTS, **{f"{name.replace('-', '_')}_ns": value for name, value in given.options.items()}
+    )
+
+
+def _plan(given: SettingValue | None) -> PlanSettings | None:
+    """Return what is kept of plans; an incomplete statement has been reported."""
+    if given is None:
+        return None
+    block = given.block
+    overage = block.get("overage")
+    return PlanSettings(
+        reserves=tuple(
+            PlanReserve(round(one.value * WHOLE), PlanSpan(one.options["of"]), one.options["for"])
+            for one in block.get("reserve", ())
+            if {"of", "for"} <= one.options.keys()
+        ),
+        paces=tuple(
+            PlanPace(PlanSpan(one.value), one.options["for"]) for one in block.get("pace", ()) if "for" in one.options
+        ),
+        **({"overage": PlanOverage(overage[0].value)} if overage else {}),
     )
 
 

@@ -180,13 +180,13 @@ class _Finder:
 
     def _value(self, value: Value, slot: Slot) -> None:
         match value:
-            case Name() if slot.type is Type.REF:
+            case Name() if slot.type in (Type.REF, Type.REFS):
                 self._note(value, slot.words[0])
             case Name(text=text) if text in self.let_names:
                 self._note(value, "let")
             case ListValue(items=items):
                 for item in items:
-                    self._value(item, Slot(Type.TEXT))
+                    self._value(item, Slot(Type.REF, slot.words) if slot.type is Type.REFS else Slot(Type.TEXT))
 
     def _condition(self, expr: Expr, named: tuple[str, ...]) -> None:
         """Add the occurrences in a condition.

@@ -108,7 +108,7 @@ class Reader:
         Raises:
             Unreadable: After saying why.
         """
-        if isinstance(value, Name) and value.text in self.lets and slot.type is not Type.REF:
+        if isinstance(value, Name) and value.text in self.lets and slot.type not in (Type.REF, Type.REFS):
             self.used.add(("let", value.text))
             value = self.lets[value.text]
         if isinstance(value, CallValue) and slot.type not in (Type.SECRET, Type.SECRETS, Type.URL, Type.STORE_URL):
@@ -240,6 +240,9 @@ class Reader:
         if not isinstance(value, Name):
             raise self._wrong(value, slot)
         return self.reference(kind, value)
+
+    def _refs(self, value: Value, slot: Slot) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._ref(item, slot) for item in self._some_items(value, slot)))
 
     def reference(self, kind: str, name: Name) -> str:
         """Return the name of a declaration that exists.
@@ -544,6 +547,7 @@ _READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
     Type.WORD: Reader._word,
     Type.WORDS: Reader._words,
     Type.REF: Reader._ref,
+    Type.REFS: Reader._refs,
     Type.NAME: Reader._name,
     Type.TEXT: Reader._text,
     Type.GLOB: Reader._text,

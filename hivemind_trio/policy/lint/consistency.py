@@ -21,6 +21,7 @@ from hivemind_trio.policy.source.edits import addition, deletion, insertion
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import Rate
 
+from .plans import check_plans
 from .sizes import check_nodes, check_stores
 from .timing import check_timing
 
@@ -44,6 +45,7 @@ def check_together(declarations: SymbolTable, conditions: Mapping[str, Mapping[s
     _fallback_circles(declarations, report)
     _same_keys(declarations, report)
     _same_tokens(declarations, report)
+    check_plans(declarations, report)
     check_timing(declarations, report)
     check_nodes(declarations)
     check_stores(declarations)

@@ -19,6 +19,7 @@ from hivemind_trio.policy.language.model_price import ModelPrice
 
 from .budgets import BudgetSettings
 from .degraded_answer import DegradedSettings
+from .plan_settings import PlanSettings
 from .rate_limits import RateLimitSettings
 from .resilience import DEFAULT_RETRY, SECOND_NS, AimdSettings, CircuitBreakerSettings, Reaper, RetrySettings, WhileOpen
 
@@ -136,6 +137,8 @@ class ProviderSettings:
     """True if rate-limit headers are believed."""
     reaper: Reaper = attrs.field(factory=Reaper)
     resident: Resident | None = None
+    plan: PlanSettings | None = None
+    """None: nothing waits for the plan of an account."""
     """Settings for models in memory; None: they do not matter."""
     degraded: DegradedSettings | None = None
     """Condition of good answers that count as failures; None: none."""

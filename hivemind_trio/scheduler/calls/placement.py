@@ -12,6 +12,7 @@ from hivemind_trio.scheduler.caching.prompt_cache import PromptCacheModel
 from hivemind_trio.scheduler.limits.concurrency_limit import give_back, take
 from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
+from hivemind_trio.scheduler.limits.plan_gate import PlanGate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.queueing.agent import AgentState, Parkable
@@ -46,6 +47,8 @@ class Placement:
     """Prompt cache that tracks its prefix; None: the prompt is short."""
     objective: Objective
     """Objective that orders jobs where it waits."""
+    plan: PlanGate | None = None
+    """None: the policy keeps no part of its account's plan from it."""
 
     @property
     def prefixes(self) -> PromptCacheModel | None:
@@ -59,7 +62,7 @@ class Placement:
             return lacks
         if self.quotas.restricts and self.quotas.opens_ns(self.cost, now_ns) > now_ns:
             return self.quotas.reason(now_ns)
-        return Reason.NONE
+        return Reason.NONE if self.plan is None else self.plan.reason(now_ns)
 
     def lacks(self) -> Reason:
         """Return the slot that is missing; `NONE`: one of each kind is free."""

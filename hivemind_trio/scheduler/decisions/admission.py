@@ -17,7 +17,9 @@ from .dispatch import dispatch, expire
 from .grant import grant
 from .routing import route
 
-TIMED: Final = frozenset({Reason.LIMITS, Reason.PROVIDER_QUOTA, Reason.GROWTH, Reason.MODEL_RESIDENT})
+PLANS: Final = frozenset({Reason.PLAN_RESERVE, Reason.PLAN_PACE, Reason.PLAN_USED_UP})
+
+TIMED: Final = frozenset({Reason.LIMITS, Reason.PROVIDER_QUOTA, Reason.GROWTH, Reason.MODEL_RESIDENT} | PLANS)
 """Reasons to wait that time alone may end."""
 
 

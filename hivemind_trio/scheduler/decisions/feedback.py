@@ -61,8 +61,11 @@ def learn(
     )
 
 
-def read_plan(books: SchedulerState, flight: RunningCall, reading: PlanReading, commands: list[Command]) -> None:
-    """Take note of the plan that an answer's head tells of, for the account that its call was sent with."""
+def read_plan(books: SchedulerState, flight: RunningCall, reading: PlanReading, commands: list[Command]) -> bool:
+    """Take note of the plan that an answer's head tells of, for the account that its call was sent with.
+
+    Return True if anything was news.
+    """
     pool = flight.place.pool
     account = books.account(flight.call, pool.name)
     changed = pool.plans.on_read(account, reading, books.now_ns)
@@ -78,6 +81,7 @@ def read_plan(books: SchedulerState, flight: RunningCall, reading: PlanReading, 
                 crossed=crossed,
             )
         )
+    return changed is not None
 
 
 def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]) -> dict[str, ProviderQueue] | None:

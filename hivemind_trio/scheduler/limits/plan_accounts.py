@@ -59,6 +59,7 @@ class PlanAccounts:
                 window_ns=window.window_ns,
                 resets_ns=None if window.resets_ns is None else now_ns + window.resets_ns,
                 models=window.models,
+                read_ns=now_ns,
             )
             for window in reading.windows
         }
@@ -101,6 +102,18 @@ class PlanAccounts:
             overage=known.overage,
         )
 
+    def windows(self, account: str, model: str) -> tuple[PlanWindowState, ...]:
+        """Return the windows of an account that count calls of a model."""
+        known = self._accounts.get(account)
+        if known is None:
+            return ()
+        return tuple(window for window in known.windows if window.models in model.lower())
+
+    def pays(self, account: str) -> bool:
+        """Return True if the account pays beyond its plan."""
+        known = self._accounts.get(account)
+        return known is not None and known.overage
+
     def beliefs(self, now_ns: int) -> tuple[PlanBelief, ...]:
         """Return what is known, to be kept; times are from now."""
         return tuple(
@@ -123,7 +136,7 @@ class PlanAccounts:
         """
         for belief in beliefs[-ACCOUNTS_MAX:]:
             windows = tuple(
-                attrs.evolve(window, resets_ns=now_ns + left_ns)
+                attrs.evolve(window, resets_ns=now_ns + left_ns, read_ns=now_ns)
                 for window in belief.windows
                 if (left_ns := (window.window_ns if window.resets_ns is None else window.resets_ns) - age_ns) > 0
             )

@@ -27,6 +27,9 @@ class PlanWindowState:
     models: str
     """Word that the models have which it counts; empty: every model."""
 
+    read_ns: int = 0
+    """When it was read."""
+
     def used_at(self, now_ns: int) -> int:
         """Return the used share: none once the window has begun anew."""
         return 0 if self.resets_ns is not None and self.resets_ns <= now_ns else self.used

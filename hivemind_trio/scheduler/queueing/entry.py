@@ -8,6 +8,7 @@ from typing import Protocol
 from hivemind_trio.model import Decision, Reason
 from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
+from hivemind_trio.scheduler.limits.plan_gate import PlanGate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey
 from hivemind_trio.scheduler.protocol.call import Call
@@ -48,6 +49,11 @@ class EntryPlacement(Protocol):
     @property
     def quotas(self) -> RateLimits:
         """Rate limits of the group."""
+        ...
+
+    @property
+    def plan(self) -> PlanGate | None:
+        """Gate of its account's plan; None: the policy keeps nothing from it."""
         ...
 
     def lacks(self) -> Reason:

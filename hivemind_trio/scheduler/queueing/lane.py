@@ -11,6 +11,7 @@ from hivemind_trio.model import Reason
 from hivemind_trio.policy import NO_TEAM, LaneSettings, Objective, Renames, Sticky
 from hivemind_trio.scheduler.caching.model_residency import LoadedModels
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
+from hivemind_trio.scheduler.limits.plan_gate import PlanGate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.agent_key import agent_word, renamed_word
@@ -63,8 +64,8 @@ class ProviderLane:
     thread_served: str = attrs.field(default="", init=False)
     """Thread of the call that was granted last."""
     _thread_until_ns: int = attrs.field(default=0, init=False)
-    _queues: dict[tuple[RateLimits, str], WaitQueue] = attrs.field(factory=dict, init=False)
-    """Queues by rate limits and, where models are changed, by model. Never
+    _queues: dict[tuple[RateLimits, PlanGate | None, str], WaitQueue] = attrs.field(factory=dict, init=False)
+    """Queues by rate limits, by what the plan lets through and, where models are changed, by model. Never
     more than have somebody waiting."""
 
     @property
@@ -145,7 +146,7 @@ class ProviderLane:
         overdue = self._in_order >= OVERDUE_ONE_IN - 1 if self.parts.overdue else None
         thread = self.thread_served if now_ns < self._thread_until_ns else ""
         steal_above = self._lane.steal_above if self._lane is not None else 0
-        for (_, model), queue in self._queues.items():
+        for (_, _, model), queue in self._queues.items():
             if models is not None and model not in models:
                 continue
             found = queue.first(now_ns, overdue=overdue, thread=thread, steal_above=steal_above)
@@ -190,10 +191,10 @@ class ProviderLane:
         """Add a waiting call."""
         place = waiter.place
         residents = self._residents
-        key = place.quotas, place.model if residents.enabled else ""
+        key = place.quotas, place.plan, place.model if residents.enabled else ""
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = WaitQueue(place.group, place.quotas)
+            queue = self._queues[key] = WaitQueue(place.group, place.quotas, place.plan)
         queue.put(waiter)
         if residents.enabled:
             residents.put(waiter)
@@ -202,7 +203,7 @@ class ProviderLane:
         """Remove a waiting call."""
         place = waiter.place
         residents = self._residents
-        key = place.quotas, place.model if residents.enabled else ""
+        key = place.quotas, place.plan, place.model if residents.enabled else ""
         queue = self._queues[key]
         queue.remove(waiter)
         if queue.empty:

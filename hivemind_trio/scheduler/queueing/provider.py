@@ -27,6 +27,7 @@ from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
 from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
 from hivemind_trio.scheduler.limits.plan_accounts import PlanAccounts
+from hivemind_trio.scheduler.limits.plan_gate import PlanGate, plan_gate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.limits.token_estimator import TokenEstimator
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
@@ -77,6 +78,8 @@ class CallClass:
     lane: ProviderLane
     group: LimitGroup
     quotas: RateLimits
+    plan: PlanGate | None
+    """None: the policy keeps no part of a plan from them."""
     model: str
     """As `LoadedModels` knows it, where they do not matter."""
     objective: Objective
@@ -260,6 +263,7 @@ class ProviderQueue:
                 lane=self.lanes[treatment.lane],
                 group=group,
                 quotas=group.quotas(model, account, now_ns),
+                plan=plan_gate(provider.plan, self.plans, treatment.lane, account, model),
                 model=self.residents.name(model),
                 objective=settings.objective or provider.objective,
             )

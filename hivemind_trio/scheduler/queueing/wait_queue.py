@@ -8,6 +8,7 @@ import attrs
 
 from hivemind_trio.model import Reason
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
+from hivemind_trio.scheduler.limits.plan_gate import PlanGate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits, RateLimitUser
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey
 from hivemind_trio.scheduler.protocol.call import CallId
@@ -31,6 +32,8 @@ class WaitQueue:
 
     group: LimitGroup
     quotas: RateLimits
+    plan: PlanGate | None = None
+    """None: the policy keeps no part of a plan from these calls."""
     parties: IndexedHeap[TeamFlow | AgentFlow] = attrs.field(factory=IndexedHeap, init=False)
     """Flows in the queue: teams, and agents that are their own team."""
     aged: IndexedHeap[AgentFlow] | None = attrs.field(default=None, init=False)
@@ -80,6 +83,9 @@ class WaitQueue:
         self.opens_ns = None
         best = self.parties.first
         if best is None or not self.group.slots.has_room:
+            return None
+        if self.plan is not None and (plan_ns := self.plan.opens_ns(now_ns)) > now_ns:
+            self.opens_ns = plan_ns
             return None
         found, self.rank, self.early = best.first, best.rank, False
         counted = self.quotas.restricts
@@ -142,6 +148,8 @@ class WaitQueue:
 
     def lacks(self, now_ns: int) -> Reason:
         """Return the reason for which no call of it goes."""
+        if self.plan is not None and (reason := self.plan.reason(now_ns)) is not Reason.NONE:
+            return reason
         if self.opens_ns is not None:
             return self.quotas.reason(now_ns)
         return next(iter(self._lines.values())).first.place.lacks()

@@ -17,6 +17,7 @@ from hivemind_trio.policy import (
     CircuitBreakerSettings,
     LaneSettings,
     LimitGroupSettings,
+    PlanSettings,
     Program,
     ProviderSettings,
     Reaper,
@@ -66,6 +67,11 @@ ROWS = {
     ),
     "models in memory": (
         P, "resident 1", "resident 2 swap 9s", "resident", "changed", "1 swap 20s", "2 swap 9s", "kept", "",
+    ),
+    "parts of a plan": (
+        P, "plan { reserve 30% of week for default }", "plan { pace week for default; overage deny }",
+        "plan", "changed", "reserve 30% of week for [default]; overage warn",
+        "pace week for [default]; overage deny", "kept", "",
     ),
     "models that are minded": (P, "", "resident 1", "resident", "added", "none", "1 swap 20s", "kept", ""),
     "a fallback": (
@@ -293,6 +299,7 @@ UNGUESSED: dict[str, Any] = {
     "deadline_ns": 5,
     "aging_ns": 5,
     "resident": Resident(1),
+    "plan": PlanSettings(),
 }
 """Fields whose default does not say what they hold."""
 

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
-from hivemind_trio.model import Api, SecretRef, SecretSource
+from hivemind_trio.model import Api, PlanSpan, SecretRef, SecretSource
 from hivemind_trio.policy import (
     AimdSettings,
     CircuitBreakerSettings,
     DegradedSettings,
     MemoryFiles,
+    PlanOverage,
+    PlanPace,
+    PlanReserve,
+    PlanSettings,
     Program,
     ProviderSettings,
     Reaper,
@@ -140,6 +144,24 @@ def test_limits_are_groups_in_their_order_and_one_may_be_for_all_models() -> Non
     one = provider('limits { requests 5/min }\nlimits "a*" { concurrency 2 }\nlimits "ab" { concurrency 1 }')
 
     assert [(group.glob, group.concurrency) for group in one.groups] == [(None, None), ("a*", 2), ("ab", 1)]
+
+
+def test_a_plan_is_its_reserves_its_paces_and_what_is_done_beyond_it() -> None:
+    one = program(
+        "provider anthropic { plan { reserve 30% of session for [work, default]; reserve 0.125 of week for work\n"
+        "pace week for default; overage deny } }\nlane work { }"
+    ).providers["anthropic"]
+
+    assert one.plan == PlanSettings(
+        reserves=(
+            PlanReserve(300_000, PlanSpan.SESSION, ("work", "default")),
+            PlanReserve(125_000, PlanSpan.WEEK, ("work",)),
+        ),
+        paces=(PlanPace(PlanSpan.WEEK, ("default",)),),
+        overage=PlanOverage.DENY,
+    )
+    assert (one.plan.most("work", PlanSpan.WEEK), one.plan.most("default", PlanSpan.WEEK)) == (1_000_000, 875_000)
+    assert program("provider anthropic { }").providers["anthropic"].plan is None
 
 
 LIMITS = {

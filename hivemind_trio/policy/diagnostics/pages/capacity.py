@@ -1,4 +1,4 @@
-"""Pages of limits, budgets, timeouts and queues: HM401 to HM420."""
+"""Pages of limits, budgets, timeouts and queues: HM401 to HM421."""
 
 from __future__ import annotations
 
@@ -178,6 +178,14 @@ PAGES: Final = (
         "it a provider is assumed to serve every model at any time, and `affinity` has no effect.",
         wrong="provider ollama { }\nrule r { affinity model max 1m }",
         right="provider ollama { resident 1 swap 20s }\nrule r { affinity model max 1m }",
+    ),
+    Page(
+        "HM421",
+        "plan settings that never apply",
+        "Plans are of logins: their windows are reported to whoever is logged in, and not to an API key. With `key` "
+        "every call is sent with it.",
+        wrong="provider anthropic { key env(K); plan { overage deny } }",
+        right="provider anthropic { plan { overage deny } }",
     ),
     Page(
         "HM425",

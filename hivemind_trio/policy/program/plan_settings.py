@@ -1,0 +1,69 @@
+"""Settings of `plan` of a provider: who may use the windows of its accounts' plans, and when."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import final
+
+import attrs
+
+from hivemind_trio.model import PlanSpan
+from hivemind_trio.model.plan import WHOLE
+
+
+@final
+class PlanOverage(StrEnum):
+    """Treatment of calls that would be paid beyond the plan."""
+
+    ALLOW = "allow"
+    WARN = "warn"
+    DENY = "deny"
+    """They wait until a window begins anew."""
+
+
+@final
+@attrs.frozen
+class PlanReserve:
+    """`reserve 30% of session for interactive`: the last part of a window is for these lanes."""
+
+    share: int
+    """In millionths."""
+    span: PlanSpan
+    lanes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"reserve {self.share / 10_000:g}% of {self.span} for [{', '.join(self.lanes)}]"
+
+
+@final
+@attrs.frozen
+class PlanPace:
+    """`pace week for batch`: these lanes use no more than the elapsed share of a window."""
+
+    span: PlanSpan
+    lanes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"pace {self.span} for [{', '.join(self.lanes)}]"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PlanSettings:
+    """`plan { ... }` of a provider."""
+
+    reserves: tuple[PlanReserve, ...] = ()
+    paces: tuple[PlanPace, ...] = ()
+    overage: PlanOverage = PlanOverage.WARN
+
+    def __str__(self) -> str:
+        return "; ".join([*map(str, self.reserves), *map(str, self.paces), f"overage {self.overage}"])
+
+    def most(self, lane: str, span: PlanSpan) -> int:
+        """Return the used share up to which calls of a lane may go: all but what is reserved for others."""
+        kept = sum(one.share for one in self.reserves if one.span is span and lane not in one.lanes)
+        return max(0, WHOLE - kept)
+
+    def is_paced(self, lane: str, span: PlanSpan) -> bool:
+        """Return True if calls of a lane keep to the elapsed share of a window."""
+        return any(one.span is span and lane in one.lanes for one in self.paces)

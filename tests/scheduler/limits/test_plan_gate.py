@@ -1,0 +1,187 @@
+"""`plan { reserve; pace; overage }`: which calls wait for the plan of their account, and until when."""
+
+from __future__ import annotations
+
+import attrs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind_trio.model import PlanReading, PlanWindow, Reason
+from hivemind_trio.policy import MemoryFiles, Program, check
+from hivemind_trio.scheduler import CallId, Grant, ResponseStarted
+from tests.scheduler.driver import Driver
+from tests.support.programs import SECOND_NS, wish
+
+HOUR = 3_600 * SECOND_NS
+LENGTHS = {"5h": 5 * HOUR, "7d": 168 * HOUR}
+
+
+def policy(plan: str, more: str = "") -> Program:
+    text = f"""hmp 1
+provider p {{ api anthropic; base "http://127.0.0.1:9"; concurrency 50; {plan} }}
+lane interactive {{ }}
+lane batch {{ }}
+rule people when header.x-who == "me" {{ lane interactive }}
+rule fleet {{ lane batch }}
+{more}
+"""
+    checked = check("p.hmp", MemoryFiles({"p.hmp": text}))
+    assert checked.program is not None, checked.diagnostics
+    return checked.program
+
+
+def reading(percent: int, *, left_ns: int = 2 * HOUR, name: str = "5h", overage: bool = False) -> PlanReading:
+    window = PlanWindow(name=name, used=percent * 10_000, window_ns=LENGTHS[name], resets_ns=left_ns)
+    return PlanReading(windows=(window,), overage=overage)
+
+
+def ask(driver: Driver, lane: str = "batch", credential: str = "a") -> int:
+    headers = {"x-who": "me"} if lane == "interactive" else {}
+    return driver.ask(attrs.evolve(wish(), headers=headers), credential, credential=credential)
+
+
+def goes(driver: Driver, lane: str = "batch", credential: str = "a") -> bool:
+    call = ask(driver, lane, credential)
+    went = isinstance(driver.answers.get(call), Grant)
+    if went:
+        driver.end(call)
+    else:
+        driver.cancel(call)
+    return went
+
+
+def hear(driver: Driver, told: PlanReading, credential: str = "a") -> None:
+    call = ask(driver, "interactive", credential)
+    driver.post(ResponseStarted(CallId(call), (), plan=told))
+    driver.end(call)
+
+
+RESERVE = "plan { reserve 30% of session for interactive; reserve 10% of session for [interactive] }"
+
+
+def test_a_reserve_is_kept_for_its_lanes_until_the_window_begins_anew() -> None:
+    driver = Driver(policy(RESERVE))
+    assert goes(driver), "nothing is known"
+    hear(driver, reading(59))
+    assert goes(driver)
+    hear(driver, reading(60))
+
+    waiting = ask(driver)
+    assert waiting not in driver.answers
+    assert goes(driver, "interactive")
+    assert goes(driver, "batch", "b"), "another account"
+    assert driver.scheduler.wakeup_ns() == 2 * HOUR
+    driver.at(2 * HOUR)
+    assert driver.grant(waiting).reason is Reason.PLAN_RESERVE
+
+
+def test_a_reserve_is_of_its_window() -> None:
+    driver = Driver(policy("plan { reserve 30% of week for interactive }"))
+
+    hear(driver, reading(99))
+    assert goes(driver)
+    hear(driver, reading(70, name="7d"))
+    assert not goes(driver)
+
+
+def test_a_paced_lane_goes_when_as_much_has_elapsed_as_is_used() -> None:
+    driver = Driver(policy("plan { pace session for batch }"))
+    hear(driver, reading(60, left_ns=4 * HOUR))  # one hour of five is over
+
+    waiting = ask(driver)
+    assert goes(driver, "interactive")
+    assert driver.scheduler.wakeup_ns() == 2 * HOUR
+    driver.at(2 * HOUR)
+    assert driver.grant(waiting).reason is Reason.PLAN_PACE
+
+
+def test_an_answer_that_tells_of_less_opens_the_gate() -> None:
+    driver = Driver(policy(RESERVE))
+    hear(driver, reading(95))
+    waiting = ask(driver)
+
+    hear(driver, reading(10))
+
+    assert driver.grant(waiting)
+
+
+def test_beyond_the_plan_nobody_goes_if_the_policy_says_so() -> None:
+    for overage, expected in (("deny", False), ("warn", True), ("allow", True)):
+        driver = Driver(policy(f"plan {{ overage {overage} }}"))
+        hear(driver, reading(100, left_ns=HOUR))
+        assert goes(driver, "interactive") is expected
+        driver.at(HOUR)
+        assert goes(driver, "interactive")
+
+
+def test_who_pays_waits_for_the_fullest_window() -> None:
+    driver = Driver(policy("plan { overage deny }"))
+    hear(driver, reading(97, left_ns=HOUR, overage=True))
+
+    waiting = ask(driver)
+    assert waiting not in driver.answers
+    driver.at(HOUR)
+    assert driver.grant(waiting).reason is Reason.PLAN_USED_UP
+
+
+def test_a_reload_judges_waiting_calls_anew() -> None:
+    driver = Driver(policy(RESERVE))
+    hear(driver, reading(95))
+    waiting = ask(driver)
+
+    driver.load(policy("plan { overage allow }"))
+
+    assert driver.grant(waiting)
+
+
+def test_who_would_wait_for_longer_than_its_client_is_told_at_once() -> None:
+    driver = Driver(policy(RESERVE))
+    hear(driver, reading(95))
+
+    call = driver.ask(wish(), credential="a", patience_ns=HOUR)
+
+    assert driver.refusal(call).reason is Reason.CLIENT_PATIENCE
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["hear", "batch", "interactive", "wait"]),
+        st.sampled_from("ab"),
+        st.integers(0, 100),
+        st.integers(0, 6 * HOUR),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_nobody_but_its_lanes_begins_in_a_reserve_and_all_begin_outside_of_it(
+    steps: list[tuple[str, str, int, int]],
+) -> None:
+    driver = Driver(policy(RESERVE))
+    last = {"a": (0, 0), "b": (0, 0)}
+    asked: dict[int, tuple[str, str]] = {}
+
+    def settle() -> None:
+        for call, (lane, credential) in list(asked.items()):
+            percent, until_ns = last[credential]
+            reserved = percent >= 60 and driver.now_ns < until_ns
+            went = isinstance(driver.answers.get(call), Grant)
+            assert went is (lane == "interactive" or not reserved), (lane, percent)
+            if went:
+                driver.end(call)
+                del asked[call]
+
+    for what, credential, percent, length_ns in steps:
+        if what == "hear":
+            last[credential] = percent, driver.now_ns + length_ns
+            hear(driver, reading(percent, left_ns=length_ns), credential)
+        elif what == "wait":
+            while (wakeup_ns := driver.scheduler.wakeup_ns()) is not None and wakeup_ns <= driver.now_ns + length_ns:
+                length_ns -= wakeup_ns - driver.now_ns
+                driver.at(wakeup_ns)
+                settle()
+            driver.at(driver.now_ns + length_ns)
+        else:
+            asked[ask(driver, what, credential)] = what, credential
+        settle()
