@@ -140,7 +140,7 @@ def set_budget(proxy: Operated, what: BudgetSpending, by: str) -> BudgetsView:
     """Have so much count as spent of one account of a budget, in the window of now."""
     accounts = _accounts(proxy, what.budget, what.whose, what.allowance)
     if len(accounts) > 1:
-        choices = ", ".join(f"whose `{one.key.whose}` allowance `{one.allowance.shown()}`" for one in accounts[:20])
+        choices = ", ".join(f"whose `{one.key.subject}` allowance `{one.allowance.shown()}`" for one in accounts[:20])
         message = f"budget `{what.budget}` has {len(accounts)} accounts; name one of: {choices}"
         raise OperationFailed(ProblemKind.CONFLICT, message)
     account = accounts[0]
@@ -162,17 +162,17 @@ def _accounts(proxy: Operated, budget: str, whose: str | None, allowance: str | 
     found = tuple(
         one
         for one in of_budget
-        if (whose is None or one.key.whose == whose) and (allowance is None or one.allowance.shown() == allowance)
+        if (whose is None or one.key.subject == whose) and (allowance is None or one.allowance.shown() == allowance)
     )
     if not found:
-        there = ", ".join(dict.fromkeys(f"`{one.key.whose}` ({one.allowance.shown()})" for one in of_budget[:20]))
+        there = ", ".join(dict.fromkeys(f"`{one.key.subject}` ({one.allowance.shown()})" for one in of_budget[:20]))
         message = f"budget `{budget}` has no such account; it has {there or 'none, for no call has counted yet'}"
         raise OperationFailed(ProblemKind.NO_SUCH_RESOURCE, message)
     return found
 
 
 def _named(account: AccountSnapshot) -> str:
-    whose = f" of {account.key.whose}" if account.key.whose else ""
+    whose = f" of {account.key.subject}" if account.key.subject else ""
     return f"{account.key.budget}{whose} ({account.allowance.shown()})"
 
 

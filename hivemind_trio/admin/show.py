@@ -328,7 +328,7 @@ def budget_view(proxy: Operated, account: AccountSnapshot) -> BudgetView:
     return BudgetView(
         budget=key.budget,
         per=f"{key.per}.{key.per_name}" if key.per_name else str(key.per),
-        whose=key.whose,
+        whose=key.subject,
         measure=str(key.measure),
         allowance=allowance.shown(),
         amount=allowance.amount,

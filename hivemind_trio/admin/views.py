@@ -303,7 +303,7 @@ class BudgetView:
     per: str
     """`all`, `agent`, `header.x-user`."""
     whose: str
-    """Partition; empty: everybody's."""
+    """Partition; empty: everybody's. Per agent: the name of a declared one, the address or credential of another."""
     measure: str
     """`cost` is in millionths of a dollar."""
     allowance: str

@@ -265,3 +265,22 @@ async def test_a_budget_is_reset_and_set_and_stays_so_over_a_kill(
     assert "counts requests" in wrong[1][2]
     assert "no amount" in wrong[2][2]
     assert "no such account" in wrong[3][2]
+
+
+async def test_a_budget_per_agent_is_shown_and_reset_by_the_agents_name(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = policy(tmp_path, provider.url)
+    path.write_text(path.read_text().replace("budget calls", "budget calls per agent"))
+    async with serving("--policy", path, env=runtime) as proxy, agents(proxy) as client:
+        for name in ("/@ci", "/@nobody"):
+            assert (await client.post(f"{name}/v1/messages", json=BODY)).status_code == 200
+        before = (await found(runtime, "budget"))["budgets"]
+        code, _, error = await command(runtime, "budget", "reset", "calls", "--of", "ci")
+        assert code == 0, error
+        after = (await found(runtime, "budget"))["budgets"]
+    acts = [(act["action"], act["subject"]) for act in proxy.of("operator_acted")]
+
+    assert {account["whose"]: account["spent"] for account in before} == {"ci": 1, "127.0.0.1": 1}
+    assert {account["whose"]: account["spent"] for account in after} == {"ci": 0, "127.0.0.1": 1}
+    assert acts == [("budget reset", "calls of ci (100 requests per day)")]

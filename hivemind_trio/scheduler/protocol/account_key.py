@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 from hivemind_trio.policy import BudgetAllowance, BudgetSettings, BudgetWindow, Measure, Per, Renames
 
-from .agent_key import renamed_word
+from .agent_key import name_of_word, renamed_word
 
 
 class AccountKey(NamedTuple):
@@ -44,6 +44,11 @@ class AccountKey(NamedTuple):
     def window(self) -> BudgetWindow:
         """Window of the calendar."""
         return BudgetWindow(self.window_ns, self.is_month, self.timezone)
+
+    @property
+    def subject(self) -> str:
+        """Partition in the words of people: what an operator reads and types."""
+        return name_of_word(self.whose) if self.per is Per.AGENT else self.whose
 
     def renamed(self, renames: Renames) -> Self:
         """Return the same account in the names of the new policy."""

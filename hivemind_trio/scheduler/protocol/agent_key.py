@@ -14,6 +14,11 @@ def agent_word(key: AgentKey) -> str:
     return f"{declared} {name}"
 
 
+def name_of_word(word: str) -> str:
+    """Return the name alone, for people: that of a declared agent, or the credential or address of another."""
+    return word.partition(" ")[2]
+
+
 def renamed_word(word: str, renames: Renames) -> str:
     """Return the same agent's, by the name that it has now."""
     declared, _, name = word.partition(" ")
