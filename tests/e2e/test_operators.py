@@ -253,8 +253,8 @@ async def test_a_budget_is_reset_and_set_and_stays_so_over_a_kill(
         await proxy.ended()
     acts = [(act["action"], act["subject"], act["detail"]) for act in proxy.of("operator_acted")]
     async with serving("--policy", path, env=runtime) as proxy:
-        (account,) = (await found(runtime, "budget"))["budgets"]
-        assert account["spent"] == 0
+        # An account without spending may be kept or not.
+        assert [account["spent"] for account in (await found(runtime, "budget"))["budgets"]] in ([], [0])
         assert [await ask(proxy), await ask(proxy)] == [200, 429]
         assert (await found(runtime, "budget", "set", "calls", "0"))["budgets"][0]["spent"] == 0
         assert await ask(proxy) == 200
