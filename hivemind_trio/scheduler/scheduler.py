@@ -127,9 +127,9 @@ class Scheduler:
                 self._advance(now_ns, commands)
             case PauseSet():
                 self._on_pause(event, now_ns, commands)
-            case SharesSet(shares=shares):
+            case SharesSet(shares=shares, until_ns=until_ns, then=then):
                 self._advance(now_ns, commands)
-                self.state.set_shares(shares)
+                self.state.set_shares(shares, until_ns, then)
                 dispatch(self.state, self.state.pools.values(), None, commands)
             case PrioritySet(call_id=call_id, priority=priority):
                 self._on_priority(call_id, priority, now_ns, commands)
@@ -287,6 +287,7 @@ class Scheduler:
         calls = {waiter.call.id: waiter.call.renamed(renames) for waiter in books.room}
         # Nobody is granted anything by the policy that goes: whoever keeps the slots counts by the new one already.
         books.now_ns = now_ns
+        books.end_shares()
         expire(self.state, commands)
 
         waiters = list(books.room)
@@ -351,6 +352,7 @@ class Scheduler:
 
     def _advance(self, now_ns: int, commands: list[Command]) -> None:
         self.state.now_ns = now_ns
+        self.state.end_shares()
         if self._due_ns is not None and self._due_ns <= now_ns:
             gone = expire(self.state, commands)
             self._open_what_is_due(gone, commands)

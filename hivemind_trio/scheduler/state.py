@@ -101,6 +101,8 @@ class SchedulerState:
     """Kind and name of what an operator holds back."""
     shares: Mapping[str, int] | None = attrs.field(default=None, init=False)
     """Provider -> slots of this node; None: it is the only node."""
+    _shares_until_ns: int | None = attrs.field(default=None, init=False)
+    _shares_then: Mapping[str, int] = attrs.field(factory=dict, init=False)
     _agents: dict[AgentKey, AgentState] = attrs.field(factory=dict, init=False)
     """Only those with a call waiting or in flight."""
     budgets: Budgets = attrs.field(init=False)
@@ -143,12 +145,17 @@ class SchedulerState:
             agent.load(program)
         self._close_lanes()
 
-    def set_shares(self, shares: Mapping[str, int]) -> None:
-        """Use no more of each provider's slots than this node's share."""
-        self.shares = shares
+    def set_shares(self, shares: Mapping[str, int], until_ns: int | None, then: Mapping[str, int]) -> None:
+        """Use no more of each provider's slots than this node's share, and from `until_ns` on no more than `then`."""
+        self.shares, self._shares_until_ns, self._shares_then = shares, until_ns, then
         for name, pool in self.pools.items():
             pool.share = self._share(name)
             pool.apply()
+
+    def end_shares(self) -> None:
+        """Give up the shares whose time is over, before anything is granted."""
+        if self._shares_until_ns is not None and self._shares_until_ns <= self.now_ns:
+            self.set_shares(self._shares_then, None, {})
 
     def _share(self, provider: str) -> int | None:
         return self.shares.get(provider, 0) if self.shares is not None else None
@@ -185,6 +192,7 @@ class SchedulerState:
         self.budgets.rename(renames)
         if self.shares is not None:
             self.shares = renames.rekeyed("provider", dict(self.shares))
+            self._shares_then = renames.rekeyed("provider", dict(self._shares_then))
         self.jobs.rename(renames)
         self.paused = {(kind, renames.swapped(kind.value, name)): None for kind, name in self.paused}
         for pool in self.pools.values():

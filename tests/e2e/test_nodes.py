@@ -160,3 +160,22 @@ async def test_a_node_that_ends_in_order_leaves_its_slots_to_the_other(tmp_path:
         await fleet.provider.until(lambda: fleet.provider.world.inflight == CAP)
         assert fleet.peak == CAP
         nursery.cancel_scope.cancel()
+
+
+async def test_a_node_that_was_stopped_for_longer_than_its_lease_starts_nothing_with_its_old_share(
+    tmp_path: Path,
+) -> None:
+    async with nodes(tmp_path, 2) as fleet, trio.open_nursery() as nursery:
+        nursery.start_soon(fleet.load, 0, 8)
+        nursery.start_soon(fleet.load, 1, 8)
+        await fleet.more(0, 10)
+        fleet.proxies[0].signal(signal.SIGSTOP)
+        floor = CAP // 2 // 2
+        with trio.fail_after(PATIENCE_S):  # the other has all but what a node uses without the store
+            await fleet.provider.until(lambda: fleet.provider.world.inflight >= CAP - floor)
+            await fleet.more(1, 300)
+            await fleet.provider.until(lambda: fleet.provider.world.inflight >= CAP - floor)
+        fleet.proxies[0].signal(signal.SIGCONT)
+        await fleet.more(0, 10)
+        assert fleet.peak == CAP
+        nursery.cancel_scope.cancel()

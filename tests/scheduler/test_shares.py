@@ -133,3 +133,17 @@ def test_each_node_learns_its_part_of_a_limit_that_is_learned(nodes: int, first:
         driver.end(served)
         limits.append(driver.scheduler.snapshot().pools["p"].limit)
     assert min(limits[-10:]) == least
+
+
+def test_shares_end_at_their_time_before_anything_is_granted() -> None:
+    driver = Driver(house())
+    driver.post(SharesSet({"p": 3}, 1_000, {"p": 1}))
+    calls = driver.calls(6, provider="p", lane="fast")
+    assert driver.granted == calls[:3]
+    driver.now_ns = 999
+    assert driver.end(calls[0]) == [calls[3]]
+    driver.now_ns = 1_000  # nobody has said that they are over
+    assert driver.end(calls[1]) == []
+    driver.load(house())
+    assert driver.end(calls[2]) == []
+    assert driver.end(calls[3]) == [calls[4]]

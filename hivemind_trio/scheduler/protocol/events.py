@@ -123,6 +123,10 @@ class SharesSet:
 
     shares: dict[str, int]
     """Provider -> slots."""
+    until_ns: int | None = None
+    """When they end, though nobody says so: a process that was stopped has been given away. None: never."""
+    then: dict[str, int] = attrs.field(factory=dict)
+    """Provider -> slots from then on, no more than before."""
 
 
 @final

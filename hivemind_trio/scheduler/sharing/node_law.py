@@ -45,6 +45,8 @@ class NodeLaw:
     local: int
     terms: LeaseTerms
     share: int = attrs.field(init=False, default=0)
+    _occupied: int = attrs.field(init=False, default=0)
+    """Slots that nobody else can have, as the store has it."""
     _using: int = attrs.field(init=False, default=0)
     """At most the share: what exceeds the node's part is not used again while others wait."""
     _seq: int = attrs.field(init=False, default=0)
@@ -83,6 +85,12 @@ class NodeLaw:
         self.cap, self.nodes, self.local = cap, nodes, local
         self._using = min(self._using, cap)
         self._heard = True
+
+    def falls(self, now_ns: int) -> tuple[int, int] | None:
+        """Return when the allowance falls by time alone, and to what; None: it does not."""
+        if self._fenced or self.answered_ns is None or now_ns >= self._whole_until_ns:
+            return None
+        return self._whole_until_ns, min(self._using, self.floor)
 
     def allowance(self, now_ns: int) -> int:
         """Return the slots that may be in use now."""
@@ -141,7 +149,7 @@ class NodeLaw:
         if demand > self.share and target > self.share and target != self._denied:
             return True
         # What is beyond its part goes back as calls end, if somebody waits for it.
-        return self.others_wait() and max(held, target) < self.share
+        return self.others_wait() and max(held, target) < self._occupied
 
     def soonest_ns(self) -> int:
         """Return the earliest time of the next request, whatever happens."""
@@ -190,7 +198,7 @@ class NodeLaw:
         self.pending = self._cut_ns = None
         self._rows, self._total = answer.rows, answer.cap
         own = answer.rows[self.node]
-        self.share = answer.share
+        self.share, self._occupied = answer.share, own.occupied
         self._denied = ask.target if ask.target > self.share else None
         target = self._target(own.held, own.demand)
         self._using = min(self.share, target) if self.others_wait() else self.share

@@ -73,7 +73,7 @@ class ShareRow:
     seq: int
     cap: int
     share: int
-    """Slots that it may use."""
+    """Slots that it may use. Calls in flight beyond them are not replaced."""
     held: int
     demand: int
     owed: int

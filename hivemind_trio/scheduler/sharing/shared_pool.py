@@ -57,10 +57,10 @@ class SharedPool:
         room = max(0, cap - sum(row.occupied for name, row in self.rows.items() if name != ask.node))
         believes = self.learns(ask.nodes, now_ms)
         if believes:
-            share = max(ask.held, ask.keep)
+            share = ask.keep
         else:
             self._learns_since_ms = None
-            share = max(ask.held, min(ask.keep, known), min(ask.target, room))
+            share = max(min(ask.keep, known), min(ask.target, room))
         row = ShareRow(
             epoch=ask.epoch,
             seq=ask.seq,
@@ -82,9 +82,9 @@ class SharedPool:
         for name, one in sorted(self.rows.items()):
             if name == sender:
                 continue
-            waits = row.occupied < before and one.demand > one.share
+            waits = row.occupied < before and one.demand > one.occupied
             has_more = one.occupied > one.demand or one.occupied * wanted >= cap * one.demand + wanted
-            if waits or (row.demand > row.share and has_more):
+            if waits or (row.demand > row.occupied and has_more):
                 names.append(name)
         return tuple(names)
 

@@ -63,6 +63,8 @@ class NodeSharing:
     """Start of this node; None: the store has not been reached yet."""
     _stirred: trio.Event = attrs.field(init=False, factory=trio.Event)
     _shares: dict[str, int] = attrs.field(init=False, factory=dict)
+    _until_ns: int | None = attrs.field(init=False, default=None)
+    """When the shares that the scheduler has end by themselves."""
     _trouble: str = attrs.field(init=False, default="")
     _ended: bool = attrs.field(init=False, default=False)
 
@@ -127,9 +129,16 @@ class NodeSharing:
 
     def _use_shares(self, now_ns: int) -> None:
         shares = {name: law.allowance(now_ns) for name, law in self.laws.items()}
-        if shares != self._shares:
-            self._shares = shares
-            self._engine.post(SharesSet(shares))
+        # The scheduler itself ends them: after a stop of this process it may hear of an answer before this task runs.
+        falls = {name: fall for name, law in self.laws.items() if (fall := law.falls(now_ns)) is not None}
+        until_ns = min((at_ns for at_ns, _ in falls.values()), default=None)
+        if (shares, until_ns) == (self._shares, self._until_ns):
+            return
+        self._shares, self._until_ns = shares, until_ns
+        if until_ns is not None:
+            until_ns += self._engine.now_ns() - self._now_ns()
+        then = shares | {name: slots for name, (_, slots) in falls.items()}
+        self._engine.post(SharesSet(shares, until_ns, then))
 
     async def _sync(self, pool: str, law: NodeLaw, ask: ShareRequest) -> None:
         trouble = "no answer in time"

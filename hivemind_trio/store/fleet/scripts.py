@@ -67,10 +67,10 @@ room = math.max(0, cap + room)
 local learns = tonumber(redis.call('HGET', KEYS[2], 'learns') or -1)
 local share
 if learns >= 0 and now - learns < gone + grace and heard < nodes then
-  share = math.max(held, keep)
+  share = keep
 else
   redis.call('HDEL', KEYS[2], 'learns')
-  share = math.max(held, math.min(keep, known), math.min(target, room))
+  share = math.max(math.min(keep, known), math.min(target, room))
 end
 local row = {e = epoch, q = seq, p = cap0, a = share, h = held, w = demand, c = owed, f = floor}
 row.t, row.k, row.s = now, true, -1
@@ -84,9 +84,9 @@ for name, one in pairs(rows) do wanted = wanted + one.w order[#order + 1] = name
 table.sort(order)
 for _, name in ipairs(order) do
   local one = rows[name]
-  local waits = occupied(row) < before and one.w > one.a
+  local waits = occupied(row) < before and one.w > occupied(one)
   local more = occupied(one) > one.w or occupied(one) * wanted >= cap * one.w + wanted
-  if name ~= node and (waits or (row.w > row.a and more)) then
+  if name ~= node and (waits or (row.w > occupied(row) and more)) then
     wake[#wake + 1] = name
     redis.call('PUBLISH', ARGV[16] .. name, KEYS[1])
   end
