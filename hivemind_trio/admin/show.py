@@ -25,6 +25,7 @@ from .views import (
     CallView,
     LaneView,
     NoticeView,
+    PlanView,
     PolicyView,
     ProviderView,
     QueueRow,
@@ -34,6 +35,7 @@ from .views import (
 )
 
 NOTICES_MAX: Final = 4
+PLANS_MAX: Final = 50
 """Shown, the worst first."""
 
 STANDS_NS: Final = 5 * SECOND_NS
@@ -133,7 +135,24 @@ def _provider(proxy: Operated, name: str, pool: PoolSnapshot) -> ProviderView:
             for (group, model), gate in pool.gates.items()
             for bucket in gate.buckets
         ),
+        plans=tuple(_plans(proxy, name))[:PLANS_MAX],
     )
+
+
+def _plans(proxy: Operated, provider: str) -> Iterable[PlanView]:
+    """Yield the windows of accounts' plans, the fullest first."""
+    now_ns = proxy.engine.now_ns()
+    found = [(window, plan) for plan in proxy.engine.plans(provider) for window in plan.windows]
+    for window, plan in sorted(found, key=lambda one: -one[0].used):
+        yield PlanView(
+            account=plan.account[:8] or None,
+            window=window.name,
+            span=str(window.span),
+            models=window.models or None,
+            used=window.used / 1e6,
+            resets_at=proxy.at(None if window.resets_ns is None else now_ns + window.resets_ns),
+            overage=plan.overage,
+        )
 
 
 def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iterable[NoticeView]:

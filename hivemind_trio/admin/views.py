@@ -107,6 +107,26 @@ class RateLimitView:
 
 @final
 @attrs.frozen(kw_only=True)
+class PlanView:
+    """A window of the plan of one account, as it was read last."""
+
+    account: str | None
+    """Beginning of the name of a caller's credential, as in the log; None: the provider's key."""
+    window: str
+    """As the provider calls it."""
+    span: str
+    """`session`, `week` or `month`."""
+    models: str | None
+    """Word of the models that it counts; None: all."""
+    used: float
+    """0 to 1."""
+    resets_at: str | None
+    overage: bool
+    """The account pays beyond its plan."""
+
+
+@final
+@attrs.frozen(kw_only=True)
 class ProviderView:
     """A provider's slots and health."""
 
@@ -122,6 +142,8 @@ class ProviderView:
     probe_at: str | None
     """While the circuit is open: when the next call may go."""
     limits: tuple[RateLimitView, ...]
+    plans: tuple[PlanView, ...]
+    """Windows of accounts' plans, the fullest first."""
 
 
 @final

@@ -31,6 +31,7 @@ from hivemind_trio.scheduler import (
     Occupancy,
     Parts,
     Permit,
+    PlanBelief,
     PlanChanged,
     PolicyLoaded,
     ResponseStarted,
@@ -170,6 +171,10 @@ class Engine:
     def plan(self, call: Call, provider: str, model: str) -> PlanStanding:
         """Return the plan that a call counts against at a provider."""
         return self.scheduler.plan(call, provider, model)
+
+    def plans(self, provider: str) -> tuple[PlanBelief, ...]:
+        """Return the plans of a provider's accounts; times are from now."""
+        return self.scheduler.plans(provider, self.now_ns())
 
     def beliefs(self) -> Beliefs:
         """Return what is learned of providers, to be kept."""

@@ -62,6 +62,7 @@ from hivemind_trio.scheduler.protocol.events import (
 )
 from hivemind_trio.scheduler.protocol.ledger import CreditDrawn, LedgerOpened, LedgerWritable, SpendingSet
 from hivemind_trio.scheduler.protocol.occupancy import AccountSnapshot, Occupancy
+from hivemind_trio.scheduler.protocol.plan import PlanBelief
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 
@@ -181,6 +182,11 @@ class Scheduler:
         """Return for each provider its calls in flight, and with them the calls that wait for it. O(providers)."""
         pools = self.state.pools.items()
         return {name: (pool.slots.held, pool.slots.held + pool.waiting) for name, pool in pools}
+
+    def plans(self, provider: str, now_ns: int) -> tuple[PlanBelief, ...]:
+        """Return the plans of a provider's accounts; times are from now. O(accounts), and changes nothing."""
+        pool = self.state.pools.get(provider)
+        return pool.plans.beliefs(now_ns) if pool is not None else ()
 
     def occupancy(self, now_ns: int) -> Occupancy:
         """Return every call that waits or is in flight. O(calls log calls), and changes nothing."""

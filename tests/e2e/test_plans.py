@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from bench.plan_provider import PlanProvider
 from bench.plan_provider import serving as providing
 from hivemind_trio.cli.main import main
+from tests.e2e.control import command, found, own_runtime
 from tests.e2e.process import Proxy, serving
 
 BODY = {"model": "claude-sonnet-4-5", "max_tokens": 50, "messages": [{"role": "user", "content": "hello"}]}
@@ -91,6 +92,24 @@ async def test_while_a_plan_is_used_up_its_account_has_the_answer_of_its_provide
     assert ours.headers["anthropic-ratelimit-unified-status"] == "rejected"
     assert 6_900 < int(ours.headers["retry-after"]) <= int(theirs.headers["retry-after"])
     assert ours.headers["x-hivemind-plan"].startswith("session 100% resets ")
+
+
+async def test_status_shows_the_plan_of_each_account(tmp_path: Path) -> None:
+    with providing(PlanProvider(used={"5h": 0.93, "7d_opus": 0.61})) as url, own_runtime() as env:
+        async with serving("--policy", policy(tmp_path, url), env=env) as proxy:
+            await ask(proxy)
+            status = await found(env, "status")
+            _, text, _ = await command(env, "status")
+
+    plans = status["providers"][0]["plans"]
+    assert [(one["span"], one["models"], one["used"]) for one in plans] == [
+        ("session", None, 0.93),
+        ("week", "opus", 0.61),
+    ]
+    assert all(one["resets_at"] is not None and not one["overage"] for one in plans)
+    account = plans[0]["account"]
+    assert re.search(rf"claude +{account} +session +93% ", text)
+    assert re.search(rf"claude +{account} +week \(opus\) +61% ", text)
 
 
 @pytest.mark.parametrize(("overage", "said"), [("warn", True), ("allow", False)])

@@ -38,6 +38,8 @@ def status(as_json: bool, socket: str | None, policy: str | None) -> None:
 def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime) -> str:
     """Return the state in words and tables."""
     blocks = [header(found), provider_table(found["providers"], now), lane_table(found["lanes"])]
+    if any(one["plans"] for one in found["providers"]):
+        blocks.append(plan_table(found["providers"], now))
     if budgets:
         blocks.append(budget_table(budgets, now))
     return "\n".join(block for block in blocks if block)
@@ -82,6 +84,22 @@ def _quota(limit: dict[str, Any]) -> str:
     per = {60.0: "min", 1.0: "s", 3_600.0: "h", 86_400.0: "day"}.get(limit["window_s"], span(limit["window_s"]))
     group = f" of {limit['model'] or limit['group']}" if limit["model"] or limit["group"] else ""
     return f"{limit['measure']}/{per}{group} {max(used, 0.0):.0%}"
+
+
+def plan_table(providers: list[dict[str, Any]], now: datetime) -> str:
+    """Return the windows of accounts' plans."""
+    rows = [
+        [
+            provider["name"],
+            one["account"] or "the key",
+            one["span"] + (f" ({one['models']})" if one["models"] else ""),
+            f"{one['used']:.0%}{', paying' if one['overage'] else ''}",
+            moment(one["resets_at"], now) if one["resets_at"] is not None else "",
+        ]
+        for provider in providers
+        for one in provider["plans"]
+    ]
+    return table(["plan of", "account", "window", "used", "resets"], rows, right={3})
 
 
 def lane_table(lanes: list[dict[str, Any]]) -> str:
