@@ -31,7 +31,8 @@ Exit status: 0 after a shutdown, 1 the policy has errors, 2 the proxy cannot sta
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="Address to listen on, in place of `server { listen }`. Port 0 takes any free port.",
+    help="Address to listen on, in place of `server { listen }`. Port 0 takes any free port. "
+    "Sockets that systemd passes (LISTEN_FDS) are taken in place of both.",
 )
 @click.option(
     "--log-format",

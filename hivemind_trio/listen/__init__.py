@@ -13,3 +13,4 @@ from .bounds import Bounds as Bounds
 from .listener import Listener as Listener
 from .listener_fault import ListenerFault as ListenerFault
 from .sockets import bind as bind
+from .sockets import inherited as inherited

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import struct
+from collections.abc import MutableMapping
 from typing import Final
 
 import trio
@@ -17,6 +18,13 @@ BACKLOG: Final = 1024
 _USER_TIMEOUT_MS: Final = 60_000
 _PROBE_AFTER_S: Final = 30
 _PROBE_EVERY_S: Final = 10
+
+_FIRST_PASSED: Final = 3
+"""Number of the first socket that systemd passes."""
+
+_UNSUITABLE: Final = (
+    "they must be TCP sockets that listen; write `ListenStream=127.0.0.1:8787` and `Accept=no` in the socket unit"
+)
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
@@ -50,6 +58,37 @@ def bind(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
+def inherited(environment: MutableMapping[str, str]) -> list[socket.socket]:
+    """Return the listening sockets that systemd passes to this process (`sd_listen_fds(3)`); empty: none.
+
+    Their variables are taken out of the environment, for they are not meant for children.
+
+    Raises:
+        OSError: One of them is no TCP socket that listens; the message says what to write in the unit.
+    """
+    whose, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
+    environment.pop("LISTEN_FDNAMES", None)
+    if whose != str(os.getpid()) or not count.isdigit():
+        return []
+    sockets: list[socket.socket] = []
+    try:
+        for number in range(_FIRST_PASSED, _FIRST_PASSED + int(count)):
+            sock = socket.socket(fileno=number)
+            sockets.append(sock)
+            is_stream = sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM
+            if not is_stream or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                raise OSError(errno.EINVAL, _UNSUITABLE)
+            sock.set_inheritable(False)
+            sock.setblocking(False)
+            _notice_silence(sock)
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        reason = error.strerror or str(error)
+        raise OSError(error.errno, f"cannot listen on the sockets that systemd passes: {reason}") from error
+    return sockets
+
+
 def peer_of(sock: trio.socket.SocketType) -> tuple[str, int] | None:
     """Return the other end of a connection: address and port, or user and process at a Unix socket.
 
@@ -73,20 +112,24 @@ def _listening(family: int, address: tuple[str | int, ...]) -> socket.socket:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (
-            ("TCP_USER_TIMEOUT", _USER_TIMEOUT_MS),
-            ("TCP_KEEPIDLE", _PROBE_AFTER_S),
-            ("TCP_KEEPINTVL", _PROBE_EVERY_S),
-        ):
-            if hasattr(socket, name):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        _notice_silence(sock)
         sock.bind(address)
         sock.listen(BACKLOG)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _notice_silence(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_USER_TIMEOUT", _USER_TIMEOUT_MS),
+        ("TCP_KEEPIDLE", _PROBE_AFTER_S),
+        ("TCP_KEEPINTVL", _PROBE_EVERY_S),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _explained(error: OSError) -> str:

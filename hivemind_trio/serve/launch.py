@@ -31,13 +31,14 @@ from hivemind_trio.control import (
     socket_name,
 )
 from hivemind_trio.host import DiskFiles
-from hivemind_trio.listen import bind
+from hivemind_trio.listen import bind, inherited
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import (
     Files,
     MemoryFiles,
     Program,
     StoreSettings,
+    is_loopback,
     parse_address,
     render,
     store_url_problem,
@@ -323,8 +324,12 @@ async def _bound(options: Options, path: str, files: Files) -> tuple[Callable[[]
     Raises:
         NotStarted: The policy has errors, or its address cannot be listened on.
     """
+    passed = _passed(options)
     given = None
-    if options.listen is not None:
+    if passed:
+        # The one that needs tokens, if one of them does.
+        given = max((sock.getsockname()[:2] for sock in passed), key=lambda address: not is_loopback(address[0]))
+    elif options.listen is not None:
         given = parse_address(options.listen)
         if given is None:
             raise NotStarted(_refuse(f"--listen {options.listen}: no address; write 127.0.0.1:8787 or [::1]:8787"))
@@ -338,11 +343,30 @@ async def _bound(options: Options, path: str, files: Files) -> tuple[Callable[[]
     if problem:
         raise NotStarted(_refuse(problem))
     _raise_file_limit()
+    if passed:
+        return read, loaded, passed
     try:
         return read, loaded, bind(*address)
     except OSError as error:
         # `str` would put the number first.
         raise NotStarted(_refuse(error.strerror or str(error))) from None
+
+
+def _passed(options: Options) -> list[socket.socket]:
+    """Return the sockets that systemd passes; empty: none.
+
+    Raises:
+        NotStarted: They cannot be listened on, or `--listen` names another address.
+    """
+    try:
+        sockets = inherited(os.environ)
+    except OSError as error:
+        raise NotStarted(_refuse(error.strerror or str(error))) from None
+    if sockets and options.listen is not None:
+        raise NotStarted(
+            _refuse("systemd passes the sockets to listen on; leave out --listen, or ListenStream= of the socket unit")
+        )
+    return sockets
 
 
 def _bound_beside(
