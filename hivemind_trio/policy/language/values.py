@@ -365,6 +365,8 @@ class Reader:
             return self._secret(value, slot)
         text = self._text(value, slot)
         problem = store_url_problem(text)
+        if not problem and "@" in text:
+            problem = "a credential is not allowed"  # policies are shown and shared
         if problem:
             self.report.add(
                 "HM217",

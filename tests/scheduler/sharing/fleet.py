@@ -26,6 +26,9 @@ class SmallNode:
     alive: bool = True
     cut: bool = False
     """Nothing passes between it and the store, and its connection is reset."""
+    stopped: bool = False
+    """SIGSTOP: it stays connected, hears nothing, and does not notice that its calls have ended."""
+    inbox: list[Callable[[], None]] = attrs.field(factory=list)
     ends_ms: list[int] = attrs.field(factory=list)
     """When its calls in flight end."""
     waiting: int = 0
@@ -86,7 +89,7 @@ class Fleet:
         sent = ask.seq
 
         def deadline() -> None:
-            if node.alive and node.law.pending is not None and node.law.pending[0].seq == sent:
+            if node.alive and not node.stopped and node.law.pending is not None and node.law.pending[0].seq == sent:
                 node.law.failed(self.local_ns(node))
                 if node.cut or self.away:
                     node.law.cut(self.local_ns(node))
@@ -109,7 +112,9 @@ class Fleet:
                 self.send(other.law.heard)
 
     def hear(self, node: SmallNode, answer: ShareAnswer) -> None:
-        if node.alive and not node.cut:
+        if node.stopped:
+            node.inbox.append(lambda: node.law.answered(answer))
+        elif node.alive and not node.cut:
             node.law.answered(answer)
 
     def step(self, step_ms: int = 5) -> None:
@@ -117,7 +122,7 @@ class Fleet:
         while self.messages and self.messages[0][0] <= self.now_ms:
             heapq.heappop(self.messages)[2]()
         for node in self.nodes:
-            if not node.alive:
+            if not node.alive or node.stopped:
                 continue
             node.ends_ms = [end for end in node.ends_ms if end > self.now_ms]
             allowed = node.law.allowance(self.local_ns(node))
@@ -127,7 +132,8 @@ class Fleet:
                 node.ends_ms.append(self.now_ms + self.random.randrange(20, 400))
             if node.law.is_due(self.local_ns(node), node.held, node.held + node.waiting):
                 self.sync(node)
-        total = sum(node.held for node in self.nodes)
+        # The provider knows which calls have ended, though a stopped node does not.
+        total = sum(end > self.now_ms for node in self.nodes for end in node.ends_ms)
         self.peak = max(self.peak, total)
         if total < self.cap and any(node.waiting for node in self.nodes if node.alive):
             self.idle_while_waiting_ms += step_ms
@@ -140,6 +146,18 @@ class Fleet:
             node = hot if self.random.random() < 0.6 else self.random.choice(self.nodes)
             if node.alive:
                 node.waiting += 1
+
+    def resume(self, node: SmallNode) -> None:
+        """Let it go on: what it does first is to report calls that have ended long ago."""
+        node.stopped = False
+        for heard in node.inbox:
+            heard()
+        node.inbox.clear()
+        if node.law.pending is not None:
+            node.law.failed(self.local_ns(node))
+        while not node.law.is_due(self.local_ns(node), node.held, node.held + node.waiting):
+            self.now_ms += 1
+        self.sync(node)
 
     def kill(self, index: int) -> None:
         node = self.nodes[index]

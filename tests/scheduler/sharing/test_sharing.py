@@ -125,6 +125,37 @@ def test_I2_a_node_that_is_cut_off_exceeds_the_cap_by_no_more_than_it_has(seed: 
             assert cut.held <= cut.law.floor
 
 
+def stopped_for_long(fleet: Fleet) -> Fleet:
+    """Stop a node for longer than its lease, and let it go on."""
+    node = fleet.nodes[0]
+    for step in range(2_600):
+        fleet.arrive()
+        if step == 500:
+            node.stopped = True
+        elif step == 2_000:
+            fleet.resume(node)
+        fleet.step()
+        if fleet.peak > fleet.cap:
+            break
+    return fleet
+
+
+@pytest.mark.slow
+@given(st.integers(0, 2**32))
+def test_I1_a_node_that_was_stopped_for_longer_than_its_lease_keeps_within_the_cap(seed: int) -> None:
+    fleet = stopped_for_long(made(seed))
+    assert fleet.peak <= fleet.cap
+
+
+class Timeless(NodeLaw):  # a share has no end
+    def allowance(self, now_ns: int) -> int:
+        return 0 if self.answered_ns is None else self.share
+
+
+def test_I1_fails_with_a_stopped_node_whose_share_does_not_end() -> None:
+    assert any((fleet := stopped_for_long(made(seed, make_law=Timeless))).peak > fleet.cap for seed in range(60))
+
+
 asks = st.builds(
     ShareRequest,
     node=st.sampled_from("abcd"),
