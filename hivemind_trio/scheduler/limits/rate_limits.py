@@ -255,6 +255,15 @@ class RateLimits:
             return
         self._claim = now_ns, waiter
 
+    def cede(self, waiter: RateLimitUser) -> bool:
+        """Make a call of the same agent the next to go in place of the present one, unless it needs more than that."""
+        assert self._claim is not None, "there is one that is due"
+        since_ns, due = self._claim
+        if any(amount > due.place.cost[dimension] for dimension, amount in waiter.place.cost.items()):
+            return False
+        self._claim = since_ns, waiter
+        return True
+
     def leave(self, waiter: RateLimitUser) -> None:
         """Forget a call that has left the queue."""
         if self._claim is not None and self._claim[1] is waiter:

@@ -128,7 +128,10 @@ class WaitQueue:
     def _passed(self, due: RateLimitUser) -> QueueEntry | None:
         """Return the call that others have passed for too long, if it waits here and its agent has room."""
         line = self._lines.get(due.agent_key)
-        return line.find(due) if line is not None and line.agent.slots.has_room else None
+        found = line.find(due) if line is not None and line.agent.slots.has_room else None
+        if line is None or found is None or found is line.first:
+            return found
+        return line.first if self.quotas.cede(line.first) else found  # its agent's calls keep their order
 
     def _within_quotas(self, found: QueueEntry, now_ns: int) -> QueueEntry | None:
         opens_ns = self.quotas.opens_ns(found.place.cost, now_ns, found)

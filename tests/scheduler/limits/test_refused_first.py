@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import RetrySettings
@@ -62,3 +63,17 @@ def test_once_it_was_served_the_others_go() -> None:
 
     assert sum(call == large for call, _ in granted) == 1
     assert sum(call != large for call, _ in granted) >= 3
+
+
+@pytest.mark.parametrize(("earlier_takes", "first"), [(SMALL, 0), (LARGE, 1)], ids=["as much", "more"])
+def test_calls_of_one_agent_keep_their_order_if_a_later_one_was_refused_first(earlier_takes: int, first: int) -> None:
+    driver = Driver(program(providers=[provider("p", limit=2)], retries=[RetrySettings()]))
+    calls = [driver.ask(attrs.evolve(wish(), tokens_in=takes), "x") for takes in (earlier_takes, SMALL)]
+    driver.now_ns = CLAIM_WAITED_NS
+    for call in reversed(calls):
+        driver.end(call, attrs.evolve(REFUSED, retry_after_ns=15 * SECOND_NS))
+
+    while len(driver.granted) == 2:
+        driver.at(driver.scheduler.wakeup_ns() or 0)
+
+    assert driver.granted[2] == calls[first]
