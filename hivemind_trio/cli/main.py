@@ -13,6 +13,7 @@ from hivemind_trio.cli.control.queue import queue
 from hivemind_trio.cli.control.reload import reload
 from hivemind_trio.cli.control.status import status
 from hivemind_trio.cli.control.top import top
+from hivemind_trio.cli.fleet.setup import setup
 from hivemind_trio.cli.policy.check import check
 from hivemind_trio.cli.policy.diff import diff
 from hivemind_trio.cli.policy.explain import explain
@@ -38,6 +39,7 @@ Examples:
   hivemind-trio demo                        compare agents with and without the proxy; needs no key
   hivemind-trio serve                       use the providers whose keys are in the environment
   hivemind-trio serve --policy team.hmp     run a policy; reload it when it changes
+  hivemind-trio setup codex --write         point a client at the proxy, with a backup
   hivemind-trio run -n 11 -- claude -p "fix {}" ::: pkg/*      run agents, and resume them after limits
   hivemind-trio status                      show what a running proxy does; `queue`, `calls` show more
   hivemind-trio pause lane batch            hold calls back until `resume`; `cancel` ends one
@@ -71,6 +73,7 @@ def main(allow_include: tuple[str, ...]) -> None:
 
 for _command in (
     serve,
+    setup,
     run_jobs,
     status,
     top,

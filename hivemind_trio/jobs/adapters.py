@@ -11,6 +11,8 @@ from typing import Any, Final, final
 
 import attrs
 
+from hivemind_trio.clients import EVERY_CLIENT
+
 CONTINUE: Final = "Continue where you were interrupted."
 """Prompt of a resumed session: the task itself is in the session."""
 
@@ -52,14 +54,6 @@ class Adapter:
         """True if it can go on where it ended."""
         return bool(self.resume)
 
-
-EVERY_CLIENT: Final[Mapping[str, str]] = {
-    "ANTHROPIC_BASE_URL": "{url}",
-    "OPENAI_BASE_URL": "{url}/v1",
-    "OPENAI_API_BASE": "{url}/v1",
-    "GOOGLE_GEMINI_BASE_URL": "{url}",
-}
-"""Variables that SDKs and agents read their base URL from; LiteLLM and aider read `OPENAI_API_BASE`."""
 
 _LIMIT: Final = r"(?i)\b429\b|rate.?limit|usage limit|session limit|weekly limit|quota (?:exceeded|exhausted)"
 

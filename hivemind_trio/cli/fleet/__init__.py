@@ -1,0 +1,1 @@
+"""Commands around a fleet: its clients, its jobs and what it shares."""
