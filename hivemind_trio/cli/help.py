@@ -8,7 +8,7 @@ import click
 
 TOPICS = {
     "life-of-a-call": "each step from arrival to release",
-    "jobs": "run agents for a list of tasks, and resume them after limits",
+    "running-jobs": "run agents for a list of tasks, and resume them after limits",
     "clients": "point Claude Code, Codex and other clients at the proxy",
     "operating": "reload, shutdown, state, journal, log, traces, editors and CI",
     "control-api": "control API of a running proxy: resources, fields, errors",
