@@ -13,6 +13,7 @@ from hivemind_trio.cli.control.queue import queue
 from hivemind_trio.cli.control.reload import reload
 from hivemind_trio.cli.control.status import status
 from hivemind_trio.cli.control.top import top
+from hivemind_trio.cli.fleet.jobs import jobs
 from hivemind_trio.cli.fleet.setup import setup
 from hivemind_trio.cli.policy.check import check
 from hivemind_trio.cli.policy.diff import diff
@@ -41,6 +42,7 @@ Examples:
   hivemind-trio serve --policy team.hmp     run a policy; reload it when it changes
   hivemind-trio setup codex --write         point a client at the proxy, with a backup
   hivemind-trio run -n 11 -- claude -p "fix {}" ::: pkg/*      run agents, and resume them after limits
+  hivemind-trio jobs                        list runs and their jobs; `jobs resume last` goes on
   hivemind-trio status                      show what a running proxy does; `queue`, `calls` show more
   hivemind-trio pause lane batch            hold calls back until `resume`; `cancel` ends one
   hivemind-trio check --deny warnings       check policies in CI
@@ -75,6 +77,7 @@ for _command in (
     serve,
     setup,
     run_jobs,
+    jobs,
     status,
     top,
     queue,

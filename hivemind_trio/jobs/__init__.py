@@ -3,5 +3,9 @@
 from .command import RunOptions as RunOptions
 from .command import groups_of as groups_of
 from .command import main as main
+from .overview import RunOverview as RunOverview
+from .overview import overview as overview
+from .overview import overviews as overviews
+from .run_file import RunFileError as RunFileError
 from .run_file import RunSettings as RunSettings
 from .task import seconds as seconds

@@ -49,7 +49,8 @@ class RunOptions:
     continues: str | None = None
     """Name of a run to go on with, or `last`."""
     retries_failed: bool = False
-    settings: RunSettings
+    settings: RunSettings | None = None
+    """None: the run that it continues has them."""
     as_json: bool = False
     allow_include: tuple[str, ...] = ()
     color: bool = False
@@ -87,13 +88,14 @@ def _open(options: RunOptions) -> RunFile:
         return file
     began_s = time.time()  # noqa: TID251 - runs are compared with the clock on the wall
     name = f"{datetime.fromtimestamp(began_s):%Y%m%d-%H%M%S}-{os.getpid()}"
-    return RunFile.create(name, began_s, os.getcwd(), options.settings, _tasks(options))
+    assert options.settings is not None
+    return RunFile.create(name, began_s, os.getcwd(), options.settings, _tasks(options, options.settings))
 
 
-def _tasks(options: RunOptions) -> list[Task]:
+def _tasks(options: RunOptions, settings: RunSettings) -> list[Task]:
     if options.tasks is not None:
         where, text = options.tasks
-        return from_text(text, options.command, _default(options.settings.adapter), where)
+        return from_text(text, options.command, _default(settings.adapter), where)
     return from_arguments(options.command, options.groups)
 
 

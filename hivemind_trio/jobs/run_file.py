@@ -93,7 +93,8 @@ class RunFile:
             raise RunFileError(f"the run cannot be kept: {error}", "set XDG_STATE_HOME to a writable folder") from None
         path = place / FILE
         lock = FileLock.take(f"{path}")
-        database = _connect(path)
+        database = sqlite3.connect(path)
+        _prepare(path, database)
         jobs = [Job(task, number) for number, task in enumerate(tasks)]
         with database:
             database.executescript(_TABLES)
@@ -155,8 +156,13 @@ def runs() -> list[str]:
     return sorted((one.name for one in home.iterdir() if (one / FILE).exists()), reverse=True)
 
 
-def read_run(name: str) -> tuple[float, RunSettings, list[Job]]:
-    """Return the begin, the settings and the jobs of a run, which may be in progress.
+def run_path(name: str) -> Path:
+    """Return the path of a run's file."""
+    return runs_home() / name / FILE
+
+
+def read_run(name: str) -> tuple[float, str, RunSettings, list[Job]]:
+    """Return the begin, the folder, the settings and the jobs of a run, which may be in progress.
 
     Raises:
         RunFileError: There is none.
@@ -164,23 +170,22 @@ def read_run(name: str) -> tuple[float, RunSettings, list[Job]]:
     path = runs_home() / name / FILE
     if not path.exists():
         raise RunFileError(f"there is no run `{name}`", f"the latest runs are: {', '.join(runs()[:5]) or 'none'}")
-    began_s, _, settings, jobs, database = _read(path)
+    began_s, folder, settings, jobs, database = _read(path)
     database.close()
-    return began_s, settings, jobs
+    return began_s, folder, settings, jobs
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path)
+def _prepare(path: Path, database: sqlite3.Connection) -> None:
     os.chmod(path, 0o600)
     database.execute("PRAGMA journal_mode = WAL")
     # A killed process loses nothing; only a crash of the machine may lose the last changes.
     database.execute("PRAGMA synchronous = NORMAL")
-    return database
 
 
 def _read(path: Path) -> tuple[float, str, RunSettings, list[Job], sqlite3.Connection]:
-    database = _connect(path)
+    database = sqlite3.connect(path)
     try:
+        _prepare(path, database)
         version, began_s, folder, settings = database.execute("SELECT * FROM run").fetchone()
         if version != VERSION:
             raise RunFileError(f"{path} is of version {version}, this is {VERSION}", "continue it with that release")

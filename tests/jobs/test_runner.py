@@ -180,7 +180,7 @@ async def test_a_session_that_is_printed_is_known_at_once(home: Path, autojump_c
     file = file_of([Task(id="a", argv=("codex", "exec", "fix it"), prompt=2)], began_s=trio.current_time())
     with trio.move_on_after(10):
         await runner_of(file, scripts).run()
-    assert [job.session for job in read_run(file.name)[2]] == [session]
+    assert [job.session for job in read_run(file.name)[3]] == [session]
     file.close()
 
 
@@ -277,7 +277,7 @@ async def test_a_killed_run_goes_on_where_it_was(home: Path, autojump_clock: Moc
     scripts = Scripts({"a": [Try(seconds=2)], "b": [Try(seconds=500)]})
     with trio.move_on_after(20):
         await runner_of(file, scripts).run()
-    seen = {job.id: job.state for job in read_run(file.name)[2]}
+    seen = {job.id: job.state for job in read_run(file.name)[3]}
     assert seen == {"a": JobState.DONE, "b": JobState.RUNNING, "c": JobState.DONE}
     file.close()
     again = RunFile.open(file.name)
