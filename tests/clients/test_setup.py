@@ -95,6 +95,7 @@ def test_what_others_have_changed_since_stays(setup: Setup) -> None:
     path.parent.mkdir(parents=True)
     path.write_text('{"env": {"ANTHROPIC_BASE_URL": "http://mine"}, "a": 1}')
     setup("claude-code", "--write")
+    setup("claude-code", "--write", "--url", "http://127.0.0.1:9999")
     changed = json.loads(path.read_text())
     path.write_text(json.dumps({**changed, "model": "opus"}))
 
