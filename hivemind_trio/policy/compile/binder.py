@@ -12,7 +12,7 @@ from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.language.condition_typing import NUMBERS
-from hivemind_trio.policy.language.synonyms import in_words, instead_of
+from hivemind_trio.policy.language.synonyms import in_words, instead_of, per_of_budget
 from hivemind_trio.policy.language.values import Reader, Unreadable
 from hivemind_trio.policy.schema import (
     DECLARATIONS,
@@ -526,6 +526,9 @@ class _Declarer:
                 ok = False
         if self._lacks_braces(item, rest, setting):
             return None
+        if (known := per_of_budget(rest, setting)) is not None:
+            self.report.add("HM112", f"`{name}` takes no `per`", known.span, help=known.help)
+            rest = []
         options = self._options(name, item, tuple(rest), setting.options)
         if item.when is not None and not setting.when:
             self.report.add(

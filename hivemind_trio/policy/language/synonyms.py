@@ -73,6 +73,8 @@ def instead_of(
     word = item.head.text
     if word.lower() in RATES:
         return _rate(item, block, settings, owner, text)
+    if word == "per" and owner == "budget":
+        return Instead(item.head.span.to(item.args[-1].span) if item.args else item.head.span, _per(item.args), None)
     meant = _SYNONYMS.get(word.lower())
     if meant is None or meant not in settings:
         return None
@@ -105,6 +107,22 @@ def _rate(
     if owner == "agent":
         return Instead(span, f"a budget counts for an agent: `budget NAME when agent == NAME {{ {written} }}`", None)
     return None
+
+
+def per_of_budget(rest: Sequence[Value], setting: Setting) -> Instead | None:
+    """Return the help for `cost $5/day per agent`; None where it is something else."""
+    match rest:
+        case (Name(text="per") as word, *whom) if any(
+            slot.type in (Type.COUNT_ALLOWANCE, Type.MONEY_ALLOWANCE) for slot in setting.args
+        ):
+            return Instead(word.span.to(rest[-1].span), _per(whom), None)
+    return None
+
+
+def _per(whom: Sequence[Value]) -> str:
+    """Return the help for a `per` that stands in the block."""
+    word = whom[0].text if whom and isinstance(whom[0], Name) else "agent"
+    return f"it stands before the block: `budget NAME per {word} {{ ... }}`"
 
 
 def in_words(values: Sequence[Value], slot: Slot, text: Callable[[Span], str]) -> Instead | None:

@@ -340,6 +340,22 @@ def test_a_declaration_that_a_help_names_mends_the_file(text: str, message: str,
     assert errors(checked(ANTHROPIC + text + declaration + "\n")) == []
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("cost $5/day per team", "`cost` takes no `per`"),
+        ("requests 50/day per team", "`requests` takes no `per`"),
+        ("cost $5/day; per team", "`budget` has no setting `per`"),
+    ],
+)
+def test_a_partition_in_the_block_of_a_budget_is_sent_before_it(body: str, message: str) -> None:
+    (found,) = errors(checked(f"{ANTHROPIC}budget b {{ {body} }}\n"))
+
+    assert found.message == message
+    assert "`budget NAME per team { ... }`" in found.help
+    assert errors(checked(f"{ANTHROPIC}budget b per team {{ {body.partition(' per')[0].rstrip(';')} }}\n")) == []
+
+
 @pytest.mark.parametrize("word", ["xor", "unless", "where"])
 def test_a_word_that_begins_no_declaration_gets_no_separator(word: str) -> None:
     found = errors(checked(f"{ANTHROPIC}rule r when stream {word} tools {{ priority 2 }}\n"))
