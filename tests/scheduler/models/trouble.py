@@ -21,6 +21,7 @@ from hivemind_trio.policy import (
     RetrySettings,
 )
 from hivemind_trio.scheduler import AttemptResult, CallId, Circuit, LimitChanged
+from hivemind_trio.scheduler.health.aimd import ABANDONED_NS
 
 SECOND_NS = 1_000_000_000
 
@@ -239,11 +240,13 @@ class Trouble:
         if opens:
             self.lowered.append((now_ns, None))
         refused = outcome in REFUSING and not teaches
+        # A client that has waited for its content in vain says as much as a refusal.
+        left = outcome is Outcome.IGNORED and sample.failed is None and now_ns - sample.granted_ns >= ABANDONED_NS
         self._told(
             told,
             closes,
             raises=outcome is Outcome.SUCCEEDED or any(each[1] in REFUSING for each in self.lowered),
-            lowers=outcome in LOWERS and not refused,
+            lowers=(outcome in LOWERS and not refused) or (left and teaches),
             now_ns=now_ns,
         )
         if outcome is Outcome.CONCURRENCY and teaches and self.aimd is not None:
