@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import resources
 
 import click
+from click.shell_completion import CompletionItem
 
 TOPICS = {
     "life-of-a-call": "each step from arrival to release",
@@ -22,6 +23,13 @@ TOPICS = {
 }
 
 
+def _topics(context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Complete a topic or a command."""
+    root = context.find_root()
+    assert isinstance(root.command, click.Group)
+    return [CompletionItem(name) for name in (*TOPICS, *root.command.list_commands(root)) if name.startswith(begun)]
+
+
 @click.command(
     "help",
     epilog="""\b
@@ -30,7 +38,7 @@ Examples:
   hivemind-trio help operating      show a document, in a pager on a terminal
   hivemind-trio help check          show the same as `hivemind-trio check --help`""",
 )
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=_topics)
 @click.pass_context
 def help_command(context: click.Context, topic: str | None) -> None:
     """Show a document, or the help of a command."""

@@ -50,6 +50,7 @@ from .inspect.explain import Explanation as Explanation
 from .inspect.explain import RequestError as RequestError
 from .inspect.explain import Step as Step
 from .inspect.explain import explain as explain
+from .inspect.explain import given_fields as given_fields
 from .inspect.explain import parse_request as parse_request
 from .inspect.explain import reads_time as reads_time
 from .inspect.symbols import Occurrence as Occurrence

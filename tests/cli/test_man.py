@@ -116,6 +116,27 @@ def test_bash_takes_the_script_and_completes_with_it(tmp_path: Path) -> None:
     assert ended.stdout.split() == ["--deny"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "expected", "missing"),
+    [
+        ("explain hm20", {"HM201", "HM203"}, "HM101"),
+        ("explain team.hmp tokens.", {"tokens.in=", "tokens.max-out="}, "model="),
+        ("explain team.hmp he", {"header."}, "model="),
+        ("simulate team.hmp --scenario f", {"fleet"}, "list"),
+        ("help ope", {"operating"}, "plans"),
+    ],
+)
+def test_codes_fields_scenarios_and_topics_are_completed(line: str, expected: set[str], missing: str) -> None:
+    asked = {**os.environ, "_HIVEMIND_TRIO_COMPLETE": "bash_complete", "COMP_WORDS": f"hivemind-trio {line}"}
+    asked["COMP_CWORD"] = str(len(line.split()))
+    command = [sys.executable, "-m", "hivemind_trio"]
+    answered = subprocess.run(command, env=asked, capture_output=True, text=True, timeout=60, check=True)
+    words = {word.partition(",")[2] for word in answered.stdout.split()}
+    assert expected <= words
+    assert missing not in words
+
+
 def test_a_shell_that_is_not_known_is_refused() -> None:
     ended = CliRunner().invoke(main, ["completion", "tcsh"])
 

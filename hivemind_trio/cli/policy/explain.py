@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
+from click.shell_completion import CompletionItem
 
 from hivemind_trio.cli.console import EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE, color_option, fail, wants_color
 from hivemind_trio.cli.journal.find import journal_options
@@ -26,6 +27,23 @@ CALL: Final = re.compile(r"[0-9a-f]{6}-[0-9]+")
 CODE: Final = re.compile(r"hm[0-9]{0,3}", re.IGNORECASE)
 
 NANOSECONDS: Final = 1_000_000_000
+
+
+def _codes(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Complete the code of a diagnostic; what is none may be a file."""
+    from hivemind_trio.policy import PAGES
+
+    codes = [CompletionItem(code) for code in PAGES if begun and code.startswith(begun.upper())]
+    return codes or [CompletionItem(begun, type="file")]
+
+
+def _fields(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Complete the name of a field up to its `=`."""
+    from hivemind_trio.policy import given_fields
+
+    names = (name.removesuffix("NAME") for name in given_fields())
+    words = [name if name.endswith(".") else f"{name}=" for name in names]
+    return [CompletionItem(word) for word in words if word.startswith(begun)]
 
 
 @click.command(
@@ -48,8 +66,8 @@ token (the agent whose token the call has) and claim (the agent that it names).
 A field that is not given has the language's default; the time is now. Without `path` or `api` the call may be in the
 dialect of any provider of the policy."""
 )
-@click.argument("subject", metavar="FILE|CODE|CALL", required=False)
-@click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
+@click.argument("subject", metavar="FILE|CODE|CALL", required=False, shell_complete=_codes)
+@click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...", shell_complete=_fields)
 @click.option(
     "--settings",
     "of",

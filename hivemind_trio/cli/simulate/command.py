@@ -22,7 +22,15 @@ from hivemind_trio.cli.pictures import stop_unless_drawable, write_drawing
 from hivemind_trio.cli.policy_files import checked_policy, providing
 from hivemind_trio.cli.progress import ProgressLine, RunProgress
 
-from .scenarios import SEEDS, USUAL, list_scenarios, scenario_named, scenario_of_test, stop_at_misfits
+from .scenarios import (
+    SEEDS,
+    USUAL,
+    complete_scenario,
+    list_scenarios,
+    scenario_named,
+    scenario_of_test,
+    stop_at_misfits,
+)
 
 if TYPE_CHECKING:
     from hivemind_trio.policy import Checked, Program
@@ -52,7 +60,12 @@ interrupted."""
 )
 @click.argument("policy", required=False, metavar="[POLICY]")
 @click.option(
-    "--scenario", "named", show_default=USUAL, metavar="NAME|FILE", help="Scenario to simulate; `list` lists them."
+    "--scenario",
+    "named",
+    show_default=USUAL,
+    metavar="NAME|FILE",
+    help="Scenario to simulate; `list` lists them.",
+    shell_complete=complete_scenario,
 )
 @click.option(
     "--trace",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
+from click.shell_completion import CompletionItem
 
 from hivemind_trio.cli.console import EXIT_USAGE, fail
 
@@ -33,6 +34,12 @@ def _shipped() -> Iterator[tuple[str, str]]:
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.name.endswith(".toml"):
             yield entry.name.removesuffix(".toml"), entry.read_text("utf-8")
+
+
+def complete_scenario(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Complete the name of a scenario that ships; what is none may be a file."""
+    names = [CompletionItem(name) for name, _ in _shipped() if name.startswith(begun)]
+    return names or [CompletionItem(begun, type="file")]
 
 
 def scenario_named(named: str | None, trace: str | None = None, chosen: CallFilter | None = None) -> Scenario:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
 import attrs
@@ -27,6 +27,17 @@ DERIVED: Final = {
 
 _BESIDE_FIELDS: Final = ("api", "token", "claim", "header.NAME", "meta.NAME")
 """Words that can be given beside the fields of conditions."""
+
+
+def given_fields(fields: Iterable[str] | None = None) -> list[str]:
+    """Return the names by which a call can be described to `explain`.
+
+    Args:
+        fields: Fields of conditions; None: those of any policy.
+    """
+    known = request_fields([], [], []) if fields is None else fields
+    return [*(field for field in known if field not in DERIVED), *_BESIDE_FIELDS]
+
 
 _FACTS: Final = {
     "tokens.in": "tokens_in",
@@ -165,7 +176,7 @@ class _DescribedCall:
             raise self._unknown(name)
 
     def _unknown(self, name: str) -> RequestError:
-        known = [*(field for field in self.fields if field not in DERIVED), *_BESIDE_FIELDS]
+        known = given_fields(self.fields)
         meant = suggestion(name, known)
         hint = f"did you mean `{meant}`?" if meant else f"there are {one_of(known, most=99)}"
         return RequestError(f"no field `{name}`; {hint}")
