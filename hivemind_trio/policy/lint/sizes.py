@@ -80,14 +80,6 @@ def check_sharing(declarations: SymbolTable, program: Program) -> None:
     store = declarations.of("store").get("redis")
     if store is None:
         return
-    if program.store.url is None:
-        declarations.report.add(
-            "HM428",
-            "`store redis` needs a `url`",
-            store.name_span,
-            severity=Severity.ERROR,
-            help="name it: `url env(REDIS_URL)`",
-        )
     nodes = program.server.nodes
     apart = _counted_apart(program)
     if apart:
@@ -103,10 +95,10 @@ def check_sharing(declarations: SymbolTable, program: Program) -> None:
         if provider.limit * program.store.local < nodes and name in declarations.of("provider"):
             declarations.report.add(
                 "HM425",
-                f"{program.store.local * 100:g} % of {provider.limit} over {nodes} nodes is less than one slot",
+                f"one of {nodes} nodes has less than one slot of {provider.limit} while the store is away",
                 declarations.of("provider")[name].name_span,
                 severity=Severity.WARNING,
-                help="while the store is away, `concurrency` of this provider is 0; raise `outage local`",
+                help=f"`outage local {program.store.local * 100:g}%` is divided by the nodes; raise it",
             )
 
 
@@ -124,8 +116,16 @@ def _counted_apart(program: Program) -> list[str]:
 
 
 def check_stores(declarations: SymbolTable) -> None:
-    """Report settings of another kind of store."""
+    """Report settings of another kind of store, and a shared one without an address."""
     for store in declarations.of("store").values():
+        if store.name in SHARED and "url" not in store.settings.keys() | store.unread:
+            declarations.report.add(
+                "HM428",
+                f"`store {store.name}` needs a `url`",
+                store.name_span,
+                severity=Severity.ERROR,
+                help="name it: `url env(REDIS_URL)`",
+            )
         for name, given in store.settings.items():
             if name in STORE_SETTINGS[store.name]:
                 continue
