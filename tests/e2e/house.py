@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
@@ -127,6 +128,8 @@ async def standing(
                 traces=traces,
                 audit=True,
             ) as house:
+                # Clients and provider work in this loop, too: its turns say nothing about the proxy.
+                house.listener.lag.limit_s = math.inf
                 place = Place(house, provider, references, records, broken)
                 yield place
                 await until(lambda: not place.inflight and not place.waiting)
