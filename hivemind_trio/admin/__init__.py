@@ -1,7 +1,8 @@
 """Operators' operations: what can be asked of a running proxy, and changed, as plain functions with types."""
 
-from .metrics import CallMetrics as CallMetrics
-from .metrics import Distribution as Distribution
+from .history import CallMetrics as CallMetrics
+from .history import Distribution as Distribution
+from .history import Tally as Tally
 from .operated import Facts as Facts
 from .operated import Operated as Operated
 from .operations import OPERATIONS as OPERATIONS
@@ -10,4 +11,3 @@ from .policy_keeper import PolicyKeeper as PolicyKeeper
 from .policy_keeper import ReloadResult as ReloadResult
 from .problems import OperationFailed as OperationFailed
 from .problems import ProblemKind as ProblemKind
-from .tally import Tally as Tally

@@ -11,9 +11,8 @@ import attrs
 from hivemind_trio.proxy import Door
 from hivemind_trio.runtime import Engine
 
-from .metrics import CallMetrics
+from .history import CallMetrics, Tally
 from .policy_keeper import PolicyKeeper
-from .tally import Tally
 
 SECOND_NS: Final = 1_000_000_000
 

@@ -13,9 +13,9 @@ from hivemind_trio.model import WAITS, Reason
 from hivemind_trio.proxy import Exchange
 from hivemind_trio.scheduler import AccountSnapshot, CallInFlight, Circuit, PoolSnapshot, QueuedCall, Snapshot
 
+from .history import EndedCall
 from .operated import SECOND_NS, Operated, seconds
 from .problems import OperationFailed, ProblemKind
-from .tally import EndedCall
 from .views import (
     BudgetsView,
     BudgetView,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.admin import Tally
-from hivemind_trio.admin.tally import RECENT_MAX, Unreached
+from hivemind_trio.admin.history.tally import RECENT_MAX, Unreached
 from hivemind_trio.model import Reason
 from hivemind_trio.proxy import CallRecord
 
