@@ -36,6 +36,7 @@ from hivemind_trio.scheduler import (
     Command,
     Correction,
     Draw,
+    DrawWindow,
     Grant,
     LimitChanged,
     Reject,
@@ -173,7 +174,7 @@ class Crowd:
         self._scheduler.wakeup_ns()  # as every driver does
         self.events += 1
         for command in commands:
-            if isinstance(command, LimitChanged | Draw | Correction):
+            if isinstance(command, LimitChanged | Draw | DrawWindow | Correction):
                 continue
             self._waiting.pop(command.call_id, None)
             if isinstance(command, Grant):

@@ -240,7 +240,7 @@ SERVER: Final[Mapping[str, Setting]] = {
         args=(_slot(Type.TIMEZONE),), doc="Time zone of `hour` and `weekday`. Default: the machine's.", default=""
     ),
     "drain": Setting(args=(DURATION,), doc="Time for calls in flight to finish after SIGTERM.", default="30s"),
-    "nodes": Setting(args=(POSITIVE,), doc="Most proxies that share `concurrency` through `store redis`.", default="1"),
+    "nodes": Setting(args=(POSITIVE,), doc="Most proxies that share limits through `store redis`.", default="1"),
     "max-body": Setting(
         args=(_slot(Type.SIZE, least=1),), doc="Largest request body; a larger one gets 413.", default="32MiB"
     ),
@@ -294,7 +294,7 @@ STORE: Final[Mapping[str, Setting]] = {
     ),
     "outage": Setting(
         args=(_slot(Type.WORD, "local"), RATIO),
-        doc="Share of every `concurrency` that all nodes together use while the store cannot be reached.",
+        doc="Share of every `concurrency` and rate limit that all nodes use together while the store is away.",
         default="local 25%",
     ),
 }
@@ -616,7 +616,7 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
         settings=STORE,
         doc="Storage of budgets, learned limits and the journal. By default they are in SQLite and survive a "
         "restart; with `store memory { }` they end with the process. With `store redis` several proxies share "
-        "`concurrency`; everything else is as with SQLite.",
+        "`concurrency` and rate limits; everything else is as with SQLite.",
         singular=True,
     ),
     "defaults": Declaration(

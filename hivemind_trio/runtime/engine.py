@@ -24,6 +24,7 @@ from hivemind_trio.scheduler import (
     Correction,
     Draining,
     Draw,
+    DrawWindow,
     Event,
     Finish,
     Grant,
@@ -130,6 +131,8 @@ class Engine:
         self._audit = audit
         self.on_event: Callable[[], None] | None = None
         """Told after every event; it must not post one."""
+        self.on_draw_window: Callable[[DrawWindow], None] = _ignore
+        """Asks the store that several nodes share, and posts its answer later."""
         self.tickets: dict[CallId, Ticket] = {}
         self.branches: dict[str, Branch] = {name: Branch(name) for name in program.providers}
         self._nursery: trio.Nursery | None = None
@@ -238,6 +241,9 @@ class Engine:
                 continue
             if isinstance(command, Draw | Spend | Correction):
                 self._tell_ledger(command)
+                continue
+            if isinstance(command, DrawWindow):
+                self.on_draw_window(command)
                 continue
             ticket = self.tickets[command.call_id]
             if isinstance(command, Grant):

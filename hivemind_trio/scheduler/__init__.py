@@ -57,3 +57,8 @@ from .protocol.snapshot import Snapshot as Snapshot
 from .protocol.snapshot import Standstill as Standstill
 from .queueing.job_priority import REMAINING as REMAINING
 from .scheduler import Scheduler as Scheduler
+from .sharing.window_draw import DrawWindow as DrawWindow
+from .sharing.window_draw import WindowAnswered as WindowAnswered
+from .sharing.window_draw import WindowKey as WindowKey
+from .sharing.window_draw import WindowsShared as WindowsShared
+from .sharing.window_draw import WindowUnanswered as WindowUnanswered

@@ -65,6 +65,7 @@ from hivemind_trio.scheduler.protocol.occupancy import AccountSnapshot, Occupanc
 from hivemind_trio.scheduler.protocol.plan import PlanBelief
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
+from hivemind_trio.scheduler.sharing.window_draw import WindowAnswered, WindowsShared, WindowUnanswered
 
 from .decisions import completion, rejection
 from .state import SchedulerState
@@ -132,6 +133,8 @@ class Scheduler:
                 self._advance(now_ns, commands)
                 self.state.set_shares(shares, until_ns, then)
                 dispatch(self.state, self.state.pools.values(), None, commands)
+            case WindowsShared() | WindowAnswered() | WindowUnanswered():
+                self._on_window(event, now_ns, commands)
             case PrioritySet(call_id=call_id, priority=priority):
                 self._on_priority(call_id, priority, now_ns, commands)
             case SpendingSet(account=account, spent=spent):
@@ -147,6 +150,7 @@ class Scheduler:
         if self.state.budgets_released:
             dispatch(self.state, release_budget_waiters(self.state, commands).values(), None, commands)
         self.state.stand()
+        commands += self.state.draw_windows()
         self._due_ns = self.state.wakeup_ns()
         if self.state.keeps_ledger:
             spends, draws = self.state.ledger_commands()
@@ -353,6 +357,17 @@ class Scheduler:
                 self.state.set_writable(writable)
             case _:
                 assert_never(event)
+
+    def _on_window(
+        self, event: WindowsShared | WindowAnswered | WindowUnanswered, now_ns: int, commands: list[Command]
+    ) -> None:
+        self._advance(now_ns, commands)
+        if isinstance(event, WindowsShared):
+            self.state.share_windows(event)
+            return
+        pool = self.state.on_window(event)
+        if pool is not None:
+            dispatch(self.state, [pool], None, commands)
 
     # ---- the books ----
 

@@ -40,19 +40,22 @@ from hivemind_trio.scheduler.limits.budgets import (
     sent,
 )
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
+from hivemind_trio.scheduler.limits.rate_limiter import RateLimiter
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.account_key import AccountKey
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey, agent_word
 from hivemind_trio.scheduler.protocol.beliefs import Beliefs, ProviderBeliefs
 from hivemind_trio.scheduler.protocol.call import Call, CallId
-from hivemind_trio.scheduler.protocol.events import Pausable
+from hivemind_trio.scheduler.protocol.events import Command, Pausable
 from hivemind_trio.scheduler.protocol.ledger import Correction, Draw, RestoredAccount, Spend
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
 from hivemind_trio.scheduler.queueing.agent import AgentState
 from hivemind_trio.scheduler.queueing.drain_rate import RETRY_MAX_NS
 from hivemind_trio.scheduler.queueing.job_priority import JobOrdering
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
+from hivemind_trio.scheduler.sharing.window_credits import WindowCredits
+from hivemind_trio.scheduler.sharing.window_draw import WindowAnswered, WindowKey, WindowsShared, WindowUnanswered
 
 LEDGER_WAIT_NS: Final = 10_000_000_000
 """Time for which a call may wait for the ledger's disk before it is refused."""
@@ -103,6 +106,10 @@ class SchedulerState:
     """Provider -> slots of this node; None: it is the only node."""
     _shares_until_ns: int | None = attrs.field(default=None, init=False)
     _shares_then: Mapping[str, int] = attrs.field(factory=dict, init=False)
+    _windows_shared: WindowsShared | None = attrs.field(default=None, init=False)
+    """None: this is the only node that counts in the windows of `limits`."""
+    _windows: dict[WindowKey, tuple[RateLimiter, ProviderQueue]] = attrs.field(factory=dict, init=False)
+    """Windows that are shared, and where their calls wait."""
     _agents: dict[AgentKey, AgentState] = attrs.field(factory=dict, init=False)
     """Only those with a call waiting or in flight."""
     budgets: Budgets = attrs.field(init=False)
@@ -144,6 +151,45 @@ class SchedulerState:
         for agent in self._agents.values():
             agent.load(program)
         self._close_lanes()
+        self._share_windows()
+
+    def share_windows(self, event: WindowsShared) -> None:
+        """Draw every declared window from the store from now on."""
+        self._windows_shared = event
+        self._share_windows()
+
+    def _share_windows(self) -> None:
+        shared = self._windows_shared
+        if shared is None:
+            return
+        self._windows = {}
+        for name in self.program.providers:
+            pool = self.pools[name]
+            for glob, group in pool.groups.items():
+                for bucket in group.declared():
+                    key = WindowKey(name, glob, bucket.quota.dimension, bucket.quota.window_ns)
+                    if bucket.credits is None or bucket.credits.key != key:
+                        bucket.credits = WindowCredits(key, shared.nodes, shared.local, self.now_ns)
+                    self._windows[key] = bucket, pool
+
+    def draw_windows(self) -> list[Command]:
+        """Return what to ask the store of windows now."""
+        draws: list[Command] = []
+        for bucket, pool in self._windows.values():
+            draw = bucket.draw(pool.waiting, self.now_ns)
+            if draw is not None:
+                draws.append(draw)
+        return draws
+
+    def on_window(self, event: WindowAnswered | WindowUnanswered) -> ProviderQueue | None:
+        """Take the store's answer about a window; return where calls may go now."""
+        bucket, pool = self._windows.get(event.window, (None, None))
+        if bucket is None or bucket.credits is None:
+            return None  # a policy has been loaded meanwhile
+        if isinstance(event, WindowUnanswered):
+            bucket.credits.unanswered(event.seq, self.now_ns)
+            return None
+        return pool if bucket.credits.answered(event.answer, self.now_ns) else None
 
     def set_shares(self, shares: Mapping[str, int], until_ns: int | None, then: Mapping[str, int]) -> None:
         """Use no more of each provider's slots than this node's share, and from `until_ns` on no more than `then`."""
@@ -547,6 +593,10 @@ class SchedulerState:
             if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
                 earliest_ns = time_ns
             time_ns = pool.opens_ns
+            if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
+                earliest_ns = time_ns
+        for bucket, _ in self._windows.values():
+            time_ns = bucket.credits.wakes_ns() if bucket.credits is not None else None
             if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
                 earliest_ns = time_ns
         return earliest_ns

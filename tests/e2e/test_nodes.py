@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from hivemind_trio.demo import SimulatedProvider
-from hivemind_trio.sim import Traits
+from hivemind_trio.sim import Counting, Quota, Traits
 from tests.e2e.process import PATIENCE_S, Proxy, serving
 from tests.support.redis import RedisServer, needs_redis, redis_server
 
@@ -64,12 +64,12 @@ class Nodes:
 
 
 @asynccontextmanager
-async def nodes(folder: Path, number: int) -> AsyncIterator[Nodes]:
-    """Start so many proxies that share one Redis; agents run until the block ends."""
+async def nodes(folder: Path, number: int, traits: Traits = SLOW, more: str = "") -> AsyncIterator[Nodes]:
+    """Start so many proxies that share one Redis; agents run until the block ends. `more` is of their provider."""
     with trio.fail_after(4 * PATIENCE_S):
         async with AsyncExitStack() as stack:
             redis = await stack.enter_async_context(redis_server(folder))
-            provider = SimulatedProvider(SLOW, seed=7)
+            provider = SimulatedProvider(traits, seed=7)
             nursery = await stack.enter_async_context(trio.open_nursery())
             await nursery.start(provider.run)
             proxies = []
@@ -79,7 +79,7 @@ async def nodes(folder: Path, number: int) -> AsyncIterator[Nodes]:
                 policy.write_text(
                     f"hmp 1\nserver {{ nodes {number} }}\n"
                     f'store redis {{ url "{redis.url}"; lease 4s renew 250ms gone 1s; outage local 50% }}\n'
-                    f'provider sim {{ api generic; base "{provider.url}"; concurrency {CAP} }}\n'
+                    f'provider sim {{ api generic; base "{provider.url}"; concurrency {CAP}; {more} }}\n'
                 )
                 env = {"XDG_STATE_HOME": f"{policy.parent}"}
                 proxies.append(await stack.enter_async_context(serving("--policy", policy, "--node", f"n{i}", env=env)))
@@ -178,4 +178,41 @@ async def test_a_node_that_was_stopped_for_longer_than_its_lease_starts_nothing_
         fleet.proxies[0].signal(signal.SIGCONT)
         await fleet.more(0, 10)
         assert fleet.peak == CAP
+        nursery.cancel_scope.cancel()
+
+
+PER_S = 40
+LIMITED = Traits(
+    requests=Quota(limit=PER_S, window_ns=1_000 * MS, counting=Counting.SLIDING),
+    latency_mean_ns=20 * MS,
+    latency_sigma_ns=5 * MS,
+    tells=False,
+)
+
+
+async def test_two_nodes_draw_of_one_rate_limit_and_the_provider_refuses_none(tmp_path: Path) -> None:
+    limits = f"limits {{ requests {PER_S}/s }}"
+    async with nodes(tmp_path, 2, LIMITED, limits) as fleet, trio.open_nursery() as nursery:
+        nursery.start_soon(fleet.load, 0, 8)
+        nursery.start_soon(fleet.load, 1, 8)
+        await fleet.more(0, 80)
+        await fleet.more(1, 80)
+        fleet.proxies[0].signal(signal.SIGKILL)
+        await fleet.proxies[0].ended()
+        await fleet.more(1, 80)
+        assert not fleet.provider.world.refused
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_rate_limit_is_kept_when_the_store_loses_what_was_drawn(tmp_path: Path) -> None:
+    limits = f"limits {{ requests {PER_S}/s }}"
+    async with nodes(tmp_path, 2, LIMITED, limits) as fleet, trio.open_nursery() as nursery:
+        nursery.start_soon(fleet.load, 0, 8)
+        nursery.start_soon(fleet.load, 1, 8)
+        await fleet.more(0, 40)
+        await fleet.redis.stop()
+        await fleet.redis.start()
+        await fleet.more(0, 80)
+        await fleet.more(1, 80)
+        assert not fleet.provider.world.refused
         nursery.cancel_scope.cancel()

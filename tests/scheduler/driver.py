@@ -18,6 +18,7 @@ from hivemind_trio.scheduler import (
     Correction,
     Draining,
     Draw,
+    DrawWindow,
     Event,
     Features,
     Grant,
@@ -81,7 +82,7 @@ class Driver:
         for command in commands:
             if isinstance(command, LimitChanged | PlanChanged | Draw):
                 continue
-            if isinstance(command, Spend | Correction):
+            if isinstance(command, Spend | Correction | DrawWindow):
                 continue
             self.answers[command.call_id] = command
             if isinstance(command, Grant) and command.permit is not None:

@@ -89,7 +89,7 @@ def check_sharing(declarations: SymbolTable, program: Program) -> None:
             f"each node counts {what} for itself",
             store.name_span,
             severity=Severity.WARNING,
-            help=f"`store redis` shares `concurrency` of providers; of the rest, declare one node's part of {nodes}",
+            help=f"`store redis` shares `concurrency` and rates of providers; declare one node's part of {nodes}",
         )
     for name, provider in program.providers.items():
         if provider.limit * program.store.local < nodes and name in declarations.of("provider"):
@@ -107,7 +107,7 @@ def _counted_apart(program: Program) -> list[str]:
     groups = [group for provider in program.providers.values() for group in provider.groups]
     agents = [*program.agents.values(), program.unknown]
     found = {
-        "`limits`": any(group.quotas or group.concurrency is not None for group in groups),
+        "`concurrency` of `limits`": any(group.concurrency is not None for group in groups),
         "budgets": bool(program.budgets),
         "`max` of lanes": any(lane.max is not None and lane.max.ratio is None for lane in program.lanes.values()),
         "`concurrency` of agents": any(agent.concurrency is not None for agent in agents),

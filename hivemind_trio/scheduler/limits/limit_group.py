@@ -17,6 +17,7 @@ from hivemind_trio.scheduler.protocol.beliefs import WindowBelief
 from hivemind_trio.scheduler.protocol.snapshot import GateSnapshot
 
 from .concurrency_limit import ConcurrencyLimit
+from .rate_limiter import RateLimiter
 from .rate_limits import RateLimits
 
 MODELS_MAX: Final = 64
@@ -98,6 +99,10 @@ class LimitGroup:
         yield self._quotas
         yield from self._models.values()
         yield from self._own.values()
+
+    def declared(self) -> list[RateLimiter]:
+        """Return the windows that the policy declares."""
+        return [bucket for bucket in self._quotas.buckets.values() if bucket.declared]
 
     def beliefs(self, glob: str | None, now_ns: int) -> list[WindowBelief]:
         """Return the use of its declared windows, to be kept."""

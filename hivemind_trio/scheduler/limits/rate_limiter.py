@@ -21,6 +21,8 @@ from hivemind_trio.model import Dimension, QuotaReading
 from hivemind_trio.policy import RateLimitSettings, Window
 from hivemind_trio.scheduler.protocol.beliefs import WindowBelief
 from hivemind_trio.scheduler.protocol.snapshot import BucketSnapshot
+from hivemind_trio.scheduler.sharing.window_credits import MS, WindowCredits
+from hivemind_trio.scheduler.sharing.window_draw import DrawWindow
 from hivemind_trio.scheduler.structures.sliding_window import SlidingWindow
 
 from .window_inference import WindowClassifier
@@ -50,6 +52,8 @@ class RateLimiter:
     quota: RateLimitSettings
     """As the policy declares it, or as a header first told of it."""
     declared: bool = True
+    credits: WindowCredits | None = attrs.field(default=None, init=False)
+    """This node's part of a window that several share; None: it has all of it."""
     most: int = attrs.field(default=1, init=False)
     """Upper bound on what one call may take: the whole limit."""
     capacity: int = attrs.field(default=1, init=False)
@@ -193,6 +197,12 @@ class RateLimiter:
             return now_ns
         if amount > self.capacity:
             amount = self.capacity
+        at_ns = self._mirrored_ns(amount, now_ns)
+        if self.credits is None or at_ns > now_ns:
+            return at_ns
+        return self.credits.fits_ns(amount, now_ns)
+
+    def _mirrored_ns(self, amount: int, now_ns: int) -> int:
         match self.kind:
             case Window.BUCKET:
                 return self._earned_ns(amount, now_ns)
@@ -211,7 +221,10 @@ class RateLimiter:
         if not self.declared:
             return now_ns
         most = max(1, self.quota.amount - int(self.quota.amount * (self.quota.headroom or 0.0)))
-        return self._taken.at_most_ns(max(0, most - amount), now_ns)
+        at_ns = self._taken.at_most_ns(max(0, most - amount), now_ns)
+        if self.credits is None or at_ns > now_ns:
+            return at_ns
+        return self.credits.fits_ns(min(amount, self.capacity), now_ns)
 
     def take(self, amount: int, now_ns: int) -> None:
         """Charge it."""
@@ -219,6 +232,8 @@ class RateLimiter:
             self._owes_ns = now_ns
         self._tat_ns = (now_ns if now_ns > self._tat_ns else self._tat_ns) + self.time_ns(amount)
         self._taken.add(amount, now_ns)
+        if self.credits is not None:
+            self.credits.take(amount, now_ns)
         if self._ends_ns is not None:
             if now_ns >= self._ends_ns:
                 # Some providers' windows begin with the first request. Where they go by the clock, the answer says so.
@@ -240,6 +255,8 @@ class RateLimiter:
             # A bucket that was full in between is none the fuller for what has not been taken of it before.
             self._tat_ns += self.time_ns(more)
         self._taken.correct(more, taken_ns, now_ns)
+        if self.credits is not None:
+            self.credits.settle(more, taken_ns, now_ns)
         if self._ends_ns is not None and taken_ns >= self._since_ns:
             self._left = min(self._left - more, self.capacity)
 
@@ -278,6 +295,13 @@ class RateLimiter:
             self._hear_of_others(left, most, raise_by, now_ns)
         self._hear_of_the_end(left, most, raise_by, reading.resets_ns, taken_ns, now_ns)
         return True
+
+    def draw(self, waiting: int, now_ns: int) -> DrawWindow | None:
+        """Return what to ask the store of this window now; None: nothing."""
+        assert self.credits is not None
+        self.credits.limit = self.capacity
+        report = tuple((age_ns // MS, amount) for age_ns, amount in self._taken.ages(now_ns))
+        return self.credits.draw(waiting, report, now_ns)
 
     def widen(self, window_ns: int) -> None:
         """Learn that the window is at least so long."""
@@ -378,6 +402,8 @@ class RateLimiter:
             self._foreign = others - min(others, left - mine, raise_by)
             return
         self._foreign = min(others + mine - left, self.capacity)
+        if self.credits is not None:
+            return  # they are nodes of this fleet, whose use the store counts
         if not self._shared and self.quota.dimension is Dimension.REQUESTS and mine - left > SHARED * self.limit:
             self._shared = True
             self._measure()

@@ -9,6 +9,7 @@ import attrs
 
 from hivemind_trio.model import Decision, Outcome, PlanReading, QuotaReading, Reason
 from hivemind_trio.policy import Program, Timeouts
+from hivemind_trio.scheduler.sharing.window_draw import DrawWindow, WindowAnswered, WindowsShared, WindowUnanswered
 
 from .attempt_result import AttemptResult
 from .beliefs import BeliefsRestored
@@ -151,6 +152,9 @@ Event: TypeAlias = (
     | LedgerWritable
     | SpendingSet
     | BeliefsRestored
+    | WindowsShared
+    | WindowAnswered
+    | WindowUnanswered
 )
 
 
@@ -229,4 +233,4 @@ class LimitChanged:
     """Outcome that caused the change; None: time, or a new policy."""
 
 
-Command: TypeAlias = Grant | Reject | Finish | LimitChanged | PlanChanged | Draw | Spend | Correction
+Command: TypeAlias = Grant | Reject | Finish | LimitChanged | PlanChanged | Draw | Spend | Correction | DrawWindow

@@ -11,10 +11,12 @@ import trio
 
 from hivemind_trio.policy import Program, StoreSettings
 from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler import SharesSet
+from hivemind_trio.scheduler import SharesSet, WindowsShared
 from hivemind_trio.scheduler.sharing.node_law import MS, NodeLaw
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareRequest
 from hivemind_trio.store.fleet.redis_pools import RedisPools, StoreUnreachable
+
+from .window_sharing import WindowSharing
 
 ANSWER_S: Final = 0.25
 """Longest wait for an answer of the store."""
@@ -61,6 +63,7 @@ class NodeSharing:
     """Provider -> its law."""
     _epoch: int | None = attrs.field(init=False, default=None)
     """Start of this node; None: the store has not been reached yet."""
+    _windows: WindowSharing = attrs.field(init=False)
     _stirred: trio.Event = attrs.field(init=False, factory=trio.Event)
     _shares: dict[str, int] = attrs.field(init=False, factory=dict)
     _until_ns: int | None = attrs.field(init=False, default=None)
@@ -70,7 +73,11 @@ class NodeSharing:
 
     def begin(self) -> None:
         """Take every slot away until the store gives some."""
+        server, store = self._engine.program.server, self._engine.program.store
+        self._windows = WindowSharing(self._pools, self.node, self._engine, ANSWER_S, self._say_trouble)
+        self._engine.on_draw_window = self._windows.ask
         self._engine.post(SharesSet({}))
+        self._engine.post(WindowsShared(server.nodes, store.local))
         self._engine.on_event = self.stir
 
     def stir(self) -> None:
@@ -89,6 +96,7 @@ class NodeSharing:
                     self._say_trouble(f"{error}" or "no answer")
                     await trio.sleep(RETRY_S)
             self._told.joined()
+            nursery.start_soon(self._windows.run, self._epoch)
             while True:
                 self._stirred = trio.Event()
                 wakes_ns = self._round(nursery)

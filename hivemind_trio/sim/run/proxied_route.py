@@ -27,6 +27,7 @@ from hivemind_trio.scheduler import (
     Command,
     Correction,
     Draw,
+    DrawWindow,
     Event,
     Features,
     Finish,
@@ -202,7 +203,7 @@ class Proxied:
                     self._adapted(command)
                 case PlanChanged():
                     pass
-                case Draw() | Spend() | Correction():
+                case Draw() | Spend() | Correction() | DrawWindow():
                     raise AssertionError("no ledger was opened")
                 case _:
                     assert_never(command)

@@ -20,8 +20,10 @@ from hivemind_trio.scheduler.sharing.share_row import (
     ShareRow,
 )
 from hivemind_trio.scheduler.sharing.shared_pool import LAST_SEQ
+from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 
 from .scripts import BYE, CLOCK, EPOCH, SYNC
+from .window_script import WINDOW
 
 if TYPE_CHECKING:
     from coredis import Redis
@@ -80,6 +82,22 @@ class _Answer(msgspec.Struct):
     wake: str
 
 
+@final
+class _WindowReply(msgspec.Struct):
+    granted: int
+    slot: int
+    again: int
+    used: int
+    run: str
+    anew: bool
+
+
+def json_of(value: object) -> str:
+    """Return an argument of a script."""
+    return msgspec.json.encode(value).decode()
+
+
+_decode_window: Final = msgspec.json.Decoder(_WindowReply, strict=False).decode
 _decode: Final = msgspec.json.Decoder(_Answer, strict=False).decode
 
 
@@ -125,6 +143,32 @@ class RedisPools:
             StoreUnreachable: No answer.
         """
         return answer_of(ask, await self.run(self.clock + SYNC, self._keys(pool), self.arguments(ask)))
+
+    async def draw(self, pool: str, window: str, ask: WindowAsk, shape: WindowShape) -> WindowAnswer:
+        """Draw of a window, and return what is granted.
+
+        Raises:
+            FencedNode: A newer process serves under the node's name.
+            StoreUnreachable: No answer.
+        """
+        words = (ask.node, ask.epoch, ask.seq, ask.run, ask.nodes, ask.limit, ask.least, ask.want, ask.more)
+        lists = (json_of(ask.back), json_of(ask.report))
+        lengths = (shape.window_ms, shape.slot_ms, shape.good_ms, self._terms.learning_ms, FORGET_MS)
+        key = f"hm:{{{self.namespace}:{pool}}}:{window}"
+        answer = await self.run(self.clock + WINDOW, (key,), (*words, *lists, *lengths))
+        if answer == FENCED:
+            raise FencedNode
+        with _reached():
+            found = _decode_window(answer)
+        return WindowAnswer(
+            seq=ask.seq,
+            granted=found.granted,
+            slot=found.slot,
+            again_ms=found.again,
+            used=found.used,
+            run=found.run,
+            anew=found.anew,
+        )
 
     async def bye(self, pool: str, node: str, epoch: int) -> None:
         """Free what a node has that ends in order."""

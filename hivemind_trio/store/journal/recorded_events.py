@@ -32,6 +32,9 @@ from hivemind_trio.scheduler import (
     SharesSet,
     SpendingSet,
     TimePassed,
+    WindowAnswered,
+    WindowsShared,
+    WindowUnanswered,
 )
 
 KINDS: Final[Mapping[str, type[Any]]] = {
@@ -51,6 +54,9 @@ KINDS: Final[Mapping[str, type[Any]]] = {
         PrioritySet,
         SharesSet,
         SpendingSet,
+        WindowsShared,
+        WindowAnswered,
+        WindowUnanswered,
     )
 }
 Turned = tuple[tuple[BudgetWindow, int], ...]

@@ -215,13 +215,13 @@ PAGES: Final = (
     Page(
         "HM429",
         "counted by each node for itself",
-        "`store redis` shares the `concurrency` of providers. Rate limits, budgets, `max` of "
+        "`store redis` shares `concurrency` and rate limits of providers. Budgets, `max` of "
         "lanes in slots, and `concurrency` of agents and of `limits` are counted "
         "by each node: with N nodes up to N times as much is used. Write an Nth of each, or allow it with "
         "`# hmp: allow HM429 reason` on the line above.",
         wrong="server { nodes 2 }\nstore redis { url env(REDIS_URL) }\n"
-        "provider anthropic { limits { requests 60/min } }",
-        right="server { nodes 2 }\n# hmp: allow HM429 half of the account's 60\nstore redis { url env(REDIS_URL) }\n"
-        "provider anthropic { limits { requests 30/min } }",
+        "provider anthropic { concurrency 8 }\nagent ci { concurrency 4 }",
+        right="server { nodes 2 }\n# hmp: allow HM429 half of 4\nstore redis { url env(REDIS_URL) }\n"
+        "provider anthropic { concurrency 8 }\nagent ci { concurrency 2 }",
     ),
 )

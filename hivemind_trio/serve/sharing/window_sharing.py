@@ -1,0 +1,85 @@
+"""Windows of `limits` that several nodes share: carries the scheduler's draws to the store, and its answers back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+import attrs
+import trio
+
+from hivemind_trio.runtime import Engine
+from hivemind_trio.scheduler import DrawWindow, WindowAnswered, WindowUnanswered
+from hivemind_trio.scheduler.sharing.share_row import FencedNode
+from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
+from hivemind_trio.store.fleet.redis_pools import RedisPools, StoreUnreachable
+
+MS: Final = 1_000_000
+
+
+@final
+@attrs.define(eq=False)
+class WindowSharing:
+    """Messenger between scheduler and store.
+
+    Args:
+        answer_s: Longest wait for an answer.
+        say_trouble: Told why the store cannot be used, and "" where it answers.
+    """
+
+    _pools: RedisPools
+    _node: str
+    _engine: Engine
+    _answer_s: float
+    _say_trouble: Callable[[str], None]
+    _asked: list[DrawWindow] = attrs.field(init=False, factory=list)
+    """Not sent yet."""
+    _stirred: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+    def ask(self, draw: DrawWindow) -> None:
+        """Send it soon."""
+        self._asked.append(draw)
+        self._stirred.set()
+
+    async def run(self, epoch: int) -> None:
+        """Send what is asked, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                asked, self._asked = self._asked, []
+                for draw in asked:
+                    nursery.start_soon(self._draw, draw, epoch)
+                self._stirred = trio.Event()
+                if not self._asked:
+                    await self._stirred.wait()
+
+    async def _draw(self, draw: DrawWindow, epoch: int) -> None:
+        ask = WindowAsk(
+            node=self._node,
+            epoch=epoch,
+            seq=draw.seq,
+            run=draw.run,
+            nodes=self._engine.program.server.nodes,
+            limit=draw.limit,
+            least=draw.least,
+            want=draw.want,
+            more=draw.more,
+            back=draw.back,
+            report=draw.report,
+        )
+        key = draw.window
+        name = f"w:{key.glob or ''}:{key.dimension}:{key.window_ns // MS}"
+        trouble = "no answer in time"
+        with trio.move_on_after(self._answer_s):
+            try:
+                answer = await self._pools.draw(key.provider, name, ask, WindowShape(max(1, key.window_ns // MS)))
+            except FencedNode:
+                trouble = ""  # the pools of slots say so
+            except StoreUnreachable as error:
+                trouble = str(error)
+            else:
+                self._say_trouble("")
+                self._engine.post(WindowAnswered(key, answer))
+                return
+        if trouble:
+            self._say_trouble(trouble)
+        self._engine.post(WindowUnanswered(key, draw.seq))
