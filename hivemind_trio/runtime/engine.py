@@ -46,6 +46,7 @@ from hivemind_trio.scheduler import (
 
 from .capacity_limiters import Caps
 from .provider_nursery import Branch, Job
+from .scheduler_copies import SchedulerCopies
 from .ticket import Ticket
 from .window_calendar import Calendar
 
@@ -182,6 +183,11 @@ class Engine:
     def beliefs(self) -> Beliefs:
         """Return what is learned of providers, to be kept."""
         return self.scheduler.beliefs()
+
+    def copies(self) -> SchedulerCopies:
+        """Take the scheduler as it is, to see what it would decide. O(calls)."""
+        self.post(TimePassed())  # so that its time is that of now
+        return SchedulerCopies.of(self.scheduler, self._calendar.turns)
 
     def left_ns(self, window: BudgetWindow) -> int:
         """Return the time until the calendar window ends."""

@@ -1,6 +1,7 @@
 """The scheduler: events in, commands out. Nothing here waits, reads a clock or touches the world."""
 
 from .decisions.grant import Waiting as Waiting
+from .limits.budget_account import Turns as Turns
 from .protocol.ablation import ALL_PARTS as ALL_PARTS
 from .protocol.ablation import Features as Features
 from .protocol.account_key import AccountKey as AccountKey

@@ -41,6 +41,7 @@ from hivemind_trio.scheduler.decisions.requeue import move_to_fallback, reclassi
 from hivemind_trio.scheduler.decisions.routing import calls_to_move, is_given_up
 from hivemind_trio.scheduler.limits.budget_account import Turns
 from hivemind_trio.scheduler.limits.budgets import NO_CLAIM
+from hivemind_trio.scheduler.limits.cost import NOTHING
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, AttemptResult
 from hivemind_trio.scheduler.protocol.beliefs import Beliefs, BeliefsRestored
@@ -66,6 +67,7 @@ from hivemind_trio.scheduler.protocol.plan import PlanBelief
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.sharing.window_draw import WindowAnswered, WindowsShared, WindowUnanswered
+from hivemind_trio.scheduler.structures.indexed_heap import DEAD
 
 from .decisions import completion, rejection
 from .state import SchedulerState
@@ -199,6 +201,13 @@ class Scheduler:
     def accounts(self, now_ns: int) -> tuple[AccountSnapshot, ...]:
         """Return every account of the budgets. O(accounts), and changes nothing."""
         return accounts(self.state, now_ns)
+
+    def constants(self) -> list[object]:
+        """Return the parts of the state that never change: copies share them, and some are known by identity."""
+        books = self.state
+        waiting = [part for one in books.room.waiters.values() for part in (one.call, one.treatment)]
+        inflight = [part for one in books.inflight.values() for part in (one.call, one.treatment)]
+        return [books.program, NO_CLAIM, NOTHING, DEAD, *waiting, *inflight]
 
     # ---- events: each checks first, then advances the clock, then acts ----
 

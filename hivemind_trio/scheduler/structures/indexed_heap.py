@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
-from typing import Any, Generic, TypeVar, cast, final
+from typing import Any, Final, Generic, TypeVar, cast, final
 
 import attrs
 
@@ -23,9 +23,10 @@ SWEEP_MIN = 16
 """Below so many dead entries a sweep costs more than it saves."""
 
 _Entry = list[Any]
-"""[rank, which put it was, item]; the item is `_DEAD` once it has been removed or moved. Two never compare their items.
+"""[rank, which put it was, item]; the item is `DEAD` once it has been removed or moved. Two never compare their items.
 """
-_DEAD = object()
+DEAD: Final = object()
+"""In the place of an item that is gone; known by identity."""
 
 
 @final
@@ -73,7 +74,7 @@ class IndexedHeap(Generic[T]):
         if before is not None:
             if before[0] == rank:
                 return
-            before[2] = _DEAD
+            before[2] = DEAD
             self.dead += 1
         self._puts += 1
         live[item] = entry = [rank, self._puts, item]
@@ -91,7 +92,7 @@ class IndexedHeap(Generic[T]):
             return
         gone = self._live.pop(item, None)
         if gone is not None:
-            gone[2] = _DEAD
+            gone[2] = DEAD
             self.dead += 1
             if self._entries[0] is gone or self.dead > SWEEP_MIN:
                 self._bury()
@@ -100,11 +101,11 @@ class IndexedHeap(Generic[T]):
         """Drop the dead on top; all of them, if they outnumber the living."""
         entries, live = self._entries, self._live
         assert live is not None
-        while entries and entries[0][2] is _DEAD:
+        while entries and entries[0][2] is DEAD:
             heappop(entries)
             self.dead -= 1
         self.first = entries[0][2] if entries else None
         if self.dead > SWEEP_MIN and self.dead > SWEEP_MIN + len(live):
-            self._entries = [entry for entry in entries if entry[2] is not _DEAD]
+            self._entries = [entry for entry in entries if entry[2] is not DEAD]
             heapify(self._entries)
             self.dead = 0
