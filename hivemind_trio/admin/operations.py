@@ -8,6 +8,8 @@ from typing import Any, Final, final
 import attrs
 
 from . import change, explain, policy, show
+from .agents import forecast, status
+from .agents.views import AgentStatusView, ForecastView
 from .views import (
     BudgetsView,
     CallsView,
@@ -58,6 +60,8 @@ _ALL: Final = (
     Operation("policy", policy.policy, show.NoArguments, PolicySourceView),
     Operation("policy_diff", policy.policy_diff, show.NoArguments, PolicyDiffView),
     Operation("reload", policy.reload, policy.ReloadWhat, ReloadView, True),
+    Operation("agent", status.agent, status.WhichAgent, AgentStatusView),
+    Operation("forecast", forecast.forecast, forecast.NewAgents, ForecastView),
     Operation("set_priority", change.set_priority, change.CallPriority, CallView, True),
 )
 

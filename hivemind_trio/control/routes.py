@@ -95,6 +95,8 @@ OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "policy": ("GET", "/v1/policy"),
     "policy_diff": ("GET", "/v1/policy/diff"),
     "reload": ("POST", "/v1/reload"),
+    "agent": ("GET", "/v1/agent"),
+    "forecast": ("GET", "/v1/forecast"),
     "set_priority": ("POST", "/v1/calls/{id}/priority"),
 }
 """Operation -> its method and path."""

@@ -30,6 +30,10 @@ from .bound.lower_bound import Bound as Bound
 from .bound.lower_bound import lower_bound as lower_bound
 from .bound.work import Work as Work
 from .bound.work import bound_of as bound_of
+from .forecast.future import AgentCourse as AgentCourse
+from .forecast.future import ExpectedAgent as ExpectedAgent
+from .forecast.future import Future as Future
+from .forecast.future import Habits as Habits
 from .provider.latency_and_faults import Ask as Ask
 from .provider.latency_and_faults import Service as Service
 from .provider.latency_and_faults import Taken as Taken

@@ -1,0 +1,1 @@
+"""Operations for agents: their own state, and forecasts."""

@@ -1,0 +1,129 @@
+"""An agent that asks about itself, and the call that it would make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final, final
+from zoneinfo import ZoneInfo
+
+import attrs
+
+from hivemind_trio.admin.operated import Operated
+from hivemind_trio.dialects import DIALECTS
+from hivemind_trio.model import Api, Request
+from hivemind_trio.policy import UNKNOWN_AGENT
+from hivemind_trio.proxy import CallRecord
+from hivemind_trio.scheduler import Call, CallId
+from hivemind_trio.wire import endpoint
+
+TOKENS_IN: Final = 8_000
+TOKENS_OUT: Final = 1_000
+"""Tokens of a call without an example."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AskingAgent:
+    """An agent by what it says or proves of itself."""
+
+    name: str = ""
+    """As the base URL or a header would name it; empty: it says nothing."""
+    token_agent: str | None = None
+    """Declared agent whose token it has shown."""
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    caller: str = ""
+    """Name as the proxy gives it where nothing is declared; empty: that of its calls is not known."""
+    credential: str = ""
+    address: str = ""
+
+    @classmethod
+    def named(cls, name: str, proxy: Operated) -> AskingAgent:
+        """Return the agent of this name: the declared one, or a caller that calls itself so."""
+        declared = name if name in proxy.engine.program.agents else None
+        return cls(name=name, token_agent=declared, caller=f"{name}@-" if name else "")
+
+    def is_of(self, agent: str, caller: str) -> bool:
+        """Return True if a call is the agent's own.
+
+        Args:
+            agent: Declared agent of the call, or `unknown`.
+            caller: Of the call.
+        """
+        if agent != UNKNOWN_AGENT:
+            return agent in (self.token_agent, self.name)
+        return bool(self.name and caller.startswith(f"{self.name}@")) or (caller == self.caller and bool(caller))
+
+    def records(self, proxy: Operated) -> list[CallRecord]:
+        """Return its calls that ended lately and were served, the oldest first."""
+        return [
+            one.record
+            for one in proxy.tally.recent
+            if is_served(one.record) and self.is_of(one.record.agent, one.record.caller)
+        ]
+
+
+def is_served(record: CallRecord) -> bool:
+    """Return True if a provider has answered the call well."""
+    return not record.rejected and record.provider is not None and 200 <= record.status < 300 and record.attempts > 0
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CallShape:
+    """Shape of a call; 0 and empty: as the agent's calls were lately."""
+
+    model: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+def likely_call(proxy: Operated, agent: AskingAgent, shape: CallShape) -> tuple[Call, int]:
+    """Return a call as the agent would make it next, and the tokens of its answer."""
+    program, own = proxy.engine.program, agent.records(proxy)
+    seen = own or [one.record for one in proxy.tally.recent if is_served(one.record)]
+    alike = [record for record in seen if record.model == shape.model] or seen
+    model, path = shape.model, alike[-1].path if alike else ""
+    if not model and alike:
+        model = alike[-1].model
+    apis = endpoint(path, {}).apis if path else ()
+    if not apis or program.route(apis, model) is None:
+        api, model = _usual(proxy, model)
+        apis, path = (api,), DIALECTS[api].usual_path
+    usages = [record.usage for record in alike if record.usage is not None and record.usage.total]
+    tokens_in = shape.tokens_in or _mean([one.total - one.output for one in usages]) or TOKENS_IN
+    tokens_out = shape.tokens_out or _mean([one.output for one in usages]) or TOKENS_OUT
+    zone = ZoneInfo(program.server.timezone) if program.server.timezone else None
+    now = datetime.fromtimestamp(proxy.wall_ns() / 1e9, UTC).astimezone(zone)
+    request = Request(
+        apis=apis,
+        token_agent=agent.token_agent,
+        claimed=agent.name or None,
+        model=model,
+        path=path,
+        stream=True,
+        tools=True,
+        tokens_in=tokens_in,
+        cost_microusd=program.estimated_cost(apis, model, tokens_in, tokens_out),
+        hour=now.hour,
+        weekday=now.isoweekday(),
+        headers=agent.headers,
+    )
+    caller = own[-1].caller if own else agent.caller
+    call = Call(
+        id=CallId(0), request=request, caller=caller, credential=agent.credential, address=agent.address, job="forecast"
+    )
+    return call, tokens_out
+
+
+def _usual(proxy: Operated, model: str) -> tuple[Api, str]:
+    """Return the dialect and the model of a call of which little is known."""
+    apis = [provider.api for provider in proxy.engine.program.providers.values()]
+    family = model.partition("-")[0]
+    api = next((api for api in apis if DIALECTS[api].usual_model.partition("-")[0] == family), apis[0])
+    return api, model or DIALECTS[api].usual_model
+
+
+def _mean(numbers: Iterable[int]) -> int:
+    values = list(numbers)
+    return round(sum(values) / len(values)) if values else 0

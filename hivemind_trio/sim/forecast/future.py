@@ -1,0 +1,274 @@
+"""Future of a live scheduler, in virtual time.
+
+A copy of the scheduler goes on from its own state. Calls in flight end as calls have ended lately, agents that call
+now call again, and new agents join them. The provider is taken to serve whatever the scheduler sends: its limits are
+those that the scheduler knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model import Outcome, Reason, Usage
+from hivemind_trio.scheduler import (
+    AttemptEnded,
+    AttemptResult,
+    Call,
+    CallArrived,
+    CallId,
+    Command,
+    CreditDrawn,
+    Draw,
+    Event,
+    Finish,
+    Grant,
+    Reject,
+    ResponseStarted,
+    Scheduler,
+    SharesSet,
+    TimePassed,
+)
+from hivemind_trio.sim.run.event_queue import Agenda
+
+SECOND_NS: Final = 1_000_000_000
+FIRST_BYTE: Final = 0.3
+"""Part of an answer's time after which its first content is there."""
+OLD: Final = 0.3
+"""Part of its age that a call still takes which is older than every one that has ended."""
+OWN_IDS: Final = 1 << 60
+"""Ids of calls that do not exist are beyond those of calls that do."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Habits:
+    """Conduct of providers and agents, as seen lately."""
+
+    service_ns: Mapping[str, Sequence[int]]
+    """Provider -> times that its answers took."""
+    any_service_ns: Sequence[int]
+    """The same of every provider; at least one."""
+    gaps_ns: Sequence[int]
+    """Times between an agent's answer and its next call; empty: nobody calls again."""
+    outputs: Sequence[int]
+    """Tokens that answers had; at least one."""
+
+    def answer_ns(self, provider: str, random: Random, age_ns: int = 0) -> int:
+        """Return the time that an attempt takes from its start, which was `age_ns` ago."""
+        times = self.service_ns.get(provider) or self.any_service_ns
+        longer = [time_ns for time_ns in times if time_ns > age_ns]
+        return random.choice(longer) if longer else round(age_ns * (1 + OLD))
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ExpectedAgent:
+    """An agent that will call."""
+
+    call: Call
+    """Its calls; the id does not matter."""
+    output: int | None = None
+    """Tokens of its answers; None: as others have had."""
+    first_ns: int = 0
+    """Time from now until its first call."""
+    calls: int | None = None
+    """Number of its calls, one after the other; None: it goes on."""
+
+
+@final
+@attrs.define(eq=False, kw_only=True)
+class AgentCourse:
+    """Course of one expected agent."""
+
+    agent: ExpectedAgent
+    waits_ns: list[int] = attrs.field(factory=list)
+    """Waits of its calls that were granted."""
+    reasons: list[Reason] = attrs.field(factory=list)
+    """The same."""
+    first_start_ns: int | None = None
+    """From now; None: it did not start until the end."""
+    ended_ns: int | None = None
+    """From now; None: it was not done at the end."""
+    rejection: Reject | None = None
+
+    @property
+    def longest_wait_ns(self) -> int | None:
+        """Longest wait of its calls; None: some call was not served until the end."""
+        return max(self.waits_ns) if self.ended_ns is not None and self.waits_ns else None
+
+
+@final
+@attrs.define(eq=False)
+class _Actor:
+    """An agent in the future."""
+
+    call: Call
+    output: int | None
+    left: int | None
+    course: AgentCourse | None = None
+    """None: it is not asked about."""
+
+
+@final
+@attrs.define(eq=False)
+class Future:
+    """One future.
+
+    Args:
+        scheduler: A copy, which is used up.
+        habits: Conduct of everybody.
+        random: Where chance comes from.
+    """
+
+    scheduler: Scheduler
+    habits: Habits
+    random: Random
+    _agenda: Agenda = attrs.field(factory=Agenda, init=False)
+    _actors: dict[CallId, _Actor] = attrs.field(factory=dict, init=False)
+    """By their call that waits or is in flight."""
+    _ids: int = attrs.field(default=OWN_IDS, init=False)
+    _alarm_ns: int | None = attrs.field(default=None, init=False)
+    _now_ns: int = attrs.field(init=False)
+    _open: int = attrs.field(default=0, init=False)
+    """Agents that are asked about and not done."""
+
+    def __attrs_post_init__(self) -> None:
+        books = self.scheduler.state
+        self._now_ns = self._agenda.now_ns = books.now_ns
+        if books.shares is not None:
+            self._post(SharesSet(dict(books.shares)))  # nobody renews them here
+        for waiter in books.room.waiters.values():
+            self._actors[waiter.call.id] = _Actor(waiter.call, None, None)
+        for call_id, flight in books.inflight.items():
+            self._actors[call_id] = _Actor(flight.call, None, None)
+            age_ns = self._now_ns - flight.granted_ns
+            rest_ns = self.habits.answer_ns(flight.place.pool.name, self.random, age_ns) - age_ns
+            self._agenda.at(self._now_ns + rest_ns, self._end, call_id)
+        self._arm()
+
+    def expect(self, agent: ExpectedAgent, *, asked: bool = True) -> AgentCourse:
+        """Have an agent call, and return its course, which fills up in `run`."""
+        course = AgentCourse(agent=agent)
+        actor = _Actor(agent.call, agent.output, agent.calls, course if asked else None)
+        self._open += asked
+        self._agenda.at(self._now_ns + agent.first_ns, self._arrive, actor)
+        return course
+
+    def run(self, horizon_ns: int, most: int) -> bool:
+        """Let time pass until all who are asked about are done, or until the horizon.
+
+        Args:
+            horizon_ns: From now.
+            most: Number of events at most.
+
+        Returns:
+            False if there were too many events.
+        """
+        return not self._agenda.run(self._now_ns + horizon_ns, most)
+
+    def blocks(self, course: AgentCourse) -> Reason:
+        """Return the limit for which the agent's call waits at the end, or the one of its longest wait."""
+        for call_id, actor in self._actors.items():
+            waiter = self.scheduler.state.room.waiters.get(call_id)
+            if actor.course is course and waiter is not None:
+                return waiter.blocked
+        waits = sorted(zip(course.waits_ns, course.reasons, strict=True), key=lambda one: one[0])
+        return waits[-1][1] if waits else Reason.NONE
+
+    # ---- what happens ----
+
+    def _post(self, event: Event) -> None:
+        events = [event]
+        while events:
+            for command in self.scheduler.handle(events.pop(), self._agenda.now_ns):
+                if isinstance(command, Draw):
+                    events.append(CreditDrawn(command.account, command.amount))
+                else:
+                    self._obey(command)
+        self._arm()
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Grant():
+                self._begin(command)
+            case Reject():
+                self._rejected(command)
+            case Finish(call_id=call_id):
+                self._over(call_id)
+            case _:
+                pass  # limits and accounts are the scheduler's own
+
+    def _arm(self) -> None:
+        alarm_ns = self.scheduler.wakeup_ns()
+        if alarm_ns is not None and alarm_ns != self._alarm_ns:
+            self._alarm_ns = alarm_ns
+            self._agenda.at(max(alarm_ns, self._agenda.now_ns), self._ring, alarm_ns)
+
+    def _ring(self, alarm_ns: int) -> None:
+        if alarm_ns == self._alarm_ns:
+            self._alarm_ns = None
+            self._post(TimePassed())
+
+    def _arrive(self, actor: _Actor) -> None:
+        self._ids += 1
+        call = attrs.evolve(actor.call, id=CallId(self._ids), since_ns=None, priority=None, again="")
+        self._actors[call.id] = actor
+        self._post(CallArrived(call))
+
+    def _begin(self, grant: Grant) -> None:
+        now_ns, provider = self._agenda.now_ns, grant.treatment.provider or ""
+        actor = self._actors[grant.call_id]
+        course = actor.course
+        if course is not None:
+            course.waits_ns.append(grant.waited_ns)
+            course.reasons.append(grant.reason)
+            if course.first_start_ns is None:
+                course.first_start_ns = now_ns - self._now_ns
+        took_ns = self.habits.answer_ns(provider, self.random)
+        if grant.permit is None:
+            self._agenda.at(now_ns + took_ns, self._over, grant.call_id)
+            return
+        self._agenda.at(now_ns + round(took_ns * FIRST_BYTE), self._hear, grant.call_id)
+        self._agenda.at(now_ns + took_ns, self._end, grant.call_id)
+
+    def _hear(self, call_id: CallId) -> None:
+        self._post(ResponseStarted(call_id, ()))
+
+    def _end(self, call_id: CallId) -> None:
+        actor = self._actors[call_id]
+        output = actor.output if actor.output is not None else self.random.choice(self.habits.outputs)
+        usage = Usage(input=actor.call.request.tokens_in, output=output)
+        served = AttemptResult(outcome=Outcome.SUCCEEDED, status=200, usage=usage, committed=True)
+        self._post(AttemptEnded(call_id, served))
+        self._over(call_id)
+
+    def _rejected(self, reject: Reject) -> None:
+        actor = self._actors.pop(reject.call_id)
+        if actor.course is not None:
+            actor.course.rejection = reject
+            self._done()
+        elif reject.retry_after_ns is not None:
+            self._agenda.at(self._agenda.now_ns + max(SECOND_NS, reject.retry_after_ns), self._arrive, actor)
+
+    def _over(self, call_id: CallId) -> None:
+        actor = self._actors.pop(call_id)
+        if actor.left is not None:
+            actor.left -= 1
+            if not actor.left:
+                if actor.course is not None:
+                    actor.course.ended_ns = self._agenda.now_ns - self._now_ns
+                    self._done()
+                return
+        if self.habits.gaps_ns:
+            self._agenda.at(self._agenda.now_ns + self.random.choice(self.habits.gaps_ns), self._arrive, actor)
+        elif actor.left is not None:
+            self._agenda.at(self._agenda.now_ns, self._arrive, actor)
+
+    def _done(self) -> None:
+        self._open -= 1
+        if not self._open:
+            self._agenda.close()
