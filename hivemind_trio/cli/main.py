@@ -8,6 +8,7 @@ from hivemind_trio import __version__
 from hivemind_trio.cli.control.budget import budget
 from hivemind_trio.cli.control.calls import calls
 from hivemind_trio.cli.control.cancel import cancel, priority
+from hivemind_trio.cli.control.mcp import mcp
 from hivemind_trio.cli.control.pause import pause, resume
 from hivemind_trio.cli.control.queue import queue
 from hivemind_trio.cli.control.reload import reload
@@ -54,6 +55,7 @@ Examples:
   hivemind-trio usage --by agent            add up tokens, money and waits
   hivemind-trio replay                      repeat the decisions of a recorded session
   hivemind-trio simulate team.hmp           simulate thirty agents on it
+  hivemind-trio mcp                         tools for agents: "how many sub-agents fit now?"
   hivemind-trio help operating              show a document; `help` lists them
 
 Exit status: 0 clean, 1 problems found, 2 wrong usage or a file that cannot be read.""",
@@ -97,6 +99,7 @@ for _command in (
     diff,
     simulate,
     lsp,
+    mcp,
     demo,
     completion,
     man,

@@ -30,6 +30,16 @@ def proxy_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+class NoProxy(Exception):  # noqa: N818 - a state of the machine
+    """There is no proxy to ask, or more than one; `hint` says what to do."""
+
+    def __init__(self, message: str, hint: str, choices: tuple[Path, ...] = ()) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.choices = choices
+        """Sockets of those that run."""
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the JSON of the control API.")
 
 
@@ -52,7 +62,16 @@ def proxy_of(path: str | None, policy: str | None) -> Iterator[ControlClient]:
 
 def proxy_address(path: str | None, policy: str | None) -> str:
     """Return the socket or the URL of the proxy; ends with status 2 if there is none."""
-    return path if path is not None else str(_found(policy))
+    from hivemind_trio.policy import visible
+
+    if path is not None:
+        return path
+    try:
+        return str(found_proxy(policy))
+    except NoProxy as none:
+        for one in none.choices:
+            click.echo(f"--socket {visible(str(one))}   {visible(_described(one))}", err=True)
+        fail(str(none), hint=none.hint)
 
 
 def client_at(where: str) -> ControlClient:
@@ -76,20 +95,21 @@ def _at_url(url: str) -> ControlClient:
     return ControlClient.over_tcp(url, token)
 
 
-def _found(policy: str | None) -> Path:
-    """Return the socket of the only proxy that fits."""
+def found_proxy(policy: str | None) -> Path:
+    """Return the socket of the only proxy that fits.
+
+    Raises:
+        NoProxy: There is none, or there are several.
+    """
     from hivemind_trio.control import running_sockets, runtime_folder, socket_name
-    from hivemind_trio.policy import visible
 
     if policy is not None and not Path(policy).is_file():
-        fail(f"{policy}: no such file", hint="name the policy that `hivemind-trio serve --policy` has")
+        raise NoProxy(f"{policy}: no such file", "name the policy that `hivemind-trio serve --policy` has")
     found = running_sockets(socket_name(policy, 0) if policy is not None else "")
     if len(found) == 1:
         return found[0]
     if found:
-        for path in found:
-            click.echo(f"--socket {visible(str(path))}   {visible(_described(path))}", err=True)
-        fail(f"{len(found)} proxies run; choose one with --socket")
+        raise NoProxy(f"{len(found)} proxies run; choose one with --socket", "", tuple(found))
     try:
         folder = str(runtime_folder())
     except RuntimeError as error:
@@ -97,7 +117,7 @@ def _found(policy: str | None) -> Path:
     which = f"no proxy of {policy} runs" if policy is not None else "no proxy runs"
     hint = f"`hivemind-trio serve{f' --policy {policy}' if policy is not None else ''}` starts one"
     hint = f"{hint}; name the socket of another user's with --socket FILE"
-    return fail(f"{which} (looked in {folder})", hint=hint)
+    raise NoProxy(f"{which} (looked in {folder})", hint)
 
 
 def _described(path: Path) -> str:

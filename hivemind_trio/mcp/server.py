@@ -1,0 +1,90 @@
+"""MCP server on the SDK: tools from a table, results with their schema, failures in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, final
+
+import attrs
+from mcp.server import Server, ServerRequestContext
+from mcp.server.stdio import stdio_server
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
+
+from hivemind_trio import __version__
+
+from .tools import INSTRUCTIONS, AgentTool
+
+NAME: Final = "hivemind-trio"
+
+Ask = Callable[[Any, AgentTool, dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Given the HTTP request (None: there is none), a tool and its arguments; returns the result."""
+
+
+@final
+class ToolFailed(Exception):  # noqa: N818 - an answer of the tool
+    """The tool cannot answer. The message says why, and what to do instead."""
+
+
+@final
+@attrs.frozen
+class ToolServer:
+    """Tools of a table behind the SDK's server."""
+
+    tools: Sequence[AgentTool]
+    ask: Ask
+
+    def server(self) -> Server[Any]:
+        """Return the SDK's server."""
+        return Server(
+            NAME,
+            version=__version__,
+            instructions=INSTRUCTIONS,
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+        )
+
+    async def _list(self, _: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=[described(tool) for tool in self.tools])
+
+    async def _call(self, context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
+        tool = next((tool for tool in self.tools if tool.name == params.name), None)
+        try:
+            if tool is None:
+                raise ToolFailed(f"no tool `{params.name}`; there are {', '.join(one.name for one in self.tools)}")
+            arguments = params.arguments or {}
+            unknown = [name for name in arguments if name not in tool.arguments]
+            if unknown:
+                takes = f"it takes {', '.join(tool.arguments)}" if tool.arguments else "it takes none"
+                raise ToolFailed(f"no argument `{unknown[0]}`: {takes}")
+            result = await self.ask(context.request, tool, arguments)
+        except ToolFailed as failed:
+            return CallToolResult(content=[TextContent(text=str(failed))], is_error=True)
+        text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+        return CallToolResult(content=[TextContent(text=text)], structured_content=result)
+
+
+def described(tool: AgentTool) -> Tool:
+    """Return a tool as clients list it."""
+    return Tool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool.input_schema(),
+        output_schema=tool.output_schema(),
+        annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
+    )
+
+
+async def serve_stdio(tools: ToolServer) -> None:
+    """Serve one client on standard input and output, until it closes them."""
+    server = tools.server()
+    async with stdio_server() as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())

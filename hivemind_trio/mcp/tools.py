@@ -1,0 +1,79 @@
+"""Table of the agents' tools. Each costs every agent context at every turn: few, and few words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, final
+
+import attrs
+import msgspec
+
+from hivemind_trio.admin import OPERATIONS
+
+INSTRUCTIONS: Final = (
+    "hivemind-trio schedules the calls of all agents here to their LLM providers. Call `forecast` before you start "
+    "sub-agents: it says how many fit now, and what the next one would wait for. `status` has your next turn, what is "
+    "left of your budgets, and advice."
+)
+"""At most 60 words."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AgentTool:
+    """One tool."""
+
+    name: str
+    operation: str
+    description: str
+    arguments: Mapping[str, str] = attrs.field(factory=dict)
+    """Argument -> description; those of the operation that are left out are not the agent's to say."""
+
+    def input_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the arguments."""
+        schema = object_schema(OPERATIONS[self.operation].arguments)
+        properties = schema.get("properties", {})
+        shown = {name: properties[name] | {"description": text} for name, text in self.arguments.items()}
+        required = [name for name in schema.get("required", []) if name in shown]
+        return {
+            "type": "object",
+            "properties": shown,
+            "additionalProperties": False,
+            **({"required": required} if required else {}),
+        }
+
+    def output_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the result."""
+        return object_schema(OPERATIONS[self.operation].result)
+
+
+def object_schema(kind: type) -> dict[str, Any]:
+    """Return the JSON schema of an object, which says so at its root."""
+    (root,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    name = root["$ref"].removeprefix("#/$defs/")
+    schema = {key: value for key, value in parts.pop(name).items() if key != "title"}
+    for part in parts.values():
+        part.pop("title", None)
+    return schema | ({"$defs": parts} if parts else {})
+
+
+TOOLS: Final = (
+    AgentTool(
+        name="status",
+        operation="agent",
+        description="Your next turn, what is left of your budgets and plan, and advice: go, slow or hand_over.",
+    ),
+    AgentTool(
+        name="forecast",
+        operation="forecast",
+        description='How many new agents can start now? Ask before you start sub-agents: `{"agents": 8}`.',
+        arguments={
+            "agents": "Agents that would start now.",
+            "calls": "Calls of each, one after the other.",
+            "model": "Default: yours.",
+            "tokens_in": "Of each call. Default: as your calls were.",
+            "tokens_out": "Of each answer. Default: as yours were.",
+            "within_s": "Longest wait of a call with which an agent still fits.",
+        },
+    ),
+)

@@ -1,0 +1,142 @@
+"""Agents' tools over MCP: the SDK's own client, before a real `serve`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import trio
+from mcp import Client, StdioServerParameters, stdio_client
+
+from hivemind_trio.demo import SimulatedProvider
+from tests.e2e.control import occupied, own_runtime
+from tests.e2e.process import PATIENCE_S, environment, serving
+
+POLICY = """
+hmp 1
+provider sim {{ api anthropic; base "{url}"; key env(KEY); concurrency 4 }}
+agent ci {{ }}
+rule no-opus when model ~ "claude-opus-*" {{ deny "no Opus here" }}
+budget calls {{ requests 100/day }}
+"""
+
+
+@pytest.fixture
+async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
+    provider = SimulatedProvider(seed=7)
+    await nursery.start(provider.run)
+    yield provider
+    nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def runtime() -> Iterator[dict[str, str]]:
+    with own_runtime() as env:
+        yield env | {"KEY": "sk-1"}
+
+
+@asynccontextmanager
+async def over_stdio(env: Mapping[str, str], *arguments: str) -> AsyncIterator[Client]:
+    """The SDK's client, with the process that an agent starts."""
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "hivemind_trio", "mcp", *arguments], env=environment(**env)
+    )
+    with trio.fail_after(3 * PATIENCE_S):
+        async with Client(stdio_client(command)) as client:
+            yield client
+
+
+async def told(client: Client, tool: str, **arguments: object) -> Any:
+    """The result of a tool, which has the tool's own schema."""
+    answer = await client.call_tool(tool, arguments)
+    text = answer.content[0].text  # type: ignore[union-attr]
+    assert not answer.is_error, text
+    (described,) = [one for one in (await client.list_tools()).tools if one.name == tool]
+    assert described.output_schema is not None
+    jsonschema.validate(answer.structured_content, described.output_schema)
+    assert json.loads(text) == answer.structured_content
+    return answer.structured_content
+
+
+def saved(folder: Path, url: str) -> Path:
+    path = folder / "team.hmp"
+    path.write_text(POLICY.format(url=url))
+    return path
+
+
+async def test_an_agent_asks_how_many_agents_fit_beside_the_calls_in_flight(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = saved(tmp_path, provider.url)
+    path.write_text(path.read_text().replace("concurrency 4", "concurrency 1"))
+    async with (
+        serving("--policy", path, env=runtime) as proxy,
+        occupied(proxy, provider, 3),
+        over_stdio(runtime | {"ANTHROPIC_BASE_URL": f"{proxy.url}/@ci"}) as client,
+    ):
+        eight = await told(client, "forecast", agents=8)
+        mine = await told(client, "status")
+        opus = await told(client, "forecast", agents=2, model="claude-opus-4-1")
+
+    assert (eight["fits"], eight["asked"], eight["provider"], eight["lane"]) == (0, 8, "sim", "default")
+    assert eight["bound_by"] == "provider `sim` is at its concurrency limit of 1"
+    assert len(eight["starts_s"]) == 8
+    assert eight["starts_s"] == sorted(eight["starts_s"])
+    assert mine["you"] == {
+        "agent": "ci", "name": "ci", "team": "none", "lane": "default", "provider": "sim", "waiting": 2, "inflight": 1
+    }  # fmt: skip
+    assert mine["next_turn"]["p50_s"] > 0
+    assert mine["advice"] == "slow"
+    assert mine["budgets"][0]["name"] == "calls"
+    assert mine["budgets"][0]["unit"] == "requests"
+    assert opus["fits"] == 0
+    assert "no Opus here" in opus["would_break"]
+
+
+async def test_as_many_agents_fit_as_there_are_slots(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    async with (
+        serving("--policy", saved(tmp_path, provider.url), env=runtime) as proxy,
+        over_stdio(runtime, "--agent", "ci") as client,
+    ):
+        await proxy.says("control_opened")
+        tools = (await client.list_tools()).tools
+        all_fit = await told(client, "forecast", agents=4)
+        some_fit = await told(client, "forecast", agents=9, tokens_in=1_000, tokens_out=100)
+        wrong = await client.call_tool("forecast", {"agent": "other"})
+        none = await client.call_tool("forecast", {"agents": 0})
+
+    assert {tool.name for tool in tools} >= {"status", "forecast"}
+    assert all(len(tool.description or "") < 160 for tool in tools)
+    assert (all_fit["fits"], all_fit["bound_by"], all_fit["starts_s"]) == (4, None, [0, 0, 0, 0])
+    assert all_fit["text"] == "all 4 fit: no call waits longer than 5 s"
+    assert some_fit["fits"] == 4
+    assert some_fit["starts_s"][:5] == [0, 0, 0, 0, 15.0]
+    assert "the next would start in 15 s" in some_fit["text"]
+    assert wrong.is_error
+    assert "no argument `agent`: it takes agents" in str(wrong.content)
+    assert none.is_error
+    assert "agents" in str(none.content)
+
+
+async def test_a_tool_says_that_no_proxy_runs_and_finds_the_next_one(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    async with over_stdio(runtime) as client:
+        nobody = await client.call_tool("status", {})
+        async with serving("--policy", saved(tmp_path, provider.url), env=runtime) as proxy:
+            await proxy.says("control_opened")
+            found = await told(client, "status")
+
+    assert nobody.is_error
+    assert "no proxy runs (looked in " in str(nobody.content)
+    assert "`hivemind-trio serve` starts one" in str(nobody.content)
+    assert found["advice"] == "go"
+    assert found["you"]["agent"] == "unknown"
