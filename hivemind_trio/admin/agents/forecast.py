@@ -12,9 +12,9 @@ import attrs
 import msgspec
 import trio
 
+from hivemind_trio.admin.history import EndedCall
 from hivemind_trio.admin.operated import SECOND_NS, Operated, seconds
 from hivemind_trio.admin.show import reason_text
-from hivemind_trio.admin.tally import EndedCall
 from hivemind_trio.model import Reason, Request
 from hivemind_trio.policy import UNKNOWN_AGENT
 from hivemind_trio.runtime import SchedulerCopies

@@ -23,6 +23,7 @@ from hivemind_trio.scheduler import (
     Command,
     CreditDrawn,
     Draw,
+    DrawWindow,
     Event,
     Finish,
     Grant,
@@ -31,6 +32,7 @@ from hivemind_trio.scheduler import (
     Scheduler,
     SharesSet,
     TimePassed,
+    WindowUnanswered,
 )
 from hivemind_trio.sim.run.event_queue import Agenda
 
@@ -199,6 +201,10 @@ class Future:
                 self._rejected(command)
             case Finish(call_id=call_id):
                 self._over(call_id)
+            case DrawWindow(window=window, seq=seq):
+                # Other nodes have no future here: this one goes on with its share, as while the store is away.
+                unanswered = WindowUnanswered(window, seq)
+                self._agenda.at(self._agenda.now_ns + SECOND_NS, self._post, unanswered)
             case _:
                 pass  # limits and accounts are the scheduler's own
 
