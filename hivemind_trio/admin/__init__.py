@@ -1,5 +1,7 @@
 """Operators' operations: what can be asked of a running proxy, and changed, as plain functions with types."""
 
+from .agents.asking import AskingAgent as AskingAgent
+from .agents.table import AGENT_OPERATIONS as AGENT_OPERATIONS
 from .history import CallMetrics as CallMetrics
 from .history import Distribution as Distribution
 from .history import Tally as Tally

@@ -21,17 +21,12 @@ from mcp_types import (
 
 from hivemind_trio import __version__
 
-from .tools import INSTRUCTIONS, AgentTool
+from .tools import INSTRUCTIONS, AgentTool, ToolFailed
 
 NAME: Final = "hivemind-trio"
 
 Ask = Callable[[Any, AgentTool, dict[str, Any]], Awaitable[dict[str, Any]]]
 """Given the HTTP request (None: there is none), a tool and its arguments; returns the result."""
-
-
-@final
-class ToolFailed(Exception):  # noqa: N818 - an answer of the tool
-    """The tool cannot answer. The message says why, and what to do instead."""
 
 
 @final

@@ -19,6 +19,11 @@ INSTRUCTIONS: Final = (
 
 
 @final
+class ToolFailed(Exception):  # noqa: N818 - an answer of the tool
+    """The tool cannot answer. The message says why, and what to do instead."""
+
+
+@final
 @attrs.frozen(kw_only=True)
 class AgentTool:
     """One tool."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets as random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, final
 
 import trio
@@ -21,12 +21,18 @@ from .active_policy import InForce
 from .error_responses import refusal
 from .exchange import Exchange
 from .plan_refusals import PlanRefusals
+from .request.asker import Asker, asker_of
 from .request.head import RequestHead
 from .stepped_work import StepQueue
 
 READY: Final = "/readyz"
 HEALTH: Final = ("/healthz", READY)
 """Probes of orchestrators: answered here and not recorded."""
+
+TOOLS: Final = b"/mcp"
+"""Path of the agents' tools."""
+
+ToolsApp = Callable[[Scope, Receive, Send, Asker], Awaitable[None]]
 
 NO_WEBSOCKETS: Final = rejection_text(Reason.UPGRADE_REJECTED)
 
@@ -56,6 +62,8 @@ class Door:
         self._upstream = upstream
         self._on_call = on_call
         self._in_force: InForce | None = None
+        self.tools: ToolsApp | None = None
+        """Answers agents at `TOOLS`; None: that is a path like any other."""
         self.exchanges: dict[str, Exchange] = {}
         """Calls that are not over, by the id in `x-hivemind-call`, in order of arrival."""
         self._boot = random.token_hex(3)
@@ -100,6 +108,11 @@ class Door:
         if scope["path"] in HEALTH and scope["method"] in ("GET", "HEAD"):
             await self._say_health(scope, send)
             return
+        if self.tools is not None and scope["path"].endswith("/mcp"):
+            head = RequestHead.of(scope)
+            if head.path == TOOLS:
+                await self._serve_tools(self.tools, head, (scope, receive, send))
+                return
         extensions = scope["extensions"]
         exchange = Exchange(
             engine=self._engine,
@@ -128,6 +141,28 @@ class Door:
             del self.exchanges[exchange.call_id]
             if self._on_call is not None:
                 self._on_call(exchange.record())
+
+    async def _serve_tools(self, tools: ToolsApp, head: RequestHead, asgi: tuple[Scope, Receive, Send]) -> None:
+        """Have an agent's tools answer, if calls of this agent would be accepted."""
+        scope, receive, send = asgi
+        rules = self.current()
+        asker = asker_of(head, rules.program, rules.tokens, self._alias_key)
+        if isinstance(asker, Asker):
+            with trio.CancelScope() as here:
+                scope["extensions"]["hivemind.on_disconnect"](here.cancel)
+                await tools(scope, receive, send, asker)
+            return
+        answer = refusal(None, *asker)
+        peer = ":".join(map(str, head.peer)) if head.peer is not None else ""
+        self._refused(
+            CallRecord(
+                id=self._next_id(), caller=peer, method=head.method, path=head.path_text, status=answer.status,
+                rejected=True, reason=asker[0], bytes_out=len(answer.body),
+            )
+        )  # fmt: skip
+        headers = [*answer.headers, (b"x-hivemind-reason", str(asker[0]).encode())]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
 
     async def _say_health(self, scope: Scope, send: Send) -> None:
         """Answer an orchestrator's probe: whether the process serves, or whether it takes new calls."""

@@ -32,6 +32,7 @@ from hivemind_trio.control import (
 )
 from hivemind_trio.host import DiskFiles
 from hivemind_trio.listen import bind, inherited
+from hivemind_trio.mcp.http import open_tools
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import (
     Files,
@@ -260,6 +261,7 @@ class Launch:
         async with (
             open_control(ControlApp(routes, access), where, self.admin_sockets),
             open_control(ControlApp([*probes, shown], open_access), None, self.metrics_sockets),
+            open_tools(proxy),
         ):
             if where is not None:
                 self.watcher.say_control(str(where.path))

@@ -9,10 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import jsonschema
 import pytest
 import trio
 from mcp import Client, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
 from hivemind_trio.demo import SimulatedProvider
 from tests.e2e.control import occupied, own_runtime
@@ -39,6 +41,15 @@ async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
 def runtime() -> Iterator[dict[str, str]]:
     with own_runtime() as env:
         yield env | {"KEY": "sk-1"}
+
+
+@asynccontextmanager
+async def over_http(url: str, mode: str = "auto", **headers: str) -> AsyncIterator[Client]:
+    """The SDK's client, at a path of the agents' listener."""
+    async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE_S) as http:
+        with trio.fail_after(3 * PATIENCE_S):
+            async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
+                yield client
 
 
 @asynccontextmanager
@@ -140,3 +151,54 @@ async def test_a_tool_says_that_no_proxy_runs_and_finds_the_next_one(
     assert "`hivemind-trio serve` starts one" in str(nobody.content)
     assert found["advice"] == "go"
     assert found["you"]["agent"] == "unknown"
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_the_agents_listener_has_the_same_tools(
+    mode: str, tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    async with (
+        serving("--policy", saved(tmp_path, provider.url), env=runtime) as proxy,
+        occupied(proxy, provider, 1),
+        over_http(f"{proxy.url}/@ci/mcp", mode) as client,
+        over_http(f"{proxy.url}/mcp", mode) as stranger,
+    ):
+        tools = await client.list_tools()
+        mine, theirs = await told(client, "status"), await told(stranger, "status")
+        some_fit = await told(client, "forecast", agents=9)
+        wrong = await client.call_tool("forecast", {"agents": "many"})
+        seen = len(provider.seen)
+
+    assert [tool.name for tool in tools.tools] == ["status", "forecast"]
+    assert (mine["you"]["agent"], mine["you"]["inflight"], mine["you"]["waiting"]) == ("ci", 1, 0)
+    assert (theirs["you"]["agent"], theirs["you"]["inflight"]) == ("unknown", None)
+    assert (some_fit["fits"], some_fit["asked"]) == (3, 9)
+    assert wrong.is_error
+    assert "Expected `int`, got `str`" in str(wrong.content)
+    assert seen == 1, "nothing of /mcp goes to the provider"
+
+
+async def test_the_tools_are_guarded_as_calls_are(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = saved(tmp_path, provider.url)
+    path.write_text(
+        path.read_text().replace("agent ci { }", "agent ci { token env(CI) }") + "server { unknown-agent deny }\n"
+    )
+    ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    async with (
+        serving("--policy", path, "--log-calls", env=runtime | {"CI": "secret-1"}) as proxy,
+        httpx2.AsyncClient(base_url=proxy.url, timeout=PATIENCE_S) as anybody,
+        over_http(f"{proxy.url}/mcp", authorization="Bearer secret-1") as client,
+    ):
+        mine = await told(client, "status")
+        unproven = await anybody.post("/@ci/mcp", json=ask)
+        headers = {"authorization": "Bearer secret-1"}
+        rebound = await anybody.post("/mcp", json=ask, headers=headers | {"host": "evil.example"})
+        page = await anybody.post("/mcp", json=ask, headers=headers | {"origin": "http://evil.example"})
+        get = await anybody.get("/mcp", headers=headers)
+
+    assert mine["you"]["agent"] == "ci"
+    assert [answer.status_code for answer in (unproven, rebound, page, get)] == [401, 421, 403, 405]
+    assert unproven.headers["x-hivemind-reason"] == "unknown-agent"
+    assert [line["reason"] for line in proxy.of("call_ended")] == ["unknown-agent", "foreign-host", "foreign-origin"]

@@ -13,7 +13,7 @@ from hivemind_trio.admin.operated import Operated
 from hivemind_trio.dialects import DIALECTS
 from hivemind_trio.model import Api, Request
 from hivemind_trio.policy import UNKNOWN_AGENT
-from hivemind_trio.proxy import CallRecord
+from hivemind_trio.proxy import Asker, CallRecord
 from hivemind_trio.scheduler import Call, CallId
 from hivemind_trio.wire import endpoint
 
@@ -42,6 +42,19 @@ class AskingAgent:
         """Return the agent of this name: the declared one, or a caller that calls itself so."""
         declared = name if name in proxy.engine.program.agents else None
         return cls(name=name, token_agent=declared, caller=f"{name}@-" if name else "")
+
+    @classmethod
+    def at_the_door(cls, asker: Asker) -> AskingAgent:
+        """Return the agent that asks at the agents' listener."""
+        headers = {name: text for name, text in asker.headers.items() if not name.startswith("mcp-")}
+        return cls(
+            name=asker.name,
+            token_agent=asker.token_agent,
+            headers=headers,
+            caller=asker.caller,
+            credential=asker.credential,
+            address=asker.address,
+        )
 
     def is_of(self, agent: str, caller: str) -> bool:
         """Return True if a call is the agent's own.

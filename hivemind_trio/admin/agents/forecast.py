@@ -14,6 +14,7 @@ import trio
 
 from hivemind_trio.admin.history import EndedCall
 from hivemind_trio.admin.operated import SECOND_NS, Operated, seconds
+from hivemind_trio.admin.problems import OperationFailed, ProblemKind
 from hivemind_trio.admin.show import reason_text
 from hivemind_trio.model import Reason, Request
 from hivemind_trio.policy import UNKNOWN_AGENT
@@ -38,6 +39,9 @@ GAP_MAX_NS: Final = 300 * SECOND_NS
 USUAL_NS: Final = 15 * SECOND_NS
 """Duration of an answer before any has ended."""
 USUAL_OUTPUT: Final = 1_000
+
+WAITING_MAX: Final = 32
+"""Forecasts in line; whoever comes next is told to come back."""
 
 _T = TypeVar("_T")
 _ONE_AT_A_TIME: Final = trio.CapacityLimiter(1)
@@ -106,6 +110,9 @@ async def forecast_for(proxy: Operated, agent: AskingAgent, what: NewAgents) -> 
 
 async def in_turn(compute: Callable[[], _T]) -> _T:
     """Compute in a thread, one forecast after the other: calls have the rest of the processor."""
+    waiting = _ONE_AT_A_TIME.statistics().tasks_waiting
+    if waiting >= WAITING_MAX:
+        raise OperationFailed(ProblemKind.CONFLICT, f"{waiting} forecasts wait already; ask again in a few seconds")
     return await trio.to_thread.run_sync(compute, limiter=_ONE_AT_A_TIME, abandon_on_cancel=True)
 
 

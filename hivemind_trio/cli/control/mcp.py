@@ -74,7 +74,7 @@ def named_in(environment: Mapping[str, str]) -> str:
 def _asked(socket: str | None, policy: str | None, path: str, query: dict[str, Any]) -> dict[str, Any]:
     """Ask the proxy that runs now: it may have been started again since the last question."""
     from hivemind_trio.control import NotReachable, RequestRefused
-    from hivemind_trio.mcp.server import ToolFailed
+    from hivemind_trio.mcp.tools import ToolFailed
 
     try:
         where = socket if socket is not None else str(found_proxy(policy))

@@ -1,0 +1,33 @@
+"""Table of agents' operations: name, arguments, and what runs for an agent that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, final
+
+import attrs
+
+from hivemind_trio.admin.operated import Operated
+
+from . import forecast, status
+from .asking import AskingAgent
+
+
+@final
+@attrs.frozen
+class AgentOperation:
+    """One operation of an agent."""
+
+    arguments: type
+    run: Callable[[Operated, AskingAgent, Any], Awaitable[Any]]
+
+
+async def _status(proxy: Operated, agent: AskingAgent, _: status.WhichAgent) -> Any:
+    return await status.status_for(proxy, agent)
+
+
+AGENT_OPERATIONS: Final[Mapping[str, AgentOperation]] = {
+    "agent": AgentOperation(status.WhichAgent, _status),
+    "forecast": AgentOperation(forecast.NewAgents, forecast.forecast_for),
+}
+"""Operation of the table of `operations` -> the same for an agent that has proven or said who it is."""
