@@ -8,8 +8,8 @@ from typing import Any, Final, final
 import attrs
 
 from . import change, explain, policy, show
-from .agents import forecast, status
-from .agents.views import AgentStatusView, ForecastView
+from .agents import forecast, priority, status
+from .agents.views import AgentStatusView, ForecastView, OwnPriorityView
 from .views import (
     BudgetsView,
     CallsView,
@@ -62,6 +62,7 @@ _ALL: Final = (
     Operation("reload", policy.reload, policy.ReloadWhat, ReloadView, True),
     Operation("agent", status.agent, status.WhichAgent, AgentStatusView),
     Operation("forecast", forecast.forecast, forecast.NewAgents, ForecastView),
+    Operation("own_priority", priority.set_own, priority.OwnPriority, OwnPriorityView, True),
     Operation("set_priority", change.set_priority, change.CallPriority, CallView, True),
 )
 

@@ -97,6 +97,7 @@ OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "reload": ("POST", "/v1/reload"),
     "agent": ("GET", "/v1/agent"),
     "forecast": ("GET", "/v1/forecast"),
+    "own_priority": ("POST", "/v1/agent/priority"),
     "set_priority": ("POST", "/v1/calls/{id}/priority"),
 }
 """Operation -> its method and path."""

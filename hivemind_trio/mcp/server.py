@@ -74,7 +74,7 @@ def described(tool: AgentTool) -> Tool:
         description=tool.description,
         input_schema=tool.input_schema(),
         output_schema=tool.output_schema(),
-        annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
+        annotations=ToolAnnotations(read_only_hint=not tool.changes, destructive_hint=False, open_world_hint=False),
     )
 
 

@@ -33,6 +33,8 @@ class AgentTool:
     description: str
     arguments: Mapping[str, str] = attrs.field(factory=dict)
     """Argument -> description; those of the operation that are left out are not the agent's to say."""
+    changes: bool = False
+    """True if it changes something."""
 
     def input_schema(self) -> dict[str, Any]:
         """Return the JSON schema of the arguments."""
@@ -80,5 +82,12 @@ TOOLS: Final = (
             "tokens_out": "Of each answer. Default: as yours were.",
             "within_s": "Longest wait of a call with which an agent still fits.",
         },
+    ),
+    AgentTool(
+        name="priority",
+        operation="own_priority",
+        description="Give your calls another priority: lower is always allowed, higher up to the policy's max.",
+        arguments={"level": "0 to 100; null: the policy's again."},
+        changes=True,
     ),
 )

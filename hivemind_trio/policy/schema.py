@@ -537,7 +537,11 @@ AGENT: Final[Mapping[str, Setting]] = {
         args=(POSITIVE,), doc="Share within its team; without a team, share among the teams.", default="1"
     ),
     "concurrency": Setting(args=(POSITIVE,), doc="Most attempts in flight, over all providers."),
-    "priority": Setting(args=(_slot(Type.PRIORITY),), doc="Priority of its calls unless a rule sets one."),
+    "priority": Setting(
+        args=(_slot(Type.PRIORITY),),
+        options={"max": _slot(Type.PRIORITY)},
+        doc="Priority of its calls unless a rule sets one; `max`: highest that it may ask for itself.",
+    ),
     "queue": Setting(args=(COUNT,), doc="Most calls in the queue."),
 }
 

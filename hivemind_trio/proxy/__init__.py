@@ -3,5 +3,6 @@
 from .access_record import CallRecord as CallRecord
 from .app import Door as Door
 from .exchange import Exchange as Exchange
+from .own_priorities import whose as whose
 from .request.asker import Asker as Asker
 from .request.guard import refused_head as refused_head

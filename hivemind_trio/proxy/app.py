@@ -20,6 +20,7 @@ from .access_record import CallRecord
 from .active_policy import InForce
 from .error_responses import refusal
 from .exchange import Exchange
+from .own_priorities import OwnPriorities
 from .plan_refusals import PlanRefusals
 from .request.asker import Asker, asker_of
 from .request.head import RequestHead
@@ -64,6 +65,7 @@ class Door:
         self._in_force: InForce | None = None
         self.tools: ToolsApp | None = None
         """Answers agents at `TOOLS`; None: that is a path like any other."""
+        self.priorities = OwnPriorities()
         self.exchanges: dict[str, Exchange] = {}
         """Calls that are not over, by the id in `x-hivemind-call`, in order of arrival."""
         self._boot = random.token_hex(3)
@@ -126,6 +128,7 @@ class Door:
             turns=self._turns,
             alias_key=self._alias_key,
             plan_refusals=self._plan_refusals,
+            priorities=self.priorities,
             can_trail="http.response.trailers" in extensions,
         )
         self.exchanges[exchange.call_id] = exchange

@@ -38,6 +38,7 @@ from .active_policy import InForce
 from .attempt import UpstreamRequest, fetch, left, unsayable
 from .error_responses import SECOND_NS, Refusal, error_message, refusal
 from .hold import HeldTooLong, Patience, held_at_most_s
+from .own_priorities import OwnPriorities, Whose, whose
 from .plan_header import plan_header
 from .plan_refusals import AccountModel, PlanRefusal, PlanRefusals
 from .request.caller_identity import caller, job, network, without_key
@@ -85,6 +86,7 @@ class Exchange:
     turns: StepQueue
     alias_key: bytes = attrs.field(repr=False)
     plan_refusals: PlanRefusals
+    priorities: OwnPriorities
     can_trail: bool = False
     """True if trailers can be sent on this connection."""
     asked: Recognised = attrs.field(init=False, default=Recognised(apis=(), generates=False))
@@ -159,6 +161,7 @@ class Exchange:
         try:
             with self._ticket(request, speaks=keep_alive is not None) as ticket:
                 self.ticket = ticket
+                self._heed_own_priority(ticket, whose(token_agent, request.claimed))
                 grant: Grant | None = await patience.during(ticket.granted, settled=ticket.answered)
                 while grant is not None:
                     outgoing = self._prepare(grant, body, by_token=token_agent is not None)
@@ -226,6 +229,12 @@ class Exchange:
             needs_slot=self.asked.generates,
             credential=digest,
         )
+
+    def _heed_own_priority(self, ticket: Ticket, agent: Whose | None) -> None:
+        """Give the call, if it waits, the priority that its agent has asked for."""
+        asked = self.priorities.of(agent)
+        if asked is not None:
+            self.engine.ask_priority(ticket.id, asked)
 
     async def _understand(self, body: Text) -> None:
         """Read the body, in turns with other calls if it is long.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, final
 
+import attrs
 import trio
 
 from hivemind_trio.model import Outcome, PlanReading, PlanStanding, QuotaReading, Request
@@ -35,6 +36,7 @@ from hivemind_trio.scheduler import (
     PlanBelief,
     PlanChanged,
     PolicyLoaded,
+    PrioritySet,
     ResponseStarted,
     Scheduler,
     SharesSet,
@@ -225,6 +227,23 @@ class Engine:
             needs_slot=needs_slot,
         )
         return Ticket(call, self)
+
+    def ask_priority(self, call_id: CallId, asked: int | None) -> None:
+        """Give a waiting call the priority that its agent has asked for, as far as the policy lets it.
+
+        Args:
+            call_id: One that does not wait is left alone.
+            asked: None: the policy's again.
+        """
+        waiter = self.scheduler.state.room.get(call_id)
+        if waiter is None or (waiter.call.priority is not None and waiter.call.priority_by == "operator"):
+            return  # it runs, or an operator has decided
+        # What the policy decided, without what the agent has asked for before.
+        call = attrs.evolve(waiter.call, priority=None)
+        decision = self.scheduler.routed(call)
+        priority = decision.priority if asked is None else self._program.own_priority(decision, asked)
+        if priority != waiter.treatment.priority:
+            self.post(PrioritySet(call_id, priority, "agent"))
 
     def post(self, event: Event) -> None:
         """Tell the scheduler what happened, and carry out what it answers."""

@@ -29,7 +29,7 @@ from typing import assert_never, final
 
 import attrs
 
-from hivemind_trio.model import NO_PLAN, PlanStanding, Reason, rejection_text
+from hivemind_trio.model import NO_PLAN, Decision, PlanStanding, Reason, rejection_text
 from hivemind_trio.policy import BudgetWindow, Program, Renames
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions.admission import admit
@@ -38,7 +38,7 @@ from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn,
 from hivemind_trio.scheduler.decisions.grant import Waiting, waiting
 from hivemind_trio.scheduler.decisions.occupancy import accounts, occupancy
 from hivemind_trio.scheduler.decisions.requeue import move_to_fallback, reclassify, reject_all, release_budget_waiters
-from hivemind_trio.scheduler.decisions.routing import calls_to_move, is_given_up
+from hivemind_trio.scheduler.decisions.routing import calls_to_move, is_given_up, route
 from hivemind_trio.scheduler.limits.budget_account import Turns
 from hivemind_trio.scheduler.limits.budgets import NO_CLAIM
 from hivemind_trio.scheduler.limits.cost import NOTHING
@@ -137,8 +137,8 @@ class Scheduler:
                 dispatch(self.state, self.state.pools.values(), None, commands)
             case WindowsShared() | WindowAnswered() | WindowUnanswered():
                 self._on_window(event, now_ns, commands)
-            case PrioritySet(call_id=call_id, priority=priority):
-                self._on_priority(call_id, priority, now_ns, commands)
+            case PrioritySet():
+                self._on_priority(event, now_ns, commands)
             case SpendingSet(account=account, spent=spent):
                 self._advance(now_ns, commands)
                 commands += self.state.set_spending(account, spent)
@@ -176,6 +176,10 @@ class Scheduler:
     def snapshot(self) -> Snapshot:
         """Return the state."""
         return self.state.snapshot()
+
+    def routed(self, call: Call) -> Decision:
+        """Return the decision about a call, as budgets and the health of providers change it now."""
+        return route(self.state, call, self.state.decide(call))
 
     def plan(self, call: Call, provider: str, model: str) -> PlanStanding:
         """Return the plan that a call counts against at a provider, as of the last event."""
@@ -340,15 +344,15 @@ class Scheduler:
         # Also when something is paused: what it kept in reserve is free for others.
         dispatch(self.state, self.state.pools.values(), None, commands)
 
-    def _on_priority(self, call_id: CallId, priority: int, now_ns: int, commands: list[Command]) -> None:
+    def _on_priority(self, event: PrioritySet, now_ns: int, commands: list[Command]) -> None:
         books = self.state
         self._advance(now_ns, commands)
-        waiter = books.room.get(call_id)
+        waiter = books.room.get(event.call_id)
         if waiter is None:
             return  # it has gone meanwhile
         books.room.leave(waiter)
         books.unclaim(waiter)
-        waiter.call = attrs.evolve(waiter.call, priority=priority)
+        waiter.call = attrs.evolve(waiter.call, priority=event.priority, priority_by=event.by)
         anew = reclassify(books, waiter, books.decide(waiter.call), commands)
         pools = {pool.name: pool for pool in (waiter.place.pool, *([anew.place.pool] if anew is not None else []))}
         dispatch(books, pools.values(), None, commands)

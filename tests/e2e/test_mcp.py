@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from hivemind_trio.demo import SimulatedProvider
 from tests.e2e.control import occupied, own_runtime
-from tests.e2e.process import PATIENCE_S, environment, serving
+from tests.e2e.process import PATIENCE_S, Proxy, environment, serving
 
 POLICY = """
 hmp 1
@@ -169,7 +169,7 @@ async def test_the_agents_listener_has_the_same_tools(
         wrong = await client.call_tool("forecast", {"agents": "many"})
         seen = len(provider.seen)
 
-    assert [tool.name for tool in tools.tools] == ["status", "forecast"]
+    assert [tool.name for tool in tools.tools] == ["status", "forecast", "priority"]
     assert (mine["you"]["agent"], mine["you"]["inflight"], mine["you"]["waiting"]) == ("ci", 1, 0)
     assert (theirs["you"]["agent"], theirs["you"]["inflight"]) == ("unknown", None)
     assert (some_fit["fits"], some_fit["asked"]) == (3, 9)
@@ -202,3 +202,47 @@ async def test_the_tools_are_guarded_as_calls_are(
     assert [answer.status_code for answer in (unproven, rebound, page, get)] == [401, 421, 403, 405]
     assert unproven.headers["x-hivemind-reason"] == "unknown-agent"
     assert [line["reason"] for line in proxy.of("call_ended")] == ["unknown-agent", "foreign-host", "foreign-origin"]
+
+
+MAX = """
+hmp 1
+provider sim {{ api anthropic; base "{url}"; key env(KEY); concurrency 1 }}
+agent lead {{ priority 5 max 9 }}
+agent ci {{ priority 5 }}
+rule fixed when model ~ "claude-opus-*" {{ priority 3 }}
+"""
+
+
+@pytest.mark.parametrize("way", ["stdio", "http"])
+async def test_an_agent_lowers_its_priority_and_raises_it_within_the_policy(
+    way: str, tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = tmp_path / "team.hmp"
+    path.write_text(MAX.format(url=provider.url))
+
+    def client_of(proxy: Proxy, name: str) -> AbstractAsyncContextManager[Client]:
+        return over_stdio(runtime, "--agent", name) if way == "stdio" else over_http(f"{proxy.url}/@{name}/mcp")
+
+    async with serving("--policy", path, env=runtime) as proxy, occupied(proxy, provider, 2) as control:
+        await proxy.says("control_opened")
+        async with client_of(proxy, "ci") as ci, client_of(proxy, "lead") as lead:
+            lower = await told(ci, "priority", level=1)
+            waiting = await found_calls(control, "waiting")
+            higher = await told(ci, "priority", level=50)
+            back = await told(ci, "priority", level=None)
+            raised = await told(lead, "priority", level=50)
+            absurd = await lead.call_tool("priority", {"level": 101})
+    async with serving("--policy", path, env=runtime) as proxy, over_http(f"{proxy.url}/mcp") as nobody:
+        nameless = await nobody.call_tool("priority", {"level": 1})
+
+    assert (lower["level"], lower["policy"], lower["waiting"]) == (1, 5, 1)
+    assert [call["priority"] for call in waiting] == [1]
+    assert (higher["level"], back["level"], raised["level"]) == (5, 5, 9)
+    assert higher["text"] == "calls of `ci` have priority 5, not 50: the policy allows 5 at most, by agent ci"
+    assert absurd.is_error
+    assert nameless.is_error
+    assert "put a name into the base URL" in str(nameless.content)
+
+
+async def found_calls(control: httpx2.AsyncClient, state: str) -> Any:
+    return (await control.get("/v1/calls", params={"state": state})).json()["calls"]

@@ -40,8 +40,9 @@ class AskingAgent:
     @classmethod
     def named(cls, name: str, proxy: Operated) -> AskingAgent:
         """Return the agent of this name: the declared one, or a caller that calls itself so."""
-        declared = name if name in proxy.engine.program.agents else None
-        return cls(name=name, token_agent=declared, caller=f"{name}@-" if name else "")
+        settings = proxy.engine.program.agents.get(name)
+        proven = name if settings is not None and settings.tokens else None
+        return cls(name=name, token_agent=proven, caller=f"{name}@-" if name else "")
 
     @classmethod
     def at_the_door(cls, asker: Asker) -> AskingAgent:

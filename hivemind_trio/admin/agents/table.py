@@ -9,7 +9,7 @@ import attrs
 
 from hivemind_trio.admin.operated import Operated
 
-from . import forecast, status
+from . import forecast, priority, status
 from .asking import AskingAgent
 
 
@@ -26,8 +26,13 @@ async def _status(proxy: Operated, agent: AskingAgent, _: status.WhichAgent) -> 
     return await status.status_for(proxy, agent)
 
 
+async def _priority(proxy: Operated, agent: AskingAgent, what: priority.OwnPriority) -> Any:
+    return priority.set_own_for(proxy, agent, what, f"agent {agent.token_agent or agent.name} over MCP")
+
+
 AGENT_OPERATIONS: Final[Mapping[str, AgentOperation]] = {
     "agent": AgentOperation(status.WhichAgent, _status),
     "forecast": AgentOperation(forecast.NewAgents, forecast.forecast_for),
+    "own_priority": AgentOperation(priority.OwnPriority, _priority),
 }
 """Operation of the table of `operations` -> the same for an agent that has proven or said who it is."""

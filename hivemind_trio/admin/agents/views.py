@@ -110,3 +110,17 @@ class AgentStatusView:
     """`go`, `slow` or `hand_over`."""
     text: str
     """Reason of the advice."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class OwnPriorityView:
+    """Priority of an agent's calls."""
+
+    level: int
+    """From now on."""
+    policy: int
+    """Without the agent's wish."""
+    waiting: int
+    """Calls that wait and have it, too."""
+    text: str

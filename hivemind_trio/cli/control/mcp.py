@@ -17,8 +17,12 @@ from .connect import NoProxy, client_at, found_proxy, proxy_options
 if TYPE_CHECKING:
     from hivemind_trio.mcp.tools import AgentTool
 
-PATHS: Final = {"agent": "/v1/agent", "forecast": "/v1/forecast"}
-"""Operation -> its path."""
+PATHS: Final = {
+    "agent": ("GET", "/v1/agent"),
+    "forecast": ("GET", "/v1/forecast"),
+    "own_priority": ("POST", "/v1/agent/priority"),
+}
+"""Operation -> its method and path."""
 
 BASE_URLS: Final = ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL")
 
@@ -71,7 +75,9 @@ def named_in(environment: Mapping[str, str]) -> str:
     return environment.get("HIVEMIND_JOB", "")
 
 
-def _asked(socket: str | None, policy: str | None, path: str, query: dict[str, Any]) -> dict[str, Any]:
+def _asked(
+    socket: str | None, policy: str | None, where_to: tuple[str, str], arguments: dict[str, Any]
+) -> dict[str, Any]:
     """Ask the proxy that runs now: it may have been started again since the last question."""
     from hivemind_trio.control import NotReachable, RequestRefused
     from hivemind_trio.mcp.tools import ToolFailed
@@ -79,7 +85,9 @@ def _asked(socket: str | None, policy: str | None, path: str, query: dict[str, A
     try:
         where = socket if socket is not None else str(found_proxy(policy))
         with client_at(where) as client:
-            answer: dict[str, Any] = client.get(path, **query)
+            method, path = where_to
+            sent = {"query" if method == "GET" else "body": arguments}
+            answer: dict[str, Any] = client.ask(method, path, **sent)
     except NoProxy as none:
         raise ToolFailed(f"{none}; {none.hint}") from None
     except (NotReachable, RequestRefused) as error:

@@ -207,6 +207,7 @@ _LANE: Final[Mapping[str, Row]] = {
 }
 
 _AGENT: Final[Mapping[str, Row]] = {
+    "priority_max": Row(setting="priority max", show=or_none(count), lowered=NEXT_CALL, raised=NEXT_CALL),
     "weight": Row(setting="weight", lowered=_SHARES),
     "team": Row(setting="team", ordered=False, lowered=ANEW),
     "tokens": Row(

@@ -394,6 +394,7 @@ def lane_defaults_of(declarations: SymbolTable, name: str) -> LaneDefaults:
 
 def identity_of(declarations: SymbolTable, declared: BoundDeclaration, conditions: Conditions) -> Identity:
     """Return the settings of an agent and how a caller is identified as it."""
+    priority = declarations.one(declared, "priority")
     agent = AgentSettings(
         name=declared.name,
         team=_one(declarations, declared, "team", NO_TEAM),
@@ -402,6 +403,7 @@ def identity_of(declarations: SymbolTable, declared: BoundDeclaration, condition
         queue=_one(declarations, declared, "queue", None),
         at=declared.at,
         weight=_one(declarations, declared, "weight", 1),
+        priority_max=priority.options.get("max") if priority is not None else None,
     )
     return Identity(
         agent=agent,

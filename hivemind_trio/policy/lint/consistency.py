@@ -39,6 +39,7 @@ def check_together(declarations: SymbolTable, conditions: Mapping[str, Mapping[s
     report = declarations.report
     _required(declarations, report)
     _starts(declarations, report)
+    _own_priorities(declarations, report)
     _steps(declarations, report)
     _ambiguous_globs(declarations, report)
     _reserves(declarations, report)
@@ -131,6 +132,15 @@ def _own(declarations: SymbolTable, kind: str, setting: str) -> Iterator[Setting
         everything.append(declarations.defaults[kind])
     for declared in everything:
         yield from declared.settings.get(setting, [])
+
+
+def _own_priorities(declarations: SymbolTable, report: DiagnosticCollector) -> None:
+    """Check that what an agent may ask for is no less than what it has."""
+    for given in _own(declarations, "agent", "priority"):
+        most = given.options.get("max")
+        if most is not None and most < given.value:
+            help_ = f"write `priority {most} max {given.value}`, or `max {given.value}`"
+            report.add("HM206", "this range is empty", given.place("max"), help=help_)
 
 
 def _steps(declarations: SymbolTable, report: DiagnosticCollector) -> None:

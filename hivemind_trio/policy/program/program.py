@@ -213,6 +213,8 @@ class AgentSettings:
     at: str
     weight: int = 1
     """Its share within its team; without a team, among the teams."""
+    priority_max: int | None = None
+    """Highest priority that it may ask for its calls; None: it may only ask for a lower one than the policy's."""
 
 
 class Clue(StrEnum):
@@ -372,6 +374,17 @@ class Program:
     def agent(self, name: str) -> AgentSettings:
         """Return the declared agent, or what holds for unknown ones."""
         return self.agents.get(name, self.unknown)
+
+    def own_priority(self, decision: Decision, asked: int) -> int:
+        """Return the priority of a call whose agent has asked for one: a lower one always, a higher one up to `max`.
+
+        What a rule or a budget has decided is never exceeded.
+        """
+        decider = decision.decided.get("priority")
+        most = self.agent(decision.agent).priority_max
+        if most is None or (decider is not None and decider.kind in ("rule", "budget")):
+            return min(asked, decision.priority)
+        return min(asked, max(most, decision.priority))
 
     def chain(self, provider: str) -> Iterator[ProviderSettings]:
         """Yield a provider, and in order those that take its calls while it is down."""

@@ -15,7 +15,8 @@ from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
 
-BY_OPERATOR: Final = Decider("operator", "", "")
+BY_OTHERS: Final = {"operator": Decider("operator", "", ""), "agent": Decider("agent", "itself", "")}
+"""Deciders of a priority that is not the policy's."""
 
 
 def route(books: SchedulerState, call: Call, treatment: Decision, failed: ProviderQueue | None = None) -> Decision:
@@ -27,7 +28,9 @@ def route(books: SchedulerState, call: Call, treatment: Decision, failed: Provid
     treated = _routed(books, call, treatment, failed)
     if call.priority is None:
         return treated
-    return attrs.evolve(treated, priority=call.priority, decided={**treated.decided, "priority": BY_OPERATOR})
+    return attrs.evolve(
+        treated, priority=call.priority, decided={**treated.decided, "priority": BY_OTHERS[call.priority_by]}
+    )
 
 
 def _routed(books: SchedulerState, call: Call, treatment: Decision, failed: ProviderQueue | None) -> Decision:

@@ -37,7 +37,9 @@ class Call:
     since_ns: int | None = None
     """When it first stood in line, if its client has come back with it. The scheduler's to know."""
     priority: int | None = None
-    """Priority that an operator has given it; None: the policy's."""
+    """Priority that an operator has given it, or its agent has asked for; None: the policy's."""
+    priority_by: str = "operator"
+    """`operator` or `agent`."""
     needs_slot: bool = True
     """False for what is cheap (a list of models, a token count): it never waits and holds no slot."""
 

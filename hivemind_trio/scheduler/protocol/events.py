@@ -108,10 +108,12 @@ class PauseSet:
 @final
 @attrs.frozen
 class PrioritySet:
-    """An operator gives a waiting call another priority than the policy. Unknown ids are ignored."""
+    """A waiting call has another priority than the policy's. Unknown ids are ignored."""
 
     call_id: CallId
     priority: int
+    by: str = "operator"
+    """`operator`, or `agent`: it has asked for it itself."""
 
 
 @final

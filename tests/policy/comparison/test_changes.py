@@ -51,6 +51,9 @@ ROWS = {
     # policy, its setting before, after -> setting, verb, before, after, state, code
     "slots lowered": (P, "concurrency 8", "concurrency 4", "concurrency", "lowered", "8", "4", "drains", ""),
     "slots raised": (P, "concurrency 4", "concurrency 8", "concurrency", "raised", "4", "8", "kept", ""),
+    "what an agent may ask for": (
+        AGENT, "priority 2 max 5", "priority 2 max 9", "priority max", "raised", "5", "9", "kept", "",
+    ),
     "an upper bound lowered": (
         P, "concurrency 2..32", "concurrency 2..16", "concurrency", "lowered", "2..32", "2..16", "drains", "",
     ),

@@ -1,0 +1,54 @@
+"""Priority that an agent asks for its own calls."""
+
+from __future__ import annotations
+
+from typing import Annotated, final
+
+import attrs
+import msgspec
+
+from hivemind_trio.admin.operated import Operated
+from hivemind_trio.admin.problems import OperationFailed, ProblemKind
+from hivemind_trio.proxy import whose
+
+from .asking import AskingAgent, CallShape, likely_call
+from .views import OwnPriorityView
+
+
+@final
+@attrs.frozen(kw_only=True)
+class OwnPriority:
+    """Priority for the calls of an agent from now on, and for those that wait."""
+
+    agent: str = ""
+    """Name of the agent that asks, as its base URL has it."""
+    level: Annotated[int, msgspec.Meta(ge=0, le=100)] | None
+    """Null: the policy's again."""
+
+
+def set_own(proxy: Operated, what: OwnPriority, by: str) -> OwnPriorityView:
+    """Give an agent's calls the priority that it asks for: a lower one, or a higher one up to the policy's `max`."""
+    return set_own_for(proxy, AskingAgent.named(what.agent, proxy), what, by)
+
+
+def set_own_for(proxy: Operated, agent: AskingAgent, what: OwnPriority, by: str) -> OwnPriorityView:
+    """Do so for an agent that is known already."""
+    key = whose(agent.token_agent, agent.name)
+    if key is None:
+        message = "an agent without a name has no priority of its own; put a name into the base URL: `/@NAME`"
+        raise OperationFailed(ProblemKind.BAD_ARGUMENT, message)
+    program = proxy.engine.program
+    proxy.door.priorities.ask(key, what.level)
+    waiting = [one for one in proxy.engine.occupancy().waiting if agent.is_of(one.decision.agent, one.caller)]
+    for one in waiting:
+        proxy.engine.ask_priority(one.call_id, what.level)
+    call, _ = likely_call(proxy, agent, CallShape())
+    decision = proxy.engine.scheduler.state.decide(call)
+    level = decision.priority if what.level is None else program.own_priority(decision, what.level)
+    proxy.note("own priority", key[1], by, f"asked {what.level}, has {level}")
+    text = f"calls of `{key[1]}` have priority {level}"
+    if what.level is not None and level < what.level:
+        decider = decision.decided.get("priority")
+        by_whom = f", by {decider.kind} {decider.name}".rstrip() if decider is not None else ""
+        text += f", not {what.level}: the policy allows {level} at most{by_whom}"
+    return OwnPriorityView(level=level, policy=decision.priority, waiting=len(waiting), text=text)

@@ -1,0 +1,40 @@
+"""Priorities that agents have asked for themselves."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import attrs
+
+KEPT_MAX: Final = 1_000
+"""Agents; beyond it the one that asked first is forgotten. Names are anybody's to claim."""
+
+Whose = tuple[bool, str]
+"""(proven by a token, name)."""
+
+
+def whose(token_agent: str | None, claimed: str | None) -> Whose | None:
+    """Return the key of an agent; None: it has no name, so nothing can be kept for it."""
+    if token_agent is not None:
+        return True, token_agent
+    return (False, claimed) if claimed else None
+
+
+@final
+@attrs.define(eq=False)
+class OwnPriorities:
+    """Asked priorities by agent; they end with the process."""
+
+    _asked: dict[Whose, int] = attrs.field(factory=dict, init=False)
+
+    def ask(self, agent: Whose, priority: int | None) -> None:
+        """Keep what an agent asks for its calls from now on; None: the policy's again."""
+        self._asked.pop(agent, None)
+        if priority is not None:
+            if len(self._asked) >= KEPT_MAX:
+                del self._asked[next(iter(self._asked))]
+            self._asked[agent] = priority
+
+    def of(self, agent: Whose | None) -> int | None:
+        """Return what an agent has asked for; None: nothing."""
+        return self._asked.get(agent) if agent is not None and self._asked else None
