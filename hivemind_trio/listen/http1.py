@@ -82,8 +82,8 @@ class ConnectionState(Protocol):
     def refusal(self) -> bytes:
         """Return the answer to a new request while the loop lags too much; empty: it is served."""
 
-    def refused(self, status: int) -> None:
-        """Note that a request was answered in place of the application."""
+    def refused(self, status: int, bytes_out: int) -> None:
+        """Note that a request was answered in place of the application, with a body of this size."""
 
     def start(self, run: Callable[..., Any], *args: object) -> None:
         """In the connection's nursery."""
@@ -482,7 +482,7 @@ class Http1(H11Protocol):
             exchange.hang_up()
             exchange.end()
         else:
-            self._link.refused(status)
+            self._link.refused(status, len(body))
         self._link.resume()
         self._link.finish()
 

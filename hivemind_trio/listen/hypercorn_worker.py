@@ -70,7 +70,7 @@ class ListenerContext(Protocol):
         """Report a fault of the listener."""
         ...
 
-    def refused(self, status: int, peer: str) -> None:
+    def refused(self, status: int, peer: str, bytes_out: int) -> None:
         """Count a request that is rejected before it is read."""
         ...
 
@@ -195,9 +195,9 @@ class InboundConnection(TCPServer):
             root = root.exceptions[0]
         self._house.report(ListenerFault.CONNECTION_CRASHED, f"{self._peer}: {type(root).__name__}: {root}", error)
 
-    def refused(self, status: int) -> None:
+    def refused(self, status: int, bytes_out: int) -> None:
         """Count a rejected request of this connection."""
-        self._house.refused(status, self._peer)
+        self._house.refused(status, self._peer, bytes_out)
 
     def start(self, run: Callable[..., Any], *args: object) -> None:
         """Start a task that ends with the connection."""

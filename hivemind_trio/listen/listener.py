@@ -18,7 +18,7 @@ from .bounds import Bounds
 from .http2_frames import FrameAllowance, Pacer
 from .hypercorn_worker import InboundConnection, config_for
 from .listener_fault import ListenerFault
-from .overload import LoopLag, refuse_at_once
+from .overload import OVERLOAD_BODY, LoopLag, refuse_at_once
 from .wire import Flusher
 
 _OUT_OF_SOMETHING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
@@ -30,7 +30,7 @@ def log(fault: ListenerFault, detail: str, error: BaseException) -> None:
     logging.getLogger(__name__).error("%s: %s", fault, detail, exc_info=error)
 
 
-def _ignore(status: int, peer: str) -> None:
+def _ignore(status: int, peer: str, bytes_out: int) -> None:
     pass
 
 
@@ -50,7 +50,7 @@ class Listener:
         app: The ASGI app.
         bounds: What one client may take.
         report: Given the fault, one line of detail and the exception. It must not raise.
-        refused: Given the status and the peer of a request that the app never saw. It must not raise.
+        refused: Given status, peer and size of the answer for a request that the app never saw. It must not raise.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Listener:
         app: App,
         bounds: Bounds | None = None,
         report: Callable[[ListenerFault, str, BaseException], None] = log,
-        refused: Callable[[int, str], None] = _ignore,
+        refused: Callable[[int, str, int], None] = _ignore,
     ) -> None:
         self.app = app
         self.bounds = bounds or Bounds()
@@ -181,7 +181,9 @@ class Listener:
         now_s = trio.current_time()
         if now_s >= self._said_s + 1.0:
             self._said_s = now_s
-            self.refused(503, f"{self.lag.refused} calls since start, lag {self.lag.lag_s * 1e3:.0f} ms")
+            self.refused(
+                503, f"{self.lag.refused} calls since start, lag {self.lag.lag_s * 1e3:.0f} ms", len(OVERLOAD_BODY)
+            )
 
     async def _make_room(self) -> None:
         """Wait until there is room for one more. The longest established of the resting connections has to go."""

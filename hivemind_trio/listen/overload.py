@@ -30,7 +30,7 @@ _SPREAD: Final = 4
 
 _REASON: Final = Reason.PROXY_OVERLOADED
 
-_BODY: Final = error_body("overloaded_error", _REASON, advice="; retry later")
+OVERLOAD_BODY: Final = error_body("overloaded_error", _REASON, advice="; retry later")
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 _PEEK_BYTES: Final = 64 * 1024
@@ -97,7 +97,7 @@ class LoopLag(trio.abc.Instrument):
         return (
             b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
             b"retry-after: %d\r\nx-hivemind-reason: %b\r\nconnection: close\r\n\r\n%b"
-            % (len(_BODY), self.retry_after_s(), _REASON.encode(), _BODY)
+            % (len(OVERLOAD_BODY), self.retry_after_s(), _REASON.encode(), OVERLOAD_BODY)
         )
 
 

@@ -93,10 +93,14 @@ class Door:
             case other:
                 raise NotImplementedError(f"no ASGI scope of type {other} is served here")
 
-    def turned_away(self, status: int, peer: str) -> None:
+    def turned_away(self, status: int, peer: str, bytes_out: int) -> None:
         """Record a request that the listener refused: its head was too large or malformed, or the loop lags."""
         reason = BY_STATUS.get(status, Reason.BAD_REQUEST)
-        self._refused(CallRecord(id=self._next_id(), caller=peer, status=status, rejected=True, reason=reason))
+        self._refused(
+            CallRecord(
+                id=self._next_id(), caller=peer, status=status, rejected=True, reason=reason, bytes_out=bytes_out
+            )
+        )
 
     def _refused(self, record: CallRecord) -> None:
         if self._on_call is not None:

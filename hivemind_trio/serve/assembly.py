@@ -82,7 +82,11 @@ class ProxyServer:
 
     def use(self, program: Program, secrets: Mapping[SecretRef, str]) -> None:
         """Run on a new policy from here on. One step: no call sees half of it."""
-        self._bases.update(_bases(program, secrets))
+        now = _bases(program, secrets)
+        for name, base in now.items():
+            if self._bases.get(name) != base:
+                self.tally.moved(name)
+        self._bases.update(now)
         self.door.use(program, secrets)
         self.engine.load(program)
 

@@ -109,6 +109,7 @@ KEY = b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 
 
 async def test_what_the_listener_and_the_door_refuse_is_recorded() -> None:
+    sizes = []
     async with standing("provider sim { api generic; base env(UPSTREAM) }") as place:
         for head in (
             b"host: x\r\na: " + b"a" * 70_000,
@@ -117,7 +118,7 @@ async def test_what_the_listener_and_the_door_refuse_is_recorded() -> None:
         ):
             async with await trio.open_tcp_stream(*place.house.address) as stream:
                 await stream.send_all(b"GET /v1/x HTTP/1.1\r\nsec-websocket-version: 13\r\n" + KEY + head + b"\r\n\r\n")
-                await stream.receive_some()
+                sizes.append(len((await stream.receive_some()).partition(b"\r\n\r\n")[2]))
         await until(lambda: len(place.records) == 3)
 
     assert [(one.status, str(one.reason)) for one in place.records] == [
@@ -126,3 +127,4 @@ async def test_what_the_listener_and_the_door_refuse_is_recorded() -> None:
         (400, "bad-request"),
     ]
     assert all(one.rejected and one.caller.startswith("127.0.0.1:") for one in place.records)
+    assert [one.bytes_out for one in place.records] == sizes

@@ -196,3 +196,17 @@ async def test_a_rotated_key_is_used_from_the_next_call_on() -> None:
         keys = [place.sent(number)[b"authorization"] for number in range(2)]
 
     assert keys == [b"Bearer old", b"Bearer new"]
+
+
+async def test_a_base_that_is_corrected_is_not_called_unreachable_any_more() -> None:
+    async with standing(CAP_1, secrets={"UPSTREAM": "http://127.0.0.1:1"}) as place, client_of(place) as client:
+        with pytest.raises(openai.InternalServerError, match="unreachable"):
+            await stream(client, "lost")
+        before = dict(place.house.tally.unreached)
+        place.house.use(compiled(CAP_1 + 'rule none { deny "no" }\n'), place.secrets)
+        same = dict(place.house.tally.unreached)
+        there = SecretRef(SecretSource.ENV, "UPSTREAM")
+        place.house.use(compiled(CAP_1), {**place.secrets, there: "http://127.0.0.1:2"})
+
+    assert list(before) == ["sim"]
+    assert (same, place.house.tally.unreached) == (before, {})

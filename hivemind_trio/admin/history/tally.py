@@ -72,6 +72,10 @@ class Tally:
             self._seconds.append((second, 1))
             self._forget(second)
 
+    def moved(self, provider: str) -> None:
+        """Forget that a provider could not be reached: it has another base URL now."""
+        self.unreached.pop(provider, None)
+
     def per_minute(self, now_ns: int) -> int:
         """Return the number of calls that ended in the last minute."""
         self._forget(now_ns // SECOND_NS)

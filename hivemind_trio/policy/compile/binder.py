@@ -12,7 +12,7 @@ from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.language.condition_typing import NUMBERS
-from hivemind_trio.policy.language.synonyms import in_words, instead_of, per_of_budget
+from hivemind_trio.policy.language.synonyms import OPTION_SYNONYMS, in_words, instead_of, per_of_budget
 from hivemind_trio.policy.language.values import Reader, Unreadable
 from hivemind_trio.policy.schema import (
     DECLARATIONS,
@@ -581,7 +581,16 @@ class _Declarer:
             slot = slots.get(word.text)
             if slot is None:
                 if slots:
-                    self.report.unknown("HM112", f"`{owner}` has no option", word.text, word.span, list(slots))
+                    meant = OPTION_SYNONYMS.get(word.text.lower(), "")
+                    self.report.unknown(
+                        "HM112",
+                        f"`{owner}` has no option",
+                        word.text,
+                        word.span,
+                        list(slots),
+                        hint=f"write `{meant}`" if meant in slots else "",
+                        fix=Fix.replacing(word.span, meant) if meant in slots else None,
+                    )
                 else:
                     self.report.add("HM112", f"`{owner}` takes no further argument", word.span, help=NEXT)
                 if not slots:

@@ -50,6 +50,16 @@ _SYNONYMS: Final = {
     "spend": "cost",
 }
 
+OPTION_SYNONYMS: Final = {
+    "in": "input",
+    "out": "output",
+    "prompt": "input",
+    "completion": "output",
+    "cached": "cache-read",
+    "cache": "cache-read",
+}
+"""Names that other tools have for an option of a setting."""
+
 
 @final
 @attrs.frozen

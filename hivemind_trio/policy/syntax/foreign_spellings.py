@@ -78,6 +78,7 @@ _CLOSED_BY: Final = {"]": "LSQB", ")": "LPAR", "}": "LBRACE"}
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _BARE: Final = re.compile(r"[^\s;,{}\[\]()\"#]+")
 _VARIABLE: Final = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+_CLOSED_TEXT: Final = re.compile(r'((?:[^"\\]|\\["\\])*)"')
 _PATTERN: Final = re.compile(r"/([^/\s][^/\n]*)/[gimsuxy]{0,3}(?![^\s;,{}\[\]()])")
 _GLOB: Final = re.compile(r"[^\s;,{}\[\]()\"#=~<>!:]*")
 _CLOSERS: Final = re.compile(r"[\])};,\s]*\Z")
@@ -164,7 +165,12 @@ class _Speller:
         if before is None or after is None:
             return True
         goes_on = before.type in CONTINUES_AFTER or after.type in CONTINUES_BEFORE
-        return not self._in_brackets() and not goes_on and not (self._asked and after.text in ("&", "|"))
+        return not self._in_brackets() and not goes_on and not (self._asked and self._joins(after))
+
+    def _joins(self, sign: Lexeme) -> bool:
+        """Return True if a line that begins with this sign goes on with the condition of the line before."""
+        behind = next((one for one in self.pieces[self.at :] if one.span.start >= sign.span.end), None)
+        return sign.text in ("&", "|") and behind is not None and behind.type not in ("LBRACE", "_NL")
 
     def _in_brackets(self) -> bool:
         return bool(self._open) and self._open[-1].type != "LBRACE"
@@ -301,10 +307,12 @@ class _Speller:
         line = self.text[start : self._line_end(start)]
         length = next((at for at, letter in enumerate(line) if letter in _QUOTES[piece.text]), -1)
         end = length + 1
-        if length < 0:  # begun with one mark, and ended with this language's or not at all
-            length = line.find('"') if '"' in line else self._text_end(line)
-            end = length + ('"' in line)
         span, put = self._of(piece.span.start, start + end, piece), quote(line[:length])
+        if length < 0:  # begun with one mark, and ended with this language's or not at all
+            closed = _CLOSED_TEXT.match(line)
+            inner = closed[1] if closed is not None else line[: self._text_end(line)]
+            span = self._of(piece.span.start, start + (closed.end() if closed is not None else len(inner)), piece)
+            put = f'"{inner}"' if closed is not None else quote(inner)
         self._say(span, f"`{piece.text}` is not in the language", f"write `{put}`", put)
         self._put("STRING", put, span)
         self._relex(span.end, span.source)
@@ -529,7 +537,14 @@ class _Speller:
 
     def _backslash(self, piece: Lexeme) -> bool:
         after = self._next()
-        if piece.text != "\\" or (after is not None and after.type != "_NL"):
+        if piece.text != "\\":
+            return False
+        if after is not None and after.type in ("STRING", "BADSTRING") and after.span.start == piece.span.end:
+            # Deleting it would leave a text that begins where one was meant to go on.
+            self._foreign(piece.span, "it stands before a quote within a text: this text has ended, or never began")
+            self.at += 1
+            return True
+        if after is not None and after.type != "_NL":
             return False
         self._foreign(piece.span, "delete it: a statement goes on after an operator, a comma and within brackets", "")
         self.at += 1
@@ -598,11 +613,16 @@ class _Speller:
             return True
         if last.type != "NAME":
             return False
-        help_ = "delete it" if after.type == "LBRACE" else f"write `{self._raw(last)} {self._raw(after)}`"
+        help_ = "delete it" if after.type == "LBRACE" else f"write `{self._raw(last)} {self._whole(after)}`"
         message = f"unexpected `{piece.text}`"
         self._say(piece.span, message, help_, code="HM003", note=note, fix=self._removed(piece.span))
         self.at += 1
         return True
+
+    def _whole(self, piece: Lexeme) -> str:
+        """Return the text of a value as it is written: a price or a rate is several lexemes."""
+        found = _BARE.match(self.text, piece.span.start) if piece.type == "QTY" else None
+        return found[0] if found is not None else self._raw(piece)
 
     def _removed(self, span: Span) -> Fix:
         """Return the fix that removes a sign, and one of the blanks if it has them on both sides."""
@@ -827,6 +847,15 @@ class _Speller:
         self.pieces[end] = Lexeme("RSQB", "]", self.pieces[end].span)
         return True
 
+    def _side(self, piece: Lexeme) -> bool:
+        """`price in $3/Mtok`: the side that a price is of, by its short name."""
+        if self._asked or len(self.out) == self._begin or self.out[self._begin].text != "price":
+            return False
+        self._say(piece.span, "`in` is no side of a price", "write `input`", "input", code="HM003")
+        self.at += 1
+        self._put("NAME", "input", piece.span)
+        return True
+
     # ---- statements ----
 
     def _word(self, piece: Lexeme) -> bool:
@@ -913,6 +942,7 @@ _READERS: Final[dict[str, tuple[Callable[[_Speller, Lexeme], bool], ...]]] = {
     "STRING": (_Speller._swallowing,),
     "BADSTRING": (_Speller._unended,),
     "NAME": (_Speller._unclosed, _Speller._word, _Speller._spelt),
+    "IN": (_Speller._side,),
     "LPAR": (_Speller._tuple,),
     "_DOTDOT": (_Speller._operator,),
 }

@@ -298,6 +298,18 @@ MENDED = {
         "server { max-body 32 MiB }\n",
         "server { max-body 32MiB }\n",
     ),
+    "a short name of a price's side": (
+        'model "x*" { price in $3/Mtok output $5/Mtok }\n',
+        'model "x*" { price input $3/Mtok output $5/Mtok }\n',
+    ),
+    "a short name of a price's other side": (
+        'model "x*" { price input $3/Mtok out $5/Mtok }\n',
+        'model "x*" { price input $3/Mtok output $5/Mtok }\n',
+    ),
+    "another quote before a text with quotes in it": (
+        'rule r { deny \'no \\"such\\" day" }\n',
+        'rule r { deny "no \\"such\\" day" }\n',
+    ),
     "a name in quotes": (
         'lane a { }\nrule r { lane "a" }\n',
         "lane a { }\nrule r { lane a }\n",

@@ -325,6 +325,13 @@ def test_so_it_is_at_the_end_of_the_file_with_and_without_a_newline(broken: str,
         assert codes(f"before 1\n{broken}{end}") == [code]
 
 
+@pytest.mark.parametrize("before", ["`=` in a condition", "a chained comparison", "`expect` of nothing"])
+def test_a_sign_that_no_operand_follows_joins_no_lines(before: str) -> None:
+    broken, code = BROKEN[before]
+
+    assert codes(f"{broken}\n& {{ y 1 }}\n") == [code, "HM001"]
+
+
 GOOD = [
     "g{} 1",
     "g{} {{ q 1 }}",
