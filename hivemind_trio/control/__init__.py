@@ -17,6 +17,7 @@ from .door import control_url as control_url
 from .door import open_control as open_control
 from .exposition import metrics_route as metrics_route
 from .openapi import openapi_route as openapi_route
+from .routes import OPERATION_PATHS as OPERATION_PATHS
 from .routes import ControlAnswer as ControlAnswer
 from .routes import ControlRequest as ControlRequest
 from .routes import ControlRoute as ControlRoute

@@ -17,7 +17,7 @@ from hivemind_trio.admin import AGENT_OPERATIONS, AskingAgent, Operated, Operati
 from hivemind_trio.listen import Receive, Scope, Send
 from hivemind_trio.proxy import Asker
 
-from .tools import TOOLS, AgentTool, ToolFailed
+from .tools import TOOLS, OperationTool, ToolFailed
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -75,7 +75,7 @@ class HttpTools:
             task_status.started(manager)
             await trio.sleep_forever()
 
-    async def _ask(self, request: Any, tool: AgentTool, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, request: Any, tool: OperationTool, arguments: dict[str, Any]) -> dict[str, Any]:
         operation = AGENT_OPERATIONS[tool.operation]
         agent = AskingAgent.at_the_door(request.scope[ASKER])
         try:

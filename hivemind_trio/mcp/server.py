@@ -21,11 +21,11 @@ from mcp_types import (
 
 from hivemind_trio import __version__
 
-from .tools import INSTRUCTIONS, AgentTool, ToolFailed
+from .tools import INSTRUCTIONS, ShownTool, ToolFailed
 
 NAME: Final = "hivemind-trio"
 
-Ask = Callable[[Any, AgentTool, dict[str, Any]], Awaitable[dict[str, Any]]]
+Ask = Callable[[Any, Any, dict[str, Any]], Awaitable[dict[str, Any]]]
 """Given the HTTP request (None: there is none), a tool and its arguments; returns the result."""
 
 
@@ -34,15 +34,16 @@ Ask = Callable[[Any, AgentTool, dict[str, Any]], Awaitable[dict[str, Any]]]
 class ToolServer:
     """Tools of a table behind the SDK's server."""
 
-    tools: Sequence[AgentTool]
+    tools: Sequence[ShownTool]
     ask: Ask
+    instructions: str = INSTRUCTIONS
 
     def server(self) -> Server[Any]:
         """Return the SDK's server."""
         return Server(
             NAME,
             version=__version__,
-            instructions=INSTRUCTIONS,
+            instructions=self.instructions,
             on_list_tools=self._list,
             on_call_tool=self._call,
         )
@@ -56,18 +57,20 @@ class ToolServer:
             if tool is None:
                 raise ToolFailed(f"no tool `{params.name}`; there are {', '.join(one.name for one in self.tools)}")
             arguments = params.arguments or {}
-            unknown = [name for name in arguments if name not in tool.arguments]
+            known = tool.input_schema()["properties"]
+            unknown = [name for name in arguments if name not in known]
             if unknown:
-                takes = f"it takes {', '.join(tool.arguments)}" if tool.arguments else "it takes none"
+                takes = f"it takes {', '.join(known)}" if known else "it takes none"
                 raise ToolFailed(f"no argument `{unknown[0]}`: {takes}")
             result = await self.ask(context.request, tool, arguments)
         except ToolFailed as failed:
             return CallToolResult(content=[TextContent(text=str(failed))], is_error=True)
         text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
-        return CallToolResult(content=[TextContent(text=text)], structured_content=result)
+        structured = result if tool.output_schema() is not None else None
+        return CallToolResult(content=[TextContent(text=text)], structured_content=structured)
 
 
-def described(tool: AgentTool) -> Tool:
+def described(tool: ShownTool) -> Tool:
     """Return a tool as clients list it."""
     return Tool(
         name=tool.name,

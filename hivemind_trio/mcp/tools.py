@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
 import attrs
 import msgspec
 
-from hivemind_trio.admin import OPERATIONS
+from hivemind_trio.admin import AGENT_OPERATIONS, OPERATIONS
 
 INSTRUCTIONS: Final = (
     "hivemind-trio schedules the calls of all agents here to their LLM providers. Call `forecast` before you start "
@@ -23,10 +23,43 @@ class ToolFailed(Exception):  # noqa: N818 - an answer of the tool
     """The tool cannot answer. The message says why, and what to do instead."""
 
 
+OPERATOR_INSTRUCTIONS: Final = (
+    "Tools of the operator of hivemind-trio, a proxy that schedules the calls of agents to their LLM providers. They "
+    "see and change the calls of everybody."
+)
+
+
+class ShownTool(Protocol):
+    """A tool as clients list it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """Its description, for models."""
+        ...
+
+    @property
+    def changes(self) -> bool:
+        """True if it changes something."""
+        ...
+
+    def input_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the arguments."""
+        ...
+
+    def output_schema(self) -> dict[str, Any] | None:
+        """Return the JSON schema of the result; None: its results are text."""
+        ...
+
+
 @final
 @attrs.frozen(kw_only=True)
-class AgentTool:
-    """One tool."""
+class OperationTool:
+    """A tool that is one operation."""
 
     name: str
     operation: str
@@ -40,7 +73,9 @@ class AgentTool:
         """Return the JSON schema of the arguments."""
         schema = object_schema(OPERATIONS[self.operation].arguments)
         properties = schema.get("properties", {})
-        shown = {name: properties[name] | {"description": text} for name, text in self.arguments.items()}
+        shown = {
+            name: properties[name] | ({"description": text} if text else {}) for name, text in self.arguments.items()
+        }
         required = [name for name in schema.get("required", []) if name in shown]
         return {
             "type": "object",
@@ -49,7 +84,7 @@ class AgentTool:
             **({"required": required} if required else {}),
         }
 
-    def output_schema(self) -> dict[str, Any]:
+    def output_schema(self) -> dict[str, Any] | None:
         """Return the JSON schema of the result."""
         return object_schema(OPERATIONS[self.operation].result)
 
@@ -65,12 +100,12 @@ def object_schema(kind: type) -> dict[str, Any]:
 
 
 TOOLS: Final = (
-    AgentTool(
+    OperationTool(
         name="status",
         operation="agent",
         description="Your next turn, what is left of your budgets and plan, and advice: go, slow or hand_over.",
     ),
-    AgentTool(
+    OperationTool(
         name="forecast",
         operation="forecast",
         description='How many new agents can start now? Ask before you start sub-agents: `{"agents": 8}`.',
@@ -83,7 +118,7 @@ TOOLS: Final = (
             "within_s": "Longest wait of a call with which an agent still fits.",
         },
     ),
-    AgentTool(
+    OperationTool(
         name="priority",
         operation="own_priority",
         description="Give your calls another priority: lower is always allowed, higher up to the policy's max.",
@@ -91,3 +126,18 @@ TOOLS: Final = (
         changes=True,
     ),
 )
+
+
+def operator_tools() -> tuple[OperationTool, ...]:
+    """Return the operators' tools: every operation that is not an agent's."""
+    return tuple(
+        OperationTool(
+            name=name,
+            operation=name,
+            description=operation.summary,
+            arguments={field.name: "" for field in attrs.fields(operation.arguments)},
+            changes=operation.changes,
+        )
+        for name, operation in OPERATIONS.items()
+        if name not in AGENT_OPERATIONS
+    )

@@ -16,7 +16,9 @@ import trio
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from hivemind_trio.cli.control.mcp_compat import SETTINGS
 from hivemind_trio.demo import SimulatedProvider
+from hivemind_trio.policy import MemoryFiles, check
 from tests.e2e.control import occupied, own_runtime
 from tests.e2e.process import PATIENCE_S, Proxy, environment, serving
 
@@ -75,17 +77,16 @@ async def told(client: Client, tool: str, **arguments: object) -> Any:
     return answer.structured_content
 
 
-def saved(folder: Path, url: str) -> Path:
+def saved(folder: Path, url: str, concurrency: int = 4) -> Path:
     path = folder / "team.hmp"
-    path.write_text(POLICY.format(url=url))
+    path.write_text(POLICY.format(url=url).replace("concurrency 4", f"concurrency {concurrency}"))
     return path
 
 
 async def test_an_agent_asks_how_many_agents_fit_beside_the_calls_in_flight(
     tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
 ) -> None:
-    path = saved(tmp_path, provider.url)
-    path.write_text(path.read_text().replace("concurrency 4", "concurrency 1"))
+    path = saved(tmp_path, provider.url, concurrency=1)
     async with (
         serving("--policy", path, env=runtime) as proxy,
         occupied(proxy, provider, 3),
@@ -246,3 +247,101 @@ async def test_an_agent_lowers_its_priority_and_raises_it_within_the_policy(
 
 async def found_calls(control: httpx2.AsyncClient, state: str) -> Any:
     return (await control.get("/v1/calls", params={"state": state})).json()["calls"]
+
+
+async def test_the_predecessors_tools_answer_with_their_arguments(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    async def asked(tool: str, /, **arguments: object) -> Any:
+        answer = await client.call_tool(tool, arguments)
+        assert answer.structured_content is None
+        return json.loads(answer.content[0].text)  # type: ignore[union-attr]
+
+    path = saved(tmp_path, provider.url, concurrency=1)
+    before = path.read_text()
+    async with (
+        serving("--policy", path, env=runtime) as proxy,
+        occupied(proxy, provider, 2) as control,
+        over_stdio(runtime, "--agent", "ci", "--compat", "0.2") as client,
+    ):
+        tools = {tool.name for tool in (await client.list_tools()).tools}
+        (call,) = await found_calls(control, "inflight")
+        status, one = await asked("hm.status"), await asked("hm.status", task_id=call["id"])
+        lost = await asked("hm.status", task_id="none-1")
+        config = await asked("hm.config", upstream_url="http://evil.example", max_concurrency=500)
+        budget, raised = await asked("hm.budget"), await asked("hm.budget", action="set_total", total_budget=10**9)
+        lowered = await asked("hm.priority", task_id=call["id"], priority="critical")
+        odd = await asked("hm.priority", priority="top")
+        ran = await asked("hm.submit", command=f"touch {tmp_path}/ran")
+        batch = await asked("hm.batch", tasks=[{"command": f"touch {tmp_path}/ran"}])
+        nothing = await asked("hm.submit")
+        metrics, setup = await asked("hm.metrics"), await asked("hm.setup", tool="claude-code", proxy_port=1)
+        listed = await asked("hm.setup", tool="list")
+        policy = (await control.get("/v1/policy")).json()["files"]
+
+    names = ("submit", "batch", "status", "priority", "budget", "metrics", "config", "setup")
+    assert tools == {"status", "forecast", "priority", *(f"hm.{name}" for name in names)}
+    assert status["queue"] == {"pending": 1, "running": 1, "completed": 0}
+    assert status["tasks_by_state"]["inflight"]["count"] == 1
+    assert one["task"]["state"] == "inflight"
+    assert "no call `none-1`" in lost["error"]
+    assert "a policy does this now" in config["error"]
+    assert config["policy"]["upstream_url"] == 'provider NAME { base "URL" }'
+    assert [one["name"] for one in budget["budgets"]] == ["calls"]
+    assert "agents do not raise budgets" in raised["error"]
+    assert (lowered["priority"], lowered["level"]) == ("critical", 0)
+    assert "no priority `top`" in odd["error"]
+    assert all("runs no commands" in answer["error"] for answer in (ran, batch))
+    assert nothing == {"error": "hm.submit needs `command`"}
+    assert not (tmp_path / "ran").exists()
+    assert metrics["admission"] == {"sim": {"active": 1, "max_concurrency": 1}}
+    assert setup["config"] == {"ANTHROPIC_BASE_URL": proxy.url}
+    assert "claude-code" in listed["supported_tools"]
+    assert list(policy.values()) == [before], "no tool has changed the policy"
+
+
+async def test_operators_have_tools_of_their_own_at_the_control_socket_alone(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = saved(tmp_path, provider.url, concurrency=1)
+    async with (
+        serving("--policy", path, env=runtime) as proxy,
+        occupied(proxy, provider, 2) as control,
+        over_stdio(runtime, "--operator") as client,
+        over_http(f"{proxy.url}/mcp") as agent,
+    ):
+        (call,) = await found_calls(control, "inflight")
+        paused = await told(client, "pause", kind="lane", name="default")
+        resumed = await told(client, "resume", kind="lane", name="default")
+        explained = await told(client, "explain", id=call["id"])
+        calls = await told(client, "calls", agent="ci", limit=1)
+        path.write_text(path.read_text().replace("concurrency 1", "concurency 9"))
+        broken = await client.call_tool("reload", {})
+        refused = await agent.call_tool("pause", {"kind": "lane", "name": "default"})
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+
+    assert [one["name"] for one in paused["paused"]] == ["default"]
+    assert resumed["paused"] == []
+    assert explained["call"]["id"] == call["id"]
+    assert len(calls["calls"]) == 1
+    assert broken.is_error
+    assert "HM103" in str(broken.content) or "concurency" in str(broken.content)
+    assert refused.is_error
+    assert "no tool `pause`; there are status, forecast, priority" in str(refused.content)
+    assert "forecast" not in tools
+    assert tools["queue"].annotations is not None
+    assert tools["queue"].annotations.read_only_hint
+    assert tools["pause"].annotations is not None
+    assert not tools["pause"].annotations.read_only_hint
+    assert [act["action"] for act in proxy.of("operator_acted")] == ["pause", "resume", "reload"]
+
+
+def test_what_replaces_an_old_setting_is_in_the_language() -> None:
+    filled = {"NAME": "anthropic", "N/day": "5k/day", "N }": "5 }", "TIME": "2s", "URL": "https://api.anthropic.com"}
+    for name, text in SETTINGS.items():
+        for old, new in filled.items():
+            text = text.replace(old, new)
+        rest = "" if text.startswith("provider") else "provider anthropic { }\n"
+        text = text.replace("{ aimd", "{ concurrency 2..8; aimd")
+        found = check("team.hmp", MemoryFiles({"team.hmp": f"hmp 1\n{rest}{text}\n"}))
+        assert [one.message for one in found.diagnostics if one.severity == "error"] == [], name

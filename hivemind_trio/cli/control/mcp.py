@@ -6,7 +6,8 @@ import os
 import re
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from urllib.parse import quote
 
 import click
 
@@ -14,15 +15,8 @@ from hivemind_trio.cli.console import fail
 
 from .connect import NoProxy, client_at, found_proxy, proxy_options
 
-if TYPE_CHECKING:
-    from hivemind_trio.mcp.tools import AgentTool
-
-PATHS: Final = {
-    "agent": ("GET", "/v1/agent"),
-    "forecast": ("GET", "/v1/forecast"),
-    "own_priority": ("POST", "/v1/agent/priority"),
-}
-"""Operation -> its method and path."""
+AGENTS: Final = ("agent", "forecast", "own_priority")
+"""Operations that are told the agent."""
 
 BASE_URLS: Final = ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL")
 
@@ -34,6 +28,8 @@ Examples:
   codex mcp add hivemind -- hivemind-trio mcp              the same for Codex
   hivemind-trio mcp --agent ci                             answer for the agent that calls at /@ci
   hivemind-trio mcp --policy team.hmp                      ask the proxy that serves this policy
+  hivemind-trio mcp --compat 0.2                           with the tools of hivemind-scheduler 0.2
+  claude mcp add operator -- hivemind-trio mcp --operator  for the operator: queue, explain, pause, reload
   pip install 'hivemind-trio[mcp]'                         install the SDK that it needs"""
 )
 @click.option(
@@ -42,8 +38,14 @@ Examples:
     help="Answer for this agent, as the base URL names it. Default: the name in ANTHROPIC_BASE_URL or "
     "OPENAI_BASE_URL (`/@NAME`), else the job of `run`.",
 )
+@click.option("--operator", is_flag=True, help="Give the operators' tools instead: they see and change everything.")
+@click.option(
+    "--compat",
+    type=click.Choice(["0.2"]),
+    help="Give the tools of hivemind-scheduler 0.2 too (`hm.status` and the others).",
+)
 @proxy_options
-def mcp(agent: str | None, socket: str | None, policy: str | None) -> None:
+def mcp(agent: str | None, operator: bool, compat: str | None, socket: str | None, policy: str | None) -> None:
     """Run an MCP server with tools for agents.
 
     An MCP client starts it, and speaks on standard input and output. The tools ask the running proxy by its control
@@ -52,18 +54,28 @@ def mcp(agent: str | None, socket: str | None, policy: str | None) -> None:
     """
     if find_spec("mcp") is None:
         fail("the MCP server needs the package mcp", hint="`pip install 'hivemind-trio[mcp]'`")
+    if operator and (compat or agent is not None):
+        fail("--operator excludes --agent and --compat", hint="run two servers, one for each")
     import trio
 
     from hivemind_trio.mcp.server import ToolServer, serve_stdio
-    from hivemind_trio.mcp.tools import TOOLS
+    from hivemind_trio.mcp.tools import INSTRUCTIONS, OPERATOR_INSTRUCTIONS, TOOLS, operator_tools
+
+    from .mcp_compat import COMPAT_TOOLS, CompatTool, answered
 
     name = agent if agent is not None else named_in(os.environ)
 
-    async def ask(_: object, tool: AgentTool, arguments: dict[str, Any]) -> dict[str, Any]:
-        query = {"agent": name, **arguments}
-        return await trio.to_thread.run_sync(_asked, socket, policy, PATHS[tool.operation], query)
+    async def operate(operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        own = {"agent": name} if operation in AGENTS else {}
+        return await trio.to_thread.run_sync(_asked, socket, policy, operation, own | arguments)
 
-    trio.run(serve_stdio, ToolServer(TOOLS, ask))
+    async def ask(_: object, tool: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(tool, CompatTool):
+            return await answered(tool, operate, arguments)
+        return await operate(tool.operation, arguments)
+
+    tools = operator_tools() if operator else (*TOOLS, *(COMPAT_TOOLS if compat else ()))
+    trio.run(serve_stdio, ToolServer(tools, ask, OPERATOR_INSTRUCTIONS if operator else INSTRUCTIONS))
 
 
 def named_in(environment: Mapping[str, str]) -> str:
@@ -75,21 +87,22 @@ def named_in(environment: Mapping[str, str]) -> str:
     return environment.get("HIVEMIND_JOB", "")
 
 
-def _asked(
-    socket: str | None, policy: str | None, where_to: tuple[str, str], arguments: dict[str, Any]
-) -> dict[str, Any]:
+def _asked(socket: str | None, policy: str | None, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Ask the proxy that runs now: it may have been started again since the last question."""
-    from hivemind_trio.control import NotReachable, RequestRefused
+    from hivemind_trio.control import OPERATION_PATHS, NotReachable, RequestRefused
     from hivemind_trio.mcp.tools import ToolFailed
 
+    method, path = OPERATION_PATHS[operation]
+    if "{id}" in path:
+        path = path.replace("{id}", quote(str(arguments.pop("id", "")), safe=""))
+    given = {name: value for name, value in arguments.items() if method != "GET" or value is not None}
     try:
         where = socket if socket is not None else str(found_proxy(policy))
         with client_at(where) as client:
-            method, path = where_to
-            sent = {"query" if method == "GET" else "body": arguments}
-            answer: dict[str, Any] = client.ask(method, path, **sent)
+            answer: dict[str, Any] = client.ask(method, path, **{"query" if method == "GET" else "body": given})
     except NoProxy as none:
-        raise ToolFailed(f"{none}; {none.hint}") from None
+        raise ToolFailed(f"{none}; {none.hint}" if none.hint else str(none)) from None
     except (NotReachable, RequestRefused) as error:
-        raise ToolFailed(str(error)) from None
+        lines = error.diagnostics if isinstance(error, RequestRefused) else ()
+        raise ToolFailed("\n".join([str(error), *lines])) from None
     return answer
