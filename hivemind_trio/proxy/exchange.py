@@ -41,7 +41,7 @@ from .hold import HeldTooLong, Patience, held_at_most_s
 from .own_priorities import OwnPriorities, Whose, whose
 from .plan_header import plan_header
 from .plan_refusals import AccountModel, PlanRefusal, PlanRefusals
-from .request.caller_identity import caller, job, network, without_key
+from .request.caller_identity import caller, job, network, session, without_key
 from .request.client_profile import ClientProfile, fingerprint, known_by
 from .request.head import RequestHead
 from .request.header_filter import Headers, first, for_upstream
@@ -161,7 +161,7 @@ class Exchange:
         try:
             with self._ticket(request, speaks=keep_alive is not None) as ticket:
                 self.ticket = ticket
-                self._heed_own_priority(ticket, whose(token_agent, request.claimed))
+                self._heed_own_priority(ticket, whose(token_agent, request.claimed, session(words)))
                 grant: Grant | None = await patience.during(ticket.granted, settled=ticket.answered)
                 while grant is not None:
                     outgoing = self._prepare(grant, body, by_token=token_agent is not None)

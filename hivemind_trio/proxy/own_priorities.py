@@ -13,11 +13,12 @@ Whose = tuple[bool, str]
 """(proven by a token, name)."""
 
 
-def whose(token_agent: str | None, claimed: str | None) -> Whose | None:
-    """Return the key of an agent; None: it has no name, so nothing can be kept for it."""
+def whose(token_agent: str | None, claimed: str | None, session: str = "") -> Whose | None:
+    """Return the key of an agent; None: it has neither name nor session, so nothing can be kept for it."""
     if token_agent is not None:
         return True, token_agent
-    return (False, claimed) if claimed else None
+    name = claimed or (f"session {session}" if session else "")
+    return (False, name) if name else None
 
 
 @final

@@ -17,9 +17,9 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from hivemind_trio.cli.control.mcp_compat import SETTINGS
-from hivemind_trio.demo import SimulatedProvider
+from hivemind_trio.demo import ScriptedReply, SimulatedProvider
 from hivemind_trio.policy import MemoryFiles, check
-from tests.e2e.control import occupied, own_runtime
+from tests.e2e.control import BODY, asked, eventually, occupied, own_runtime, state_of
 from tests.e2e.process import PATIENCE_S, Proxy, environment, serving
 
 POLICY = """
@@ -245,6 +245,34 @@ async def test_an_agent_lowers_its_priority_and_raises_it_within_the_policy(
     assert "put a name into the base URL" in str(nameless.content)
 
 
+async def test_an_agent_without_a_name_is_known_by_its_session(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    gate = trio.Event()
+    provider.default = ScriptedReply(hold=gate)
+    async with (
+        serving("--policy", saved(tmp_path, provider.url, concurrency=1), env=runtime) as proxy,
+        httpx2.AsyncClient(base_url=proxy.url, timeout=PATIENCE_S) as http,
+        asked(proxy) as control,
+        over_stdio(runtime | {"CLAUDE_CODE_SESSION_ID": "s-1"}) as client,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def call(session: str) -> None:
+            await http.post("/v1/messages", json=BODY, headers={"x-claude-code-session-id": session})
+
+        for session in ("s-1", "s-1", "s-2"):
+            nursery.start_soon(call, session)
+        await eventually(state_of(control), lambda now: now["inflight"] + now["waiting"] == 3)
+        mine = await told(client, "status")
+        lower = await told(client, "priority", level=0)
+        gate.set()
+
+    assert (mine["you"]["agent"], mine["you"]["waiting"] + mine["you"]["inflight"]) == ("unknown", 2)
+    assert lower["level"] == 0
+    assert lower["waiting"] == mine["you"]["waiting"]
+
+
 async def found_calls(control: httpx2.AsyncClient, state: str) -> Any:
     return (await control.get("/v1/calls", params={"state": state})).json()["calls"]
 
@@ -252,7 +280,7 @@ async def found_calls(control: httpx2.AsyncClient, state: str) -> Any:
 async def test_the_predecessors_tools_answer_with_their_arguments(
     tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
 ) -> None:
-    async def asked(tool: str, /, **arguments: object) -> Any:
+    async def result(tool: str, /, **arguments: object) -> Any:
         answer = await client.call_tool(tool, arguments)
         assert answer.structured_content is None
         return json.loads(answer.content[0].text)  # type: ignore[union-attr]
@@ -266,17 +294,17 @@ async def test_the_predecessors_tools_answer_with_their_arguments(
     ):
         tools = {tool.name for tool in (await client.list_tools()).tools}
         (call,) = await found_calls(control, "inflight")
-        status, one = await asked("hm.status"), await asked("hm.status", task_id=call["id"])
-        lost = await asked("hm.status", task_id="none-1")
-        config = await asked("hm.config", upstream_url="http://evil.example", max_concurrency=500)
-        budget, raised = await asked("hm.budget"), await asked("hm.budget", action="set_total", total_budget=10**9)
-        lowered = await asked("hm.priority", task_id=call["id"], priority="critical")
-        odd = await asked("hm.priority", priority="top")
-        ran = await asked("hm.submit", command=f"touch {tmp_path}/ran")
-        batch = await asked("hm.batch", tasks=[{"command": f"touch {tmp_path}/ran"}])
-        nothing = await asked("hm.submit")
-        metrics, setup = await asked("hm.metrics"), await asked("hm.setup", tool="claude-code", proxy_port=1)
-        listed = await asked("hm.setup", tool="list")
+        status, one = await result("hm.status"), await result("hm.status", task_id=call["id"])
+        lost = await result("hm.status", task_id="none-1")
+        config = await result("hm.config", upstream_url="http://evil.example", max_concurrency=500)
+        budget, raised = await result("hm.budget"), await result("hm.budget", action="set_total", total_budget=10**9)
+        lowered = await result("hm.priority", task_id=call["id"], priority="critical")
+        odd = await result("hm.priority", priority="top")
+        ran = await result("hm.submit", command=f"touch {tmp_path}/ran")
+        batch = await result("hm.batch", tasks=[{"command": f"touch {tmp_path}/ran"}])
+        nothing = await result("hm.submit")
+        metrics, setup = await result("hm.metrics"), await result("hm.setup", tool="claude-code", proxy_port=1)
+        listed = await result("hm.setup", tool="list")
         policy = (await control.get("/v1/policy")).json()["files"]
 
     names = ("submit", "batch", "status", "priority", "budget", "metrics", "config", "setup")

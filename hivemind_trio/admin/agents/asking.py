@@ -36,13 +36,17 @@ class AskingAgent:
     """Name as the proxy gives it where nothing is declared; empty: that of its calls is not known."""
     credential: str = ""
     address: str = ""
+    session: str = ""
+    """Session of its client, where it has no name; empty: not known."""
 
     @classmethod
-    def named(cls, name: str, proxy: Operated) -> AskingAgent:
-        """Return the agent of this name: the declared one, or a caller that calls itself so."""
+    def named(cls, name: str, session: str, proxy: Operated) -> AskingAgent:
+        """Return the agent of this name, the declared one or a caller that calls itself so; or else of this session."""
         settings = proxy.engine.program.agents.get(name)
         proven = name if settings is not None and settings.tokens else None
-        return cls(name=name, token_agent=proven, caller=f"{name}@-" if name else "")
+        session = "" if name else session[:64]
+        caller = f"{name}@-" if name else f"{session}/@-" if session else ""
+        return cls(name=name, token_agent=proven, caller=caller, session=session)
 
     @classmethod
     def at_the_door(cls, asker: Asker) -> AskingAgent:
@@ -66,6 +70,8 @@ class AskingAgent:
         """
         if agent != UNKNOWN_AGENT:
             return agent in (self.token_agent, self.name)
+        if self.session and caller.startswith(f"{self.session}/"):
+            return True
         return bool(self.name and caller.startswith(f"{self.name}@")) or (caller == self.caller and bool(caller))
 
     def records(self, proxy: Operated) -> list[CallRecord]:

@@ -54,6 +54,8 @@ class NewAgents:
 
     agent: str = ""
     """Name of the agent that asks, as its base URL has it; they start under its name."""
+    session: str = ""
+    """Session of its client, which finds its calls where it has no name."""
     agents: Annotated[int, msgspec.Meta(ge=1, le=200)] = 1
     calls: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     """Calls of each, one after the other."""
@@ -96,7 +98,7 @@ class Outlook:
 
 async def forecast(proxy: Operated, what: NewAgents) -> ForecastView:
     """Return how many new agents can start now, and what bounds them."""
-    return await forecast_for(proxy, AskingAgent.named(what.agent, proxy), what)
+    return await forecast_for(proxy, AskingAgent.named(what.agent, what.session, proxy), what)
 
 
 async def forecast_for(proxy: Operated, agent: AskingAgent, what: NewAgents) -> ForecastView:

@@ -22,18 +22,20 @@ class OwnPriority:
 
     agent: str = ""
     """Name of the agent that asks, as its base URL has it."""
+    session: str = ""
+    """Session of its client, where it has no name."""
     level: Annotated[int, msgspec.Meta(ge=0, le=100)] | None
     """Null: the policy's again."""
 
 
 def set_own(proxy: Operated, what: OwnPriority, by: str) -> OwnPriorityView:
     """Give an agent's calls the priority that it asks for: a lower one, or a higher one up to the policy's `max`."""
-    return set_own_for(proxy, AskingAgent.named(what.agent, proxy), what, by)
+    return set_own_for(proxy, AskingAgent.named(what.agent, what.session, proxy), what, by)
 
 
 def set_own_for(proxy: Operated, agent: AskingAgent, what: OwnPriority, by: str) -> OwnPriorityView:
     """Do so for an agent that is known already."""
-    key = whose(agent.token_agent, agent.name)
+    key = whose(agent.token_agent, agent.name, agent.session)
     if key is None:
         message = "an agent without a name has no priority of its own; put a name into the base URL: `/@NAME`"
         raise OperationFailed(ProblemKind.BAD_ARGUMENT, message)

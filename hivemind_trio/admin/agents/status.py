@@ -32,11 +32,13 @@ class WhichAgent:
 
     agent: str = ""
     """Name as its base URL has it; empty: none."""
+    session: str = ""
+    """Session of its client, which finds its calls where it has no name."""
 
 
 async def agent(proxy: Operated, which: WhichAgent) -> AgentStatusView:
     """Return an agent's own state: its next turn, what is left of its budgets and plan, and advice."""
-    return await status_for(proxy, AskingAgent.named(which.agent, proxy))
+    return await status_for(proxy, AskingAgent.named(which.agent, which.session, proxy))
 
 
 async def status_for(proxy: Operated, asking: AskingAgent) -> AgentStatusView:

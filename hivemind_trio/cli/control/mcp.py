@@ -64,9 +64,10 @@ def mcp(agent: str | None, operator: bool, compat: str | None, socket: str | Non
     from .mcp_compat import COMPAT_TOOLS, CompatTool, answered
 
     name = agent if agent is not None else named_in(os.environ)
+    session = os.environ.get("CLAUDE_CODE_SESSION_ID", "")
 
     async def operate(operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        own = {"agent": name} if operation in AGENTS else {}
+        own = {"agent": name, "session": session} if operation in AGENTS else {}
         return await trio.to_thread.run_sync(_asked, socket, policy, operation, own | arguments)
 
     async def ask(_: object, tool: Any, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -118,6 +118,11 @@ def job(headers: Mapping[str, str], user: str) -> str:
     return headers.get(JOB_HEADER, "")[:64] or _session(headers) or user[:64]
 
 
+def session(headers: Mapping[str, str]) -> str:
+    """Return the session that an agent names by itself, without its thread; empty: it names none."""
+    return (_session(headers) or "").partition("/")[0]
+
+
 def _session(headers: Mapping[str, str]) -> str | None:
     for name, part in SESSION_HEADERS:
         if name in headers:
