@@ -38,11 +38,14 @@ class PlanProvider:
     spent: set[str] = attrs.field(factory=set)
     """Credentials whose plan is used up; their calls are refused until `resets_s`."""
     limited: set[str] = attrs.field(factory=set)
-    """Credentials that are over their requests per minute; their calls are refused for half a minute."""
+    """Credentials that are over their requests per minute; their calls are refused for `limited_s`."""
+    limited_s: int = 30
     message: str = "This request would exceed your account's rate limit."
     """Words of a refusal."""
     answered: dict[str, int] = attrs.field(init=False, factory=dict)
     """Session -> calls that were answered."""
+    credentials: list[str] = attrs.field(init=False, factory=list)
+    """Of each call, in the order in which they came."""
     refused: int = attrs.field(init=False, default=0)
     inflight_max: int = attrs.field(init=False, default=0)
     _inflight: int = attrs.field(init=False, default=0)
@@ -108,6 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, {"content-type": "application/json"}, b"{}")
             return
         credential = self.headers.get("x-api-key") or self.headers.get("authorization", "").removeprefix("Bearer ")
+        self.plan.credentials.append(credential)
         if credential in self.plan.spent:
             self.plan.refused += 1
             self._refuse(self.plan.resets_s)
@@ -116,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.plan.refused += 1
             error = {"type": "rate_limit_error", "message": "This request would exceed 50 requests per minute."}
             body = json.dumps({"type": "error", "error": error}).encode()
-            self._send(429, {"content-type": "application/json", "retry-after": "30"}, body)
+            self._send(429, {"content-type": "application/json", "retry-after": str(self.plan.limited_s)}, body)
             return
         left_s = self.plan.arrives()
         if left_s is not None:

@@ -29,7 +29,7 @@ from hivemind_trio.proxy.request.caller_identity import Tokens
 from hivemind_trio.scheduler import state
 from hivemind_trio.scheduler.calls.waiting_call import rank
 from hivemind_trio.scheduler.calls.waiting_room import WaitingCalls
-from hivemind_trio.scheduler.decisions import completion
+from hivemind_trio.scheduler.decisions import account_choice, completion, routing
 from hivemind_trio.scheduler.health.aimd import Aimd
 from hivemind_trio.scheduler.health.circuit_breaker import CircuitBreaker
 from hivemind_trio.scheduler.limits.budgets import NO_CLAIM, Budgets
@@ -72,6 +72,13 @@ def _without_rules(*, rules: Any, **more: Any) -> Any:
     return compile_decide(rules=rules[:0], **more)
 
 
+def _first_account(books: Any, call: Any, treatment: Any, _failed: Any) -> Any:
+    provider = books.program.providers.get(treatment.provider)
+    if provider is None or not provider.accounts:
+        return treatment
+    return account_choice.at_account(call, treatment, next(provider.pools()))
+
+
 FEATURES: Final[dict[str, list[Part]]] = {
     "concurrency": [(ConcurrencyLimit, "resize", _room_for_all)],
     "lanes": [(ProviderLane, "charge", _nothing)],
@@ -87,6 +94,7 @@ FEATURES: Final[dict[str, list[Part]]] = {
     ],
     "plan_refusals": [(PlanRefusals, "get", _nothing)],
     "limits_of_accounts": [(LimitGroup, "_of_account", lambda self, *_: self._quotas)],
+    "accounts": [(routing, "choose", _first_account)],
     "retries": [(completion, "wants_retry", lambda *_: False)],
     "circuit_breaker": [(CircuitBreaker, "_trips", lambda *_: False)],
     "fallbacks": [(Program, "chain", _first_choice)],

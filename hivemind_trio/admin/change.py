@@ -101,7 +101,7 @@ def resume(proxy: Operated, which: Pausee, by: str) -> PausedView:
 def _check_name(proxy: Operated, which: Pausee) -> None:
     """Raise if the policy has no provider or lane of that name. Agents come and go, so any name will do."""
     program = proxy.engine.program
-    known = {Pausable.PROVIDER: program.providers, Pausable.LANE: program.lanes}.get(which.kind)
+    known = {Pausable.PROVIDER: {**program.providers, **program.pools}, Pausable.LANE: program.lanes}.get(which.kind)
     if known is not None and which.name not in known:
         message = f"the policy has no {which.kind} `{which.name}`; it has {', '.join(known)}"
         raise OperationFailed(ProblemKind.NO_SUCH_RESOURCE, message)

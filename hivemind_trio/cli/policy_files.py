@@ -64,10 +64,15 @@ def checked_policy(path: str, *, environment: bool = False, progress: ProgressLi
 def with_environment(checked: Checked) -> Checked:
     """Add the diagnostics of the secrets and base URLs that this machine has or lacks."""
     from hivemind_trio.host import Secrets, probe
-    from hivemind_trio.policy import check_bases, check_secrets
+    from hivemind_trio.policy import check_bases, check_keys, check_secrets
 
-    bases = check_bases(checked, Secrets.resolve(checked.secret_spans))
-    found = (*checked.diagnostics, *check_secrets(checked, probe), *bases)
+    secrets = Secrets.resolve(checked.secret_spans)
+    found = (
+        *checked.diagnostics,
+        *check_secrets(checked, probe),
+        *check_bases(checked, secrets),
+        *check_keys(checked, secrets),
+    )
     return attrs.evolve(checked, diagnostics=tuple(sorted(found, key=lambda one: (one.span, one.code))))
 
 

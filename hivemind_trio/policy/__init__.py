@@ -4,6 +4,7 @@ from .checker import SecretState as SecretState
 from .checker import check as check
 from .checker import check_bases as check_bases
 from .checker import check_exposure as check_exposure
+from .checker import check_keys as check_keys
 from .checker import check_secrets as check_secrets
 from .comparison.change import Change as Change
 from .comparison.change import State as State
@@ -89,6 +90,8 @@ from .program.policy_tests import Run as Run
 from .program.program import DEFAULT_LANE as DEFAULT_LANE
 from .program.program import NO_TEAM as NO_TEAM
 from .program.program import UNKNOWN_AGENT as UNKNOWN_AGENT
+from .program.program import AccountSettings as AccountSettings
+from .program.program import AccountSpread as AccountSpread
 from .program.program import AgentSettings as AgentSettings
 from .program.program import Clue as Clue
 from .program.program import LaneSettings as LaneSettings

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum, auto
+from typing import Final
 
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy.compile.binder import SettingValue, SymbolTable, declare
 from hivemind_trio.policy.compile.checked import Checked
-from hivemind_trio.policy.compile.lowering import Conditions, lower
+from hivemind_trio.policy.compile.lowering import Conditions, keys_of, lower
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector, ProgressListener, untold
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
 from hivemind_trio.policy.language.condition_typing import LATE, Always, Condition, Typer, reads, request_fields
@@ -29,6 +30,9 @@ from hivemind_trio.policy.syntax.includes import Closure, read_closure, suppress
 from hivemind_trio.policy.testing.block_typing import check_test
 
 from .schema import DECLARATIONS, DEFAULTED, Setting
+
+PERSONAL_LOGIN: Final = "sk-ant-oat"
+"""Beginning of the tokens of logins to plans."""
 
 
 class SecretState(Enum):
@@ -161,8 +165,27 @@ def check_bases(checked: Checked, values: Mapping[SecretRef, str]) -> tuple[Diag
                 given.span,
                 help="set it to a URL like `https://host/path`",
             )
-        elif in_the_open(url) and checked.declarations.one(declared, "key") is not None:
+        elif in_the_open(url) and keys_of(checked.declarations, declared):
             report.add("HM604", "the key would be sent unencrypted", given.span, note=f"`{ref}` begins with `http://`")
+    return tuple(report.found)
+
+
+def check_keys(checked: Checked, values: Mapping[SecretRef, str]) -> tuple[Diagnostic, ...]:
+    """Return diagnostics of keys that are a person's login to a plan; the values are not shown.
+
+    Args:
+        values: Of the secrets that can be had here.
+    """
+    report = DiagnosticCollector(checked.sources)
+    for declared in checked.declarations.of("provider").values():
+        for given in keys_of(checked.declarations, declared):
+            if values.get(given.value, "").startswith(PERSONAL_LOGIN):
+                report.add(
+                    "HM608",
+                    f"the value of `{given.value}` is a personal login, not an API key",
+                    given.span,
+                    help="a login is one person's: delete `key`, and let each caller's own login pass through",
+                )
     return tuple(report.found)
 
 

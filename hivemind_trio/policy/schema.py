@@ -326,6 +326,19 @@ LIMITS: Final[Mapping[str, Setting]] = {
     ),
 }
 
+_CONCURRENCY: Final = Setting(
+    args=(_slot(Type.CONCURRENCY),),
+    options={"start": POSITIVE},
+    doc="Most attempts in flight. With two bounds the limit adapts (`aimd`), beginning at `start`, and grows only "
+    "while throughput grows. One number is a fixed limit.",
+    default="2..64 start 8",
+)
+_LIMITS: Final = Setting(
+    args=(_slot(Type.GLOB, optional=True),),
+    block=LIMITS,
+    repeated=True,
+    doc="Limits of the models that match the glob, or of all. A model has the block with the most specific glob.",
+)
 _SPAN: Final = _slot(Type.WORD, *(span.value for span in PlanSpan))
 _LANES: Final = _slot(Type.REFS, "lane")
 
@@ -352,6 +365,13 @@ PLAN: Final[Mapping[str, Setting]] = {
     ),
 }
 
+ACCOUNT: Final[Mapping[str, Setting]] = {
+    "key": Setting(args=(_slot(Type.SECRET),), doc="API key of the account. Required; never a personal login."),
+    "for": Setting(args=(_LANES,), doc="Lanes whose calls may use it, before accounts of every lane. Default: all."),
+    "concurrency": _CONCURRENCY,
+    "limits": _LIMITS,
+}
+
 PROVIDER: Final[Mapping[str, Setting]] = {
     "api": Setting(
         args=(_slot(Type.WORD, *APIS),),
@@ -363,13 +383,21 @@ PROVIDER: Final[Mapping[str, Setting]] = {
         doc="API key sent in place of the agent's credential. Without it the agent's credential is forwarded.",
     ),
     "serves": Setting(args=(_slot(Type.GLOBS),), doc="Models that it serves. Default: every model of its API."),
-    "concurrency": Setting(
-        args=(_slot(Type.CONCURRENCY),),
-        options={"start": POSITIVE},
-        doc="Most attempts in flight. With two bounds the limit adapts (`aimd`), beginning at `start`, and grows only "
-        "while throughput grows. One number is a fixed limit.",
-        default="2..64 start 8",
+    "account": Setting(
+        args=(_slot(Type.NAME),),
+        block=ACCOUNT,
+        repeated=True,
+        doc="One of several API keys in place of `key`. Each has its own windows, learned limit and circuit breaker; "
+        "`concurrency` and `limits` are those of the provider unless it has its own. A call uses an account that has "
+        "room.",
     ),
+    "spread": Setting(
+        args=(_slot(Type.WORD, "sticky", "first", "even"),),
+        doc="Order of the accounts that have room: `sticky` begins with that of the session, whose prompt cache is "
+        "warm, then the least loaded; `first` is the order of the file; `even` the least loaded.",
+        default="sticky",
+    ),
+    "concurrency": _CONCURRENCY,
     "aimd": Setting(
         options={
             "increase": POSITIVE,
@@ -386,12 +414,7 @@ PROVIDER: Final[Mapping[str, Setting]] = {
         ),
         default="increase 1 decrease 50% cooldown 5s",
     ),
-    "limits": Setting(
-        args=(_slot(Type.GLOB, optional=True),),
-        block=LIMITS,
-        repeated=True,
-        doc="Limits of the models that match the glob, or of all. A model has the block with the most specific glob.",
-    ),
+    "limits": _LIMITS,
     "timeout": Setting(
         options={"connect": SOME_TIME, "first-byte": SOME_TIME, "idle": SOME_TIME, "total": SOME_TIME},
         doc=(

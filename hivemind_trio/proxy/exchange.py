@@ -288,9 +288,9 @@ class Exchange:
         assert name is not None
         # A reload while it waited may have sent it elsewhere; what is granted now goes by the policy of now.
         now = self.current()
-        if name in now.program.providers:
+        if name in now.program.pools:
             self.rules = now
-        provider = self.provider = self.rules.program.providers[name]
+        provider = self.provider = self.rules.program.pools[name]
         key = self.rules.key(provider)
         if key is None and by_token:
             raise Unsendable(rejection_text(Reason.DENIED, "key", provider=name))
@@ -336,7 +336,7 @@ class Exchange:
     def _account_model(self) -> AccountModel | None:
         """Return whose plan the call counts against, as decided last; None: it goes nowhere."""
         treatment = self.treatment
-        provider = self.rules.program.providers.get(treatment.provider or "") if treatment is not None else None
+        provider = self.rules.program.pools.get(treatment.provider or "") if treatment is not None else None
         if treatment is None or provider is None:
             return None
         credential = self.head.credential

@@ -59,7 +59,7 @@ class Caps:
         self._program = program
         self._limits.clear()
         for name, caps in list(self.providers.items()):
-            provider = program.providers.get(name)
+            provider = program.pools.get(name)
             if provider is None:
                 if not caps.pool.borrowed_tokens:
                     del self.providers[name]
@@ -93,7 +93,7 @@ class Caps:
         """Set the slots that the provider is trusted with; those held beyond them drain."""
         self._limits[provider] = limit
         caps = self.providers.get(provider)
-        if caps is not None and provider in self._program.providers:
+        if caps is not None and provider in self._program.pools:
             caps.pool.total_tokens = limit
             for lane, limiter in caps.lanes.items():
                 limiter.total_tokens = self._lane_cap(provider, lane)
@@ -133,7 +133,7 @@ class Caps:
         if not permit.declared and not self.agents[agent].borrowed_tokens:
             del self.agents[agent]
         caps = self.providers[permit.provider]
-        if not caps.pool.borrowed_tokens and permit.provider not in self._program.providers:
+        if not caps.pool.borrowed_tokens and permit.provider not in self._program.pools:
             del self.providers[permit.provider]
 
     def audit(self, snapshot: Snapshot) -> None:
@@ -171,10 +171,10 @@ class Caps:
         return max(1, declared.max.of(self._limit(provider)))
 
     def _limit(self, provider: str) -> int:
-        return self._limits.get(provider, self._program.providers[provider].limit)
+        return self._limits.get(provider, self._program.pools[provider].limit)
 
     def _group_cap(self, provider: str, glob: str | None) -> float:
-        for group in self._program.providers[provider].groups:
+        for group in self._program.pools[provider].groups:
             if group.glob == glob and group.concurrency is not None:
                 return group.concurrency
         return math.inf

@@ -137,7 +137,7 @@ class Engine:
         self.on_draw_window: Callable[[DrawWindow], None] = _ignore
         """Asks the store that several nodes share, and posts its answer later."""
         self.tickets: dict[CallId, Ticket] = {}
-        self.branches: dict[str, Branch] = {name: Branch(name) for name in program.providers}
+        self.branches: dict[str, Branch] = {name: Branch(name) for name in program.pools}
         self._nursery: trio.Nursery | None = None
         self._next_id = 0
         self._time_s = trio.lowlevel.current_clock().current_time
@@ -314,12 +314,13 @@ class Engine:
         if renames and self._ledger is not None:
             self._ledger.rename(renames)
         for old, new in renames.of("provider").items():
-            branch = self.branches[new] = self.branches.pop(old)
-            branch.provider = new
+            if old in self.branches:
+                branch = self.branches[new] = self.branches.pop(old)
+                branch.provider = new
         for name in list(self.branches):
-            if name not in program.providers:
+            if name not in program.pools:
                 self.branches.pop(name).remove()
-        for name in program.providers:
+        for name in program.pools:
             if name not in self.branches:
                 branch = self.branches[name] = Branch(name)
                 if self._nursery is not None:

@@ -255,7 +255,7 @@ class Scheduler:
             moved = accepted(books, flight, commands)
             news |= moved is not None
             pools |= moved or {}
-        if (news or told) and place.pool.waiting:
+        if (news or told) and (place.pool.waiting or place.pool.is_account):
             pools[place.pool.name] = place.pool
         if good and (prefixes := place.prefixes) is not None:
             pools |= books.wake_early(prefixes.on_read(flight.call.prefix, now_ns))

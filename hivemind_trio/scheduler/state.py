@@ -19,6 +19,7 @@ from hivemind_trio.policy import (
     RetrySettings,
     WhileOpen,
 )
+from hivemind_trio.scheduler.caching.account_homes import AccountHomes
 from hivemind_trio.scheduler.caching.prompt_cache import LONG_TOKENS, PromptUser
 from hivemind_trio.scheduler.calls.kept_places import KeptPositions
 from hivemind_trio.scheduler.calls.placement import Placement
@@ -67,7 +68,7 @@ def _of_one_node(program: Program, provider: str) -> ProviderSettings | None:
     Where several nodes share it, each learns the part that it may use itself: with the bounds of all of them, N nodes
     would go on with N times `low` before a provider that takes less.
     """
-    settings = program.providers.get(provider)
+    settings = program.pools.get(provider)
     nodes = program.server.nodes
     if settings is None or settings.aimd is None or program.store.url is None or nodes == 1:
         return settings
@@ -93,6 +94,10 @@ class SchedulerState:
     inflight: dict[CallId, RunningCall] = attrs.field(factory=dict, init=False)
     pools: dict[str, ProviderQueue] = attrs.field(factory=dict, init=False)
     """In file order, then providers that are gone and were still in use when the policy was loaded."""
+    accounts: dict[str, tuple[ProviderQueue, ...]] = attrs.field(factory=dict, init=False)
+    """Provider of the policy -> its accounts; itself, if it has none."""
+    homes: AccountHomes = attrs.field(factory=AccountHomes, init=False)
+    """The account that served each session last."""
     _each: tuple[ProviderQueue, ...] = attrs.field(default=(), init=False)
     """Values of `pools`: every event iterates over them."""
     jobs: JobOrdering = attrs.field(factory=JobOrdering, init=False)
@@ -127,18 +132,22 @@ class SchedulerState:
             self._rename(renames)
         self.program = program
         self.detours = bool(program.budgets) or any(
-            provider.while_open is WhileOpen.FALLBACK for provider in program.providers.values()
+            provider.while_open is WhileOpen.FALLBACK or provider.accounts for provider in program.providers.values()
         )
         self.budgets.load(program)
-        gone = [pool for name, pool in self.pools.items() if name not in program.providers and pool.slots.held]
+        gone = [pool for name, pool in self.pools.items() if name not in program.pools and pool.slots.held]
         self.pools = {
             name: self.pools.get(name) or ProviderQueue(name, ProviderHealth(self.random), self.parts)
-            for name in program.providers
+            for name in program.pools
         }
         self.pools |= {pool.name: pool for pool in gone}
         self._each = tuple(self.pools.values())
+        self.accounts = {
+            name: tuple(self.pools[pool.name] for pool in provider.pools())
+            for name, provider in program.providers.items()
+        }
         for name, pool in self.pools.items():
-            pool.paused = (Pausable.PROVIDER, name) in self.paused
+            pool.paused = self._is_paused(name)
             pool.share = self._share(name)
             pool.load(_of_one_node(program, name), program.lanes, self.now_ns)
         for flight in self.inflight.values():
@@ -213,17 +222,20 @@ class SchedulerState:
         else:
             self.paused.pop((kind, name), None)
         match kind:
-            case Pausable.PROVIDER if name in self.pools:
-                self.pools[name].paused = paused
-                self.pools[name].apply()
+            case Pausable.PROVIDER:
+                for pool in self.accounts.get(name, ()) or ((self.pools[name],) if name in self.pools else ()):
+                    pool.paused = self._is_paused(pool.name)
+                    pool.apply()
             case Pausable.LANE:
                 self._close_lanes()
             case Pausable.AGENT:
                 for agent in self._agents.values():
                     if agent.name == name:
                         agent.pause(self._agent_closed(agent))
-            case _:
-                pass
+
+    def _is_paused(self, pool: str) -> bool:
+        """Return True if an operator holds back a provider, or the one that it is an account of."""
+        return any((Pausable.PROVIDER, name) in self.paused for name in (pool, pool.partition(".")[0]))
 
     def _close_lanes(self) -> None:
         for pool in self.pools.values():
@@ -290,14 +302,14 @@ class SchedulerState:
     def whose(self, call: Call, treatment: Decision) -> Partition:
         """Return the parties whose budgets the call counts in."""
         declared = treatment.agent != UNKNOWN_AGENT
-        provider = self.program.providers[treatment.provider or ""]
+        provider = self.program.pools.get(treatment.provider or "") or self.program.providers[treatment.provider or ""]
         # A name, a session or a connection costs nothing, and neither does a credential that is not sent upstream.
         unproven = (call.address if provider.keys else call.credential or call.address) or call.caller
         return Partition(
             agent=agent_word((declared, treatment.agent if declared else unproven)),
             team=treatment.team,
             model=treatment.model or call.request.model,
-            provider=provider.name,
+            provider=provider.declared_name,
             key=f"{provider.keys[0]}" if provider.keys else call.credential,
             session=call.job.partition("/")[0],
             unproven="" if call.request.token_agent is not None else unproven,
@@ -310,9 +322,10 @@ class SchedulerState:
         if not program.reads_plans:
             return program.decide(request)
         # Of the provider where it would go before any rule: a rule may send it elsewhere because of the plan.
-        pool = self.pools.get(program.route(request.apis, request.model) or "")
-        if pool is None:
-            return program.decide(request)
+        accounts = self.accounts.get(program.route(request.apis, request.model) or "", ())
+        if len(accounts) != 1:
+            return program.decide(request)  # several keys have no plan
+        (pool,) = accounts
         plan = pool.plans.standing(self.account(call, pool.name), request.model, self.now_ns)
         return program.decide(
             attrs.evolve(
@@ -326,7 +339,7 @@ class SchedulerState:
 
     def account(self, call: Call, provider_name: str) -> str:
         """Return the account that a call is sent with: the caller's own credential; empty: the provider's key."""
-        provider = self.program.providers.get(provider_name)
+        provider = self.program.pools.get(provider_name)
         return "" if provider is not None and provider.keys else call.credential
 
     def billing_key(self, call: Call, treatment: Decision) -> SpentKey:

@@ -105,7 +105,7 @@ def _bases(program: Program, secrets: Mapping[SecretRef, str]) -> dict[str, str]
     """Return the base URL of each provider."""
     return {
         name: secrets.get(one.base, "") if isinstance(one.base, SecretRef) else one.base
-        for name, one in program.providers.items()
+        for name, one in program.pools.items()
     }
 
 

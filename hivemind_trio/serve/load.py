@@ -19,6 +19,7 @@ from hivemind_trio.policy import (
     check,
     check_bases,
     check_exposure,
+    check_keys,
     check_secrets,
     refuses_unknown,
 )
@@ -69,7 +70,8 @@ def load(path: str, files: Files, host: str | None = None, allowed: tuple[str, .
     secrets = Secrets.resolve(checked.secret_spans)
     lacking = check_secrets(checked, probe, serving=True)
     exposure = check_exposure(checked, host) if host is not None else ()
-    diagnostics = (*checked.diagnostics, *exposure, *lacking, *check_bases(checked, secrets))
+    of_values = check_bases(checked, secrets), check_keys(checked, secrets)
+    diagnostics = (*checked.diagnostics, *exposure, *lacking, *of_values[0], *of_values[1])
     program = checked.program
     if program is not None and host is not None:
         refuse = refuses_unknown(checked.declarations, host)

@@ -333,7 +333,7 @@ class Watcher:
     def _while_open(self, name: str) -> tuple[WhileOpen, str | None]:
         """Return the fate of a provider's calls while its circuit is open, and the provider that takes them over."""
         program = self.running.program if self.running is not None else None
-        provider = program.providers.get(name) if program is not None else None
+        provider = program.pools.get(name) if program is not None else None
         match provider.while_open if provider is not None else WhileOpen.HOLD:
             case WhileOpen.FALLBACK if provider is not None and provider.fallback is not None:
                 return WhileOpen.FALLBACK, provider.fallback

@@ -198,6 +198,37 @@ async def test_limits_of_accounts() -> None:
             nursery.cancel_scope.cancel()
 
 
+TWO_KEYS: Final = """
+hmp 1
+provider claude {
+  api anthropic; base env(UPSTREAM); concurrency 8
+  account prod  { key env(PROD) }
+  account trial { key env(TRIAL) }
+  spread first
+}
+"""
+
+
+async def test_accounts() -> None:
+    plan = PlanProvider(limited={"key-prod"}, limited_s=1)
+    secrets = {"PROD": "key-prod", "TRIAL": "key-trial"}
+    with providing(plan) as url:
+        async with standing(TWO_KEYS, secrets={"UPSTREAM": url, **secrets}) as place:
+            with trio.fail_after(house.PATIENCE_S):
+                answers = [await ask_as("mine", place) for _ in range(2)]
+                while_limited = list(plan.credentials)
+                plan.limited.clear()
+                while plan.credentials[-1] != "key-prod":
+                    answers.append(await ask_as("mine", place))
+            names = [record.provider for record in place.records]
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert while_limited == ["key-prod", "key-trial", "key-trial"]
+    assert set(plan.credentials) == {"key-prod", "key-trial"}
+    assert names[:2] == ["claude.trial", "claude.trial"]
+    assert names[-1] == "claude.prod"
+
+
 async def test_retries() -> None:
     async with standing(CAP_1 + "retry default { attempts 3; backoff 1ms..1ms }") as place:
         place.provider.replies += [ScriptedReply(status=502), ScriptedReply(reset=True)]

@@ -22,6 +22,7 @@ from hivemind_trio.policy import (
     SecretState,
     check,
     check_bases,
+    check_keys,
     check_secrets,
     render,
     run_tests,
@@ -58,8 +59,9 @@ BASES: Mapping[str, tuple[str, str]] = {
     "HM217_env": ("provider anthropic { base env(ANTHROPIC_BASE) }\n", "user:hunter2@10.0.0.7:8000"),
     "HM217_env_port": ("provider anthropic { base env(ANTHROPIC_BASE) }\n", "https://10.0.0.7:hunter2"),
     "HM604_env": ("provider anthropic {\n  base env(ANTHROPIC_BASE)\n  key  env(KEY)\n}\n", "http://10.0.0.7:8000"),
+    "HM608_login": ("provider anthropic {\n  account me { key env(ANTHROPIC_BASE) }\n}\n", "sk-ant-oat01-hunter2"),
 }
-"""A policy, and what its base URL is on a machine."""
+"""A policy, and what its base URL or key is on a machine."""
 
 
 @attrs.frozen
@@ -146,7 +148,7 @@ def _of_base(text: str, value: str) -> Callable[[], Checked]:
     def make() -> Checked:
         checked = check("team.hmp", MemoryFiles({"team.hmp": text}))
         values = dict.fromkeys(checked.secret_spans, value)
-        return attrs.evolve(checked, diagnostics=check_bases(checked, values))
+        return attrs.evolve(checked, diagnostics=(*check_bases(checked, values), *check_keys(checked, values)))
 
     return make
 

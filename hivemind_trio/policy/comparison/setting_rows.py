@@ -11,7 +11,7 @@ from typing import Any, Final, final
 import attrs
 
 from hivemind_trio.policy.language.unit_text import count, duration, money, ratio, size
-from hivemind_trio.policy.program.program import SlotShare
+from hivemind_trio.policy.program.program import AccountSettings, LimitGroupSettings, SlotShare
 from hivemind_trio.policy.source.string_literals import quote
 
 from .change import (
@@ -74,12 +74,31 @@ def _quoted_address(value: tuple[str, int]) -> str:
     return quote(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
 
+def _account(account: AccountSettings) -> str:
+    low = account.aimd.low if account.aimd is not None else account.limit
+    says = [str(account.key), *([f"for {', '.join(account.lanes)}"] if account.lanes else [])]
+    says.append(f"concurrency {account.limit}" if low == account.limit else f"concurrency {low}..{account.limit}")
+    groups = [group for group in account.groups if group.concurrency is not None or group.quotas]
+    says += [f"limits {' '.join(_limits(group))}" for group in groups]
+    return f"{account.name} ({'; '.join(says)})"
+
+
+def _limits(group: LimitGroupSettings) -> list[str]:
+    says = [quote(group.glob)] if group.glob is not None else []
+    says += [f"concurrency {group.concurrency}"] if group.concurrency is not None else []
+    return says + [str(quota) for quota in group.quotas]
+
+
 def _when(_: object) -> str:
     return "when ..."
 
 
 _SHARES: Final = ReloadEffect(State.KEPT, "applies from the next dispatch on; past use counts as before")
 _ANSWERS: Final = ReloadEffect(State.KEPT, "applies to new answers; counts of the provider stay")
+
+_ACCOUNTS: Final = ReloadEffect(
+    State.DRAINS, "an account keeps its state by name; calls of a removed one finish, waiting calls go to the others"
+)
 
 _SERVER: Final[Mapping[str, Row]] = {
     "timezone": Row(setting="timezone", show=lambda zone: zone or "the machine's", ordered=False, lowered=AT_ONCE),
@@ -134,6 +153,13 @@ _PROVIDER: Final[Mapping[str, Row]] = {
     "api": Row(setting="api", ordered=False, lowered=LEARNED),
     "base": Row(setting="base", ordered=False, lowered=LEARNED),
     "keys": Row(setting="key", show=lambda keys: str(keys[0]) if keys else "none", ordered=False, lowered=NEXT_ATTEMPT),
+    "accounts": Row(
+        setting="account",
+        show=lambda accounts: ", ".join(map(_account, accounts)) or "none",
+        ordered=False,
+        lowered=_ACCOUNTS,
+    ),
+    "spread": Row(setting="spread", ordered=False, lowered=NEXT_ATTEMPT),
     "serves": Row(
         setting="serves",
         show=lambda globs: _listed(list(map(quote, globs))) if globs else "all models of its API",

@@ -467,7 +467,7 @@ class _Declarer:
             twice = next((one for one in same if not setting.repeated or _key(one) == _key(given)), None)
             if twice is not None and (not setting.repeated or given.block):
                 # Of two globs neither is the more specific; anything else is merely said twice.
-                glob = setting.repeated and all(isinstance(arg, str) for arg in given.args)
+                glob = any(slot.type is Type.GLOB for slot in setting.args)
                 code = "HM113" if glob else "HM105"
                 label = Label(twice.item.head.span, "first here")
                 self.report.add(code, f"`{given.name}` is set twice", statement.head.span, labels=(label,), help=ONE)

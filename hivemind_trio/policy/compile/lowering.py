@@ -22,6 +22,8 @@ from hivemind_trio.policy.program.program import (
     DEFAULT_LANE,
     NO_TEAM,
     UNKNOWN_AGENT,
+    AccountSettings,
+    AccountSpread,
     AgentSettings,
     Clue,
     LaneSettings,
@@ -107,7 +109,7 @@ def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pend
     retries.setdefault(DEFAULT_RETRY, RetrySettings())
     secrets: dict[SecretRef, None] = {}
     for provider in providers.values():
-        secrets.update(dict.fromkeys(provider.keys))
+        secrets.update(dict.fromkeys(key for pool in provider.pools() for key in pool.keys))
         if isinstance(provider.base, SecretRef):
             secrets[provider.base] = None
     for identity in identities:
@@ -186,7 +188,13 @@ def provider_base(declarations: SymbolTable, declared: BoundDeclaration) -> str 
 
 def _aimd(declarations: SymbolTable, declared: BoundDeclaration) -> AimdSettings | None:
     """Return the AIMD settings; None: the concurrency is one number."""
-    given = declarations.one(declared, "concurrency")
+    return _aimd_within(declarations, declared, declarations.one(declared, "concurrency"))
+
+
+def _aimd_within(
+    declarations: SymbolTable, declared: BoundDeclaration, given: SettingValue | None
+) -> AimdSettings | None:
+    """Return the AIMD settings of a `concurrency`, the provider's or an account's; None: it is one number."""
     low, high = given.value if given is not None else DEFAULT_CONCURRENCY
     if low == high:
         return None
@@ -233,8 +241,19 @@ def _retry(declarations: SymbolTable, declared: BoundDeclaration) -> RetrySettin
 
 def provider_limit(declarations: SymbolTable, declared: BoundDeclaration) -> int:
     """Its slots: the upper bound."""
-    given = declarations.one(declared, "concurrency")
+    return _most(declarations.one(declared, "concurrency"))
+
+
+def _most(given: SettingValue | None) -> int:
+    """Return the upper bound of a `concurrency`."""
     return int(given.value[1]) if given is not None else DEFAULT_CONCURRENCY[1]
+
+
+def keys_of(declarations: SymbolTable, declared: BoundDeclaration) -> list[SettingValue]:
+    """Return the `key` of a provider, or those of its accounts."""
+    key = declarations.one(declared, "key")
+    accounts, _ = declarations.effective(declared, "account")
+    return [*([key] if key is not None else []), *(one for given in accounts for one in given.block.get("key", ()))]
 
 
 def share(value: int | float | None) -> SlotShare | None:
@@ -280,7 +299,32 @@ def _provider(declarations: SymbolTable, declared: BoundDeclaration, conditions:
         reaper=_reaper(declarations.one(declared, "reaper")),
         resident=_resident(declarations.one(declared, "resident")),
         degraded=None if degraded is None else DegradedSettings(degraded),
+        accounts=_accounts(declarations, declared),
+        spread=AccountSpread(_one(declarations, declared, "spread", AccountSpread.STICKY)),
     )
+
+
+def _accounts(declarations: SymbolTable, declared: BoundDeclaration) -> tuple[AccountSettings, ...]:
+    """Return the accounts, each with the limits of the provider where it has none; one without a key is reported."""
+    given, _ = declarations.effective(declared, "account")
+    limits, _ = declarations.effective(declared, "limits")
+    everyones = declarations.one(declared, "concurrency")
+    found = []
+    for one in given:
+        block = one.block
+        lanes = [lane for named in block.get("for", ()) for lane in named.value]
+        concurrency = block["concurrency"][0] if "concurrency" in block else everyones
+        if "key" in block:
+            account = AccountSettings(
+                name=one.value,
+                key=block["key"][0].value,
+                lanes=tuple(lanes),
+                limit=_most(concurrency),
+                aimd=_aimd_within(declarations, declared, concurrency),
+                groups=tuple(_group(limit) for limit in block.get("limits", limits)),
+            )
+            found.append(account)
+    return tuple(found)
 
 
 def _group(given: SettingValue) -> LimitGroupSettings:

@@ -40,6 +40,8 @@ PRIORITY_MAX: Final = 100
 BUILT_IN: Final = frozenset({("lane", "default"), ("retry", "default")})
 """(kind, name) of what is there without being declared, and used without being named."""
 
+_KEY: Final = re.compile(r"\bkey\s+$")
+_IN_ACCOUNT: Final = re.compile(r"\baccount\s+\S+\s*\{[^{}]*$")
 _VARIABLE: Final = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 """A variable as a shell has it."""
 
@@ -295,14 +297,17 @@ class Reader:
                     self._secret(item, slot)
         source = self.report.sources[value.span.source].text
         calls = [source[item.span.start : item.span.end] for item in value.items if isinstance(item, CallValue)]
-        self.report.add(
-            "HM201",
-            "expected one secret, found a list",
-            value.span,
-            help=f"write `{calls[0] if calls else 'env(NAME)'}`; a further key needs a provider of its own",
-            replacement=calls[0] if calls else None,
-            is_safe_fix=False,
-        )
+        key = _KEY.search(source, 0, value.span.start)
+        inside = key is None or _IN_ACCOUNT.search(source, 0, key.start()) is not None
+        if calls and key is not None and not inside:
+            blocks = "; ".join(f"account key-{number} {{ key {call} }}" for number, call in enumerate(calls, 1))
+            statement = Span(value.span.source, key.start(), value.span.end)
+            fix: Fix | None = Fix((Edit(statement, blocks),), is_safe=False)
+            help_ = f"write `{blocks}`: each key is an account with limits of its own"
+        else:
+            fix = Fix((Edit(value.span, calls[0]),), is_safe=False) if calls else None
+            help_ = f"write `{calls[0] if calls else 'env(NAME)'}`; a further key needs an account of its own"
+        self.report.add("HM201", "expected one secret, found a list", value.span, help=help_, fix=fix)
         raise Unreadable
 
     def _secret(self, value: Value, slot: Slot) -> SecretRef:

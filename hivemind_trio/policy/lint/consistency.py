@@ -9,7 +9,14 @@ from urllib.parse import urlsplit
 from hivemind_trio.dialects import speakers
 from hivemind_trio.model import Api, SecretRef
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable, place_of
-from hivemind_trio.policy.compile.lowering import provider_api, provider_base, provider_limit, refuses_unknown, share
+from hivemind_trio.policy.compile.lowering import (
+    keys_of,
+    provider_api,
+    provider_base,
+    provider_limit,
+    refuses_unknown,
+    share,
+)
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
 from hivemind_trio.policy.language.condition_typing import Condition, compared
@@ -21,6 +28,7 @@ from hivemind_trio.policy.source.edits import addition, deletion, insertion
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import Rate
 
+from .accounts import check_accounts
 from .plans import check_plans
 from .sizes import check_nodes, check_stores
 from .timing import check_timing
@@ -47,6 +55,7 @@ def check_together(declarations: SymbolTable, conditions: Mapping[str, Mapping[s
     _same_keys(declarations, report)
     _same_tokens(declarations, report)
     check_plans(declarations, report)
+    check_accounts(declarations, report)
     check_timing(declarations, report)
     check_nodes(declarations)
     check_stores(declarations)
@@ -276,14 +285,14 @@ def _fallbacks(declarations: SymbolTable, report: DiagnosticCollector) -> None:
 def _same_keys(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     first: dict[SecretRef, tuple[BoundDeclaration, Span]] = {}
     for declared in declarations.of("provider").values():
-        given = declarations.one(declared, "key")
-        if given is None:
-            continue
-        other, place = first.setdefault(given.value, (declared, given.span))
-        if other is not declared:
+        for given in keys_of(declarations, declared):
+            other, place = first.setdefault(given.value, (declared, given.span))
+            if place == given.span:
+                continue
+            who = f"two accounts of `{other.name}`" if other is declared else f"`{other.name}` and `{declared.name}`"
             report.warn(
                 "HM418",
-                f"`{other.name}` and `{declared.name}` share the key {given.value}",
+                f"{who} share the key {given.value}",
                 given.span,
                 labels=(Label(place, "first here"),),
                 help="providers limit by key: use one declaration for one key",
@@ -424,7 +433,7 @@ def _keyless(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     if first is None:
         return
     for name, provider in declarations.of("provider").items():
-        if declarations.one(provider, "key") is None and "key" not in provider.unread:
+        if not keys_of(declarations, provider) and provider.unread.isdisjoint(("key", "account")):
             key = f"key env({name.upper().replace('-', '_')}_API_KEY)"
             report.warn(
                 "HM610",
@@ -454,7 +463,7 @@ def in_the_open(base: str) -> bool:
 def _plain_http(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     for declared in declarations.of("provider").values():
         base = declarations.one(declared, "base")
-        if base is None or not isinstance(base.value, str) or declarations.one(declared, "key") is None:
+        if base is None or not isinstance(base.value, str) or not keys_of(declarations, declared):
             continue
         if in_the_open(base.value):
             fixed = f'"https{base.value[4:]}"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable
+from hivemind_trio.policy.compile.lowering import keys_of
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Label
 from hivemind_trio.policy.source.span import Span
@@ -60,7 +61,7 @@ def _paces(given: SettingValue, report: DiagnosticCollector) -> None:
 def _never_apply(
     declarations: SymbolTable, declared: BoundDeclaration, given: SettingValue, report: DiagnosticCollector
 ) -> None:
-    key = declarations.one(declared, "key")
+    key = next(iter(keys_of(declarations, declared)), None)
     if key is not None:
         report.warn(
             "HM421",

@@ -102,6 +102,31 @@ class LimitGroupSettings:
     """Rate limits of these models."""
 
 
+class AccountSpread(StrEnum):
+    """Order of a provider's accounts that have room for a call."""
+
+    STICKY = "sticky"
+    """The one that served its session last, while the prompt cache is warm; then the least loaded."""
+    FIRST = "first"
+    """As in the file."""
+    EVEN = "even"
+    """The least loaded."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AccountSettings:
+    """An `account` block: a key with limits of its own."""
+
+    name: str
+    key: SecretRef
+    lanes: tuple[str, ...]
+    """Lanes whose calls may use it; empty: every lane."""
+    limit: int
+    aimd: AimdSettings | None
+    groups: tuple[LimitGroupSettings, ...]
+
+
 @final
 @attrs.frozen(kw_only=True)
 class ProviderSettings:
@@ -142,6 +167,35 @@ class ProviderSettings:
     """Settings for models in memory; None: they do not matter."""
     degraded: DegradedSettings | None = None
     """Condition of good answers that count as failures; None: none."""
+    accounts: tuple[AccountSettings, ...] = ()
+    """Empty: `keys`, or the callers' credentials, are the only account."""
+    spread: AccountSpread = AccountSpread.STICKY
+    account_of: str = attrs.field(default="", eq=False)
+    """The provider of which this is one account (`Program.pools`); empty: it is a provider."""
+    lanes: tuple[str, ...] = attrs.field(default=(), eq=False)
+    """Lanes whose calls may use this account; empty: every lane."""
+
+    @property
+    def declared_name(self) -> str:
+        """Name of the provider in the policy."""
+        return self.account_of or self.name
+
+    def pools(self) -> Iterator[ProviderSettings]:
+        """Yield what has slots, windows and a circuit of its own: each account, or the provider."""
+        if not self.accounts:
+            yield self
+        for account in self.accounts:
+            yield attrs.evolve(
+                self,
+                name=f"{self.name}.{account.name}",
+                keys=(account.key,),
+                limit=account.limit,
+                aimd=account.aimd,
+                groups=account.groups,
+                lanes=account.lanes,
+                accounts=(),
+                account_of=self.name,
+            )
 
     def takes(self, request: Request, model: str) -> bool:
         """Return True if a call can be sent here as it is, for this model."""
@@ -341,6 +395,8 @@ class Program:
     """The fields of requests that its conditions depend on: `model`, `header.x-team`."""
     was: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     """Kind -> name -> what it was called before (`was OLD`)."""
+    pools: Mapping[str, ProviderSettings] = attrs.field(init=False, eq=False, repr=False)
+    """Targets of calls, in file order: providers, in place of one with accounts each of these (`anthropic.prod`)."""
     reads_plans: bool = attrs.field(init=False, eq=False, repr=False)
     """Some condition reads the plan of the caller's account."""
     heeds_prompts: bool = attrs.field(init=False, eq=False, repr=False)
@@ -356,13 +412,17 @@ class Program:
     def _prices_by_provider(self) -> bool:
         return any(row.provider is not None for row in self.models)
 
+    @pools.default
+    def _pools(self) -> Mapping[str, ProviderSettings]:
+        return {pool.name: pool for one in self.providers.values() for pool in one.pools()}
+
     @reads_plans.default
     def _reads_plans(self) -> bool:
         return any(field.startswith("plan.") for field in self.reads)
 
     @heeds_prompts.default
     def _heeds_prompts(self) -> bool:
-        quotas = (quota for one in self.providers.values() for group in one.groups for quota in group.quotas)
+        quotas = (quota for one in self.pools.values() for group in one.groups for quota in group.quotas)
         return any(quota.dimension in (Dimension.INPUT, Dimension.TOKENS) for quota in quotas) or any(
             lane.sticky is Sticky.PREFIX for lane in self.lanes.values()
         )
@@ -399,6 +459,8 @@ class Program:
         Each setting is that of the first row that has it: declared `on` this provider, declared for every provider,
         list prices; among these the most specific glob.
         """
+        if provider is not None:
+            provider = provider.partition(".")[0]  # prices are the same for all accounts
         key = (model, provider)
         if key not in self._prices:
             if len(self._prices) >= PRICES_MAX:

@@ -42,6 +42,15 @@ _NAMED: Final[Mapping[str, str]] = {
 """Names in a decision -> their kinds."""
 
 
+def _accounts(renamed: Mapping[str, str], new: Program) -> dict[str, str]:
+    """Return the former names of the accounts of renamed providers, and their names."""
+    return {
+        f"{former}.{account.name}": f"{name}.{account.name}"
+        for former, name in renamed.items()
+        for account in new.providers[name].accounts
+    }
+
+
 @final
 @attrs.frozen
 class Renames:
@@ -59,6 +68,8 @@ class Renames:
         for kind, was in new.was.items():
             before = getattr(old, _TABLES[kind])
             renamed = {former: name for name, former in was.items() if former in before and name not in before}
+            if kind == "provider":
+                renamed |= _accounts(renamed, new)
             if renamed:
                 by_kind[kind] = renamed
         agents = by_kind.get("agent", {})
@@ -71,6 +82,8 @@ class Renames:
             kind: {former: name for name, former in was.items() if former not in getattr(new, _TABLES[kind])}
             for kind, was in new.was.items()
         }
+        if "provider" in by_kind:
+            by_kind["provider"] |= _accounts(by_kind["provider"], new)
         return cls({kind: names for kind, names in by_kind.items() if names}, {})
 
     def __bool__(self) -> bool:

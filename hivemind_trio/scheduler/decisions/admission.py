@@ -84,7 +84,7 @@ def _enter(books: SchedulerState, waiter: WaitingCall, blocked: Reason, commands
         _turn_down(books, waiter, reject, commands)
     else:
         _put_in_line(books, waiter, commands)
-        if blocked in TIMED or place.pool.opens_ns is not None:
+        if blocked in TIMED or place.pool.opens_ns is not None or place.pool.is_account:
             dispatch(books, [place.pool], None, commands)  # which says when there will be room
 
 

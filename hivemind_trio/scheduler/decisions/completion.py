@@ -113,7 +113,7 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
         return None
     waiter.due_ns = due_ns
     waiter.rests_until_ns = due_ns if due_ns > books.now_ns else None
-    if ended.outcome in TOO_OFTEN:
+    if ended.outcome in TOO_OFTEN and place.pool is flight.place.pool:
         place.quotas.claim(waiter, books.now_ns)
     if ended.retry_after_ns and failed is place.pool and due_ns > books.now_ns:
         unasked = attrs.evolve(ended, retry_after_ns=None)

@@ -12,14 +12,17 @@ from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
 
 from . import rejection
+from .account_choice import drawn, with_siblings
 from .grant import grant, waited_for
+from .requeue import draw
 
 
 def dispatch(
     books: SchedulerState, pools: Iterable[ProviderQueue], freed: AgentState | None, commands: list[Command]
 ) -> None:
     """Grant until nothing fits. `freed`: the agent that has just come down from its cap."""
-    pools = list(pools)
+    pools = with_siblings(books, pools)
+    moved: set[int] = set()
     while True:
         turn = None
         for pool in pools:
@@ -28,7 +31,12 @@ def dispatch(
             if there is not None and (turn is None or there.waiter.seq < turn.waiter.seq):
                 turn = there
         if turn is None:
-            return
+            waiter = drawn(books, pools, moved)
+            if waiter is None:
+                return
+            moved.add(waiter.call.id)
+            draw(books, waiter, commands)
+            continue
         waiter = books.room.waiters[turn.waiter.call.id]
         place = waiter.place
         reason = waited_for(waiter, freed)

@@ -44,9 +44,11 @@ def learn(
     )
     if news:
         pool.apply()
+    moved: dict[str, ProviderQueue] = {}
     if health.limit != limit or health.breaker.circuit is not circuit:
         commands.append(adapted(pool, ended.outcome))
         if is_given_up(books, pool):
+            moved |= move_to_fallback(books, calls_to_move(books, pool), commands)
             reject_all(books, pool, commands)
     if (health.spent.known or ended.outcome is Outcome.TERMINAL) and health.spent.on_ended(
         billing_key := books.billing_key(flight.call, flight.treatment),
@@ -55,10 +57,10 @@ def learn(
         now_ns=books.now_ns,
         retry_after_ns=ended.retry_after_ns,
     ):
-        return reject_unfunded(books, pool, billing_key, commands)
-    return (
-        move_to_fallback(books, calls_to_move(books, pool), commands) if health.breaker.circuit is not circuit else {}
-    )
+        return moved | reject_unfunded(books, pool, billing_key, commands)
+    if health.breaker.circuit is not circuit:
+        moved |= move_to_fallback(books, calls_to_move(books, pool), commands)
+    return moved
 
 
 def read_plan(books: SchedulerState, flight: RunningCall, reading: PlanReading, commands: list[Command]) -> bool:

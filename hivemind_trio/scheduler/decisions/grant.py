@@ -13,6 +13,8 @@ from hivemind_trio.scheduler.protocol.events import Grant, Permit
 from hivemind_trio.scheduler.queueing.agent import AgentState
 from hivemind_trio.scheduler.state import SchedulerState
 
+from .account_choice import session_of
+
 
 def grant(books: SchedulerState, waiter: WaitingCall, reason: Reason) -> Grant:
     """Take what the call needs everywhere; there is room. It is in no line any more."""
@@ -28,6 +30,8 @@ def grant(books: SchedulerState, waiter: WaitingCall, reason: Reason) -> Grant:
     if place.prompts is not None and (prefixes := place.prefixes) is not None:
         prefixes.on_granted(call.prefix, call.id, now_ns)
     books.inflight[call.id] = flight
+    if place.pool.provider is not None and place.pool.provider.account_of:
+        books.homes.served(place.pool.provider.account_of, session_of(call), place.pool.name, now_ns)
     if flight.attempt == 1 and not health.retries.full:
         health.retries.deposit(books.retry(treatment, place.pool).ratio, now_ns)
     if health.on_granted(call.id, place.pool.slots.held, now_ns):

@@ -83,6 +83,13 @@ def move_to_fallback(
     return there
 
 
+def draw(books: SchedulerState, waiter: WaitingCall, commands: list[Command]) -> None:
+    """Have a call wait at the account of its provider that has room for it."""
+    books.room.leave(waiter)
+    books.unclaim(waiter)
+    reclassify(books, waiter, books.decide(waiter.call), commands)
+
+
 def reject_unfunded(
     books: SchedulerState, pool: ProviderQueue, billing_key: SpentKey, commands: list[Command]
 ) -> dict[str, ProviderQueue]:

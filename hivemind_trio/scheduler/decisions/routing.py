@@ -15,6 +15,8 @@ from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
 
+from .account_choice import accounts_for, at_account, choose
+
 BY_OTHERS: Final = {"operator": Decider("operator", "", ""), "agent": Decider("agent", "itself", "")}
 """Deciders of a priority that is not the policy's."""
 
@@ -25,7 +27,7 @@ def route(books: SchedulerState, call: Call, treatment: Decision, failed: Provid
     Args:
         failed: Where the call's last attempt has failed, if another provider may do better.
     """
-    treated = _routed(books, call, treatment, failed)
+    treated = choose(books, call, _routed(books, call, treatment, failed), failed)
     if call.priority is None:
         return treated
     return attrs.evolve(
@@ -38,16 +40,16 @@ def _routed(books: SchedulerState, call: Call, treatment: Decision, failed: Prov
     if treated.provider is None or books.program.providers[treated.provider].while_open is not WhileOpen.FALLBACK:
         return treated
     for provider in books.program.chain(treated.provider):
-        pool = books.pools[provider.name]
-        if pool is failed or not pool.health.up:
-            continue
         if provider.name == treated.provider:
             there = treated
         else:
             group = provider.group_of(treated.model or call.request.model)
             there = attrs.evolve(treated, provider=provider.name, group=group, instead_of=treated.provider)
-        if _takes(books, call, there, provider, pool):
-            return there
+        for pool in accounts_for(books, provider.name, treated.lane):
+            if pool is failed or not pool.health.up or pool.provider is None:
+                continue
+            if _takes(books, call, at_account(call, there, pool.provider), pool.provider, pool):
+                return there
     return treated
 
 
@@ -83,14 +85,19 @@ def calls_to_move(books: SchedulerState, pool: ProviderQueue) -> list[WaitingCal
     Away from it while it is down, and back when it is well; to find out whether it is, the smallest comes back.
     """
     circuit = pool.health.breaker.circuit
-    if pool.provider is None or pool.provider.while_open is not WhileOpen.FALLBACK:
+    if pool.provider is None:
         return []
+    if pool.provider.while_open is not WhileOpen.FALLBACK:
+        of_account = bool(pool.provider.account_of) and not pool.health.up
+        return [waiter for waiter in books.room if waiter.place.pool is pool] if of_account else []
     if not pool.health.up:
         return [waiter for waiter in books.room if waiter.place.pool is pool]
     away = [
         waiter
         for waiter in books.room
-        if waiter.treatment.instead_of == pool.name and waiter.in_line and waiter.stays_away_ns(pool) <= books.now_ns
+        if waiter.treatment.instead_of == pool.provider.declared_name
+        and waiter.in_line
+        and waiter.stays_away_ns(pool) <= books.now_ns
     ]
     if circuit is Circuit.CLOSED or not away:
         return away

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import final
 
 import attrs
@@ -164,6 +164,11 @@ class ProviderLane:
             return None
         self.early = best[1].early
         return best[0]
+
+    def heads(self) -> Iterator[QueueEntry]:
+        """Yield the next call of each queue, and the smallest, whatever they lack here."""
+        for queue in self._queues.values():
+            yield from queue.heads()
 
     def charge(self, virtual: int, *, overdue: bool) -> None:
         """One of its calls goes. `virtual` is where the lanes are that could have gone; it is lifted there."""

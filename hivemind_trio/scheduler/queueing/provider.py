@@ -139,6 +139,11 @@ class ProviderQueue:
     """Duration of the standstills that are over."""
 
     @property
+    def is_account(self) -> bool:
+        """True if it is one of several accounts, so that calls which wait for another may go here."""
+        return self.provider is not None and bool(self.provider.account_of)
+
+    @property
     def declared(self) -> bool:
         """True if the policy declares the provider."""
         return self.provider is not None
@@ -316,7 +321,7 @@ class ProviderQueue:
     @property
     def holds(self) -> bool:
         """If one who waits here goes away, another may go."""
-        return self.opens_ns is not None or self.residents.holding
+        return self.opens_ns is not None or self.residents.holding or self.is_account
 
     def _claim(self, now_ns: int) -> NextCall | None:
         """Return the next call of a model passed for too long that can be loaded; None: none can, and one may yield."""

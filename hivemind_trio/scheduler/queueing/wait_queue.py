@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 import attrs
@@ -107,6 +108,14 @@ class WaitQueue:
             if instead is not None:
                 found = instead
         return self._within_quotas(found, now_ns) if counted else found
+
+    def heads(self) -> Iterator[QueueEntry]:
+        """Yield the call that is next and the smallest of those that are first in their lines."""
+        best, small = self.parties.first, self.sized.first
+        if best is not None:
+            yield best.first
+        if small is not None and (best is None or small.first is not best.first):
+            yield small.first
 
     def mates(self, thread: str) -> int:
         """Return the number of calls of a thread that wait here."""

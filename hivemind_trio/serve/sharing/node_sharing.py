@@ -128,7 +128,7 @@ class NodeSharing:
         """Have a law for each provider of the policy that runs."""
         assert self._epoch is not None
         nodes, local = program.server.nodes, round(program.store.local * 1_000)
-        for name, provider in program.providers.items():
+        for name, provider in program.pools.items():
             law = self.laws.get(name)
             if law is None:
                 self.laws[name] = NodeLaw(self.node, self._epoch, provider.limit, nodes, local, self._terms)

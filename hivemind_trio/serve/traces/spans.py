@@ -238,7 +238,7 @@ def _of_call(record: CallRecord, call: Call | None) -> Attributes:
 def _of_attempt(attempt: AttemptSpan, call: Call, record: CallRecord, program: Program) -> tuple[str, Attributes, str]:
     """Return name, attributes and error of the span of an attempt; empty: it is none."""
     treatment, request = attempt.grant.treatment, call.request
-    provider = program.providers.get(treatment.provider or "")
+    provider = program.pools.get(treatment.provider or "")
     dialect = dialect_of(provider.api if provider is not None else None)
     found: Attributes = {
         "gen_ai.provider.name": dialect.telemetry_name or str(dialect.api),

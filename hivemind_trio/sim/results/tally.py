@@ -66,7 +66,7 @@ def tally(
         lanes=_waits(books, lambda whose: whose[1]),
         teams=_waits(books, lambda whose: whose[2]),
         loads={fleet.name: _load(fleet, books, loads, living) for fleet in scenario.fleets},
-        upstreams={name: _upstream(name, books, providers, now_ns) for name in program.providers},
+        upstreams={name: _upstream(name, books, providers, now_ns) for name in program.pools},
         turn=Spread.of(time_ns for times_ns in books.turns_ns.values() for time_ns in times_ns),
         wait=Spread.of(
             (wait_ns for times_ns in books.waits_ns.values() for wait_ns in times_ns),

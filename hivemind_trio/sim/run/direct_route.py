@@ -37,6 +37,10 @@ class Direct:
     def send(self, asking: Asking) -> None:
         """Send the request of a client now."""
         treatment = self.program.decide(asking.request)
+        if treatment.provider is not None:  # nobody chooses an account: agents know one key
+            first = next(self.program.providers[treatment.provider].pools())
+            group = first.group_of(treatment.model or asking.request.model)
+            treatment = attrs.evolve(treatment, provider=first.name, group=group)
         self.books.call_over(asking.load, treatment, 0 if treatment.provider is not None else None)
         if treatment.provider is None:
             asking.replied(UNSERVED)
@@ -65,7 +69,7 @@ def _reply(end: End, program: Program, provider: str) -> ClientReply:
             return ClientReply(status=200, whole=True, tokens=end.tokens)
         case How.REFUSED:
             assert end.refused is not None
-            said = wire_format.ended(program.providers[provider].api, end.refused)
+            said = wire_format.ended(program.pools[provider].api, end.refused)
             return ClientReply(
                 status=said.status,
                 retry_after_ns=said.retry_after_ns,

@@ -119,7 +119,7 @@ class Audit:
 
     def _caps(self, permit: Permit) -> dict[tuple[str, ...], int | None]:
         """Return the policy's bounds on everything a permit is taken from, with AIMD at its most generous."""
-        provider = self.program.providers[permit.provider]
+        provider = self.program.pools[permit.provider]
         group = next((each for each in provider.groups if each.glob == permit.group), None)
         agent = self.program.agents[permit.agent] if permit.declared else self.program.unknown
         of_provider, of_group, of_lane, of_agent = _counted(permit)
@@ -132,7 +132,7 @@ class Audit:
 
     def _count(self, permit: Permit, now_ns: int) -> None:
         """Count requests per window, as the policy declares them."""
-        provider = self.program.providers[permit.provider]
+        provider = self.program.pools[permit.provider]
         quotas = [
             quota
             for group in provider.groups
@@ -178,7 +178,7 @@ class Audit:
     def _stands(self, name: str, pool: PoolSnapshot, stands: Standstill, wakeup_ns: int | None) -> None:
         """Check that a call goes soon where calls wait in line and none is in flight."""
         _holds(not pool.inflight and bool(pool.waiting), f"provider {name} stands if calls wait and none is in flight")
-        provider = self.program.providers.get(name)
+        provider = self.program.pools.get(name)
         far = any((gate.hold_until_ns or 0) > self._now_ns + FAR_NS for gate in pool.gates.values())
         elsewhere = stands.reason in (Reason.AGENT_CONCURRENCY, Reason.MODEL_RESIDENT)
         if provider is None or far or elsewhere or any(group.quotas for group in provider.groups):

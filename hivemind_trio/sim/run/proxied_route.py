@@ -241,7 +241,7 @@ class Proxied:
         talk.treatment, talk.waited_ns = treatment, grant.waited_ns
         self.books.decided(now_ns, grant.call_id, treatment.provider)
         asking = talk.asking
-        timeouts = grant.timeouts or self.program.providers[treatment.provider].timeouts
+        timeouts = grant.timeouts or self.program.pools[treatment.provider].timeouts
         provider = self.providers[treatment.provider, treatment.group]
         talk.attempt = SimulatedAttempt(
             self.agenda,
@@ -260,7 +260,7 @@ class Proxied:
         """Note the head of an answer."""
         talk, now_ns = self._talks[call_id], self.agenda.now_ns
         assert talk.treatment is not None
-        api = self.program.providers[talk.treatment.provider or ""].api
+        api = self.program.pools[talk.treatment.provider or ""].api
         provider = self._provider(talk)
         readings = wire_format.told(api, provider.readings(now_ns), now_ns) if provider.tells else ()
         if readings or good:
@@ -291,7 +291,7 @@ class Proxied:
     def _said(self, end: End, treatment: Decision) -> AttemptResult:
         """Return the result as the scheduler is told of it."""
         assert treatment.provider is not None
-        provider = self.program.providers[treatment.provider]
+        provider = self.program.pools[treatment.provider]
         match end.how:
             case How.WHOLE:
                 slow_ns = provider.aimd.slow_ns if provider.aimd is not None else None
@@ -376,7 +376,7 @@ class Proxied:
                 assert end.refused is not None
                 assert talk.treatment is not None
                 assert talk.treatment.provider is not None
-                said = wire_format.ended(self.program.providers[talk.treatment.provider].api, end.refused)
+                said = wire_format.ended(self.program.pools[talk.treatment.provider].api, end.refused)
                 reply = ClientReply(
                     status=said.status, retry_after_ns=said.retry_after_ns, why=f"{said.status} {end.refused.kind}"
                 )

@@ -151,7 +151,7 @@ def _made_again(request: Request, program: Program) -> Request:
 def providers(program: Program, scenario: Scenario, seed: int) -> dict[Key, Provider]:
     """One for each of the policy's; where the policy's words are the truth, one for each of its limits groups."""
     found: dict[Key, Provider] = {}
-    for name, declared in program.providers.items():
+    for name, declared in program.pools.items():
         traits = scenario.traits(program, name, None, seed)
         shared = Provider(traits=traits, seed=seed, service=service_once)
         for group in dict.fromkeys([None, *(group.glob for group in declared.groups)]):

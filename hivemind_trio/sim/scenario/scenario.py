@@ -69,14 +69,15 @@ class Scenario:
 
     def upstream(self, provider: str) -> UpstreamSpec:
         """Return the properties of a provider of the policy."""
-        fitting = (each for each in self.upstreams if fnmatchcase(provider, each.provider))
+        names = provider, provider.partition(".")[0]  # what holds for a provider holds for its accounts
+        fitting = (each for name in names for each in self.upstreams if fnmatchcase(name, each.provider))
         return next(fitting, UpstreamSpec(as_declared=True))
 
     def traits(self, program: Program, provider: str, group: str | None, seed: int) -> Traits:
         """Return the profile of the provider behind a policy's provider, for the models of one `limits` block."""
         upstream = self.upstream(provider)
         traits = upstream.traits
-        declared = program.providers[provider]
+        declared = program.pools[provider]
         if upstream.as_declared:
             limits = next((each for each in declared.groups if each.glob == group), None)
             quotas = _declared(limits) if limits is not None else {}

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Api
+from hivemind_trio.model import Api, SecretRef, SecretSource
 from hivemind_trio.policy import (
+    AccountSettings,
     AgentSettings,
     AimdSettings,
     BudgetSettings,
@@ -75,6 +76,16 @@ ROWS = {
         P, "plan { reserve 30% of week for default }", "plan { pace week for default; overage deny }",
         "plan", "changed", "reserve 30% of week for [default]; overage warn",
         "pace week for [default]; overage deny", "kept", "",
+    ),
+    "accounts": (
+        P, "account a { key env(A); for default; concurrency 2 }",
+        "account a { key env(A); concurrency 2..9 }; account b { key env(B); limits { requests 50/min } }",
+        "account", "changed", "a (env(A); for default; concurrency 2)",
+        "a (env(A); concurrency 2..9), b (env(B); concurrency 2..64; limits 50 requests per minute)", "drains", "",
+    ),
+    "their order": (
+        P, "account a { key env(A) }", "account a { key env(A) }; spread first",
+        "spread", "changed", "sticky", "first", "kept", "",
     ),
     "models that are minded": (P, "", "resident 1", "resident", "added", "none", "1 swap 20s", "kept", ""),
     "a fallback": (
@@ -303,6 +314,11 @@ UNGUESSED: dict[str, Any] = {
     "aging_ns": 5,
     "resident": Resident(1),
     "plan": PlanSettings(),
+    "accounts": (
+        AccountSettings(
+            name="a", key=SecretRef(SecretSource.ENV, "A"), lanes=("default",), limit=8, aimd=None, groups=()
+        ),
+    ),
 }
 """Fields whose default does not say what they hold."""
 
@@ -321,7 +337,7 @@ def fields() -> list[tuple[str, str]]:
         (kind, field.name)
         for kind, noun in nouns.items()
         for field in attrs.fields(noun)
-        if field.init and field.name not in ("name", "at")
+        if field.init and field.eq and field.name not in ("name", "at")
     ]
 
 

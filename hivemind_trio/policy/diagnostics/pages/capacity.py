@@ -188,6 +188,16 @@ PAGES: Final = (
         right="provider anthropic { plan { overage deny } }",
     ),
     Page(
+        "HM424",
+        "a lane without an account",
+        "With `for` in every `account`, calls of a lane that none of them names could go nowhere. The lane `default` "
+        "exists without being declared.",
+        wrong="provider anthropic { account a { key env(A); for work } }\nlane work { }\nlane batch { }\n"
+        "rule r when tools { lane batch }\nrule s when stream { lane work }",
+        right="provider anthropic { account a { key env(A); for [work, batch, default] } }\nlane work { }\n"
+        "lane batch { }\nrule r when tools { lane batch }\nrule s when stream { lane work }",
+    ),
+    Page(
         "HM425",
         "less than one slot without the store",
         "While the store of several nodes cannot be reached, all of them together use the share `outage local` of "
@@ -223,5 +233,12 @@ PAGES: Final = (
         "provider anthropic { concurrency 8 }\nagent ci { concurrency 4 }",
         right="server { nodes 2 }\n# hmp: allow HM429 half of 4\nstore redis { url env(REDIS_URL) }\n"
         "provider anthropic { concurrency 8 }\nagent ci { concurrency 2 }",
+    ),
+    Page(
+        "HM431",
+        "`spread` without accounts",
+        "`spread` orders the accounts of a provider. With one key, or none, there is nothing to choose.",
+        wrong="provider anthropic { key env(K); spread even }",
+        right="provider anthropic { account a { key env(A) }; account b { key env(B) }; spread even }",
     ),
 )

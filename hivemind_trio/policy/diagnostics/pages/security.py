@@ -61,6 +61,13 @@ PAGES: Final = (
         "provider anthropic { key env(ANTHROPIC_API_KEY) }",
     ),
     Page(
+        "HM608",
+        "a personal login used as a key",
+        "The token of a login to a plan (`sk-ant-oat...`) belongs to one person and one client. Sent for other "
+        "callers, or in turn with others, it breaks the terms of the plan. A provider without `key` passes each "
+        "caller's own login through, unchanged.",
+    ),
+    Page(
         "HM610",
         "agents with tokens, and a provider without a key",
         "The token of an agent identifies it to the proxy and is never sent upstream. So a call of such an agent "

@@ -1,0 +1,83 @@
+"""Checks of `account` blocks of a provider: a key each, names, and an account for every lane."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable
+from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
+from hivemind_trio.policy.diagnostics.diagnostic import Label
+from hivemind_trio.policy.syntax.ast import Item
+
+RESERVED_ACCOUNTS: Final = ("plan", "breaker", "concurrency")
+"""Words that stand behind the name of a provider elsewhere."""
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+DEFAULT: Final = "default"
+
+
+def check_accounts(declarations: SymbolTable, report: DiagnosticCollector) -> None:
+    """Report accounts that cannot be meant."""
+    for declared in declarations.of("provider").values():
+        given, _ = declarations.effective(declared, "account")
+        if given:
+            _beside_key(declarations, declared, given, report)
+            _each(given, report)
+            _lanes_without(declarations, declared, given, report)
+        elif (spread := declared.settings.get("spread")) and "account" not in declared.unread:
+            report.warn(
+                "HM431",
+                f"`{declared.name}` has no accounts to spread calls over",
+                spread[0].item.head.span,
+                help="write `account NAME { key env(NAME) }` for each key, or delete `spread`",
+            )
+
+
+def _beside_key(
+    declarations: SymbolTable, declared: BoundDeclaration, given: list[SettingValue], report: DiagnosticCollector
+) -> None:
+    key = declarations.one(declared, "key")
+    if key is not None:
+        report.add(
+            "HM103",
+            "`key` is not allowed beside `account`",
+            key.item.head.span,
+            labels=(Label(given[0].item.head.span, "an account"),),
+            help=f"delete it, or write `account NAME {{ key {key.value} }}`",
+        )
+
+
+def _each(given: list[SettingValue], report: DiagnosticCollector) -> None:
+    for one in given:
+        if not _NAME.fullmatch(one.value):
+            report.add("HM201", f"expected a name, found `{one.value}`", one.span, help="write letters, digits and `-`")
+        elif one.value in RESERVED_ACCOUNTS:
+            report.add("HM111", f"`{one.value}` is a reserved account name", one.span)
+        written = one.item.block.statements if one.item.block is not None else ()
+        if not any(isinstance(inner, Item) and inner.head.text == "key" for inner in written):
+            report.add(
+                "HM112",
+                f"account `{one.value}` needs `key`",
+                one.span,
+                help="write `key env(NAME)`; logins of people and their plans are no accounts: they pass through a "
+                "provider without key",
+            )
+
+
+def _lanes_without(
+    declarations: SymbolTable, declared: BoundDeclaration, given: list[SettingValue], report: DiagnosticCollector
+) -> None:
+    if any("for" not in one.block for one in given):
+        return  # also where a `for` could not be read, which has been reported
+    taken = {lane for one in given for named in one.block["for"] for lane in named.value}
+    lacking = [lane for lane in dict.fromkeys([*declarations.of("lane"), DEFAULT]) if lane not in taken]
+    if lacking:
+        listed = ", ".join(f"`{lane}`" for lane in lacking)
+        report.add(
+            "HM424",
+            f"no account of `{declared.name}` takes calls of lane {listed}",
+            given[-1].block["for"][0].span,
+            help="name it after `for` in an account, or delete a `for`",
+        )

@@ -1,0 +1,35 @@
+"""Account that served each session last: providers keep prompt caches by account, for minutes."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import attrs
+
+from .prompt_cache import WARM_NS
+
+KNOWN_MAX: Final = 10_000
+"""Sessions are callers' words; of more, those served last."""
+
+
+@final
+@attrs.define(eq=False)
+class AccountHomes:
+    """Home of each session at a provider."""
+
+    _known: dict[tuple[str, str], tuple[str, int]] = attrs.field(factory=dict, init=False)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def home(self, provider: str, session: str, now_ns: int) -> str | None:
+        """Return the account whose prompt cache is warm for a session; None: no account's is."""
+        account, until_ns = self._known.get((provider, session), (None, 0))
+        return account if until_ns > now_ns else None
+
+    def served(self, provider: str, session: str, account: str, now_ns: int) -> None:
+        """Note that a call of the session goes to this account."""
+        self._known.pop((provider, session), None)
+        self._known[provider, session] = account, now_ns + WARM_NS
+        if len(self._known) > KNOWN_MAX:
+            del self._known[next(iter(self._known))]
