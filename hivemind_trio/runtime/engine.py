@@ -17,6 +17,7 @@ from hivemind_trio.scheduler import (
     AttemptEnded,
     AttemptResult,
     Beliefs,
+    BeliefsRestored,
     Call,
     CallArrived,
     CallCancelled,
@@ -254,7 +255,7 @@ class Engine:
         if self._recorder is not None:
             self._recorder(now_ns, event, commands, self._turned)
             self._turned = []
-        if isinstance(event, SharesSet):
+        if isinstance(event, SharesSet | BeliefsRestored):
             self._sync()  # before what it grants is taken
         for command in commands:
             if isinstance(command, LimitChanged):

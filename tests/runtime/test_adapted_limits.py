@@ -16,7 +16,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import AimdSettings, CircuitBreakerSettings, Program, ProviderSettings, RetrySettings
 from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler import AttemptResult, Grant, LimitChanged
+from hivemind_trio.scheduler import AttemptResult, BeliefsRestored, Grant, LimitChanged
+from hivemind_trio.scheduler.protocol.beliefs import ProviderBeliefs
 from tests.support.ends import IGNORED, SUCCEEDED
 from tests.support.programs import NEVER_TRIPS, SECOND_NS, lane, program, provider, wish
 
@@ -242,3 +243,15 @@ def test_after_any_attempts_nothing_is_held_and_the_keepers_agree(
     ]
 
     trio.run(_live, policies, reload_s, calls, clock=MockClock(autojump_threshold=0))
+
+
+async def test_a_limit_that_an_earlier_process_learned_is_that_of_the_limiters_too(autojump_clock: MockClock) -> None:
+    async with running(adaptive(limit=8, start=2)) as engine:
+        engine.post(BeliefsRestored({"p": ProviderBeliefs(limit=6, doubling=False)}, {"p": 0}))
+        limit = engine.snapshot().pools["p"].limit
+        assert limit > 2
+        async with trio.open_nursery() as agents:
+            for _ in range(limit):
+                agents.start_soon(through, engine, SUCCEEDED)
+            await wait_all_tasks_blocked()
+            assert slots(engine)[0] == limit
