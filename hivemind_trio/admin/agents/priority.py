@@ -38,7 +38,7 @@ def set_own_for(proxy: Operated, agent: AskingAgent, what: OwnPriority, by: str)
     key = whose(agent.token_agent, agent.name, agent.session)
     if key is None:
         message = "an agent without a name has no priority of its own; put a name into the base URL: `/@NAME`"
-        raise OperationFailed(ProblemKind.BAD_ARGUMENT, message)
+        raise OperationFailed(ProblemKind.CONFLICT, message)
     program = proxy.engine.program
     proxy.door.priorities.ask(key, what.level)
     waiting = [one for one in proxy.engine.occupancy().waiting if agent.is_of(one.decision.agent, one.caller)]
