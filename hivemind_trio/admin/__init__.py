@@ -4,7 +4,9 @@ from .agents.asking import AskingAgent as AskingAgent
 from .agents.table import AGENT_OPERATIONS as AGENT_OPERATIONS
 from .history import CallMetrics as CallMetrics
 from .history import Distribution as Distribution
+from .history import HourUsage as HourUsage
 from .history import Tally as Tally
+from .history import TimeSeries as TimeSeries
 from .operated import Facts as Facts
 from .operated import Operated as Operated
 from .operations import OPERATIONS as OPERATIONS
@@ -13,3 +15,6 @@ from .policy_keeper import PolicyKeeper as PolicyKeeper
 from .policy_keeper import ReloadResult as ReloadResult
 from .problems import OperationFailed as OperationFailed
 from .problems import ProblemKind as ProblemKind
+from .story import advice as advice
+from .story import plan_objects as plan_objects
+from .story import story_object as story_object

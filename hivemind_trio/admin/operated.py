@@ -11,7 +11,7 @@ import attrs
 from hivemind_trio.proxy import Door
 from hivemind_trio.runtime import Engine
 
-from .history import CallMetrics, Tally
+from .history import CallMetrics, HourUsage, Tally, TimeSeries
 from .policy_keeper import PolicyKeeper
 
 SECOND_NS: Final = 1_000_000_000
@@ -42,6 +42,8 @@ class Operated:
     door: Door
     tally: Tally
     metrics: CallMetrics
+    hour: HourUsage
+    series: TimeSeries
     wall_ns: Callable[[], int]
     """The time, ns since 1970."""
     policy: PolicyKeeper

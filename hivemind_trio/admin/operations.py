@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 import attrs
 
-from . import change, explain, policy, show
+from . import change, explain, hour, policy, show, story
 from .agents import forecast, priority, status
 from .agents.views import AgentStatusView, ForecastView, OwnPriorityView
 from .views import (
@@ -15,12 +15,15 @@ from .views import (
     CallsView,
     CallView,
     ExplainView,
+    HourView,
     PausedView,
     PolicyDiffView,
     PolicySourceView,
     QueueView,
     ReloadView,
+    SeriesListView,
     StatusView,
+    StoryView,
 )
 
 
@@ -50,6 +53,9 @@ _ALL: Final = (
     Operation("calls", show.calls, show.WhichCalls, CallsView),
     Operation("call", show.call, show.OneCall, CallView),
     Operation("explain", explain.explain, show.OneCall, ExplainView),
+    Operation("story", story.story, show.OneCall, StoryView),
+    Operation("series", hour.series, hour.WhichPoints, SeriesListView),
+    Operation("usage", hour.usage, show.NoArguments, HourView),
     Operation("budgets", show.budgets, show.NoArguments, BudgetsView),
     Operation("reset_budget", change.reset_budget, change.WhichBudget, BudgetsView, True),
     Operation("set_budget", change.set_budget, change.BudgetSpending, BudgetsView, True),

@@ -227,6 +227,8 @@ def reason_text(proxy: Operated, lane: str, provider: str | None, reason: Reason
     pool = proxy.engine.snapshot().pools.get(provider or "")
     if reason is Reason.PROVIDER_CONCURRENCY and pool is not None:
         return f"provider `{provider}` is at its concurrency limit of {pool.limit}"
+    if reason is Reason.LIMITS:
+        return f"the rate limits of provider `{provider}` were used up"
     return WAITS[reason].format_map(_Unnamed(lane=lane, provider=provider))
 
 

@@ -348,3 +348,104 @@ class BudgetsView:
     """Accounts of budgets in which calls have counted."""
 
     budgets: tuple[BudgetView, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class StoryView:
+    """A call that is over."""
+
+    id: str
+    story: dict[str, Any]
+    """As `hivemind-trio explain CALL --json` prints it."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SeriesView:
+    """Points of one provider over the last hour: each list has one entry per point."""
+
+    provider: str
+    at: tuple[float, ...]
+    """Seconds since 1970."""
+    limit: tuple[int, ...]
+    inflight: tuple[int, ...]
+    waiting: tuple[int, ...]
+    refused: tuple[int, ...]
+    """Attempts since the point before that were refused for the rate, as 429 says."""
+    failed: tuple[int, ...]
+    """The same of those that failed: overloaded, 5xx, unreachable."""
+    circuit: tuple[str, ...]
+    bound_by: tuple[str | None, ...]
+    """Reason for which most of the waiting calls wait; null: none waits."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SeriesListView:
+    """Time series of all providers."""
+
+    step_s: int
+    series: tuple[SeriesView, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class UsageView:
+    """Sums over calls that ended in the last hour."""
+
+    calls: int
+    failed: int
+    rejected: int
+    tokens_in: int
+    """Cached ones included."""
+    cached: int
+    tokens_out: int
+    cost: int
+    """Millionths of a dollar."""
+    wait_p50_s: float | None
+    """Half of the calls that reached a provider waited no longer; null: none did."""
+    wait_p95_s: float | None
+    share: float | None
+    """Part of all tokens, divided by its fair part; null: no tokens are known of."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SessionUsageView:
+    """One session or job of an agent."""
+
+    session: str
+    usage: UsageView
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AgentUsageView:
+    """One agent or caller."""
+
+    agent: str
+    usage: UsageView
+    sessions: tuple[SessionUsageView, ...]
+    """Those that used most, at most ten."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class TeamUsageView:
+    """One team; agents without a team are in `none`."""
+
+    team: str
+    weight: int
+    usage: UsageView
+    agents: tuple[AgentUsageView, ...]
+    """Those that used most first."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class HourView:
+    """Usage of the last hour."""
+
+    usage: UsageView
+    teams: tuple[TeamUsageView, ...]

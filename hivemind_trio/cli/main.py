@@ -8,6 +8,7 @@ from hivemind_trio import __version__
 from hivemind_trio.cli.control.budget import budget
 from hivemind_trio.cli.control.calls import calls
 from hivemind_trio.cli.control.cancel import cancel, priority
+from hivemind_trio.cli.control.dashboard import dashboard
 from hivemind_trio.cli.control.mcp import mcp
 from hivemind_trio.cli.control.pause import pause, resume
 from hivemind_trio.cli.control.queue import queue
@@ -82,6 +83,7 @@ for _command in (
     jobs,
     status,
     top,
+    dashboard,
     queue,
     calls,
     pause,

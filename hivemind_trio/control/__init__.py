@@ -14,6 +14,7 @@ from .client import NotReachable as NotReachable
 from .client import RequestRefused as RequestRefused
 from .door import ControlSocket as ControlSocket
 from .door import control_url as control_url
+from .door import listen_on_loopback as listen_on_loopback
 from .door import open_control as open_control
 from .exposition import metrics_route as metrics_route
 from .openapi import openapi_route as openapi_route
@@ -23,6 +24,7 @@ from .routes import ControlRequest as ControlRequest
 from .routes import ControlRoute as ControlRoute
 from .routes import health_routes as health_routes
 from .routes import operation_routes as operation_routes
+from .routes import problem as problem
 from .socket_file import SocketUnavailable as SocketUnavailable
 from .socket_file import running_sockets as running_sockets
 from .socket_file import runtime_folder as runtime_folder

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from typing import Final, final
 from urllib.parse import parse_qsl
 
 import attrs
+import trio
 
 from hivemind_trio.listen import Receive, Scope, Send
 
@@ -53,12 +55,15 @@ class ControlApp:
             return
         headers = [
             (b"content-type", answer.content_type.encode()),
-            (b"content-length", str(len(answer.body)).encode()),
+            *([(b"content-length", str(len(answer.body)).encode())] if answer.stream is None else []),
             (b"cache-control", b"no-store"),
             (b"x-content-type-options", b"nosniff"),
             *((name.encode(), value.encode()) for name, value in answer.headers),
         ]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        if answer.stream is not None and scope["method"] != "HEAD":
+            await _stream(answer.stream, receive, send)
+            return
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
 
     async def _answer(self, scope: Scope, receive: Receive) -> ControlAnswer:
@@ -93,6 +98,23 @@ def _request(scope: Scope, path: str, parts: dict[str, str], body: bytes) -> Con
         # At a Unix socket these are the user and the process.
         peer=(" " if scope.get("server") is None else ":").join(map(str, client)) if client else "",
     )
+
+
+async def _stream(parts: AsyncIterator[bytes], receive: Receive, send: Send) -> None:
+    """Send parts until the client hangs up, or there are no more."""
+
+    async def hang_up() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hang_up)
+        async with aclosing(parts) as sent:  # type: ignore[type-var]  # ours are generators
+            async for part in sent:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        nursery.cancel_scope.cancel()
+        await send({"type": "http.response.body", "body": b""})
 
 
 async def _read(receive: Receive) -> bytes:

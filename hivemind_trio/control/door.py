@@ -12,7 +12,7 @@ from typing import Final, final
 import attrs
 import trio
 
-from hivemind_trio.listen import App, Bounds, Listener
+from hivemind_trio.listen import App, Bounds, Listener, bind
 
 from .socket_file import SUFFIX, SocketUnavailable, bind_control, is_listening, runtime_folder
 
@@ -60,6 +60,13 @@ def control_url(sock: socket.socket) -> str:
     """Return the URL of an address that listens."""
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def listen_on_loopback(app: App, nursery: trio.Nursery) -> str:
+    """Begin to serve the control API on a free port of loopback, for as long as the nursery is open; its URL."""
+    sockets = bind("127.0.0.1", 0)
+    await nursery.start(Listener(app, BOUNDS).run, sockets)
+    return control_url(sockets[0])
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any, Final, final
 
@@ -49,6 +49,8 @@ class ControlAnswer:
     body: bytes = b""
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
+    stream: AsyncIterator[bytes] | None = None
+    """Parts that are sent instead of `body`, for as long as the client listens; None: the body is all."""
 
 
 Handler = Callable[[ControlRequest], Awaitable[ControlAnswer]]
@@ -85,6 +87,9 @@ OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "calls": ("GET", "/v1/calls"),
     "call": ("GET", "/v1/calls/{id}"),
     "explain": ("GET", "/v1/calls/{id}/explain"),
+    "story": ("GET", "/v1/calls/{id}/story"),
+    "series": ("GET", "/v1/series"),
+    "usage": ("GET", "/v1/usage"),
     "budgets": ("GET", "/v1/budgets"),
     "reset_budget": ("POST", "/v1/budgets/reset"),
     "set_budget": ("POST", "/v1/budgets/spent"),

@@ -15,7 +15,7 @@ import httpx2
 import trio
 
 from hivemind_trio import __version__
-from hivemind_trio.admin import CallMetrics, Tally
+from hivemind_trio.admin import CallMetrics, HourUsage, Tally
 from hivemind_trio.listen import Bounds, Listener, ListenerFault
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program, Renames
@@ -70,6 +70,7 @@ class ProxyServer:
     """Host and port of the first socket."""
     tally: Tally
     metrics: CallMetrics
+    hour: HourUsage
     _bases: dict[str, str]
 
     @property
@@ -177,7 +178,7 @@ async def open_house(
             await nursery.start(engine.run)
             host, port = sockets[0].getsockname()[:2]
             await nursery.start(listener.run, sockets)
-            yield ProxyServer(engine, door, listener, (host, port), told.tally, told.metrics, told.bases)
+            yield ProxyServer(engine, door, listener, (host, port), told.tally, told.metrics, told.hour, told.bases)
             nursery.cancel_scope.cancel()
     finally:
         if traces is not None:
@@ -202,6 +203,7 @@ class _Callbacks:
     on_plan: Callable[[PlanChanged, int], None] | None
     tally: Tally = attrs.field(init=False, factory=Tally)
     metrics: CallMetrics = attrs.field(init=False, factory=CallMetrics)
+    hour: HourUsage = attrs.field(init=False, factory=HourUsage)
 
     def crashed(self, error: Exception) -> None:
         """Report an attempt that has crashed."""
@@ -237,6 +239,7 @@ class _Callbacks:
         now_ns = engine.now_ns()
         self.tally.over(record, now_ns)
         self.metrics.over(record, engine.program)
+        self.hour.over(record, now_ns, engine.program)
         if self.journal is not None:
             self.journal.over(now_ns, record)
         if self.traces is not None:

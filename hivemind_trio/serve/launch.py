@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from hivemind_trio import __version__
-from hivemind_trio.admin import Facts, Operated, PolicyKeeper
+from hivemind_trio.admin import Facts, Operated, PolicyKeeper, TimeSeries
 from hivemind_trio.control import (
     AccessCheck,
     ControlApp,
@@ -24,11 +24,21 @@ from hivemind_trio.control import (
     SocketUnavailable,
     control_url,
     health_routes,
+    listen_on_loopback,
     metrics_route,
     open_control,
     openapi_route,
     operation_routes,
     socket_name,
+)
+from hivemind_trio.dashboard import (
+    PageAddress,
+    PageSessions,
+    feed_route,
+    link_route,
+    login_route,
+    page_access,
+    page_routes,
 )
 from hivemind_trio.host import DiskFiles
 from hivemind_trio.listen import bind, inherited
@@ -231,6 +241,7 @@ class Launch:
             where = ControlSocket.open(socket_name(self.options.policy, port), port)
         except SocketUnavailable as unavailable:
             self.watcher.say_control(unavailable)
+        series = TimeSeries(house.engine, house.metrics.attempts)
         proxy = Operated(
             facts=Facts(
                 version=__version__,
@@ -243,6 +254,8 @@ class Launch:
             door=house.door,
             tally=house.tally,
             metrics=house.metrics,
+            hour=house.hour,
+            series=series,
             wall_ns=time.time_ns,
             policy=keeper,
             disk_troubles=self.watcher.disk_troubles,
@@ -250,7 +263,6 @@ class Launch:
         )
         probes = health_routes(lambda: not house.engine.draining)
         shown = metrics_route(proxy, partial(self._gauges, house, journal))
-        routes = [*probes, openapi_route(), shown, *operation_routes(proxy)]
         access = AccessCheck(server=lambda: house.engine.program.server, tokens=self.watcher.admin_tokens)
         open_access = AccessCheck(
             server=lambda: house.engine.program.server,
@@ -258,18 +270,35 @@ class Launch:
             setting="metrics",
             needs_token=lambda: bool(house.engine.program.server.metrics_tokens),
         )
-        async with (
-            open_control(ControlApp(routes, access), where, self.admin_sockets),
-            open_control(ControlApp([*probes, shown], open_access), None, self.metrics_sockets),
-            open_tools(proxy),
-        ):
-            if where is not None:
-                self.watcher.say_control(str(where.path))
-            for listening in self.admin_sockets:
-                self.watcher.say_control(control_url(listening))
-            for listening in self.metrics_sockets:
-                self.watcher.say_metrics(f"{control_url(listening)}/metrics")
-            yield keeper
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(series.run)
+            sessions = PageSessions(self.watcher.admin_tokens, lambda: time.time_ns() / 1e9)
+            page = PageAddress(
+                lambda: listen_on_loopback(app, nursery),
+                control_url(self.admin_sockets[0]) if self.admin_sockets else None,
+            )
+            routes = [
+                *probes, openapi_route(), shown, *operation_routes(proxy),
+                feed_route(proxy), link_route(sessions, page), login_route(sessions), *page_routes(),
+            ]  # fmt: skip
+            app = ControlApp(routes, page_access(access, sessions))
+            async with (
+                open_control(app, where, self.admin_sockets),
+                open_control(ControlApp([*probes, shown], open_access), None, self.metrics_sockets),
+                open_tools(proxy),
+            ):
+                self._say_doors(where)
+                yield keeper
+            nursery.cancel_scope.cancel()
+
+    def _say_doors(self, where: ControlSocket | None) -> None:
+        """Log where operators find the proxy."""
+        if where is not None:
+            self.watcher.say_control(str(where.path))
+        for listening in self.admin_sockets:
+            self.watcher.say_control(control_url(listening))
+        for listening in self.metrics_sockets:
+            self.watcher.say_metrics(f"{control_url(listening)}/metrics")
 
     def _gauges(self, house: ProxyServer, journal: Journal | None) -> dict[str, float]:
         """Return the metrics of the process itself."""

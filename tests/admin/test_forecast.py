@@ -12,7 +12,7 @@ import httpx2
 import pytest
 import trio
 
-from hivemind_trio.admin import Facts, Operated, OperationFailed, PolicyKeeper
+from hivemind_trio.admin import Facts, Operated, OperationFailed, PolicyKeeper, TimeSeries
 from hivemind_trio.admin.agents import forecast, status
 from hivemind_trio.admin.agents.forecast import LIVE_MAX, NewAgents
 from hivemind_trio.demo import ScriptedReply
@@ -38,6 +38,8 @@ def operated(house: ProxyServer) -> Operated:
         door=house.door,
         tally=house.tally,
         metrics=house.metrics,
+        hour=house.hour,
+        series=TimeSeries(house.engine, house.metrics.attempts),
         wall_ns=time.time_ns,
         policy=PolicyKeeper(never, never, never),  # type: ignore[arg-type]  # nothing here asks for the policy
         disk_troubles={},

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from hivemind_trio.admin import OPERATIONS, Facts, Operated, OperationFailed, PolicyKeeper, ProblemKind, ReloadResult
+from hivemind_trio.admin import (
+    OPERATIONS,
+    Facts,
+    Operated,
+    OperationFailed,
+    PolicyKeeper,
+    ProblemKind,
+    ReloadResult,
+    TimeSeries,
+)
 from hivemind_trio.host import DiskFiles
 from hivemind_trio.serve.load import Loaded, load
 from tests.e2e.house import Place, standing
@@ -29,6 +38,8 @@ def operated(place: Place, running: Loaded, file: Loaded) -> Operated:
         door=place.house.door,
         tally=place.house.tally,
         metrics=place.house.metrics,
+        hour=place.house.hour,
+        series=TimeSeries(place.house.engine, place.house.metrics.attempts),
         wall_ns=lambda: 0,
         policy=keeper,
         disk_troubles={},

@@ -1,7 +1,12 @@
-"""Records of calls that are over: counts since the start, and the last of them."""
+"""Records of calls that are over: counts since the start, the last hour, and the last of them."""
 
 from .call_metrics import CallMetrics as CallMetrics
 from .call_metrics import Distribution as Distribution
+from .hour_usage import HourUsage as HourUsage
+from .hour_usage import UsageKey as UsageKey
+from .hour_usage import UsageSum as UsageSum
 from .tally import EndedCall as EndedCall
 from .tally import Tally as Tally
 from .tally import Unreached as Unreached
+from .time_series import SeriesPoint as SeriesPoint
+from .time_series import TimeSeries as TimeSeries

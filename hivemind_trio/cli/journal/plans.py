@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hivemind_trio.store import PlanRow
@@ -41,25 +41,3 @@ def plan_lines(rows: Sequence[PlanRow]) -> list[str]:
         f"plan of {provider}{f' (credential {account})' if account else ''}: {plan_text(of_account)}"
         for (provider, account), of_account in accounts.items()
     ]
-
-
-def plan_objects(rows: Sequence[PlanRow]) -> list[dict[str, Any]]:
-    """Return the windows as JSON has them."""
-    return [
-        {
-            "provider": row.provider,
-            "account": row.account or None,
-            "window": row.window,
-            "span": row.span,
-            "models": row.models or None,
-            "used": row.used,
-            "read_at": _moment(row.read_wall_ns),
-            "resets_at": None if row.resets_wall_ns is None else _moment(row.resets_wall_ns),
-            "overage": row.overage,
-        }
-        for row in rows
-    ]
-
-
-def _moment(wall_ns: int) -> str:
-    return datetime.fromtimestamp(wall_ns / 1e9).astimezone().isoformat(timespec="seconds")

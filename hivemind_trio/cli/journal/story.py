@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import attrs
 import click
 
 from hivemind_trio.cli.console import fail
@@ -15,38 +14,13 @@ from hivemind_trio.cli.table import aligned
 
 from .find import asked, journal_of, journals, moment_ns
 from .live_call import show_live
-from .plans import plan_objects, plan_text
+from .plans import plan_text
 
 if TYPE_CHECKING:
     from hivemind_trio.store import AttemptStory, CallStory
 
 SLOW_SHOWN: Final = 10
 DAY_NS: Final = 86_400 * 10**9
-
-ADVICE: Final = {
-    "provider-concurrency": "raise `concurrency` of provider `{provider}`, if it accepts more calls at once",
-    "limits-concurrency": "raise `limits {{ concurrency }}` of provider `{provider}` for this model",
-    "lane-max": "raise `max` of lane `{lane}`",
-    "lane-reserve": "lower the `reserve` of other lanes, or move the call to the lane that has it",
-    "agent-concurrency": "raise `concurrency` of agent `{agent}`",
-    "model-resident": "raise `resident` of provider `{provider}`, or let agents share a model",
-    "plan-reserve": "a lane that `plan {{ reserve }}` of provider `{provider}` names, or a smaller reserve",
-    "plan-pace": "a lane that `plan {{ pace }}` of provider `{provider}` does not name",
-    "plan-used-up": "`overage allow` in `plan` of provider `{provider}`: such calls are paid beyond the plan",
-    "limits": "raise `limits` of provider `{provider}`, if its account allows more",
-    "growth": "nothing in the policy: provider `{provider}` refused calls for their rate; declare its `limits`",
-    "budget": "raise the budget ({budgets}), or take the call out of it",
-    "store-unavailable": "make room on the disk of the state",
-    "breaker-open": "add `fallback` to provider `{provider}`, so that calls go elsewhere while it is down",
-    "provider-quota": "a larger quota at provider `{provider}`, or a second provider with `fallback`",
-    "prompt-cache": "nothing: another call was filling the prompt cache, which saves both money and time",
-    "retry": "add `fallback` to provider `{provider}`, so that a retry goes elsewhere",
-    "paused": "nothing in the policy: an operator had paused it (`hivemind-trio resume`)",
-    "turn": "a higher `priority`, or a higher `weight` of its team or lane",
-    "queue-full": "raise `queue`, or `concurrency` of provider `{provider}`",
-    "deadline": "raise `deadline` of lane `{lane}`, or `concurrency` of provider `{provider}`",
-}
-"""Reason -> what in the policy would have made the wait shorter."""
 
 
 def explain_recorded(
@@ -103,10 +77,14 @@ def _named(name: str, file: str | None, policy: str | None) -> CallStory:
 
 
 def _show(story: CallStory, *, as_json: bool) -> None:
-    click.echo(json.dumps(_object(story), indent=2) if as_json else _text(story), nl=as_json)
+    from hivemind_trio.admin import story_object
+
+    click.echo(json.dumps(story_object(story), indent=2) if as_json else _text(story), nl=as_json)
 
 
 def _text(story: CallStory) -> str:
+    from hivemind_trio.admin import advice
+
     at = datetime.fromtimestamp(story.wall_ns / 1e9).astimezone().isoformat(sep=" ", timespec="milliseconds")
     rows = [
         ("call", story.name or "not answered yet"),
@@ -167,25 +145,11 @@ def _attempt_lines(attempt: AttemptStory) -> list[str]:
     return [*lines, f"  {seconds(attempt.granted_ns + attempt.lasted_ns):>9}  ended: {'; '.join(facts)}"]
 
 
-def advice(story: CallStory) -> str:
-    """Return what would have made the call faster; empty: it hardly waited, or nothing is known."""
-    longest = max(story.attempts, key=lambda attempt: attempt.waited_ns, default=None)
-    reason, waited_ns = story.refused or story.reason, story.waited_ns
-    if longest is not None and story.refused is None:
-        reason, waited_ns = longest.reason, longest.waited_ns
-    if story.refused is None and waited_ns < 100_000_000:
-        return ""
-    return ADVICE.get(reason, "").format(
-        provider=longest.provider if longest is not None else "",
-        lane=story.lane,
-        agent=story.agent,
-        budgets=", ".join(longest.budgets) if longest is not None and longest.budgets else "see `explain`",
-    )
-
-
 def _show_slow(stories: tuple[CallStory, ...], *, as_json: bool) -> None:
+    from hivemind_trio.admin import story_object
+
     if as_json:
-        click.echo(json.dumps({"format_version": 1, "calls": [_object(story) for story in stories]}, indent=2))
+        click.echo(json.dumps({"format_version": 1, "calls": [story_object(story) for story in stories]}, indent=2))
         return
     if not stories:
         click.echo("no call was answered in that time")
@@ -197,11 +161,6 @@ def _show_slow(stories: tuple[CallStory, ...], *, as_json: bool) -> None:
     ]
     for row in aligned(rows, right={4}):
         click.echo("  ".join(row).rstrip())
-
-
-def _object(story: CallStory) -> dict[str, Any]:
-    shown = attrs.asdict(story, filter=lambda field, _: field.name != "plan")
-    return {"format_version": 1, **shown, "plan": plan_objects(story.plan), "faster": advice(story) or None}
 
 
 def seconds(time_ns: int) -> str:

@@ -14,7 +14,7 @@ import click
 from hivemind_trio.cli.table import aligned
 
 from .find import asked, journal_of, journal_options, moment_ns
-from .plans import plan_lines, plan_objects
+from .plans import plan_lines
 from .story import seconds
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def usage(
         path, lambda database: (usage_by(database, by, since_ns, until_ns, zone), latest_plans(database))
     )
     if form == "json":
+        from hivemind_trio.admin import plan_objects
+
         shown = {"format_version": 1, "by": by, "rows": [_object(row) for row in rows], "plans": plan_objects(plans)}
         click.echo(json.dumps(shown, indent=2))
     elif form == "csv":

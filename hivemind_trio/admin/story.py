@@ -1,0 +1,103 @@
+"""The story of a call that is over, from the journal of the running proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+
+from hivemind_trio.store import CallStory, JournalError, PlanRow, questioned, story_named
+
+from .operated import Operated
+from .problems import OperationFailed, ProblemKind
+from .show import OneCall
+from .views import StoryView
+
+ADVICE: Final = {
+    "provider-concurrency": "raise `concurrency` of provider `{provider}`, if it accepts more calls at once",
+    "limits-concurrency": "raise `limits {{ concurrency }}` of provider `{provider}` for this model",
+    "lane-max": "raise `max` of lane `{lane}`",
+    "lane-reserve": "lower the `reserve` of other lanes, or move the call to the lane that has it",
+    "agent-concurrency": "raise `concurrency` of agent `{agent}`",
+    "model-resident": "raise `resident` of provider `{provider}`, or let agents share a model",
+    "plan-reserve": "a lane that `plan {{ reserve }}` of provider `{provider}` names, or a smaller reserve",
+    "plan-pace": "a lane that `plan {{ pace }}` of provider `{provider}` does not name",
+    "plan-used-up": "`overage allow` in `plan` of provider `{provider}`: such calls are paid beyond the plan",
+    "limits": "raise `limits` of provider `{provider}`, if its account allows more",
+    "growth": "nothing in the policy: provider `{provider}` refused calls for their rate; declare its `limits`",
+    "budget": "raise the budget ({budgets}), or take the call out of it",
+    "store-unavailable": "make room on the disk of the state",
+    "breaker-open": "add `fallback` to provider `{provider}`, so that calls go elsewhere while it is down",
+    "provider-quota": "a larger quota at provider `{provider}`, or a second provider with `fallback`",
+    "prompt-cache": "nothing: another call was filling the prompt cache, which saves both money and time",
+    "retry": "add `fallback` to provider `{provider}`, so that a retry goes elsewhere",
+    "paused": "nothing in the policy: an operator had paused it (`hivemind-trio resume`)",
+    "turn": "a higher `priority`, or a higher `weight` of its team or lane",
+    "queue-full": "raise `queue`, or `concurrency` of provider `{provider}`",
+    "deadline": "raise `deadline` of lane `{lane}`, or `concurrency` of provider `{provider}`",
+}
+"""Reason -> what in the policy would have made the wait shorter."""
+
+
+async def story(proxy: Operated, one: OneCall) -> StoryView:
+    """Return the story of a call that is over: its waits, its attempts, and what would have made it faster."""
+    path = proxy.facts.journal
+    if path is None:
+        raise OperationFailed(ProblemKind.NO_SUCH_RESOURCE, "there is no journal: the policy has `journal off`")
+    try:
+        found = await trio.to_thread.run_sync(partial(questioned, path, lambda database: story_named(database, one.id)))
+    except JournalError as error:
+        raise OperationFailed(ProblemKind.NO_SUCH_RESOURCE, str(error)) from None
+    if found is None:
+        raise OperationFailed(
+            ProblemKind.NO_SUCH_RESOURCE, f"the journal has no call `{one.id}`; rows are written within seconds"
+        )
+    return StoryView(id=one.id, story=story_object(found))
+
+
+def story_object(told: CallStory) -> dict[str, Any]:
+    """Return a story as JSON has it; times that end in `_ns` are in nanoseconds."""
+    shown = attrs.asdict(told, filter=lambda field, _: field.name != "plan")
+    return {"format_version": 1, **shown, "plan": plan_objects(told.plan), "faster": advice(told) or None}
+
+
+def advice(story: CallStory) -> str:
+    """Return what would have made the call faster; empty: it hardly waited, or nothing is known."""
+    longest = max(story.attempts, key=lambda attempt: attempt.waited_ns, default=None)
+    reason, waited_ns = story.refused or story.reason, story.waited_ns
+    if longest is not None and story.refused is None:
+        reason, waited_ns = longest.reason, longest.waited_ns
+    if story.refused is None and waited_ns < 100_000_000:
+        return ""
+    return ADVICE.get(reason, "").format(
+        provider=longest.provider if longest is not None else "",
+        lane=story.lane,
+        agent=story.agent,
+        budgets=", ".join(longest.budgets) if longest is not None and longest.budgets else "see `explain`",
+    )
+
+
+def plan_objects(rows: Sequence[PlanRow]) -> list[dict[str, Any]]:
+    """Return the windows as JSON has them."""
+    return [
+        {
+            "provider": row.provider,
+            "account": row.account or None,
+            "window": row.window,
+            "span": row.span,
+            "models": row.models or None,
+            "used": row.used,
+            "read_at": _moment(row.read_wall_ns),
+            "resets_at": None if row.resets_wall_ns is None else _moment(row.resets_wall_ns),
+            "overage": row.overage,
+        }
+        for row in rows
+    ]
+
+
+def _moment(wall_ns: int) -> str:
+    return datetime.fromtimestamp(wall_ns / 1e9).astimezone().isoformat(timespec="seconds")

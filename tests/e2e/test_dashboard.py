@@ -1,0 +1,310 @@
+"""The page for operators: who gets in, and what a browser shows."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx2
+import pytest
+import trio
+
+from hivemind_trio.demo import INSTANT, SimulatedProvider
+from tests.e2e.control import BODY, asked, command, eventually, found, occupied, own_runtime
+from tests.e2e.process import PATIENCE_S, Proxy, serving
+from tests.support.chromium import CONTRAST, Chromium, chromium, needs_chromium
+
+pytestmark = pytest.mark.slow
+
+POLICY: Final = """
+hmp 1
+server {{ admin "127.0.0.1:{port}" token env(HIVEMIND_ADMIN_TOKEN) }}
+provider sim {{ api generic; base "{url}"; concurrency 1 }}
+lane slow {{ deadline 300s }}
+team red {{ weight 2 }}
+agent ci {{ team red; lane slow }}
+budget calls {{ requests 100/day }}
+rule quick when model == "quick" {{ lane default }}
+"""
+
+NASTY: Final = "<img src=x onerror=document.title='owned'>"
+LONG: Final = "a" * 64
+
+
+def free_port() -> int:
+    """Return a port that a proxy can have twice, before and after it is killed."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+@pytest.fixture
+def runtime() -> Iterator[dict[str, str]]:
+    with own_runtime() as env:
+        yield {**env, "HIVEMIND_ADMIN_TOKEN": "correct-horse"}
+
+
+@pytest.fixture
+async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
+    simulated = SimulatedProvider(INSTANT)
+    await nursery.start(simulated.run)
+    yield simulated
+    nursery.cancel_scope.cancel()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with chromium() as one:
+        yield one
+
+
+@asynccontextmanager
+async def served(folder: Path, provider: SimulatedProvider, env: dict[str, str], port: int) -> AsyncIterator[Proxy]:
+    path = folder / "team.hmp"
+    path.write_text(POLICY.format(url=provider.url, port=port))
+    async with serving("--policy", path, env={**env, "XDG_STATE_HOME": str(folder / "state")}) as proxy:
+        yield proxy
+
+
+async def link(env: dict[str, str]) -> str:
+    url: str = (await found(env, "dashboard"))["url"]
+    return url
+
+
+# ---- who gets in ----
+
+
+async def test_a_link_signs_a_browser_in_once_and_nothing_else_does(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    port = free_port()
+    async with served(tmp_path, provider, runtime, port):
+        url = await link(runtime)
+        base = f"http://127.0.0.1:{port}"
+        assert url.startswith(f"{base}/")
+        async with httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False) as stranger:
+            assert (await stranger.get(f"{base}/")).status_code == 401
+            assert (await stranger.get(f"{base}/v1/status")).status_code == 401
+            assert (await stranger.get(f"{base}/dashboard/main.js")).status_code == 401
+            assert (await stranger.post(f"{base}/v1/dashboard")).status_code == 401
+        async with httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False) as signed_in:
+            opened = await signed_in.get(url)
+            assert (opened.status_code, opened.headers["location"]) == (303, "/")
+            assert {"HttpOnly", "SameSite=Strict"} <= set(opened.headers["set-cookie"].split("; "))
+            page = await signed_in.get(f"{base}/")
+            assert page.headers["content-security-policy"].startswith("default-src 'self'")
+            assert (await signed_in.get(f"{base}/v1/status")).status_code == 200
+            lane = {"kind": "lane", "name": "slow"}
+            evil = await signed_in.post(f"{base}/v1/pause", json=lane, headers={"origin": "http://127.0.0.1:1"})
+            assert evil.status_code == 403
+            assert (await signed_in.post(f"{base}/v1/pause", json=lane, headers={"origin": base})).status_code == 200
+        async with httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False) as late:
+            assert (await late.get(url)).status_code == 403
+            assert (await late.get(f"{base}/")).status_code == 401
+
+
+async def test_without_an_address_the_page_is_at_a_port_of_loopback(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = tmp_path / "team.hmp"
+    path.write_text(f'hmp 1\nprovider sim {{ api generic; base "{provider.url}" }}\n')
+    async with serving("--policy", path, env=runtime):
+        first, second = await link(runtime), await link(runtime)
+        code, text, error = await command(runtime, "dashboard")
+        assert (code, error) == (0, "")
+        assert first.split("?")[0] == second.split("?")[0] == text.split("?")[0]
+        async with httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False, follow_redirects=True) as signed_in:
+            assert "<title>hivemind-trio" in (await signed_in.get(first)).text
+            assert (await signed_in.get(f"{first.split('/dashboard')[0]}/v1/status")).status_code == 200
+
+
+async def test_the_feed_begins_with_everything_and_its_readers_are_bounded(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = tmp_path / "team.hmp"
+    path.write_text(f'hmp 1\nprovider sim {{ api generic; base "{provider.url}" }}\n')
+    with trio.fail_after(PATIENCE_S):
+        async with serving("--policy", path, env=runtime) as proxy, asked(proxy) as control:
+            where = (await proxy.says("control_opened"))["socket"]
+            async with AsyncExitStack() as readers:
+                for _ in range(16):
+                    stream = await readers.enter_async_context(await trio.open_unix_socket(where))
+                    head = await begun(stream)
+                    assert b"content-type: text/event-stream" in head.lower()
+                assert (await control.get("/v1/events")).json()["code"] == "too-many-feeds"
+            while True:  # the proxy sees a hang-up when it writes next
+                async with await trio.open_unix_socket(where) as stream:
+                    if b" 200 " in await begun(stream):
+                        break
+
+
+async def begun(stream: trio.SocketStream) -> bytes:
+    """Ask for the feed, and return what comes until both events have, or the answer is a problem."""
+    await stream.send_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    found = b""
+    while b" 503 " not in found and not (b"event: state" in found and b"event: hour" in found):
+        found += await stream.receive_some()
+    return found
+
+
+# ---- what it shows ----
+
+
+async def call(proxy: Proxy, agent: str, **headers: str) -> str:
+    async with httpx2.AsyncClient(base_url=proxy.url, timeout=PATIENCE_S) as client:
+        body = {**BODY, "model": "quick"}
+        answer = await client.post(f"/@{agent}/v1/messages", json=body, headers=headers)
+    return answer.headers["x-hivemind-call"]
+
+
+FIGURES: Final = ("waiting", "inflight", "failed", "rate")
+
+READY: Final = "document.querySelector('#figure-waiting') && document.querySelector('#figure-cost')"
+
+
+@needs_chromium
+async def test_every_number_is_that_of_the_control_api_and_nothing_is_asked_of_others(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+) -> None:
+    port = free_port()
+    with trio.fail_after(3 * PATIENCE_S):
+        async with served(tmp_path, provider, runtime, port) as proxy:
+            ended = await call(proxy, LONG, **{"x-hivemind-job": NASTY, "user-agent": NASTY})
+            async with occupied(proxy, provider, 4) as control:
+                await browser.requested()
+                await browser.complaints()
+                await browser.open(await link(runtime))
+                await browser.until(f"{READY} && document.querySelectorAll('#who-rows tr').length")
+                status = (await control.get("/v1/status")).json()
+                queue = (await control.get("/v1/queue")).json()["queue"]
+                usage = (await control.get("/v1/usage")).json()
+                budgets = (await control.get("/v1/budgets")).json()["budgets"]
+
+                figures = {
+                    name: await browser.text(f"#figure-{name}") for name in ("waiting", "inflight", "failed", "rate")
+                }
+                assert figures == {
+                    "waiting": str(status["waiting"]),
+                    "inflight": str(status["inflight"]),
+                    "failed": str(status["calls"]["failed"]),
+                    "rate": str(status["calls"]["per_min"]),
+                }
+                assert (status["waiting"], status["inflight"]) == (3, 1)
+                assert await browser.texts("#waits-rows th") == [row["lane"] for row in queue]
+                assert await browser.texts("#waits-rows .count") == [str(row["n"]) for row in queue]
+                lanes = [[lane["name"], str(lane["waiting"]), str(lane["inflight"])] for lane in status["lanes"]]
+                cells = await browser.texts("#lanes-rows th, #lanes-rows .num")
+                assert cells == [cell for lane in lanes for cell in lane]
+                limits = await browser.texts("#binds .limit p:first-child")
+                assert "1 of 1" in limits[0]
+                assert str(budgets[0]["spent"]) in limits[-1]
+                assert await browser.texts("#calls-rows code") == [ended]
+                agents = [agent for team in usage["teams"] for agent in team["agents"]]
+                counted = await browser.texts("#who-rows .level-1 td:nth-child(2)")
+                assert counted == [str(agent["usage"]["calls"]) for agent in agents]
+
+                asked_for = [url for url in await browser.requested() if not url.startswith("data:")]
+                assert asked_for
+                assert all(url.startswith(f"http://127.0.0.1:{port}/") for url in asked_for)
+                assert await browser.complaints() == []
+                assert await browser.script("return document.images.length") == 0
+                assert "owned" not in await browser.script("return document.title")
+
+
+@needs_chromium
+async def test_it_fits_narrow_screens_and_can_be_read_in_both_schemes(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+) -> None:
+    with trio.fail_after(3 * PATIENCE_S):
+        async with served(tmp_path, provider, runtime, free_port()) as proxy:
+            await call(proxy, LONG)
+            async with occupied(proxy, provider, 3):
+                await browser.open(await link(runtime))
+                await browser.until(READY)
+                for scheme in ("dark", "light"):
+                    await browser.scheme(scheme)
+                    assert await browser.script(CONTRAST) == []
+                for width in (320, 400, 768, 1024, 1440):
+                    await browser.size(width)
+                    wide = await browser.script("return document.documentElement.scrollWidth")
+                    assert wide <= width, f"{wide} px at {width}"
+
+
+@needs_chromium
+async def test_operators_act_by_keyboard_and_a_wrong_key_does_nothing(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+) -> None:
+    with trio.fail_after(3 * PATIENCE_S):
+        async with served(tmp_path, provider, runtime, free_port()) as proxy, occupied(proxy, provider, 2) as control:
+            await browser.open(await link(runtime))
+            await browser.until("document.querySelector('#waits-rows tr')")
+            await browser.press("j")
+            assert await browser.script("return document.activeElement.closest('tbody').id") == "waits-rows"
+            await browser.press("l")
+            await browser.until("document.querySelector('#confirm').open")
+            assert "1" in await browser.text("#confirm-title")
+            await browser.press("ENTER")
+
+            async def priorities() -> list[int]:
+                calls = (await control.get("/v1/calls", params={"state": "waiting"})).json()["calls"]
+                return [one["priority"] for one in calls]
+
+            await eventually(priorities, lambda found: found == [1000])
+            await browser.press("/")
+            await browser.press("p")
+            assert await browser.script("return document.activeElement.id") == "search"
+            assert not await browser.script("return document.querySelector('#confirm').open")
+            await browser.press("ESCAPE")
+            await browser.press("p")
+            await browser.until("document.querySelector('#confirm').open")
+            await browser.press("ENTER")
+            await browser.until("document.querySelector('#notices').innerText.includes('paused')")
+            assert [one["name"] for one in (await control.get("/v1/paused")).json()["paused"]] == ["sim"]
+            await browser.press("p")
+            await browser.until("!document.querySelector('#notices').innerText.includes('paused')")
+
+
+@needs_chromium
+async def test_a_call_has_its_story_and_a_policy_its_text(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+) -> None:
+    with trio.fail_after(3 * PATIENCE_S):
+        async with served(tmp_path, provider, runtime, free_port()) as proxy:
+            ended = await call(proxy, "ci")
+            async with occupied(proxy, provider, 2):
+                await browser.open(await link(runtime))
+                await browser.until("document.querySelector('#calls-rows a')")
+                await browser.click("#calls-rows a")
+                await browser.until("document.querySelector('.story')")
+                assert ended in await browser.text(".title-name")
+                assert "Attempt 1: succeeded" in await browser.text(".story")
+                await browser.script("location.hash = '#/'")
+                await browser.until("document.querySelector('#waits-rows tr')")
+                waiting = (await found(runtime, "calls", "--state", "waiting"))["calls"][0]["id"]
+                await browser.script(f"location.hash = '#/calls/{waiting}'")
+                await browser.until("document.querySelector('.title .wait')")
+                await browser.click("a[href*='team.hmp']")
+                await browser.until("document.querySelector('.here')")
+                assert "agent ci" in await browser.text(".here")
+
+
+@needs_chromium
+async def test_a_lost_connection_is_said_and_found_again(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+) -> None:
+    port = free_port()
+    with trio.fail_after(3 * PATIENCE_S):
+        async with served(tmp_path, provider, runtime, port) as proxy:
+            await browser.open(await link(runtime))
+            await browser.until(f"{READY} && document.querySelector('#live-text').innerText.startsWith('live')")
+            proxy.signal(signal.SIGKILL)
+            await browser.until("!document.querySelector('#banner').hidden")
+            assert "next try in" in await browser.text("#banner")
+            assert await browser.script("return document.querySelector('#pause-all').disabled")
+        async with served(tmp_path, provider, runtime, port) as proxy, occupied(proxy, provider, 3):
+            await browser.until("document.querySelector('#banner').hidden")
+            await browser.until("document.querySelector('#figure-waiting').innerText === '2'")
+            assert await browser.texts("#waits-rows .count") == ["2"]
