@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from hivemind_trio import __version__
+from hivemind_trio.cli.agents.forecast import forecast
+from hivemind_trio.cli.agents.mcp import mcp
 from hivemind_trio.cli.control.budget import budget
 from hivemind_trio.cli.control.calls import calls
 from hivemind_trio.cli.control.cancel import cancel, priority
 from hivemind_trio.cli.control.dashboard import dashboard
-from hivemind_trio.cli.control.mcp import mcp
 from hivemind_trio.cli.control.pause import pause, resume
 from hivemind_trio.cli.control.queue import queue
 from hivemind_trio.cli.control.reload import reload
@@ -56,6 +57,7 @@ Examples:
   hivemind-trio usage --by agent            add up tokens, money and waits
   hivemind-trio replay                      repeat the decisions of a recorded session
   hivemind-trio simulate team.hmp           simulate thirty agents on it
+  hivemind-trio forecast 8                  may eight agents start now?
   hivemind-trio mcp                         tools for agents: "how many sub-agents fit now?"
   hivemind-trio help operating              show a document; `help` lists them
 
@@ -91,6 +93,7 @@ for _command in (
     cancel,
     priority,
     reload,
+    forecast,
     budget,
     check,
     fmt,

@@ -16,10 +16,10 @@ import trio
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from hivemind_trio.cli.control.mcp_compat import SETTINGS
+from hivemind_trio.cli.agents.mcp_compat import SETTINGS
 from hivemind_trio.demo import ScriptedReply, SimulatedProvider
 from hivemind_trio.policy import MemoryFiles, check
-from tests.e2e.control import BODY, asked, eventually, occupied, own_runtime, state_of
+from tests.e2e.control import BODY, asked, command, eventually, occupied, own_runtime, state_of
 from tests.e2e.process import PATIENCE_S, Proxy, environment, serving
 
 POLICY = """
@@ -57,11 +57,11 @@ async def over_http(url: str, mode: str = "auto", **headers: str) -> AsyncIterat
 @asynccontextmanager
 async def over_stdio(env: Mapping[str, str], *arguments: str) -> AsyncIterator[Client]:
     """The SDK's client, with the process that an agent starts."""
-    command = StdioServerParameters(
+    server = StdioServerParameters(
         command=sys.executable, args=["-m", "hivemind_trio", "mcp", *arguments], env=environment(**env)
     )
     with trio.fail_after(3 * PATIENCE_S):
-        async with Client(stdio_client(command)) as client:
+        async with Client(stdio_client(server)) as client:
             yield client
 
 
@@ -243,6 +243,24 @@ async def test_an_agent_lowers_its_priority_and_raises_it_within_the_policy(
     assert absurd.is_error
     assert nameless.is_error
     assert "put a name into the base URL" in str(nameless.content)
+
+
+async def test_a_shell_asks_the_same(tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider) -> None:
+    path = saved(tmp_path, provider.url, concurrency=1)
+    async with serving("--policy", path, env=runtime) as proxy, occupied(proxy, provider, 1):
+        some = await command(runtime, "forecast", "3", "--agent", "ci", "--model", "claude-haiku-4-5")
+        asjson = await command(runtime, "forecast", "3", "--json")
+        denied = await command(runtime, "forecast", "1", "--model", "claude-opus-4-1")
+    nobody = await command(runtime, "forecast", "1")
+
+    assert some[0] == asjson[0] == denied[0] == 1
+    assert some[1].startswith("none of 3 fit now; the next would start in ")
+    assert "calls of claude-haiku-4-5 at provider sim, lane default\n" in some[1]
+    assert "basis: no call has ended yet" in some[1]
+    assert json.loads(asjson[1])["fits"] == 0
+    assert "no Opus here" in denied[1]
+    assert nobody[0] == 2
+    assert "no proxy runs" in nobody[2]
 
 
 async def test_an_agent_without_a_name_is_known_by_its_session(

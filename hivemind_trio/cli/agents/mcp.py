@@ -12,8 +12,7 @@ from urllib.parse import quote
 import click
 
 from hivemind_trio.cli.console import fail
-
-from .connect import NoProxy, client_at, found_proxy, proxy_options
+from hivemind_trio.cli.control.connect import NoProxy, client_at, found_proxy, proxy_options
 
 AGENTS: Final = ("agent", "forecast", "own_priority")
 """Operations that are told the agent."""

@@ -1,0 +1,1 @@
+"""Commands for agents, which ask a running proxy by its control socket."""
