@@ -49,7 +49,8 @@ export function leave() {
 async function draw(main) {
   const id = shown.id;
   const path = `/v1/calls/${encodeURIComponent(id)}`;
-  const live = await ask(`${path}/explain`).catch(() => null);
+  const known = await ask(path).catch(() => null);
+  const live = known && known.state !== "ended" ? await ask(`${path}/explain`).catch(() => null) : null;
   if (shown.id !== id) return;
   if (live) {
     shown.live = true;
@@ -62,7 +63,6 @@ async function draw(main) {
     shown.live = false;
     put(main, ...over(id, told.story));
   } catch (error) {
-    const known = await ask(path).catch(() => null);
     if (shown.id !== id) return;
     put(main, ...head(id, null, "", copyId(id)), known ? facts(ofCall(known)) : null, h("p", { class: "empty" }, error.message));
     if (known) shown.again = setTimeout(() => shown.id === id && draw(main), 3000); // the journal is written in batches
