@@ -25,6 +25,10 @@ FIELDS: Final[Mapping[str, str]] = {
     "plan.week": "Ratio: the same in windows up to eight days long.",
     "plan.month": "Ratio: the same in longer windows.",
     "plan.overage": "Flag: the account pays beyond its plan.",
+    "session.context": "Count: tokens of the session's last call, input and output.",
+    "session.turns": "Count: calls of the session that were served.",
+    "session.cost": "Money: cost of the session so far.",
+    "session.age": "Duration: time since the session's first call.",
     "cost": "Money: the estimate at the model's price.",
 }
 """Those of every call; beside these there are `header.NAME` and `meta.NAME`."""

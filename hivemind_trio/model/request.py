@@ -60,6 +60,14 @@ class Request:
     plan_month: int = 0
     plan_overage: bool = False
     """The account pays beyond its plan."""
+    session_context: int = 0
+    """Tokens of the session's last call, input and output, as the scheduler fills them in; 0: there was none."""
+    session_turns: int = 0
+    """Calls of the session that were served."""
+    session_cost: int = 0
+    """Cost of the session so far, in millionths of a dollar."""
+    session_age: int = 0
+    """Nanoseconds since the session's first call."""
     headers: Mapping[str, str] = attrs.field(factory=dict)
     """Lower-case names; of a repeated header the first value."""
     meta: Mapping[str, str] = attrs.field(factory=dict)

@@ -32,6 +32,7 @@ class Type(Enum):
     COUNT_RATE = auto()
     COUNT_ALLOWANCE = auto()
     MONEY_ALLOWANCE = auto()
+    MONEY = auto()
     PARTITION = auto()
     PRICE = auto()
     WORD = auto()
@@ -67,6 +68,7 @@ SHOWN: Final[Mapping[Type, str]] = MappingProxyType(
         Type.COUNT_RATE: "a rate such as `50/min`",
         Type.COUNT_ALLOWANCE: "an allowance such as `5M/day` or `90M/month`",
         Type.MONEY_ALLOWANCE: "an allowance of money such as `$25/day` or `$500/month`",
+        Type.MONEY: "money such as `$5`",
         Type.PARTITION: "`agent`, `team`, `model`, `provider`, `key`, `session`, `header.NAME` or `meta.NAME`",
         Type.PRICE: "a price such as `$3/Mtok`",
         Type.WORD: "a word",

@@ -172,7 +172,7 @@ class SchedulerState:
         if shared is None:
             return
         self._windows = {}
-        for name in self.program.providers:
+        for name in self.program.pools:
             pool = self.pools[name]
             for glob, group in pool.groups.items():
                 for bucket in group.declared():

@@ -35,6 +35,8 @@ def proposed(typed: str) -> list[str]:
 WHOLE: Final = {
     "names of its kind": ("rule q { lane |", ["people", "batch"]),
     "names of agents": ("rule q when agent == |", ["ci", "unknown", "cheap"]),
+    "settings of an account": ("provider p { account a { |", ["key", "for", "concurrency", "limits"]),
+    "lanes of an account": ("provider p { account a { for |", ["people", "batch"]),
     "names in a list": ("rule q when team in [t, |", ["t", "none", "cheap"]),
     "parents": ("agent b extends |", ["ci"]),
     "choices": ("lane x { queue 5 overflow |", ["deny", "shed-oldest"]),

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Outcome, Reason
 from hivemind_trio.policy import MemoryFiles, Program, check
-from hivemind_trio.scheduler import AttemptResult, CallId, Circuit, Finish, Pausable, PauseSet, Reject
+from hivemind_trio.scheduler import (
+    AttemptResult,
+    CallId,
+    Circuit,
+    DrawWindow,
+    Finish,
+    Pausable,
+    PauseSet,
+    Reject,
+    WindowsShared,
+)
 from hivemind_trio.scheduler.decisions.account_choice import at_account
 from tests.support.programs import SECOND_NS
 
@@ -217,6 +227,22 @@ def test_fallback_only_when_no_account_is_up() -> None:
     call = driver.call()
     assert where(driver, call) == "other"
     assert driver.grant(call).treatment.instead_of == "sim"
+
+
+def test_calls_that_were_decided_alike_share_who_decided() -> None:
+    driver = Driver(policy(BOTH + "spread first"))
+    first, second = driver.calls(2)
+
+    assert driver.grant(first).treatment.decided is driver.grant(second).treatment.decided
+
+
+def test_nodes_share_the_windows_of_each_account_by_itself() -> None:
+    accounts = "account a { key env(A); limits { requests 60/min } }\naccount b { key env(B) }\nspread first"
+    driver = Driver(policy(accounts, provider="concurrency 2; limits { requests 600/min }"))
+    driver.post(WindowsShared(2, 500))
+
+    asked = {command.window.provider: command.limit for command in driver.last if isinstance(command, DrawWindow)}
+    assert asked == {"sim.a": 60, "sim.b": 600}
 
 
 STEP = st.one_of(

@@ -19,7 +19,7 @@ from hivemind_trio.cli.policy_files import checked_policy
 from hivemind_trio.cli.table import aligned
 
 if TYPE_CHECKING:
-    from hivemind_trio.model import Request
+    from hivemind_trio.model import Decision, Request
     from hivemind_trio.policy import Checked, Explanation
 
 CALL: Final = re.compile(r"[0-9a-f]{6}-[0-9]+")
@@ -61,7 +61,8 @@ Examples:
 
 \b
 Fields: agent model path method stream tools images tokens.in tokens.max-out cost attempt hour weekday
-plan.session plan.week plan.month (`85%`) plan.overage header.NAME meta.NAME, api,
+plan.session plan.week plan.month (`85%`) plan.overage
+session.context session.turns session.cost (`$5`) session.age (`2h`) header.NAME meta.NAME, api,
 token (the agent whose token the call has) and claim (the agent that it names).
 A field that is not given has the language's default; the time is now. Without `path` or `api` the call may be in the
 dialect of any provider of the policy."""
@@ -195,7 +196,7 @@ def _as_the_proxy_does(checked: Checked, explanation: Explanation) -> Explanatio
     elif hint := base_url_hint(request.path, bases):
         denied = rejection_text(Reason.NO_PROVIDER, "base", path=request.path, hint=hint)
     elif explanation.denied is None and treatment.provider is not None:
-        if request.token_agent and not providers[treatment.provider].keys:
+        if request.token_agent and not any(pool.keys for pool in providers[treatment.provider].pools()):
             denied = rejection_text(Reason.DENIED, "key", provider=treatment.provider)
         elif is_admin(request.path) and not treatment.is_allowed_by_rule:
             denied = rejection_text(Reason.DENIED, "admin", path=request.path)
@@ -243,6 +244,7 @@ def _as_text(checked: Checked, explanation: Explanation, *, dialect: tuple[str, 
         ("agent", treatment.agent, by("agent")),
         ("team", treatment.team, by("agent") if treatment.team != "none" else "built-in"),
         ("provider", treatment.provider or "none", by("provider")),
+        *_accounts(checked, treatment),
         *([("model", treatment.model, by("model"))] if treatment.model is not None else []),
         ("lane", treatment.lane, by("lane")),
         ("priority", str(treatment.priority), by("priority")),
@@ -270,6 +272,17 @@ def _as_text(checked: Checked, explanation: Explanation, *, dialect: tuple[str, 
     if request.hour or request.weekday:
         parts.append(f"at hour {request.hour}, weekday {request.weekday}; `hour=` and `weekday=` ask for another time")
     return "\n".join(f"{part}\n" for part in parts)
+
+
+def _accounts(checked: Checked, treatment: Decision) -> list[tuple[str, str, str]]:
+    """Return the accounts that the call may use, if the provider has several, and what orders them."""
+    assert checked.program is not None
+    provider = checked.program.providers.get(treatment.provider or "")
+    if provider is None or not provider.accounts:
+        return []
+    own = [one.name for one in provider.accounts if treatment.lane in one.lanes]
+    names = [*own, *(one.name for one in provider.accounts if not one.lanes)]
+    return [("account", " or ".join(names), f"`spread {provider.spread}` of those with room ({provider.at})")]
 
 
 def _retry(checked: Checked, explanation: Explanation) -> tuple[str, str]:

@@ -59,6 +59,10 @@ _FIELDS: Final = {
     "plan.week": "r.plan_week",
     "plan.month": "r.plan_month",
     "plan.overage": "r.plan_overage",
+    "session.context": "r.session_context",
+    "session.turns": "r.session_turns",
+    "session.cost": "r.session_cost",
+    "session.age": "r.session_age",
 }
 
 _ROUTES_MAX: Final = 4_096

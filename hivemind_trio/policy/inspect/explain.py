@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
 import attrs
@@ -13,10 +13,10 @@ from hivemind_trio.policy.compile.codegen import BUILT_IN, Router
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.language.condition_eval import field_values, holds
 from hivemind_trio.policy.language.condition_typing import PLAN_SHARES, Field, Kind, reads, request_fields
-from hivemind_trio.policy.language.units import QUANTITY, UnitError, count, money_microusd, share
+from hivemind_trio.policy.language.units import QUANTITY, UnitError, count, duration_ns, money_microusd, share
 from hivemind_trio.policy.program.budgets import Per
 from hivemind_trio.policy.program.call_facts import NO_API, ApisOf
-from hivemind_trio.policy.program.program import UNKNOWN_AGENT, Program
+from hivemind_trio.policy.program.program import UNKNOWN_AGENT, Program, ProviderSettings
 
 DERIVED: Final = {
     "team": "a call's team follows from its agent; give `agent=...`",
@@ -47,12 +47,24 @@ _FACTS: Final = {
     "plan.week": "plan_week",
     "plan.month": "plan_month",
     "plan.overage": "plan_overage",
+    "session.context": "session_context",
+    "session.turns": "session_turns",
+    "session.cost": "session_cost",
+    "session.age": "session_age",
 }
 
 SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "affinity", "allow", "deny")
 """Settings that a rule can decide and that are in force."""
 
-_EXAMPLES: Final = {"hour": "14", "weekday": "3", "attempt": "2", "cost": "$0.10", **dict.fromkeys(PLAN_SHARES, "85%")}
+_EXAMPLES: Final = {
+    "hour": "14",
+    "weekday": "3",
+    "attempt": "2",
+    "cost": "$0.10",
+    "session.cost": "$5",
+    "session.age": "2h",
+    **dict.fromkeys(PLAN_SHARES, "85%"),
+}
 
 
 class RequestError(ValueError):
@@ -205,9 +217,9 @@ def explain(checked: Checked, request: Request) -> Explanation:
     treatment = checked.program.decide(request)
     denied, denied_by = _verdict(checked, treatment)
     steps = _steps(checked, request, treatment)
-    return Explanation(
-        request, treatment, denied, denied_by, steps, _bounds(checked, treatment) if denied is None else ()
-    )
+    model = treatment.model or request.model
+    bounds = _bounds(checked, treatment, model) if denied is None else ()
+    return Explanation(request, treatment, denied, denied_by, steps, bounds)
 
 
 def _verdict(checked: Checked, treatment: Decision) -> tuple[str | None, Decider]:
@@ -255,7 +267,7 @@ def _slot(setting: str) -> str:
     return "verdict" if setting in ("allow", "deny") else setting
 
 
-def _bounds(checked: Checked, treatment: Decision) -> tuple[tuple[str, str, str], ...]:
+def _bounds(checked: Checked, treatment: Decision, model: str) -> tuple[tuple[str, str, str], ...]:
     program = checked.program
     assert program is not None
     assert treatment.provider is not None  # the call is admitted
@@ -266,15 +278,17 @@ def _bounds(checked: Checked, treatment: Decision) -> tuple[tuple[str, str, str]
         floor = round(program.store.local * 1_000) * provider.limit // (1_000 * nodes)
         slots += f" at up to {nodes} nodes together, {floor} here while the store is away"
     rows = [(f"provider {provider.name}", slots, provider.at)]
+    if provider.accounts:
+        rows = [
+            (f"account {pool.name}", f"{pool.limit} in flight", provider.at)
+            for pool in provider.pools()
+            if not pool.lanes or treatment.lane in pool.lanes
+        ]
     if provider.queue is not None:
         rows.append((f"provider {provider.name}", f"{provider.queue} waiting", provider.at))
-    for group in provider.groups:
-        if group.glob != treatment.group:
-            continue
-        of = f'limits "{group.glob}" of {provider.name}' if group.glob is not None else f"limits of {provider.name}"
-        if group.concurrency is not None:
-            rows.append((of, f"{group.concurrency} in flight", provider.at))
-        rows += [(of, str(quota), provider.at) for quota in group.quotas]
+    for pool in provider.pools():
+        if not pool.lanes or treatment.lane in pool.lanes:
+            rows += _limits(pool, pool.group_of(model) if provider.accounts else treatment.group)
     cap = lane.cap(provider.limit)
     reserved = sum(other.reserve.of(provider.limit) for other in program.lanes.values() if other is not lane)
     if reserved:
@@ -296,6 +310,18 @@ def _bounds(checked: Checked, treatment: Decision) -> tuple[tuple[str, str, str]
     return tuple(rows)
 
 
+def _limits(pool: ProviderSettings, glob: str | None) -> Iterator[tuple[str, str, str]]:
+    """Yield the limits of a provider or account for the models of one `limits` block."""
+    for group in pool.groups:
+        if group.glob != glob:
+            continue
+        of = f'limits "{group.glob}" of {pool.name}' if group.glob is not None else f"limits of {pool.name}"
+        if group.concurrency is not None:
+            yield of, f"{group.concurrency} in flight", pool.at
+        for quota in group.quotas:
+            yield of, str(quota), pool.at
+
+
 def _api(text: str) -> Api:
     try:
         return Api(text)
@@ -303,7 +329,11 @@ def _api(text: str) -> Api:
         raise RequestError(f"no api `{text}`; there are {one_of([api.value for api in Api], most=99)}") from None
 
 
-_AMOUNTS: Final[Mapping[Kind, Callable[[str], int]]] = {Kind.MONEY: money_microusd, Kind.SHARE: share}
+_AMOUNTS: Final[Mapping[Kind, Callable[[str], int]]] = {
+    Kind.MONEY: money_microusd,
+    Kind.SHARE: share,
+    Kind.DURATION: duration_ns,
+}
 
 
 def _value(field: Field, text: str) -> object:

@@ -68,6 +68,10 @@ def field_values(request: Request, *, agent: str, team: str, provider: str | Non
         "plan.week": request.plan_week,
         "plan.month": request.plan_month,
         "plan.overage": request.plan_overage,
+        "session.context": request.session_context,
+        "session.turns": request.session_turns,
+        "session.cost": request.session_cost,
+        "session.age": request.session_age,
         **{f"header.{name}": value for name, value in request.headers.items()},
         **{f"meta.{name}": value for name, value in request.meta.items()},
     }

@@ -145,7 +145,15 @@ NUMBERS: Final = {
 PLAN_SHARES: Final = ("plan.session", "plan.week", "plan.month")
 """Used shares of the windows of an account's plan."""
 
-LATE: Final = ("agent", "team", "provider", *PLAN_SHARES, "plan.overage")
+SESSION_FIELDS: Final = {
+    "session.context": Kind.NUMBER,
+    "session.turns": Kind.NUMBER,
+    "session.cost": Kind.MONEY,
+    "session.age": Kind.DURATION,
+}
+"""Facts of the session that a call belongs to, as they stood before it."""
+
+LATE: Final = ("agent", "team", "provider", *PLAN_SHARES, "plan.overage", *SESSION_FIELDS)
 """Fields that follow from who calls, so that no condition of an agent can read them."""
 
 FLIPPED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -168,6 +176,7 @@ def request_fields(agents: list[str], teams: list[str], providers: list[str]) ->
         Field("cost", Kind.MONEY),
         *(Field(name, Kind.SHARE, most=WHOLE) for name in PLAN_SHARES),
         Field("plan.overage", Kind.FLAG),
+        *(Field(name, kind) for name, kind in SESSION_FIELDS.items()),
     ]
     return {field.name: field for field in fields}
 

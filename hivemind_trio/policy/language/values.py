@@ -154,6 +154,9 @@ class Reader:
     def _duration(self, value: Value, slot: Slot) -> int:
         return duration_ns(self._quantity(value, slot))
 
+    def _money(self, value: Value, slot: Slot) -> int:
+        return money_microusd(self._quantity(value, slot))
+
     def _size(self, value: Value, slot: Slot) -> int:
         return size_bytes(self._quantity(value, slot))
 
@@ -541,6 +544,7 @@ _READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
     Type.PRIORITY: Reader._priority,
     Type.DURATION: Reader._duration,
     Type.SIZE: Reader._size,
+    Type.MONEY: Reader._money,
     Type.RATIO: Reader._ratio,
     Type.MULTIPLE: Reader._multiple,
     Type.SHARE: Reader._share,

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from hivemind_trio.model import Api, Request
 from hivemind_trio.policy.language.condition_typing import PLAN_SHARES
+from hivemind_trio.policy.language.unit_text import duration, money
 
 from .program import Clue, Program
 
@@ -44,6 +45,10 @@ FIELDS: Final = {
     "plan.week": "plan_week",
     "plan.month": "plan_month",
     "plan.overage": "plan_overage",
+    "session.context": "session_context",
+    "session.turns": "session_turns",
+    "session.cost": "session_cost",
+    "session.age": "session_age",
 }
 """Fields that a request has under their own names; the cost follows from model and tokens."""
 
@@ -91,7 +96,11 @@ def words(facts: Facts) -> tuple[str, ...]:
 
 def literal(field: str, value: str | int | bool) -> str:
     """Return the value of a field as a policy writes it, without quotes."""
-    return f"{int(value) / 10_000:g}%" if field in PLAN_SHARES else str(value)
+    if field in PLAN_SHARES:
+        return f"{int(value) / 10_000:g}%"
+    if field == "session.cost":
+        return money(int(value))
+    return duration(int(value)) if field == "session.age" else str(value)
 
 
 def _word(field: str, value: str | int | bool) -> str:

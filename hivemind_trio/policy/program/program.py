@@ -399,6 +399,8 @@ class Program:
     """Targets of calls, in file order: providers, in place of one with accounts each of these (`anthropic.prod`)."""
     reads_plans: bool = attrs.field(init=False, eq=False, repr=False)
     """Some condition reads the plan of the caller's account."""
+    reads_sessions: bool = attrs.field(init=False, eq=False, repr=False)
+    """Some condition reads the session of the call."""
     heeds_prompts: bool = attrs.field(init=False, eq=False, repr=False)
     """The beginnings of prompts matter: to a lane, or where input is scarce."""
     prices_by_provider: bool = attrs.field(init=False, eq=False, repr=False)
@@ -419,6 +421,10 @@ class Program:
     @reads_plans.default
     def _reads_plans(self) -> bool:
         return any(field.startswith("plan.") for field in self.reads)
+
+    @reads_sessions.default
+    def _reads_sessions(self) -> bool:
+        return any(field.startswith("session.") for field in self.reads)
 
     @heeds_prompts.default
     def _heeds_prompts(self) -> bool:

@@ -312,6 +312,10 @@ _FIELDS: Final = {
     "plan_week": "plan.week",
     "plan_month": "plan.month",
     "plan_overage": "plan.overage",
+    "session_context": "session.context",
+    "session_turns": "session.turns",
+    "session_cost": "session.cost",
+    "session_age": "session.age",
     "token_agent": "token",
     "claimed": "claim",
 }

@@ -374,6 +374,10 @@ FACTS: Final = {
     "plan.week": "plan_week",
     "plan.month": "plan_month",
     "plan.overage": "plan_overage",
+    "session.context": "session_context",
+    "session.turns": "session_turns",
+    "session.cost": "session_cost",
+    "session.age": "session_age",
 }
 """Field -> what makes a call have it, where nobody asks for the others; the rest are called alike."""
 

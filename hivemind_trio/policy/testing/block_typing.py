@@ -444,5 +444,7 @@ def _as_slots(fields: Mapping[str, Field]) -> dict[str, Slot]:
         Kind.FLAG: lambda _: Slot(Type.WORD, ("true", "false"), optional=True),
         Kind.ENUM: lambda field: Slot(Type.WORD, field.choices),
         Kind.SHARE: lambda _: Slot(Type.RATIO),
+        Kind.MONEY: lambda _: Slot(Type.MONEY),
+        Kind.DURATION: lambda _: Slot(Type.DURATION),
     }
     return {name: types[field.kind](field) for name, field in fields.items() if field.kind in types}

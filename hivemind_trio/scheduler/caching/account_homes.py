@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, final
 
 import attrs
 
+from hivemind_trio.model import Decider
+from hivemind_trio.policy import ProviderSettings
+
 from .prompt_cache import WARM_NS
+
+DECIDED_MAX: Final = 1_024
 
 KNOWN_MAX: Final = 10_000
 """Sessions are callers' words; of more, those served last."""
@@ -19,6 +25,11 @@ class AccountHomes:
 
     _known: dict[tuple[str, str], tuple[str, int]] = attrs.field(factory=dict, init=False)
 
+    _decided: dict[tuple[int, str, str], tuple[Mapping[str, Decider], Mapping[str, Decider]]] = attrs.field(
+        factory=dict, init=False
+    )
+    """Deciders by their identity, which they keep while they are here."""
+
     def __len__(self) -> int:
         return len(self._known)
 
@@ -26,6 +37,16 @@ class AccountHomes:
         """Return the account whose prompt cache is warm for a session; None: no account's is."""
         account, until_ns = self._known.get((provider, session), (None, 0))
         return account if until_ns > now_ns else None
+
+    def decided(self, decided: Mapping[str, Decider], provider: ProviderSettings, why: str) -> Mapping[str, Decider]:
+        """Return who decided about a call, and why it has its account; the same for calls that were decided alike."""
+        known = self._decided.get((id(decided), provider.at, why))
+        if known is None:
+            if len(self._decided) >= DECIDED_MAX:
+                self._decided.clear()
+            decider = Decider("spread", f"{provider.spread}: {why}", provider.at)
+            known = self._decided[id(decided), provider.at, why] = decided, {**decided, "account": decider}
+        return known[1]
 
     def served(self, provider: str, session: str, account: str, now_ns: int) -> None:
         """Note that a call of the session goes to this account."""

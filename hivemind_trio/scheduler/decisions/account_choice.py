@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from hivemind_trio.model import Decider, Decision, Reason
+from hivemind_trio.model import Decision, Reason
 from hivemind_trio.policy import AccountSpread, ProviderSettings
 from hivemind_trio.scheduler.calls.placement import Placement
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
@@ -90,8 +90,7 @@ def choose(books: SchedulerState, call: Call, treatment: Decision, failed: Provi
     assert best is not None, "every lane has an account (HM424)"
     _, there, blocked, pool = best
     why = ONLY if len(pools) == 1 else WAITS if blocked is not Reason.NONE else HOME if pool.name == home else ROOM
-    decider = Decider("spread", f"{provider.spread}: {why}", provider.at)
-    return attrs.evolve(there, decided={**there.decided, "account": decider})
+    return attrs.evolve(there, decided=books.homes.decided(there.decided, provider, why))
 
 
 def _load(pool: ProviderQueue) -> float:

@@ -326,3 +326,20 @@ def test_what_the_proxy_does_not_forward_is_denied_in_its_words(
 
     assert text.splitlines()[0].split()[1].rstrip(":") == ("denied" if said else "admitted")
     assert said in text
+
+
+def test_a_call_of_a_provider_with_accounts_names_those_that_it_may_use(run: Run, folder: Path) -> None:
+    (folder / "team.hmp").write_text(
+        "provider anthropic {\n  concurrency 4\n  account prod { key env(A); for default }\n"
+        "  account batch { key env(B); for night }\n"
+        "  account trial { key env(C); concurrency 2; limits { requests 50/min } }\n  spread first\n}\n"
+        'lane night { }\nrule late when model == "night" { lane night }\n'
+    )
+    result = run("explain", "team.hmp", "model=claude-haiku-4-5")
+
+    assert "account   prod or trial  `spread first` of those with room (team.hmp:1)\n" in result.stdout
+    assert "account anthropic.prod     4 in flight" in result.stdout
+    assert "account anthropic.trial    2 in flight" in result.stdout
+    assert "limits of anthropic.trial  50 requests per minute" in result.stdout
+    assert "anthropic.batch" not in result.stdout
+    assert "batch or trial" in run("explain", "team.hmp", "model=night").stdout
