@@ -64,6 +64,8 @@ class WaitingCall:
     held_in: BudgetAccount | None = None
     """Account in which it waits for room; it is in no queue then. None: it has its claim."""
 
+    claimed_ns: int | None = None
+    """When its budgets had room again and it joined the line; None: it has not waited for a budget."""
     ledger_until_ns: int | None = None
     """When it is refused, if the ledger cannot be written until then; None: it does not wait for the ledger."""
 

@@ -39,7 +39,7 @@ def dispatch(
             continue
         waiter = books.room.waiters[turn.waiter.call.id]
         place = waiter.place
-        reason = waited_for(waiter, freed)
+        reason = waited_for(waiter, freed, books.now_ns)
         place.pool.take_turn(turn)
         books.room.leave(waiter)
         place.pool.pace.on_turn(books.now_ns, place.pool.waiting)

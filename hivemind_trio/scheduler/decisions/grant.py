@@ -71,21 +71,26 @@ class Waiting:
 def waiting(waiter: WaitingCall, now_ns: int) -> Waiting:
     """Return how a queued call stands."""
     waited_ns = waiter.waited_ns + now_ns - waiter.since_ns
-    return Waiting(treatment=waiter.treatment, reason=waited_for(waiter, None), waited_ns=waited_ns)
+    return Waiting(treatment=waiter.treatment, reason=waited_for(waiter, None, now_ns), waited_ns=waited_ns)
 
 
-def waited_for(waiter: WaitingCall, freed: AgentState | None) -> Reason:
+def waited_for(waiter: WaitingCall, freed: AgentState | None, now_ns: int) -> Reason:
     """Return the limit that blocked the call last, as far as known without tracking every waiter.
 
     `AGENT_FULL` if it is its agent's slot that has just come back; `TURN` if its provider was full when it arrived and
-    has since let a later call go before it; else what it lacked when it arrived, or when the last policy was loaded.
+    has since let a later call go before it; a budget or its write to disk only if it has waited for that longer than
+    in the line afterwards; else what it lacked when it arrived, or when the last policy was loaded.
     """
     place = waiter.place
     if place.agent is freed:
         return Reason.AGENT_CONCURRENCY
     if waiter.attempts:
         return Reason.RETRY
-    if waiter.blocked in (Reason.PROVIDER_CONCURRENCY, Reason.AGENT_CONCURRENCY):
+    claimed_ns = waiter.claimed_ns
+    in_line_longer = claimed_ns is not None and now_ns - claimed_ns > claimed_ns - waiter.since_ns
+    if waiter.blocked in (Reason.PROVIDER_CONCURRENCY, Reason.AGENT_CONCURRENCY) or (
+        waiter.blocked in (Reason.BUDGET, Reason.STORE_WRITE) and in_line_longer
+    ):
         # An agent that has had room since it arrived: then it was the provider's room that was missing.
         return Reason.TURN if place.pool.granted_seq > waiter.seq else Reason.PROVIDER_CONCURRENCY
     return waiter.blocked

@@ -48,11 +48,12 @@ def reclassify(
     anew.since_ns, anew.waited_ns, anew.attempts = waiter.since_ns, waiter.waited_ns, waiter.attempts
     anew.uncounted, anew.asked, anew.due_ns = waiter.uncounted, waiter.asked, waiter.due_ns
     anew.unasked_due_ns = waiter.unasked_due_ns
-    anew.ledger_until_ns = waiter.ledger_until_ns
+    anew.ledger_until_ns, anew.claimed_ns = waiter.ledger_until_ns, waiter.claimed_ns
     short = books.claim(anew)
     if short is None:
         anew.rests_until_ns = waiter.rests_until_ns
         if waiter.held_in is not None:  # it rested for its budget's sake
+            anew.claimed_ns = books.now_ns
             anew.rests_until_ns = waiter.due_ns if (waiter.due_ns or 0) > books.now_ns else None
         if (stays_away_ns := waiter.stays_away_ns(place.pool)) > books.now_ns:
             anew.rests_until_ns = max(anew.rests_until_ns or 0, stays_away_ns)

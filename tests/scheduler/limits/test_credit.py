@@ -52,6 +52,20 @@ def credit(driver: Driver) -> list[Command]:
     return driver.post(CreditDrawn(account(driver).key, account(driver).chunk(0) * 100))
 
 
+def test_a_wait_for_a_slot_after_the_write_is_named_after_the_longer_of_both() -> None:
+    driver = Driver(compiled("provider p { api anthropic; concurrency 1 }\nbudget b { output 1k/hour }"))
+    driver.post(LedgerOpened(()))
+    first, second, third = (ask(driver, 60) for _ in range(3))
+    driver.at(1 * S)
+    credit(driver)  # one has its slot now; the others have waited 1 s for the disk, and wait for a slot from here
+    driver.at(1 * S + S // 2)
+    driver.end(first)
+    assert driver.grant(second).reason is Reason.STORE_WRITE
+    driver.at(9 * S)
+    driver.end(second)
+    assert driver.grant(third).reason is Reason.PROVIDER_CONCURRENCY
+
+
 def test_a_call_waits_for_its_claim_to_be_durable_and_carries_it() -> None:
     driver = opened("budget b { output 1k/hour }")
     call = ask(driver, 60)
