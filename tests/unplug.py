@@ -40,6 +40,7 @@ from hivemind_trio.scheduler.limits.plan_gate import PlanGate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.queueing.fair_share import Flow
 from hivemind_trio.scheduler.queueing.lane import ProviderLane
+from hivemind_trio.scheduler.queueing.sessions import SessionTable
 from hivemind_trio.serve import ProxyServer
 from tests.e2e import house
 
@@ -87,6 +88,7 @@ FEATURES: Final[dict[str, list[Part]]] = {
     "budgets": [(Budgets, "claim", lambda *_: NO_CLAIM)],
     "rate_limits": [(RateLimits, "opens_ns", lambda _self, _cost, now_ns, _waiter=None: now_ns)],
     "plans": [(PlanAccounts, "on_read", _nothing)],
+    "session_facts": [(SessionTable, "facts", lambda _self, call, _now_ns: call.request)],
     "plan_rules": [(state.SchedulerState, "decide", lambda self, call: self.program.decide(call.request))],
     "plan_reserves": [
         (PlanGate, "opens_ns", lambda _self, now_ns: now_ns),

@@ -220,6 +220,7 @@ class Scheduler:
         if call.id in books.inflight or call.id in books.room.waiters:
             raise ValueError(f"call {call.id} arrived twice")
         self._advance(now_ns, commands)
+        books.sessions.begin(call, now_ns)
         treatment = books.decide(call)
         if call.prefix and call.credential and (account := books.account(call, treatment.provider or "")):
             # A provider keeps the prompts of each account by themselves.

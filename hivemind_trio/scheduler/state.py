@@ -55,6 +55,7 @@ from hivemind_trio.scheduler.queueing.agent import AgentState
 from hivemind_trio.scheduler.queueing.drain_rate import RETRY_MAX_NS
 from hivemind_trio.scheduler.queueing.job_priority import JobOrdering
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
+from hivemind_trio.scheduler.queueing.sessions import SessionTable
 from hivemind_trio.scheduler.sharing.window_credits import WindowCredits
 from hivemind_trio.scheduler.sharing.window_draw import WindowAnswered, WindowKey, WindowsShared, WindowUnanswered
 
@@ -101,6 +102,7 @@ class SchedulerState:
     _each: tuple[ProviderQueue, ...] = attrs.field(default=(), init=False)
     """Values of `pools`: every event iterates over them."""
     jobs: JobOrdering = attrs.field(factory=JobOrdering, init=False)
+    sessions: SessionTable = attrs.field(factory=SessionTable, init=False)
     detours: bool = attrs.field(default=False, init=False)
     """Budgets, or providers that are down, may send calls elsewhere than the rules do."""
     budgets_released: dict[BudgetAccount, None] = attrs.field(factory=dict, init=False)
@@ -317,8 +319,10 @@ class SchedulerState:
         )
 
     def decide(self, call: Call) -> Decision:
-        """Return the decision of the policy about a call, as its account's plan stands now."""
+        """Return the decision of the policy about a call, as its account's plan and its session stand now."""
         program, request = self.program, call.request
+        if program.reads_sessions:
+            request = self.sessions.facts(call, self.now_ns)
         if not program.reads_plans:
             return program.decide(request)
         # Of the provider where it would go before any rule: a rule may send it elsewhere because of the plan.

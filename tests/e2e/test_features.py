@@ -156,6 +156,15 @@ async def test_plan_rules() -> None:
     assert [answer.status_code for answer in answers] == [200, 403, 200]
 
 
+async def test_session_facts() -> None:
+    policy = CAP_3 + 'rule long when session.turns >= 1 { deny "start a new session" }'
+    jobs = ("one", "another", "one", "")
+    async with standing(policy) as place:
+        answers = [await ask(place, headers={"x-hivemind-job": job} if job else {}) for job in jobs]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 403, 200]
+
+
 async def test_plan_reserves() -> None:
     policy = OWN_LOGINS.replace("}", "; plan { reserve 30% of session for interactive } }")
     policy += 'lane interactive { }\nrule people when model == "claude-me" { lane interactive }'

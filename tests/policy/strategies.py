@@ -36,6 +36,8 @@ COUNTS: Final = {"0": 0, "1": 1, "2": 2, "999": 999, "1k": 1_000, "1.5k": 1_500,
 MONEY: Final = {"$0": 0, "$0.10": 100_000, "$1": 1_000_000, "$1.50": 1_500_000, "$4k": 4_000_000_000}
 SHARES: Final = {"0%": 0, "0.5": 500_000, "80.5%": 805_000, "90%": 900_000, "100%": 1_000_000}
 PLANS: Final = ("plan.session", "plan.week", "plan.month")
+AGES: Final = {"0s": 0, "1ms": 10**6, "90s": 90 * 10**9, "1h30m": 5_400 * 10**9, "2d": 172_800 * 10**9}
+SESSIONS: Final = ("session.context", "session.turns", "session.cost", "session.age")
 MOST: Final = {"hour": 23, "weekday": 7, **dict.fromkeys(PLANS, 1_000_000)}
 NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
     **dict.fromkeys(("tokens.in", "tokens.max-out", "tokens.total"), COUNTS),
@@ -44,6 +46,10 @@ NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
     "weekday": {"1": 1, "6": 6, "7": 7},
     "cost": MONEY,
     **dict.fromkeys(PLANS, SHARES),
+    "session.context": {"1": 1, "999": 999, "150k": 150_000},
+    "session.turns": {"0": 0, "1": 1, "400": 400},
+    "session.cost": MONEY,
+    "session.age": AGES,
 }
 FLAGS: Final = ("stream", "tools", "images")
 
@@ -175,8 +181,8 @@ def _text(draw: st.DrawFn, scope: Scope) -> Meant:
 
 
 def _number(draw: st.DrawFn, scope: Scope) -> Meant:
-    # Whose plan it is follows from who calls.
-    field = draw(st.sampled_from([one for one in sorted(NUMBERS) if scope.names or one not in PLANS]))
+    # Whose plan and session it is follows from who calls.
+    field = draw(st.sampled_from([one for one in sorted(NUMBERS) if scope.names or one not in (*PLANS, *SESSIONS)]))
     known = list(NUMBERS[field].items())
     if NUMBERS[field] is COUNTS:
         known += scope.counts.items()
@@ -279,6 +285,10 @@ def requests(draw: st.DrawFn, tokens: Iterable[str] = ()) -> Request:
         plan_week=number("plan.week"),
         plan_month=number("plan.month"),
         plan_overage=draw(st.booleans()),
+        session_context=number("session.context"),
+        session_turns=number("session.turns"),
+        session_cost=number("session.cost"),
+        session_age=number("session.age"),
         headers=headers,
         meta=meta,
     )

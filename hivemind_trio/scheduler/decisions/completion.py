@@ -48,8 +48,22 @@ def settle(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> 
     if usage is not None:
         tokens = (usage.input or 0) + usage.cache_write + usage.output
         books.jobs.on_ended(place.agent.key, flight.call.job, tokens, books.now_ns)
+    if flight.call.job:
+        _count_in_session(books, flight, ended)
     if quotas.has_limits and place.cost is not NOTHING:
         quotas.settle(place.cost, actual, flight.granted_ns, books.now_ns)
+
+
+def _count_in_session(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> None:
+    """Take note of tokens and cost in the session of a call; what was served without usage counts as estimated."""
+    request, usage, served = flight.place.request, ended.usage, ended.outcome in HEALTHY
+    if usage is None and not served:
+        return
+    if usage is None or usage.input is None:
+        likely = flight.place.pool.estimates.likely(request)
+        usage = likely if usage is None else attrs.evolve(usage, input=likely.input)
+    price = books.program.price(request.model, flight.place.pool.name)
+    books.sessions.on_ended(flight.call, usage, price.cost_of(usage) if price is not None else 0, served=served)
 
 
 def _taken(flight: RunningCall, ended: AttemptResult) -> Cost:
