@@ -294,6 +294,25 @@ class DecidedView:
 
 @final
 @attrs.frozen(kw_only=True)
+class SessionView:
+    """The session of a call as conditions read it, with how it grows."""
+
+    context: int
+    """Tokens of its last call, output included."""
+    turns: int
+    growth: int
+    """Tokens that each turn has added, on average."""
+    window: int | None
+    """Context window of the call's model; null: unknown."""
+    turns_left: int | None
+    """Turns until the window is full at that growth; null: it does not grow, or the window is unknown."""
+    cost: float
+    """In dollars, of the whole session."""
+    age_s: float
+
+
+@final
+@attrs.frozen(kw_only=True)
 class ExplainView:
     """Explanation of a call in progress."""
 
@@ -305,6 +324,8 @@ class ExplainView:
     waiting_before: int | None
     """Those that arrived before it; null: it does not wait."""
     team: str | None
+    session: SessionView | None
+    """Null: the call is of no session, or nothing of the session has been served."""
     decided: tuple[DecidedView, ...]
 
 

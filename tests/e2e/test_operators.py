@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -186,6 +187,46 @@ async def test_a_call_with_a_higher_priority_goes_first(
     assert ("lane", "agent", "ci") in [(one["setting"], one["by"], one["name"]) for one in story["decided"]]
     assert late[0] == 2
     assert "does not wait" in late[2]
+
+
+def answer_of(tokens_in: int) -> ScriptedReply:
+    usage = {"input_tokens": tokens_in, "output_tokens": 10}
+    body = {"type": "message", "role": "assistant", "content": [], "model": BODY["model"], "usage": usage}
+    return ScriptedReply(status=200, body=json.dumps(body).encode())
+
+
+async def test_explain_says_when_the_window_of_a_session_is_full(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    gate = trio.Event()
+    provider.replies += [answer_of(1_000), answer_of(1_500), answer_of(20_000), ScriptedReply(hold=gate)]
+    path = policy(tmp_path, provider.url)
+    path.write_text(path.read_text().replace("api generic", "api anthropic"))
+    async with (
+        serving("--policy", path, env=runtime) as proxy,
+        asked(proxy) as control,
+        agents(proxy) as client,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def one(job: str) -> None:
+            answer = await client.post("/@ci/v1/messages", json=BODY, headers={"x-hivemind-job": job})
+            assert answer.status_code == 200
+
+        for job in ("j", "j", "another"):
+            await one(job)
+        nursery.start_soon(one, "j")
+        await eventually(state_of(control), calls_are(1))
+        (call,) = (await found(runtime, "calls"))["calls"]
+        story = await found(runtime, "explain", call["id"])
+        _, text, _ = await command(runtime, "explain", call["id"])
+        gate.set()
+
+    session = story["session"]
+    assert (session["turns"], session["context"], session["growth"]) == (2, 1_510, 500)
+    assert (session["window"], session["turns_left"]) == (200_000, 396)
+    assert session["cost"] == pytest.approx(2_500e-6 + 20 * 5e-6)
+    assert "turns: 2; context: 1,510 of 200,000 tokens, 500 more each turn, full after 396 more; $0.00 in" in text
 
 
 async def test_a_reload_says_what_came_of_it_and_heeds_its_condition(

@@ -41,6 +41,7 @@ def live_text(found: dict[str, Any]) -> str:
         ("lane", call["lane"] or ""),
         ("provider", call["provider"] or ""),
         ("priority", str(call["priority"]) if call["priority"] is not None else ""),
+        ("session", _session(found.get("session"))),  # an older proxy does not tell
         ("decided by", ", ".join(_decider(one) for one in found["decided"])),
     ]
     return "".join(f"{name:10} {visible(text)}\n" for name, text in rows if text)
@@ -51,6 +52,19 @@ def _place(found: dict[str, Any]) -> str:
     if before is None:
         return ""
     return f"; {before:,} of {found['waiting_in_lane']:,} waiting calls of its lane arrived before it"
+
+
+def _session(session: dict[str, Any] | None) -> str:
+    """Return the size and growth of a session in words."""
+    if session is None:
+        return ""
+    window = f" of {session['window']:,}" if session["window"] is not None else ""
+    words = f"turns: {session['turns']:,}; context: {session['context']:,}{window} tokens"
+    if session["growth"]:
+        words += f", {session['growth']:,} more each turn"
+    if session["turns_left"] is not None:
+        words += f", full after {session['turns_left']:,} more"
+    return f"{words}; ${session['cost']:.2f} in {session['age_s']:,.0f} s"
 
 
 def _decider(one: dict[str, Any]) -> str:

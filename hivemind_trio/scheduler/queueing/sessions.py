@@ -93,9 +93,13 @@ class SessionTable:
             thread = _touched(self.threads, key, self.threads.get(key) or SessionThread())
             thread.on_served(usage.total, tools=call.request.tools)
 
+    def thread(self, call: Call) -> SessionThread | None:
+        """Return the conversation that a call belongs to; None: nothing of it has been served."""
+        return self.threads.get((_who(call), call.job)) if call.job else None
+
     def facts(self, call: Call, now_ns: int) -> Request:
         """Return the request of a call with what is known of its session."""
-        thread, total = self.threads.get((_who(call), call.job)), self.totals.get(_whole(call))
+        thread, total = self.thread(call), self.totals.get(_whole(call))
         if not call.job or total is None:
             return call.request
         return attrs.evolve(
