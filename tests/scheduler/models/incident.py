@@ -222,7 +222,7 @@ class Incident:
         entry = self.running[call_id]
         entry.word.accepted(call_id)
         self.at[entry.provider].began(entry.sample, told, self.now_ns, probe=entry.probe)
-        entry.began, entry.probe = True, False
+        entry.began, entry.probe, entry.tries = True, False, False  # what fails after this rests like any other
         self.heard(commands[len(before) + (told is not None) :], late=True)
 
     def ended(self, call_id: CallId, ended: AttemptResult, commands: list[Command], *, late: bool) -> None:
@@ -321,7 +321,8 @@ class Incident:
         if unwanted or at_least >= retry.attempts or hopeless:
             return None, True
         used_up = at_most >= retry.attempts
-        tries = (attempt, attempt) if beyond else (max(1, at_least), max(1, at_most))
+        at_a_cap = beyond or ended.outcome is Outcome.CONCURRENCY
+        tries = (attempt, attempt) if at_a_cap else (max(1, at_least), max(1, at_most))
         rests_ns = trouble.rest(retry, ended, tries, self.now_ns)
         # The scheduler reckons retries in floats: of one that is just earned either may be said.
         used_up |= trouble.pays(ended) and abs(trouble.budget - 1 + trouble.borrows(ended)) <= ROUNDED

@@ -378,8 +378,8 @@ class Trouble:
 def pause(retry: RetrySettings, ended: AttemptResult, attempt: int) -> Range:
     """What the provider asked for and up to a tenth more, or a back-off that doubles; 20 s at the most.
 
-    A call that was refused for going too often waits in line, for its gate says when; one beyond a limit on concurrent
-    requests backs off for a second at most.
+    A call that was refused for going too often waits in line, for its gate says when; of what the provider asked for,
+    one beyond a limit on concurrent requests waits a second at most.
     """
     if ended.outcome in TOO_OFTEN:
         return 0, 0
@@ -388,5 +388,6 @@ def pause(retry: RetrySettings, ended: AttemptResult, attempt: int) -> Range:
     else:
         most_ns = min(retry.last_ns, retry.first_ns * 2 ** (attempt - 1))
         low_ns, high_ns = {Jitter.NONE: most_ns, Jitter.EQUAL: most_ns // 2, Jitter.FULL: 0}[retry.jitter], most_ns
-    longest_ns = SECOND_NS if ended.outcome is Outcome.CONCURRENCY else OBEYED_NS
+    said = ended.retry_after_ns is not None
+    longest_ns = SECOND_NS if said and ended.outcome is Outcome.CONCURRENCY else OBEYED_NS
     return min(low_ns, longest_ns), min(high_ns, longest_ns)
