@@ -69,6 +69,7 @@ from .run.world import World as World
 from .scenario.compatibility import misfits as misfits
 from .scenario.compatibility import settled as settled
 from .scenario.compatibility import strangers as strangers
+from .scenario.limits_met import REFUSED as REFUSED
 from .scenario.population import SimulatedCaller as SimulatedCaller
 from .scenario.population import populate as populate
 from .scenario.population import providers as providers

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from hivemind_trio.sim import Estimate, Figures, Metric, Pair, Scenario, estimate, shifts
+from hivemind_trio.sim import REFUSED, Estimate, Figures, Metric, Pair, Scenario, estimate, shifts
 
 from .words import number
 
@@ -55,7 +55,12 @@ def verdict(pairs: Sequence[Pair], scenario: Scenario) -> list[str]:
         # What a provider did on that day is known of the calls that were sent to it, and of no others.
         failed = sum(call.status is not None and not 200 <= call.status < 400 for call in calls)
         met = {name: limit for name, limit in scenario.met.items() if scenario.upstream(name).as_declared}
-        said[1:] = [f"On the recorded day {failed:,} of {len(calls):,} calls failed{'' if met else _AS_DECLARED}."]
+        ended = [attempt for call in calls for attempt in call.attempts if attempt.ended_ns is not None]
+        refused = sum(attempt.outcome in REFUSED for attempt in ended)
+        # What the proxy of that day retried did not fail, and is the reason to have one.
+        tried = f", and providers refused {refused:,} of {len(ended):,} attempts" if refused and not met else ""
+        end = "" if met else _AS_DECLARED
+        said[1:] = [f"On the recorded day {failed:,} of {len(calls):,} calls failed{tried}{end}."]
         for name, limit in met.items():
             said.append(
                 f"{name} refused {limit.refusals:,} attempts then, {limit.explained:,} of them beyond {limit}; it is "
@@ -63,9 +68,9 @@ def verdict(pairs: Sequence[Pair], scenario: Scenario) -> list[str]:
             )
         if met:
             said.append(_without(direct))
-    refused, spared = (sum(run.limited for run in runs) / len(runs) for runs in (proxied, direct))
-    if refused or spared:
-        said.append(f"429s met: {number(refused, '')} instead of {number(spared, '')}.")
+    limited, spared = (sum(run.limited for run in runs) / len(runs) for runs in (proxied, direct))
+    if limited or spared:
+        said.append(f"429s met: {number(limited, '')} instead of {number(spared, '')}.")
     return said
 
 

@@ -24,15 +24,16 @@ REFUSALS_MIN: Final = 3
 """Fewer show no limit."""
 EXPLAINED: Final = 0.5
 """Least share of a provider's refusals that a limit must explain, after each accepted attempt beyond it counts against
-it."""
+it; and by how much this share exceeds that of the accepted attempts beyond it."""
 
-_REFUSED: Final = frozenset({
+REFUSED: Final = frozenset({
     Outcome.QUOTA,
     Outcome.BURST,
     Outcome.TOO_FAST,
     Outcome.CONCURRENCY,
     Outcome.OVERLOADED,
 })  # fmt: skip
+"""Outcomes of attempts that a provider refused."""
 _ACCEPTED: Final = frozenset({Outcome.SUCCEEDED, Outcome.SLOW, Outcome.DEGRADED})
 
 
@@ -103,7 +104,7 @@ def _samples(attempts: Sequence[tuple[RecordedAttempt, int]]) -> Mapping[Metered
             input_ -= recent.popleft()[1]
         if attempt.usage is not None and attempt.usage.input is not None:
             tokens_in = attempt.usage.input
-        refused = attempt.outcome in _REFUSED
+        refused = attempt.outcome in REFUSED
         if refused or attempt.outcome in _ACCEPTED:
             samples[None].append((len(busy) + 1, refused))
             samples[Metered.REQUESTS].append((len(recent) + 1, refused))
@@ -124,6 +125,10 @@ def _best(samples: Mapping[Metered | None, Sequence[_Sample]]) -> MetLimit | Non
             return None
         score, limit, explained = _stump(own)
         if score < EXPLAINED * refusals or limit < 1:
+            continue
+        # Where most attempts were refused, whatever they came beyond, any threshold would score as high.
+        accepted = len(own) - refusals
+        if explained / refusals - (explained - score) / accepted < EXPLAINED:
             continue
         if best is None or score > best[0]:
             met = MetLimit(metered=metered, limit=limit, refusals=refusals, explained=explained)

@@ -96,6 +96,21 @@ def test_of_the_recorded_day_it_is_said_how_many_calls_failed(run: Run, folder: 
     assert "would die" not in said
 
 
+def test_of_the_recorded_day_it_is_said_how_many_attempts_were_refused(run: Run, folder: Path) -> None:
+    """Every agent got through then, for the proxy retried: the provider has refused all the same."""
+    (folder / "team.hmp").write_text(POLICY)
+    ended = []
+    for call in calls("a", "b"):
+        (attempt,) = call.attempts
+        bad = attrs.evolve(attempt, outcome=Outcome.OVERLOADED, status=529)
+        ended.append(attrs.evolve(call, attempts=(bad, attempt)))
+    write(folder / "rough.journal", ended)
+
+    said = " ".join(run("simulate", "team.hmp", "--trace", "rough.journal", "--seeds", "1").stdout.split())
+
+    assert "On the recorded day 0 of 2 calls failed, and providers refused 2 of 4 attempts; the simulated" in said
+
+
 def test_a_limit_that_a_provider_showed_is_the_simulated_provider_s(run: Run, folder: Path) -> None:
     """Thirty agents at once, of which a provider took four: nobody may say that all thirty would get through."""
     (folder / "team.hmp").write_text("provider anthropic { key env(K); concurrency 2..64 }\n")

@@ -93,11 +93,19 @@ def test_a_limit_on_input_is_found_where_calls_differ() -> None:
     assert found.explained == found.refusals
 
 
-@pytest.mark.parametrize("share", [0.05, 0.5])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.7, 0.9])
 def test_refusals_by_chance_show_no_limit(share: float) -> None:
     chance = Random(3)
 
     assert limits_met(record(lambda *_: chance.random() < share)) == {}
+
+
+@pytest.mark.parametrize("accepted", [1, 2, 10])
+def test_a_provider_that_refuses_most_and_whatever_comes_shows_no_limit(accepted: int) -> None:
+    """One attempt of three is served: any threshold has twice as many refusals as accepted attempts beyond it."""
+    order = iter(range(3 * accepted + 3))
+
+    assert limits_met(record(lambda *_: next(order) % 3 != 1, calls=3 * accepted + 3)) == {}
 
 
 def test_two_refusals_show_no_limit() -> None:
