@@ -268,7 +268,7 @@ def _sentence(fits: int, what: NewAgents, starts: list[int], bound: str | None, 
     start = f"the next would start in {next_ns // SECOND_NS} s" if next_ns < HORIZON_NS else "the next would not start"
     if next_ns <= what.within_s * SECOND_NS:
         start = f"with more, later calls would wait longer than {wait}"
-    return f"{rest} now; {start}{f', for {bound}' if bound else ''}"
+    return f"{rest} now; {start}{f', because {bound}' if bound else ''}"
 
 
 def _crowded(proxy: Operated, agent: AskingAgent, shape: CallShape, what: NewAgents) -> ForecastView:
