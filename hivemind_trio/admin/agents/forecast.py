@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -12,18 +11,16 @@ import attrs
 import msgspec
 import trio
 
-from hivemind_trio.admin.history import EndedCall
 from hivemind_trio.admin.operated import SECOND_NS, Operated, seconds
 from hivemind_trio.admin.problems import OperationFailed, ProblemKind
 from hivemind_trio.admin.show import reason_text
-from hivemind_trio.model import Reason, Request
-from hivemind_trio.policy import UNKNOWN_AGENT
+from hivemind_trio.model import Reason
 from hivemind_trio.runtime import SchedulerCopies
-from hivemind_trio.scheduler import Call, CallId
+from hivemind_trio.scheduler import Call
 from hivemind_trio.sim import AgentCourse, ExpectedAgent, Future, Habits
-from hivemind_trio.wire import endpoint
 
-from .asking import AskingAgent, CallShape, is_served, likely_call
+from .asking import AskingAgent, CallShape, likely_call
+from .habits import USUAL_NS, between_calls, habits_of
 from .views import DurationView, ForecastView
 
 HORIZON_NS: Final = 1_800 * SECOND_NS
@@ -33,12 +30,6 @@ LIVE_MAX: Final = 2_000
 """Calls above which the scheduler is not copied: it would hold up the calls for 0.1 s and more."""
 FUTURES: Final = 5
 """Their median is the answer."""
-ACTIVE_NS: Final = 60 * SECOND_NS
-"""An agent without a call for so long is taken to be done."""
-GAP_MAX_NS: Final = 300 * SECOND_NS
-USUAL_NS: Final = 15 * SECOND_NS
-"""Duration of an answer before any has ended."""
-USUAL_OUTPUT: Final = 1_000
 
 WAITING_MAX: Final = 32
 """Forecasts in line; whoever comes next is told to come back."""
@@ -124,65 +115,15 @@ def outlook(proxy: Operated, agent: AskingAgent, shape: CallShape) -> Outlook | 
     if snapshot.waiting + snapshot.inflight > LIVE_MAX:
         return None
     call, output = likely_call(proxy, agent, shape)
-    habits, seen = _habits(proxy)
+    habits, seen = habits_of(proxy)
     return Outlook(
         copies=proxy.engine.copies(),
         habits=habits,
-        others=_between_calls(proxy, habits),
+        others=between_calls(proxy, habits),
         call=call,
         output=output,
         seen=seen,
     )
-
-
-def _habits(proxy: Operated) -> tuple[Habits, int]:
-    service: defaultdict[str, list[int]] = defaultdict(list)
-    outputs, gaps = [], []
-    last: dict[str, int] = {}
-    for one in proxy.tally.recent:
-        record, caller = one.record, one.record.caller
-        if caller in last and 0 <= (gap_ns := _arrived_ns(one) - last[caller]) <= GAP_MAX_NS:
-            gaps.append(gap_ns)
-        last[caller] = one.ended_ns
-        if is_served(record):
-            service[record.provider or ""].append(max(1, record.duration_ms - record.waited_ms) * 1_000_000)
-            if record.usage is not None:
-                outputs.append(record.usage.output)
-    times = [time_ns for several in service.values() for time_ns in several]
-    habits = Habits(
-        service_ns=service, any_service_ns=times or [USUAL_NS], gaps_ns=gaps, outputs=outputs or [USUAL_OUTPUT]
-    )
-    return habits, len(times)
-
-
-def _arrived_ns(one: EndedCall) -> int:
-    return one.ended_ns - one.record.duration_ms * 1_000_000
-
-
-def _between_calls(proxy: Operated, habits: Habits) -> tuple[ExpectedAgent, ...]:
-    """Return the agents that called lately, have no call now and are expected to call again."""
-    now_ns, occupancy = proxy.engine.now_ns(), proxy.engine.occupancy()
-    busy = {one.caller for one in occupancy.waiting} | {one.caller for one in occupancy.inflight}
-    latest = {one.record.caller: one for one in proxy.tally.recent}
-    chance = Random(f"gaps/{now_ns}")  # noqa: S311 - guards nothing
-    found = []
-    for caller, one in latest.items():
-        idle_ns = now_ns - one.ended_ns
-        longer = [gap_ns for gap_ns in habits.gaps_ns if gap_ns > idle_ns]
-        if caller in busy or idle_ns > ACTIVE_NS or not longer or not is_served(one.record):
-            continue
-        record, usage = one.record, one.record.usage
-        request = Request(
-            apis=endpoint(record.path, {}).apis,
-            token_agent=record.agent if record.agent != UNKNOWN_AGENT else None,
-            claimed=record.claimed or None,
-            model=record.model,
-            path=record.path,
-            tokens_in=usage.total - usage.output if usage is not None else 0,
-        )
-        call = Call(id=CallId(0), request=request, caller=caller, job=record.job)
-        found.append(ExpectedAgent(call=call, first_ns=chance.choice(longer) - idle_ns))
-    return tuple(found)
 
 
 _Found = tuple[int, Future, list[AgentCourse], list[int]]
