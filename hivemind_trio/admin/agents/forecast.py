@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Annotated, Final, TypeVar, final
+from typing import Annotated, Final, final
 
 import attrs
 import msgspec
-import trio
 
 from hivemind_trio.admin.operated import SECOND_NS, Operated, seconds
-from hivemind_trio.admin.problems import OperationFailed, ProblemKind
 from hivemind_trio.admin.show import reason_text
 from hivemind_trio.model import Reason
 from hivemind_trio.runtime import SchedulerCopies
@@ -21,21 +18,14 @@ from hivemind_trio.sim import AgentCourse, ExpectedAgent, Future, Habits
 
 from .asking import AskingAgent, CallShape, likely_call
 from .habits import USUAL_NS, between_calls, habits_of
+from .turns import LIVE_MAX, in_turn
 from .views import DurationView, ForecastView
 
 HORIZON_NS: Final = 1_800 * SECOND_NS
 EVENTS_MAX: Final = 5_000
 """Events of one future; a few tenths of a second of computing."""
-LIVE_MAX: Final = 2_000
-"""Calls above which the scheduler is not copied: it would hold up the calls for 0.1 s and more."""
 FUTURES: Final = 5
 """Their median is the answer."""
-
-WAITING_MAX: Final = 32
-"""Forecasts in line; whoever comes next is told to come back."""
-
-_T = TypeVar("_T")
-_ONE_AT_A_TIME: Final = trio.CapacityLimiter(1)
 
 
 @final
@@ -99,14 +89,6 @@ async def forecast_for(proxy: Operated, agent: AskingAgent, what: NewAgents) -> 
     if view is None:
         return _crowded(proxy, agent, shape, what)
     return _forecast_view(proxy, view, what, await in_turn(partial(_search, view, what)))
-
-
-async def in_turn(compute: Callable[[], _T]) -> _T:
-    """Compute in a thread, one forecast after the other: calls have the rest of the processor."""
-    waiting = _ONE_AT_A_TIME.statistics().tasks_waiting
-    if waiting >= WAITING_MAX:
-        raise OperationFailed(ProblemKind.CONFLICT, f"{waiting} forecasts wait already; ask again in a few seconds")
-    return await trio.to_thread.run_sync(compute, limiter=_ONE_AT_A_TIME, abandon_on_cancel=True)
 
 
 def outlook(proxy: Operated, agent: AskingAgent, shape: CallShape) -> Outlook | None:

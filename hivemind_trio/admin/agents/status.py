@@ -15,7 +15,8 @@ from hivemind_trio.policy import UNKNOWN_AGENT, Measure, Per
 from hivemind_trio.scheduler import AccountSnapshot
 
 from .asking import AskingAgent, CallShape, likely_call
-from .forecast import FUTURES, HORIZON_NS, Outlook, in_turn, outlook
+from .forecast import FUTURES, HORIZON_NS, Outlook, outlook
+from .turns import in_turn
 from .views import AgentStatusView, AgentView, BudgetLeftView, NextTurnView, PlanLeftView
 
 SLOW_S: Final = 5.0
