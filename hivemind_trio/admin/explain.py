@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from hivemind_trio.model import Decision, Reason
+from hivemind_trio.sim import StartEstimate
 
+from .forecasts.starts import start_view, starts_of
 from .operated import Operated, seconds
 from .problems import OperationFailed, ProblemKind
 from .show import OneCall, call, reason_text
 from .views import CallState, CallView, DecidedView, ExplainView, SessionView
 
 
-def explain(proxy: Operated, one: OneCall) -> ExplainView:
+async def explain(proxy: Operated, one: OneCall) -> ExplainView:
     """Return why a call in progress waits, and which declarations decided about it."""
+    known = await starts_of(proxy)
     view = call(proxy, one)
     if view.state is CallState.ENDED:
         message = f"call `{one.id}` is over; `hivemind-trio explain {one.id}` asks the journal"
         raise OperationFailed(ProblemKind.CONFLICT, message)
+    ticket = proxy.door.exchanges[one.id].ticket
     decision = _decision(proxy, one.id)
     return ExplainView(
         call=view,
         text=_text(proxy, view),
         waiting_in_lane=proxy.engine.snapshot().lanes_waiting.get(view.lane or "", 0),
         waiting_before=_before(proxy, view),
+        start=start_view(proxy, known, known.of(ticket.id) if ticket is not None else StartEstimate(None, None)),
         team=decision.team if decision is not None else None,
         session=_session(proxy, view),
         decided=tuple(

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 import attrs
 
-from . import change, explain, hour, policy, show, story
+from . import change, explain, hour, policy, show, story, waiting
 from .agents import forecast, priority, status
 from .agents.views import AgentStatusView, ForecastView, OwnPriorityView
 from .views import (
@@ -49,7 +49,7 @@ class Operation:
 
 _ALL: Final = (
     Operation("status", show.status, show.NoArguments, StatusView),
-    Operation("queue", show.queue, show.NoArguments, QueueView),
+    Operation("queue", waiting.queue, show.NoArguments, QueueView),
     Operation("calls", show.calls, show.WhichCalls, CallsView),
     Operation("call", show.call, show.OneCall, CallView),
     Operation("explain", explain.explain, show.OneCall, ExplainView),

@@ -11,8 +11,9 @@ import msgspec
 
 from hivemind_trio.model import WAITS, Reason
 from hivemind_trio.proxy import Exchange
-from hivemind_trio.scheduler import AccountSnapshot, CallInFlight, Circuit, PoolSnapshot, QueuedCall, Snapshot
+from hivemind_trio.scheduler import AccountSnapshot, CallId, CallInFlight, Circuit, PoolSnapshot, QueuedCall, Snapshot
 
+from .forecasts.starts import first_and_last, starts_of
 from .history import EndedCall
 from .operated import SECOND_NS, Operated, seconds
 from .problems import OperationFailed, ProblemKind
@@ -28,9 +29,8 @@ from .views import (
     PlanView,
     PolicyView,
     ProviderView,
-    QueueRow,
-    QueueView,
     RateLimitView,
+    StartView,
     StatusView,
 )
 
@@ -70,11 +70,15 @@ class OneCall:
     id: str
 
 
-def status(proxy: Operated, _: NoArguments) -> StatusView:
+async def status(proxy: Operated, _: NoArguments) -> StatusView:
     """Return the state of the proxy: counts, providers, lanes, and what needs attention."""
+    known = await starts_of(proxy)
     engine, facts = proxy.engine, proxy.facts
     now_ns, snapshot, occupancy = engine.now_ns(), engine.snapshot(), engine.occupancy()
     lanes: defaultdict[str, int] = defaultdict(int)
+    queued: defaultdict[str, list[CallId]] = defaultdict(list)
+    for call in occupancy.waiting:
+        queued[call.decision.lane].append(call.call_id)
     for pool in snapshot.pools.values():
         for lane, inflight in pool.lanes_inflight.items():
             lanes[lane] += inflight
@@ -95,11 +99,15 @@ def status(proxy: Operated, _: NoArguments) -> StatusView:
         calls=_counts(proxy, now_ns),
         providers=tuple(_provider(proxy, name, pool) for name, pool in snapshot.pools.items()),
         lanes=tuple(
-            LaneView(name=name, waiting=waiting, inflight=lanes[name])
+            _lane(name, waiting, lanes[name], first_and_last(proxy, known, queued[name]))
             for name, waiting in snapshot.lanes_waiting.items()
         ),
         notices=tuple(_notices(proxy, snapshot, now_ns))[:NOTICES_MAX],
     )
+
+
+def _lane(name: str, waiting: int, inflight: int, starts: tuple[StartView, StartView]) -> LaneView:
+    return LaneView(name=name, waiting=waiting, inflight=inflight, first=starts[0], last=starts[1])
 
 
 def _counts(proxy: Operated, now_ns: int) -> CallCounts:
@@ -185,31 +193,6 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iterable[Notic
             whose = f" of {account.whose}" if account.whose else ""
             text = f"budget `{account.budget}`{whose} is used up ({account.allowance})"
             yield NoticeView(kind="budget", subject=account.budget, text=text, since_at=None)
-
-
-def queue(proxy: Operated, _: NoArguments) -> QueueView:
-    """Return the calls that wait, by lane, provider and reason."""
-    waiting = proxy.engine.occupancy().waiting
-    rows: defaultdict[tuple[str, str | None, Reason], list[QueuedCall]] = defaultdict(list)
-    for call in waiting:
-        rows[call.decision.lane, call.decision.provider, call.reason].append(call)
-    return QueueView(waiting=len(waiting), queue=tuple(_row(proxy, *key, calls) for key, calls in rows.items()))
-
-
-def _row(proxy: Operated, lane: str, provider: str | None, reason: Reason, calls: list[QueuedCall]) -> QueueRow:
-    starts = [call.not_before_ns for call in calls if call.not_before_ns is not None]
-    deadlines = [call.deadline_ns for call in calls if call.deadline_ns is not None]
-    return QueueRow(
-        lane=lane,
-        provider=provider,
-        reason=str(reason),
-        text=reason_text(proxy, lane, provider, reason),
-        n=len(calls),
-        agents=len({(call.decision.agent, call.caller) for call in calls}),
-        oldest_s=max(seconds(call.waited_ns) for call in calls),
-        next_at=proxy.at(min(starts) if len(starts) == len(calls) else None),
-        first_deadline_at=proxy.at(min(deadlines, default=None)),
-    )
 
 
 @final

@@ -148,12 +148,27 @@ class ProviderView:
 
 @final
 @attrs.frozen(kw_only=True)
+class StartView:
+    """Estimate of a start; null: not known, not within half an hour, or the call would be rejected."""
+
+    p50_at: str | None
+    """As likely before as after."""
+    p90_at: str | None
+    """With 90 % before."""
+
+
+@final
+@attrs.frozen(kw_only=True)
 class LaneView:
     """A lane over all providers."""
 
     name: str
     waiting: int
     inflight: int
+    first: StartView
+    """When the first of its calls that wait starts."""
+    last: StartView
+    """When all that wait now have started."""
 
 
 @final
@@ -233,6 +248,24 @@ class QueueRow:
     """Earliest start of the first by what is known; null: it depends on other calls."""
     first_deadline_at: str | None
     """When the first of them is rejected if it still waits; null: never."""
+    first: StartView
+    """When the first of them starts."""
+    last: StartView
+    """When all of them have started."""
+    starts: tuple[StartView, ...]
+    """Starts of single calls, at most the hundred oldest."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class WaitingAgentView:
+    """Calls of one agent that wait."""
+
+    agent: str
+    caller: str
+    n: int
+    first: StartView
+    last: StartView
 
 
 @final
@@ -242,6 +275,8 @@ class QueueView:
 
     waiting: int
     queue: tuple[QueueRow, ...]
+    agents: tuple[WaitingAgentView, ...]
+    """At most the hundred with the most calls."""
 
 
 @final
@@ -323,6 +358,8 @@ class ExplainView:
     """Calls of its lane that wait, itself included."""
     waiting_before: int | None
     """Those that arrived before it; null: it does not wait."""
+    start: StartView
+    """Estimate of its start."""
     team: str | None
     session: SessionView | None
     """Null: the call is of no session, or nothing of the session has been served."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from inspect import isawaitable
 from typing import Any, Final, final
 
 import attrs
@@ -44,30 +45,31 @@ class Feed:
         try:
             number = 0
             while True:
-                yield _event("state", number, self._state())
+                yield _event("state", number, await self._state())
                 if number % SLOW_STEPS == 0:
-                    yield _event("hour", number, self._hour())
+                    yield _event("hour", number, await self._hour())
                 number += 1
                 await trio.sleep(STEP_S)
         finally:
             self._open -= 1
 
-    def _state(self) -> dict[str, Any]:
+    async def _state(self) -> dict[str, Any]:
         return {
-            "status": self._ask("status"),
-            "queue": self._ask("queue"),
-            "budgets": self._ask("budgets"),
-            "paused": self._ask("paused"),
-            "ended": self._ask("calls", state="ended", limit=ENDED_MAX),
+            "status": await self._ask("status"),
+            "queue": await self._ask("queue"),
+            "budgets": await self._ask("budgets"),
+            "paused": await self._ask("paused"),
+            "ended": await self._ask("calls", state="ended", limit=ENDED_MAX),
         }
 
-    def _hour(self) -> dict[str, Any]:
-        return {"usage": self._ask("usage"), "series": self._ask("series", last=NEWEST)}
+    async def _hour(self) -> dict[str, Any]:
+        return {"usage": await self._ask("usage"), "series": await self._ask("series", last=NEWEST)}
 
-    def _ask(self, name: str, **arguments: object) -> Any:
+    async def _ask(self, name: str, **arguments: object) -> Any:
         operation = OPERATIONS[name]
         run: Callable[..., Any] = operation.run
-        return run(self._proxy, msgspec.convert(arguments, operation.arguments))
+        result = run(self._proxy, msgspec.convert(arguments, operation.arguments))
+        return await result if isawaitable(result) else result
 
 
 def feed_route(proxy: Operated) -> ControlRoute:

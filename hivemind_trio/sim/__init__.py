@@ -34,6 +34,9 @@ from .forecast.future import AgentCourse as AgentCourse
 from .forecast.future import ExpectedAgent as ExpectedAgent
 from .forecast.future import Future as Future
 from .forecast.future import Habits as Habits
+from .forecast.starts import StartEstimate as StartEstimate
+from .forecast.starts import Starts as Starts
+from .forecast.starts import foresee as foresee
 from .provider.latency_and_faults import Ask as Ask
 from .provider.latency_and_faults import Service as Service
 from .provider.latency_and_faults import Taken as Taken

@@ -14,7 +14,9 @@ import trio
 
 from hivemind_trio.admin import Facts, Operated, OperationFailed, PolicyKeeper, TimeSeries
 from hivemind_trio.admin.agents import forecast, status
-from hivemind_trio.admin.agents.forecast import LIVE_MAX, NewAgents
+from hivemind_trio.admin.agents.forecast import NewAgents
+from hivemind_trio.admin.forecasts import turns
+from hivemind_trio.admin.forecasts.turns import LIVE_MAX
 from hivemind_trio.demo import ScriptedReply
 from hivemind_trio.host import DiskFiles
 from hivemind_trio.listen import bind
@@ -126,7 +128,7 @@ async def test_a_crowded_proxy_is_not_copied(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_forecasts_beyond_a_number_are_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast, "WAITING_MAX", 0)
+    monkeypatch.setattr(turns, "WAITING_MAX", 0)
     async with standing(CAP_3) as place:
         with pytest.raises(OperationFailed, match="0 forecasts wait already; ask again in a few seconds"):
             await forecast.forecast(operated(place.house), NewAgents(agents=4))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +46,33 @@ def runtime() -> Iterator[dict[str, str]]:
         yield env
 
 
+async def resource(control: httpx2.AsyncClient, path: str) -> Any:
+    return (await control.get(path)).json()
+
+
+def all_foreseen(queue: Any) -> bool:
+    """Return True if the estimate, which is made once a second at most, knows of every call."""
+    return all(start["p50_at"] is not None for row in queue["queue"] for start in row["starts"])
+
+
 async def test_an_operator_sees_what_runs_what_waits_and_for_what(
     tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
 ) -> None:
     path = policy(tmp_path, provider.url)
-    async with serving("--policy", path, env=runtime) as proxy, occupied(proxy, provider, 3):
+    async with (
+        serving("--policy", path, env=runtime) as proxy,
+        occupied(proxy, provider, 3),
+        asked(proxy) as control,
+    ):
+        await eventually(partial(resource, control, "/v1/queue"), all_foreseen)
         status = await found(runtime, "status")
         queue = await found(runtime, "queue")
         calls = (await found(runtime, "calls"))["calls"]
         waiting = (await found(runtime, "calls", "--state", "waiting", "--limit", "1"))["calls"]
         _, text, _ = await command(runtime, "status")
         _, table, _ = await command(runtime, "queue")
+        story = await found(runtime, "explain", waiting[0]["id"])
+        _, told, _ = await command(runtime, "explain", waiting[0]["id"])
 
     assert status["policy"]["path"] == str(path)
     assert status["address"] == proxy.url
@@ -70,6 +88,17 @@ async def test_an_operator_sees_what_runs_what_waits_and_for_what(
     assert (row["n"], row["agents"]) == (2, 1)
     assert row["text"] == "provider `sim` is at its concurrency limit of 1"
     assert row["first_deadline_at"] is not None
+    # Nothing has ended yet: answers are taken to last 15 s, and the second waits for two.
+    assert row["first"] == row["starts"][0]
+    assert row["last"] == row["starts"][1]
+    middle = [datetime.fromisoformat(start["p50_at"]) for start in row["starts"]]
+    assert (middle[1] - middle[0]).total_seconds() == 15
+    assert all(start["p50_at"] <= start["p90_at"] for start in (*row["starts"], story["start"]))
+    (agent,) = queue["agents"]
+    assert (agent["agent"], agent["n"], agent["first"], agent["last"]) == ("ci", 2, row["first"], row["last"])
+    slow = next(lane for lane in status["lanes"] if lane["name"] == "slow")
+    assert slow["first"]["p50_at"] < slow["last"]["p50_at"]
+    assert "starts     about 2" in told
 
     assert sorted(call["state"] for call in calls) == ["inflight", "waiting", "waiting"]
     assert {call["agent"] for call in calls} == {"ci"}

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import attrs
 
+from hivemind_trio.admin.forecasts.habits import is_served
 from hivemind_trio.admin.operated import Operated
 from hivemind_trio.dialects import DIALECTS
 from hivemind_trio.model import Api, Request
@@ -81,11 +82,6 @@ class AskingAgent:
             for one in proxy.tally.recent
             if is_served(one.record) and self.is_of(one.record.agent, one.record.caller)
         ]
-
-
-def is_served(record: CallRecord) -> bool:
-    """Return True if a provider has answered the call well."""
-    return not record.rejected and record.provider is not None and 200 <= record.status < 300 and record.attempts > 0
 
 
 @final

@@ -9,6 +9,8 @@ from typing import Annotated, Final, final
 import attrs
 import msgspec
 
+from hivemind_trio.admin.forecasts.habits import USUAL_NS, between_calls, habits_of
+from hivemind_trio.admin.forecasts.turns import LIVE_MAX, in_turn
 from hivemind_trio.admin.operated import SECOND_NS, Operated, seconds
 from hivemind_trio.admin.show import reason_text
 from hivemind_trio.model import Reason
@@ -17,8 +19,6 @@ from hivemind_trio.scheduler import Call
 from hivemind_trio.sim import AgentCourse, ExpectedAgent, Future, Habits
 
 from .asking import AskingAgent, CallShape, likely_call
-from .habits import USUAL_NS, between_calls, habits_of
-from .turns import LIVE_MAX, in_turn
 from .views import DurationView, ForecastView
 
 HORIZON_NS: Final = 1_800 * SECOND_NS

@@ -8,6 +8,7 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.admin.forecasts.turns import in_turn
 from hivemind_trio.admin.operated import Operated, seconds
 from hivemind_trio.admin.show import reason_text
 from hivemind_trio.model import Decision, Reason
@@ -16,7 +17,6 @@ from hivemind_trio.scheduler import AccountSnapshot
 
 from .asking import AskingAgent, CallShape, likely_call
 from .forecast import FUTURES, HORIZON_NS, Outlook, outlook
-from .turns import in_turn
 from .views import AgentStatusView, AgentView, BudgetLeftView, NextTurnView, PlanLeftView
 
 SLOW_S: Final = 5.0

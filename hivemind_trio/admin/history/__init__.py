@@ -1,10 +1,12 @@
-"""Records of calls that are over: counts since the start, the last hour, and the last of them."""
+"""Records of calls: counts since the start, the last hour, the last that ended, and the last estimate of starts."""
 
 from .call_metrics import CallMetrics as CallMetrics
 from .call_metrics import Distribution as Distribution
 from .hour_usage import HourUsage as HourUsage
 from .hour_usage import UsageKey as UsageKey
 from .hour_usage import UsageSum as UsageSum
+from .starts import DatedStarts as DatedStarts
+from .starts import StartsKeeper as StartsKeeper
 from .tally import EndedCall as EndedCall
 from .tally import Tally as Tally
 from .tally import Unreached as Unreached

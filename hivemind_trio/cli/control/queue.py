@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from .connect import json_option, proxy_of, proxy_options
-from .words import counted, moment, span, table
+from .words import counted, moment, span, start, table
 
 
 @click.command(
@@ -24,8 +24,10 @@ Examples:
 def queue(as_json: bool, socket: str | None, policy: str | None) -> None:
     """Show what calls wait for, and until when.
 
-    `next` is the earliest start that is known; it is empty where other calls decide it. `rejected` is when the first
-    of them has waited as long as its deadline allows. `hivemind-trio calls --state waiting` has them one by one.
+    `first` is when the first of them starts, `all` when they all have: an estimate, and in brackets the time before
+    which it is with 90 %. Empty: not within half an hour, or there are too many calls. `next` is the earliest start
+    that is known for certain. `rejected` is when the first of them has waited as long as its deadline allows.
+    `hivemind-trio calls --state waiting` has them one by one.
     """
     with proxy_of(socket, policy) as client:
         found = client.get("/v1/queue")
@@ -45,6 +47,8 @@ def queue_table(found: dict[str, Any], now: datetime) -> str:
             f"{one['n']:,}",
             one["reason"],
             span(one["oldest_s"]),
+            start(one["first"], now),
+            start(one["last"], now),
             moment(one["next_at"], now),
             one["provider"] or "",
             f"{one['agents']:,}",
@@ -53,5 +57,5 @@ def queue_table(found: dict[str, Any], now: datetime) -> str:
         for one in sorted(found["queue"], key=lambda one: -one["oldest_s"])
     ]
     # What matters most is left: a narrow terminal has the first columns.
-    head = ["lane", "calls", "waiting for", "oldest", "next", "provider", "agents", "rejected"]
-    return f"{counted(found['waiting'], 'call')} waiting\n\n" + table(head, rows, right={1, 6})
+    head = ["lane", "calls", "waiting for", "oldest", "first", "all", "next", "provider", "agents", "rejected"]
+    return f"{counted(found['waiting'], 'call')} waiting\n\n" + table(head, rows, right={1, 8})

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from .connect import json_option, proxy_of, proxy_options
-from .words import counted, moment, span, table
+from .words import counted, moment, span, start, table
 
 
 @click.command(
@@ -37,7 +37,7 @@ def status(as_json: bool, socket: str | None, policy: str | None) -> None:
 
 def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime) -> str:
     """Return the state in words and tables."""
-    blocks = [header(found), provider_table(found["providers"], now), lane_table(found["lanes"])]
+    blocks = [header(found), provider_table(found["providers"], now), lane_table(found["lanes"], now)]
     if any(one["plans"] for one in found["providers"]):
         blocks.append(plan_table(found["providers"], now))
     if budgets:
@@ -102,10 +102,13 @@ def plan_table(providers: list[dict[str, Any]], now: datetime) -> str:
     return table(["plan of", "account", "window", "used", "resets"], rows, right={3})
 
 
-def lane_table(lanes: list[dict[str, Any]]) -> str:
-    """Return lanes with their calls."""
-    rows = [[one["name"], f"{one['waiting']:,}", f"{one['inflight']:,}"] for one in lanes]
-    return table(["lane", "waiting", "in flight"], rows, right={1, 2})
+def lane_table(lanes: list[dict[str, Any]], now: datetime) -> str:
+    """Return lanes with their calls, and when those that wait start."""
+    rows = [
+        [one["name"], f"{one['waiting']:,}", f"{one['inflight']:,}", start(one["first"], now), start(one["last"], now)]
+        for one in lanes
+    ]
+    return table(["lane", "waiting", "in flight", "first starts", "all started"], rows, right={1, 2})
 
 
 def budget_table(budgets: list[dict[str, Any]], now: datetime) -> str:

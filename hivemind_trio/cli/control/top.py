@@ -102,7 +102,7 @@ def _blocks(client: Any) -> list[str]:
         header(status),
         queue_table(queue, now) if queue["queue"] else "",
         provider_table(status["providers"], now),
-        lane_table(status["lanes"]),
+        lane_table(status["lanes"], now),
         budget_table(budgets, now) if budgets else "",
         call_table(calls, now) if calls else "",
     ]

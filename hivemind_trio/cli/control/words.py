@@ -36,6 +36,14 @@ def moment(text: str | None, now: datetime) -> str:
     return local.strftime("%H:%M" if ahead < 80_000 else "%a %d %b %H:%M")
 
 
+def start(estimate: dict[str, str | None], now: datetime) -> str:
+    """`in 12 s (90 %: 40 s)`; empty: no start is foreseen."""
+    if estimate["p50_at"] is None:
+        return ""
+    early, late = moment(estimate["p50_at"], now), moment(estimate["p90_at"], now).removeprefix("in ")
+    return early if early == late else f"{early} (90 %: {late or 'not foreseen'})"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int] = ()) -> str:
     """Return rows under their heads, in columns."""
     lines = aligned([head, *rows], right=right)

@@ -34,6 +34,7 @@ def live_text(found: dict[str, Any]) -> str:
         ("state", f"{call['state']}: {found['text']}"),
         ("waited", f"{call['waited_s']:.1f} s" + _place(found)),
         ("next", f"not before {call['not_before_at']}" if call["not_before_at"] else ""),
+        ("starts", _start(found["start"])),
         ("rejected", f"if it still waits at {call['deadline_at']}" if call["deadline_at"] else ""),
         ("request", f"{call['method']} {call['path']}"),
         ("model", call["model"] + (f", sent as {call['sent_model']}" if call["sent_model"] else "")),
@@ -65,6 +66,14 @@ def _session(session: dict[str, Any] | None) -> str:
     if session["turns_left"] is not None:
         words += f", full after {session['turns_left']:,} more"
     return f"{words}; ${session['cost']:.2f} in {session['age_s']:,.0f} s"
+
+
+def _start(estimate: dict[str, Any]) -> str:
+    """Return an estimate in words; empty: there is none."""
+    if estimate["p50_at"] is None:
+        return ""
+    late = f"before {estimate['p90_at']}" if estimate["p90_at"] is not None else "at a time that is not foreseen"
+    return f"about {estimate['p50_at']}; with 90 % {late}"
 
 
 def _decider(one: dict[str, Any]) -> str:

@@ -80,7 +80,7 @@ function inProgress(found) {
   const waits = call.state === "waiting";
   const kind = waits ? "wait" : "flight";
   const place = found.waiting_before === null ? "" : `${whole(found.waiting_before)} of ${whole(found.waiting_in_lane)} waiting calls of its lane arrived before it`;
-  const starts = found.start_p50_at ?? call.not_before_at;
+  const starts = found.start.p50_at ?? call.not_before_at;
   return [
     ...head(call.id, call.state, kind,
       waits ? h("button", { type: "button", "data-act": "first", onclick: () => firstCall(call.id) }, "Let through") : null,

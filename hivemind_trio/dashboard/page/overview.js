@@ -106,12 +106,12 @@ function figures() {
 
 /** The starts of a row, as far as they are known. */
 function starts(row) {
-  const first = row.start_p50_at ?? row.next_at;
-  const last = row.last_start_p50_at ?? null;
-  const late = row.start_p90_at ?? null;
+  const first = row.first.p50_at ?? row.next_at;
+  const last = row.last.p50_at;
+  const late = row.last.p90_at;
   const main = first ? (last && row.n > 1 ? `next ${until(first)}, last ${until(last)}` : until(first)) : "when a call ends";
   const deadline = row.first_deadline_at ? `the first is rejected ${until(row.first_deadline_at)}` : null;
-  return [h("b", {}, main), late ? h("small", {}, `90% by ${until(late)}`) : null, deadline ? h("small", {}, deadline) : null];
+  return [h("b", {}, main), late ? h("small", {}, `${row.n > 1 ? "all of them, " : ""}90 %: ${until(late)}`) : null, deadline ? h("small", {}, deadline) : null];
 }
 
 function waits() {

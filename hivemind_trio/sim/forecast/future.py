@@ -136,7 +136,11 @@ class Future:
     _alarm_ns: int | None = attrs.field(default=None, init=False)
     _now_ns: int = attrs.field(init=False)
     _open: int = attrs.field(default=0, init=False)
-    """Agents that are asked about and not done."""
+    """Agents that are asked about and not done; in `starts`, calls that still wait."""
+    _awaited: set[CallId] = attrs.field(factory=set, init=False)
+    """Calls whose starts are asked about."""
+    _starts_ns: dict[CallId, int] = attrs.field(factory=dict, init=False)
+    """Starts of awaited calls, from now."""
 
     def __attrs_post_init__(self) -> None:
         books = self.scheduler.state
@@ -171,6 +175,19 @@ class Future:
             False if there were too many events.
         """
         return not self._agenda.run(self._now_ns + horizon_ns, most)
+
+    def starts(self, horizon_ns: int, most: int) -> Mapping[CallId, int]:
+        """Let time pass until every call that waits now has started, or until the horizon; return when, from now.
+
+        Args:
+            horizon_ns: From now.
+            most: Number of events at most.
+        """
+        self._awaited = set(self.scheduler.state.room.waiters)
+        self._open += len(self._awaited)
+        if self._open:
+            self._agenda.run(self._now_ns + horizon_ns, most)
+        return self._starts_ns
 
     def blocks(self, course: AgentCourse) -> Reason:
         """Return the limit for which the agent's call waits at the end, or the one of its longest wait."""
@@ -234,6 +251,9 @@ class Future:
             course.reasons.append(grant.reason)
             if course.first_start_ns is None:
                 course.first_start_ns = now_ns - self._now_ns
+        if grant.call_id in self._awaited:
+            self._starts_ns[grant.call_id] = now_ns - self._now_ns
+            self._settled(grant.call_id)
         took_ns = self.habits.answer_ns(provider, self.random)
         if grant.permit is None:
             self._agenda.at(now_ns + took_ns, self._over, grant.call_id)
@@ -254,6 +274,8 @@ class Future:
 
     def _rejected(self, reject: Reject) -> None:
         actor = self._actors.pop(reject.call_id)
+        if reject.call_id in self._awaited:
+            self._settled(reject.call_id)
         if actor.course is not None:
             actor.course.rejection = reject
             self._done()
@@ -273,6 +295,10 @@ class Future:
             self._agenda.at(self._agenda.now_ns + self.random.choice(self.habits.gaps_ns), self._arrive, actor)
         elif actor.left is not None:
             self._agenda.at(self._agenda.now_ns, self._arrive, actor)
+
+    def _settled(self, call_id: CallId) -> None:
+        self._awaited.discard(call_id)
+        self._done()
 
     def _done(self) -> None:
         self._open -= 1

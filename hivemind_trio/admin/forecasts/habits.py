@@ -10,11 +10,10 @@ from hivemind_trio.admin.history import EndedCall
 from hivemind_trio.admin.operated import SECOND_NS, Operated
 from hivemind_trio.model import Request
 from hivemind_trio.policy import UNKNOWN_AGENT
+from hivemind_trio.proxy import CallRecord
 from hivemind_trio.scheduler import Call, CallId
 from hivemind_trio.sim import ExpectedAgent, Habits
 from hivemind_trio.wire import endpoint
-
-from .asking import is_served
 
 ACTIVE_NS: Final = 60 * SECOND_NS
 """An agent without a call for so long is taken to be done."""
@@ -73,3 +72,8 @@ def between_calls(proxy: Operated, habits: Habits) -> tuple[ExpectedAgent, ...]:
         call = Call(id=CallId(0), request=request, caller=caller, job=record.job)
         found.append(ExpectedAgent(call=call, first_ns=chance.choice(longer) - idle_ns))
     return tuple(found)
+
+
+def is_served(record: CallRecord) -> bool:
+    """Return True if a provider has answered the call well."""
+    return not record.rejected and record.provider is not None and 200 <= record.status < 300 and record.attempts > 0

@@ -1,0 +1,46 @@
+"""The last estimate of the starts of calls that wait."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import attrs
+import trio
+
+from hivemind_trio.scheduler import CallId
+from hivemind_trio.sim import StartEstimate, Starts
+
+SECOND_NS: Final = 1_000_000_000
+REST: Final = 20
+"""An estimate is as old as this many times what it cost before there is another: 5 % of a processor at most."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class DatedStarts:
+    """An estimate, and when it was made."""
+
+    taken_ns: int
+    """Since the engine began."""
+    cost_ns: int = 0
+    """Processor time that it took."""
+    starts: Starts | None = None
+    """None: there are too many calls, or none waits."""
+
+    def fresh(self, now_ns: int) -> bool:
+        """Return True while it is not to be made again."""
+        return now_ns - self.taken_ns < max(SECOND_NS, REST * self.cost_ns)
+
+    def of(self, call_id: CallId) -> StartEstimate:
+        """Return the start of one call, from the time of the estimate."""
+        return self.starts.of(call_id) if self.starts is not None else StartEstimate(None, None)
+
+
+@final
+@attrs.define(eq=False)
+class StartsKeeper:
+    """Keeps the last estimate, since many ask for the same."""
+
+    last: DatedStarts | None = None
+    lock: trio.Lock = attrs.field(factory=trio.Lock)
+    """Held by the one who makes the next."""

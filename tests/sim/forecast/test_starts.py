@@ -1,0 +1,132 @@
+"""Estimates of starts: those of a scheduler whose future is known, and what holds for every estimate."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind_trio.model import Api, Request
+from hivemind_trio.runtime import SchedulerCopies
+from hivemind_trio.scheduler import Call, CallId
+from hivemind_trio.sim import ExpectedAgent, Future, Habits, StartEstimate, Starts, foresee
+from tests.scheduler.driver import Driver
+from tests.support.policies import compiled
+
+SECOND_NS = 1_000_000_000
+
+CAP = 'provider p {{ api anthropic; base "http://127.0.0.1:1"; key env(K); concurrency {cap} {more} }}\n'
+
+
+def busy(policy: str, calls: int) -> Driver:
+    driver = Driver(compiled(policy))
+    for number in range(calls):
+        driver.ask(Request(apis=(Api.ANTHROPIC,), model="claude-sonnet-4-5", path="/v1/messages"), f"old-{number}")
+    return driver
+
+
+def habits(*times_s: int, gaps_s: tuple[int, ...] = ()) -> Habits:
+    return Habits(
+        service_ns={},
+        any_service_ns=[time * SECOND_NS for time in times_s],
+        gaps_ns=[gap * SECOND_NS for gap in gaps_s],
+        outputs=[100],
+    )
+
+
+def waiting(driver: Driver) -> list[CallId]:
+    return list(driver.scheduler.state.room.waiters)
+
+
+def starts(driver: Driver, seen: Habits, most: int = 20) -> Starts:
+    return foresee(SchedulerCopies.of(driver.scheduler, driver.scheduler.state.turns).copy, seen, (), most=most)
+
+
+def test_calls_start_as_answers_end() -> None:
+    driver = busy(CAP.format(cap=2, more=""), 5)
+    driver.at(4 * SECOND_NS)
+    found = starts(driver, habits(10))
+    calls = waiting(driver)
+
+    at = [6 * SECOND_NS, 6 * SECOND_NS, 16 * SECOND_NS]
+    assert [found.of(call) for call in calls] == [StartEstimate(ns, ns) for ns in at]
+    assert found.first(calls) == StartEstimate(at[0], at[0])
+    assert found.last(calls) == StartEstimate(at[2], at[2])
+    later = CallId(99)  # it has come since
+    assert found.last([*calls, later]) == found.last(calls)
+    assert found.of(later) == found.first([later]) == StartEstimate(None, None)
+
+
+def test_a_call_that_will_be_rejected_has_no_start() -> None:
+    driver = busy(CAP.format(cap=1, more="") + "lane default { deadline 15s }", 4)
+    found = starts(driver, habits(10))
+    calls = waiting(driver)
+
+    assert [found.of(call).p50_ns for call in calls] == [10 * SECOND_NS, None, None]
+    assert found.first(calls).p50_ns == 10 * SECOND_NS
+    assert found.last(calls) == StartEstimate(None, None)
+
+
+def test_no_more_futures_than_the_time_allows() -> None:
+    driver = busy(CAP.format(cap=1, more=""), 2)
+    asked = iter([True, True, False])
+    copies = SchedulerCopies.of(driver.scheduler, driver.scheduler.state.turns)
+
+    assert len(foresee(copies.copy, habits(10), (), most=50, goes_on=lambda: next(asked)).futures) == 3
+
+
+def test_a_future_without_waiting_calls_ends_at_once() -> None:
+    driver = busy(CAP.format(cap=1, more=""), 1)
+    future = Future(SchedulerCopies.of(driver.scheduler, driver.scheduler.state.turns).copy(), habits(10), Random(1))
+    other = future.expect(
+        ExpectedAgent(call=Call(id=CallId(0), request=Request(apis=(Api.ANTHROPIC,)), caller="x")), asked=False
+    )
+    assert future.starts(60 * SECOND_NS, 1_000) == {}
+    assert other.first_start_ns is None
+
+
+@given(
+    cap=st.integers(1, 4),
+    calls=st.integers(0, 12),
+    times_s=st.lists(st.integers(1, 40), min_size=1, max_size=5),
+    age_s=st.integers(0, 30),
+    gaps_s=st.lists(st.integers(0, 20), max_size=3).map(tuple),
+)
+def test_estimates_are_ordered_and_as_late_as_the_work_before_them(
+    cap: int, calls: int, times_s: list[int], age_s: int, gaps_s: tuple[int, ...]
+) -> None:
+    """Every call starts, the bound is not before the middle, a group's first not after its members' and its last not
+    before them; and with a fixed number of slots the n-th cannot start before the slots have been free n times.
+    """
+    driver = busy(CAP.format(cap=cap, more=""), calls)
+    driver.at(age_s * SECOND_NS)
+    found, ids = starts(driver, habits(*times_s, gaps_s=gaps_s), 7), waiting(driver)
+    first, last = found.first(ids), found.last(ids)
+    for each in found.futures:
+        assert set(each) == set(ids)
+        turns = sorted(each.values())
+        for number in range(cap, len(turns)):
+            assert turns[number] >= turns[number - cap] + min(times_s) * SECOND_NS
+    for one in map(found.of, ids):
+        assert one.p50_ns is not None
+        assert one.p90_ns is not None
+        assert first.p50_ns is not None
+        assert first.p90_ns is not None
+        assert last.p50_ns is not None
+        assert last.p90_ns is not None
+        assert 0 <= one.p50_ns <= one.p90_ns
+        assert first.p50_ns <= one.p50_ns <= last.p50_ns
+        assert first.p90_ns <= one.p90_ns <= last.p90_ns
+
+
+@given(st.lists(st.none() | st.integers(0, 100), min_size=1, max_size=40))
+def test_half_and_nine_tenths_of_the_futures_are_within_the_estimate(seen: list[int | None]) -> None:
+    call = CallId(1)
+    found = Starts([{} if at is None else {call: at} for at in seen], {call}).of(call)
+    for bound, part in ((found.p50_ns, 0.5), (found.p90_ns, 0.9)):
+        within = sum(at is not None and (bound is None or at <= bound) for at in seen)
+        if bound is not None:
+            assert within >= part * len(seen)
+        else:
+            assert sum(at is None for at in seen) >= (1 - part) * len(seen) - 1
