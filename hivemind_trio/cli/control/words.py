@@ -40,8 +40,8 @@ def start(estimate: dict[str, str | None], now: datetime) -> str:
     """`in 12 s (90 %: 40 s)`; empty: no start is foreseen."""
     if estimate["p50_at"] is None:
         return ""
-    early, late = moment(estimate["p50_at"], now), moment(estimate["p90_at"], now).removeprefix("in ")
-    return early if early == late else f"{early} (90 %: {late or 'not foreseen'})"
+    early, late = moment(estimate["p50_at"], now), moment(estimate["p90_at"], now)
+    return early if early == late else f"{early} (90 %: {late.removeprefix('in ') or 'not foreseen'})"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int] = ()) -> str:
