@@ -169,6 +169,8 @@ async def test_a_node_that_was_stopped_for_longer_than_its_lease_starts_nothing_
         nursery.start_soon(fleet.load, 0, 8)
         nursery.start_soon(fleet.load, 1, 8)
         await fleet.more(0, 10)
+        # Every call that was granted has arrived: one that has not would be sent when the node goes on.
+        await fleet.provider.until(lambda: fleet.provider.world.inflight == CAP)
         fleet.proxies[0].signal(signal.SIGSTOP)
         floor = CAP // 2 // 2
         with trio.fail_after(PATIENCE_S):  # the other has all but what a node uses without the store
