@@ -12,7 +12,8 @@ import trio
 
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.shared_pool import SharedPool
-from hivemind_trio.store.fleet.redis_pools import RedisPools, StoreUnreachable, open_pools
+from hivemind_trio.store.fleet.interface import StoreUnreachable
+from hivemind_trio.store.fleet.redis_pools import RedisPools, open_pools
 from tests.support.redis import needs_redis, redis_server
 
 pytestmark = [

@@ -14,7 +14,7 @@ from hivemind_trio.runtime import Engine
 from hivemind_trio.scheduler import SharesSet, WindowsShared
 from hivemind_trio.scheduler.sharing.node_law import MS, NodeLaw
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareRequest
-from hivemind_trio.store.fleet.redis_pools import RedisPools, StoreUnreachable
+from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
 
 from .window_sharing import WindowSharing
 
@@ -54,7 +54,7 @@ class NodeSharing:
         engine: The engine, whose scheduler has no slots from the first line on.
     """
 
-    _pools: RedisPools
+    _pools: FleetStore
     node: str
     _engine: Engine
     _terms: LeaseTerms
@@ -211,7 +211,7 @@ class NodeSharing:
 class SharedSlots:
     """Store of the slots that several nodes share, this node's name, and what is told of it."""
 
-    pools: RedisPools
+    pools: FleetStore
     node: str
     told: SharingTold
 

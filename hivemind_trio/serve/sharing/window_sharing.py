@@ -12,7 +12,7 @@ from hivemind_trio.runtime import Engine
 from hivemind_trio.scheduler import DrawWindow, WindowAnswered, WindowUnanswered
 from hivemind_trio.scheduler.sharing.share_row import FencedNode
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
-from hivemind_trio.store.fleet.redis_pools import RedisPools, StoreUnreachable
+from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
 
 MS: Final = 1_000_000
 
@@ -27,7 +27,7 @@ class WindowSharing:
         say_trouble: Told why the store cannot be used, and "" where it answers.
     """
 
-    _pools: RedisPools
+    _pools: FleetStore
     _node: str
     _engine: Engine
     _answer_s: float

@@ -22,6 +22,7 @@ from hivemind_trio.scheduler.sharing.share_row import (
 from hivemind_trio.scheduler.sharing.shared_pool import LAST_SEQ
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 
+from .interface import StoreUnreachable
 from .scripts import BYE, CLOCK, EPOCH, SYNC
 from .window_script import WINDOW
 
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
 CONNECT_S: Final = 2.0
 
 FENCED: Final = "fenced"
-
-
-class StoreUnreachable(Exception):  # noqa: N818 - what is the case, in words
-    """The store gives no answer, or none that can be used."""
 
 
 class StoreNotInstalled(Exception):  # noqa: N818
@@ -124,7 +121,7 @@ def _reached() -> Iterator[None]:
 @final
 @attrs.define(eq=False)
 class RedisPools:
-    """Client of the store. Every method raises `StoreUnreachable` where the store cannot be used."""
+    """`FleetStore` on a server. Every method raises `StoreUnreachable` where the store cannot be used."""
 
     _client: Redis[str]
     namespace: str

@@ -1,0 +1,44 @@
+"""Store through which the nodes of a fleet share one account: its interface, and how it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, final
+
+from hivemind_trio.scheduler.sharing.share_row import ShareAnswer, ShareRequest
+from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
+
+
+@final
+class StoreUnreachable(Exception):  # noqa: N818 - what is the case, in words
+    """The store gives no answer, or none that can be used."""
+
+
+class FleetStore(Protocol):
+    """Store of a fleet. Every method raises `StoreUnreachable` where the store cannot be used.
+
+    The rules are those of `scheduler/sharing`: every store answers the same history alike.
+    """
+
+    async def epoch(self) -> int:
+        """Return the store's time, in milliseconds: the start of a node."""
+
+    async def sync(self, pool: str, ask: ShareRequest) -> ShareAnswer:
+        """Report on a pool of slots, and return what is granted.
+
+        Raises:
+            FencedNode: A newer process serves under the node's name.
+        """
+
+    async def draw(self, pool: str, window: str, ask: WindowAsk, shape: WindowShape) -> WindowAnswer:
+        """Draw of a window, and return what is granted.
+
+        Raises:
+            FencedNode: A newer process serves under the node's name.
+        """
+
+    async def bye(self, pool: str, node: str, epoch: int) -> None:
+        """Free what a node has that ends in order."""
+
+    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[], None]) -> None:
+        """Hear what other nodes say to this one until the connection breaks, which raises `StoreUnreachable`."""

@@ -1,0 +1,107 @@
+"""Every store of a fleet behaves alike behind its interface. Its rules are compared by `test_shared_*`."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareRequest
+from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
+from hivemind_trio.store.fleet.interface import FleetStore
+from hivemind_trio.store.fleet.memory_fleet import MemoryFleet
+from hivemind_trio.store.fleet.redis_pools import open_pools
+from tests.support.redis import needs_redis, redis_server
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:.*MemoryObject:pytest.PytestUnraisableExceptionWarning"),
+]
+
+STORES = ["memory", pytest.param("redis", marks=[needs_redis, pytest.mark.slow])]
+TERMS = LeaseTerms(lease_ms=6_000, renew_ms=200, gone_ms=1_000)
+CAP = 8
+SHAPE = WindowShape(60_000)
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Collect what coredis left here, where the warning is ignored, and not in a test that comes later."""
+    yield
+    gc.collect()
+
+
+@asynccontextmanager
+async def opened(kind: str, folder: Path) -> AsyncIterator[FleetStore]:
+    if kind == "memory":
+        yield MemoryFleet(TERMS, lambda: time.time_ns() // 1_000_000)
+        return
+    async with redis_server(folder) as server, open_pools(server.url, "test", TERMS) as pools:
+        yield pools
+
+
+def wish(node: str, seq: int, demand: int, epoch: int = 1, keep: int = 0) -> ShareRequest:
+    return ShareRequest(
+        node=node,
+        epoch=epoch,
+        seq=seq,
+        cap=CAP,
+        nodes=2,
+        keep=keep,
+        held=0,
+        demand=demand,
+        target=demand,
+        owed=0,
+        floor=1,
+    )
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_a_node_is_called_when_another_waits_for_what_it_has(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as store:
+        assert await store.epoch() > 1_700_000_000_000
+        # Both have been heard: the store that has started anew has nothing more to learn.
+        await store.sync("p", wish("a", 1, 0))
+        await store.sync("p", wish("b", 1, 0))
+        assert (await store.sync("p", wish("a", 2, CAP))).share == CAP
+        called, listens = trio.Event(), trio.Event()
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.listen, "a", listens.set, called.set)
+                await listens.wait()
+                assert (await store.sync("p", wish("b", 2, 4))).share == 0
+                await called.wait()
+                nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_a_node_that_ends_frees_its_slots_and_is_fenced_by_its_successor(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as store:
+        await store.sync("p", wish("a", 1, 0))
+        await store.sync("p", wish("b", 1, 0))
+        await store.sync("p", wish("a", 2, CAP))
+        await store.bye("p", "a", 1)
+        assert (await store.sync("p", wish("b", 2, CAP))).share == CAP
+        await store.sync("p", wish("a", 1, 0, epoch=2))
+        with pytest.raises(FencedNode):
+            await store.sync("p", wish("a", 3, CAP))
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_nodes_draw_of_one_window(kind: str, tmp_path: Path) -> None:
+    def ask(node: str, seq: int, want: int) -> WindowAsk:
+        report = () if seq == 1 else None
+        return WindowAsk(node=node, epoch=1, seq=seq, run="", nodes=2, limit=10, least=want, want=want, report=report)
+
+    async with opened(kind, tmp_path) as store:
+        first = await store.draw("p", "w", ask("a", 1, 0), SHAPE)
+        second = await store.draw("p", "w", ask("b", 1, 7), SHAPE)
+        assert second.granted == 7
+        assert second.run == first.run
+        assert (await store.draw("p", "w", ask("a", 2, 4), SHAPE)).granted == 0
+        assert (await store.draw("p", "w", ask("a", 3, 3), SHAPE)).granted == 3
