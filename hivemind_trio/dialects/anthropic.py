@@ -112,6 +112,12 @@ def _used_up(dimension: Dimension) -> Mapping[str, str]:
     return {f"anthropic-ratelimit-{_LIMITS[dimension]}-remaining": "0"}
 
 
+def _plan_used_up(resets_s: int) -> tuple[str, Mapping[str, str]]:
+    name = "anthropic-ratelimit-unified"
+    told = {f"{name}-status": "rejected", f"{name}-reset": str(resets_s), "retry-after": str(resets_s)}
+    return "rate_limit_error", told
+
+
 def _refusal(refusal: SimulatedRefusal) -> ErrorBody:
     return {"type": "error", "error": {"type": refusal.kind, "message": refusal.message}}
 
@@ -191,5 +197,5 @@ ANTHROPIC: Final = Dialect(
         },
     ),
     counts_cache_reads=False,
-    simulated=SimulatedAnswers(error=_refusal, used_up=_used_up, readings=_readings),
+    simulated=SimulatedAnswers(error=_refusal, used_up=_used_up, readings=_readings, plan_used_up=_plan_used_up),
 )

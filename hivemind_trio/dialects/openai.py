@@ -184,6 +184,10 @@ def refusal(refused: SimulatedRefusal) -> ErrorBody:
     return {"error": {"type": refused.kind, "code": refused.kind, "message": refused.message}}
 
 
+def _plan_used_up(resets_s: int) -> tuple[str, Mapping[str, str]]:
+    return "usage_limit_reached", {"retry-after": str(resets_s)}
+
+
 SIMULATED: Final = SimulatedAnswers(error=refusal, used_up=no_headers)
 """Answers of a server that speaks as OpenAI does and says nothing of its limits."""
 
@@ -280,5 +284,5 @@ OPENAI: Final = Dialect(
         },
     ),
     tokens_on_arrival=max,  # its page on rate limits, November 2026
-    simulated=SimulatedAnswers(error=refusal, used_up=_used_up, readings=_readings),
+    simulated=SimulatedAnswers(error=refusal, used_up=_used_up, readings=_readings, plan_used_up=_plan_used_up),
 )

@@ -55,6 +55,9 @@ class SimulatedAnswers:
     error: Callable[[SimulatedRefusal], ErrorBody]
     used_up: Callable[[Dimension], Mapping[str, str]]
     """Headers, beside a 429, that say which quota is used up."""
+    plan_used_up: Callable[[int], tuple[str, Mapping[str, str]]] | None = None
+    """Error type, and headers beside a 429, of a plan that is used up for so many seconds; None: no plan is reported
+    in this dialect."""
     says_retry_after: bool = True
     """True if `retry-after` is a header, and not in the body."""
     readings: Callable[[Levels, int], tuple[QuotaReading, ...]] | None = None

@@ -85,6 +85,7 @@ from .program.plan_settings import PlanSettings as PlanSettings
 from .program.policy_tests import Arriving as Arriving
 from .program.policy_tests import Behaving as Behaving
 from .program.policy_tests import Expectation as Expectation
+from .program.policy_tests import PlanDeclared as PlanDeclared
 from .program.policy_tests import PolicyTest as PolicyTest
 from .program.policy_tests import Run as Run
 from .program.program import DEFAULT_LANE as DEFAULT_LANE

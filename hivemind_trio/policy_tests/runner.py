@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy import (
     AllOf,
     Arriving,
@@ -79,7 +80,7 @@ def rehearse(
         if heard is not None:
             heard(min(1.0, now_ns / run.length_ns))
 
-    calls = round(sum(load.per_second for load in run.loads) * run.length_ns / 1e9)
+    calls = round(sum(load.per_second * load.turns for load in run.loads) * run.length_ns / 1e9)
     try:
         if calls > CALLS_MAX:  # all of them are drawn before the first, and nothing could stop that
             raise _OverTime
@@ -180,6 +181,10 @@ def measured(figures: Figures) -> Values:
             if status.isdigit():
                 statuses[int(status)] += count
         found |= {f"{name}.status-{status}": count for status, count in statuses.items()}
+        for span, window in upstream.plan.items():
+            found[f"{name}.plan.{span}.max"] = window.used_max / WHOLE
+            if window.unused_max is not None:
+                found[f"{name}.plan.{span}.unused"] = window.unused_max / WHOLE
     for name, microusd in figures.budgets_microusd.items():
         found[f"{name}.spent"] = microusd
     return found

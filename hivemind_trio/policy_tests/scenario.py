@@ -7,12 +7,15 @@ from typing import Final
 
 import attrs
 
-from hivemind_trio.policy import Arriving, Behaving, Run
+from hivemind_trio.model.plan import WHOLE
+from hivemind_trio.policy import Arriving, Behaving, PlanDeclared, Run
 from hivemind_trio.sim import (
+    EVERY_NS,
     Amount,
     Arrivals,
     ClientBehaviour,
     Fleet,
+    PlanLimit,
     Scenario,
     Shape,
     Storm,
@@ -72,6 +75,8 @@ def _fleet(load: Arriving, length_ns: int) -> Fleet:
         client=CLIENT,
         headers=MappingProxyType(dict(load.headers)),
         path=load.path,
+        turns=Amount(load.turns),
+        grows=load.grows,
     )
 
 
@@ -85,8 +90,17 @@ def _upstream(one: Behaving, length_ns: int) -> UpstreamSpec:
         )
         for each in one.failing
     )
-    traits = attrs.evolve(_traits(one.latency_ns or LATENCY_NS), storms=storms)
+    plan = tuple(map(_window, one.plan))
+    traits = attrs.evolve(_traits(one.latency_ns or LATENCY_NS), storms=storms, plan=plan)
     return UpstreamSpec(provider=one.provider, traits=traits, as_declared=True)
+
+
+def _window(one: PlanDeclared) -> PlanLimit:
+    every_ns = one.every_ns or EVERY_NS[one.span]
+    used = round(one.used * WHOLE)
+    return PlanLimit(
+        span=one.span, tokens=one.tokens, every_ns=every_ns, used=used, resets_ns=one.resets_ns or every_ns
+    )
 
 
 def _traits(latency_ns: tuple[int, int]) -> Traits:

@@ -12,7 +12,7 @@ def shown(field: str, value: str | float | None) -> str:
     what = field.partition(".")[2]
     match value:
         case None:
-            return "is of no call"
+            return "is of no reset: no window ended in the run" if what.endswith(".unused") else "is of no call"
         case int() | float() if what.startswith("wait."):
             return f"{value / 1e9:.3g}s" if value < 1e12 else f"{value / 1e9:.0f}s"
         case int() | float() if what == "spent":

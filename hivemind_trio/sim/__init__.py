@@ -40,6 +40,8 @@ from .forecast.starts import foresee as foresee
 from .provider.latency_and_faults import Ask as Ask
 from .provider.latency_and_faults import Service as Service
 from .provider.latency_and_faults import Taken as Taken
+from .provider.plan_windows import EVERY_NS as EVERY_NS
+from .provider.plan_windows import PlanLimit as PlanLimit
 from .provider.profile import Acceleration as Acceleration
 from .provider.profile import Neighbour as Neighbour
 from .provider.profile import Shape as Shape
@@ -60,6 +62,7 @@ from .provider.token_bucket import Quota as Quota
 from .provider.token_bucket import Reading as Reading
 from .results.figures import Figures as Figures
 from .results.figures import Load as Load
+from .results.figures import PlanFigures as PlanFigures
 from .results.figures import Spread as Spread
 from .results.figures import Way as Way
 from .results.time_series import Level as Level

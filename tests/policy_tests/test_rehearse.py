@@ -93,6 +93,24 @@ RUNS: Final = {
         'load f { agent script; model "claude-haiku-4-5"; arrive 120/min }',
         "p.wait.p95 <= 2s and f.wait.p95 > 2s and f.denied > 10%",
     ),
+    "a plan is used as tokens say, and refuses what is beyond it": (
+        # 60 calls of 10k in and about 300 out: 618k.
+        'load w { agent human; model "claude-haiku-4-5"; tokens.in 10k; arrive 30/min }\n'
+        "upstream anthropic { plan session tokens 2M used 50% resets 2h; plan week tokens 300k }",
+        "anthropic.plan.session.max > 60% and anthropic.plan.session.max < 70% and anthropic.plan.week.max == 100% "
+        "and w.failed > 30% and anthropic.status-429 >= 1",
+    ),
+    "what is left of a plan is of its resets": (
+        'load w { agent human; model "claude-haiku-4-5"; tokens.in 10k; arrive 30/min }\n'
+        "upstream anthropic { plan session tokens 1M every 30s }",
+        "anthropic.plan.session.unused > 75% and anthropic.plan.session.unused < 100% and w.failed == 0%",
+    ),
+    "sessions of several calls grow": (
+        'load w { agent human; model "claude-haiku-4-5"; tokens.in 1k; turns 5; grow 10k; arrive 12/min }\n'
+        "upstream anthropic { latency 1s..1s; plan session tokens 10M }",
+        # 105k tokens a session of five calls; one call of a session alone has 1k.
+        "anthropic.plan.session.max > 15% and w.completed > 80%",
+    ),
     "streams": ("load w { stream; arrive 10/min }", "w.completed >= 80%"),
 }  # fmt: skip
 

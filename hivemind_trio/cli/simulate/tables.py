@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from hivemind_trio.cli.table import aligned
+from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy import visible
 from hivemind_trio.sim import (
     METRICS,
@@ -94,6 +95,8 @@ def as_text(
         whose = f"{visible(name)}:\n" if against is not None else ""
         parts.append(whose + table(_waits(runs), color=color))
         parts.append(table(_providers(runs), color=color, columns=columns))
+        plans = _plans(runs)
+        parts += [table(plans, color=color)] if len(plans) > 1 else []
         parts += [over_time(runs[0], columns)] if blocks else []
     parts += _reasons(ways)
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -212,6 +215,30 @@ def _providers(runs: Sequence[Figures]) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def _plans(runs: Sequence[Figures]) -> list[list[str]]:
+    """Return a row for each window of providers with plans: of all seeds and accounts."""
+    rows = [["plan", "used at most", "resets", "unused at a reset", "at most"]]
+    for name in runs[0].upstreams:
+        for span in dict.fromkeys(span for run in runs for span in run.upstreams[name].plan):
+            own = [window for run in runs if (window := run.upstreams[name].plan.get(span)) is not None]
+            unused = [share for window in own for share in window.unused]
+            mean, most = (sum(unused) / len(unused), max(unused)) if unused else (None, None)
+            rows.append(
+                [
+                    f"{name} {span}",
+                    _share(max(window.used_max for window in own)),
+                    number(len(unused) / len(runs), ""),
+                    _share(mean),
+                    _share(most),
+                ]
+            )
+    return rows
+
+
+def _share(millionths: float | None) -> str:
+    return "-" if millionths is None else f"{millionths * 100 / WHOLE:.1f}%"
 
 
 def _line(run: Figures, provider: str) -> int:

@@ -6,6 +6,7 @@ from typing import TypeAlias, final
 
 import attrs
 
+from hivemind_trio.model import PlanSpan
 from hivemind_trio.policy.language.condition_typing import Condition
 from hivemind_trio.policy.source.span import Span
 
@@ -49,6 +50,10 @@ class Arriving:
     hour: int | None
     weekday: int | None
     span: Span
+    turns: int = 1
+    """Calls of each arrival, one after another."""
+    grows: int = 0
+    """Input tokens that each of them has more than the one before."""
 
 
 @final
@@ -66,6 +71,21 @@ class Failing:
 
 @final
 @attrs.frozen(kw_only=True)
+class PlanDeclared:
+    """`plan session tokens 20M used 10% resets 3h`: a window of the plan of the provider's accounts."""
+
+    span: PlanSpan
+    tokens: int
+    """Tokens of a whole window."""
+    every_ns: int | None
+    """None: the usual length."""
+    used: float
+    resets_ns: int | None
+    """Time to the first reset; None: a whole window."""
+
+
+@final
+@attrs.frozen(kw_only=True)
 class Behaving:
     """`upstream PROVIDER { ... }`: how it behaves in a run."""
 
@@ -73,6 +93,7 @@ class Behaving:
     latency_ns: tuple[int, int] | None
     """None: as the simulator's own usual provider."""
     failing: tuple[Failing, ...]
+    plan: tuple[PlanDeclared, ...] = ()
 
 
 @final

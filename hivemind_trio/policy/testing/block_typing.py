@@ -7,8 +7,8 @@ from typing import Any, Final, final
 
 import attrs
 
-from hivemind_trio.model import Api
-from hivemind_trio.model.plan import WHOLE
+from hivemind_trio.model import Api, PlanSpan
+from hivemind_trio.model.plan import DAY_NS, WHOLE
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SymbolTable
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Severity
@@ -22,11 +22,14 @@ from hivemind_trio.policy.program.policy_tests import (
     Failing,
     GivenAny,
     GivenCall,
+    PlanDeclared,
     PolicyTest,
     Run,
 )
 from hivemind_trio.policy.schema import TEST_STATEMENTS, Slot, Type
 from hivemind_trio.policy.syntax.ast import Expect, Item, Let, Name, Value
+
+from .outcomes import leaves
 
 OUTCOMES: Final = ("admitted", "denied")
 
@@ -36,6 +39,8 @@ LOAD: Final[Mapping[str, Slot]] = {
     "tokens.in": Slot(Type.COUNT),
     "tokens.out": Slot(Type.COUNT, least=1),
     "arrive": Slot(Type.COUNT_RATE, least=1),
+    "turns": Slot(Type.COUNT, least=1),
+    "grow": Slot(Type.COUNT),
 }
 """Settings of `load NAME { ... }`, beside some fields of a request."""
 
@@ -60,7 +65,23 @@ FAILING: Final = ("connect", "reset", "502", "503", "529")
 
 LENGTH_NS: Final = 600 * 10**9
 """Default length of a run."""
-LENGTH_MAX_NS: Final = 24 * 3_600 * 10**9
+LENGTH_MAX_NS: Final = 14 * DAY_NS
+
+PLAN_OPTIONS: Final[Mapping[str, Slot]] = {
+    "tokens": Slot(Type.COUNT, least=1),
+    "used": Slot(Type.RATIO),
+    "every": Slot(Type.DURATION, least=1),
+    "resets": Slot(Type.DURATION, least=1),
+}
+"""Options of `plan` of an `upstream`."""
+
+PLAN_MEASURES: Final = ("max", "unused")
+"""Shares of a plan's window that a run has."""
+
+PLAN_FIELDS: Final = frozenset(f"plan.{span}.{measure}" for span in PlanSpan for measure in PLAN_MEASURES)
+
+UPSTREAM: Final = ("latency", "fail", "plan")
+"""Settings of `upstream`."""
 
 
 def check_test(
@@ -127,7 +148,9 @@ class _Reading:
                 about_run[0].span,
                 help="split it: one test with `given`, one with `load`",
             )
-        elif not about_calls and not self._loads:
+        elif about_run:
+            self._unplanned()
+        elif not about_calls:
             what = "`given { ... }`, `given any when ...` or `load NAME { ... }`"
             report.add("HM502", "this test has no calls and no run", self._test.name_span, help=f"add {what}")
         whole = (
@@ -204,9 +227,28 @@ class _Reading:
             what in ("breaker.opened", "concurrency.max") or (what.startswith("status-") and what[7:].isdigit())
         ):
             return Field(name, Kind.NUMBER)
+        if owner in self._names["provider"] and what in PLAN_FIELDS:
+            return Field(name, Kind.RATIO)
         if owner in self._names["budget"] and what == "spent":
             return Field(name, Kind.MONEY)
         return None
+
+    def _unplanned(self) -> None:
+        """Report an `expect` about a plan that no `upstream` declares."""
+        declared = {(one.provider, window.span.value) for one in self._upstreams for window in one.plan}
+        for expected in self._expects:
+            for leaf in leaves(expected.condition):
+                provider, _, what = leaf.field.partition(".")
+                kind, _, rest = what.partition(".")
+                span = rest.partition(".")[0]
+                if kind == "plan" and (provider, span) not in declared:
+                    self._report.add(
+                        "HM502",
+                        f"no `upstream {provider}` of this test declares a plan for `{span}`",
+                        expected.span,
+                        help=f"add `upstream {provider} {{ plan {span} tokens 20M }}`",
+                    )
+                    return
 
     def _examples(self) -> dict[str, Field]:
         """Fields to be shown to whoever asks for one that there is not."""
@@ -321,6 +363,8 @@ class _Reading:
             headers=tuple((field[7:], value) for field, value in said.items() if field.startswith("header.")),
             hour=said.get("hour"),
             weekday=said.get("weekday"),
+            turns=said.get("turns", 1),
+            grows=said.get("grow", 0),
             span=statement.span,
         )
 
@@ -328,6 +372,7 @@ class _Reading:
         provider = self._args(statement, [Slot(Type.REF, ("provider",))])
         latency: tuple[int, int] | None = None
         failing: list[Failing] = []
+        plan: dict[PlanSpan, PlanDeclared] = {}
         for inner in statement.block.statements if statement.block is not None else ():
             match inner:
                 case Item(head=Name(text="latency")):
@@ -339,14 +384,70 @@ class _Reading:
                     what, put = "`fail` needs a failure and a share", "fail 529 2%"
                     choices = Fix.choosing(inner.span, (put,))
                     self._report.add("HM112", what, inner.span, help=f"write `{put}`", choices=choices)
+                case Item(head=Name(text="plan")):
+                    window = self._plan(inner)
+                    if window is not None and window.span in plan:
+                        self._report.add("HM105", f"`plan {window.span}` is set twice", inner.head.span)
+                    elif window is not None:
+                        plan[window.span] = window
                 case Item(head=head):
-                    self._report.unknown(
-                        "HM102", "`upstream` has no setting", head.text, head.span, ["latency", "fail"]
-                    )
+                    self._report.unknown("HM102", "`upstream` has no setting", head.text, head.span, [*UPSTREAM])
                 case _:
                     self._report.add("HM103", "this is not allowed here", inner.span)
         if provider is not None:
-            self._upstreams.append(Behaving(provider=provider[0], latency_ns=latency, failing=tuple(failing)))
+            behaving = Behaving(
+                provider=provider[0], latency_ns=latency, failing=tuple(failing), plan=tuple(plan.values())
+            )
+            self._upstreams.append(behaving)
+
+    def _plan(self, inner: Item) -> PlanDeclared | None:
+        """Return a window of a plan: `plan session tokens 20M used 10% every 5h resets 3h`."""
+        example = "plan session tokens 20M"
+        if not inner.args:
+            self._incomplete_plan(inner, "`plan` needs a window", example)
+            return None
+        window, *rest = inner.args
+        word = self._read(window, Slot(Type.WORD, tuple(span.value for span in PlanSpan)))
+        said: dict[str, Any] = {}
+        for option, value in zip(rest[::2], rest[1::2], strict=False):
+            name = option.text if isinstance(option, Name) else ""
+            if name not in PLAN_OPTIONS or name in said:
+                what = f"`{name}` is set twice" if name in said else "`plan` has no option here"
+                known = ", ".join(f"`{each}`" for each in PLAN_OPTIONS)
+                self._report.add("HM112", what, option.span, help=f"expected {known}")
+                return None
+            said[name] = self._read(value, PLAN_OPTIONS[name])
+        if len(rest) % 2:
+            self._report.add("HM112", "an option of `plan` needs a value", rest[-1].span, help=f"write `{example}`")
+        elif "tokens" not in said:
+            self._incomplete_plan(
+                inner, "`plan` needs the tokens of a whole window", f"plan {word or 'week'} tokens 20M"
+            )
+        elif word is not None and None not in said.values():
+            return self._window(inner, PlanSpan(word), said)
+        return None
+
+    def _incomplete_plan(self, inner: Item, what: str, put: str) -> None:
+        choices = Fix.choosing(inner.span, (put,))
+        self._report.add("HM112", what, inner.span, help=f"write `{put}`", choices=choices)
+
+    def _window(self, inner: Item, span: PlanSpan, said: Mapping[str, Any]) -> PlanDeclared | None:
+        every_ns = said.get("every")
+        if every_ns is not None and PlanSpan.of(every_ns) is not span:
+            self._report.add(
+                "HM205",
+                f"a window of this length is a `{PlanSpan.of(every_ns)}`",
+                inner.span,
+                help="a `session` is up to a day long, a `week` up to eight days, a `month` longer",
+            )
+            return None
+        return PlanDeclared(
+            span=span,
+            tokens=said["tokens"],
+            every_ns=every_ns,
+            used=said.get("used", 0.0),
+            resets_ns=said.get("resets"),
+        )
 
     def _fail(self, inner: Item) -> Iterator[Failing]:
         kind, share, *window = inner.args
@@ -388,7 +489,7 @@ class _Reading:
             self._report.add("HM105", "`run` is set twice", statement.head.span)
         elif None not in found:
             if found[0] > LENGTH_MAX_NS:
-                self._report.add("HM205", "a run must be at most `24h`", statement.args[0].span)
+                self._report.add("HM205", "a run must be at most `14d`", statement.args[0].span)
             self._run = found
 
     def _check_times(self) -> None:

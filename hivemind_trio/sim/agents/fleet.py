@@ -42,6 +42,8 @@ class Arrivals:
 
     per_second: float
     for_ns: int
+    from_ns: int = 0
+    """When they begin."""
 
 
 @final
@@ -92,7 +94,7 @@ class Fleet:
         jobs: list[AgentJob] = []
         at_s = chance.expovariate(self.arrive.per_second)
         while at_s * SECOND_NS < self.arrive.for_ns and len(jobs) < AGENTS_MAX:
-            jobs.append(self._job(len(jobs) + 1, seed, round(at_s * SECOND_NS)))
+            jobs.append(self._job(len(jobs) + 1, seed, self.arrive.from_ns + round(at_s * SECOND_NS)))
             at_s += chance.expovariate(self.arrive.per_second)
         return jobs
 

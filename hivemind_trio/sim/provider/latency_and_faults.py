@@ -48,6 +48,8 @@ class Ask:
     prefix: str = ""
     """Beginning of the prompt that others share; empty: none."""
     prefix_tokens: int = 0
+    account: str = ""
+    """Account whose plan it counts against."""
     taken: Taken | None = None
     """None: it is drawn."""
 

@@ -8,6 +8,7 @@ from typing import Final, final
 
 import attrs
 
+from .plan_windows import PlanLimit
 from .token_bucket import Metered, Quota
 
 MS: Final = 1_000_000
@@ -132,8 +133,12 @@ class Traits:
     """Time for which a conversation's last prompt is cached; cached tokens are no input. 0: not at all."""
     neighbours: tuple[Neighbour, ...] = ()
     acceleration: Acceleration | None = None
+    plan: tuple[PlanLimit, ...] = ()
+    """Windows of the plan that each account has; empty: accounts have none."""
+    plans: tuple[tuple[str, tuple[PlanLimit, ...]], ...] = ()
+    """Accounts with a plan of their own."""
     tells: bool = True
-    """The head of an answer says how the quotas stand, if its API has words for it."""
+    """The head of an answer says how the quotas and the plan stand, if its API has words for it."""
     says_retry_after_ns: int | None = None
     """Value of `retry-after` in every 429, true or not; None: the truth."""
 

@@ -9,8 +9,11 @@ from typing import Final, TypeAlias, final
 
 import attrs
 
+from hivemind_trio.model import PlanReading
+
 from .background_load import Guard, Neighbours
 from .latency_and_faults import Ask, Service, break_after, fault, hang_ns, service, stall_after, struck
+from .plan_windows import CACHED_AS, SimulatedPlan
 from .profile import SECOND_NS, Traits, Weather
 from .token_bucket import MINUTE_NS, Metered, Reading
 from .windows import WindowMeter, meter
@@ -29,6 +32,7 @@ class Trouble(StrEnum):
     OUTPUT = "429 output tokens"
     TOKENS = "429 tokens"
     ACCELERATION = "429 acceleration"
+    PLAN = "429 plan"
     TOO_LARGE = "413"
     BREAK = "reset mid-stream"
     UNREACHABLE = "no connection"
@@ -43,7 +47,7 @@ OF_DIMENSION: Final = {
     Metered.TOKENS: Trouble.TOKENS,
 }
 
-LIMITED: Final = (*OF_DIMENSION.values(), Trouble.ACCELERATION)
+LIMITED: Final = (*OF_DIMENSION.values(), Trouble.ACCELERATION, Trouble.PLAN)
 """The 429s."""
 
 _OF_WEATHER: Final = {
@@ -71,6 +75,8 @@ class Accepted:
     """After so many streamed events nothing more is sent, and the connection stays; None: all of them are sent."""
     tokens_cached: int = 0
     """Input tokens read from the cache."""
+    plan: SimulatedPlan | None = None
+    """Plan that it counts against; None: none."""
     tokens_out: int = attrs.field(init=False, default=0)
     """Tokens generated so far."""
 
@@ -89,6 +95,11 @@ class Refused:
     """Dimension of a 429; None: not one of a quota."""
     retry_after_ns: int | None = None
     """Until then it would be refused again; or what the provider claims."""
+
+    @property
+    def tells_limits(self) -> bool:
+        """True if its head reports how the limit stands that was met."""
+        return self.dimension is not None or self.trouble is Trouble.PLAN
 
 
 @final
@@ -129,10 +140,14 @@ class Provider:
     """Slot time used so far: the sum over answers of the time from `arrive` to `leave`."""
     taken: Counter[Metered] = attrs.field(init=False, factory=Counter)
     """Amounts taken of limited dimensions."""
+    plans: dict[str, SimulatedPlan] = attrs.field(init=False, factory=dict)
+    """Account -> its plan, of accounts that have called."""
     counts_output: bool = attrs.field(init=False)
     """True if the time of generation matters."""
     tells: bool = attrs.field(init=False)
     """True if answers report the quotas."""
+    has_plans: bool = attrs.field(init=False)
+    """True if accounts have plans."""
     _meters: dict[Metered, WindowMeter] = attrs.field(init=False)
     _of_output: tuple[tuple[Metered, WindowMeter], ...] = attrs.field(init=False)
     """Those that count tokens as they are generated."""
@@ -160,7 +175,8 @@ class Provider:
         own = (Metered.OUTPUT, Metered.TOKENS) if not traits.charges_most else ()
         self._of_output = tuple((dimension, self._meters[dimension]) for dimension in own if dimension in self._meters)
         self.counts_output = bool(self._of_output)
-        self.tells = traits.tells and bool(self._meters)
+        self.has_plans = bool(traits.plan or traits.plans)
+        self.tells = traits.tells and bool(self._meters or self.has_plans)
         self._fails = any(share for _, share in traits.failing)
         self._falters = traits.hang_wave is not None or max(traits.hangs, traits.stalls, traits.breaks) > 0
         self._neighbours = Neighbours(traits.neighbours, tuple(self._meters.values()))
@@ -199,6 +215,8 @@ class Provider:
         """So many tokens more of an answer are there, hence billed, whether or not the client still wants them."""
         accepted.tokens_out += tokens
         self.tokens_out += tokens
+        if accepted.plan is not None:
+            accepted.plan.take(tokens, now_ns)
         for dimension, counted in self._of_output:
             counted.take(tokens, now_ns)
             self.taken[dimension] += tokens
@@ -226,6 +244,10 @@ class Provider:
     def tokens_unfinished(self) -> int:
         """Input and output so far of the answers in flight."""
         return sum(each.tokens_in + each.tokens_out for each in self._generating.values())
+
+    def plan(self, ask: Ask, now_ns: int) -> PlanReading | None:
+        """Return what the head of an answer tells of the account's plan; None: nothing."""
+        return self._plan(ask).reading(now_ns) if self.has_plans else None
 
     def readings(self, now_ns: int) -> dict[Metered, Reading]:
         """Return the header readings of every limited dimension."""
@@ -259,13 +281,26 @@ class Provider:
             if failing is not None:
                 return _refused(failing)
         cached = self._cached(ask, now_ns) if traits.cache_ns or ask.taken is not None else 0
+        plan = self._plan(ask) if self.has_plans else None
+        if plan is not None and (opens_ns := plan.opens_ns(now_ns)) is not None:
+            return _plan_used_up(opens_ns)
         if self._meters or self._guard is not None:
             refused = self._over(ask, cached, now_ns)
             if refused is not None:
                 return refused
-        return self._accept(ask, cached, now_ns)
+        if plan is not None:
+            plan.take(ask.tokens_in - cached + cached // CACHED_AS, now_ns)
+        return self._accept(ask, cached, plan, now_ns)
 
-    def _accept(self, ask: Ask, cached: int, now_ns: int) -> Accepted:
+    def _plan(self, ask: Ask) -> SimulatedPlan:
+        """Return the plan of the account of a request."""
+        plan = self.plans.get(ask.account)
+        if plan is None:
+            limits = dict(self.traits.plans).get(ask.account, self.traits.plan)
+            plan = self.plans[ask.account] = SimulatedPlan(limits)
+        return plan
+
+    def _accept(self, ask: Ask, cached: int, plan: SimulatedPlan | None, now_ns: int) -> Accepted:
         traits, seed = self.traits, self.seed
         if traits.cache_ns and ask.conversation:
             self._conversations[ask.conversation] = ask.tokens_in, now_ns + traits.cache_ns
@@ -298,6 +333,7 @@ class Provider:
             breaks_after=breaks,
             stalls_after=stalls,
             tokens_cached=cached,
+            plan=plan,
         )
 
     def _cached(self, ask: Ask, now_ns: int) -> int:
@@ -372,6 +408,16 @@ class Provider:
             message="Your usage has grown too fast; ramp up gradually and keep it steady",
             retry_after_ns=self.traits.says_retry_after_ns or SECOND_NS,
         )
+
+
+def _plan_used_up(opens_ns: int) -> Refused:
+    return Refused(
+        trouble=Trouble.PLAN,
+        status=429,
+        kind="rate_limit_error",
+        message="This request would exceed your account's rate limit",
+        retry_after_ns=opens_ns,
+    )
 
 
 def _refused(weather: Weather) -> Refused | Dropped:

@@ -14,7 +14,7 @@ from hivemind_trio.scheduler import AttemptResult
 from hivemind_trio.wire import read_signal, used_up
 
 from .profile import SECOND_NS
-from .provider import Refused
+from .provider import Refused, Trouble
 from .token_bucket import Metered, Reading
 
 _COUNTED: Final = {
@@ -50,6 +50,11 @@ def told(api: Api, readings: Mapping[Metered, Reading], now_ns: int) -> tuple[To
     return readings_of({_COUNTED[metered]: reading for metered, reading in readings.items()}, now_ns)
 
 
+def tells_plan(api: Api) -> bool:
+    """Return True if answers in this dialect can report a plan."""
+    return DIALECTS[api].simulated.plan_used_up is not None
+
+
 def words(api: Api, refused: Refused) -> tuple[dict[str, str], bytes]:
     """Headers, lower-case, and the body. A gateway's page says nothing; times are in whole seconds, upwards."""
     answers = DIALECTS[api].simulated
@@ -59,11 +64,16 @@ def words(api: Api, refused: Refused) -> tuple[dict[str, str], bytes]:
         headers["retry-after"] = str(-(-refused.retry_after_ns // SECOND_NS))
     if dimension is not None:
         headers |= answers.used_up(dimension)
+    kind = refused.kind
+    if refused.trouble is Trouble.PLAN and answers.plan_used_up is not None:
+        assert refused.retry_after_ns is not None
+        kind, told = answers.plan_used_up(-(-refused.retry_after_ns // SECOND_NS))
+        headers |= told
     if refused.status == 502:
         return headers, b"<html><body>502 Bad Gateway</body></html>"
     refusal = SimulatedRefusal(
         status=refused.status,
-        kind=refused.kind,
+        kind=kind,
         message=refused.message,
         dimension=dimension,
         retry_after_ns=refused.retry_after_ns,

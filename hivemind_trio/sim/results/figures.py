@@ -8,6 +8,8 @@ from typing import final
 
 import attrs
 
+from hivemind_trio.model import PlanSpan
+
 from .time_series import Sample
 
 
@@ -90,6 +92,22 @@ class Load:
 
 @final
 @attrs.frozen(kw_only=True)
+class PlanFigures:
+    """Figures of one window of a provider's plan. Shares in millionths."""
+
+    used_max: int
+    """Largest used share."""
+    unused: tuple[int, ...]
+    """Unused share at each reset."""
+
+    @property
+    def unused_max(self) -> int | None:
+        """Most that was left at a reset; None: there was none."""
+        return max(self.unused, default=None)
+
+
+@final
+@attrs.frozen(kw_only=True)
 class UpstreamFigures:
     """Figures of one provider."""
 
@@ -105,6 +123,8 @@ class UpstreamFigures:
     """Number of times its circuit opened."""
     utilisation: float | None
     """Utilisation of its concurrency limit, from the first request to the last answer; None: it has none."""
+    plan: Mapping[PlanSpan, PlanFigures] = attrs.field(factory=dict)
+    """Windows of all accounts that have called; empty: they have no plan."""
 
 
 @final

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from hivemind_trio.model import PlanSpan
 from hivemind_trio.policy import Program
 from hivemind_trio.sim.agents.fleet import Fleet
 from hivemind_trio.sim.bound.lower_bound import Bound
+from hivemind_trio.sim.provider.plan_windows import SimulatedPlan
 from hivemind_trio.sim.provider.provider import LIMITED, Provider
 from hivemind_trio.sim.scenario.population import Key, SimulatedCaller
 from hivemind_trio.sim.scenario.scenario import Scenario
 
-from .figures import Figures, Load, Spread, UpstreamFigures, Way
+from .figures import Figures, Load, PlanFigures, Spread, UpstreamFigures, Way
 from .recorder import RunRecorder, Whose
 
 
@@ -130,4 +132,18 @@ def _upstream(name: str, books: RunRecorder, providers: Mapping[Key, Provider], 
         limit_max=max((level.limit for level in levels), default=0),
         trips=books.trips[name],
         utilisation=busy_ns / (cap * now_ns) if cap and now_ns else None,
+        plan=_plans((plan for provider in own for plan in provider.plans.values()), now_ns),
     )
+
+
+def _plans(plans: Iterable[SimulatedPlan], now_ns: int) -> dict[PlanSpan, PlanFigures]:
+    """Return the figures of each span, over all accounts that have called."""
+    found: dict[PlanSpan, PlanFigures] = {}
+    for plan in plans:
+        for window in plan.windows:
+            window.turn(now_ns)
+            other = found.get(window.limit.span, PlanFigures(used_max=0, unused=()))
+            found[window.limit.span] = PlanFigures(
+                used_max=max(other.used_max, window.used_max), unused=(*other.unused, *window.unused)
+            )
+    return found

@@ -263,8 +263,10 @@ class Proxied:
         api = self.program.pools[talk.treatment.provider or ""].api
         provider = self._provider(talk)
         readings = wire_format.told(api, provider.readings(now_ns), now_ns) if provider.tells else ()
-        if readings or good:
-            self._post(ResponseStarted(call_id, readings, good))
+        tells_plan = provider.has_plans and provider.tells and wire_format.tells_plan(api)
+        plan = provider.plan(talk.asking.turn.ask, now_ns) if tells_plan else None
+        if readings or plan is not None or good:
+            self._post(ResponseStarted(call_id, readings, good, plan))
 
     def _provider(self, talk: _Talk) -> Provider:
         """Return the provider of its attempt."""
@@ -276,7 +278,7 @@ class Proxied:
         talk = self._talks[call_id]
         treatment = talk.treatment
         assert treatment is not None
-        if end.refused is not None and end.refused.dimension is not None and self._provider(talk).tells:
+        if end.refused is not None and end.refused.tells_limits and self._provider(talk).tells:
             self._hear(call_id, False)
         talk.attempt, talk.end = None, end
         if end.usage is not None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from hivemind_trio.model import PlanSpan
+from hivemind_trio.model.plan import WHOLE
+from hivemind_trio.sim.provider.plan_windows import EVERY_NS, PlanLimit
 from hivemind_trio.sim.provider.profile import Acceleration, Neighbour, Storm, Traits, Wave, Weather
 from hivemind_trio.sim.provider.token_bucket import Counting, Metered, Quota
 
@@ -70,6 +73,7 @@ def upstream(table: Table) -> UpstreamSpec:
         cache_ns=table.take("cache", duration, 0),
         neighbours=tuple(_neighbour(each) for each in table.tables("neighbours")),
         acceleration=_acceleration(table),
+        plan=_plan(table),
         tells=table.take("headers", flag, True),
         says_retry_after_ns=table.take("says-retry-after", duration, None),
         bad_gateways=shares["502"],
@@ -92,6 +96,39 @@ def upstream(table: Table) -> UpstreamSpec:
     )
     table.end()
     return found
+
+
+def _plan(table: Table) -> tuple[PlanLimit, ...]:
+    """Return the windows of `plan.session` and its like."""
+    if "plan" not in table:
+        return ()
+    plan = table.table("plan")
+    found: list[PlanLimit] = []
+    for span in PlanSpan:
+        window = plan.table(span.value)
+        if span.value not in plan:
+            continue
+        tokens = window.take("tokens", positive, None)
+        every_ns = window.take("every", _length, EVERY_NS[span])
+        used = round(window.take("used", share, 0.0) * WHOLE)
+        resets_ns = window.take("resets", _length, every_ns)
+        window.end()
+        if tokens is None:
+            plan.wrong(span.value, "the window has no size", f'write `{span.value} = {{ tokens = "20M" }}`')
+        elif PlanSpan.of(every_ns) is not span:
+            window.wrong("every", f"a window of this length is no `{span}`", "a session is up to a day, a week up to 8")
+        else:
+            found.append(PlanLimit(span=span, tokens=tokens, every_ns=every_ns, used=used, resets_ns=resets_ns))
+    plan.end()
+    return tuple(found)
+
+
+def _length(value: Any) -> int:
+    """Return a duration that is not 0."""
+    length_ns = duration(value)
+    if length_ns < 1:
+        raise ScenarioValueError("it must be longer than 0", 'write one like `"5h"` or `"3d"`')
+    return length_ns
 
 
 def _listed(keys: Iterable[str]) -> str:

@@ -122,7 +122,7 @@ def _fleet(table: Table, place: int) -> Fleet:
     client = table.take("client", _client, FRAGILE)
     silence_ns = table.take("silence", duration, client.silence_ns)
     arrive = table.take("arrive", rate, None)
-    for_ns = table.take("for", duration, None)
+    for_ns, from_ns = table.take("for", duration, None), table.take("from", duration, 0)
     if arrive is not None and for_ns is None:
         table.wrong("arrive", "`arrive` needs `for`, the length of the arrival period", 'write `for = "10m"` beside it')
     if arrive is not None and "count" in table:
@@ -134,7 +134,9 @@ def _fleet(table: Table, place: int) -> Fleet:
         turns=table.take("turns", many, Amount(1)),
         start_ns=table.take("start", spread(duration), Amount(0)),
         think_ns=table.take("think", spread(duration), Amount(0)),
-        arrive=Arrivals(per_second=arrive[0] * 1e9 / arrive[1], for_ns=for_ns) if arrive and for_ns else None,
+        arrive=Arrivals(per_second=arrive[0] * 1e9 / arrive[1], for_ns=for_ns, from_ns=from_ns)
+        if arrive and for_ns
+        else None,
         identities=table.take("as", several, None),
         models=table.take("model", several, ()),
         tokens_in=table.take("input", many, Amount(50)),

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hivemind_trio.model import PlanSpan
+from hivemind_trio.model.plan import DAY_NS, HOUR_NS
 from hivemind_trio.policy import MemoryFiles, Severity, check
 from hivemind_trio.sim import (
     CLIENTS,
@@ -17,6 +19,7 @@ from hivemind_trio.sim import (
     Arrivals,
     Counting,
     Neighbour,
+    PlanLimit,
     Quota,
     Scenario,
     ScenarioError,
@@ -64,6 +67,11 @@ def upstream(*lines: str) -> UpstreamSpec:
         ("stream = true", "stream", 1.0),
         ('stream = "25%"', "stream", 0.25),
         ('arrive = "300/min"\nfor = "10m"', "arrive", Arrivals(per_second=5.0, for_ns=10 * MINUTE)),
+        (
+            'arrive = "60/min"\nfor = "8h"\nfrom = "1d"',
+            "arrive",
+            Arrivals(per_second=1.0, for_ns=8 * HOUR_NS, from_ns=DAY_NS),
+        ),
         ('as = "ci"', "identities", ("ci",)),
         ("as = []", "identities", ()),
         ('model = ["a", "b"]', "models", ("a", "b")),
@@ -108,6 +116,9 @@ def test_what_agents_are_told_they_are(line: str, field: str, value: object) -> 
          (Storm(from_ns=MINUTE, to_ns=2 * MINUTE, share=1.0, weather=Weather.UNREACHABLE),)),
         ('neighbours = [{ from = "1m", to = "2m" }]', "neighbours",
          (Neighbour(from_ns=MINUTE, to_ns=2 * MINUTE, share=0.3),)),
+        ('plan = { session = { tokens = "20M" }, week = { tokens = "9M", used = "40%", resets = "3d" } }', "plan",
+         (PlanLimit(span=PlanSpan.SESSION, tokens=20_000_000, every_ns=5 * HOUR_NS),
+          PlanLimit(span=PlanSpan.WEEK, tokens=9_000_000, every_ns=7 * DAY_NS, used=400_000, resets_ns=3 * DAY_NS))),
         ("headers = false", "tells", False),
         ('says-retry-after = "1s"', "says_retry_after_ns", SECOND),
     ],
@@ -135,6 +146,10 @@ def test_what_a_provider_is_told_it_is(line: str, field: str, value: object) -> 
         ('[[agents]]\n[[upstream]]\nfail = { 529 = "70%", 502 = "70%" }\n', 3, "upstream[1].fail", "`529`"),
         ('[[agents]]\n[[upstream]]\nfail = { 530 = "1%" }\n', 3, "upstream[1].fail.530", "`5"),
         ('[[agents]]\n[[upstream]]\nstorms = [{ from = "3m", to = "1m" }]\n', 3, "upstream[1].storms[1].to", "from"),
+        ('[[agents]]\n[[upstream]]\nplan = { week = { used = "4%" } }\n', 3, "upstream[1].plan.week", "tokens"),
+        ('[[agents]]\n[[upstream]]\nplan = { day = { tokens = 4 } }\n', 3, "upstream[1].plan.day", "`session`"),
+        ('[[agents]]\n[[upstream]]\nplan = { week = { tokens = 4, every = "5h" } }\n', 3, "upstream[1].plan.week.every",
+         "up to 8"),
         ('[[agents]]\n[[upstream]]\nwindow = "monthly"\n', 3, "upstream[1].window", "`sliding`"),
         ('about = "nobody"\n', 0, "", "[[agents]]"),
         ("[[agents]]\ncount = \n", 2, "", "key"),
