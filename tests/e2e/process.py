@@ -19,7 +19,7 @@ from tests.support.log_lines import unregistered
 
 COMMAND: Final = [sys.executable, "-m", "hivemind_trio", "serve"]
 
-PATIENCE_S: Final = 30
+PATIENCE_S: Final = 120
 """For a start on a busy machine; only a test that would otherwise hang for ever meets it."""
 
 CLOSED: Final = "127.0.0.1:1"

@@ -37,7 +37,7 @@ async def test_status_journal_and_explain_name_the_account(tmp_path: Path) -> No
     with providing(plan) as url, own_runtime() as env:
         path.write_text(POLICY.format(url=url, folder=tmp_path))
         async with serving("--policy", path, "--journal", journal, env=env) as proxy:
-            async with httpx2.AsyncClient(base_url=proxy.url, timeout=30) as client:
+            async with httpx2.AsyncClient(base_url=proxy.url, timeout=120) as client:
                 answer = await client.post("/v1/messages", json=BODY, headers={"x-api-key": "mine"})
             status = await found(env, "status")
             await command(env, "pause", "provider", "claude.trial")

@@ -80,7 +80,7 @@ async def test_no_credential_and_no_body_is_in_the_file(policy: Path, tmp_path: 
     async with serving("--policy", policy, "--journal", journal, env=env) as proxy:
         await in_thread(lambda: ask(proxy.url, key="sk-ant-in-the-header"))
         await in_thread(lambda: ask(proxy.url, key="in-the-token"))
-        async with httpx2.AsyncClient(base_url=proxy.url) as client:
+        async with httpx2.AsyncClient(base_url=proxy.url, timeout=PATIENCE_S) as client:
             body = {"model": "gpt-x", "messages": messages("never to be written down")}
             sent = {"authorization": "Bearer in-the-bearer", "cookie": "a=in-the-cookie", "api-key": "in-the-api-key"}
             more = {"x-forwarded-authorization": "in-the-bearer", "x-note": "Bearer in-the-bearer", "x-ci-job": "17"}

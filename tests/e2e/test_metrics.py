@@ -58,12 +58,12 @@ def samples(text: str, parse: Any = text_string_to_metric_families) -> Samples:
 
 async def scraped(proxy: Proxy, accept: str = "") -> httpx2.Response:
     url = (await proxy.says("metrics_opened"))["url"]
-    async with httpx2.AsyncClient(timeout=30) as client:
+    async with httpx2.AsyncClient(timeout=120) as client:
         return await client.get(url, headers={"accept": accept} if accept else {})
 
 
 async def ask(proxy: Proxy, **more: Any) -> int:
-    async with httpx2.AsyncClient(base_url=f"{proxy.url}/@ci", timeout=30) as client:
+    async with httpx2.AsyncClient(base_url=f"{proxy.url}/@ci", timeout=120) as client:
         return (await client.post("/v1/messages", json={**BODY, **more})).status_code
 
 
@@ -114,7 +114,7 @@ async def test_callers_and_models_that_nobody_declared_make_no_series(
     async with serving("--policy", path, env=runtime) as proxy:
         await ask(proxy, model="claude-a")
         before = set(samples((await scraped(proxy)).text))
-        async with httpx2.AsyncClient(timeout=30) as client:
+        async with httpx2.AsyncClient(timeout=120) as client:
             for number in range(20):
                 await client.post(
                     f"{proxy.url}/v1/messages",
@@ -140,7 +140,7 @@ async def test_openmetrics_health_and_nothing_else_are_at_the_address(
         await ask(proxy)
         answer = await scraped(proxy, "application/openmetrics-text; version=1.0.0")
         base = (await proxy.says("metrics_opened"))["url"].removesuffix("/metrics")
-        async with httpx2.AsyncClient(base_url=base, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=base, timeout=120) as client:
             ready, status = await client.get("/readyz"), await client.get("/v1/status")
             browser = await client.get("/metrics", headers={"origin": "https://evil.example"})
 
@@ -156,7 +156,7 @@ async def test_with_a_token_every_request_needs_it(
     path.write_text(POLICY.format(url=provider.url).replace('"127.0.0.1:0"', '"127.0.0.1:0" token env(T)'))
     async with serving("--policy", path, env={**runtime, "T": "secret-token"}) as proxy:
         url = (await proxy.says("metrics_opened"))["url"]
-        async with httpx2.AsyncClient(timeout=30) as client:
+        async with httpx2.AsyncClient(timeout=120) as client:
             without = await client.get(url)
             given = await client.get(url, headers={"authorization": "Bearer secret-token"})
 

@@ -31,7 +31,7 @@ def policy(folder: Path, url: str, more: str = "") -> Path:
 
 
 async def ask(proxy: Proxy, credential: str = "mine") -> httpx2.Response:
-    async with httpx2.AsyncClient(base_url=proxy.url, timeout=30) as client:
+    async with httpx2.AsyncClient(base_url=proxy.url, timeout=120) as client:
         return await client.post("/v1/messages", json=BODY, headers={"authorization": f"Bearer {credential}"})
 
 

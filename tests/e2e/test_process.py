@@ -19,7 +19,7 @@ import trio
 from hivemind_trio.demo import ScriptedReply, SimulatedProvider
 from hivemind_trio.policy import MemoryFiles, check
 from tests.e2e.house import in_thread, messages
-from tests.e2e.process import environment, run, serving
+from tests.e2e.process import PATIENCE_S, environment, run, serving
 
 # openai-python leaves its async generators half read at the end of every stream.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(openai|httpx2|httpcore2):ResourceWarning")
@@ -199,7 +199,7 @@ async def test_a_log_that_nobody_reads_any_more_does_not_end_it(policy: Path, pr
         assert await policy_hash(url) == running
 
         save(policy, text(provider, concurrency=4))
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE_S):
             while await policy_hash(url) == running:
                 pass  # a reload takes a fraction of a second, and there is no line that would tell of it
         save(policy, "nonsense")
@@ -282,7 +282,7 @@ async def test_sigterm_lets_a_stream_end_well_and_takes_no_new_connections(
         await trio.sleep(0.5)  # so that it waits; had it not come in time, it would not be let in either
         proxy.signal(signal.SIGTERM)
         draining = await proxy.says("draining")
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE_S):
             await sent_away.wait()
         closed = await refused(proxy.url)
         still_running = proxy.process.poll() is None
@@ -314,7 +314,7 @@ async def test_what_has_not_ended_when_the_patience_has_is_cut_off_and_never_loo
 
     assert status == 0
     assert proxy.of("drain_timed_out")[0]["cut_off"] == 1
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE_S):
         await provider.until(lambda: provider.hangups == 1)
 
 
@@ -387,7 +387,7 @@ async def test_beyond_loopback_a_caller_without_a_token_is_rejected(policy: Path
     save(policy, keyed(provider, rest="agent ci { token env(CI_TOKEN) }\nagent laptop { }\n"))
     async with serving("--policy", policy, listen="0.0.0.0:0", env={"CI_TOKEN": "t", "KEY": "k"}) as proxy:
         url = f"http://127.0.0.1:{urlsplit(proxy.url).port}/v1/chat/completions"
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=PATIENCE_S) as client:
             body = {"model": "m", "messages": []}
             nobody = await client.post(url, json=body)
             ci = await client.post(url, json=body, headers={"authorization": "Bearer t"})

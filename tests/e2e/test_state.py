@@ -34,7 +34,7 @@ def policy(folder: Path, url: str, text: str) -> Path:
 
 
 async def ask(proxy: Proxy) -> tuple[int, str, Any]:
-    async with httpx2.AsyncClient(base_url=proxy.url, timeout=30) as client:
+    async with httpx2.AsyncClient(base_url=proxy.url, timeout=120) as client:
         answer = await client.post("/v1/messages", json=BODY)
     return answer.status_code, answer.headers.get("x-hivemind-reason", ""), json.loads(answer.content)
 
@@ -149,7 +149,7 @@ async def test_no_plain_hash_of_a_credential_is_kept_and_its_name_is_the_same_in
     names, found = [], b""
     for _ in range(2):
         async with serving("--policy", path, "--log-calls", env={"XDG_STATE_HOME": str(state)}) as proxy:
-            async with httpx2.AsyncClient(base_url=proxy.url, headers={"x-api-key": "hunter2"}) as client:
+            async with httpx2.AsyncClient(base_url=proxy.url, timeout=120, headers={"x-api-key": "hunter2"}) as client:
                 await client.post("/v1/messages", json=BODY)
             names.append((await proxy.says("call_ended"))["caller"].rpartition("@")[2])
             proxy.signal(signal.SIGTERM)

@@ -19,7 +19,7 @@ from hivemind_trio.lsp.server import LanguageSession
 from hivemind_trio.policy import Checked, RanTest
 
 URI = "file:///srv/team.hmp"
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 @attrs.define

@@ -11,7 +11,7 @@ import trio
 
 from hivemind_trio.runtime import Reloader
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 """For what must come."""
 
 

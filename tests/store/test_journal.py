@@ -38,7 +38,7 @@ from tests.support.policies import compiled
 from .drawn import calls
 from .written import CALL, MS, TWICE, answered, moved, tell
 
-PATIENCE_S = 20
+PATIENCE_S = 120
 """For a disk; only a test that would otherwise hang for ever meets it."""
 
 

@@ -25,7 +25,7 @@ from hivemind_trio.store.state.interface import Claim, Entry, Learned, Spent
 
 S = 1_000_000_000
 NOW = 1_800_000_000 * S
-PATIENCE_S = 20
+PATIENCE_S = 120
 """For a thread; only a test that would otherwise hang for ever meets it."""
 
 KEY = AccountKey("team", Per.ALL, "", Measure.REQUESTS, 64 * S, False)

@@ -104,7 +104,7 @@ async def test_a_store_that_ends_is_said_to_be_unreachable_and_is_used_again_onc
         ended.set()
 
     async with redis_server(tmp_path) as server, open_pools(server.url, "test", TERMS) as pools:
-        with trio.fail_after(20):
+        with trio.fail_after(120):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(listen, pools)
                 await opened.wait()

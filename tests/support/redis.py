@@ -34,7 +34,7 @@ class RedisServer:
             [BINARY, "--port", f"{self.port}", "--bind", "127.0.0.1", "--save", "", "--dir", f"{self.folder}"],
             stdout=subprocess.DEVNULL,
         )
-        with trio.fail_after(20):
+        with trio.fail_after(120):
             while True:
                 try:
                     stream = await trio.open_tcp_stream("127.0.0.1", self.port)

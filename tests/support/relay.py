@@ -95,7 +95,7 @@ class Accepting:
 
     async def all_closed(self) -> None:
         """Wait until the last connection is gone; fails if one stays."""
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while self.open:
                 await self._closed.wait()
 

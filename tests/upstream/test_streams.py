@@ -33,7 +33,7 @@ async def test_each_piece_is_delivered_before_the_next_is_sent(upstream: Upstrea
         await seen.end()
 
     async with serve(app) as server:
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             async with upstream.send(base=server.base, method="GET", target=b"/", headers=[], body=b"") as response:
                 pieces = []
                 async for piece in response:
@@ -53,7 +53,7 @@ async def test_a_head_is_delivered_before_its_body(upstream: Upstream) -> None:
         await seen.end()
 
     async with serve(app) as server:
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             async with upstream.send(base=server.base, method="GET", target=b"/", headers=[], body=b"") as response:
                 assert response.status == 200
                 go_on.set()
@@ -163,7 +163,7 @@ async def an_early_answer(upstream: Upstream, script: Callable[[Peer], Awaitable
     """413 or 429 while megabytes are on their way: who only writes sees a broken pipe, or nothing at all."""
     async with raw_server(script) as server:
         for number, body in enumerate((b"x" * 20 * MB, b"x")):
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 answer = await call(upstream, server.base, body=body)
             assert (answer.status, answer.body) == (413, b"too much")
             assert server.accepted == number + 1
@@ -179,7 +179,7 @@ async def test_100_continue_in_the_middle_of_a_body_is_no_answer(upstream: Upstr
             await peer.answer()
 
     async with raw_server(script) as server:
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             answer = await call(upstream, server.base, body=b"x" * 20 * MB)
 
         assert (answer.status, answer.body) == (200, b"ok")

@@ -150,7 +150,7 @@ async def test_pieces_are_delivered_one_by_one(upstream: Upstream, authority: tr
 
     async with serve(app, tls=server_context(authority, HOST)) as server:
         received = 0
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             async with upstream.send(base=server.base, method="GET", target=b"/", headers=[], body=b"") as response:
                 async for piece in response:
                     received += len(piece)
