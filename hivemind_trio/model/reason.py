@@ -68,6 +68,8 @@ class Reason(StrEnum):
     FOREIGN_ORIGIN = "foreign-origin"
     PROXY_OVERLOADED = "proxy-overloaded"
     DRAINING = "draining"
+    INTERNAL_ERROR = "internal-error"
+    """A mistake of the proxy, which ends one call."""
     UPSTREAM_UNREACHABLE = "upstream-unreachable"
     UPSTREAM_TIMEOUT = "upstream-timeout"
     UPSTREAM_BROKE = "upstream-broke"
@@ -182,6 +184,9 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
     Reason.FOREIGN_ORIGIN: _row(403, _FINAL, "requests of web pages are not served (`{header}: {value}`)"),
     Reason.PROXY_OVERLOADED: _row(503, _RETRY, "the proxy is overloaded: its CPU cannot serve more calls"),
     Reason.DRAINING: _row(503, _RETRY, "the proxy is shutting down and accepts no new calls"),
+    Reason.INTERNAL_ERROR: _row(
+        500, _RETRY, "the proxy has made a mistake and cannot send this call; its log has the error (`attempt_crashed`)"
+    ),
     Reason.BREAKER_OPEN: _row(503, _RETRY, "circuit breaker open: provider `{provider}` has failed repeatedly"),
     Reason.UPSTREAM_UNREACHABLE: _row(
         503,

@@ -9,7 +9,15 @@ from typing import Final, Protocol, final
 import attrs
 import trio
 
-from hivemind_trio.model import Outcome, PlanReading, PlanStanding, QuotaReading, Request
+from hivemind_trio.model import (
+    Outcome,
+    PlanReading,
+    PlanStanding,
+    QuotaReading,
+    Reason,
+    Request,
+    rejection_text,
+)
 from hivemind_trio.policy import BudgetWindow, Program, Renames
 from hivemind_trio.scheduler import (
     AccountKey,
@@ -38,6 +46,7 @@ from hivemind_trio.scheduler import (
     PlanChanged,
     PolicyLoaded,
     PrioritySet,
+    Reject,
     ResponseStarted,
     Scheduler,
     SharesSet,
@@ -86,6 +95,18 @@ class BudgetLedger(Protocol):
 
 def _ignore(_: object) -> None:
     pass
+
+
+def _internal_error(grant: Grant) -> Reject:
+    """Return the end of a call that was granted beyond a cap."""
+    return Reject(
+        call_id=grant.call_id,
+        treatment=grant.treatment,
+        reason=Reason.INTERNAL_ERROR,
+        waited_ns=grant.waited_ns,
+        message=rejection_text(Reason.INTERNAL_ERROR),
+        retry_after_ns=SECOND_NS,
+    )
 
 
 @final
@@ -257,6 +278,7 @@ class Engine:
             self._turned = []
         if isinstance(event, SharesSet | BeliefsRestored):
             self._sync()  # before what it grants is taken
+        beyond: list[CallId] = []
         for command in commands:
             if isinstance(command, LimitChanged):
                 self.caps.adapt(command.provider, command.limit)
@@ -277,11 +299,20 @@ class Engine:
                     # Before the attempt begins: a crash from here on charges the claim.
                     self._ledger.claim(command.call_id, command.claims)
                 if command.permit is not None:
-                    self.caps.take(command.permit, ticket)
+                    try:
+                        self.caps.take(command.permit, ticket)
+                    except AssertionError as error:
+                        # A bug, which must not end the calls of all others with this one.
+                        self._on_crash(error)
+                        ticket.answer(_internal_error(command))
+                        beyond.append(command.call_id)
+                        continue
                 if not self._granted:
                     self._idle = trio.Event()
                 self._granted += 1
             ticket.answer(command)
+        for call_id in beyond:
+            self.post(AttemptEnded(call_id, UNUSED))
         self._arm()
         if self.on_event is not None:
             self.on_event()

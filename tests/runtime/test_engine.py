@@ -78,6 +78,28 @@ async def test_more_than_a_cap_is_a_bug_that_the_limiters_notice(policy: Program
         assert_empty(engine)
 
 
+async def test_a_grant_beyond_a_cap_ends_its_call_and_no_other(autojump_clock: MockClock) -> None:
+    bugs: list[Exception] = []
+    engine = Engine(program(providers=[provider("p", limit=2)]), on_crash=bugs.append)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(engine.run)
+        with engine.ticket(wish(), "x") as first:
+            await first.granted()
+            engine.caps.providers["p"].pool.total_tokens = 1  # the scheduler counts 2
+            with engine.ticket(wish(), "y") as second:
+                with pytest.raises(Rejected, match="the proxy has made a mistake") as rejected:
+                    await second.granted()
+                assert rejected.value.reject.reason is Reason.INTERNAL_ERROR
+
+            assert [type(bug) for bug in bugs] == [AssertionError]
+            assert engine.snapshot().inflight == 1
+            engine.caps.providers["p"].pool.total_tokens = 2
+            with engine.ticket(wish(), "y") as third:
+                await third.granted()
+        assert_empty(engine)
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_difference_between_the_keepers_is_a_bug_that_the_audit_notices(autojump_clock: MockClock) -> None:
     async with running(program(providers=[provider("p", groups={"opus-*": 9})])) as engine:
         with engine.ticket(wish(model="opus-1"), "x") as ticket:
