@@ -182,7 +182,12 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         '`server {{ hosts ["{name}"] }}`',
     ),
     Reason.FOREIGN_ORIGIN: _row(403, _FINAL, "requests of web pages are not served (`{header}: {value}`)"),
-    Reason.PROXY_OVERLOADED: _row(503, _RETRY, "the proxy is overloaded: its CPU cannot serve more calls"),
+    Reason.PROXY_OVERLOADED: _row(
+        503,
+        _RETRY,
+        "the proxy is overloaded: its CPU cannot serve more calls",
+        memory="the proxy is overloaded: the request bodies of its calls take {limit:,} MiB, all that they may",
+    ),
     Reason.DRAINING: _row(503, _RETRY, "the proxy is shutting down and accepts no new calls"),
     Reason.INTERNAL_ERROR: _row(
         500, _RETRY, "the proxy has made a mistake and cannot send this call; its log has the error (`attempt_crashed`)"

@@ -23,6 +23,7 @@ from .exchange import Exchange
 from .own_priorities import OwnPriorities
 from .plan_refusals import PlanRefusals
 from .request.asker import Asker, asker_of
+from .request.body_memory import BODIES_BYTES, BodyMemory
 from .request.head import RequestHead
 from .stepped_work import StepQueue
 
@@ -49,6 +50,7 @@ class Door:
 
     Args:
         alias_key: Key of the names that stand for credentials, 32 bytes; empty: one for this process.
+        bodies_max: Bytes of request bodies that all calls together may hold.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Door:
         *,
         on_call: Callable[[CallRecord], None] | None = None,
         alias_key: bytes = b"",
+        bodies_max: int = BODIES_BYTES,
     ) -> None:
         self._engine = engine
         self._upstream = upstream
@@ -71,6 +74,7 @@ class Door:
         self._boot = random.token_hex(3)
         self._calls = 0
         self._turns = StepQueue()
+        self.bodies = BodyMemory(bodies_max)
         self._plan_refusals = PlanRefusals()
         self._alias_key = alias_key or random.token_bytes(32)
 
@@ -130,6 +134,7 @@ class Door:
             send=send,
             abort=extensions["hivemind.abort"],
             turns=self._turns,
+            bodies=self.bodies,
             alias_key=self._alias_key,
             plan_refusals=self._plan_refusals,
             priorities=self.priorities,
@@ -146,6 +151,7 @@ class Door:
                 await exchange.end_cancelled()
         finally:
             del self.exchanges[exchange.call_id]
+            self.bodies.give_back(exchange.body_bytes)
             if self._on_call is not None:
                 self._on_call(exchange.record())
 

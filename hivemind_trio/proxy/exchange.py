@@ -41,6 +41,7 @@ from .hold import HeldTooLong, Patience, held_at_most_s
 from .own_priorities import OwnPriorities, Whose, whose
 from .plan_header import plan_header
 from .plan_refusals import AccountModel, PlanRefusal, PlanRefusals
+from .request.body_memory import BodyMemory
 from .request.caller_identity import caller, job, network, session, without_key
 from .request.client_profile import ClientProfile, fingerprint, known_by
 from .request.head import RequestHead
@@ -50,6 +51,8 @@ from .stepped_work import StepQueue, is_long
 
 RETRY_AFTER_UNREACHABLE_NS: Final = 5 * SECOND_NS
 """A provider that cannot be reached: soon enough to notice its return, late enough not to hammer."""
+
+RETRY_AFTER_NO_ROOM_NS: Final = 5 * SECOND_NS
 
 RETRY_AFTER_HELD_NS: Final = 30 * SECOND_NS
 
@@ -61,8 +64,12 @@ OVERAGE: Final = "this account now pays beyond its plan (`plan { overage warn }`
 TIMEOUTS: Final = frozenset({UpstreamErrorKind.FIRST_BYTE, UpstreamErrorKind.TOTAL, UpstreamErrorKind.IDLE})
 
 
-class BodyTooLarge(Exception):  # noqa: N818 - it becomes an answer
-    """The request's body is over `max-body`."""
+class BodyRefused(Exception):  # noqa: N818 - it becomes an answer
+    """The request's body is too large, by itself or with those of all other calls."""
+
+    def __init__(self, reason: Reason, message: str, retry_after_ns: int | None = None) -> None:
+        super().__init__(message)
+        self.answer = reason, message, retry_after_ns
 
 
 class Unsendable(Exception):  # noqa: N818 - it becomes an answer
@@ -84,6 +91,7 @@ class Exchange:
     send: Send
     abort: Callable[[], None]
     turns: StepQueue
+    bodies: BodyMemory
     alias_key: bytes = attrs.field(repr=False)
     plan_refusals: PlanRefusals
     priorities: OwnPriorities
@@ -112,6 +120,8 @@ class Exchange:
     bytes_out: int = attrs.field(init=False, default=0)
     started_ns: int = attrs.field(init=False, default=0)
     retry_after_s: int | None = attrs.field(init=False, default=None)
+    body_bytes: int = attrs.field(init=False, default=0)
+    """Bytes of the request's body that are held for the call."""
     scope: trio.CancelScope | None = attrs.field(init=False, default=None)
     """Everything that is done for the call."""
     is_cancelled: bool = attrs.field(init=False, default=False)
@@ -128,10 +138,9 @@ class Exchange:
             return
         try:
             body = await self._read(receive)
-        except BodyTooLarge:
-            limit = self.rules.program.server.max_body
+        except BodyRefused as refused:
             self.asked = Recognised(apis=endpoint(self.head.path_text, self.head.words).apis, generates=False)
-            await self._reject(Reason.BODY_TOO_LARGE, rejection_text(Reason.BODY_TOO_LARGE, limit=limit))
+            await self._reject(*refused.answer)
             return
         try:
             await self._understand(body)
@@ -252,10 +261,15 @@ class Exchange:
                 self.prefix = await self.turns.of(prefixing(head.path_text, head.words, body), long=long)
 
     async def _read(self, receive: Receive) -> Text:
+        """Return the body.
+
+        Raises:
+            BodyRefused: It is too large.
+        """
         limit = self.rules.program.server.max_body
         declared = self.head.first.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
-            raise BodyTooLarge
+            raise _too_large(limit)
         body: Text = b""
         more = True
         while more:
@@ -265,7 +279,11 @@ class Exchange:
             piece: bytes = message.get("body", b"")
             more = message.get("more_body", False)
             if len(body) + len(piece) > limit:
-                raise BodyTooLarge
+                raise _too_large(limit)
+            if not self.bodies.take(self.body_bytes, len(piece)):
+                held = rejection_text(Reason.PROXY_OVERLOADED, "memory", limit=self.bodies.limit >> 20)
+                raise BodyRefused(Reason.PROXY_OVERLOADED, held, RETRY_AFTER_NO_ROOM_NS)
+            self.body_bytes += len(piece)
             if not body:
                 body = piece
             else:
@@ -663,6 +681,10 @@ class Exchange:
             usage=self.usage(),
             retry_after_s=self.retry_after_s,
         )
+
+
+def _too_large(limit: int) -> BodyRefused:
+    return BodyRefused(Reason.BODY_TOO_LARGE, rejection_text(Reason.BODY_TOO_LARGE, limit=limit))
 
 
 def _header_text(text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Long work beside calls that are short: one step of it in a turn of the loop, whoever asks."""
+"""Long work beside calls that are short: one step of it in a few turns of the loop, whoever asks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import trio
 from hivemind_trio.wire import STEP_BYTES, Steps, Text, done
 
 T = TypeVar("T")
+
+TURNS_PER_STEP: Final = 4
+"""Turns of the loop for each step. A short call takes ten to twenty turns, and so meets few steps."""
 
 SHORT_BYTES_MAX: Final = STEP_BYTES
 """A body up to this size is read at once."""
@@ -37,6 +40,8 @@ class StepQueue:
                 except StopIteration as end:
                     result: T = end.value
                     return result
+                for _ in range(TURNS_PER_STEP - 1):
+                    await trio.lowlevel.checkpoint()
 
 
 def is_long(body: Text, encoding: str) -> bool:

@@ -16,6 +16,7 @@ import trio
 
 from hivemind_trio import __version__
 from hivemind_trio.admin import CallMetrics, HourUsage, Tally
+from hivemind_trio.host import memory_bytes
 from hivemind_trio.listen import Bounds, Listener, ListenerFault
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program, Renames
@@ -31,6 +32,8 @@ from .traces import CallTraces
 
 CLOSE_S: Final = 2.0
 """Time for which idle upstream connections may close in order."""
+
+_LARGEST_BODIES: Final = 8
 
 FAULTS: Final[Mapping[ListenerFault, type[ConnectionCrashed | AcceptFailed]]] = {
     ListenerFault.CONNECTION_CRASHED: ConnectionCrashed,
@@ -164,7 +167,9 @@ async def open_house(
     told = _Callbacks(upstream, _bases(program, secrets), journal, traces, report, on_call, on_adapted, on_plan)
     engine, ledger = _engine(program, told, state, on_state_trouble, records=records, audit=audit)
     alias_key = state.alias_key if state is not None else b""
-    door = Door(engine, upstream, on_call=partial(told.over, engine), alias_key=alias_key)
+    door = Door(
+        engine, upstream, on_call=partial(told.over, engine), alias_key=alias_key, bodies_max=_bodies_max(program)
+    )
     if journal is not None:
         journal.began(__version__, program.hash, engine.now_ns(), program.reads, program.price)
     door.use(program, secrets)
@@ -278,6 +283,11 @@ def _engine(
         audit=audit,
     )
     return engine, ledger
+
+
+def _bodies_max(program: Program) -> int:
+    """Return a quarter of the memory, and room for a few of the largest bodies in any case."""
+    return max(memory_bytes() // 4, _LARGEST_BODIES * program.server.max_body)
 
 
 def _listener(door: Door, program: Program, told: _Callbacks) -> Listener:

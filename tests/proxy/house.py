@@ -14,6 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 from hivemind_trio.model import SecretRef, SecretSource
 from hivemind_trio.policy import Program
 from hivemind_trio.proxy import CallRecord, Door
+from hivemind_trio.proxy.request.body_memory import BODIES_BYTES
 from hivemind_trio.runtime import Engine
 from hivemind_trio.upstream import Upstream
 from tests.runtime.agents import assert_empty
@@ -61,6 +62,7 @@ class House:
         await wait_all_tasks_blocked()
         assert self.provider.open == 0
         assert_empty(self.engine)
+        assert self.door.bodies.held == 0
         assert self.crashes == []
 
 
@@ -69,6 +71,7 @@ async def house(
     program: Program,
     provider: FakeProvider | None = None,
     secrets: Mapping[SecretRef, str] | None = None,
+    bodies_max: int = BODIES_BYTES,
     **options: Any,
 ) -> AsyncIterator[House]:
     """Opened for the context; at its end everybody must have gone home."""
@@ -76,7 +79,7 @@ async def house(
     records: list[CallRecord] = []
     crashes: list[Exception] = []
     engine = Engine(program, audit=True, on_crash=crashes.append, **options)
-    door = Door(engine, Upstream(provider), on_call=records.append)
+    door = Door(engine, Upstream(provider), on_call=records.append, bodies_max=bodies_max)
     door.use(program, secrets or {})
     # With a bound there is always a next time to jump to: who is forgotten fails, and does not hang.
     with trio.fail_after(END_S):
