@@ -14,6 +14,9 @@ import trio
 
 from .wire import FLOOD, FLOOD_BYTES, NOT_FOUND, STREAM_END, Answer, answer, body_length, event, stream_head
 
+FEW_BYTES: Final = 512 * 1024
+"""A longer body is not kept whole."""
+
 ANSWER: Final = answer()
 STREAM_HEAD: Final = stream_head()
 EVENT: Final = event()
@@ -44,10 +47,24 @@ async def _request(sock: trio.socket.SocketType, rest: bytes) -> tuple[bytes, re
         size = len(rest)
     else:
         size = end + 4 + (body_length(head) or 0)
+        if size > FEW_BYTES:
+            return await _long(sock, rest, end, size)
         while len(rest) < size:
             rest += await _more(sock)
     # Ours and those that leave the body alone have it at the beginning, and it is not looked for any further.
     return rest[size:], MODEL.search(rest, end + 4, size)
+
+
+async def _long(sock: trio.socket.SocketType, rest: bytes, end: int, size: int) -> tuple[bytes, re.Match[bytes] | None]:
+    """The same for a long body, which is not kept: to put 50 MB together holds up the answers to others for long."""
+    while len(rest) < min(size, FEW_BYTES):
+        rest += await _more(sock)
+    asked = MODEL.search(rest, end + 4, size)
+    left = size - len(rest)
+    while left > 0:
+        rest = await _more(sock)
+        left -= len(rest)
+    return rest[len(rest) + left :], asked
 
 
 async def _more(sock: trio.socket.SocketType) -> bytes:
