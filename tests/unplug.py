@@ -38,6 +38,7 @@ from hivemind_trio.scheduler.limits.limit_group import LimitGroup
 from hivemind_trio.scheduler.limits.plan_accounts import PlanAccounts
 from hivemind_trio.scheduler.limits.plan_gate import PlanGate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
+from hivemind_trio.scheduler.queueing.agent_windows import AgentWindowTable
 from hivemind_trio.scheduler.queueing.fair_share import Flow
 from hivemind_trio.scheduler.queueing.lane import ProviderLane
 from hivemind_trio.scheduler.queueing.sessions import SessionTable
@@ -96,6 +97,7 @@ FEATURES: Final[dict[str, list[Part]]] = {
     ],
     "plan_refusals": [(PlanRefusals, "get", _nothing)],
     "limits_of_accounts": [(LimitGroup, "_of_account", lambda self, *_: self._quotas)],
+    "limits_of_agents": [(AgentWindowTable, "of", _nothing)],
     "accounts": [(routing, "choose", _first_account)],
     "retries": [(completion, "wants_retry", lambda *_: False)],
     "circuit_breaker": [(CircuitBreaker, "_trips", lambda *_: False)],

@@ -18,6 +18,7 @@ from .history import EndedCall
 from .operated import SECOND_NS, Operated, seconds
 from .problems import OperationFailed, ProblemKind
 from .views import (
+    AgentLimitView,
     BudgetsView,
     BudgetView,
     CallCounts,
@@ -37,6 +38,9 @@ from .views import (
 NOTICES_MAX: Final = 4
 PLANS_MAX: Final = 50
 """Shown, the worst first."""
+
+AGENT_LIMITS_MAX: Final = 50
+"""Shown, the fullest first."""
 
 STANDS_NS: Final = 5 * SECOND_NS
 """Duration of a standstill that is worth a notice, as in the log."""
@@ -102,8 +106,21 @@ async def status(proxy: Operated, _: NoArguments) -> StatusView:
             _lane(name, waiting, lanes[name], first_and_last(proxy, known, queued[name]))
             for name, waiting in snapshot.lanes_waiting.items()
         ),
+        agent_limits=tuple(_agent_limits(snapshot)),
         notices=tuple(_notices(proxy, snapshot, now_ns))[:NOTICES_MAX],
     )
+
+
+def _agent_limits(snapshot: Snapshot) -> Iterable[AgentLimitView]:
+    fullest = sorted(snapshot.agent_limits, key=lambda one: (-one.used / one.limit.amount, one.agent))
+    for one in fullest[:AGENT_LIMITS_MAX]:
+        yield AgentLimitView(
+            agent=one.agent,
+            measure=str(one.limit.dimension),
+            window_s=seconds(one.limit.window_ns),
+            limit=one.limit.amount,
+            used=one.used,
+        )
 
 
 def _lane(name: str, waiting: int, inflight: int, starts: tuple[StartView, StartView]) -> LaneView:

@@ -23,6 +23,7 @@ ADVICE: Final = {
     "lane-max": "raise `max` of lane `{lane}`",
     "lane-reserve": "lower the `reserve` of other lanes, or move the call to the lane that has it",
     "agent-concurrency": "raise `concurrency` of agent `{agent}`",
+    "agent-limit": "raise `limits` of agent `{agent}`",
     "model-resident": "raise `resident` of provider `{provider}`, or let agents share a model",
     "plan-reserve": "a lane that `plan {{ reserve }}` of provider `{provider}` names, or a smaller reserve",
     "plan-pace": "a lane that `plan {{ pace }}` of provider `{provider}` does not name",

@@ -107,6 +107,19 @@ class RateLimitView:
 
 @final
 @attrs.frozen(kw_only=True)
+class AgentLimitView:
+    """A limit of what an agent starts."""
+
+    agent: str
+    measure: str
+    """`requests`, `input`, `output`, `tokens`."""
+    window_s: float
+    limit: int
+    used: int
+
+
+@final
+@attrs.frozen(kw_only=True)
 class PlanView:
     """A window of the plan of one account, as it was read last."""
 
@@ -227,6 +240,8 @@ class StatusView:
     calls: CallCounts
     providers: tuple[ProviderView, ...]
     lanes: tuple[LaneView, ...]
+    agent_limits: tuple[AgentLimitView, ...]
+    """Limits of declared agents, the fullest first, at most fifty."""
     notices: tuple[NoticeView, ...]
 
 

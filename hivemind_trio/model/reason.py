@@ -21,6 +21,7 @@ class Reason(StrEnum):
     LANE_MAX = "lane-max"
     LANE_RESERVE = "lane-reserve"
     AGENT_CONCURRENCY = "agent-concurrency"
+    AGENT_LIMIT = "agent-limit"
     MODEL_RESIDENT = "model-resident"
     LIMITS = "limits"
     GROWTH = "growth"
@@ -131,6 +132,8 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         _FINAL,
         "the call needs about {amount:,}, more than the rate limit of {limit} of provider `{provider}`; "
         "shorten the request, or raise `limits` in the policy",
+        agent="the call needs about {amount:,}, more than the limit of {limit} of agent `{agent}`; "
+        "shorten the request, or raise `limits` of the agent in the policy",
     ),
     Reason.DENIED: _row(
         403,
@@ -216,6 +219,7 @@ WAITS: Final[Mapping[Reason, str]] = {
     Reason.LANE_MAX: "lane `{lane}` was at its limit of {limit} calls in flight at provider `{provider}`",
     Reason.LANE_RESERVE: "the free slots of provider `{provider}` were reserved for other lanes than `{lane}`",
     Reason.AGENT_CONCURRENCY: "agent `{agent}` was at its concurrency limit of {limit}",
+    Reason.AGENT_LIMIT: "agent `{agent}` had started as much as its `limits` allow",
     Reason.MODEL_RESIDENT: "provider `{provider}` had other models loaded",
     Reason.LIMITS: "the rate limits of provider `{provider}` for models `{models}` were used up",
     Reason.GROWTH: "provider `{provider}` had refused calls for their rate, so dispatch was slowed down",

@@ -552,6 +552,8 @@ TEAM: Final[Mapping[str, Setting]] = {
     "weight": Setting(args=(POSITIVE,), doc="Share of the lane when teams compete.", default="1"),
 }
 
+AGENT_LIMITS: Final[Mapping[str, Setting]] = {name: LIMITS[name] for name in ("requests", "input", "output", "tokens")}
+
 AGENT: Final[Mapping[str, Setting]] = {
     "team": Setting(args=(_ref("team"),), doc="Team of the agent."),
     "token": Setting(
@@ -562,6 +564,11 @@ AGENT: Final[Mapping[str, Setting]] = {
         args=(POSITIVE,), doc="Share within its team; without a team, share among the teams.", default="1"
     ),
     "concurrency": Setting(args=(POSITIVE,), doc="Most attempts in flight, over all providers."),
+    "limits": Setting(
+        block=AGENT_LIMITS,
+        doc="Most that it starts over all providers, in windows that slide; further calls wait. A call counts once, "
+        "whatever its retries; tokens count as its provider counts them.",
+    ),
     "priority": Setting(
         args=(_slot(Type.PRIORITY),),
         options={"max": _slot(Type.PRIORITY)},

@@ -151,6 +151,8 @@ class Scheduler:
                 assert_never(event)
         if self.state.budgets_released:
             dispatch(self.state, release_budget_waiters(self.state, commands).values(), None, commands)
+        while pools := self.state.release_agents():
+            dispatch(self.state, pools.values(), None, commands)
         self.state.stand()
         commands += self.state.draw_windows()
         self._due_ns = self.state.wakeup_ns()
@@ -288,6 +290,7 @@ class Scheduler:
         if again is not None:
             books.room.enter(again)
         else:
+            completion.settle_agent(flight, ended)
             if flight.claim is not NO_CLAIM:
                 books.end_claim(call_id, flight.claim, completion.spent(books, flight, ended))
             if not ended.committed:

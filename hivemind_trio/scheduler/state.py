@@ -51,7 +51,8 @@ from hivemind_trio.scheduler.protocol.call import Call, CallId
 from hivemind_trio.scheduler.protocol.events import Command, Pausable
 from hivemind_trio.scheduler.protocol.ledger import Correction, Draw, RestoredAccount, Spend
 from hivemind_trio.scheduler.protocol.snapshot import Snapshot
-from hivemind_trio.scheduler.queueing.agent import AgentState
+from hivemind_trio.scheduler.queueing.agent import AgentState, LimitedAgents
+from hivemind_trio.scheduler.queueing.agent_windows import AgentWindowTable
 from hivemind_trio.scheduler.queueing.drain_rate import RETRY_MAX_NS
 from hivemind_trio.scheduler.queueing.job_priority import JobOrdering
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
@@ -119,6 +120,8 @@ class SchedulerState:
     """Windows that are shared, and where their calls wait."""
     _agents: dict[AgentKey, AgentState] = attrs.field(factory=dict, init=False)
     """Only those with a call waiting or in flight."""
+    limited: LimitedAgents = attrs.field(factory=LimitedAgents, init=False)
+    agent_windows: AgentWindowTable = attrs.field(factory=AgentWindowTable, init=False)
     budgets: Budgets = attrs.field(init=False)
     _spends: list[Spend] = attrs.field(factory=list, init=False)
     """Claims that are over, for the ledger."""
@@ -159,8 +162,9 @@ class SchedulerState:
         for agent in [agent for agent in self._agents.values() if not agent.slots.held]:
             del self._agents[agent.key]
             agent.retire()
+        self.agent_windows.load(program)
         for agent in self._agents.values():
-            agent.load(program)
+            agent.load(program, self.agent_windows.of(agent.key, program, self.now_ns, self._agents))
         self._close_lanes()
         self._share_windows()
 
@@ -250,6 +254,7 @@ class SchedulerState:
     def _rename(self, renames: Renames) -> None:
         """Every counter, by the name that it has from now on. What is in flight gives back to it all the same."""
         self.budgets.rename(renames)
+        self.agent_windows.rename(renames)
         if self.shares is not None:
             self.shares = renames.rekeyed("provider", dict(self.shares))
             self._shares_then = renames.rekeyed("provider", dict(self._shares_then))
@@ -270,8 +275,11 @@ class SchedulerState:
         declared = treatment.agent != UNKNOWN_AGENT
         key = (declared, treatment.agent if declared else call.caller)
         agent = self._agents.get(key)
+        if agent is not None and agent.windows is not None:
+            agent.windows.advance(self.now_ns)
         if agent is None:
-            agent = self._agents[key] = AgentState.of(key, self.program)
+            windows = self.agent_windows.of(key, self.program, self.now_ns, self._agents)
+            agent = self._agents[key] = AgentState.of(key, self.program, windows, self.limited)
             agent.slots.close(self._agent_closed(agent))
         request = call.request if treatment.model is None else sent(call.request, treatment)
         route = pool.route(treatment, request.model, self.account(call, pool.name), self.now_ns)
@@ -294,6 +302,8 @@ class SchedulerState:
             pool.prefixes if heeds else None,
             route.objective,
             route.plan,
+            # A retry has been counted when its call first started.
+            pool.estimates.cost(request, pool.api) if agent.windows is not None and request.attempt == 1 else NOTHING,
         )
 
     def cost_of(self, quotas: RateLimits, request: Request, pool: ProviderQueue) -> Cost:
@@ -417,6 +427,7 @@ class SchedulerState:
             granted_ns=self.now_ns,
             waited_ns=waiter.waited_ns + self.now_ns - waiter.since_ns,
             claim=waiter.claim,
+            started=waiter.started if place.start_cost is NOTHING else (self.now_ns, place.start_cost),
             share_ns=place.pool.share_ns(place.quotas, place.cost, place.pool.usual_ns),
             attempt=waiter.attempts + 1,
             uncounted=waiter.uncounted,
@@ -551,6 +562,8 @@ class SchedulerState:
             opens_ns = max(opens_ns, place.quotas.opens_ns(place.cost, self.now_ns))
         if place.plan is not None:
             opens_ns = max(opens_ns, place.plan.opens_ns(self.now_ns))
+        if place.agent.windows is not None and place.start_cost is not NOTHING:
+            opens_ns = max(opens_ns, place.agent.windows.fits_ns(place.start_cost))
         swap_ns = pool.residents.swap_ns(place.model, self.now_ns) if pool.residents.enabled else 0
         if opens_ns > self.now_ns and opens_ns - self.now_ns + swap_ns > patience_ns:
             return opens_ns - self.now_ns + swap_ns
@@ -612,11 +625,20 @@ class SchedulerState:
             time_ns = pool.opens_ns
             if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
                 earliest_ns = time_ns
+        time_ns = self.limited.wakes_ns()
+        if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
+            earliest_ns = time_ns
         for bucket, _ in self._windows.values():
             time_ns = bucket.credits.wakes_ns() if bucket.credits is not None else None
             if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
                 earliest_ns = time_ns
         return earliest_ns
+
+    def release_agents(self) -> dict[str, ProviderQueue]:
+        """Return where calls of agents with limits may go now that did not fit before."""
+        lines = self.limited.look(self.now_ns)
+        there = [self.room.waiters[line.first_id].place.pool for line in lines]
+        return {pool.name: pool for pool in there}
 
     def stand(self) -> None:
         """Take note, after an event, of the providers at which calls wait and nothing is in flight."""
@@ -636,6 +658,7 @@ class SchedulerState:
             },
             paused=tuple(self.paused),
             lanes_waiting={name: self.room.in_lane(name) for name in self.program.lanes},
+            agent_limits=tuple(self.agent_windows.snapshots(self.now_ns)),
             agents=len(self._agents),
             inflight=len(self.inflight),
             waiting=len(self.room),

@@ -207,6 +207,19 @@ async def test_limits_of_accounts() -> None:
             nursery.cancel_scope.cancel()
 
 
+async def test_limits_of_agents() -> None:
+    policy = CAP_3 + "agent ci { limits { requests 2/2m } }\n"
+    async with standing(policy) as place, trio.open_nursery() as callers:
+        for _ in range(3):
+            callers.start_soon(partial(ask, place, name="ci"))
+        with trio.fail_after(house.PATIENCE_S):
+            await until(lambda: len(place.provider.seen) == 2 and place.waiting == 1)
+            other = await ask(place, name="other")
+        callers.cancel_scope.cancel()
+
+    assert other.status_code == 200
+
+
 TWO_KEYS: Final = """
 hmp 1
 provider claude {

@@ -110,6 +110,8 @@ def _written(settings: Mapping[str, Any]) -> str:
                 parts.append(f"affinity model max {spelt[value]}")
             case "token", _:
                 parts.append(f"token env({value})")
+            case "limits", _:
+                parts.append(f"limits {{ {value} }}")
             case _:
                 parts.append(f"{name} {value}")
     return "{ " + "; ".join(parts) + " }"
@@ -156,7 +158,15 @@ def _providers(draw: st.DrawFn) -> tuple[list[str], list[DrawnProvider]]:
 
 def _agent_settings(lanes: Iterable[str]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
-        {}, optional={"team": st.sampled_from(TEAMS), "lane": st.sampled_from(list(lanes)), "priority": PRIORITIES}
+        {},
+        optional={
+            "team": st.sampled_from(TEAMS),
+            "lane": st.sampled_from(list(lanes)),
+            "priority": PRIORITIES,
+            "limits": st.sampled_from(
+                ["requests 30/min", "requests 5/min; input 200k/h", "output 1k/10s; tokens 2M/day"]
+            ),
+        },
     )
 
 

@@ -40,6 +40,8 @@ def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime
     blocks = [header(found), provider_table(found["providers"], now), lane_table(found["lanes"], now)]
     if any(one["plans"] for one in found["providers"]):
         blocks.append(plan_table(found["providers"], now))
+    if found["agent_limits"]:
+        blocks.append(agent_limit_table(found["agent_limits"]))
     if budgets:
         blocks.append(budget_table(budgets, now))
     return "\n".join(block for block in blocks if block)
@@ -78,10 +80,28 @@ def provider_table(providers: list[dict[str, Any]], now: datetime) -> str:
     return table(head, rows, right={1, 2, 3}) if rows else ""
 
 
+def agent_limit_table(limits: list[dict[str, Any]]) -> str:
+    """Return the limits of agents with what was started."""
+    rows = [
+        [
+            one["agent"],
+            f"{one['limit']:,} {one['measure']}/{_per(one)}",
+            f"{one['used']:,}",
+            f"{one['used'] / one['limit']:.0%}",
+        ]
+        for one in limits
+    ]
+    return table(["limit of agent", "limit", "started", "used"], rows, right={2, 3})
+
+
+def _per(limit: dict[str, Any]) -> str:
+    return {60.0: "min", 1.0: "s", 3_600.0: "h", 86_400.0: "day"}.get(limit["window_s"], span(limit["window_s"]))
+
+
 def _quota(limit: dict[str, Any]) -> str:
     """`input/min 83 %`."""
     used = limit["used"] / limit["limit"] if limit["limit"] else 1.0
-    per = {60.0: "min", 1.0: "s", 3_600.0: "h", 86_400.0: "day"}.get(limit["window_s"], span(limit["window_s"]))
+    per = _per(limit)
     group = f" of {limit['model'] or limit['group']}" if limit["model"] or limit["group"] else ""
     return f"{limit['measure']}/{per}{group} {max(used, 0.0):.0%}"
 

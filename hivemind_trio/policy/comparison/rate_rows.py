@@ -43,7 +43,7 @@ def groups(old: ProviderSettings, new: ProviderSettings, change: Tell) -> Iterat
             effect = DRAINS if verb is Verb.LOWERED else FREED
             shown = [or_none(str)(one.concurrency) for one in (was, group)]
             yield change(f"{_block(glob)} concurrency", verb, shown[0], shown[1], effect)
-        yield from _quotas(_block(glob), was.quotas, group.quotas, change)
+        yield from quotas(_block(glob), was.quotas, group.quotas, change)
 
 
 def _block(glob: str | None) -> str:
@@ -59,10 +59,14 @@ def _spelt_quota(quota: RateLimitSettings) -> str:
     return rate(count(quota.amount), quota.window_ns)
 
 
-def _quotas(
-    block: str, old: tuple[RateLimitSettings, ...], new: tuple[RateLimitSettings, ...], change: Tell
+def quotas(
+    block: str,
+    old: tuple[RateLimitSettings, ...],
+    new: tuple[RateLimitSettings, ...],
+    change: Tell,
+    another_window: ReloadEffect = FROM_ZERO,
 ) -> Iterator[Change]:
-    """Yield changes of quotas: of an amount under the same window, or of the window, which is another count."""
+    """Yield changes of quotas: of an amount under the same window, or of the window, which may be another count."""
     before = {(quota.dimension, quota.window_ns): quota for quota in old}
     after = {(quota.dimension, quota.window_ns): quota for quota in new}
     for key, quota in after.items():
@@ -71,7 +75,7 @@ def _quotas(
         if was is None:
             gone = [one for other, one in before.items() if other not in after and one.dimension is quota.dimension]
             if gone:
-                yield change(setting, Verb.CHANGED, _spelt_quota(gone[0]), _spelt_quota(quota), FROM_ZERO)
+                yield change(setting, Verb.CHANGED, _spelt_quota(gone[0]), _spelt_quota(quota), another_window)
             else:
                 yield change(setting, Verb.ADDED, "", _spelt_quota(quota), FIRST_COUNT)
             continue

@@ -12,7 +12,7 @@ import attrs
 
 from hivemind_trio.policy.language.model_price import ModelPrice
 from hivemind_trio.policy.program.budgets import BudgetSettings, Per
-from hivemind_trio.policy.program.program import Program, ProviderSettings, Server
+from hivemind_trio.policy.program.program import AgentSettings, Program, ProviderSettings, Server
 from hivemind_trio.policy.program.renames import Renames
 from hivemind_trio.policy.program.resilience import AimdSettings
 from hivemind_trio.policy.source.string_literals import quote
@@ -20,6 +20,7 @@ from hivemind_trio.policy.source.string_literals import quote
 from .change import (
     ANEW,
     CARRIED,
+    COUNTED,
     DRAINS,
     FIRST_COUNT,
     FORGOTTEN,
@@ -32,7 +33,7 @@ from .change import (
     State,
     Verb,
 )
-from .rate_rows import allowances, groups, thresholds
+from .rate_rows import allowances, groups, quotas, thresholds
 from .setting_rows import ROWS, Row, plain, verb_of
 from .similar_names import likenesses
 
@@ -159,6 +160,8 @@ def _compared(kind: str, name: str, old: Any, new: Any) -> Iterator[Change]:
             yield from _provider(old, new)
         case BudgetSettings(), BudgetSettings():
             yield from _budget(old, new)
+        case AgentSettings(), AgentSettings():
+            yield from _agent(name, old, new)
         case _:
             yield from _fields(kind, name, old, new, new.at if hasattr(new, "at") else "")
 
@@ -204,6 +207,16 @@ def _fields(
             kind=kind, name=name, setting=row.setting, verb=verb, before=row.show(before), after=row.show(after),
             effect=effect, at=at,
         )  # fmt: skip
+
+
+def _agent(name: str, old: AgentSettings, new: AgentSettings) -> Iterator[Change]:
+    def change(setting: str, verb: Verb, before: str, after: str, effect: ReloadEffect) -> Change:
+        return Change(
+            kind="agent", name=name, setting=setting, verb=verb, before=before, after=after, effect=effect, at=new.at
+        )
+
+    yield from _fields("agent", name, old, new, new.at, without=("limits",))
+    yield from quotas("limits", old.limits, new.limits, change, COUNTED)
 
 
 # ---- providers ----

@@ -335,11 +335,16 @@ def _group(given: SettingValue) -> LimitGroupSettings:
     return LimitGroupSettings(
         glob=given.args[0] if given.args else None,
         concurrency=concurrency[0].value if concurrency else None,
-        quotas=tuple(
-            RateLimitSettings(dimension=dimension, amount=one.value.amount, window_ns=one.value.window_ns, **options)
-            for dimension in Dimension
-            for one in given.block.get(dimension.value, [])
-        ),
+        quotas=_rates(given.block, **options),
+    )
+
+
+def _rates(block: Mapping[str, list[SettingValue]], **options: Any) -> tuple[RateLimitSettings, ...]:
+    """Return the rates of a `limits` block, of a provider or of an agent."""
+    return tuple(
+        RateLimitSettings(dimension=dimension, amount=one.value.amount, window_ns=one.value.window_ns, **options)
+        for dimension in Dimension
+        for one in block.get(dimension.value, [])
     )
 
 
@@ -438,7 +443,7 @@ def lane_defaults_of(declarations: SymbolTable, name: str) -> LaneDefaults:
 
 def identity_of(declarations: SymbolTable, declared: BoundDeclaration, conditions: Conditions) -> Identity:
     """Return the settings of an agent and how a caller is identified as it."""
-    priority = declarations.one(declared, "priority")
+    priority, limits = declarations.one(declared, "priority"), declarations.one(declared, "limits")
     agent = AgentSettings(
         name=declared.name,
         team=_one(declarations, declared, "team", NO_TEAM),
@@ -448,6 +453,7 @@ def identity_of(declarations: SymbolTable, declared: BoundDeclaration, condition
         at=declared.at,
         weight=_one(declarations, declared, "weight", 1),
         priority_max=priority.options.get("max") if priority is not None else None,
+        limits=_rates(limits.block, window=Window.SLIDING) if limits is not None else (),
     )
     return Identity(
         agent=agent,

@@ -301,6 +301,7 @@ def _bounds(checked: Checked, treatment: Decision, model: str) -> tuple[tuple[st
     who = f"agent {agent}" if declared is not program.unknown else "each unknown caller"
     if declared.concurrency is not None:
         rows.append((who, f"{declared.concurrency} in flight", declared.at))
+    rows += [(who, f"{limit}, over all providers", declared.at) for limit in declared.limits]
     if declared.queue is not None:
         rows.append((who, f"{declared.queue} waiting", declared.at))
     for name in treatment.budgets:

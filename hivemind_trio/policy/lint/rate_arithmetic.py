@@ -1,4 +1,4 @@
-"""Limits, budgets and capacity beside each other, by arithmetic on what they say: HM403, HM405, HM406, HM411, HM417.
+"""Limits, budgets and capacity beside each other, by arithmetic on what they say: HM402 to HM406, HM411, HM417.
 
 The scheduler keeps a limit as a bucket, or so that every window of its length is within it. Either way no more than
 `amount * (1 + t / window)` can begin in any time `t`: a whole window at once, and what comes back meanwhile. A finding
@@ -39,6 +39,9 @@ def check_amounts(
         _slots(declarations, declared, program.providers[name])
         _models_slots(declarations, declared, program.providers[name])
         _aimd(declarations, declared)
+    for name, declared in declarations.of("agent").items():
+        _limits(declarations, declared)
+        _agents_limits(declarations, declared, program, program.agents[name].limits)
     _unreachable(declarations, conditions, program)
     _children(declarations, conditions, program)
 
@@ -66,6 +69,29 @@ def _limits(declarations: SymbolTable, declared: BoundDeclaration) -> None:
                             help="delete it, or make it smaller",
                         )
                         break
+
+
+def _agents_limits(
+    declarations: SymbolTable, declared: BoundDeclaration, program: Program, limits: Iterable[RateLimitSettings]
+) -> None:
+    """Report limits of an agent that its providers never let it reach."""
+    given = _own(declared, "limits")
+    pools = list(program.pools.values())
+    if given is None or not all(_covers_all(pool) for pool in pools):
+        return
+    groups = [group for pool in pools for group in pool.groups]
+    for limit in limits:
+        quotas = [[quota for quota in group.quotas if quota.dimension is limit.dimension] for group in groups]
+        total = sum(min(most(quota, limit.window_ns) for quota in each) for each in quotas if each)
+        if not groups or not all(quotas) or total > limit.amount:
+            continue
+        written = given.block[limit.dimension.value]
+        declarations.report.warn(
+            "HM402",
+            f"this limit has no effect: the limits of the providers allow at most {total:,} in its window",
+            next(one for one in written if one.value.amount == limit.amount).item.span,
+            help="make it smaller, or delete it",
+        )
 
 
 def _slots(declarations: SymbolTable, declared: BoundDeclaration, provider: ProviderSettings) -> None:

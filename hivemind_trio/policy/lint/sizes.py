@@ -111,6 +111,7 @@ def _counted_apart(program: Program) -> list[str]:
         "budgets": bool(program.budgets),
         "`max` of lanes": any(lane.max is not None and lane.max.ratio is None for lane in program.lanes.values()),
         "`concurrency` of agents": any(agent.concurrency is not None for agent in agents),
+        "`limits` of agents": any(agent.limits for agent in agents),
     }
     return [name for name, there in found.items() if there]
 

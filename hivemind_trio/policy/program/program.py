@@ -267,6 +267,8 @@ class AgentSettings:
     at: str
     weight: int = 1
     """Its share within its team; without a team, among the teams."""
+    limits: tuple[RateLimitSettings, ...] = ()
+    """Most that it starts, over all providers; the windows slide."""
     priority_max: int | None = None
     """Highest priority that it may ask for its calls; None: it may only ask for a lower one than the policy's."""
 

@@ -10,7 +10,7 @@ from hivemind_trio.model import Reason, Request
 from hivemind_trio.policy import Objective
 from hivemind_trio.scheduler.caching.prompt_cache import PromptCacheModel
 from hivemind_trio.scheduler.limits.concurrency_limit import give_back, take
-from hivemind_trio.scheduler.limits.cost import Cost
+from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
 from hivemind_trio.scheduler.limits.plan_gate import PlanGate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
@@ -49,6 +49,8 @@ class Placement:
     """Objective that orders jobs where it waits."""
     plan: PlanGate | None = None
     """None: the policy keeps no part of its account's plan from it."""
+    start_cost: Cost = NOTHING
+    """Estimated cost in the limits of its agent; `NOTHING`: they have counted it, or there are none."""
 
     @property
     def prefixes(self) -> PromptCacheModel | None:
@@ -79,7 +81,7 @@ class Placement:
             return Reason.LANE_RESERVE
         if not self.agent.slots.has_room:
             return self.agent.slots.closed or Reason.AGENT_CONCURRENCY
-        return Reason.NONE
+        return Reason.NONE if self.agent.admits(self) else Reason.AGENT_LIMIT
 
     def take(self, call_id: CallId, now_ns: int) -> None:
         """Take of everything; each slot asserts that it is there."""
@@ -88,6 +90,11 @@ class Placement:
         if pool.residents.enabled:
             pool.residents.take(self.model, now_ns)
         self.quotas.take(call_id, self.cost, now_ns)
+        if agent.windows is not None:
+            if self.start_cost is not NOTHING:
+                agent.windows.advance(now_ns)
+                agent.windows.take(self.start_cost)
+            agent.look(now_ns)
         if not agent.slots.has_room:
             agent.park()
 

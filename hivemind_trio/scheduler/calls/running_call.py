@@ -9,6 +9,7 @@ import attrs
 from hivemind_trio.model import Decision
 from hivemind_trio.policy import Renames
 from hivemind_trio.scheduler.limits.budgets import Reservation
+from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.protocol.call import Call
 
 from .placement import Placement
@@ -28,6 +29,8 @@ class RunningCall:
     waited_ns: int
     """In all, before this attempt."""
     claim: Reservation
+    started: tuple[int, Cost] | None
+    """First start, and its estimated cost in the limits of its agent; None: it has none."""
     share_ns: int
     """The dominant share that its agent was charged."""
     attempt: int

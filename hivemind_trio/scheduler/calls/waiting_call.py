@@ -9,6 +9,7 @@ import attrs
 from hivemind_trio.model import Decision, Reason
 from hivemind_trio.scheduler.limits.budget_account import BudgetAccount
 from hivemind_trio.scheduler.limits.budgets import Reservation
+from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey
 from hivemind_trio.scheduler.protocol.call import Call
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
@@ -59,6 +60,8 @@ class WaitingCall:
     """Until when the provider remembers its prompt, where that matters."""
     asked: tuple[ProviderQueue, int] | None = None
     """Provider that refused its last attempt, and the end of the pause that it asked for; None: no pause."""
+    started: tuple[int, Cost] | None = None
+    """Start of its first attempt, and its estimated cost in the limits of its agent."""
     claim: Reservation | None = None
     """Reservation in budgets; None: it is held."""
     held_in: BudgetAccount | None = None

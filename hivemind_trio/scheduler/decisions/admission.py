@@ -56,6 +56,9 @@ def _blocked(books: SchedulerState, call: Call, treatment: Decision, place: Plac
     over = place.quotas.too_large(place.cost) if place.quotas.has_limits else None
     if over is not None:
         return rejection.too_large(call, treatment, over, place.cost)
+    beyond = place.agent.windows.too_large(place.start_cost) if place.agent.windows is not None else None
+    if beyond is not None:
+        return rejection.over_agent_limit(call, treatment, beyond, place)
     blocked = place.blocked(books.now_ns)
     if blocked is Reason.BREAKER_OPEN and books.refuses_while_open(place.pool):
         return rejection.circuit_open(books, call, treatment, place.pool, 0)

@@ -14,7 +14,7 @@ from hivemind_trio.scheduler.decisions import rejection
 from hivemind_trio.scheduler.health.retry import pause_ns, turned_away, wants_retry
 from hivemind_trio.scheduler.limits.budgets import Amounts, amounts_of
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
-from hivemind_trio.scheduler.limits.token_estimator import cost_of
+from hivemind_trio.scheduler.limits.token_estimator import actual_cost, cost_of
 from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY, TOO_OFTEN, AttemptResult
 from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.state import SchedulerState
@@ -66,6 +66,20 @@ def _count_in_session(books: SchedulerState, flight: RunningCall, ended: Attempt
     books.sessions.on_ended(flight.call, usage, price.cost_of(usage) if price is not None else 0, served=served)
 
 
+def settle_agent(flight: RunningCall, ended: AttemptResult) -> None:
+    """Count in the limits of its agent what a call that is over has taken; what is unknown stays as estimated."""
+    windows = flight.place.agent.windows
+    if flight.started is None or windows is None:
+        return
+    (started_ns, estimated), usage = flight.started, ended.usage
+    if usage is not None:
+        actual = actual_cost(flight.place.pool.api, estimated, usage)
+    else:
+        actual = estimated if ended.outcome in HEALTHY else cost_of(0, 0)
+    windows.settle(estimated, actual, started_ns)
+    flight.place.agent.change()
+
+
 def _taken(flight: RunningCall, ended: AttemptResult) -> Cost:
     """Return the cost that the provider counts; the estimate where it is unknown."""
     place, pool = flight.place, flight.place.pool
@@ -113,7 +127,7 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
     waiter = books.waiter(call, treatment, place, flight.arrived_ns, flight.seq, Reason.RETRY)
     waiter.since_ns, waiter.waited_ns = books.now_ns, flight.waited_ns
     waiter.attempts, waiter.uncounted = flight.attempt, uncounted
-    waiter.claim = flight.claim
+    waiter.claim, waiter.started = flight.claim, flight.started
     if ended.retry_after_ns:
         waiter.asked = flight.place.pool, books.now_ns + min(ended.retry_after_ns, WORD_MAX_NS)
     due_ns = None

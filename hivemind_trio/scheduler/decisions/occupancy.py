@@ -63,6 +63,8 @@ def _not_before_ns(waiter: WaitingCall, reason: Reason) -> int | None:
     pool = waiter.place.pool
     if reason is Reason.BREAKER_OPEN:
         return pool.health.breaker.opens_ns
+    if reason is Reason.AGENT_LIMIT:
+        return waiter.place.agent.opens_ns
     return pool.opens_ns if reason in TIMED else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hivemind_trio.model import WAITS, Decision, Reason, Request, Verdict, rejection_text, wait_text
 from hivemind_trio.policy import Program, RateLimitSettings
+from hivemind_trio.scheduler.calls.placement import Placement
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.limits.budgets import InsufficientBudget
 from hivemind_trio.scheduler.limits.cost import Cost
@@ -88,6 +89,21 @@ def too_large(call: Call, treatment: Decision, quota: RateLimitSettings, cost: C
         reason=Reason.OVER_LIMITS,
         waited_ns=waited_ns,
         message=rejection_text(Reason.OVER_LIMITS, amount=amount, provider=provider, limit=quota),
+        retry_after_ns=None,
+    )
+
+
+def over_agent_limit(
+    call: Call, treatment: Decision, limit: RateLimitSettings, place: Placement, waited_ns: int = 0
+) -> Reject:
+    """Return the rejection of a call that exceeds a whole window of its agent."""
+    amount, agent = place.start_cost[limit.dimension], place.agent.name
+    return Reject(
+        call_id=call.id,
+        treatment=treatment,
+        reason=Reason.OVER_LIMITS,
+        waited_ns=waited_ns,
+        message=rejection_text(Reason.OVER_LIMITS, "agent", amount=amount, agent=agent, limit=limit),
         retry_after_ns=None,
     )
 

@@ -37,6 +37,11 @@ def reclassify(
         commands.append(rejection.too_large(waiter.call, treatment, over, place.cost, waited_ns))
         books.forget(place.agent)
         return None
+    beyond = place.agent.windows.too_large(place.start_cost) if place.agent.windows is not None else None
+    if beyond is not None:
+        commands.append(rejection.over_agent_limit(waiter.call, treatment, beyond, place, waited_ns))
+        books.forget(place.agent)
+        return None
     if place.pool.health.spent.shut(books.billing_key(waiter.call, treatment), books.now_ns):
         commands.append(rejection.billing_exhausted(books, waiter.call, treatment, place.pool, waited_ns))
         books.forget(place.agent)
@@ -49,6 +54,7 @@ def reclassify(
     anew.uncounted, anew.asked, anew.due_ns = waiter.uncounted, waiter.asked, waiter.due_ns
     anew.unasked_due_ns = waiter.unasked_due_ns
     anew.ledger_until_ns, anew.claimed_ns = waiter.ledger_until_ns, waiter.claimed_ns
+    anew.started = waiter.started
     short = books.claim(anew)
     if short is None:
         anew.rests_until_ns = waiter.rests_until_ns

@@ -93,17 +93,14 @@ class TokenEstimator:
 
         What the provider counted itself is learned from.
         """
-        tokens_in = self.learn(request, api, usage)
-        actual = cost_of(cost[Dimension.INPUT] if tokens_in is None else tokens_in, usage.output)
-        if DIALECTS[api].tokens_on_arrival is not None:
-            actual[Dimension.TOKENS] = cost[Dimension.TOKENS]
-        return actual
+        self.learn(request, api, usage)
+        return actual_cost(api, cost, usage)
 
-    def learn(self, request: Request, api: Api, usage: Usage) -> int | None:
-        """Believe what the provider has counted itself. Return the input tokens that count, if it has said so."""
+    def learn(self, request: Request, api: Api, usage: Usage) -> None:
+        """Believe what the provider has counted itself."""
         tokens_in, tokens_out = counted(usage, api), usage.output
         if not usage.exact or tokens_in is None:
-            return tokens_in
+            return
         learned = self.models.get(request.model)
         if learned is None:
             if len(self.models) >= MODELS_MAX:
@@ -118,7 +115,6 @@ class TokenEstimator:
         before = float(tokens_out) if learned.output is None else learned.output
         learned.output = before + WEIGHT * (tokens_out - before)
         learned.expected = int(learned.output * OUTPUT_MARGIN) + 1
-        return tokens_in
 
 
 def counted(usage: Usage, api: Api) -> int | None:
@@ -126,6 +122,15 @@ def counted(usage: Usage, api: Api) -> int | None:
     if usage.input is None:
         return None
     return usage.input + usage.cache_write + (usage.cache_read if DIALECTS[api].counts_cache_reads else 0)
+
+
+def actual_cost(api: Api, cost: Cost, usage: Usage) -> Cost:
+    """Return the cost that such a provider counts, where it was estimated so."""
+    tokens_in = counted(usage, api)
+    actual = cost_of(cost[Dimension.INPUT] if tokens_in is None else tokens_in, usage.output)
+    if DIALECTS[api].tokens_on_arrival is not None:
+        actual[Dimension.TOKENS] = cost[Dimension.TOKENS]
+    return actual
 
 
 def cost_of(tokens_in: int, tokens_out: int) -> Cost:

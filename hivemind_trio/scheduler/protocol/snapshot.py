@@ -8,7 +8,7 @@ from typing import final
 import attrs
 
 from hivemind_trio.model import Dimension, Reason
-from hivemind_trio.policy import Window
+from hivemind_trio.policy import RateLimitSettings, Window
 
 from .circuit import Circuit
 from .events import Pausable
@@ -101,6 +101,17 @@ class PoolSnapshot:
 
 @final
 @attrs.frozen(kw_only=True)
+class AgentLimitSnapshot:
+    """Use of one limit of a declared agent."""
+
+    agent: str
+    limit: RateLimitSettings
+    used: int
+    """Sum over the calls of the last window."""
+
+
+@final
+@attrs.frozen(kw_only=True)
 class Snapshot:
     """The scheduler at one instant. O(size of the policy) to take, not O(calls)."""
 
@@ -113,6 +124,8 @@ class Snapshot:
     """Kind and name of what an operator holds back."""
     lanes_waiting: Mapping[str, int]
     """Over all providers."""
+    agent_limits: tuple[AgentLimitSnapshot, ...] = ()
+    """Limits of declared agents that have started something."""
     agents: int
     """Agents and callers with a call waiting or in flight."""
     inflight: int

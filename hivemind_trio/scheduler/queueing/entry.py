@@ -56,6 +56,11 @@ class EntryPlacement(Protocol):
         """Gate of its account's plan; None: the policy keeps nothing from it."""
         ...
 
+    @property
+    def start_cost(self) -> Cost:
+        """Estimated cost in the limits of its agent."""
+        ...
+
     def lacks(self) -> Reason:
         """Return the reason for which it has to wait."""
         ...

@@ -17,7 +17,7 @@ from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap, Rank
 
 from .agent import AgentState
 from .cache_affinity import AffinityIndex
-from .entry import QueueEntry
+from .entry import EntryPlacement, QueueEntry
 from .fair_share import Flow
 
 _OVERDUE: Final[Rank] = (-1 << 62,)
@@ -98,6 +98,7 @@ class WaitQueue:
             self._overdue_ns <= now_ns
             and overdue is not None
             and (oldest := self._overdue(now_ns)) is not None
+            and _may_start(oldest)
             and (overdue or oldest.place.agent.granted_ns < oldest.arrived_ns)
         ):
             found, self.rank, self.early = oldest, (*_OVERDUE, oldest.seq), True
@@ -105,7 +106,7 @@ class WaitQueue:
             instead = self._threads.mate(thread, found, steal_above) if thread else None
             if instead is None and self._threads.fading.first is not None:
                 instead = self._threads.hurried(found, now_ns)
-            if instead is not None:
+            if instead is not None and _may_start(instead):
                 found = instead
         return self._within_quotas(found, now_ns) if counted else found
 
@@ -137,8 +138,10 @@ class WaitQueue:
     def _passed(self, due: RateLimitUser) -> QueueEntry | None:
         """Return the call that others have passed for too long, if it waits here and its agent has room."""
         line = self._lines.get(due.agent_key)
-        found = line.find(due) if line is not None and line.agent.slots.has_room else None
-        if line is None or found is None or found is line.first:
+        found = line.find(due) if line is not None and line.ready else None
+        if line is None or found is None or not _may_start(found):
+            return None
+        if found is line.first:
             return found
         return line.first if self.quotas.cede(line.first) else found  # its agent's calls keep their order
 
@@ -193,10 +196,15 @@ class WaitQueue:
             self.empty = not self._lines
 
 
+def _may_start(call: QueueEntry) -> bool:
+    """Return True if the limits of its agent let a call start that is not the first in its line."""
+    return call.place.agent.admits(call.place)
+
+
 @final
 @attrs.define(eq=False)
 class AgentFlow:
-    """One agent's calls in one queue, best first. What blocks one of them blocks all, so only the first counts.
+    """One agent's calls in one queue, best first. What blocks the first of them blocks all.
 
     It is ready while it has calls and its agent has room, and only then in any heap. It stands among those of its team;
     or where its agent is its own team, in the queue itself.
@@ -231,6 +239,16 @@ class AgentFlow:
         return self.first.call.id
 
     @property
+    def first_start(self) -> EntryPlacement:
+        """Placement of the call that is next."""
+        return self.first.place
+
+    @property
+    def first_order(self) -> tuple[int, int]:
+        """Order of that call among those of its agent: by priority, then by arrival."""
+        return -self.first.treatment.priority, self.first.seq
+
+    @property
     def ready(self) -> bool:
         """True if a call of it can be dispatched."""
         return self._party is not None or self._number is not None
@@ -244,8 +262,9 @@ class AgentFlow:
             self.agent.lines[self] = None
         else:
             self._put_beside(waiter)
-        if (self.first is waiter or self.oldest is waiter) and self.agent.slots.has_room:
-            self.unpark()
+        self.agent.change()
+        if self.first is waiter or self.oldest is waiter:
+            self._stand()
 
     def _put_beside(self, waiter: QueueEntry) -> None:
         """There are others: behind them, before them or between."""
@@ -263,6 +282,7 @@ class AgentFlow:
     def remove(self, waiter: QueueEntry) -> None:
         """Remove a waiting call."""
         self.calls -= 1
+        self.agent.change()
         if not self.calls:
             self.agent.lines.pop(self)
             self.park()
@@ -272,8 +292,14 @@ class AgentFlow:
             heap.discard(waiter)
         if self.first is waiter or self.oldest is waiter:
             self._look()
-            if self.agent.slots.has_room:
-                self.unpark()
+            self._stand()
+
+    def _stand(self) -> None:
+        """Stand in the queue, or not, as the first call has room at the agent."""
+        if self.agent.admits(self.first.place):
+            self.unpark()
+        else:
+            self.park()
 
     def park(self) -> None:
         """Leave the queue: it cannot be served."""

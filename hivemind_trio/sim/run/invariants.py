@@ -56,6 +56,8 @@ class Audit:
     _limits: dict[str, int] = attrs.field(init=False, factory=dict)
     _sent: dict[tuple[str, str | None], deque[int]] = attrs.field(init=False, factory=dict)
     """(Provider, its limits group) -> when requests went there, as far back as its longest window."""
+    _started: dict[tuple[bool, str], deque[int]] = attrs.field(init=False, factory=dict)
+    """Agent -> when its calls started, as far back as its longest window."""
     _now_ns: int = attrs.field(init=False, default=0)
     _wakeup_ns: int | None = attrs.field(init=False, default=None)
     """When it asked to be woken."""
@@ -116,6 +118,8 @@ class Audit:
         for key, cap in self._caps(permit).items():
             _holds(cap is None or self._counts[key] <= cap, f"{' '.join(key)} is within its cap in the policy")
         self._count(permit, self._now_ns)
+        if grant.attempt == 1:
+            self._count_start(permit, self._now_ns)
 
     def _caps(self, permit: Permit) -> dict[tuple[str, ...], int | None]:
         """Return the policy's bounds on everything a permit is taken from, with AIMD at its most generous."""
@@ -151,6 +155,21 @@ class Audit:
             within = sum(1 for at_ns in sent if at_ns > now_ns - quota.window_ns)
             _holds(within <= _most(quota), f"{within} requests are within {quota}")
 
+    def _count_start(self, permit: Permit, now_ns: int) -> None:
+        """Count the calls that an agent starts, as its limits declare them."""
+        agent = self.program.agents[permit.agent] if permit.declared else self.program.unknown
+        limits = [limit for limit in agent.limits if limit.dimension is Dimension.REQUESTS]
+        if not limits:
+            return
+        started = self._started.setdefault((permit.declared, permit.agent), deque())
+        started.append(now_ns)
+        longest_ns = max(limit.window_ns for limit in limits)
+        while started[0] <= now_ns - longest_ns:
+            started.popleft()
+        for limit in limits:
+            within = sum(1 for at_ns in started if at_ns > now_ns - limit.window_ns)
+            _holds(within <= limit.amount, f"{within} starts of agent {permit.agent} are within {limit}")
+
     def _at_rest(self, event: Event, granted: set[str]) -> None:
         snapshot = self.scheduler.snapshot()
         _holds(snapshot.inflight == len(self._held), "what is in flight is what was granted and has not ended")
@@ -180,7 +199,7 @@ class Audit:
         _holds(not pool.inflight and bool(pool.waiting), f"provider {name} stands if calls wait and none is in flight")
         provider = self.program.pools.get(name)
         far = any((gate.hold_until_ns or 0) > self._now_ns + FAR_NS for gate in pool.gates.values())
-        elsewhere = stands.reason in (Reason.AGENT_CONCURRENCY, Reason.MODEL_RESIDENT)
+        elsewhere = stands.reason in (Reason.AGENT_CONCURRENCY, Reason.AGENT_LIMIT, Reason.MODEL_RESIDENT)
         if provider is None or far or elsewhere or any(group.quotas for group in provider.groups):
             return
         since_ns = self._stands_ns.setdefault(name, self._now_ns)

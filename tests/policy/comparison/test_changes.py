@@ -55,6 +55,14 @@ ROWS = {
     "what an agent may ask for": (
         AGENT, "priority 2 max 5", "priority 2 max 9", "priority max", "raised", "5", "9", "kept", "",
     ),
+    "what an agent starts, lowered": (
+        AGENT, "limits { requests 30/min }", "limits { requests 20/min }", "limits requests", "lowered", "30/min",
+        "20/min", "kept", "",
+    ),
+    "what an agent starts, in another window": (
+        AGENT, "limits { requests 30/min }", "limits { requests 900/hour }", "limits requests", "changed", "30/min",
+        "900/hour", "kept", "",
+    ),
     "an upper bound lowered": (
         P, "concurrency 2..32", "concurrency 2..16", "concurrency", "lowered", "2..32", "2..16", "drains", "",
     ),

@@ -59,6 +59,19 @@ SAID = {
         610,
         609,
     ),
+    "an agent above all that its providers let pass": (
+        "HM402",
+        "provider anthropic {{ limits {{ requests 10/min }} }}\nprovider openai {{ limits {{ requests 5/min }} }}\n"
+        "agent ci {{ limits {{ requests {}/hour }} }}",
+        915,
+        914,
+    ),
+    "a long window of an agent beyond what the short one lets pass": (
+        "HM417",
+        "provider anthropic {{ }}\nagent ci {{ limits {{ requests 10/min; requests {}/hour }} }}",
+        610,
+        609,
+    ),
     "a cut that leaves next to nothing": (
         "HM411",
         "provider anthropic {{ concurrency 2..8; aimd decrease {}% }}",

@@ -26,7 +26,8 @@ PAGES: Final = (
         "HM402",
         "limit that is never reached",
         "A step of a budget above the step that stops calls is never reached; steps are ordered by their share, not "
-        "by their place in the text. A `limits` block with more slots than its provider limits nothing.",
+        "by their place in the text. A `limits` block with more slots than its provider limits nothing, and neither "
+        "does a limit of an agent above what all providers together allow.",
         wrong="budget b { tokens 1M/day; at 80% { deny }; at 90% { warn } }\nprovider anthropic { }",
         right="budget b { tokens 1M/day; at 80% { warn }; at 90% { deny } }\nprovider anthropic { }",
     ),
@@ -226,7 +227,7 @@ PAGES: Final = (
         "HM429",
         "counted by each node for itself",
         "`store redis` shares `concurrency` and rate limits of providers. Budgets, `max` of "
-        "lanes in slots, and `concurrency` of agents and of `limits` are counted "
+        "lanes in slots, `concurrency` of `limits`, and `concurrency` and `limits` of agents are counted "
         "by each node: with N nodes up to N times as much is used. Write an Nth of each, or allow it with "
         "`# hmp: allow HM429 reason` on the line above.",
         wrong="server { nodes 2 }\nstore redis { url env(REDIS_URL) }\n"
