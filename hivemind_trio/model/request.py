@@ -52,8 +52,11 @@ class Request:
     attempt: int = 1
     hour: int = 0
     """In the policy's time zone, 0 to 23."""
+    minute: int = 0
     weekday: int = 0
     """1 is Monday, 7 is Sunday."""
+    date: str = ""
+    """`2026-12-25`, in the same time zone; empty: it is not known."""
     plan_session: int = 0
     """Used share of the account's plan, in millionths, as last read; 0: nothing is known. The scheduler fills it in."""
     plan_week: int = 0
@@ -72,6 +75,11 @@ class Request:
     """Lower-case names; of a repeated header the first value."""
     meta: Mapping[str, str] = attrs.field(factory=dict)
     """The body's `metadata` object, text values only."""
+
+    @property
+    def time(self) -> int:
+        """Minutes since midnight."""
+        return self.hour * 60 + self.minute
 
     @property
     def tokens_total(self) -> int:

@@ -66,6 +66,7 @@ from .language.condition_typing import Kind as Kind
 from .language.condition_typing import Relation as Relation
 from .language.condition_typing import request_fields as request_fields
 from .language.model_price import ModelPrice as ModelPrice
+from .language.unit_text import clock as clock
 from .language.unit_text import duration as duration
 from .language.values import is_loopback as is_loopback
 from .language.values import parse_address as parse_address

@@ -49,6 +49,8 @@ class Type(Enum):
     ADDRESS = auto()
     HOSTS = auto()
     TIMEZONE = auto()
+    CLOCK = auto()
+    DATE = auto()
     SIGNALS = auto()
     WORDS = auto()
     FLAG = auto()
@@ -85,6 +87,8 @@ SHOWN: Final[Mapping[Type, str]] = MappingProxyType(
         Type.ADDRESS: 'a quoted address, `"127.0.0.1:8787"`',
         Type.HOSTS: 'a list of host names, `["llm.example.com"]`',
         Type.TIMEZONE: 'a quoted time zone, `"Europe/Paris"`',
+        Type.CLOCK: "a time of day such as `22:30`",
+        Type.DATE: 'a quoted date, `"2026-12-25"`',
         Type.SIGNALS: "a list of statuses and failures, `[429, 500..504, reset]`",
         Type.WORDS: "a list of words",
         Type.FLAG: "nothing",
@@ -239,7 +243,9 @@ SERVER: Final[Mapping[str, Setting]] = {
         "needs it; beyond loopback there must be one.",
     ),
     "timezone": Setting(
-        args=(_slot(Type.TIMEZONE),), doc="Time zone of `hour` and `weekday`. Default: the machine's.", default=""
+        args=(_slot(Type.TIMEZONE),),
+        doc="Time zone of `time`, `date`, `hour` and `weekday`. Default: the machine's.",
+        default="",
     ),
     "drain": Setting(args=(DURATION,), doc="Time for calls in flight to finish after SIGTERM.", default="30s"),
     "nodes": Setting(args=(POSITIVE,), doc="Most proxies that share limits through `store redis`.", default="1"),

@@ -27,7 +27,7 @@ from hivemind_trio.policy import (
 )
 from hivemind_trio.sim import Bound, Figures, Load, World
 
-from .scenario import HOUR, most_out, stage
+from .scenario import DATE, TIME, most_out, stage
 from .units import shown
 
 BUDGET_S: Final = 30.0
@@ -216,5 +216,5 @@ def _exercised(checked: Checked, program: Program, load: Arriving) -> Iterator[s
     }
     if load.agent is not None:
         facts["token" if program.agents[load.agent].tokens else "claim"] = load.agent
-    facts |= {"hour": HOUR if load.hour is None else load.hour, "weekday": load.weekday or 1}
+    facts |= {"time": TIME if load.time is None else load.time, "date": load.date or DATE}
     yield from decided_by_rules(checked, Decided.of(program, facts))

@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from hivemind_trio.model.dates import date_on
 from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy import Arriving, Behaving, PlanDeclared, Run
 from hivemind_trio.sim import (
@@ -36,8 +37,8 @@ ROOM: Final = 4
 """Calls allow so many times the answer that they get: agents ask for more than they need."""
 MAX_OUT_LEAST: Final = 1_024
 
-HOUR: Final = 10
-WEEKDAY: Final = 1
+TIME: Final = 10 * 60
+DATE: Final = date_on(weekday=1)
 
 _WEATHER: Final = {weather.value: weather for weather in Weather}
 
@@ -52,8 +53,8 @@ def stage(run: Run) -> Scenario:
             UpstreamSpec(traits=_traits(LATENCY_NS), as_declared=True),
         ),
         until_ns=run.length_ns,
-        hour=next((load.hour for load in run.loads if load.hour is not None), HOUR),
-        weekday=next((load.weekday for load in run.loads if load.weekday is not None), WEEKDAY),
+        time=next((load.time for load in run.loads if load.time is not None), TIME),
+        date=next((load.date for load in run.loads if load.date is not None), DATE),
     )
 
 

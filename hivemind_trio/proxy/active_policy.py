@@ -61,7 +61,9 @@ class InForce:
             tokens_max_out=asked.tokens_max_out,
             cost_microusd=cost,
             hour=now.hour,
+            minute=now.minute,
             weekday=now.isoweekday(),
+            date=now.date().isoformat(),
             headers=head.words,
             meta=asked.metadata,
         )

@@ -14,6 +14,7 @@ import attrs
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Request
+from hivemind_trio.model.dates import weekday_of
 
 AGENTS: Final = ("ci", "reviewer", "notebook", "night-owl")
 
@@ -38,12 +39,17 @@ SHARES: Final = {"0%": 0, "0.5": 500_000, "80.5%": 805_000, "90%": 900_000, "100
 PLANS: Final = ("plan.session", "plan.week", "plan.month")
 AGES: Final = {"0s": 0, "1ms": 10**6, "90s": 90 * 10**9, "1h30m": 5_400 * 10**9, "2d": 172_800 * 10**9}
 SESSIONS: Final = ("session.context", "session.turns", "session.cost", "session.age")
-MOST: Final = {"hour": 23, "weekday": 7, **dict.fromkeys(PLANS, 1_000_000)}
+TIMES: Final = {"00:00": 0, "8:05": 485, "22:30": 1_350, "23:59": 1_439}
+DATES: Final = ("2001-01-08", "2026-12-25", "2026-12-26", "2027-02-28", "2028-02-29", "2099-12-31", "2000-01-01")
+DATE_GLOBS: Final = ("*-12-25", "20??-02-*", "2026-*", "*", "2028-02-29", "*-0?-*1", "20*")
+CYCLIC: Final = ("time", "hour", "weekday")
+MOST: Final = {"hour": 23, "weekday": 7, "time": 1_439, **dict.fromkeys(PLANS, 1_000_000)}
 NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
     **dict.fromkeys(("tokens.in", "tokens.max-out", "tokens.total"), COUNTS),
     "attempt": {"1": 1, "2": 2, "5": 5},
     "hour": {"0": 0, "5": 5, "22": 22, "23": 23},
     "weekday": {"1": 1, "6": 6, "7": 7},
+    "time": TIMES,
     "cost": MONEY,
     **dict.fromkeys(PLANS, SHARES),
     "session.context": {"1": 1, "999": 999, "150k": 150_000},
@@ -151,6 +157,8 @@ def _is(value: Any) -> Callable[[Any], bool]:
 
 
 def _within(low: int, high: int) -> Callable[[Any], bool]:
+    if low > high:
+        return lambda given: given >= low or given <= high
     return lambda given: low <= given <= high
 
 
@@ -192,13 +200,30 @@ def _number(draw: st.DrawFn, scope: Scope) -> Meant:
     items: list[tuple[str, Callable[[Any], bool]]] = []
     for text, value in draw(st.lists(st.sampled_from(list(NUMBERS[field].items())), max_size=3)):
         to, high = draw(st.sampled_from(list(NUMBERS[field].items())))
-        items.append((f"{text}..{to}", _within(value, high)) if value < high else (text, _is(value)))
+        goes = value != high if field in CYCLIC else value < high
+        items.append((f"{text}..{to}", _within(value, high)) if goes else (text, _is(value)))
     return _member(draw, field, items)
+
+
+def _date(draw: st.DrawFn) -> Meant:
+    match draw(st.integers(0, 2)):
+        case 0:
+            value = draw(st.sampled_from(DATES))
+            return _relation("date", draw(st.sampled_from(["==", "!="])), quoted(value), value)
+        case 1:
+            values = draw(st.lists(st.sampled_from(DATES), max_size=3))
+            return _member(draw, "date", [(quoted(value), _is(value)) for value in values])
+        case _:
+            globs = tuple(draw(st.lists(st.sampled_from(DATE_GLOBS), max_size=3)))
+            text = quoted(globs[0]) if len(globs) == 1 else f"[{', '.join(map(quoted, globs))}]"
+            return Meant(f"date ~ {text}", lambda call: any(fits(glob, call.read("date")) for glob in globs))
 
 
 @st.composite
 def _atoms(draw: st.DrawFn, scope: Scope) -> Meant:
-    match draw(st.integers(0, 9)):
+    match draw(st.integers(0, 10)):
+        case 10:
+            return _date(draw)
         case 0 | 1:
             return _flag(draw, scope)
         case 2 | 3 if scope.names:
@@ -258,6 +283,7 @@ def requests(draw: st.DrawFn, tokens: Iterable[str] = ()) -> Request:
             MOST.get(field, value),
         )
 
+    time, date = number("time") if draw(st.booleans()) else number("hour") * 60, draw(st.sampled_from(DATES))
     headers: dict[str, str] = {}
     meta: dict[str, str] = {}
     for field, values in TEXTS.items():
@@ -279,8 +305,10 @@ def requests(draw: st.DrawFn, tokens: Iterable[str] = ()) -> Request:
         tokens_max_out=number("tokens.max-out"),
         cost_microusd=number("cost"),
         attempt=number("attempt"),
-        hour=number("hour"),
-        weekday=number("weekday"),
+        hour=time // 60,
+        minute=time % 60,
+        weekday=weekday_of(date),
+        date=date,
         plan_session=number("plan.session"),
         plan_week=number("plan.week"),
         plan_month=number("plan.month"),

@@ -56,6 +56,7 @@ RUNS: Final = {
         "w.denied == 100% and w.failed == 100% and w.completed == 0%",
     ),
     "all at night": ("load w { arrive 30/min; hour 22 }", "w.denied == 100%"),
+    "until the night, which begins soon": ("load w { arrive 30/min; time 21:59 }", "w.denied > 40% and w.denied < 60%"),
     "none by day": ("load w { arrive 30/min; hour 9 }", "w.denied == 0% and w.failed == 0%"),
     "a queue that is full denies": (
         'load w { agent script; model "claude-haiku-4-5"; arrive 300/min }', "w.denied > 20% and w.failed >= 20%",

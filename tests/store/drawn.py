@@ -31,6 +31,8 @@ REQUESTS = st.builds(
     tokens_max_out=COUNTS,
     cost_microusd=COUNTS,
     hour=st.integers(0, 23),
+    minute=st.integers(0, 59),
+    date=st.sampled_from(["", "2026-12-25"]),
     weekday=st.integers(1, 7),
     headers=st.dictionaries(NAMES, st.sampled_from(["", "urgent", "Größe 1", "x\ny"]), max_size=3),
     meta=st.dictionaries(NAMES, st.sampled_from(["a", "ü"]), max_size=1),

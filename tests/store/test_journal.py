@@ -415,7 +415,7 @@ def other_database(path: Path) -> None:
 def newer(path: Path) -> None:
     trio.run(written, str(path), [CALL])
     with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 6")
+        database.execute("PRAGMA user_version = 7")
 
 
 def empty(path: Path) -> None:
@@ -427,7 +427,7 @@ def empty(path: Path) -> None:
     [
         (text_file, "not a journal", False),
         (other_database, "not a journal", False),
-        (newer, "version 6, and this hivemind-trio knows up to 5", False),
+        (newer, "version 7, and this hivemind-trio knows up to 6", False),
         (Path.mkdir, "it is a folder|directory", False),
         (empty, "not a journal", True),
         (lambda _: None, "no such file", True),
@@ -571,8 +571,9 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
             "DROP TABLE sessions; ALTER TABLE old RENAME TO sessions; "
             "UPDATE calls SET (headers, meta) = (SELECT headers, meta FROM header_sets AS s "
             "WHERE s.header_set = calls.header_set); ALTER TABLE calls DROP COLUMN header_set; DROP TABLE header_sets; "
-            "DROP TABLE events; DROP TABLE policy_files; DROP TABLE plans; CREATE VIEW history AS SELECT 1; "
-            "PRAGMA user_version = 1"
+            "DROP TABLE events; DROP TABLE policy_files; DROP TABLE plans; "
+            "ALTER TABLE calls DROP COLUMN minute; ALTER TABLE calls DROP COLUMN date; "
+            "CREATE VIEW history AS SELECT 1; PRAGMA user_version = 1"
         )
     before = read_journal(path)
 
@@ -581,7 +582,7 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
     assert before == (CALL,)
     assert len(read_journal(path)) == 2
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (5,)
+        assert database.execute("PRAGMA user_version").fetchone() == (6,)
         assert len(database.execute("SELECT lane, waited_ms FROM history").fetchall()) == 2
 
 

@@ -122,7 +122,9 @@ def likely_call(proxy: Operated, agent: AskingAgent, shape: CallShape) -> tuple[
         tokens_in=tokens_in,
         cost_microusd=program.estimated_cost(apis, model, tokens_in, tokens_out),
         hour=now.hour,
+        minute=now.minute,
         weekday=now.isoweekday(),
+        date=now.date().isoformat(),
         headers=agent.headers,
     )
     caller = own[-1].caller if own else agent.caller

@@ -50,7 +50,7 @@ def _fields(_context: click.Context, _parameter: click.Parameter, begun: str) ->
     epilog="""\b
 Examples:
   hivemind-trio explain team.hmp agent=ci model=claude-opus-4-1      show which rules decide this call
-  hivemind-trio explain team.hmp model=gpt-4.1 tokens.in=130k stream=true hour=23 header.x-priority=urgent
+  hivemind-trio explain team.hmp model=gpt-4.1 tokens.in=130k stream=true time=23:30 header.x-priority=urgent
   hivemind-trio explain team.hmp path=/v1/messages model=claude-sonnet-4-5 --json
   hivemind-trio explain --settings provider anthropic team.hmp
   hivemind-trio explain HM303        show what a diagnostic means
@@ -60,7 +60,8 @@ Examples:
   hivemind-trio explain --slow       list the calls of the last day that waited longest
 
 \b
-Fields: agent model path method stream tools images tokens.in tokens.max-out cost attempt hour weekday
+Fields: agent model path method stream tools images tokens.in tokens.max-out cost attempt
+time (`22:30`) hour date (`2026-12-25`) weekday
 plan.session plan.week plan.month (`85%`) plan.overage
 session.context session.turns session.cost (`$5`) session.age (`2h`) header.NAME meta.NAME, api,
 token (the agent whose token the call has) and claim (the agent that it names).
@@ -204,7 +205,7 @@ def _as_the_proxy_does(checked: Checked, explanation: Explanation) -> Explanatio
 
 
 def _now(checked: Checked) -> dict[str, str]:
-    """Return the hour and the weekday, if the policy reads them."""
+    """Return the time of day and the date, if the policy reads any of them."""
     from datetime import datetime
     from zoneinfo import ZoneInfo
 
@@ -215,7 +216,7 @@ def _now(checked: Checked) -> dict[str, str]:
         return {}
     zone = checked.program.server.timezone
     now = datetime.now(ZoneInfo(zone) if zone else None)
-    return {"hour": str(now.hour), "weekday": str(now.isoweekday())}
+    return {"time": f"{now:%H:%M}", "date": now.date().isoformat()}
 
 
 def _dialect(checked: Checked, request: Request, fields: tuple[str, ...]) -> tuple[str, str]:
@@ -229,7 +230,8 @@ def _dialect(checked: Checked, request: Request, fields: tuple[str, ...]) -> tup
 
 
 def _as_text(checked: Checked, explanation: Explanation, *, dialect: tuple[str, str], color: bool) -> str:
-    from hivemind_trio.policy import duration
+    from hivemind_trio.model.dates import date_on
+    from hivemind_trio.policy import clock, duration
 
     treatment = explanation.treatment
 
@@ -269,8 +271,10 @@ def _as_text(checked: Checked, explanation: Explanation, *, dialect: tuple[str, 
     if explanation.bounds:
         parts.append("counts against:\n" + _table(explanation.bounds, indent="  "))
     request = explanation.request
-    if request.hour or request.weekday:
-        parts.append(f"at hour {request.hour}, weekday {request.weekday}; `hour=` and `weekday=` ask for another time")
+    if request.time or request.weekday:
+        is_dated = request.weekday and request.date != date_on(request.weekday)
+        day = f"{request.date} (weekday {request.weekday})" if is_dated else f"weekday {request.weekday or 1}"
+        parts.append(f"at {clock(request.time)} on {day}; `time=` and `date=` ask for another time")
     return "\n".join(f"{part}\n" for part in parts)
 
 

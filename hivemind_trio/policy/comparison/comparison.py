@@ -8,7 +8,7 @@ decided with both programs, so that none is shown that is not treated differentl
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from typing import Final, final
 
@@ -16,10 +16,12 @@ import attrs
 
 from hivemind_trio.model import Decider, SecretRef, SecretSource
 from hivemind_trio.policy.compile.checked import Checked
+from hivemind_trio.policy.language.condition_typing import Condition
 from hivemind_trio.policy.program.call_facts import ApisOf, Facts, request_of, shown, words
 from hivemind_trio.policy.program.program import Program
 from hivemind_trio.policy.program.renames import Renames
 from hivemind_trio.policy.solver.boundary_calls import KNOWN_MODELS, candidates
+from hivemind_trio.policy.solver.moments import Instead, alternatives, timed
 
 from .call_differences import Parting, Triple
 from .change import Change
@@ -116,7 +118,7 @@ def call_changes(old: Checked, new: Checked, *, apis_of: ApisOf | None = None) -
     assert old.program is not None
     assert new.program is not None
     programs = old.program, new.program
-    compare = _Compare(programs, apis_of)
+    compare = _Compare(programs, apis_of, alternatives(_conditions(old, new)))
     by_path = apis_of is not None
     parting = Parting(old, new, by_path=by_path)
     seen: set[Triple] = set()
@@ -129,11 +131,16 @@ def call_changes(old: Checked, new: Checked, *, apis_of: ApisOf | None = None) -
         if len(calls) == EXAMPLES_MAX:
             return tuple(calls), False
         # With the time at which it was asked, so that what holds at one time only is never shown without it.
-        facts = compare.shortened({**NO_TIME, **facts}, fresh)
+        facts = compare.shortened(timed(facts), fresh)
         seen |= compare.keys(facts)
         named = shown(facts, programs)
         calls.append(CallChange(example=words(named), facts=named, turns=compare.turns(facts)))
     return tuple(calls), parting.complete
+
+
+def _conditions(*policies: Checked) -> Iterator[Condition]:
+    for checked in policies:
+        yield from (one for table in checked.conditions.values() for one in table.values() if one is not None)
 
 
 def _at_home(checked: Checked) -> Program:
@@ -191,6 +198,7 @@ class _Compare:
 
     _programs: tuple[Program, Program]
     _apis_of: ApisOf | None
+    _instead: Instead
 
     def turns(self, facts: Facts) -> tuple[DecisionChange, ...]:
         return tuple(turns_of(self._programs, facts, self._apis_of))
@@ -208,19 +216,9 @@ class _Compare:
         # The time goes last, when nothing else will change any more.
         for field in reversed(list(facts)):
             less = {name: value for name, value in kept.items() if name != field}
-            instead = [self.keys({**less, **one}) for one in _INSTEAD.get(field, ({},))]
+            instead = [self.keys({**less, **one}) for one in self._instead.get(field, ({},))]
             # Without its dialect or its time it would be another call, of which other things may be shown.
-            whole = field in ("api", "path", *_INSTEAD)
-            if all(keys == self.keys(kept) if whole else wanted <= keys for keys in instead):
+            whole = field in ("api", "path", *self._instead)
+            if instead and all(keys == self.keys(kept) if whole else wanted <= keys for keys in instead):
                 kept = less
         return kept
-
-
-NO_TIME: Final[Facts] = {"hour": 0, "weekday": 1}
-"""Facts that `request_of` assumes for a call that does not give them."""
-
-_INSTEAD: Final[Mapping[str, Sequence[Facts]]] = {
-    "hour": [{"hour": hour} for hour in range(24)],
-    "weekday": [{"weekday": day} for day in range(1, 8)],
-}
-"""Alternatives of a fact that is not given."""

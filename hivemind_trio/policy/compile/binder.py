@@ -60,7 +60,8 @@ _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 """Pattern of a name that needs no quotes."""
 
 FIELD_NAMES: Final = frozenset(
-    {"agent", "team", "provider", "model", "path", "method", "stream", "tools", "images", "hour", "weekday", "cost"}
+    {"agent", "team", "provider", "model", "path", "method", "stream", "tools", "images", "cost"}
+    | {"hour", "weekday", "time", "date"}
     | {"true", "false", *NUMBERS}
 )
 

@@ -55,6 +55,8 @@ _FIELDS: Final = {
     "attempt": "r.attempt",
     "hour": "r.hour",
     "weekday": "r.weekday",
+    "time": "(r.hour * 60 + r.minute)",
+    "date": "r.date",
     "plan.session": "r.plan_session",
     "plan.week": "r.plan_week",
     "plan.month": "r.plan_month",

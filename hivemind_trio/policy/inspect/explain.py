@@ -8,14 +8,25 @@ from typing import Any, Final, final
 import attrs
 
 from hivemind_trio.model import Api, Decider, Decision, Request, Verdict
+from hivemind_trio.model.dates import is_date
 from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.codegen import BUILT_IN, Router
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.language.condition_eval import field_values, holds
-from hivemind_trio.policy.language.condition_typing import PLAN_SHARES, Field, Kind, reads, request_fields
-from hivemind_trio.policy.language.units import QUANTITY, UnitError, count, duration_ns, money_microusd, share
+from hivemind_trio.policy.language.condition_typing import PLAN_SHARES, Field, Kind, request_fields
+from hivemind_trio.policy.language.dates import as_date
+from hivemind_trio.policy.language.units import (
+    QUANTITY,
+    UnitError,
+    as_clock,
+    clock_minutes,
+    count,
+    duration_ns,
+    money_microusd,
+    share,
+)
 from hivemind_trio.policy.program.budgets import Per
-from hivemind_trio.policy.program.call_facts import NO_API, ApisOf
+from hivemind_trio.policy.program.call_facts import CLOCKS, DAYS, NO_API, ApisOf, contradiction, time_of
 from hivemind_trio.policy.program.program import UNKNOWN_AGENT, Program, ProviderSettings
 
 DERIVED: Final = {
@@ -58,6 +69,7 @@ SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry",
 
 _EXAMPLES: Final = {
     "hour": "14",
+    "time": "22:30",
     "weekday": "3",
     "attempt": "2",
     "cost": "$0.10",
@@ -121,12 +133,13 @@ def parse_request(
         RequestError: A word is no assignment, or of an unknown field, or of the wrong type.
     """
     assert checked.program is not None
-    given: dict[str, str] = dict(defaults or {})
+    said: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
             raise RequestError(f"`{word}` is no `field=value`")
-        given[name] = value
+        said[name] = value
+    given = {name: value for name, value in (defaults or {}).items() if said.keys().isdisjoint(_alike(name))} | said
     call = _DescribedCall.of(checked)
     for name, text in given.items():
         call.set(name, text)
@@ -196,6 +209,9 @@ class _DescribedCall:
     def request(self) -> Request:
         """Return the call, its caller proven or claimed as the policy identifies that agent."""
         agent = str(self.values.pop("agent", UNKNOWN_AGENT))
+        if problem := contradiction(self.values):
+            raise RequestError(problem)
+        self.values = {name: value for name, value in self.values.items() if name != "time"} | time_of(self.values)
         facts: dict[str, Any] = {_FACTS.get(name, name): value for name, value in self.values.items()}
         if agent != UNKNOWN_AGENT and self.program.agents[agent].tokens:
             self.proven = agent
@@ -236,9 +252,14 @@ def _verdict(checked: Checked, treatment: Decision) -> tuple[str | None, Decider
 
 
 def reads_time(checked: Checked) -> bool:
-    """Return True if a rule or agent reads the hour or the weekday."""
-    conditions = [condition for table in checked.conditions.values() for condition in table.values()]
-    return any(reads(condition, field) for condition in conditions if condition for field in ("hour", "weekday"))
+    """Return True if a condition reads the time of day, the date or the weekday."""
+    assert checked.program is not None
+    return not checked.program.reads.isdisjoint((*CLOCKS, *DAYS))
+
+
+def _alike(name: str) -> tuple[str, ...]:
+    """Return the fields that say the same of a call."""
+    return next((alike for alike in (CLOCKS, DAYS) if name in alike), (name,))
 
 
 def _steps(checked: Checked, request: Request, treatment: Decision) -> tuple[Step, ...]:
@@ -337,6 +358,13 @@ _AMOUNTS: Final[Mapping[Kind, Callable[[str], int]]] = {
 }
 
 
+def _time(field: Field, text: str) -> int:
+    clock = as_clock(text)
+    if clock is None or ":" not in text:
+        raise RequestError(f"`{field.name}={text}` is not a time of day; write `{field.name}={clock or '22:30'}`")
+    return clock_minutes(clock)
+
+
 def _value(field: Field, text: str) -> object:
     """Return the value that the language's literal stands for; quotes around a text may be left out."""
     if field.kind is Kind.FLAG:
@@ -349,6 +377,14 @@ def _value(field: Field, text: str) -> object:
             hint = f"did you mean `{meant}`?" if meant else f"there are {one_of(field.choices)}"
             raise RequestError(f"no {field.name} `{text}`; {hint}")
         return text
+    if field.kind is Kind.DATE:
+        date = text.strip('"')
+        if not is_date(date):
+            meant = as_date(date)
+            raise RequestError(f"`{field.name}={text}` is not a date; write `{field.name}={meant or '2026-12-25'}`")
+        return date
+    if field.kind is Kind.TIME:
+        return _time(field, text)
     if field.kind is Kind.TEXT:
         return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
     if not QUANTITY.fullmatch(text):

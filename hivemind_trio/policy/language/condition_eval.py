@@ -64,6 +64,8 @@ def field_values(request: Request, *, agent: str, team: str, provider: str | Non
         "attempt": request.attempt,
         "hour": request.hour,
         "weekday": request.weekday,
+        "time": request.time,
+        "date": request.date,
         "plan.session": request.plan_session,
         "plan.week": request.plan_week,
         "plan.month": request.plan_month,

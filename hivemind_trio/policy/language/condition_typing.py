@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias, final
 
 import attrs
 
+from hivemind_trio.model.dates import MINUTES, is_date
 from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
@@ -30,9 +31,10 @@ from hivemind_trio.policy.syntax.ast import (
     String,
 )
 
+from .dates import as_date, is_some_day
 from .globs import is_glob
 from .list_prices import BUILT_IN_PRICES
-from .units import UnitError, count, duration_ns, money_microusd, ratio, share
+from .units import UnitError, as_clock, clock_minutes, count, duration_ns, money_microusd, ratio, share
 
 _ROUTED_AS: Final = "provider as "
 
@@ -52,6 +54,14 @@ class Kind(Enum):
     SHARE = auto()
     """A ratio in whole millionths: conditions of calls are solved exactly."""
     FLAG = auto()
+    TIME = auto()
+    """A time of day, in minutes since midnight."""
+    DATE = auto()
+    """A text, `YYYY-MM-DD`."""
+
+
+TEXTS: Final = (Kind.TEXT, Kind.DATE)
+"""Types whose literals are quoted, and which globs match."""
 
 
 @final
@@ -153,6 +163,9 @@ SESSION_FIELDS: Final = {
 }
 """Facts of the session that a call belongs to, as they stood before it."""
 
+CYCLIC: Final = ("time", "hour", "weekday")
+"""Fields that begin again after their greatest value: `22..5` is a range of hours."""
+
 LATE: Final = ("agent", "team", "provider", *PLAN_SHARES, "plan.overage", *SESSION_FIELDS)
 """Fields that follow from who calls, so that no condition of an agent can read them."""
 
@@ -173,6 +186,8 @@ def request_fields(agents: list[str], teams: list[str], providers: list[str]) ->
         *(Field(name, Kind.NUMBER, least=least) for name, least in NUMBERS.items()),
         Field("hour", Kind.NUMBER, most=23),
         Field("weekday", Kind.NUMBER, least=1, most=7),
+        Field("time", Kind.TIME, most=MINUTES - 1),
+        Field("date", Kind.DATE),
         Field("cost", Kind.MONEY),
         *(Field(name, Kind.SHARE, most=WHOLE) for name in PLAN_SHARES),
         Field("plan.overage", Kind.FLAG),
@@ -299,11 +314,11 @@ class Typer:
             return self._like(field, right, expr)
         if field.kind is Kind.FLAG:
             return self._flag(field, expr)
-        if field.kind in (Kind.TEXT, Kind.ENUM) and op not in ("==", "!="):
+        if field.kind in (*TEXTS, Kind.ENUM) and op not in ("==", "!="):
             self.report.add("HM212", f"`{field.name}` is {_a(field)}; `{op}` compares numbers", expr.op_span)
             raise _Wrong
         value = self._literal(field, right)
-        if field.kind is Kind.TEXT and is_glob(str(value)):
+        if field.kind in TEXTS and is_glob(str(value)):
             self._wildcard(op, field, right.span, expr, right)
         return Relation(field.name, op, value)
 
@@ -316,7 +331,7 @@ class Typer:
         self.report.warn("HM215", f"`{op}` does not match wildcards", span, help=help_, choices=choices)
 
     def _like(self, field: Field, right: Expr, expr: Compare) -> Condition:
-        if field.kind is not Kind.TEXT:
+        if field.kind not in TEXTS:
             self.report.add("HM212", f"`~` matches text; `{field.name}` is {_a(field)}", expr.op_span)
             raise _Wrong
         globs = []
@@ -324,6 +339,8 @@ class Typer:
             if not isinstance(item, String):
                 self._unquoted("`~` needs a quoted glob or a list of them", field, item, glob=True)
                 raise _Wrong
+            if field.kind is Kind.DATE and not is_some_day(item.value):
+                raise self._no_date(item.value, item.span)
             globs.append(item.value)
         if globs and not any(is_glob(glob) for glob in globs):
             instead = "==" if len(globs) == 1 else "in"
@@ -369,21 +386,22 @@ class Typer:
         for item in self._items(right):
             try:
                 if isinstance(item, RangeValue):
-                    ranges.append(self._range(field, item))
+                    ranges += self._ranges(field, item)
                     continue
                 value = self._literal(field, item)
             except _Wrong:  # which does not hide what is wrong with the others
                 is_wrong = True
                 continue
-            if field.kind is Kind.TEXT and is_glob(str(value)):
+            if field.kind in TEXTS and is_glob(str(value)):
                 self._wildcard("in", field, item.span, expr, right)
             values.append(value)
         if is_wrong:
             raise _Wrong
         return Member(field.name, tuple(values), tuple(ranges))
 
-    def _range(self, field: Field, item: RangeValue) -> tuple[int, int]:
-        if field.kind in (Kind.TEXT, Kind.ENUM):
+    def _ranges(self, field: Field, item: RangeValue) -> list[tuple[int, int]]:
+        """Return the range; two for one that goes over midnight, or over the end of the week."""
+        if field.kind in (*TEXTS, Kind.ENUM):
             self.report.add("HM212", f"`{field.name}` is {_a(field)}; a range is of numbers", item.span)
             raise _Wrong
         bounds: list[str | int | float | None] = []
@@ -397,21 +415,15 @@ class Typer:
             raise _Wrong
         assert isinstance(low, int)
         assert isinstance(high, int)
+        if low > high and field.name in CYCLIC:
+            assert field.most is not None
+            return [(low, field.most), (field.least, high)]
         if low > high:
             put = swapped(self._text(item))
             help_ = f"the smaller bound comes first: write `{put}`"
-            if field.name == "hour":
-                put = f"{low}..23, 0..{high}"
-                put = put if self._is_in_list(item.span) else f"[{put}]"
-                help_ = f"hours over midnight are two ranges: write `{put}`"
             self.report.add("HM206", "this range is empty", item.span, help=help_, replacement=put)
             raise _Wrong
-        return low, high
-
-    def _is_in_list(self, span: Span) -> bool:
-        """Return True if an expression is an item of a list, and not the whole of an operand."""
-        before = self.report.sources[span.source].text[: span.start].rstrip()
-        return before.endswith(("[", ","))
+        return [(low, high)]
 
     def _items(self, expr: Expr) -> list[Expr]:
         if isinstance(expr, Name) and expr.text in self.lets:
@@ -442,7 +454,11 @@ class Typer:
         match field.kind, expr:
             case Kind.TEXT, String(value=value):
                 return value
-            case Kind.TEXT, Name():
+            case Kind.DATE, String(value=value, span=span):
+                if not (is_date(value) or is_glob(value)):
+                    raise self._no_date(value, span)
+                return value
+            case ((Kind.TEXT | Kind.DATE), Name()):
                 self._unquoted(f"`{field.name}` is text", field, expr, glob=False)
                 raise _Wrong
             case Kind.ENUM, Name(text=text, span=span):
@@ -469,10 +485,17 @@ class Typer:
                 return self._within(field, count(text), span)
             case Kind.NUMBER, Clock(text=text, span=span) if field.name == "hour":
                 hour = str(int(text[:-3]))
-                put = hour if text.endswith("00") else None  # an hour is all that a condition can ask for
+                put = hour if text.endswith("00") else None
+                help_ = f"write `{hour}`" if put is not None else f"for minutes write `time`, such as `time >= {text}`"
                 message = f"`hour` is a number from 0 to 23, not `{text}`"
                 # `22` is the whole hour, so the end of a range changes.
-                self.report.add("HM212", message, span, help=f"write `{hour}`", replacement=put, is_safe_fix=False)
+                self.report.add("HM212", message, span, help=help_, replacement=put, is_safe_fix=False)
+                raise _Wrong
+            case Kind.TIME, Clock(text=text):
+                return clock_minutes(text)
+            case Kind.TIME, (Quantity(text=text) | String(value=text)) if (clock := as_clock(text)) is not None:
+                what, help_ = f"`{field.name}` is {_a(field)}, but this is not", f"write `{clock}`"
+                self.report.add("HM212", what, expr.span, help=help_, replacement=clock)
                 raise _Wrong
             case Kind.MONEY, Quantity(text=text):
                 return money_microusd(text)
@@ -487,6 +510,13 @@ class Typer:
         what = f"`{field.name}` is {_a(field)}, but this is not"
         self.report.add("HM212", what, expr.span, help=help_, replacement=None if day is None else str(day))
         raise _Wrong
+
+    def _no_date(self, text: str, span: Span) -> _Wrong:
+        put = as_date(text)
+        help_ = f'write `"{put}"`' if put is not None else 'write one such as `"2026-12-25"` or `"*-12-25"`'
+        replacement = f'"{put}"' if put is not None else None
+        self.report.add("HM220", f"`{text}` is not a date", span, help=help_, replacement=replacement)
+        return _Wrong()
 
     def _within(self, field: Field, value: int, span: Span) -> int:
         if value < field.least or (field.most is not None and value > field.most):
@@ -669,6 +699,8 @@ def _a(field: Field) -> str:
         Kind.RATIO: "a ratio",
         Kind.SHARE: "a ratio",
         Kind.FLAG: "a flag",
+        Kind.TIME: "a time of day",
+        Kind.DATE: "a date",
     }
     return str(names[field.kind])
 
@@ -695,7 +727,7 @@ def _comparison(word: str, value: Expr) -> str:
 def _example(field: Field) -> str:
     """Return a comparison of the field; empty if there is nothing to compare it with."""
     literal = {Kind.TEXT: '!= ""', Kind.NUMBER: "> 0", Kind.MONEY: "> $0.10", Kind.DURATION: "> 1s", Kind.RATIO: "> 1%"}
-    literal[Kind.SHARE] = "> 80%"
+    literal |= {Kind.SHARE: "> 80%", Kind.TIME: ">= 08:30", Kind.DATE: '== "2026-12-25"'}
     if field.kind is Kind.ENUM:
         return f"{field.name} == {field.choices[0]}" if field.choices else ""
     return f"{field.name} {literal[field.kind]}"

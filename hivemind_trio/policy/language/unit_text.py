@@ -32,6 +32,11 @@ def duration(value_ns: int) -> str:
     return "".join(parts) or "0s"
 
 
+def clock(minutes: int) -> str:
+    """`22:30`, of minutes since midnight."""
+    return f"{minutes // 60:02}:{minutes % 60:02}"
+
+
 def count(value: int) -> str:
     """`40k`, where that is shorter and exact."""
     return _scaled(value, COUNTS)

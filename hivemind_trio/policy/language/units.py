@@ -66,6 +66,7 @@ _WINDOW_SLIPS: Final = {
 
 QUANTITY: Final = re.compile(r"(\$?)([0-9][0-9_]*(?:\.[0-9]+)?)(.*)", re.DOTALL)
 """Dollar sign, number, unit."""
+_CLOCK: Final = re.compile(r"([0-9]{1,2})(?::([0-9]{1,2})(?::00)?)?", re.ASCII)
 _PART: Final = re.compile(r"([0-9]+)([A-Za-z%]+)")
 
 
@@ -195,6 +196,23 @@ def money_microusd(text: str) -> int:
     if unit not in COUNTS:
         raise _unknown_unit(text, f"${number}", unit, COUNTS, _COUNT_SLIPS, "an amount")
     return _whole(Fraction(number) * COUNTS[unit] * 10**6, text)
+
+
+def clock_minutes(text: str) -> int:
+    """`22:30`: minutes since midnight."""
+    hour, minute = map(int, text.split(":"))
+    if hour > 23 or minute > 59:
+        help_ = "the last minute of a day is `23:59`" if (hour, minute) == (24, 0) else "a day is `00:00` to `23:59`"
+        raise UnitError("HM205", f"`{text}` is not a time of day", help=help_)
+    return hour * 60 + minute
+
+
+def as_clock(text: str) -> str | None:
+    """Return the time of day that another text means: `8` is `08:00`; None if it means none."""
+    found = _CLOCK.fullmatch(text)
+    if found is None or int(found[1]) > 23 or int(found[2] or 0) > 59:
+        return None
+    return f"{int(found[1]):02}:{int(found[2] or 0):02}"
 
 
 def window_ns(text: str, *, quantity: bool, windows: Mapping[str, int] = WINDOWS) -> int:

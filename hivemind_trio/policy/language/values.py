@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from hivemind_trio.model import SecretRef, SecretSource
+from hivemind_trio.model.dates import is_date
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
@@ -19,13 +20,16 @@ from hivemind_trio.policy.schema import FAILURES, Slot, Type
 from hivemind_trio.policy.source.edits import Edit, addition, swapped
 from hivemind_trio.policy.source.secret_scan import SECRET_PLACES, find_keys
 from hivemind_trio.policy.source.span import Span
-from hivemind_trio.policy.syntax.ast import CallValue, ListValue, Name, Quantity, RangeValue, Rate, String, Value
+from hivemind_trio.policy.syntax.ast import CallValue, Clock, ListValue, Name, Quantity, RangeValue, Rate, String, Value
 
+from .dates import as_date
 from .time_zones import TIME_ZONES
 from .units import (
     ALLOWANCE_WINDOWS,
     MONTH,
     UnitError,
+    as_clock,
+    clock_minutes,
     count,
     duration_ns,
     money_microusd,
@@ -425,6 +429,21 @@ class Reader:
             raise Unreadable
         return text
 
+    def _clock(self, value: Value, slot: Slot) -> int:
+        if not isinstance(value, Clock):
+            raise self._wrong(value, slot)
+        return clock_minutes(value.text)
+
+    def _date(self, value: Value, slot: Slot) -> str:
+        text = self._text(value, slot)
+        if not is_date(text):
+            put = as_date(text) or "2026-12-25"
+            replacement = f'"{put}"' if as_date(text) is not None else None
+            help_ = f'write `"{put}"`' if replacement else f'write one such as `"{put}"`'
+            self.report.add("HM220", f"`{text}` is not a date", value.span, help=help_, replacement=replacement)
+            raise Unreadable
+        return text
+
     def _signals(self, value: Value, slot: Slot) -> tuple[str | range, ...]:
         signals: list[str | range] = []
         for item in self._items(value):
@@ -519,6 +538,9 @@ class Reader:
             case Type.REF | Type.WORD, String(value=text) if _UNQUOTED.fullmatch(text):
                 put = text
                 help_ = f"write `{put}`: a name has no quotes"
+            case Type.CLOCK, (Quantity(text=text) | String(value=text)) if (clock := as_clock(text)) is not None:
+                put = clock
+                help_ = f"write `{put}`"
             case Type.COUNT_RATE | Type.COUNT_ALLOWANCE | Type.MONEY_ALLOWANCE, Quantity(text=text):
                 put = f"{text}/{'min' if slot.type is Type.COUNT_RATE else 'day'}"
                 help_ = f"write `{put}`, or another window"
@@ -570,6 +592,8 @@ _READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
     Type.ADDRESS: Reader._address,
     Type.HOSTS: Reader._hosts,
     Type.TIMEZONE: Reader._timezone,
+    Type.CLOCK: Reader._clock,
+    Type.DATE: Reader._date,
     Type.SIGNALS: Reader._signals,
 }
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from hivemind_trio.model import Api, Request
+from hivemind_trio.model.dates import date_on, weekday_of
 from hivemind_trio.policy.language.condition_typing import PLAN_SHARES
-from hivemind_trio.policy.language.unit_text import duration, money
+from hivemind_trio.policy.language.unit_text import clock, duration, money
 
 from .program import Clue, Program
 
@@ -22,6 +23,10 @@ Facts = Mapping[str, str | int | bool]
 
 `token` is the agent whose token the call has, `claim` whom it merely says to be; `api` may be `none`.
 """
+
+CLOCKS: Final = ("time", "hour")
+DAYS: Final = ("date", "weekday")
+"""Fields that say the same of a call, the finer one first."""
 
 ApisOf = Callable[[str, Mapping[str, str]], tuple[Api, ...]]
 """The dialects of a path, given the headers, likeliest first; `wire.endpoint` knows them."""
@@ -41,6 +46,7 @@ FIELDS: Final = {
     "attempt": "attempt",
     "hour": "hour",
     "weekday": "weekday",
+    "date": "date",
     "plan.session": "plan_session",
     "plan.week": "plan_week",
     "plan.month": "plan_month",
@@ -52,7 +58,8 @@ FIELDS: Final = {
 }
 """Fields that a request has under their own names; the cost follows from model and tokens."""
 
-_ORDER: Final = {field: place for place, field in enumerate(("agent", "token", "claim", "api", *FIELDS))}
+_WRITTEN: Final = [name for field in FIELDS for name in ((field, "time") if field == "hour" else (field,))]
+_ORDER: Final = {field: place for place, field in enumerate(("agent", "token", "claim", "api", *_WRITTEN))}
 
 _BARE: Final = re.compile(r"[\w@%+:,./=-]*", re.ASCII)
 
@@ -63,7 +70,7 @@ def request_of(program: Program, facts: Facts, apis_of: ApisOf | None = None) ->
     Without an `api` and a known path it is taken to speak what the policy's providers speak, as `explain` does.
     """
     values: dict[str, Any] = {FIELDS[field]: value for field, value in facts.items() if field in FIELDS}
-    values.setdefault("weekday", 1)
+    values |= time_of(facts) | day_of(facts)
     headers = _under("header.", facts)
     apis = _apis(program, facts, headers, apis_of)
     tokens = values.get("tokens_in", 0), values.get("tokens_max_out", 0)
@@ -78,11 +85,41 @@ def request_of(program: Program, facts: Facts, apis_of: ApisOf | None = None) ->
     )
 
 
+def contradiction(facts: Facts) -> str:
+    """Return the contradiction between fields of a call that say the same; empty: there is none."""
+    if "time" in facts and "hour" in facts and int(facts["time"]) // 60 != facts["hour"]:
+        return f"`time` {clock(int(facts['time']))} is not in `hour` {facts['hour']}"
+    if "date" in facts and "weekday" in facts and weekday_of(str(facts["date"])) != facts["weekday"]:
+        return f"`date` {facts['date']} is `weekday` {weekday_of(str(facts['date']))}, not {facts['weekday']}"
+    return ""
+
+
+def time_of(facts: Facts) -> dict[str, int | str]:
+    """Return what follows from `time` and `date`, if they are given, by the names of `Request`'s fields."""
+    found: dict[str, int | str] = {}
+    if "time" in facts:
+        found["hour"], found["minute"] = divmod(int(facts["time"]), 60)
+    if "date" in facts or "weekday" in facts:
+        found |= day_of(facts)
+    return found
+
+
+def day_of(facts: Facts) -> dict[str, str | int]:
+    """Return date and weekday of a call, by the names of `Request`'s fields; each follows from the other."""
+    if "date" in facts:
+        return {"weekday": weekday_of(str(facts["date"])), "date": str(facts["date"])}
+    weekday = int(facts.get("weekday", 1))
+    return {"weekday": weekday, "date": date_on(weekday)}
+
+
 def shown(facts: Facts, programs: Iterable[Program]) -> Facts:
     """Return the same for people: who is told apart in the same way by all of them is an `agent`. In order."""
     programs = tuple(programs)
-    named = {}
+    named: dict[str, str | int | bool] = {}
     for field, value in facts.items():
+        if field == "time" and int(value) % 60 == 0 and not any("time" in program.reads for program in programs):
+            named["hour"] = int(value) // 60
+            continue
         agents = [program.agents.get(str(value)) for program in programs] if field in ("token", "claim") else []
         plain = bool(agents) and all(one is not None and bool(one.tokens) is (field == "token") for one in agents)
         named["agent" if plain else field] = value
@@ -98,6 +135,8 @@ def literal(field: str, value: str | int | bool) -> str:
     """Return the value of a field as a policy writes it, without quotes."""
     if field in PLAN_SHARES:
         return f"{int(value) / 10_000:g}%"
+    if field == "time":
+        return clock(int(value))
     if field == "session.cost":
         return money(int(value))
     return duration(int(value)) if field == "session.age" else str(value)

@@ -47,8 +47,9 @@ class Arriving:
     stream: bool
     path: str
     headers: tuple[tuple[str, str], ...]
-    hour: int | None
-    weekday: int | None
+    time: int | None
+    """Minutes since midnight at the beginning; None: the simulator's usual time."""
+    date: str | None
     span: Span
     turns: int = 1
     """Calls of each arrival, one after another."""

@@ -15,6 +15,7 @@ import attrs
 
 from hivemind_trio.dialects import DIALECTS, KNOWN_PATHS
 from hivemind_trio.model import Api
+from hivemind_trio.model.dates import MINUTES, date_on, days, is_date, later, weekday_of
 from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy.language.condition_eval import holds
 from hivemind_trio.policy.language.condition_typing import (
@@ -33,7 +34,10 @@ from hivemind_trio.policy.language.condition_typing import (
 from hivemind_trio.policy.program.call_facts import NO_API, Facts
 from hivemind_trio.policy.program.program import Program
 
+from .partition import in_minutes
 from .satisfiability import Witness
+
+NOON: Final = 12 * 60
 
 CALLS_MAX: Final = 3_000
 """Asked of both policies at most."""
@@ -70,7 +74,7 @@ _DERIVED: Final = ("agent", "team", "provider")
 """Found by trying every agent, model and dialect."""
 _JOINT: Final = ("tokens.in", "tokens.max-out", "tokens.total", "cost", "model")
 _LEAST: Final[Mapping[str, int]] = {"attempt": 1, "weekday": 1}
-_MOST: Final[Mapping[str, int]] = {"hour": 23, "weekday": 7, **dict.fromkeys(PLAN_SHARES, WHOLE)}
+_MOST: Final[Mapping[str, int]] = {"time": MINUTES - 1, "weekday": 7, **dict.fromkeys(PLAN_SHARES, WHOLE)}
 _FLAGS: Final = ("stream", "tools", "images", "plan.overage")
 
 
@@ -151,7 +155,7 @@ class _CandidateSearch:
 
     def _everybody(self, facts: Facts) -> Iterator[Facts]:
         for who, api in product(self.who, self.apis):
-            yield {"hour": 12, **who, **api, **facts}
+            yield {"time": NOON, **who, **api, **facts}
 
     def solve(self, case: Case) -> Facts | None:
         """Return a call for which every test comes out as it should; None: none was found."""
@@ -168,13 +172,18 @@ class _CandidateSearch:
             facts.update(together)
         else:
             joint = []
+        if "date" in asked:
+            date = self._date(asked.pop("date"), asked.pop("weekday", ()))
+            if date is None:
+                return None
+            facts["date"] = date
         for field, tests in asked.items():
             if field in joint:
                 continue
             value = self._value(field, tests)
             if value is None:
                 return None
-            if field in ("hour", "weekday") or (value not in ("", False) and value != _LEAST.get(field, 0)):
+            if field in ("time", "weekday") or (value not in ("", False) and value != _LEAST.get(field, 0)):
                 facts[field] = value
         return facts
 
@@ -186,6 +195,19 @@ class _CandidateSearch:
             field = field.lower()
         fits = (value for value in pool if all(holds(test, {test.field: value}) is wanted for test, wanted in tests))
         return next(fits, None)
+
+    def _date(
+        self, tests: Sequence[tuple[Test, bool]], of_weekday: Sequence[tuple[Test, bool]]
+    ) -> str | int | bool | None:
+        """Return a day with the date and the weekday that are asked for."""
+        usual = map(date_on, range(1, 8))
+        for date in islice((*self.pools.get("date", ()), *usual), COMBINATIONS_MAX):
+            if not is_date(str(date)):
+                continue
+            values = {"date": date, "weekday": weekday_of(str(date))}
+            if all(holds(test, values) is wanted for test, wanted in (*tests, *of_weekday)):
+                return date
+        return None
 
     def _together(self, asked: Mapping[str, Sequence[tuple[Test, bool]]]) -> Facts | None:
         """Model and tokens, whose sum and whose cost are asked for."""
@@ -236,7 +258,7 @@ def _cases(condition: Condition, wanted: bool) -> Iterator[Case]:
                 for item in items:
                     yield from _cases(item, wanted)
         case Flag() | Relation() | Member() | Like():
-            yield ((condition, wanted),)
+            yield ((in_minutes(condition), wanted),)
         case _:
             assert_never(condition)
 
@@ -255,7 +277,7 @@ def _tests(condition: Condition) -> Iterator[Test]:
             for item in items:
                 yield from _tests(item)
         case Flag() | Relation() | Member() | Like():
-            yield condition
+            yield in_minutes(condition)
         case _:
             assert_never(condition)
 
@@ -265,6 +287,9 @@ def _edges(test: Test) -> Iterator[str | int | bool]:
     match test:
         case Flag():
             yield from (True, False)
+        case Relation(field="date") | Member(field="date") | Like(field="date"):
+            first = next(filter(lambda date: holds(test, {"date": date}), days()), None)
+            yield from () if first is None else (first, later(first, 1), later(first, -1))
         case Relation(field=field, value=value):
             yield from _beside(field, value)
         case Member(field=field, values=values, ranges=ranges):
@@ -282,7 +307,10 @@ def _beside(field: str, value: str | float) -> Iterator[str | int]:
     if isinstance(value, str):
         yield from (value, "", "other")
         return
-    for number in (int(value), int(value) - 1, int(value) + 1):
+    numbers = [int(value), int(value) - 1, int(value) + 1]
+    if field == "time":
+        numbers = [*(number // 60 * 60 for number in numbers), *numbers]  # whole hours are easier to read
+    for number in numbers:
         if _LEAST.get(field, 0) <= number <= _MOST.get(field, number):
             yield number
 
@@ -327,7 +355,9 @@ def readings(witness: Witness, *, by_path: bool) -> Iterator[Facts]:
     for name, value in witness.facts.items():
         if name in ("headers", "meta"):
             facts |= {f"{name.removesuffix('s')}.{key}": text for key, text in value.items()}
-        elif name != "apis":
+        elif name == "minute":
+            facts["time"] = int(witness.facts["hour"]) * 60 + int(value)
+        elif name not in ("apis", "hour") and (name != "weekday" or "date" not in witness.facts):
             facts[_FIELDS.get(name, name)] = value
     apis: tuple[Api, ...] = witness.facts.get("apis", ())
     if by_path and "path" in facts:

@@ -6,6 +6,7 @@ of their classes that a call can have:
 
 - who calls gives the agent and its team;
 - the model and the dialect give the provider, as `Router` chooses it;
+- `hour` is a part of `time`, and the weekday follows from the date;
 - `tokens.in` and `tokens.max-out` add up to `tokens.total`, and with the model's price they give the `cost`.
 
 Several policies can be looked at at once: then the facts of a call are the same for all of them, and its agent, team,
@@ -16,11 +17,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias, final
 
 import attrs
 
+from hivemind_trio.model.dates import MINUTES, days, weekday_of
+from hivemind_trio.policy.language.condition_eval import holds
 from hivemind_trio.policy.language.condition_typing import Field, Flag, Like, Member, Relation
+from hivemind_trio.policy.language.globs import Matcher, any_matcher
 
 from .box_cover import bits
 from .text_classes import text_classes
@@ -189,6 +194,73 @@ class Texts:
                 for value in _values(test):
                     found |= self._of_word[str(value)]
                 return found ^ ((1 << len(self)) - 1) if _is_not(test) else found
+
+
+@final
+@attrs.define(eq=False)
+class Days:
+    """Days of 2000 to 2099, grouped by some tests of their dates and weekdays."""
+
+    groups: list[str]
+    """Date of each group."""
+    _masks: dict[Test, int]
+
+    @classmethod
+    def of(cls, tests: Iterable[Test]) -> Days | None:
+        """None: there would be too many groups."""
+        return _grouped(tuple(dict.fromkeys(tests)))
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def mask(self, test: Test) -> int:
+        """Return the groups that meet a test, as a bit mask."""
+        return self._masks[test]
+
+
+@lru_cache(maxsize=8)
+def _grouped(tests: tuple[Test, ...]) -> Days | None:
+    of_weekday = [test for test in tests if test.field == "weekday"]
+    of_date = [test for test in tests if test.field != "weekday"]
+    by_weekday = [tuple(holds(test, {"weekday": day}) for test in of_weekday) for day in range(1, 8)]
+    matchers = [any_matcher(test.globs) if isinstance(test, Like) else _equals(test) for test in of_date]
+    found: dict[tuple[bool, ...], str] = {}
+    for date in days():
+        answers = tuple([match(date) for match in matchers])
+        found.setdefault((*by_weekday[weekday_of(date) - 1], *answers), date)
+        if len(found) > CELLS_MAX:
+            return None
+    masks = {
+        test: sum(1 << group for group, answers in enumerate(found) if answers[number])
+        for number, test in enumerate((*of_weekday, *of_date))
+    }
+    return Days(list(found.values()), masks)
+
+
+def _equals(test: Test) -> Matcher:
+    values, is_not = frozenset(_values(test)), _is_not(test)
+    return lambda text: (text in values) is not is_not
+
+
+def in_minutes(test: Test) -> Test:
+    """Return the test of `time` that a test of `hour` is; another test as it is."""
+    match test:
+        case Relation(field="hour", op="==" | "!=" as op, value=int(hour)):
+            whole = Member("time", (), ((hour * 60, hour * 60 + 59),))
+            return whole if op == "==" else attrs.evolve(whole, ranges=_beside(hour))
+        case Relation(field="hour", op=op, value=int(hour)):
+            return Relation("time", op, hour * 60 + (59 if op in ("<=", ">") else 0))
+        case Member(field="hour", values=values, ranges=ranges):
+            spans = [*((value, value) for value in values if isinstance(value, int)), *ranges]
+            return Member("time", (), tuple((low * 60, high * 60 + 59) for low, high in spans))
+        case _:
+            return test
+
+
+def _beside(hour: int) -> tuple[tuple[int, int], ...]:
+    """Return the minutes of a day before and after an hour."""
+    spans = (0, hour * 60 - 1), (hour * 60 + 60, MINUTES - 1)
+    return tuple(span for span in spans if span[0] <= span[1])
 
 
 def _values(test: Test) -> tuple[str | int | float, ...]:

@@ -22,6 +22,7 @@ import attrs
 
 from hivemind_trio.dialects import SHARED_PATHS
 from hivemind_trio.model import Api, Request
+from hivemind_trio.model.dates import weekday_of
 from hivemind_trio.policy.compile.codegen import Router
 from hivemind_trio.policy.language.condition_eval import field_values, holds
 from hivemind_trio.policy.language.condition_typing import (
@@ -40,10 +41,11 @@ from hivemind_trio.policy.language.condition_typing import (
     is_routed_as,
     request_fields,
 )
+from hivemind_trio.policy.program.call_facts import day_of, time_of
 
 from .box_cover import Cover, Covered, Cube, Entangled, Open
 from .call_space import CallSpace, Impossible, billing, callers
-from .partition import DERIVED, Classes, Flags, Key, Names, Numbers, Test, Texts, Variable, single
+from .partition import DERIVED, Classes, Days, Flags, Key, Names, Numbers, Test, Texts, Variable, in_minutes, single
 
 CUBES_MAX: Final = 256
 """Boxes that one condition may fall into."""
@@ -91,7 +93,7 @@ class Witness:
 
     def request(self, world: int = 0) -> Request:
         """Return the call as a request to one of the policies."""
-        facts = {"weekday": 1, **self.facts}  # every real call has a day
+        facts = {**self.facts, **day_of(self.facts)}  # every real call has a day
         here = self._worlds[world]
         if not here.is_proven(facts.get("token_agent", "")):
             facts.pop("token_agent", None)
@@ -291,7 +293,7 @@ class Space:
                     return None
                 return _all(boxes) if isinstance(condition, AllOf) is not negated else self._any(boxes)
             case _:
-                number, mask = self._mask(condition, world)
+                number, mask = self._mask(in_minutes(condition), world)
                 everything = (1 << self.variables[number].size) - 1 if number >= 0 else 0
                 mask = everything ^ mask if negated else mask
                 if number < 0:
@@ -403,6 +405,7 @@ class _Maker:
             self._add(variable)
             for exclusion in impossible:
                 self._note(exclusion.condition, exclusion.world)
+        self._add_days()
         self._add_linked()
         for key in self.tests:
             if key not in self.of_key:
@@ -425,9 +428,25 @@ class _Maker:
             case Always():
                 pass
             case Flag() | Relation() | Member() | Like():
-                self.tests.setdefault(key_of(condition.field, world), {})[condition] = None
+                test = in_minutes(condition)
+                self.tests.setdefault(key_of(test.field, world), {})[test] = None
             case _:
                 assert_never(condition)
+
+    def _add_days(self) -> None:
+        """Add date and weekday as one variable, if a condition reads the date."""
+        keys = [("date", 0), ("weekday", 0)]
+        if keys[0] not in self.tests:
+            return
+        days = Days.of(test for key in keys for test in self.tests.get(key, ()))
+        if days is not None:
+            facts = [{"date": date, "weekday": weekday_of(date)} for date in days.groups]
+            self._add(Variable(len(days), facts, dict.fromkeys(keys, days), None))
+            return
+        for key in keys:
+            # Taken for independent, so it is not certain that what is found is possible.
+            if key in self.tests and (classes := self._classes(key)) is not None:
+                self._add(single(key, classes, [None] * len(classes)))
 
     def _add_linked(self) -> None:
         """Add fields that depend on each other as one variable."""
@@ -472,7 +491,7 @@ class _Maker:
         if is_routed_as(name):
             field = self.fields[world]["provider"]
         match field.kind:
-            case Kind.TEXT:
+            case Kind.TEXT | Kind.DATE:
                 return Texts.of(tests, globs=globs)
             case Kind.FLAG:
                 return Flags()
@@ -487,6 +506,8 @@ class _Maker:
         match classes:
             case None:
                 return  # questions about it have no answer
+            case Numbers(starts=starts) if key[0] == "time":
+                self._add(single(key, classes, [time_of({"time": start}) for start in starts]))
             case Texts(examples=examples):
                 self._add(single(key, classes, [{fact: example} for example in examples]))
             case Flags():

@@ -82,6 +82,8 @@ _CLOSED_TEXT: Final = re.compile(r'((?:[^"\\]|\\["\\])*)"')
 _PATTERN: Final = re.compile(r"/([^/\s][^/\n]*)/[gimsuxy]{0,3}(?![^\s;,{}\[\]()])")
 _GLOB: Final = re.compile(r"[^\s;,{}\[\]()\"#=~<>!:]*")
 _CLOSERS: Final = re.compile(r"[\])};,\s]*\Z")
+_DATE: Final = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})(?![0-9A-Za-z_-])")
+_CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9])(?![0-9A-Za-z_:])")
 _CONTROLS: Final = {"\r": "a carriage return", "\u2028": "a line separator", "\u0085": "a next-line character"}
 
 
@@ -458,6 +460,27 @@ class _Speller:
         self._foreign(span, f"write the value itself: only {where} read the environment, with `env({name})`")
         self._skip_to(found.end())
         self._put("NAME", name, span)
+        return True
+
+    def _moment(self, piece: Lexeme) -> bool:
+        """`2026-12-25` without quotes, and `6:5` for a time of day."""
+        last = self._last
+        if last is None or last.type != "QTY" or last.span.end != piece.span.start or not self._asked:
+            return False
+        found = (_DATE if piece.text == "-" else _CLOCK).match(self.text, last.span.start)
+        if found is None:
+            return False
+        span = self._of(last.span.start, found.end(), piece)
+        if piece.text == "-":
+            put, type_ = f'"{int(found[1]):04}-{int(found[2]):02}-{int(found[3]):02}"', "STRING"
+            message = "a date is a quoted text"
+        else:
+            put, type_ = f"{int(found[1]):02}:{int(found[2]):02}", "CLOCK"
+            message = "the minutes of a time of day are two digits"
+        self._say(span, message, f"write `{put}`", put)
+        self.out.pop()
+        self._put(type_, put, span)
+        self._skip_to(found.end())
         return True
 
     def _minus(self, piece: Lexeme) -> bool:
@@ -923,6 +946,7 @@ _READERS: Final[dict[str, tuple[Callable[[_Speller, Lexeme], bool], ...]]] = {
         _Speller._url,
         _Speller._comment,
         _Speller._variable,
+        _Speller._moment,
         _Speller._minus,
         _Speller._percent,
         _Speller._dollar,

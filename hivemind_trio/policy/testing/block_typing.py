@@ -14,7 +14,7 @@ from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Severity
 from hivemind_trio.policy.language.condition_typing import Always, Field, Kind, Typer
 from hivemind_trio.policy.language.values import Unreadable
-from hivemind_trio.policy.program.call_facts import NO_API
+from hivemind_trio.policy.program.call_facts import CLOCKS, DAYS, NO_API, Facts, contradiction, day_of
 from hivemind_trio.policy.program.policy_tests import (
     Arriving,
     Behaving,
@@ -44,7 +44,7 @@ LOAD: Final[Mapping[str, Slot]] = {
 }
 """Settings of `load NAME { ... }`, beside some fields of a request."""
 
-_LOAD_FIELDS: Final = ("stream", "path", "hour", "weekday")
+_LOAD_FIELDS: Final = ("stream", "path", *CLOCKS, *DAYS)
 """Fields of a request that a load may set, and headers."""
 
 FOLLOWING: Final = {
@@ -153,6 +153,7 @@ class _Reading:
         elif not about_calls:
             what = "`given { ... }`, `given any when ...` or `load NAME { ... }`"
             report.add("HM502", "this test has no calls and no run", self._test.name_span, help=f"add {what}")
+        self._check_times()
         whole = (
             expects == len(self._expects) and len(about_calls) == len(self._asks) and None not in self._loads.values()
         )
@@ -285,7 +286,12 @@ class _Reading:
             elif value != "unknown":
                 declared = self._all.of("agent")[value]
                 facts["token" if self._all.one(declared, "token") is not None else "claim"] = value
+        self._check_contradiction(facts, statement)
         self._asks.append(GivenCall(facts=facts, span=statement.span))
+
+    def _check_contradiction(self, facts: Facts, statement: Item) -> None:
+        if problem := contradiction(facts):
+            self._report.add("HM502", f"contradiction: {problem}", statement.span, help="delete one of them")
 
     def _block(self, statement: Item, slots: Mapping[str, Slot], owner: str) -> Iterator[tuple[str, Any]]:
         """Its fields and their values, as far as they can be read."""
@@ -350,6 +356,7 @@ class _Reading:
         meta = next((field for field in said if field.startswith("meta.")), None)
         if meta is not None:
             self._report.add("HM502", f"a simulated call has no `{meta}`", name.span)
+        self._check_contradiction(said, statement)
         rate = said["arrive"]
         self._loads[name.text] = Arriving(
             name=name.text,
@@ -361,8 +368,8 @@ class _Reading:
             stream=said.get("stream", False),
             path=said.get("path", ""),
             headers=tuple((field[7:], value) for field, value in said.items() if field.startswith("header.")),
-            hour=said.get("hour"),
-            weekday=said.get("weekday"),
+            time=said.get("time", said["hour"] * 60 if "hour" in said else None),
+            date=str(day_of(said)["date"]) if "date" in said or "weekday" in said else None,
             turns=said.get("turns", 1),
             grows=said.get("grow", 0),
             span=statement.span,
@@ -494,7 +501,7 @@ class _Reading:
 
     def _check_times(self) -> None:
         loads = [one for one in self._loads.values() if one is not None]
-        for what in ("hour", "weekday"):
+        for what in ("time", "date"):
             first = next((one for one in loads if getattr(one, what) is not None), None)
             for one in loads:
                 if first is not None and getattr(one, what) not in (None, getattr(first, what)):
@@ -547,5 +554,7 @@ def _as_slots(fields: Mapping[str, Field]) -> dict[str, Slot]:
         Kind.SHARE: lambda _: Slot(Type.RATIO),
         Kind.MONEY: lambda _: Slot(Type.MONEY),
         Kind.DURATION: lambda _: Slot(Type.DURATION),
+        Kind.TIME: lambda _: Slot(Type.CLOCK),
+        Kind.DATE: lambda _: Slot(Type.DATE),
     }
     return {name: types[field.kind](field) for name, field in fields.items() if field.kind in types}

@@ -28,7 +28,7 @@ from hivemind_trio.policy.language.condition_typing import (
     Relation,
 )
 from hivemind_trio.policy.language.unit_text import duration, money
-from hivemind_trio.policy.program.call_facts import Facts, request_of
+from hivemind_trio.policy.program.call_facts import Facts, literal, request_of
 from hivemind_trio.policy.program.program import Program
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.source.string_literals import quote
@@ -186,6 +186,8 @@ def _shown(field: str, decided: Decided) -> str:
             return f"{field} {duration(value)}"
         case "cost", int(value):
             return f"{field} {money(value)}"
+        case "session.cost" | "session.age" | "time" | "plan.session" | "plan.week" | "plan.month", int(value):
+            return f"{field} {literal(field, value)}"
         case _, str(value) if is_text(field):
             return f"{field} {quote(value)}"
         case _, value:
@@ -194,7 +196,7 @@ def _shown(field: str, decided: Decided) -> str:
 
 def is_text(field: str) -> bool:
     """Return True if its values are written in quotes."""
-    return field in ("model", "path", "method") or field.startswith(("header.", "meta."))
+    return field in ("model", "path", "method", "date") or field.startswith(("header.", "meta."))
 
 
 def _decider(field: str, decided: Decided) -> Decider | None:

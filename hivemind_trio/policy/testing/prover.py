@@ -26,6 +26,7 @@ from hivemind_trio.policy.solver.boundary_calls import KNOWN_MODELS, candidates,
 from hivemind_trio.policy.solver.box_cover import Cover, Cube
 from hivemind_trio.policy.solver.call_space import CallSpace
 from hivemind_trio.policy.solver.decision_lists import AS_ASKED, Entries, Value, lists_of, served_of
+from hivemind_trio.policy.solver.moments import Instead, alternatives, timed
 from hivemind_trio.policy.solver.satisfiability import GaveUp, Nothing, Of, Space, Witness
 
 from .outcomes import OF_A_CALL_THAT_GOES, Decided, Leaf, is_met_by_nothing, is_outcome, leaves, meets
@@ -37,8 +38,6 @@ DRAWN_MAX: Final = 2_000
 """Calls that are tried where nothing is proven."""
 
 NEVER: Final = AnyOf(())
-
-_TIMES: Final = {"hour": range(24), "weekday": range(1, 8)}
 
 
 @final
@@ -100,6 +99,7 @@ class Universe:
     _may_be_served: Condition
     """Condition that every served call meets; simpler than `_served`, and others may meet it too."""
     _served: Condition
+    _instead: Instead
 
     @classmethod
     def of(cls, checked: Checked) -> Universe:
@@ -134,6 +134,7 @@ class Universe:
             space.cover(cubes),
             may_be_served,
             served,
+            alternatives([*said, *of_tests, *rules]),
         )
 
     def judge(self, asked: Condition, expected: Condition) -> Judgement:
@@ -185,13 +186,13 @@ class Universe:
 
     def _plain(self, facts: Facts, asked: Condition, expected: Condition) -> Counterexample:
         """Return the same without what does not matter; with its time, unless any would do."""
-        kept: dict[str, str | int | bool] = {"hour": 0, "weekday": 1, **facts}
+        kept = timed(facts)
         known = ({**kept, "model": model} for model in KNOWN_MODELS if "model" in kept)
         kept = next((one for one in known if self.refutes(one, asked, expected) is not None), kept)
-        for field in [*(name for name in reversed(list(facts)) if name not in _TIMES), *_TIMES]:
+        for field in [*(name for name in reversed(list(facts)) if name not in self._instead), *self._instead]:
             less = {name: value for name, value in kept.items() if name != field}
-            instead = [{**less, field: value} for value in _TIMES.get(field, ())] or [less]
-            if all(self.refutes(one, asked, expected) is not None for one in instead):
+            instead = [{**less, **one} for one in self._instead.get(field, ({},))]
+            if field in kept and instead and all(self.refutes(one, asked, expected) is not None for one in instead):
                 kept = less
         decided = self.refutes(kept, asked, expected)
         assert decided is not None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from typing import final
+from typing import Final, final
 
 import attrs
 
 from hivemind_trio.dialects import DIALECTS
 from hivemind_trio.model import Api, Request
+from hivemind_trio.model.dates import MINUTES, later, weekday_of
 from hivemind_trio.policy import Program
 from hivemind_trio.scheduler import REMAINING
 from hivemind_trio.sim.agents.agent import Agent, Turn
@@ -17,7 +18,9 @@ from hivemind_trio.sim.agents.fleet import Fleet
 from hivemind_trio.sim.provider.latency_and_faults import service_once
 from hivemind_trio.sim.provider.provider import Provider
 
-from .scenario import HOUR_NS, Scenario
+from .scenario import Scenario
+
+MINUTE_NS: Final = 60 * 10**9
 
 Key = tuple[str, str | None]
 """A provider, and one of its limits groups."""
@@ -40,7 +43,7 @@ class SimulatedCaller:
     misjudges: float | None = None
     """Factor by which it misstates how many calls remain; None: it does not say."""
     requests: dict[int, tuple[int, Request]] = attrs.field(factory=dict, repr=False)
-    """Turn -> the hour in which it was last asked for, and what was; of one policy."""
+    """Turn -> the minute in which it was last asked for, and what was; of one policy."""
     chance: Random | None = attrs.field(init=False, default=None)
     """Random source of its client's pauses; used only after failures."""
     began_ns: int = attrs.field(init=False, default=0)
@@ -65,16 +68,16 @@ class SimulatedCaller:
         )
 
     def request(self, program: Program, scenario: Scenario, turn: Turn, now_ns: int) -> Request:
-        """Return the facts of one request: the same ones whenever it is made, but for the hour."""
-        hours = scenario.hour + now_ns // HOUR_NS
+        """Return the facts of one request: the same ones whenever it is made, but for the time."""
+        minutes = scenario.time + now_ns // MINUTE_NS
         made = self.requests.get(turn.number)
-        if made is not None and made[0] == hours:
+        if made is not None and made[0] == minutes:
             return made[1]
-        request = self._made(program, scenario, turn, hours)
-        self.requests[turn.number] = hours, request
+        request = self._made(program, scenario, turn, minutes)
+        self.requests[turn.number] = minutes, request
         return request
 
-    def _made(self, program: Program, scenario: Scenario, turn: Turn, hours: int) -> Request:
+    def _made(self, program: Program, scenario: Scenario, turn: Turn, minutes: int) -> Request:
         if turn.recorded is not None:
             return _made_again(turn.recorded.request, program)
         tokens_in = turn.ask.tokens_in
@@ -82,6 +85,7 @@ class SimulatedCaller:
         if self.misjudges is not None:
             left = len(self.agent.job.turns) - turn.number + 1
             headers = {**headers, REMAINING: str(max(1, round(left * self.misjudges)))}
+        date = later(scenario.date, minutes // MINUTES)
         return Request(
             apis=self.apis,
             token_agent=self.identity if self.identity in program.agents else None,
@@ -92,8 +96,10 @@ class SimulatedCaller:
             tokens_in=tokens_in,
             tokens_max_out=turn.tokens_max_out,
             cost_microusd=program.estimated_cost(self.apis, self.model, tokens_in, turn.tokens_max_out),
-            hour=hours % 24,
-            weekday=(scenario.weekday - 1 + hours // 24) % 7 + 1,
+            hour=minutes // 60 % 24,
+            minute=minutes % 60,
+            weekday=weekday_of(date),
+            date=date,
             headers=headers,
         )
 

@@ -9,6 +9,7 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.model.dates import date_on
 from hivemind_trio.policy import Dimension as Declared
 from hivemind_trio.policy import LimitGroupSettings, Program, Window
 from hivemind_trio.sim.agents.fleet import Fleet
@@ -61,9 +62,9 @@ class Scenario:
     """Provider -> the limit that it showed to recorded agents; a provider that `upstreams` names has its own."""
     until_ns: int = 24 * HOUR_NS
     """End of the run; unfinished work is left undone."""
-    hour: int = 10
-    """Hour of the day at the beginning."""
-    weekday: int = 1
+    time: int = 10 * 60
+    """Time of day at the beginning, in minutes since midnight."""
+    date: str = date_on(weekday=1)
     policy: str | None = None
     """The text of a policy that fits, for who has none."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from hivemind_trio.model import RecordedCall
+from hivemind_trio.model.dates import date_on
 from hivemind_trio.sim.agents.client import CLIENTS, FRAGILE, ClientBehaviour
 from hivemind_trio.sim.agents.fleet import Amount, Arrivals, Fleet
 
@@ -71,8 +72,8 @@ def parse_scenario(
         upstreams=tuple(upstream(each) for each in table.tables("upstream")),
         met=limits_met(trace) if trace is not None else {},
         until_ns=table.take("until", duration, 24 * HOUR_NS + _latest_ns(fleets)),
-        hour=table.take("hour", one_of_ints(0, 23), 10),
-        weekday=table.take("weekday", one_of_ints(1, 7), 1),
+        time=table.take("hour", one_of_ints(0, 23), 10) * 60,
+        date=date_on(table.take("weekday", one_of_ints(1, 7), 1)),
         policy=table.take("policy", words, None),
     )
     table.end()

@@ -25,7 +25,12 @@ _CALLS: Final = (
     "coalesce(header_sets.meta, calls.meta) AS kept_meta "
     "FROM calls LEFT JOIN header_sets USING (header_set) ORDER BY session, call"
 )
-_OLD_CALLS: Final = "SELECT *, headers AS kept_headers, meta AS kept_meta FROM calls ORDER BY session, call"
+_CALLS_5: Final = _CALLS.replace("calls.*,", "calls.*, NULL AS minute, NULL AS date,")
+"""Before version 6."""
+_OLD_CALLS: Final = (
+    "SELECT *, headers AS kept_headers, meta AS kept_meta, NULL AS minute, NULL AS date "
+    "FROM calls ORDER BY session, call"
+)
 """Before version 4."""
 
 _WORDS: Final = msgspec.json.Decoder(dict[str, str])
@@ -108,7 +113,7 @@ def _calls(database: sqlite3.Connection, chosen: CallFilter) -> Iterator[Recorde
     }
     first_ns: int | None = None
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    for row in database.execute(_CALLS if version >= 4 else _OLD_CALLS):
+    for row in database.execute(_CALLS if version >= 6 else _CALLS_5 if version >= 4 else _OLD_CALLS):
         key = _key(row)
         if not chosen.since_ns <= row["wall_ns"] < chosen.until_ns:
             continue
@@ -215,7 +220,9 @@ def _request(row: sqlite3.Row) -> Request:
         tokens_max_out=row["tokens_max_out"],
         cost_microusd=row["cost_microusd"],
         hour=row["hour"],
+        minute=row["minute"] or 0,
         weekday=row["weekday"],
+        date=row["date"] or "",
         headers=_words(row["kept_headers"]),
         meta=_words(row["kept_meta"]),
     )

@@ -248,6 +248,7 @@ class Scribe:
             *("", ""),
             *(call.caller, call.job, call.prefix, alias(call.credential, self._salt), call.again),
             *(_fit(call.patience_ns), int(call.needs_slot), self._headers(request, rows)),
+            *(request.minute, request.date),
         )
 
     def _headers(self, request: Request, rows: dict[str, list[tuple[Any, ...]]]) -> int:

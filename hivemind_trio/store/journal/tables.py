@@ -10,7 +10,7 @@ from typing import Final
 APPLICATION_ID: Final = 0x686D706A
 """`hmpj`: what SQLite keeps in the head of the file, so that nobody else's database is taken for a journal."""
 
-VERSION: Final = 5
+VERSION: Final = 6
 """`PRAGMA user_version`."""
 
 _SINCE_4: Final = """
@@ -98,6 +98,8 @@ CREATE TABLE calls (             -- as they arrived, and as the policy saw them
     patience_ns INTEGER,
     needs_slot INTEGER NOT NULL,
     header_set INTEGER,          -- since version 4
+    minute INTEGER,              -- since version 6; of `hour`
+    date TEXT,                   -- since version 6; in the policy's time zone
     PRIMARY KEY (session, call)
 ) WITHOUT ROWID;
 CREATE TABLE deciders (          -- setting -> who decided it, as many as there were
@@ -216,5 +218,6 @@ UPGRADES: Final = {
     "CREATE INDEX answers_named ON answers (name); CREATE INDEX calls_at ON calls (wall_ns);",
     3: f"ALTER TABLE calls ADD COLUMN header_set INTEGER; {_SINCE_4}",
     4: _SINCE_5,
+    5: "ALTER TABLE calls ADD COLUMN minute INTEGER; ALTER TABLE calls ADD COLUMN date TEXT;",
 }
 """Version -> the statements that make the next version of it."""

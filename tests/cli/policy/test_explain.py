@@ -184,8 +184,11 @@ def test_where_the_time_matters_it_is_now_and_is_said(run: Run, folder: Path) ->
     here = run("explain", "team.hmp").stdout
     asked = run("explain", "team.hmp", "hour=23", "weekday=7").stdout
 
-    assert "; `hour=` and `weekday=` ask for another time" in here
-    assert "at hour 23, weekday 7;" in asked
+    dated = run("explain", "team.hmp", "time=22:30", "date=2026-12-25").stdout
+
+    assert "; `time=` and `date=` ask for another time" in here
+    assert "at 23:00 on weekday 7;" in asked
+    assert "at 22:30 on 2026-12-25 (weekday 5);" in dated
 
 
 def test_words_that_describe_no_call_are_wrong_usage(run: Run, team: str) -> None:

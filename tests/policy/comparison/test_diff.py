@@ -401,6 +401,16 @@ CASES = {
         LANES.replace("5s", "9s") + "rule x when hour in 8..17 { lane b }\n",
         {("hour=12", "deadline", "5s", "9s")},
     ),
+    "a night that begins later": (
+        LANES + "rule x when time in 22:00..06:30 { lane b }\n",
+        LANES + "rule x when time in 22:30..06:30 { lane b }\n",
+        {("time=22:00", "lane", "b", "default")},
+    ),
+    "another holiday": (
+        LANES + 'rule x when date ~ ["*-12-25"] { lane b }\n',
+        LANES + 'rule x when date ~ ["*-12-25", "2026-12-26"] { lane b }\n',
+        {("date=2026-12-26", "lane", "default", "b")},
+    ),
     "who is who on some days only": (
         LANES + "agent ci when weekday <= 5 { lane a }\n",
         LANES,

@@ -88,7 +88,9 @@ def asked(*words: str) -> Request:
         ("tokens.max-out=1.5k", {"tokens_max_out": 1_500}),
         ("cost=$0.10", {"cost_microusd": 100_000}),
         ("attempt=2", {"attempt": 2}),
-        ("hour=23", {"hour": 23}),
+        ("hour=23", {"hour": 23, "minute": 0}),
+        ("time=22:30", {"hour": 22, "minute": 30}),
+        ("date=2026-12-25", {"date": "2026-12-25", "weekday": 5}),
         ("weekday=7", {"weekday": 7}),
         ("header.X-Job=7", {"headers": {"x-job": "7"}}),
         ("meta.User=me", {"meta": {"User": "me"}}),
@@ -109,9 +111,18 @@ def test_what_is_not_said_has_the_languages_default() -> None:
 
 
 def test_what_is_brought_along_gives_way_to_what_is_said() -> None:
-    request = parse_request(POLICY, ["hour=3"], defaults={"hour": "14", "weekday": "2"})
+    request = parse_request(POLICY, ["hour=3"], defaults={"time": "14:10", "date": "2026-12-25"})
+    another = parse_request(POLICY, ["weekday=3"], defaults={"time": "14:10", "date": "2026-12-25"})
 
-    assert (request.hour, request.weekday) == (3, 2)
+    assert (request.time, request.weekday) == (180, 5)
+    assert (another.time, another.weekday, another.date) == (850, 3, "2001-01-10")
+
+
+def test_what_contradicts_itself_is_no_call() -> None:
+    with pytest.raises(RequestError, match="`time` 22:30 is not in `hour` 21"):
+        asked("time=22:30", "hour=21")
+    with pytest.raises(RequestError, match="`date` 2026-12-25 is `weekday` 5, not 4"):
+        asked("date=2026-12-25", "weekday=4")
 
 
 def test_the_cost_is_reckoned_from_the_models_price_unless_it_is_said() -> None:
@@ -137,9 +148,9 @@ def test_the_cost_is_reckoned_from_the_models_price_unless_it_is_said() -> None:
         (
             "customer=acme",
             "no field `customer`; there are `agent`, `model`, `path`, `method`, `stream`, `tools`, `images`, "
-            "`tokens.in`, `tokens.max-out`, `attempt`, `hour`, `weekday`, `cost`, `plan.session`, `plan.week`, "
-            "`plan.month`, `plan.overage`, `session.context`, `session.turns`, `session.cost`, `session.age`, "
-            "`api`, `token`, `claim`, "
+            "`tokens.in`, `tokens.max-out`, `attempt`, `hour`, `weekday`, `time`, `date`, `cost`, `plan.session`, "
+            "`plan.week`, `plan.month`, `plan.overage`, `session.context`, `session.turns`, `session.cost`, "
+            "`session.age`, `api`, `token`, `claim`, "
             "`header.NAME` or `meta.NAME`",
         ),
         ("agent=cy", "no agent `cy`; did you mean `ci`?"),
@@ -160,6 +171,10 @@ def test_the_cost_is_reckoned_from_the_models_price_unless_it_is_said() -> None:
         ("tokens.in=0.5", "`tokens.in=0.5`: `0.5` rounds to zero"),
         ("hour=24", "`hour=24`: it is 0 to 23"),
         ("weekday=0", "`weekday=0`: it is 1 to 7"),
+        ("time=22", "`time=22` is not a time of day; write `time=22:00`"),
+        ("time=25:00", "`time=25:00` is not a time of day; write `time=22:30`"),
+        ("date=25.12.2026", "`date=25.12.2026` is not a date; write `date=2026-12-25`"),
+        ("date=2026-02-29", "`date=2026-02-29` is not a date; write `date=2026-12-25`"),
         ("attempt=0", "`attempt=0`: it is 1 or more"),
     ],
 )

@@ -250,6 +250,26 @@ MENDED = {
         "rule r when model == null { priority 2 }\n",
         'rule r when model == "" { priority 2 }\n',
     ),
+    "a date without quotes": (
+        "rule r when date == 2026-12-25 { priority 2 }\n",
+        'rule r when date == "2026-12-25" { priority 2 }\n',
+    ),
+    "a date of single digits": (
+        "rule r when date in [2026-1-1] { priority 2 }\n",
+        'rule r when date in ["2026-01-01"] { priority 2 }\n',
+    ),
+    "a time of one digit": (
+        "rule r when time in 6:5..7:00 { priority 2 }\n",
+        "rule r when time in 06:05..7:00 { priority 2 }\n",
+    ),
+    "an hour for a time": (
+        "rule r when time >= 8 { priority 2 }\n",
+        "rule r when time >= 08:00 { priority 2 }\n",
+    ),
+    "a date in another order": (
+        'rule r when date == "25.12.2026" { priority 2 }\n',
+        'rule r when date == "2026-12-25" { priority 2 }\n',
+    ),
     "a day of the week": (
         "rule r when weekday == friday { priority 2 }\n",
         "rule r when weekday == 5 { priority 2 }\n",

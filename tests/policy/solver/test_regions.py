@@ -15,14 +15,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Request
+from hivemind_trio.model.dates import days, weekday_of
 from hivemind_trio.policy import CallSpace, Checked, GaveUp, MemoryFiles, Nothing, Of, Space, Witness, check
 from hivemind_trio.policy.compile.codegen import Router
 from hivemind_trio.policy.language.condition_eval import field_values, holds
+from hivemind_trio.policy.language.condition_typing import Like, Member, Relation
 from hivemind_trio.policy.solver.box_cover import Cover, Covered, Open, bits
 from hivemind_trio.policy.solver.call_space import amounts
+from hivemind_trio.policy.solver.partition import Days, in_minutes
 from hivemind_trio.policy.solver.text_classes import text_classes
 from tests.policy.drawn import Drawn, policies
-from tests.policy.strategies import AGENTS, FLAGS, NUMBERS, TEXTS, fits
+from tests.policy.strategies import AGENTS, DATE_GLOBS, DATES, FLAGS, NUMBERS, TEXTS, fits
+
+
+@st.composite
+def a_test_of(draw: st.DrawFn, field: str) -> Relation | Member | Like:
+    """A test of the hour, the weekday or the date."""
+    if field == "date":
+        values: Any = draw(st.lists(st.sampled_from(DATES), min_size=1, max_size=3))
+        globs = tuple(draw(st.lists(st.sampled_from(DATE_GLOBS), max_size=2)))
+        equal = Relation("date", draw(st.sampled_from(["==", "!="])), values[0])
+        options: list[Relation | Member | Like] = [Like("date", globs), Member("date", tuple(values), ()), equal]
+        return draw(st.sampled_from(options))
+    least, most = (0, 23) if field == "hour" else (1, 7)
+    values = draw(st.lists(st.integers(least, most), min_size=2, max_size=4))
+    low, high = sorted(values[:2])
+    if draw(st.booleans()):
+        return Relation(field, draw(st.sampled_from(["==", "!=", "<", "<=", ">", ">="])), low)
+    return Member(field, tuple(values[2:]), ((low, high),))
 
 
 def policy(text: str) -> Checked:
@@ -192,6 +212,7 @@ def some_calls(checked: Checked, random: Random, number: int) -> list[Request]:
             )
             for name in ("tokens.in", "tokens.max-out", "attempt")
         }
+        date = random.choice(DATES)
         request = Request(
             apis=tuple(random.sample([Api.ANTHROPIC, Api.OPENAI, Api.GEMINI], random.randint(0, 2))),
             token_agent=random.choice([None, *(name for name, one in checked.program.agents.items() if one.tokens)]),
@@ -204,7 +225,9 @@ def some_calls(checked: Checked, random: Random, number: int) -> list[Request]:
             tokens_max_out=counts["tokens.max-out"],
             attempt=counts["attempt"],
             hour=random.randrange(24),
-            weekday=random.randint(1, 7),
+            minute=random.choice((0, 5, 30, 59)),
+            weekday=weekday_of(date),
+            date=date,
             headers={"x-job": sent["header.x-job"], "x-kind": sent["header.X-Kind"]},
             meta={name[5:]: text for name, text in sent.items() if name.startswith("meta.")},
         )
@@ -390,3 +413,28 @@ def test_a_provider_that_is_found_is_where_such_a_call_goes(apis: tuple[Api, ...
 
     assert isinstance(found, Witness)
     assert checked.program.decide(found.request()).provider == "openai"
+
+
+@given(test=a_test_of("hour"))
+def test_a_test_of_the_hour_is_the_same_one_of_the_time(test: Relation | Member) -> None:
+    of_time = in_minutes(test)
+
+    for minute in (0, 1, 59, *range(0, 1_440, 60), *range(59, 1_440, 60)):
+        assert holds(of_time, {"time": minute}) == holds(test, {"hour": minute // 60}), minute
+
+
+@given(tests=st.lists(a_test_of("weekday") | a_test_of("date"), max_size=4), number=st.integers(0, 36_524))
+def test_a_day_is_in_the_group_of_days_that_meet_the_same_tests(tests: list[Any], number: int) -> None:
+    grouped = Days.of(tests)
+    assert grouped is not None
+    date = days()[number]
+    values: dict[str, str | int | bool] = {"date": date, "weekday": weekday_of(date)}
+    met = {test: grouped.mask(test) for test in tests}
+
+    (group,) = [
+        group
+        for group in range(len(grouped))
+        if all(bool(mask >> group & 1) == holds(test, values) for test, mask in met.items())
+    ]
+    example: dict[str, str | int | bool] = {"date": grouped.groups[group], "weekday": weekday_of(grouped.groups[group])}
+    assert all(holds(test, example) == holds(test, values) for test in tests)

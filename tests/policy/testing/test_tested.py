@@ -91,6 +91,13 @@ HOLDS: Final = {
     "a flag without its value": ("given { stream; tools true; images false }", "stream and tools and not images"),
     "facts": ("given { tokens.in 3; tokens.max-out 4; attempt 2; weekday 7 }", "tokens.total == 7 and weekday == 7"),
     "the least of everything": ("given { }", 'hour == 0 and weekday == 1 and attempt == 1 and path == ""'),
+    "a time and a date": (
+        'given { time 22:30; date "2026-12-25" }', "hour == 22 and time in 22:00..6:00 and weekday == 5",
+    ),
+    "a weekday is in a week of its own": ("given { weekday 3 }", 'date == "2001-01-10"'),
+    "of all calls, a time is in its hour": ("given any when time in 22:00..23:59", "priority == 9 or denied"),
+    "of all calls, a date has its weekday": ('given any when date == "2026-12-25"', "weekday == 5"),
+    "of all calls, a day each year": ('given any when date ~ "*-12-25"', 'not date ~ "*-01-*"'),
     "several calls": ("given { hour 22 }\ngiven { hour 23 }", "priority == 9"),
     "of all calls": ("given any when hour == 22", "priority == 9 or denied"),
     "of all calls that are served": ('given any when model ~ "gpt-4*"', "admitted"),
@@ -132,6 +139,10 @@ GOT: Final = {
     "a verdict": ('given { model "claude-opus-4-1" }', "lane == default", 'got denied: "no", by rule `stop`', "stop"),
     "nobody serves it": ("given { api gemini; tokens.in 1 }", "admitted", "got denied: no provider serves it", None),
     "facts": ("given { stream }", "not stream and hour == 3", "got stream; hour 0", None),
+    "a time and a date": (
+        'given { time 22:05; date "2026-12-25" }', 'time < 22:00 and date ~ "*-01-*"',
+        'got time 22:05; date "2026-12-25"', None,
+    ),
     "a text": ('given { model "m" }', 'model ~ "claude-*"', 'got model "m", by no rule', None),
     "what fails alone": (
         "given { hour 22 }", "lane == default and priority == 2", "got priority 9, by rule `night`", "night",
@@ -153,6 +164,14 @@ def test_a_failure_says_what_it_got_and_points_at_who_decided_it(
 
 COUNTEREXAMPLES: Final = {
     "the hour": ("agent == ci", "priority == 0 or lane == people or denied", "given { agent ci; hour 22 }"),
+    "the hour, where minutes are asked for": (
+        "agent == ci and time in 21:30..22:10", "priority == 0 or lane == people or denied or time > 22:00",
+        "given { agent ci; hour 22 }",
+    ),
+    "the date": (
+        'agent == ci and hour == 22 and not date ~ "20*-0*"', 'denied or lane == people or date ~ "*-10-*"',
+        'given { agent ci; hour 22; date "2001-11-10" }',
+    ),
     "a header": ("tokens.in > 5", "lane != people", 'given { tokens.in 6; header.x-priority "urgent" }'),
     "who is denied, where all others are right": (
         'model ~ "claude-*" and hour == 22', "priority == 9", 'given { model "claude-opus-4-1"; hour 22 }',

@@ -47,9 +47,10 @@ PAGES: Final = (
     Page(
         "HM206",
         "empty range",
-        "The smaller bound comes first, and both bounds belong to the range. Hours over midnight are two ranges.",
-        wrong="rule night when hour in 22..5 { priority 6 }\nprovider anthropic { }",
-        right="rule night when hour in 22..23 or hour in 0..5 { priority 6 }\nprovider anthropic { }",
+        "The smaller bound comes first, and both bounds belong to the range. Only `time`, `hour` and `weekday` go "
+        "round: `hour in 22..5` is the night.",
+        wrong="rule large when tokens.in in 200k..100k { priority 6 }\nprovider anthropic { }",
+        right="rule large when tokens.in in 100k..200k { priority 6 }\nprovider anthropic { }",
     ),
     Page(
         "HM207",
@@ -144,5 +145,12 @@ PAGES: Final = (
         'Write an IANA name such as `"Europe/Paris"` or `"UTC"`.',
         wrong='server { timezone "Europe/Pariss" }\nprovider anthropic { }',
         right='server { timezone "Europe/Paris" }\nprovider anthropic { }',
+    ),
+    Page(
+        "HM220",
+        "not a date",
+        'A date is `"YYYY-MM-DD"`, and a day of the calendar. `~` takes globs that match some day: `"*-12-25"`.',
+        wrong='rule r when date == "25.12.2026" { priority 2 }\nprovider anthropic { }',
+        right='rule r when date == "2026-12-25" { priority 2 }\nprovider anthropic { }',
     ),
 )
