@@ -62,6 +62,8 @@ class UpstreamRequest:
     timeouts: Timeouts
     metered: bool = True
     """True if its usage counts: it is a generation."""
+    may_be_array: bool = False
+    """True if its answer may be a stream in the form of a JSON array."""
     attempt: int = 1
     """Number of the attempt."""
     has_fallback: bool = False
@@ -105,7 +107,7 @@ async def fetch(
         ) as response:
             status = response.status
             words = _words(response.headers)
-            meter = _meter(words) if outgoing.metered and status < 400 else None
+            meter = _meter(words, outgoing.may_be_array) if outgoing.metered and status < 400 else None
             is_held = meter is not None and not meter.begun
             readings, plan = read_ratelimits(words), read_plan(words)
             is_good = status < 400 and not is_held
@@ -286,8 +288,8 @@ async def _held(response: UpstreamResponse, outbox: Outbox) -> bool:
     return True
 
 
-def _meter(words: Mapping[str, str]) -> UsageMeter:
-    return UsageMeter(words.get("content-type", ""), words.get("content-encoding", ""))
+def _meter(words: Mapping[str, str], may_be_array: bool) -> UsageMeter:
+    return UsageMeter(words.get("content-type", ""), words.get("content-encoding", ""), may_be_array)
 
 
 def _words(headers: Headers) -> dict[str, str]:

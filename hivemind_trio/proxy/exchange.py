@@ -336,6 +336,7 @@ class Exchange:
             body=body,
             timeouts=grant.timeouts or provider.timeouts,
             metered=self.asked.generates,
+            may_be_array=self.asked.stream and any(DIALECTS[api].streams_arrays for api in self.asked.apis),
             attempt=grant.attempt,
             has_fallback=provider.fallback is not None and provider.while_open is WhileOpen.FALLBACK,
             slow_ns=provider.aimd.slow_ns if provider.aimd is not None else None,

@@ -228,6 +228,34 @@ def test_a_stream_of_nothing_is_not_complete(body: bytes) -> None:
     assert (meter.begun, meter.unfinished) == (False, True)
 
 
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_an_array_is_a_stream_where_the_call_asks_for_one(size: int) -> None:
+    def meter(text: str, *, asked: bool = True) -> UsageMeter:
+        found = UsageMeter("application/json", may_be_array=asked)
+        for piece in pieces(text.encode(), size):
+            found.feed(piece)
+        return found
+
+    empty, words = '[{"usageMetadata": {}}', ',\n{"candidates": [{"content": {"parts": [{"text": "So"}]}}]}'
+    closing = ',\n{"candidates": [{"finishReason": "STOP"}]}]'
+    error = ',\n{"error": {"code": 503, "message": "no"}}]'
+
+    assert not meter("").begun
+    assert not meter(empty).begun
+    assert not meter(empty + words[:-1]).begun
+    assert meter(empty + words).begun
+    assert meter(empty + words).unfinished
+    assert not meter(empty + words + closing).unfinished
+    assert not meter(empty + closing).unfinished
+    refused = meter(empty + error).refusal
+    assert refused is not None
+    assert refused.status == 503
+    assert meter(empty + words + error).refusal is None
+    # Whatever else comes is a plain answer.
+    assert meter('{"candidates": []').begun
+    assert meter("[", asked=False).begun
+
+
 def test_words_within_a_text_close_nothing() -> None:
     quoted = 'data: [DONE]\n"type": "message_stop" "finish_reason": "stop" "response.completed" "done": true'
     meter = fed(SSE, sse(delta(content=quoted)))

@@ -11,6 +11,7 @@ as content, and a stream of an unknown form needs no closing event. Total: any b
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final, final
 
 import attrs
@@ -25,7 +26,37 @@ FORMATS: Final = tuple(one for dialect in IN_ORDER for one in dialect.streams)
 DONE: Final = b"[DONE]"
 
 _NOTHING_YET: Final = frozenset({"ping", "keepalive", "codex.rate_limits"})
+_SPACE: Final = b" \t\r\n"
+_BETWEEN: Final = _SPACE + b","
+_DECODER: Final = json.JSONDecoder()
 _FIELDS: Final = (b":", b"event:", b"id:", b"retry:")
+
+
+@final
+@attrs.define(eq=False)
+class ArrayReader:
+    """Reader of the elements of a JSON array that arrives in pieces: Google's streams without `alt=sse`."""
+
+    is_array: bool | None = attrs.field(default=None, init=False)
+    """None: nothing but space has come."""
+    _rest: bytes = attrs.field(default=b"", init=False)
+
+    def take(self, piece: bytes) -> list[bytes]:
+        """Return the objects that the piece completes, each in one line."""
+        self._rest = (self._rest + piece).lstrip(_BETWEEN if self.is_array else _SPACE)
+        if self.is_array is None and self._rest:
+            self.is_array = self._rest.startswith(b"[")
+            self._rest = self._rest[1:].lstrip(_SPACE)
+        elements: list[bytes] = []
+        while self.is_array and b"}" in self._rest:
+            text = self._rest.decode("utf-8", "surrogateescape")
+            try:
+                element, end = _DECODER.raw_decode(text)
+            except (ValueError, RecursionError):
+                break  # the rest of it is still to come
+            elements.append(json.dumps(element).encode())
+            self._rest = text[end:].encode("utf-8", "surrogateescape").lstrip(_BETWEEN)
+        return elements
 
 
 @final

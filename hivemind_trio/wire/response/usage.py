@@ -19,7 +19,7 @@ from hivemind_trio.model import Usage
 from hivemind_trio.wire.body.content_codings import Inflate, Undecodable, inflater
 
 from .error_signals import Signal
-from .event_streams import Stream
+from .event_streams import ArrayReader, Stream
 from .stream_errors import MARK, StreamError, body_error, line_error
 
 LINE_MAX: Final = 256 * 1024
@@ -38,6 +38,9 @@ OBJECT_MAX: Final = 4 * 1024
 """Largest object that holds usage."""
 
 _STREAMS: Final = ("text/event-stream", "application/x-ndjson")
+_ARRAY: Final = "application/json"
+_WORD_MAX: Final = 64
+"""Longest mark of a closing event, which may come in two pieces."""
 _FORMATS: Final = tuple(one for dialect in IN_ORDER for one in dialect.usage)
 _MARKS: Final = tuple(dict.fromkeys(mark for one in _FORMATS for mark in one.marks))
 _DELTAS: Final = tuple(dict.fromkeys(mark for one in _FORMATS for mark in one.deltas))
@@ -78,10 +81,14 @@ class UsageMeter:
 
     content_type: str
     content_encoding: str = ""
+    may_be_array: bool = False
+    """True if JSON may be a stream: an array whose elements are events."""
     _inflate: Inflate | None = attrs.field(init=False)
     _streams: bool = attrs.field(init=False)
     _stream: Stream | None = attrs.field(init=False)
     """Progress of an event stream or NDJSON; None: a plain answer, or its coding is unknown."""
+    _array: ArrayReader | None = attrs.field(default=None, init=False)
+    """Reader of a stream that is an array; None: it is none."""
     _events: bool = attrs.field(init=False)
     """True if it is an event stream, and not NDJSON."""
     unread: bytes = attrs.field(default=b"", init=False)
@@ -101,7 +108,10 @@ class UsageMeter:
         self._inflate = inflater(self.content_encoding)
         content_type = self.content_type.strip().lower()
         self._streams, self._events = content_type.startswith(_STREAMS), content_type.startswith(_STREAMS[0])
-        self._stream = Stream(self._events) if self._streams and self._inflate is not None else None
+        if self.may_be_array and content_type.startswith(_ARRAY):
+            self._array = ArrayReader()
+        has_events = self._streams or self._array is not None
+        self._stream = Stream(self._events) if has_events and self._inflate is not None else None
 
     @property
     def begun(self) -> bool:
@@ -143,6 +153,8 @@ class UsageMeter:
             return
         self._objects = self._objects or b"{" in text
         if not self._streams:
+            if self._array is not None:
+                self._take_elements(self._array, text)
             self.unread = (self.unread + text)[-TAIL_MAX:]
             return
         whole, newline, rest = text.rpartition(b"\n")
@@ -185,6 +197,20 @@ class UsageMeter:
             exact=said.input is not None and output is not None,
         )
 
+    def _take_elements(self, array: ArrayReader, text: bytes) -> None:
+        """Read the events of an array up to the first content, and then look for the closing one."""
+        if self._stream is None:
+            return
+        if self._stream.begun:
+            self._stream.look(self.unread[-_WORD_MAX:] + text)
+            return
+        for element in array.take(text):
+            self._stream.take(element)
+        if array.is_array is False:
+            self._stream = None  # a plain answer after all
+        elif self._stream.begun:
+            self._stream.look(text)
+
     def _flush(self) -> None:
         self._take(self.unread)
         self.unread = b""
@@ -198,7 +224,7 @@ class UsageMeter:
 
     def _take(self, lines: bytes) -> None:
         self._cut = False
-        if self._stream is not None:
+        if self._stream is not None and self._array is None:
             self._stream.take(lines)
         self._deltas += sum(map(lines.count, _DELTAS))
         if any(mark in lines for mark in _MARKS):

@@ -52,6 +52,8 @@ class Dialect:
     closing: bytes
     error: bytes
     content_type: tuple[bytes, bytes] = EVENT_STREAM
+    opening: bytes = b""
+    """Before the first event."""
 
 
 STREAM: Final = {"stream": True}
@@ -72,6 +74,12 @@ DIALECTS: Final = {
         data({"candidates": [{"content": {"parts": [{"text": "So"}]}}]}),
         data({"candidates": [{"finishReason": "STOP"}]}), data({"error": {"code": 503, "message": "no"}}),
     ),
+    "gemini array": Dialect(
+        "gemini", b"/v1beta/models/g:streamGenerateContent", {}, b'[{\r\n  "usageMetadata": {}\r\n}\r\n,\r\n',
+        b'{"candidates": [{"content": {"parts": [{"text": "So {[\\\""}]}}]},\r\n',
+        b'{"candidates": [{"finishReason":\r\n"STOP"}]}\r\n]', b'{"error": {"code": 503, "message": "no"}}\r\n]',
+        (b"content-type", b"application/json"), b"[",
+    ),
     "ollama": Dialect(
         "ollama", b"/api/chat", {}, b'{"message":{"content":""},"done":false}\n',
         b'{"message":{"content":"So"},"done":false}\n', b'{"done":true}\n', b'{"error":"no"}\n', NDJSON,
@@ -81,7 +89,7 @@ DIALECTS: Final = {
 
 def failures(one: Dialect) -> dict[str, tuple[Step, ...]]:
     return {
-        "an error at once": (one.error,),
+        "an error at once": (one.opening + one.error,),
         "an error behind the preamble": (one.preamble, 0.1, one.error),
         "an error, and silence": (one.preamble, one.error, STALL),
         "a reset": (one.preamble, RESET),
