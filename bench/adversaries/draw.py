@@ -393,6 +393,17 @@ _NAMED: Final[dict[str, tuple[Traits, tuple[Job, ...]]]] = {
         _fleet(30, 6),
     ),
     "rolling-60": (attrs.evolve(_QUICK, quotas=_requests(60, Kind.ROLLING), refusals_count=True), _fleet(30, 6)),
+    # Output tokens are set aside by `max_tokens` and given back at the end, which the time in refusals leaves out.
+    "output-set-aside": (
+        attrs.evolve(
+            _QUICK,
+            quotas=(Quota(counted=Counted.OUTPUT, kind=Kind.GCRA, limit=21_000, depth=12_288),),
+            charge=Charge.REFUND,
+        ),
+        _fleet(8, 6),
+    ),
+    # At a cap on calls at once, a 429 that does not say so and asks for long waits.
+    "cap-bare-429": (attrs.evolve(_SLOW, caps=((0, 6),), full=Full.BARE, word=Word.LONG), _fleet(30, 3)),
     "guard": (attrs.evolve(_QUICK, guard=Guard(base=5, factor=1.5)), _fleet(30, 6)),
 }
 

@@ -321,9 +321,11 @@ class RateLimits:
     def accept(self, call_id: CallId, now_ns: int) -> bool:
         """Note an accepted call in flight; return True if another may be dispatched earlier than before."""
         taken = self.inflight.get(call_id)
-        if taken is None or taken.accepted or not self.restricts:
+        if taken is None or taken.accepted:
             return False
         taken.accepted = True
+        if not self.restricts:
+            return False
         if self.gate.on_good(call_id, taken.at_ns, now_ns) and self._alone:
             for bucket in self.buckets.values():
                 bucket.forget(now_ns)
@@ -347,7 +349,11 @@ class RateLimits:
                 dimension = bucket.quota.dimension
                 if dimension in named if named else bucket.spent(taken.cost[dimension]):
                     bucket.refuse(now_ns)
-        self.gate.on_refused(call_id, wait_ns or 0, taken.at_ns, now_ns)
+        taken.accepted = False
+        # A window of requests gives nothing back. Tokens may have been set aside, and a refusal that names nothing may
+        # be about calls at once.
+        ends_return = named != {Dimension.REQUESTS}
+        self.gate.on_refused(call_id, wait_ns or 0, taken.at_ns, now_ns, ends_return=ends_return)
         self._look()
 
     def snapshot(self, now_ns: int) -> GateSnapshot:
@@ -366,8 +372,9 @@ class RateLimits:
 
     def end(self, call_id: CallId, now_ns: int) -> None:
         """Its attempt is over."""
-        if self.inflight.pop(call_id, None) is not None:
-            self.gate.on_ended(call_id, now_ns)
+        taken = self.inflight.pop(call_id, None)
+        if taken is not None:
+            self.gate.on_ended(call_id, now_ns, served_from_ns=taken.at_ns if taken.accepted else None)
 
     def _unseen(self, dimension: Dimension, taken: _Taken) -> int:
         """Return the amount taken that the answer to this call cannot know of."""

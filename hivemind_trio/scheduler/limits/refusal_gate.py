@@ -3,6 +3,12 @@
 A refusal closes the gate for as long as the provider asks, and starts a learned rate (`learned_rate.py`). Nothing else
 closes it. While calls wait and none is in flight, a probe goes sooner than that: providers that name a wrong time are
 found out by one call, and a wait that nobody checks is the one failure that a fleet does not survive.
+
+A refusal is about the moment at which it was given. When a call that was in flight then has ended, the provider may
+have room again: what it had set aside for the longest answer comes back (Anthropic, "Rate limits": output tokens are
+estimated from `max_tokens` and adjusted at the end), or the refusal was about calls at once and did not say so. Such an
+end lets one call go, as an acknowledgement does in TCP (Jacobson, "Congestion avoidance and control", 1988). Where the
+calls that go so are refused, ever more ends are passed over.
 """
 
 from __future__ import annotations
@@ -43,6 +49,9 @@ ALLOW_MAX: Final = 64
 """Calls in flight from which on none are limited here."""
 RECHECK_NS: Final = SECOND_NS
 
+ENDS_MAX: Final = 64
+"""Ends that are passed over between two calls which go because another has ended, where such calls are refused."""
+
 
 @final
 @attrs.define(eq=False)
@@ -82,6 +91,16 @@ class RefusalGate:
     _probes: dict[CallId, None] = attrs.field(factory=dict, init=False)
     _proved: int = attrs.field(default=0, init=False)
     """Probes that succeeded in a row."""
+    _ends_return: bool = attrs.field(default=True, init=False)
+    """True if the quota of the latest refusal may come back when a call ends."""
+    _released: int = attrs.field(default=0, init=False)
+    """Calls that may go because others have ended that were in flight at the latest refusal."""
+    _clocked: dict[CallId, None] = attrs.field(factory=dict, init=False)
+    """Calls in flight that went so."""
+    _ends_passed: int = attrs.field(default=0, init=False)
+    """Ends to be passed over before the next call goes so."""
+    _ends_useless: int = attrs.field(default=0, init=False)
+    """Ends to be passed over after such a call: doubled with each that is refused, halved with each accepted."""
 
     def opens_ns(self, now_ns: int) -> int:
         """Return when the next call may go by refusals alone: `now_ns` or later."""
@@ -90,7 +109,7 @@ class RefusalGate:
         at_ns = max(now_ns, self.until_ns, self.rate.opens_ns)
         if (self.allow is not None and self.inflight >= self.allow) or (self.misses and self._tests):
             at_ns = max(at_ns, now_ns + RECHECK_NS)  # or when one ends
-        return at_ns
+        return now_ns if self._released else at_ns
 
     def probe_ns(self, opens_ns: int, now_ns: int) -> int:
         """Return when a probe may go although dispatch waits until `opens_ns`; `opens_ns` if there is to be none."""
@@ -115,6 +134,14 @@ class RefusalGate:
 
     def on_granted(self, call_id: CallId, *, probe: bool, now_ns: int) -> None:
         """Count a call; the first one after a long hold starts a new window."""
+        if self._released and not probe:
+            released, self._released = self._released, 0
+            is_shut = self.opens_ns(now_ns) > now_ns
+            self._released = released - 1 if is_shut else 0  # once the gate is open they are old news
+            if is_shut:
+                self._clocked[call_id] = None
+                self.inflight += 1
+                return
         self.inflight += 1
         self.evidence_ns = self._granted_ns = now_ns
         if probe:
@@ -130,6 +157,10 @@ class RefusalGate:
     def on_good(self, call_id: CallId, granted_ns: int, now_ns: int) -> bool:
         """Learn that a call was accepted. Return True if a forecast that said otherwise is to be dropped."""
         dropped = False
+        if call_id in self._clocked:
+            self._ends_useless //= 2  # not 0: room may have come back by itself
+            self._ends_passed = min(self._ends_passed, self._ends_useless)
+            return False
         self.rate.on_good(granted_ns, now_ns)
         if call_id in self._probes:
             del self._probes[call_id]
@@ -151,15 +182,22 @@ class RefusalGate:
                 self.allow = None
         return dropped
 
-    def on_refused(self, call_id: CallId, said_ns: int, granted_ns: int, now_ns: int) -> None:
+    def on_refused(
+        self, call_id: CallId, said_ns: int, granted_ns: int, now_ns: int, *, ends_return: bool = True
+    ) -> None:
         """Close for as long as the provider asks, and lower the rate.
 
         Args:
             said_ns: Its `retry-after`, or the reset of what is used up; 0: it named no time.
             granted_ns: When the call was dispatched.
+            ends_return: False if what is used up does not come back when a call ends.
         """
         self.active = True
-        self._proved = 0
+        self._released = 0
+        if call_id in self._clocked:  # it went before the time that is known, and says nothing new of it
+            self._ends_useless = self._ends_passed = min(ENDS_MAX, 2 * self._ends_useless + 1)
+            return
+        self._proved, self._ends_return = 0, ends_return
         if call_id in self._probes or (call_id in self._tests and granted_ns > self._missed_ns):
             self.misses, self._missed_ns = self.misses + 1, now_ns
             if self.misses >= BELIEVED_AFTER and now_ns < self._claimed_ns:
@@ -183,9 +221,22 @@ class RefusalGate:
             self.rate.clear()
             self.allow = TURNED_ALLOW
 
-    def on_ended(self, call_id: CallId, now_ns: int) -> None:
-        """Count a call off."""
+    def on_ended(self, call_id: CallId, now_ns: int, *, served_from_ns: int | None = None) -> None:
+        """Count a call off; where it has been served, another may go in its place.
+
+        Args:
+            served_from_ns: When it was dispatched; None: it was not served.
+        """
         self.inflight -= 1
         self.evidence_ns = now_ns
         self._probes.pop(call_id, None)
         self._tests.pop(call_id, None)
+        is_clocked = self._clocked.pop(call_id, 0) is None
+        if served_from_ns is None or not (self.active and self._ends_return):
+            return
+        if not is_clocked and served_from_ns > self._refused_ns:
+            return
+        if self._ends_passed:
+            self._ends_passed -= 1
+        else:
+            self._released += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from hivemind_trio.scheduler.limits.refusal_gate import (
     ALLOW_MAX,
     BELIEVED_AFTER,
+    ENDS_MAX,
     LIES_MAX_NS,
     LONG_NS,
     OBEYED_NS,
@@ -394,3 +396,149 @@ def test_two_probes_in_a_row_make_the_learned_rate_double() -> None:
 
     assert story.gate.rate.per_s is not None
     assert story.gate.rate.per_s >= 4 * before
+
+
+# ---- the end of a call in flight ----
+
+
+class Hold:
+    """A gate with calls in flight that a refusal of another has closed."""
+
+    def __init__(self, inflight: int, *, said_s: int = 20, ends_return: bool = True) -> None:
+        self.gate = RefusalGate()
+        self.now_ns = 0
+        self._next = inflight + 1
+        for number in range(inflight + 1):
+            self.gate.on_granted(CallId(number), probe=False, now_ns=0)
+        for number in range(1, inflight + 1):
+            self.gate.on_good(CallId(number), 0, 0)
+        self.gate.on_refused(CallId(0), said_s * SECOND_NS, 0, 0, ends_return=ends_return)
+        self.gate.on_ended(CallId(0), 0)
+
+    @property
+    def is_open(self) -> bool:
+        return self.gate.opens_ns(self.now_ns) <= self.now_ns
+
+    def end(self, number: int, *, served: bool = True) -> None:
+        """A call ends that was granted at the start."""
+        self.now_ns += SECOND_NS // 100
+        self.gate.on_ended(CallId(number), self.now_ns, served_from_ns=0 if served else None)
+
+    def grant(self) -> CallId:
+        call_id = CallId(self._next)
+        self._next += 1
+        self.gate.on_granted(call_id, probe=False, now_ns=self.now_ns)
+        return call_id
+
+    def accept(self) -> CallId:
+        """A call goes, and its answer begins."""
+        call_id = self.grant()
+        self.gate.on_good(call_id, self.now_ns, self.now_ns)
+        return call_id
+
+    def refuse(self, said_s: int = 20) -> None:
+        call_id = self.grant()
+        self.gate.on_refused(call_id, said_s * SECOND_NS, self.now_ns, self.now_ns)
+        self.gate.on_ended(call_id, self.now_ns)
+
+
+@given(inflight=st.integers(1, 20), ended=st.data())
+def test_each_end_of_a_call_that_was_in_flight_at_a_refusal_lets_one_go(inflight: int, ended: st.DataObject) -> None:
+    hold = Hold(inflight)
+    ends = ended.draw(st.integers(1, inflight))
+    for number in range(1, ends + 1):
+        hold.end(number)
+
+    for _ in range(ends):
+        assert hold.is_open
+        hold.accept()
+
+    assert not hold.is_open
+
+
+def test_the_end_of_a_call_that_went_so_lets_another_go() -> None:
+    hold = Hold(1)
+    hold.end(1)
+    call_id, began_ns = hold.accept(), hold.now_ns
+    assert not hold.is_open
+
+    hold.gate.on_ended(call_id, hold.now_ns, served_from_ns=began_ns)
+
+    assert hold.is_open
+
+
+def test_the_end_of_a_call_that_was_not_served_lets_none_go() -> None:
+    hold = Hold(2)
+
+    hold.end(1, served=False)
+
+    assert not hold.is_open
+
+
+def test_the_end_of_a_call_that_went_after_the_refusal_says_nothing_of_it() -> None:
+    hold = Hold(0, said_s=1)
+    hold.now_ns = 3 * SECOND_NS  # the hold is over, and the learned rate spaces calls
+    call_id, began_ns = hold.accept(), hold.now_ns
+
+    hold.gate.on_ended(call_id, hold.now_ns, served_from_ns=began_ns)
+
+    assert not hold.is_open
+
+
+def test_a_window_of_requests_gives_nothing_back() -> None:
+    hold = Hold(2, ends_return=False)
+
+    hold.end(1)
+
+    assert not hold.is_open
+
+
+def ends_until_open(hold: Hold, ends: Iterator[int]) -> int:
+    """Calls end until another may go; how many were passed over."""
+    for passed, number in enumerate(ends):
+        hold.end(number)
+        if hold.is_open:
+            return passed
+    raise AssertionError("no end lets a call go")
+
+
+def test_where_calls_that_go_so_are_refused_ever_more_ends_are_passed_over() -> None:
+    hold, ends, passed = Hold(300), iter(range(1, 301)), []
+    for _ in range(8):
+        passed.append(ends_until_open(hold, ends))
+        hold.refuse()
+
+    assert passed == [0, 1, 3, 7, 15, 31, 63, ENDS_MAX]
+
+
+def test_one_that_is_accepted_by_chance_does_not_prove_that_ends_help() -> None:
+    hold, ends = Hold(100), iter(range(1, 101))
+    for _ in range(4):
+        ends_until_open(hold, ends)
+        hold.refuse()
+    ends_until_open(hold, ends)
+    hold.accept()
+    ends_until_open(hold, ends)
+    hold.refuse()
+
+    assert ends_until_open(hold, ends) == 15
+
+
+def test_a_refusal_of_one_that_went_so_moves_neither_the_hold_nor_the_rate() -> None:
+    hold = Hold(1)
+    until_ns, rate = hold.gate.until_ns, hold.gate.rate.per_s
+    hold.end(1)
+
+    hold.refuse(60)
+
+    assert (hold.gate.until_ns, hold.gate.rate.per_s) == (until_ns, rate)
+
+
+def test_ends_are_old_news_once_the_gate_was_open() -> None:
+    hold = Hold(3, said_s=1)
+    for number in (1, 2, 3):
+        hold.end(number)
+    hold.now_ns = 3 * SECOND_NS  # the hold is over, and the learned rate spaces calls
+    hold.accept()
+
+    assert not hold.is_open
