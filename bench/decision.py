@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from hivemind_trio.model import Api, Outcome, Request, Usage
 from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.scheduler import (
+    AskBudgets,
     AttemptEnded,
     AttemptResult,
     Call,
@@ -174,7 +175,7 @@ class Crowd:
         self._scheduler.wakeup_ns()  # as every driver does
         self.events += 1
         for command in commands:
-            if isinstance(command, LimitChanged | Draw | DrawWindow | Correction):
+            if isinstance(command, LimitChanged | Draw | DrawWindow | Correction | AskBudgets):
                 continue
             self._waiting.pop(command.call_id, None)
             if isinstance(command, Grant):

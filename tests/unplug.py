@@ -27,12 +27,12 @@ from hivemind_trio.proxy.hold import Patience
 from hivemind_trio.proxy.plan_refusals import PlanRefusals
 from hivemind_trio.proxy.request.caller_identity import Tokens
 from hivemind_trio.scheduler import state
+from hivemind_trio.scheduler.budgets.budgets import NO_CLAIM, Budgets
 from hivemind_trio.scheduler.calls.waiting_call import rank
 from hivemind_trio.scheduler.calls.waiting_room import WaitingCalls
 from hivemind_trio.scheduler.decisions import account_choice, completion, routing
 from hivemind_trio.scheduler.health.aimd import Aimd
 from hivemind_trio.scheduler.health.circuit_breaker import CircuitBreaker
-from hivemind_trio.scheduler.limits.budgets import NO_CLAIM, Budgets
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
 from hivemind_trio.scheduler.limits.plan_accounts import PlanAccounts

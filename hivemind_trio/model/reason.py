@@ -118,7 +118,10 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
     ),
     Reason.BUDGET: _row(429, _FINAL, "{message} ({allowance}); it resets in {resets}"),
     Reason.STORE_UNAVAILABLE: _row(
-        503, _RETRY, "the budget of this call cannot be written to disk; calls without a budget are served"
+        503,
+        _RETRY,
+        "the budget of this call cannot be written to disk, or drawn from the store of several nodes; "
+        "calls without a budget are served",
     ),
     Reason.PROVIDER_SPENT: _row(
         429,
@@ -224,7 +227,7 @@ WAITS: Final[Mapping[Reason, str]] = {
     Reason.LIMITS: "the rate limits of provider `{provider}` for models `{models}` were used up",
     Reason.GROWTH: "provider `{provider}` had refused calls for their rate, so dispatch was slowed down",
     Reason.BUDGET: "a budget was used up, or reserved by calls in flight",
-    Reason.STORE_WRITE: "its budget was being written to disk",
+    Reason.STORE_WRITE: "its budget was being written to disk, or drawn from the store of several nodes",
     Reason.BREAKER_OPEN: "the circuit breaker of provider `{provider}` was open",
     Reason.PROVIDER_QUOTA: "provider `{provider}` had reported that a quota was used up",
     Reason.PLAN_RESERVE: "the rest of the plan of its account at provider `{provider}` was reserved for other lanes "

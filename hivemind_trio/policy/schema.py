@@ -658,7 +658,7 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
         settings=STORE,
         doc="Storage of budgets, learned limits and the journal. By default they are in SQLite and survive a "
         "restart; with `store memory { }` they end with the process. With `store redis` several proxies share "
-        "`concurrency` and rate limits; everything else is as with SQLite.",
+        "`concurrency`, rate limits and budgets; everything else is as with SQLite.",
         singular=True,
     ),
     "defaults": Declaration(

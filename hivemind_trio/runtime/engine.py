@@ -22,6 +22,7 @@ from hivemind_trio.policy import BudgetWindow, Program, Renames
 from hivemind_trio.scheduler import (
     AccountKey,
     AccountSnapshot,
+    AskBudgets,
     AttemptEnded,
     AttemptResult,
     Beliefs,
@@ -158,6 +159,8 @@ class Engine:
         """Told after every event; it must not post one."""
         self.on_draw_window: Callable[[DrawWindow], None] = _ignore
         """Asks the store that several nodes share, and posts its answer later."""
+        self.on_ask_budgets: Callable[[AskBudgets], None] = _ignore
+        """The same for budgets."""
         self.tickets: dict[CallId, Ticket] = {}
         self.branches: dict[str, Branch] = {name: Branch(name) for name in program.pools}
         self._nursery: trio.Nursery | None = None
@@ -289,6 +292,9 @@ class Engine:
                 continue
             if isinstance(command, Draw | Spend | Correction):
                 self._tell_ledger(command)
+                continue
+            if isinstance(command, AskBudgets):
+                self.on_ask_budgets(command)
                 continue
             if isinstance(command, DrawWindow):
                 self.on_draw_window(command)

@@ -1,7 +1,7 @@
 """The scheduler: events in, commands out. Nothing here waits, reads a clock or touches the world."""
 
+from .budgets.budget_account import Turns as Turns
 from .decisions.grant import Waiting as Waiting
-from .limits.budget_account import Turns as Turns
 from .protocol.ablation import ALL_PARTS as ALL_PARTS
 from .protocol.ablation import Features as Features
 from .protocol.account_key import AccountKey as AccountKey
@@ -12,6 +12,12 @@ from .protocol.beliefs import BeliefsRestored as BeliefsRestored
 from .protocol.beliefs import ModelBelief as ModelBelief
 from .protocol.beliefs import ProviderBeliefs as ProviderBeliefs
 from .protocol.beliefs import WindowBelief as WindowBelief
+from .protocol.budget_draw import AskBudgets as AskBudgets
+from .protocol.budget_draw import BudgetDraw as BudgetDraw
+from .protocol.budget_draw import BudgetsAnswered as BudgetsAnswered
+from .protocol.budget_draw import BudgetsCalled as BudgetsCalled
+from .protocol.budget_draw import BudgetsShared as BudgetsShared
+from .protocol.budget_draw import BudgetsUnanswered as BudgetsUnanswered
 from .protocol.call import Call as Call
 from .protocol.call import CallId as CallId
 from .protocol.circuit import Circuit as Circuit

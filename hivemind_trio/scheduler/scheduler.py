@@ -31,6 +31,8 @@ import attrs
 
 from hivemind_trio.model import NO_PLAN, Decision, PlanStanding, Reason, rejection_text
 from hivemind_trio.policy import BudgetWindow, Program, Renames
+from hivemind_trio.scheduler.budgets.budget_account import Turns
+from hivemind_trio.scheduler.budgets.budgets import NO_CLAIM
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions.admission import admit
 from hivemind_trio.scheduler.decisions.dispatch import dispatch, expire
@@ -39,12 +41,16 @@ from hivemind_trio.scheduler.decisions.grant import Waiting, waiting
 from hivemind_trio.scheduler.decisions.occupancy import accounts, occupancy
 from hivemind_trio.scheduler.decisions.requeue import move_to_fallback, reclassify, reject_all, release_budget_waiters
 from hivemind_trio.scheduler.decisions.routing import calls_to_move, is_given_up, route
-from hivemind_trio.scheduler.limits.budget_account import Turns
-from hivemind_trio.scheduler.limits.budgets import NO_CLAIM
 from hivemind_trio.scheduler.limits.cost import NOTHING
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, AttemptResult
 from hivemind_trio.scheduler.protocol.beliefs import Beliefs, BeliefsRestored
+from hivemind_trio.scheduler.protocol.budget_draw import (
+    BudgetsAnswered,
+    BudgetsCalled,
+    BudgetsShared,
+    BudgetsUnanswered,
+)
 from hivemind_trio.scheduler.protocol.call import Call, CallId
 from hivemind_trio.scheduler.protocol.events import (
     AttemptEnded,
@@ -137,6 +143,8 @@ class Scheduler:
                 dispatch(self.state, self.state.pools.values(), None, commands)
             case WindowsShared() | WindowAnswered() | WindowUnanswered():
                 self._on_window(event, now_ns, commands)
+            case BudgetsShared() | BudgetsAnswered() | BudgetsUnanswered() | BudgetsCalled():
+                self._on_budgets(event, now_ns, commands)
             case PrioritySet():
                 self._on_priority(event, now_ns, commands)
             case SpendingSet(account=account, spent=spent):
@@ -155,6 +163,7 @@ class Scheduler:
             dispatch(self.state, pools.values(), None, commands)
         self.state.stand()
         commands += self.state.draw_windows()
+        commands += self.state.ask_budgets()
         self._due_ns = self.state.wakeup_ns()
         if self.state.keeps_ledger:
             spends, draws = self.state.ledger_commands()
@@ -385,6 +394,18 @@ class Scheduler:
         pool = self.state.on_window(event)
         if pool is not None:
             dispatch(self.state, [pool], None, commands)
+
+    def _on_budgets(
+        self,
+        event: BudgetsShared | BudgetsAnswered | BudgetsUnanswered | BudgetsCalled,
+        now_ns: int,
+        commands: list[Command],
+    ) -> None:
+        self._advance(now_ns, commands)
+        if isinstance(event, BudgetsShared):
+            self.state.share_budgets(event)
+        else:
+            commands += self.state.on_budgets(event)
 
     # ---- the books ----
 

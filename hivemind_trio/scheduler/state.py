@@ -19,17 +19,8 @@ from hivemind_trio.policy import (
     RetrySettings,
     WhileOpen,
 )
-from hivemind_trio.scheduler.caching.account_homes import AccountHomes
-from hivemind_trio.scheduler.caching.prompt_cache import LONG_TOKENS, PromptUser
-from hivemind_trio.scheduler.calls.kept_places import KeptPositions
-from hivemind_trio.scheduler.calls.placement import Placement
-from hivemind_trio.scheduler.calls.running_call import RunningCall
-from hivemind_trio.scheduler.calls.waiting_call import WaitingCall, rank
-from hivemind_trio.scheduler.calls.waiting_room import WaitingCalls
-from hivemind_trio.scheduler.health.billing import SpentKey
-from hivemind_trio.scheduler.health.provider_health import ProviderHealth
-from hivemind_trio.scheduler.limits.budget_account import BudgetAccount, Turns
-from hivemind_trio.scheduler.limits.budgets import (
+from hivemind_trio.scheduler.budgets.budget_account import BudgetAccount, Turns
+from hivemind_trio.scheduler.budgets.budgets import (
     NO_CLAIM,
     Amounts,
     Budgets,
@@ -40,6 +31,15 @@ from hivemind_trio.scheduler.limits.budgets import (
     amounts_of,
     sent,
 )
+from hivemind_trio.scheduler.caching.account_homes import AccountHomes
+from hivemind_trio.scheduler.caching.prompt_cache import LONG_TOKENS, PromptUser
+from hivemind_trio.scheduler.calls.kept_places import KeptPositions
+from hivemind_trio.scheduler.calls.placement import Placement
+from hivemind_trio.scheduler.calls.running_call import RunningCall
+from hivemind_trio.scheduler.calls.waiting_call import WaitingCall, rank
+from hivemind_trio.scheduler.calls.waiting_room import WaitingCalls
+from hivemind_trio.scheduler.health.billing import SpentKey
+from hivemind_trio.scheduler.health.provider_health import ProviderHealth
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
 from hivemind_trio.scheduler.limits.rate_limiter import RateLimiter
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
@@ -47,6 +47,12 @@ from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.account_key import AccountKey
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey, agent_word
 from hivemind_trio.scheduler.protocol.beliefs import Beliefs, ProviderBeliefs
+from hivemind_trio.scheduler.protocol.budget_draw import (
+    BudgetsAnswered,
+    BudgetsCalled,
+    BudgetsShared,
+    BudgetsUnanswered,
+)
 from hivemind_trio.scheduler.protocol.call import Call, CallId
 from hivemind_trio.scheduler.protocol.events import Command, Pausable
 from hivemind_trio.scheduler.protocol.ledger import Correction, Draw, RestoredAccount, Spend
@@ -139,7 +145,7 @@ class SchedulerState:
         self.detours = bool(program.budgets) or any(
             provider.while_open is WhileOpen.FALLBACK or provider.accounts for provider in program.providers.values()
         )
-        self.budgets.load(program)
+        self.budgets.load(program, self.now_ns)
         gone = [pool for name, pool in self.pools.items() if name not in program.pools and pool.slots.held]
         self.pools = {
             name: self.pools.get(name) or ProviderQueue(name, ProviderHealth(self.random), self.parts)
@@ -253,7 +259,7 @@ class SchedulerState:
 
     def _rename(self, renames: Renames) -> None:
         """Every counter, by the name that it has from now on. What is in flight gives back to it all the same."""
-        self.budgets.rename(renames)
+        self.budgets.rename(renames, self.now_ns)
         self.agent_windows.rename(renames)
         if self.shares is not None:
             self.shares = renames.rekeyed("provider", dict(self.shares))
@@ -471,6 +477,9 @@ class SchedulerState:
     def end_claim(self, call_id: CallId, claim: Reservation, spent: Amounts | None) -> None:
         """End a reservation; nothing may have been spent."""
         self.mark_budget_released(claim.end(spent, self.now_ns))
+        if self.budgets.shared is not None:
+            for account in claim.accounts:
+                self.budgets.shared.look(account)
         if claim.booked:
             self._spends.append(Spend(call_id, claim.spent(spent)))
 
@@ -490,9 +499,32 @@ class SchedulerState:
         if account is None:
             return []
         changes = account.correct(spent, self.now_ns)
+        if self.budgets.shared is not None and account.shared is not None:
+            account.shared.order(spent)
+            self.budgets.shared.look(account)
         if account.held.first is not None:
             self.mark_budget_released([account])
         return [Correction(key, changes)] if self.keeps_ledger else []
+
+    def share_budgets(self, event: BudgetsShared) -> None:
+        """Draw every budget from the store that several nodes share from now on."""
+        self.budgets.share(event, self.now_ns)
+
+    def on_budgets(self, event: BudgetsAnswered | BudgetsUnanswered | BudgetsCalled) -> list[Correction]:
+        """Take what the store, or another node, says of budgets; return what the ledger is to note."""
+        budgets = self.budgets
+        if isinstance(event, BudgetsCalled):
+            if budgets.shared is not None:
+                budgets.shared.called(budgets.accounts.values(), closing=event.closing)
+            return []
+        released, corrections = budgets.on_answer(event, self.now_ns)
+        self.mark_budget_released(released)
+        return corrections if self.keeps_ledger else []
+
+    def ask_budgets(self) -> list[Command]:
+        """Return what to ask the store of budgets now."""
+        ask = self.budgets.ask(self.now_ns)
+        return [] if ask is None else [ask]
 
     def set_writable(self, writable: bool) -> None:
         """Hold calls that draw on the ledger while it cannot be written."""
@@ -632,6 +664,9 @@ class SchedulerState:
             time_ns = bucket.credits.wakes_ns() if bucket.credits is not None else None
             if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
                 earliest_ns = time_ns
+        time_ns = self.budgets.shared.wakes_ns() if self.budgets.shared is not None else None
+        if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
+            earliest_ns = time_ns
         return earliest_ns
 
     def release_agents(self) -> dict[str, ProviderQueue]:

@@ -179,7 +179,11 @@ async def open_house(
         engine.post(restored_beliefs(state.restored.learned, renames, time.time_ns()))
     listener = _listener(door, program, told)
     try:
-        async with _writing(ledger), sharing(engine, shared), trio.open_nursery() as nursery:
+        async with (
+            _writing(ledger),
+            sharing(engine, shared, ledger, state.restored if state is not None else None),
+            trio.open_nursery() as nursery,
+        ):
             await nursery.start(engine.run)
             host, port = sockets[0].getsockname()[:2]
             await nursery.start(listener.run, sockets)

@@ -21,12 +21,13 @@ def open_state(path: str, program: Program) -> SqliteStore:
     calendar = Calendar.of(program.server.timezone)
     store = SqliteStore.open(path, time.time_ns(), lambda account: calendar.turns(0, account.window))
     renames = Renames.since_restart(program)
-    names = {account: account.renamed(renames) for account in store.restored.spends}
+    names = {account: account.renamed(renames) for account in {**store.restored.spends, **store.restored.settled}}
     try:
         store.rename({old: new for old, new in names.items() if old != new})
     except (OSError, sqlite3.Error) as error:
         store.close()
         raise unwritable(path, str(error)) from None
     spends = {names[account]: spent for account, spent in store.restored.spends.items()}
-    store.restored = attrs.evolve(store.restored, spends=spends)
+    settled = {names[account]: amount for account, amount in store.restored.settled.items()}
+    store.restored = attrs.evolve(store.restored, spends=spends, settled=settled)
     return store

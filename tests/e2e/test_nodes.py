@@ -31,6 +31,15 @@ class Nodes:
     proxies: list[Proxy]
     done: list[int]
     """Calls that ended well, by node."""
+    policies: list[Path]
+    _stack: AsyncExitStack
+
+    async def start(self, node: int) -> None:
+        """Start a node, maybe again, under its name."""
+        policy = self.policies[node]
+        env = {"XDG_STATE_HOME": f"{policy.parent}"}
+        started = await self._stack.enter_async_context(serving("--policy", policy, "--node", f"n{node}", env=env))
+        self.proxies[node:] = [started, *self.proxies[node + 1 :]]
 
     @property
     def peak(self) -> int:
@@ -64,26 +73,33 @@ class Nodes:
 
 
 @asynccontextmanager
-async def nodes(folder: Path, number: int, traits: Traits = SLOW, more: str = "") -> AsyncIterator[Nodes]:
-    """Start so many proxies that share one Redis; agents run until the block ends. `more` is of their provider."""
+async def nodes(
+    folder: Path, number: int, traits: Traits = SLOW, more: str = "", beside: str = ""
+) -> AsyncIterator[Nodes]:
+    """Start so many proxies that share one Redis; agents run until the block ends.
+
+    Args:
+        more: Of their provider.
+        beside: Of their policy.
+    """
     with trio.fail_after(4 * PATIENCE_S):
         async with AsyncExitStack() as stack:
             redis = await stack.enter_async_context(redis_server(folder))
             provider = SimulatedProvider(traits, seed=7)
             nursery = await stack.enter_async_context(trio.open_nursery())
             await nursery.start(provider.run)
-            proxies = []
+            fleet = Nodes(provider, redis, [], [0] * number, [], stack)
             for i in range(number):
                 policy = folder / f"node{i}" / "team.hmp"
                 policy.parent.mkdir()
                 policy.write_text(
                     f"hmp 1\nserver {{ nodes {number} }}\n"
                     f'store redis {{ url "{redis.url}"; lease 4s renew 250ms gone 1s; outage local 50% }}\n'
-                    f'provider sim {{ api generic; base "{provider.url}"; concurrency {CAP}; {more} }}\n'
+                    f'provider sim {{ api generic; base "{provider.url}"; concurrency {CAP}; {more} }}\n{beside}'
                 )
-                env = {"XDG_STATE_HOME": f"{policy.parent}"}
-                proxies.append(await stack.enter_async_context(serving("--policy", policy, "--node", f"n{i}", env=env)))
-            yield Nodes(provider, redis, proxies, [0] * number)
+                fleet.policies.append(policy)
+                await fleet.start(i)
+            yield fleet
             nursery.cancel_scope.cancel()
 
 

@@ -8,6 +8,7 @@ from hivemind_trio.model import Request
 from hivemind_trio.policy import Program
 from hivemind_trio.scheduler import (
     ALL_PARTS,
+    AskBudgets,
     AttemptEnded,
     AttemptResult,
     Call,
@@ -82,7 +83,7 @@ class Driver:
         for command in commands:
             if isinstance(command, LimitChanged | PlanChanged | Draw):
                 continue
-            if isinstance(command, Spend | Correction | DrawWindow):
+            if isinstance(command, Spend | Correction | DrawWindow | AskBudgets):
                 continue
             self.answers[command.call_id] = command
             if isinstance(command, Grant) and command.permit is not None:

@@ -70,9 +70,15 @@ async def test_a_node_is_called_when_another_waits_for_what_it_has(kind: str, tm
         await store.sync("p", wish("b", 1, 0))
         assert (await store.sync("p", wish("a", 2, CAP))).share == CAP
         called, listens = trio.Event(), trio.Event()
+        about = []
+
+        def call(what: str) -> None:
+            about.append(what)
+            called.set()
+
         with trio.fail_after(20):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(store.listen, "a", listens.set, called.set)
+                nursery.start_soon(store.listen, "a", listens.set, call)
                 await listens.wait()
                 assert (await store.sync("p", wish("b", 2, 4))).share == 0
                 await called.wait()

@@ -86,6 +86,9 @@ class Disk:
     def rename(self, names: object) -> None:
         self._check()
 
+    def join(self, node: str, epoch: int) -> None:
+        self._check()
+
     def bye(self) -> None:
         self._check()
         self.said_bye = True

@@ -100,7 +100,7 @@ async def test_a_store_that_ends_is_said_to_be_unreachable_and_is_used_again_onc
 
     async def listen(pools: RedisPools) -> None:
         with pytest.raises(StoreUnreachable):
-            await pools.listen("a", opened.set, called.set)
+            await pools.listen("a", opened.set, lambda about: called.set())
         ended.set()
 
     async with redis_server(tmp_path) as server, open_pools(server.url, "test", TERMS) as pools:

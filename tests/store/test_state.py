@@ -387,9 +387,63 @@ def test_a_file_of_another_program_or_of_a_newer_version_is_left_alone(tmp_path:
 
     SqliteStore.open(str(tmp_path / "new.db"), NOW, left).close()
     with closing(sqlite3.connect(tmp_path / "new.db")) as database:
-        database.execute("PRAGMA user_version = 2")
-    with pytest.raises(Error, match="version 2, and this hivemind-trio knows up to 1"):
+        database.execute("PRAGMA user_version = 3")
+    with pytest.raises(Error, match="version 3, and this hivemind-trio knows up to 2"):
         SqliteStore.open(str(tmp_path / "new.db"), NOW, left)
+
+
+def fold(store: SqliteStore) -> None:
+    batch = store.rotate()
+    assert batch is not None
+    store.fold(batch)
+
+
+def test_what_a_killed_run_has_spent_in_all_is_kept_until_the_next_one_shares_budgets(tmp_path: Path) -> None:
+    disk = OnDisk(str(tmp_path / "state.db"))
+    disk.restart(NOW)
+    disk.store.append(Spent(1, ((MONEY, NOW + DAY // 2, 99),)))  # before it shares with other nodes
+    fold(disk.store)
+    disk.store.join("n1", 7)
+    disk.store.append(Claim(2, NOW, ((MONEY, 50),)))
+    disk.store.append(Spent(2, ((MONEY, NOW + DAY // 2, 20),)))
+    fold(disk.store)
+    disk.store.append(Claim(3, NOW, ((MONEY, 50), (OTHER, 6))))
+    disk.store.append(Spent(3, ((MONEY, NOW + DAY // 2, 1), (OTHER, NOW, 2))))
+    disk.store.append(Spent(CORRECTION, ((MONEY, NOW + DAY // 2, 1_000),)))  # no call has spent that
+    disk.store.append(Claim(4, NOW, ((MONEY, 400),)))
+
+    for _ in range(2):  # one that is killed before it shares changes nothing
+        restored = disk.restart(NOW)
+        assert restored.shared_by == ("n1", 7)
+        assert restored.settled == {MONEY: 421, OTHER: 2}
+
+    disk.store.join("n1", 8)
+    restored = disk.restart(NOW)
+    assert restored.shared_by == ("n1", 8)
+    assert restored.settled == {}
+
+
+def test_after_a_loss_of_power_it_is_not_known_what_a_run_has_spent_in_all(tmp_path: Path) -> None:
+    disk = OnDisk(str(tmp_path / "state.db"))
+    disk.restart(NOW)
+    disk.store.join("n1", 7)
+    disk.store.append(Spent(2, ((MONEY, NOW + DAY // 2, 20),)))
+    fold(disk.store)
+    restored = disk.restart(NOW, "another boot")
+    assert restored.shared_by is None
+    assert restored.settled == {}
+
+
+def test_a_file_of_the_first_version_is_upgraded(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    SqliteStore.open(str(path), NOW, left).close()
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript("DROP TABLE shared; DROP TABLE settled; PRAGMA user_version = 1;")
+    store = SqliteStore.open(str(path), NOW, left)
+    store.join("n1", 7)
+    store.close()
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT * FROM shared").fetchall() == [("n1", 7)]
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:

@@ -44,6 +44,13 @@ class RedisServer:
                 await stream.aclose()
                 return
 
+    async def send(self, *words: str) -> str:
+        """Run a command, and return the beginning of its answer."""
+        stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+        async with stream:
+            await stream.send_all((" ".join(words) + "\r\n").encode())
+            return (await stream.receive_some(4_096)).decode()
+
     async def stop(self) -> None:
         assert self.process is not None
         self.process.kill()

@@ -89,7 +89,7 @@ def check_sharing(declarations: SymbolTable, program: Program) -> None:
             f"each node counts {what} for itself",
             store.name_span,
             severity=Severity.WARNING,
-            help=f"`store redis` shares `concurrency` and rates of providers; declare one node's part of {nodes}",
+            help=f"nodes share budgets, and `concurrency` and rates of providers; declare one node's part of {nodes}",
         )
     for name, provider in program.providers.items():
         if provider.limit * program.store.local < nodes and name in declarations.of("provider"):
@@ -108,7 +108,6 @@ def _counted_apart(program: Program) -> list[str]:
     agents = [*program.agents.values(), program.unknown]
     found = {
         "`concurrency` of `limits`": any(group.concurrency is not None for group in groups),
-        "budgets": bool(program.budgets),
         "`max` of lanes": any(lane.max is not None and lane.max.ratio is None for lane in program.lanes.values()),
         "`concurrency` of agents": any(agent.concurrency is not None for agent in agents),
         "`limits` of agents": any(agent.limits for agent in agents),

@@ -8,7 +8,7 @@ import attrs
 
 from hivemind_trio.model import Decision
 from hivemind_trio.policy import Renames
-from hivemind_trio.scheduler.limits.budgets import Reservation
+from hivemind_trio.scheduler.budgets.budgets import Reservation
 from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.protocol.call import Call
 

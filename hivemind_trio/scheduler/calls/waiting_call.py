@@ -7,8 +7,8 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.model import Decision, Reason
-from hivemind_trio.scheduler.limits.budget_account import BudgetAccount
-from hivemind_trio.scheduler.limits.budgets import Reservation
+from hivemind_trio.scheduler.budgets.budget_account import BudgetAccount
+from hivemind_trio.scheduler.budgets.budgets import Reservation
 from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey
 from hivemind_trio.scheduler.protocol.call import Call

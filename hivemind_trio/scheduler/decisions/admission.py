@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from hivemind_trio.model import Decision, Reason
+from hivemind_trio.scheduler.budgets.budgets import InsufficientBudget
 from hivemind_trio.scheduler.calls.placement import Placement
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
-from hivemind_trio.scheduler.limits.budgets import InsufficientBudget
 from hivemind_trio.scheduler.protocol.call import Call
 from hivemind_trio.scheduler.protocol.events import Command, Grant, Reject
 from hivemind_trio.scheduler.state import SchedulerState

@@ -8,11 +8,11 @@ import attrs
 
 from hivemind_trio.model import Outcome, Reason, Usage
 from hivemind_trio.policy import RetrySettings
+from hivemind_trio.scheduler.budgets.budgets import Amounts, amounts_of
 from hivemind_trio.scheduler.calls.running_call import RunningCall
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions import rejection
 from hivemind_trio.scheduler.health.retry import pause_ns, turned_away, wants_retry
-from hivemind_trio.scheduler.limits.budgets import Amounts, amounts_of
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
 from hivemind_trio.scheduler.limits.token_estimator import actual_cost, cost_of
 from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY, TOO_OFTEN, AttemptResult

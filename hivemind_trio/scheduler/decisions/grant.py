@@ -7,8 +7,8 @@ from typing import final
 import attrs
 
 from hivemind_trio.model import Decision, Reason
+from hivemind_trio.scheduler.budgets.budgets import NO_CLAIM
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
-from hivemind_trio.scheduler.limits.budgets import NO_CLAIM
 from hivemind_trio.scheduler.protocol.events import Grant, Permit
 from hivemind_trio.scheduler.queueing.agent import AgentState
 from hivemind_trio.scheduler.state import SchedulerState

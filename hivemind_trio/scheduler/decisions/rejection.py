@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hivemind_trio.model import WAITS, Decision, Reason, Request, Verdict, rejection_text, wait_text
 from hivemind_trio.policy import Program, RateLimitSettings
+from hivemind_trio.scheduler.budgets.budgets import InsufficientBudget
 from hivemind_trio.scheduler.calls.placement import Placement
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
-from hivemind_trio.scheduler.limits.budgets import InsufficientBudget
 from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.protocol.call import Call
 from hivemind_trio.scheduler.protocol.events import Reject

@@ -7,10 +7,10 @@ somebody may be able to go now.
 from __future__ import annotations
 
 from hivemind_trio.model import Decision, Reason
+from hivemind_trio.scheduler.budgets.budgets import InsufficientBudget
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions import rejection
 from hivemind_trio.scheduler.health.billing import SpentKey
-from hivemind_trio.scheduler.limits.budgets import InsufficientBudget
 from hivemind_trio.scheduler.protocol.events import Command
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState

@@ -8,8 +8,8 @@ import attrs
 
 from hivemind_trio.model import Decider, Decision
 from hivemind_trio.policy import ProviderSettings, WhileOpen
+from hivemind_trio.scheduler.budgets.budgets import sent
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
-from hivemind_trio.scheduler.limits.budgets import sent
 from hivemind_trio.scheduler.protocol.call import Call
 from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue

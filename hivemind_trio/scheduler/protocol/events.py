@@ -13,6 +13,7 @@ from hivemind_trio.scheduler.sharing.window_draw import DrawWindow, WindowAnswer
 
 from .attempt_result import AttemptResult
 from .beliefs import BeliefsRestored
+from .budget_draw import AskBudgets, BudgetsAnswered, BudgetsCalled, BudgetsShared, BudgetsUnanswered
 from .call import Call, CallId
 from .circuit import Circuit
 from .ledger import (
@@ -157,6 +158,10 @@ Event: TypeAlias = (
     | WindowsShared
     | WindowAnswered
     | WindowUnanswered
+    | BudgetsShared
+    | BudgetsAnswered
+    | BudgetsUnanswered
+    | BudgetsCalled
 )
 
 
@@ -235,4 +240,6 @@ class LimitChanged:
     """Outcome that caused the change; None: time, or a new policy."""
 
 
-Command: TypeAlias = Grant | Reject | Finish | LimitChanged | PlanChanged | Draw | Spend | Correction | DrawWindow
+Command: TypeAlias = (
+    Grant | Reject | Finish | LimitChanged | PlanChanged | Draw | Spend | Correction | DrawWindow | AskBudgets
+)

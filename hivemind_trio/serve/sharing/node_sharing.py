@@ -11,11 +11,13 @@ import trio
 
 from hivemind_trio.policy import Program, StoreSettings
 from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler import SharesSet, WindowsShared
+from hivemind_trio.scheduler import BudgetsCalled, BudgetsShared, SharesSet, WindowsShared
 from hivemind_trio.scheduler.sharing.node_law import MS, NodeLaw
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareRequest
-from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
+from hivemind_trio.store import Ledger, Restored
+from hivemind_trio.store.fleet.interface import BUDGETS, FleetStore, StoreUnreachable
 
+from .budget_sharing import BudgetSharing
 from .window_sharing import WindowSharing
 
 ANSWER_S: Final = 0.25
@@ -52,6 +54,7 @@ class NodeSharing:
     Args:
         node: Name of the node; no two that run have the same.
         engine: The engine, whose scheduler has no slots from the first line on.
+        ledger: Keeper of what this node has spent; None: it ends with the process.
     """
 
     _pools: FleetStore
@@ -59,11 +62,13 @@ class NodeSharing:
     _engine: Engine
     _terms: LeaseTerms
     _told: SharingTold
+    _ledger: Ledger | None = None
     laws: dict[str, NodeLaw] = attrs.field(init=False, factory=dict)
     """Provider -> its law."""
     _epoch: int | None = attrs.field(init=False, default=None)
     """Start of this node; None: the store has not been reached yet."""
     _windows: WindowSharing = attrs.field(init=False)
+    _budgets: BudgetSharing = attrs.field(init=False)
     _stirred: trio.Event = attrs.field(init=False, factory=trio.Event)
     _shares: dict[str, int] = attrs.field(init=False, factory=dict)
     _until_ns: int | None = attrs.field(init=False, default=None)
@@ -71,13 +76,24 @@ class NodeSharing:
     _trouble: str = attrs.field(init=False, default="")
     _ended: bool = attrs.field(init=False, default=False)
 
-    def begin(self) -> None:
-        """Take every slot away until the store gives some."""
+    def begin(self, restored: Restored | None) -> None:
+        """Take every slot and all credit away until the store gives some.
+
+        Args:
+            restored: State of the process before at this node; None: unknown.
+        """
         server, store = self._engine.program.server, self._engine.program.store
         self._windows = WindowSharing(self._pools, self.node, self._engine, ANSWER_S, self._say_trouble)
         self._engine.on_draw_window = self._windows.ask
+        self._budgets = BudgetSharing(self._pools, self.node, self._engine, ANSWER_S, self._say_trouble)
+        self._engine.on_ask_budgets = self._budgets.ask
         self._engine.post(SharesSet({}))
         self._engine.post(WindowsShared(server.nodes, store.local))
+        known = restored is not None and restored.shared_by is not None and restored.shared_by[0] == self.node
+        if known and restored is not None and restored.shared_by is not None:
+            self._engine.post(BudgetsShared(restored.shared_by[1], tuple(restored.settled.items())))
+        else:
+            self._engine.post(BudgetsShared())
         self._engine.on_event = self.stir
 
     def stir(self) -> None:
@@ -95,8 +111,11 @@ class NodeSharing:
                 except (StoreUnreachable, trio.TooSlowError) as error:
                     self._say_trouble(f"{error}" or "no answer")
                     await trio.sleep(RETRY_S)
+            if self._ledger is not None:
+                await self._ledger.join(self.node, self._epoch)
             self._told.joined()
             nursery.start_soon(self._windows.run, self._epoch)
+            nursery.start_soon(self._budgets.run, self._epoch)
             while True:
                 self._stirred = trio.Event()
                 wakes_ns = self._round(nursery)
@@ -178,7 +197,7 @@ class NodeSharing:
     async def _listen(self) -> None:
         while True:
             try:
-                await self._pools.listen(self.node, self._call, self._call)
+                await self._pools.listen(self.node, self._opened, self._call)
             except StoreUnreachable:
                 now_ns = self._now_ns()
                 for law in self.laws.values():
@@ -186,7 +205,15 @@ class NodeSharing:
                 self.stir()
             await trio.sleep(RETRY_S)
 
-    def _call(self) -> None:
+    def _opened(self) -> None:
+        # What was said while the connection was broken has been missed.
+        self._call("")
+        self._engine.post(BudgetsCalled())
+
+    def _call(self, about: str) -> None:
+        if about == BUDGETS:
+            self._engine.post(BudgetsCalled())
+            return
         for law in self.laws.values():
             law.heard()
         self.stir()
@@ -196,6 +223,7 @@ class NodeSharing:
         if self._epoch is None:
             return
         with trio.move_on_after(BYE_S, shield=True):
+            await self._budgets.close(self._epoch)
             for name in self.laws:
                 try:
                     await self._pools.bye(name, self.node, self._epoch)
@@ -217,13 +245,15 @@ class SharedSlots:
 
 
 @asynccontextmanager
-async def sharing(engine: Engine, shared: SharedSlots | None) -> AsyncIterator[None]:
-    """Share slots within the context; None: this node is alone."""
+async def sharing(
+    engine: Engine, shared: SharedSlots | None, ledger: Ledger | None = None, restored: Restored | None = None
+) -> AsyncIterator[None]:
+    """Share within the context; `shared` None: this node is alone."""
     if shared is None:
         yield
         return
-    one = NodeSharing(shared.pools, shared.node, engine, lease_terms(engine.program.store), shared.told)
-    one.begin()
+    one = NodeSharing(shared.pools, shared.node, engine, lease_terms(engine.program.store), shared.told, ledger)
+    one.begin(restored)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(one.run)
         yield

@@ -15,8 +15,10 @@ import attrs
 
 from hivemind_trio.model import Outcome, Reason, Usage
 from hivemind_trio.scheduler import (
+    AskBudgets,
     AttemptEnded,
     AttemptResult,
+    BudgetsUnanswered,
     Call,
     CallArrived,
     CallId,
@@ -222,6 +224,8 @@ class Future:
                 # Other nodes have no future here: this one goes on with its share, as while the store is away.
                 unanswered = WindowUnanswered(window, seq)
                 self._agenda.at(self._agenda.now_ns + SECOND_NS, self._post, unanswered)
+            case AskBudgets(seq=seq):
+                self._agenda.at(self._agenda.now_ns + SECOND_NS, self._post, BudgetsUnanswered(seq))
             case _:
                 pass  # limits and accounts are the scheduler's own
 

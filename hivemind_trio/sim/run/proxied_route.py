@@ -17,6 +17,7 @@ from hivemind_trio.model import REJECTIONS, Decision, Outcome, Reason, Request
 from hivemind_trio.policy import Failure, Program, Server
 from hivemind_trio.scheduler import (
     ALL_PARTS,
+    AskBudgets,
     AttemptEnded,
     AttemptResult,
     Call,
@@ -203,7 +204,7 @@ class Proxied:
                     self._adapted(command)
                 case PlanChanged():
                     pass
-                case Draw() | Spend() | Correction() | DrawWindow():
+                case Draw() | Spend() | Correction() | DrawWindow() | AskBudgets():
                     raise AssertionError("no ledger was opened")
                 case _:
                     assert_never(command)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, final
+from typing import Final, Protocol, final
 
+from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
 from hivemind_trio.scheduler.sharing.share_row import ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
+
+BUDGETS: Final = "budgets"
+"""Word of a call that is about budgets."""
 
 
 @final
@@ -37,8 +41,19 @@ class FleetStore(Protocol):
             FencedNode: A newer process serves under the node's name.
         """
 
+    async def spend(self, ask: BudgetsAsk) -> BudgetsAnswer:
+        """Report on budgets, and return what is granted.
+
+        Raises:
+            FencedNode: A newer process serves under the node's name.
+        """
+
     async def bye(self, pool: str, node: str, epoch: int) -> None:
         """Free what a node has that ends in order."""
 
-    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[], None]) -> None:
-        """Hear what other nodes say to this one until the connection breaks, which raises `StoreUnreachable`."""
+    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[str], None]) -> None:
+        """Hear of what other nodes do until the connection breaks, which raises `StoreUnreachable`.
+
+        Args:
+            on_call: Told the pool, or `BUDGETS`.
+        """

@@ -8,9 +8,13 @@ from typing import Final, final
 import attrs
 import trio
 
+from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
+from hivemind_trio.scheduler.sharing.budget_pot import BudgetPots
 from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.shared_pool import SharedPool
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowRing, WindowShape
+
+from .interface import BUDGETS
 
 RUN: Final = "memory"
 """Process of the store: it ends with all that it knows."""
@@ -30,8 +34,12 @@ class MemoryFleet:
     _now_ms: Callable[[], int]
     pools: dict[str, SharedPool] = attrs.field(init=False, factory=dict)
     windows: dict[tuple[str, str], WindowRing] = attrs.field(init=False, factory=dict)
-    _calls: dict[str, Callable[[], None]] = attrs.field(init=False, factory=dict)
+    budgets: BudgetPots = attrs.field(init=False)
+    _calls: dict[str, Callable[[str], None]] = attrs.field(init=False, factory=dict)
     """Node that listens -> how it is called."""
+
+    def __attrs_post_init__(self) -> None:
+        self.budgets = BudgetPots(self._terms.learning_ms)
 
     async def epoch(self) -> int:
         """Return the time."""
@@ -42,7 +50,7 @@ class MemoryFleet:
         """Report on a pool of slots, and return what is granted."""
         await trio.lowlevel.checkpoint()
         answer = self._pool(pool).sync(ask, self._now_ms(), RUN, self._calls)
-        self._wake(answer.wake)
+        self._wake(answer.wake, pool)
         return answer
 
     async def draw(self, pool: str, window: str, ask: WindowAsk, shape: WindowShape) -> WindowAnswer:
@@ -53,13 +61,20 @@ class MemoryFleet:
             ring = self.windows[pool, window] = WindowRing(shape, self._terms.learning_ms)
         return ring.draw(ask, self._now_ms(), RUN)
 
+    async def spend(self, ask: BudgetsAsk) -> BudgetsAnswer:
+        """Report on budgets, and return what is granted."""
+        await trio.lowlevel.checkpoint()
+        answer = self.budgets.spend(ask, self._now_ms(), RUN)
+        self._wake(answer.wake, BUDGETS)
+        return answer
+
     async def bye(self, pool: str, node: str, epoch: int) -> None:
         """Free what a node has that ends in order."""
         await trio.lowlevel.checkpoint()
         self._pool(pool).bye(node, epoch)
-        self._wake(tuple(name for name in self._calls if name != node))
+        self._wake(tuple(name for name in self._calls if name != node), pool)
 
-    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[], None]) -> None:
+    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[str], None]) -> None:
         """Hear what other nodes say to this one, until cancelled."""
         self._calls[node] = on_call
         on_open()
@@ -75,8 +90,8 @@ class MemoryFleet:
             pool = self.pools[name] = SharedPool(self._terms)
         return pool
 
-    def _wake(self, names: tuple[str, ...]) -> None:
+    def _wake(self, names: tuple[str, ...], about: str) -> None:
         for name in names:
             call = self._calls.get(name)
             if call is not None:
-                call()
+                call(about)

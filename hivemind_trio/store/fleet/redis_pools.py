@@ -11,6 +11,17 @@ from typing import TYPE_CHECKING, Any, Final, final
 import attrs
 import msgspec
 
+from hivemind_trio.scheduler.sharing.budget_ask import (
+    ASK_AGAIN_MS,
+    LEARN_AGAIN_MS,
+    PRESENT_MS,
+    USED_UP_AGAIN_MS,
+    BudgetAnswer,
+    BudgetAsk,
+    BudgetsAnswer,
+    BudgetsAsk,
+)
+from hivemind_trio.scheduler.sharing.budget_pot import PARTS, SLICES
 from hivemind_trio.scheduler.sharing.share_row import (
     FORGET_MS,
     FencedNode,
@@ -22,7 +33,8 @@ from hivemind_trio.scheduler.sharing.share_row import (
 from hivemind_trio.scheduler.sharing.shared_pool import LAST_SEQ
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 
-from .interface import StoreUnreachable
+from .budget_script import SPEND
+from .interface import BUDGETS, StoreUnreachable
 from .scripts import BYE, CLOCK, EPOCH, SYNC
 from .window_script import WINDOW
 
@@ -89,11 +101,69 @@ class _WindowReply(msgspec.Struct):
     anew: bool
 
 
+@final
+class _BudgetReply(msgspec.Struct):
+    drawn: int
+    settled: int
+    spent: int
+    out: int
+    short: bool
+    scarce: bool
+    again: int
+    opens: int
+    sets: int
+    anew: bool
+
+    def answer(self) -> BudgetAnswer:
+        return BudgetAnswer(
+            drawn=self.drawn,
+            settled=self.settled,
+            spent=self.spent,
+            out=self.out,
+            short=self.short,
+            scarce=self.scarce,
+            again_ms=self.again,
+            opens_ms=self.opens,
+            sets=self.sets,
+            anew=self.anew,
+        )
+
+
+@final
+class _BudgetsReply(msgspec.Struct):
+    run: str
+    accounts: list[_BudgetReply]
+    wake: str
+
+
+def budget_text(ask: BudgetAsk) -> str:
+    """Return the argument of `SPEND` for an account."""
+    return json_of(
+        {
+            "i": ask.life,
+            "m": ask.limit,
+            "w": ask.window_ms,
+            "z": ask.slot,
+            "d": ask.drawn,
+            "p": ask.settled,
+            "r": ask.returned,
+            "least": ask.least,
+            "waits": ask.waits,
+            "idle": ask.idle,
+            "report": ask.report,
+            "closes": ask.closes,
+            "set": ask.spent,
+            "o": ask.spent_seq,
+        }
+    )
+
+
 def json_of(value: object) -> str:
     """Return an argument of a script."""
     return msgspec.json.encode(value).decode()
 
 
+_decode_budgets: Final = msgspec.json.Decoder(_BudgetsReply, strict=False).decode
 _decode_window: Final = msgspec.json.Decoder(_WindowReply, strict=False).decode
 _decode: Final = msgspec.json.Decoder(_Answer, strict=False).decode
 
@@ -167,6 +237,31 @@ class RedisPools:
             anew=found.anew,
         )
 
+    async def spend(self, ask: BudgetsAsk) -> BudgetsAnswer:
+        """Report on budgets, and return what is granted.
+
+        Raises:
+            FencedNode: A newer process serves under the node's name.
+            StoreUnreachable: No answer.
+        """
+        tag = f"hm:{{{self.namespace}:b}}"
+        keys = (f"{tag}:m", *(f"{tag}:a:{name}" for name, _ in ask.accounts))
+        words = (ask.node, ask.epoch, ask.seq, ask.nodes, ask.run, int(ask.complete), self._channel(""))
+        bounds = (self._terms.learning_ms, FORGET_MS, PRESENT_MS, ASK_AGAIN_MS, USED_UP_AGAIN_MS, LEARN_AGAIN_MS)
+        texts = tuple(budget_text(one) for _, one in ask.accounts)
+        known_ms = FORGET_MS + self._terms.lease_ms
+        answer = await self.run(self.clock + SPEND, keys, (*words, *bounds, SLICES, PARTS, known_ms, BUDGETS, *texts))
+        if answer == FENCED:
+            raise FencedNode
+        with _reached():
+            found = _decode_budgets(answer)
+        return BudgetsAnswer(
+            seq=ask.seq,
+            run=found.run,
+            accounts=tuple(one.answer() for one in found.accounts),
+            wake=tuple(found.wake.split("\n")) if found.wake else (),
+        )
+
     async def bye(self, pool: str, node: str, epoch: int) -> None:
         """Free what a node has that ends in order."""
         await self.run(BYE, self._keys(pool), (node, epoch, LAST_SEQ, self._channel("")))
@@ -189,7 +284,7 @@ class RedisPools:
         bounds = (terms.lease_ms, terms.grace_ms, terms.gone_ms, FORGET_MS)
         return (*asked, ask.owed, ask.floor, *bounds, self._channel(""))
 
-    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[], None]) -> None:
+    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[str], None]) -> None:
         """Hear what other nodes say to this one, until the connection breaks.
 
         Raises:
@@ -202,8 +297,8 @@ class RedisPools:
                 channels=[self._channel(node)], ignore_subscribe_messages=True, retry_policy=NoRetryPolicy()
             ) as heard:
                 on_open()
-                async for _ in heard:
-                    on_call()
+                async for message in heard:
+                    on_call(str(message["data"]))
         raise StoreUnreachable("the subscription has ended")
 
     def _keys(self, pool: str) -> tuple[str, ...]:

@@ -17,6 +17,10 @@ from hivemind_trio.policy import BudgetWindow
 from hivemind_trio.scheduler import (
     AttemptEnded,
     BeliefsRestored,
+    BudgetsAnswered,
+    BudgetsCalled,
+    BudgetsShared,
+    BudgetsUnanswered,
     CallArrived,
     CallCancelled,
     Command,
@@ -57,6 +61,10 @@ KINDS: Final[Mapping[str, type[Any]]] = {
         WindowsShared,
         WindowAnswered,
         WindowUnanswered,
+        BudgetsShared,
+        BudgetsAnswered,
+        BudgetsUnanswered,
+        BudgetsCalled,
     )
 }
 Turned = tuple[tuple[BudgetWindow, int], ...]

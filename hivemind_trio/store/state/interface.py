@@ -73,6 +73,10 @@ class Restored:
     """Included in the spends."""
     learned: Mapping[tuple[str, str], tuple[str, int]]
     """(Provider, what) -> (JSON value, when it was learned on the wall clock)."""
+    shared_by: tuple[str, int] | None = None
+    """Node, and its start by the store of several nodes, that spent what is in `settled`; None: unknown."""
+    settled: Mapping[AccountKey, int] = attrs.field(factory=dict)
+    """Total that it has spent of each account, charges included."""
     runs: int
     """Processes that used this state before."""
 
@@ -113,6 +117,9 @@ class StateStore(Protocol):
 
     def rename(self, names: Mapping[AccountKey, AccountKey]) -> None:
         """Keep accounts under new keys."""
+
+    def join(self, node: str, epoch: int) -> None:
+        """Share budgets with other nodes from now on: what this process spends is kept under this name."""
 
     def bye(self) -> None:
         """End in order: unused credit is given back. Claims that are open stay, and are charged at the next start."""

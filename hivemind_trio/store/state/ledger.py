@@ -146,6 +146,13 @@ class Ledger:
         self._wake.set()
         self._urgent.set()
 
+    async def join(self, node: str, epoch: int) -> None:
+        """Keep what is spent from now on under a node's name; without it, its next start charges all that is drawn."""
+        try:
+            await trio.to_thread.run_sync(self._store.join, node, epoch, limiter=self._thread)
+        except (OSError, sqlite3.Error) as error:
+            self._trouble(error)
+
     def rename(self, renames: Renames) -> None:
         """Accounts are called otherwise from now on."""
         names = {key: key.renamed(renames) for key in self._keys}

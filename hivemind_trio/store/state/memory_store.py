@@ -76,6 +76,9 @@ class MemoryStore:
         spends = self._spends
         self._spends = {names.get(account, account): slots for account, slots in spends.items()}
 
+    def join(self, node: str, epoch: int) -> None:
+        """Do nothing: what is spent ends with the process."""
+
     def bye(self) -> None:
         """End; open claims stay."""
 

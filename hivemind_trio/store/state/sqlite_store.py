@@ -97,6 +97,8 @@ class SqliteStore:
     _claims: dict[int, Claim] = attrs.field(factory=dict, init=False, repr=False)
     _spends: Spends = attrs.field(factory=lambda: defaultdict(int), init=False, repr=False)
     _corrected: dict[AccountKey, int] = attrs.field(factory=lambda: defaultdict(int), init=False, repr=False)
+    _shares: bool = attrs.field(default=False, init=False)
+    """Other nodes count in the budgets, too."""
     _gone: bool = attrs.field(default=False, init=False)
     """The file was deleted, as of the last rotation."""
 
@@ -196,6 +198,8 @@ class SqliteStore:
                 "UPDATE chunks SET settled = settled + ? WHERE account = ?",
                 [(amount, account_text(account)) for account, amount in settled.items()],
             )
+            if self._shares:
+                _add_settled(database, settled)
             database.execute("DELETE FROM claims")
             database.executemany("INSERT INTO claims VALUES (?, ?, ?, ?)", _claim_rows(batch.claims.values()))
             database.execute("UPDATE nodes SET generation = ? WHERE epoch = ?", (batch.generation, self._epoch))
@@ -232,6 +236,15 @@ class SqliteStore:
                 database.execute("UPDATE OR REPLACE spends SET account = ? WHERE account = ?", (new, old))
                 database.execute("UPDATE OR REPLACE chunks SET account = ? WHERE account = ?", (new, old))
                 database.execute("UPDATE OR REPLACE claims SET account = ? WHERE account = ?", (new, old))
+                database.execute("UPDATE OR REPLACE settled SET account = ? WHERE account = ?", (new, old))
+
+    def join(self, node: str, epoch: int) -> None:
+        """Share budgets from now on."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM shared")
+            database.execute("DELETE FROM settled")
+            database.execute("INSERT INTO shared VALUES (?, ?)", (node, epoch))
+        self._shares = True
 
     def bye(self) -> None:
         """End in order."""
@@ -303,7 +316,8 @@ class _Recovery:
         for each in generations:
             if each >= generation:
                 self._apply(_log_path(self._path, each))
-        charges = self._charges(power_lost=not boot or boot != last_boot)
+        power_lost = not boot or boot != last_boot
+        charges = self._charges(power_lost=power_lost)
         for charge in charges:
             slot = slot_ns(charge.account, self._wall_ns, self._left_ns(charge.account))
             self._spends[charge.account, slot] += charge.amount
@@ -315,6 +329,7 @@ class _Recovery:
                 [(account_text(account), slot, amount) for (account, slot), amount in self._spends.items() if amount],
             )
             spends = self._counting()
+            shared_by, settled = self._shared(charges, power_lost=power_lost)
             database.execute("DELETE FROM claims")
             database.execute("DELETE FROM chunks")
             database.execute("DELETE FROM charges WHERE at_ns < ?", (self._wall_ns - CHARGES_KEPT_NS,))
@@ -327,7 +342,10 @@ class _Recovery:
         learned = {
             (pool, what): (value, at_ns) for pool, what, value, at_ns in database.execute("SELECT * FROM learned")
         }
-        return Restored(spends=spends, charges=charges, learned=learned, runs=epoch - 1), epoch, generation
+        restored = Restored(
+            spends=spends, charges=charges, learned=learned, shared_by=shared_by, settled=settled, runs=epoch - 1
+        )
+        return restored, epoch, generation
 
     def _read_claims(self) -> None:
         parts: dict[int, list[tuple[AccountKey, int]]] = defaultdict(list)
@@ -360,6 +378,22 @@ class _Recovery:
                     charges[account] = Charge(account=account, amount=left, calls=0)
         return tuple(charges.values())
 
+    def _shared(
+        self, charges: Iterable[Charge], *, power_lost: bool
+    ) -> tuple[tuple[str, int] | None, dict[AccountKey, int]]:
+        """Return the last run that shared budgets, and what it has spent in all; what a short log says is not it."""
+        database = self._database
+        row = database.execute("SELECT node, epoch FROM shared").fetchone()
+        if row is None or power_lost:
+            database.execute("DELETE FROM shared")
+            database.execute("DELETE FROM settled")
+            return None, {}
+        for charge in charges:
+            self._settled[charge.account] += charge.amount
+        _add_settled(database, self._settled)
+        settled = {account_of(text): amount for text, amount in database.execute("SELECT * FROM settled")}
+        return (str(row[0]), int(row[1])), settled
+
     def _counting(self) -> dict[AccountKey, tuple[tuple[int, int], ...]]:
         """Return the spends that count now, and delete those that do not."""
         found: dict[AccountKey, list[tuple[int, int]]] = defaultdict(list)
@@ -372,6 +406,13 @@ class _Recovery:
                 over.append((text, slot))
         self._database.executemany("DELETE FROM spends WHERE account = ? AND slot_ns = ?", over)
         return {account: tuple(slots) for account, slots in found.items()}
+
+
+def _add_settled(database: sqlite3.Connection, settled: Mapping[AccountKey, int]) -> None:
+    database.executemany(
+        "INSERT INTO settled VALUES (?, ?) ON CONFLICT DO UPDATE SET amount = amount + excluded.amount",
+        [(account_text(account), amount) for account, amount in settled.items() if amount],
+    )
 
 
 def boot_id() -> str:

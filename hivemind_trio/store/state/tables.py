@@ -7,7 +7,7 @@ from typing import Final
 APPLICATION_ID: Final = 0x686D7073
 """`hmps`: what SQLite keeps in the head of the file, so that nobody else's database is taken for state."""
 
-VERSION: Final = 1
+VERSION: Final = 2
 """`PRAGMA user_version`."""
 
 TABLES: Final = """
@@ -38,6 +38,14 @@ CREATE TABLE claims (            -- of calls in flight when the log was last fol
     at_ns INTEGER NOT NULL,
     PRIMARY KEY (call, account)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE shared (            -- the run that shared budgets with other nodes last; at most one row
+    node TEXT NOT NULL,
+    epoch INTEGER NOT NULL       -- its start, by the store of all nodes
+) STRICT;
+CREATE TABLE settled (           -- what that run has spent in all
+    account TEXT PRIMARY KEY,
+    amount INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 CREATE TABLE charges (           -- for what a run left open
     epoch INTEGER NOT NULL,      -- the run that found it
     account TEXT NOT NULL,
@@ -59,5 +67,8 @@ CREATE TABLE learned (           -- hints with their age
 ) STRICT, WITHOUT ROWID;
 """
 
-UPGRADES: Final[dict[int, str]] = {}
+UPGRADES: Final[dict[int, str]] = {
+    1: "CREATE TABLE shared (node TEXT NOT NULL, epoch INTEGER NOT NULL) STRICT; "
+    "CREATE TABLE settled (account TEXT PRIMARY KEY, amount INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+}
 """Version -> the statements that make the next version of it."""

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hivemind_trio.model import Api, Outcome, Reason, Request, Usage
 from hivemind_trio.policy import BudgetWindow, Measure
 from hivemind_trio.scheduler import AttemptResult, Call, CallArrived, CallId, Scheduler
-from hivemind_trio.scheduler.limits import budgets
-from hivemind_trio.scheduler.limits.budget_account import BudgetAccount
+from hivemind_trio.scheduler.budgets import budgets
+from hivemind_trio.scheduler.budgets.budget_account import BudgetAccount
 from tests.scheduler.driver import Driver
 from tests.support.ends import SUCCEEDED
 from tests.support.policies import compiled

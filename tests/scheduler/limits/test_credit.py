@@ -27,7 +27,7 @@ from hivemind_trio.scheduler import (
     RestoredAccount,
     Spend,
 )
-from hivemind_trio.scheduler.limits.budget_account import BudgetAccount
+from hivemind_trio.scheduler.budgets.budget_account import BudgetAccount
 from tests.scheduler.driver import Driver
 from tests.support.ends import SUCCEEDED
 from tests.support.policies import compiled

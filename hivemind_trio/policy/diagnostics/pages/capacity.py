@@ -226,7 +226,7 @@ PAGES: Final = (
     Page(
         "HM429",
         "counted by each node for itself",
-        "`store redis` shares `concurrency` and rate limits of providers. Budgets, `max` of "
+        "`store redis` shares budgets, and `concurrency` and rate limits of providers. `max` of "
         "lanes in slots, `concurrency` of `limits`, and `concurrency` and `limits` of agents are counted "
         "by each node: with N nodes up to N times as much is used. Write an Nth of each, or allow it with "
         "`# hmp: allow HM429 reason` on the line above.",

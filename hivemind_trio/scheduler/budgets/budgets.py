@@ -18,10 +18,12 @@ import attrs
 from hivemind_trio.model import Decider, Decision, Request, Usage
 from hivemind_trio.policy import BudgetAllowance, BudgetSettings, Measure, ModelPrice, Per, Program, Renames, Threshold
 from hivemind_trio.scheduler.protocol.account_key import AccountKey
-from hivemind_trio.scheduler.protocol.ledger import Draw, Parts, RestoredAccount
+from hivemind_trio.scheduler.protocol.budget_draw import AskBudgets, BudgetsAnswered, BudgetsShared, BudgetsUnanswered
+from hivemind_trio.scheduler.protocol.ledger import Correction, Draw, Parts, RestoredAccount
 from hivemind_trio.scheduler.structures.indexed_heap import Rank
 
 from .budget_account import BudgetAccount, Turns
+from .shared_budgets import SharedBudgets
 
 ACCOUNTS_MAX: Final = 10_000
 """Accounts in all. Those that hold nothing are forgotten then; if none does, whoever comes next shares one account."""
@@ -102,6 +104,11 @@ class Reservation:
             account.put_back(amount, None if spent is None else spent[account.allowance.measure], now_ns)
         return [account for account, _ in self._parts if account.held.first is not None]
 
+    @property
+    def accounts(self) -> tuple[BudgetAccount, ...]:
+        """Accounts that it counts in."""
+        return tuple(account for account, _ in self._parts)
+
     def spent(self, spent: Amounts | None) -> Parts:
         """Return what is spent of accounts that a ledger keeps."""
         return tuple(
@@ -165,31 +172,40 @@ class Budgets:
     """A ledger keeps the accounts."""
     writable: bool = attrs.field(default=True, init=False)
     """The ledger takes entries."""
+    shared: SharedBudgets | None = attrs.field(default=None, init=False)
+    """Questions to the store that several nodes share; None: this node is alone."""
     draws: list[Draw] = attrs.field(factory=list, init=False)
     """Chunks to ask the ledger for, since the scheduler last did."""
 
-    def rename(self, renames: Renames) -> None:
+    def rename(self, renames: Renames, now_ns: int) -> None:
         """Budgets, and those who have one of their own, are called otherwise from now on."""
         self.accounts = {key.renamed(renames): account for key, account in self.accounts.items()}
         for key, account in self.accounts.items():
             if account.key != key:
                 # The chunk that is on its way would come under the old name.
                 account.key, account.drawing = key, False
+                if self.shared is not None:
+                    # To the store it is another account.
+                    self.shared.leave(account)
+                    self.shared.join(account, now_ns)
         self._found.clear()
 
-    def load(self, program: Program) -> None:
+    def load(self, program: Program, now_ns: int) -> None:
         """Take the budgets of a new policy. What was spent of one that stays, in a window that stays, is spent."""
         self._program = program
+        if self.shared is not None:
+            self.shared.renew_ns = program.store.renew_ns
         accounts, self.accounts = self.accounts, {}
         self._found.clear()
         for key, account in accounts.items():
             budget = program.budgets.get(key.budget)
-            if budget is None:
-                continue
-            for allowance in budget.allowances:
-                if key == AccountKey.of(budget, allowance, key.whose):
+            for allowance in budget.allowances if budget is not None else ():
+                if budget is not None and key == AccountKey.of(budget, allowance, key.whose):
                     account.allowance = allowance
                     self.accounts[key] = account
+            if self.shared is not None and key not in self.accounts:
+                self.shared.leave(account)
+        self._join_everybodys(now_ns)
 
     def open(self, restored: Iterable[RestoredAccount], now_ns: int) -> None:
         """Have a ledger keep the accounts from now on, and take over what it knows of those of this policy."""
@@ -198,9 +214,46 @@ class Budgets:
             budget = self._program.budgets.get(one.key.budget)
             for allowance in budget.allowances if budget is not None else ():
                 if budget is not None and one.key == AccountKey.of(budget, allowance, one.key.whose):
-                    self._account(budget, allowance, one.key.whose).restore(one.spent, now_ns)
+                    self._account(budget, allowance, one.key.whose, now_ns).restore(one.spent, now_ns)
         for account in self.accounts.values():
             account.credit = 0
+
+    def share(self, event: BudgetsShared, now_ns: int) -> None:
+        """Draw every account from the store of several nodes from now on."""
+        self.shared = SharedBudgets(event.epoch, self._program.store.renew_ns, dict(event.settled))
+        for account in self.accounts.values():
+            self.shared.join(account, now_ns)
+        for key in self.shared.left_open():
+            budget = self._program.budgets.get(key.budget)
+            for allowance in budget.allowances if budget is not None else ():
+                if budget is not None and key == AccountKey.of(budget, allowance, key.whose):
+                    self._account(budget, allowance, key.whose, now_ns)
+        self._join_everybodys(now_ns)
+
+    def _join_everybodys(self, now_ns: int) -> None:
+        """Have the accounts of all callers before the first call: an operator sees what other nodes have spent."""
+        for budget in self._program.budgets.values() if self.shared is not None else ():
+            for allowance in budget.allowances if budget.per is Per.ALL else ():
+                self._account(budget, allowance, "", now_ns)
+
+    def ask(self, now_ns: int) -> AskBudgets | None:
+        """Return what to ask the store that several nodes share now; None: nothing."""
+        return self.shared.ask(self._program, now_ns) if self.shared is not None else None
+
+    def on_answer(
+        self, event: BudgetsAnswered | BudgetsUnanswered, now_ns: int
+    ) -> tuple[list[BudgetAccount], list[Correction]]:
+        """Take the store's answer; return accounts whose calls are to be asked again, and news for the ledger."""
+        if self.shared is None:
+            return [], []
+        if isinstance(event, BudgetsUnanswered):
+            self.shared.unanswered(event.seq, now_ns)
+            return [], []
+        changed = self.shared.answered(event, now_ns)
+        replaced = [account for account, is_replaced in changed if is_replaced]
+        # What this node has spent is in the amount that the operator has set, at another node.
+        corrections = [Correction(account.key, account.correct(0, now_ns)) for account in replaced]
+        return [account for account, _ in changed if account.held.first is not None], corrections
 
     def drawn(self, key: AccountKey, amount: int) -> BudgetAccount | None:
         """Credit a chunk; return the account, None: it is gone."""
@@ -263,24 +316,28 @@ class Budgets:
                 if stop is not None:
                     first = account.held.first
                     behind = first is not None and first.rank < rank
-                    uncredited = account.lacks(amount) or bool(amount and self.kept and not self.writable)
+                    uncredited = account.lacks(amount, now_ns) or bool(amount and self.kept and not self.writable)
+                    if self.shared is not None:
+                        self.shared.look(account)
                     if (behind and not uncredited) or not account.fits(amount, stop.share, now_ns):
                         return InsufficientBudget(budget, account, stop)
                     if uncredited:
                         missing = missing or account
                         self._draw(account, amount)
-                parts.append((account, amount))
+                parts.append((account, amount, stop is not None))
         if missing is not None:
             return MissingCredit(missing)
-        for account, amount in parts:
-            account.put_aside(amount)
-            if amount and account.credit is not None and account.credit < account.chunk(amount) // 2:
+        for account, amount, stops in parts:
+            account.put_aside(amount, now_ns, stops=stops)
+            if self.shared is not None:
+                self.shared.look(account)
+            elif amount and account.credit is not None and account.credit < account.chunk(amount) // 2:
                 self._draw(account, amount)
-        return Reservation(tuple(parts))
+        return Reservation(tuple((account, amount) for account, amount, _ in parts))
 
     def _draw(self, account: BudgetAccount, amount: int) -> None:
         """Ask the ledger for a chunk, ahead of use where that is possible."""
-        if not account.drawing:
+        if self.shared is None and not account.drawing:
             account.drawing = True
             self.draws.append(Draw(account.key, account.chunk(amount)))
 
@@ -291,7 +348,7 @@ class Budgets:
         if found is None:
             if AccountKey.of(budget, budget.allowances[0], whose) not in self.accounts and not self._room(now_ns):
                 whose = OTHERS
-            found = tuple(self._account(budget, allowance, whose) for allowance in budget.allowances)
+            found = tuple(self._account(budget, allowance, whose, now_ns) for allowance in budget.allowances)
             self._found[budget.name, whose] = found
         return found
 
@@ -300,15 +357,21 @@ class Budgets:
         self._new += 1
         if len(self.accounts) >= ACCOUNTS_MAX and self._new >= SWEEP_EVERY:
             self._new = 0
-            self.accounts = {key: one for key, one in self.accounts.items() if not one.idle(now_ns)}
+            idle = [one for one in self.accounts.values() if one.idle(now_ns)]
+            for one in idle:
+                del self.accounts[one.key]
+                if self.shared is not None:
+                    self.shared.leave(one)
             self._found.clear()
         return len(self.accounts) < ACCOUNTS_MAX
 
-    def _account(self, budget: BudgetSettings, allowance: BudgetAllowance, whose: str) -> BudgetAccount:
+    def _account(self, budget: BudgetSettings, allowance: BudgetAllowance, whose: str, now_ns: int) -> BudgetAccount:
         key = AccountKey.of(budget, allowance, whose)
         account = self.accounts.get(key)
         if account is None:
             account = self.accounts[key] = BudgetAccount(key, allowance, self._turns, 0 if self.kept else None)
+            if self.shared is not None:
+                self.shared.join(account, now_ns)
         return account
 
 
