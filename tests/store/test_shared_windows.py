@@ -24,13 +24,13 @@ BEGAN_MS = 1_795_450_000_000
 NODES = "abcd"
 
 
-def wish(random: Random, name: str, seq: int, slot: int, runs: int) -> WindowAsk:
+def wish(random: Random, name: str, seq: int, slot: int, lives: list[str]) -> WindowAsk:
     least = random.choice([0, 1, 5, 40])
     return WindowAsk(
         node=name,
         epoch=BEGAN_MS + random.choice([0, 0, 0, 0, 0, 0, 1]),
         seq=max(1, seq + random.choice([0, 0, 0, -3])),
-        run=random.choice(["", f"{runs}", f"{runs}", f"{runs}", "0"]),
+        run=random.choice(["", *lives[-1:] * 3, *lives[-2:-1]]),
         nodes=4,
         limit=random.choice([100, 100, 100, 90]),
         least=least,
@@ -56,16 +56,21 @@ async def test_I12_redis_and_the_model_answer_random_histories_of_a_window_alike
             pools.namespace = f"window-{seed}"
             shape = WindowShape(random.choice([1_000, 60_000, 3_600_000]))
             model = WindowRing(shape, TERMS.learning_ms)
-            now_ms, run = BEGAN_MS, 1
+            now_ms, run, lives = BEGAN_MS, 1, list[str]()
             for seq in range(1, 60):
                 now_ms += random.choice([1, 20, 150, shape.slot_ms, 5 * shape.slot_ms, shape.window_ms // 3, -50])
                 run += random.random() < 0.03
-                ask = wish(random, random.choice(NODES), seq, now_ms // shape.slot_ms, run)
+                if random.random() < 0.02:  # emptied, by the same process
+                    model = WindowRing(shape, TERMS.learning_ms)
+                    await server.send("FLUSHALL")
+                ask = wish(random, random.choice(NODES), seq, now_ms // shape.slot_ms, lives)
                 pools.clock = f"local now, run = {now_ms}, '{run}'\n"
                 try:
                     expected = model.draw(ask, now_ms, f"{run}")
                 except FencedNode:
                     expected = None
                 assert await asked(pools, ask, shape) == expected, (seed, seq)
-                granted += expected.granted if expected is not None else 0
+                if expected is not None:
+                    granted += expected.granted
+                    lives.append(expected.run)
     assert granted > 1_000

@@ -61,7 +61,7 @@ class WindowAsk:
     seq: int
     """Grows with every request; an older one that arrives late changes nothing."""
     run: str
-    """Process of the store that knows this node's use; empty: none does."""
+    """Life of the store that knows this node's use; empty: none does."""
     nodes: int
     """Most nodes, by this node's policy."""
     limit: int
@@ -91,6 +91,7 @@ class WindowAnswer:
     used: int
     """Amount that counts now, of all nodes."""
     run: str
+    """Life of the store: one process has several, if it is emptied."""
     anew: bool
     """The store does not know what this node has used: it is to send its report."""
 
@@ -128,7 +129,8 @@ class WindowRing:
     drawn: dict[int, int] = attrs.field(init=False, factory=dict)
     """Slot -> amount."""
     rows: dict[str, WindowRow] = attrs.field(init=False, factory=dict)
-    _run: str | None = attrs.field(init=False, default=None)
+    _run: str = attrs.field(init=False, default="")
+    """Process of the store, and when it began to know this window."""
     _learns_ms: int | None = attrs.field(init=False, default=None)
     """When the store began to know nothing; None: it knows."""
 
@@ -143,8 +145,8 @@ class WindowRing:
         Raises:
             FencedNode: The node's name is in newer hands.
         """
-        if run != self._run:
-            self._run, self._learns_ms = run, now_ms
+        if run != self._run.partition("/")[0]:
+            self._run, self._learns_ms = f"{run}/{now_ms}", now_ms
             self.drawn.clear()
             self.rows.clear()
         shape = self.shape
@@ -158,7 +160,7 @@ class WindowRing:
             del self.drawn[slot]
         for name in [name for name, one in self.rows.items() if now_ms - one.seen_ms >= FORGET_MS]:
             del self.rows[name]
-        anew = ask.report is None and (ask.run != run if ask.run else self._learns_ms is not None)
+        anew = ask.report is None and (ask.run != self._run if ask.run else self._learns_ms is not None)
         waits = row is not None and row.least and row.epoch == ask.epoch and now_ms - row.seen_ms < FORGET_MS
         since_ms = row.since_ms if row is not None and waits else now_ms
         row = self.rows[ask.node] = WindowRow(
@@ -222,7 +224,6 @@ class WindowRing:
         return ASK_AGAIN_MS
 
     def _answer(self, ask: WindowAsk, granted: int, slot: int, again_ms: int, *, anew: bool) -> WindowAnswer:
-        assert self._run is not None
         return WindowAnswer(
             seq=ask.seq,
             granted=granted,

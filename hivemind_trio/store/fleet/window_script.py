@@ -14,9 +14,11 @@ local more, back, report = tonumber(ARGV[9]), cjson.decode(ARGV[10]), cjson.deco
 local window, slot_ms, good = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
 local learning_ms, forget, again_max, learn_again, present = tonumber(ARGV[15]), tonumber(ARGV[16]), 1000, 100, 60000
 local key = KEYS[1]
-if redis.call('HGET', key, 'run') ~= run then
+local life = redis.call('HGET', key, 'run')
+if not life or string.match(life, '^[^/]*') ~= run then
+  life = run .. '/' .. string.format('%.0f', now)
   redis.call('DEL', key)
-  redis.call('HSET', key, 'run', run, 'learns', now)
+  redis.call('HSET', key, 'run', life, 'learns', now)
 end
 local drawn, rows, learns = {}, {}, -1
 local raw = redis.call('HGETALL', key)
@@ -38,7 +40,7 @@ local function total()
   return sum
 end
 local function answer(granted, again, anew)
-  return cjson.encode({granted = granted, slot = current, again = again, used = total(), run = run, anew = anew})
+  return cjson.encode({granted = granted, slot = current, again = again, used = total(), run = life, anew = anew})
 end
 local own = rows[node]
 if own and epoch < own.e then return 'fenced' end
@@ -54,7 +56,7 @@ for name, one in pairs(rows) do
 end
 local anew = false
 if report == cjson.null then
-  if known_run ~= '' then anew = known_run ~= run else anew = learns >= 0 end
+  if known_run ~= '' then anew = known_run ~= life else anew = learns >= 0 end
 end
 local since = now
 if own and own.l > 0 and own.e == epoch and now - own.t < forget then since = own.s end

@@ -49,9 +49,12 @@ def test_nodes_that_the_store_does_not_hear_use_their_parts_beyond_the_limit_and
 def test_I5_holds_when_the_store_loses_what_it_knows(seed: int, size: int) -> None:
     fleet = WindowFleet(Random(seed), size, loss=0.0)
     fleet.at(0, fleet.arrivals)
-    for _ in range(4):
+    for number in range(4):
         fleet.play(fleet.now_ms + fleet.random.randrange(3_000, 9_000))
-        fleet.run += 1
+        if number % 2:
+            fleet.run += 1
+        else:  # emptied, by the same process
+            fleet.ring = WindowRing(fleet.ring.shape, LEARNING_MS)
     fleet.play(fleet.now_ms + 9_000)
     assert fleet.most() <= fleet.limit
     assert len(fleet.granted_ms) > fleet.limit
@@ -133,12 +136,16 @@ def test_I5_misses_no_store_that_forgets() -> None:
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9), st.integers(0, 2_000)), min_size=1, max_size=30))
 def test_I4_what_arrives_twice_or_late_changes_nothing(asks: list[tuple[int, int, int]]) -> None:
     once, twice = (WindowRing(WindowShape(3_000), 0) for _ in range(2))
-    now_ms, said = 1_000_000, []
+    now_ms, said, run = 1_000_000, [], ""
     for seq, (want, back, later_ms) in enumerate(asks, 1):
         now_ms += later_ms
-        ask = WindowAsk(node="a", epoch=1, seq=seq, run="1", nodes=1, limit=30, want=want, back=((now_ms // 50, back),))
+        given = ((now_ms // 50, back),)
+        report = None if run else ()
+        ask = WindowAsk(node="a", epoch=1, seq=seq, run=run, nodes=1, limit=30, want=want, back=given, report=report)
         said.append(ask)
-        once.draw(ask, now_ms, "1")
+        answer = once.draw(ask, now_ms, "1")
+        assert not answer.anew
+        run = answer.run
         twice.draw(ask, now_ms, "1")
         for late in said:
             assert twice.draw(late, now_ms, "1").granted == 0
