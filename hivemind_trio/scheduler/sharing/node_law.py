@@ -171,7 +171,7 @@ class NodeLaw:
             self._owed = owed_after(self._owed, due, max(self.share, held), elapsed_ns // MS)
         elif demand <= held:
             self._owed = 0  # nothing waits: nothing is withheld
-        self._using = keep = min(allowed, target) if self.others_wait() else allowed
+        self._using = keep = min(allowed, target) if self.others_wait() or self._exceeds_cap else allowed
         self._seq += 1
         self._sent_ns, self._failed_ns, self._heard = now_ns, None, False
         ask = ShareRequest(
@@ -201,7 +201,7 @@ class NodeLaw:
         self.share, self._occupied = answer.share, own.occupied
         self._denied = ask.target if ask.target > self.share else None
         target = self._target(own.held, own.demand)
-        self._using = min(self.share, target) if self.others_wait() else self.share
+        self._using = min(self.share, target) if self.others_wait() or self._exceeds_cap else self.share
 
     def failed(self, now_ns: int) -> None:
         """Note that a request has had no answer in time. Its answer, should it come, is ignored."""
@@ -237,6 +237,11 @@ class NodeLaw:
 
     def _target(self, held: int, demand: int) -> int:
         return fair_shares(self._total or self.cap, self._now(held, demand))[self.node].whole
+
+    @property
+    def _exceeds_cap(self) -> bool:
+        """True if another node's policy has a lower cap than what this one holds."""
+        return bool(self._total) and self._occupied > self._total
 
     def others_wait(self) -> bool:
         """Return True if calls wait at another node, as far as this one knows."""

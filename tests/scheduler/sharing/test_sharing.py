@@ -276,3 +276,29 @@ def test_a_node_that_ends_in_order_leaves_its_slots_at_once() -> None:
     for _ in range(90):
         fleet.step()
     assert stays.held > 6 or not stays.waiting
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("busy", [[0, 1, 2], [1], [2]])
+def test_during_a_rolling_deploy_the_lower_cap_holds_at_every_node(busy: list[int]) -> None:
+    fleet = Fleet(Random(3), size=3, cap=12, loss=0.0, load=0.0)
+
+    def served(steps: int) -> int:
+        fleet.peak = 0
+        for _ in range(steps):
+            for number in busy:
+                fleet.nodes[number].waiting = 12
+            fleet.step()
+        return fleet.peak
+
+    assert served(600) > 6
+    for node in fleet.nodes:
+        node.law.load(6, 3, 250)
+        served(200)  # calls in flight end, and are not replaced
+        assert served(300) <= 6
+    for node in fleet.nodes[:-1]:
+        node.law.load(12, 3, 250)
+        assert served(300) <= 6
+    fleet.nodes[-1].law.load(12, 3, 250)
+    served(200)
+    assert served(300) > 6
