@@ -22,6 +22,7 @@ from hivemind_trio.model import Reason
 from hivemind_trio.policy import Program
 from hivemind_trio.policy.compile import lowering
 from hivemind_trio.policy.compile.codegen import compile_decide
+from hivemind_trio.proxy import attempt
 from hivemind_trio.proxy.active_policy import InForce
 from hivemind_trio.proxy.hold import Patience
 from hivemind_trio.proxy.plan_refusals import PlanRefusals
@@ -100,6 +101,7 @@ FEATURES: Final[dict[str, list[Part]]] = {
     "limits_of_agents": [(AgentWindowTable, "of", _nothing)],
     "accounts": [(routing, "choose", _first_account)],
     "retries": [(completion, "wants_retry", lambda *_: False)],
+    "retries_by_error_type": [(attempt, "error_types", lambda *_: ())],
     "circuit_breaker": [(CircuitBreaker, "_trips", lambda *_: False)],
     "fallbacks": [(Program, "chain", _first_choice)],
     "keep_alives": [(Patience, "_speaking", _silent)],

@@ -12,7 +12,9 @@ from .events import error_fields as error_fields
 from .limits import PlanHeaders as PlanHeaders
 from .limits import PlanPart as PlanPart
 from .limits import QuotaHeaders as QuotaHeaders
+from .registry import BILLING_CODES as BILLING_CODES
 from .registry import DIALECTS as DIALECTS
+from .registry import ERROR_STATUSES as ERROR_STATUSES
 from .registry import IN_ORDER as IN_ORDER
 from .registry import KNOWN_BASES as KNOWN_BASES
 from .registry import KNOWN_NAMES as KNOWN_NAMES

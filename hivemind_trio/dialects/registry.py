@@ -32,6 +32,15 @@ KNOWN_NAMES: Final[Mapping[str, Api]] = {api.value: api for api in KNOWN_BASES}
 """A provider of one of these names need not say `api`."""
 
 
+ERROR_STATUSES: Final[Mapping[str, int]] = {
+    word: status for dialect in IN_ORDER for word, status in dialect.limits.statuses.items()
+}
+"""The word for an error, in lower case -> the status of a plain answer that says it."""
+
+BILLING_CODES: Final = frozenset(code for dialect in IN_ORDER for code in dialect.limits.billing_codes)
+"""Error codes of money or plan used up: waiting for minutes does not help."""
+
+
 def dialect_of(api: Api | None) -> Dialect:
     """Return the record of a dialect; None is a call of no known one."""
     return GENERIC if api is None else DIALECTS[api]

@@ -89,7 +89,7 @@ SHOWN: Final[Mapping[Type, str]] = MappingProxyType(
         Type.TIMEZONE: 'a quoted time zone, `"Europe/Paris"`',
         Type.CLOCK: "a time of day such as `22:30`",
         Type.DATE: 'a quoted date, `"2026-12-25"`',
-        Type.SIGNALS: "a list of statuses and failures, `[429, 500..504, reset]`",
+        Type.SIGNALS: 'a list of statuses, failures and error types, `[429, 500..504, reset, "overloaded_error"]`',
         Type.WORDS: "a list of words",
         Type.FLAG: "nothing",
     }
@@ -496,7 +496,9 @@ FAILURES: Final = ("connect", "reset", "first-byte", "timeout", "idle")
 RETRY: Final[Mapping[str, Setting]] = {
     "on": Setting(
         args=(_slot(Type.SIGNALS),),
-        doc="Statuses and failures to retry, until the agent has got the first byte of the answer.",
+        doc="Statuses and failures to retry, until the agent has got the first byte of the answer. A text is the type "
+        "or code of the provider's error, exact: in the body of an error, or in the first event of a stream. An error "
+        "event counts as its status as well: `529` covers `overloaded_error`.",
         default="[429, 500, 502..504, 529, connect, reset, first-byte]",
     ),
     "attempts": Setting(

@@ -16,6 +16,7 @@ from hivemind_trio.sim import (
     Arrivals,
     ClientBehaviour,
     Fleet,
+    NamedError,
     PlanLimit,
     Scenario,
     Shape,
@@ -87,7 +88,7 @@ def _upstream(one: Behaving, length_ns: int) -> UpstreamSpec:
             from_ns=each.from_ns,
             to_ns=length_ns if each.to_ns is None else each.to_ns,
             share=each.share,
-            weather=_WEATHER[each.signal],
+            weather=_WEATHER[each.signal] if each.status is None else NamedError(each.signal, each.status),
         )
         for each in one.failing
     )

@@ -12,7 +12,16 @@ from hivemind_trio.model import Outcome, PlanReading, QuotaReading
 from hivemind_trio.policy import Failure, Timeouts
 from hivemind_trio.scheduler import AttemptResult
 from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind, UpstreamResponse
-from hivemind_trio.wire import StreamError, Text, UsageMeter, read_plan, read_ratelimits, read_signal, used_up
+from hivemind_trio.wire import (
+    StreamError,
+    Text,
+    UsageMeter,
+    error_types,
+    read_plan,
+    read_ratelimits,
+    read_signal,
+    used_up,
+)
 
 from .progress_timer import Stopwatch
 from .request.header_filter import Headers, for_agent
@@ -189,6 +198,7 @@ def _refused(refused: StreamError, response: UpstreamResponse, outbox: Outbox) -
         status=refused.status,
         retry_after_ns=signal.retry_after_ns,
         final=signal.final,
+        error_types=error_types({}, refused.body),
     )
 
 
@@ -312,4 +322,5 @@ def _of_error(status: int, outbox: Outbox) -> AttemptResult:
         retry_after_ns=signal.retry_after_ns,
         used_up=used_up(words, outbox.held_body) if signal.outcome is Outcome.QUOTA else (),
         final=signal.final,
+        error_types=error_types(words, outbox.held_body),
     )

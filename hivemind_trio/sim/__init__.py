@@ -43,6 +43,7 @@ from .provider.latency_and_faults import Taken as Taken
 from .provider.plan_windows import EVERY_NS as EVERY_NS
 from .provider.plan_windows import PlanLimit as PlanLimit
 from .provider.profile import Acceleration as Acceleration
+from .provider.profile import NamedError as NamedError
 from .provider.profile import Neighbour as Neighbour
 from .provider.profile import Shape as Shape
 from .provider.profile import Storm as Storm

@@ -24,6 +24,7 @@ from hivemind_trio.wire.response.error_bodies import own_error as own_error
 from hivemind_trio.wire.response.error_bodies import provider_error as provider_error
 from hivemind_trio.wire.response.error_bodies import refusal_body as refusal_body
 from hivemind_trio.wire.response.error_signals import Signal as Signal
+from hivemind_trio.wire.response.error_signals import error_types as error_types
 from hivemind_trio.wire.response.error_signals import read_signal as read_signal
 from hivemind_trio.wire.response.plan_headers import read_plan as read_plan
 from hivemind_trio.wire.response.rate_limit_headers import read_ratelimits as read_ratelimits

@@ -259,6 +259,18 @@ async def test_retries() -> None:
     assert (answer.status_code, len(place.provider.seen)) == (200, 3)
 
 
+async def test_retries_by_error_type() -> None:
+    error = b'{"error": {"type": "try_another_worker", "message": "worker gone"}}'
+    policy = CAP_1 + 'retry default { attempts 3; backoff 1ms..1ms; on ["try_another_worker"] }'
+    async with standing(policy) as place:
+        place.provider.replies += [ScriptedReply(status=409, body=error), ScriptedReply(status=409, body=error)]
+        answer = await ask(place)
+        place.provider.replies.append(ScriptedReply(status=503))
+        other = await ask(place)
+
+    assert (answer.status_code, other.status_code, len(place.provider.seen)) == (200, 503, 4)
+
+
 async def test_circuit_breaker() -> None:
     policy = CAP_1.replace("}", "; breaker trip 100% of 2 over 30s open 30s probes 1; open refuse }") + ONCE
     async with standing(policy) as place:

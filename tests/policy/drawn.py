@@ -19,6 +19,7 @@ from .strategies import AGENTS, GLOBS, Meant, Scope, conditions, quoted
 TEAMS: Final = ("product", "research")
 LANES: Final = ("people", "batch", "default")
 RETRIES: Final = ("patient", "never")
+SIGNALS: Final = ("", "on [429, 500..504, connect]", 'on ["overloaded_error", "slow_down", 529]')
 PROVIDERS: Final = ("anthropic", "openai", "gemini", "spare")
 DURATIONS: Final = {"5s": 5 * 10**9, "1m30s": 90 * 10**9, "2h": 7_200 * 10**9}
 
@@ -284,7 +285,7 @@ def policies(draw: st.DrawFn) -> Drawn:
         [f"lane {name} {_written(settings)}" for name, settings in lanes.items()],
         [f"defaults {kind} {_written(settings)}" for kind, settings in defaults.items()],
         [f"team {name} {{ }}" for name in TEAMS],
-        [f"retry {name} {{ }}" for name in RETRIES],
+        [f"retry {name} {{ {draw(st.sampled_from(SIGNALS))} }}" for name in RETRIES],
     ]
     lines = [line for section in draw(st.permutations(sections)) for line in section]
     text = "\n".join(lines) + "\n"

@@ -68,6 +68,17 @@ RUNS: Final = {
     "a status that the provider gives, tried again": (
         "load w { arrive 30/min }\nupstream anthropic { fail 529 20% }", "anthropic.status-529 > 0 and w.failed == 0%",
     ),
+    "an error by its type, tried again": (
+        'load w { arrive 30/min }\nupstream anthropic { fail "overloaded_error" 20% }',
+        "anthropic.status-529 > 0 and w.failed == 0%",
+    ),
+    "a limit that no header tells of": (
+        "load w { arrive 30/min }\nupstream anthropic { fail 429 20% }", "anthropic.status-429 > 0 and w.failed == 0%",
+    ),
+    "an error whose type no class names": (
+        'load w { model "gpt-5"; arrive 60/min }\nupstream openai { fail "upstream_error" 50% }',
+        "openai.status-502 > 5 and w.failed > 10%",
+    ),
     "one that is not tried again": (
         'load w { model "gpt-5"; arrive 60/min }\nupstream openai { fail 503 50% }',
         "openai.status-503 > 5 and w.failed > 10% and openai.status-529 == 0",

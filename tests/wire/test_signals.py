@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Outcome
-from hivemind_trio.wire import Signal, read_signal
+from hivemind_trio.wire import Signal, error_types, read_signal
 
 from .transcripts import TRANSCRIPTS, Transcript
 
@@ -299,3 +299,27 @@ def test_an_anthropic_plan_that_is_used_up_says_so_in_headers(
     signal = read_signal(429, {"date": "Sat, 21 Nov 2026 07:00:00 GMT", "retry-after": "10"} | said, b"")
 
     assert (signal.outcome, signal.retry_after_ns) == (outcome, wait_s * S)
+
+
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        ({"type": "overloaded_error", "message": "Overloaded"}, ("overloaded_error",)),
+        ({"type": "tokens", "code": "rate_limit_exceeded", "message": "Slow"}, ("tokens", "rate_limit_exceeded")),
+        ({"code": 503, "status": "UNAVAILABLE", "message": "Busy"}, ("UNAVAILABLE",)),
+        ({"code": 429, "details": [{"reason": "RATE_LIMIT_EXCEEDED"}]}, ("RATE_LIMIT_EXCEEDED",)),
+        ({"type": "x" * 101, "code": ""}, ()),
+        ({"type": ["overloaded_error"]}, ()),
+        ("overloaded", ()),
+    ],
+)
+def test_types_and_codes_of_an_error_are_told_as_they_are(error: object, named: tuple[str, ...]) -> None:
+    body = json.dumps({"error": error}).encode()
+
+    assert error_types({}, body) == named
+    assert error_types({"content-encoding": "gzip"}, gzip.compress(body)) == named
+
+
+@given(st.binary())
+def test_any_bytes_have_error_types(body: bytes) -> None:
+    assert len(error_types({}, body)) <= 8

@@ -249,6 +249,9 @@ _AGENT: Final[Mapping[str, Row]] = {
 _RETRY: Final[Mapping[str, Row]] = {
     "statuses": Row(setting="on", show=lambda on: _listed(sorted(on)), ordered=False, lowered=NEXT_FAILURE),
     "failures": Row(setting="on", show=lambda on: _listed(sorted(on)), ordered=False, lowered=NEXT_FAILURE),
+    "error_types": Row(
+        setting="on", show=lambda on: _listed(list(map(quote, sorted(on)))), ordered=False, lowered=NEXT_FAILURE
+    ),
     "attempts": Row(setting="attempts", lowered=NEXT_FAILURE),
     "first_ns": Row(setting="backoff from", show=duration, lowered=NEXT_FAILURE),
     "last_ns": Row(setting="backoff to", show=duration, lowered=NEXT_FAILURE),

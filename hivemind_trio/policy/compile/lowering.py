@@ -14,7 +14,7 @@ from hivemind_trio.policy.language.condition_typing import Condition, fields_rea
 from hivemind_trio.policy.language.list_prices import BUILT_IN_PRICES
 from hivemind_trio.policy.language.model_price import ModelPrice
 from hivemind_trio.policy.language.units import DURATIONS
-from hivemind_trio.policy.language.values import is_loopback
+from hivemind_trio.policy.language.values import ErrorType, is_loopback
 from hivemind_trio.policy.program.budgets import BudgetAllowance, BudgetSettings, Measure, Per, Threshold
 from hivemind_trio.policy.program.degraded_answer import DegradedSettings
 from hivemind_trio.policy.program.plan_settings import PlanOverage, PlanPace, PlanReserve, PlanSettings
@@ -225,6 +225,7 @@ def _retry(declarations: SymbolTable, declared: BoundDeclaration) -> RetrySettin
     if on is not None:
         options["statuses"] = frozenset(status for item in on.value if isinstance(item, range) for status in item)
         options["failures"] = frozenset(Failure(item) for item in on.value if isinstance(item, str))
+        options["error_types"] = frozenset(item.name for item in on.value if isinstance(item, ErrorType))
     backoff = declarations.one(declared, "backoff")
     if backoff is not None:
         options["first_ns"], options["last_ns"] = backoff.value

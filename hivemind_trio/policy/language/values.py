@@ -6,11 +6,12 @@ import ipaddress
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 from urllib.parse import urlsplit
 
 import attrs
 
+from hivemind_trio.dialects import BILLING_CODES, ERROR_STATUSES
 from hivemind_trio.model import SecretRef, SecretSource
 from hivemind_trio.model.dates import is_date
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
@@ -56,6 +57,18 @@ _NAMED: Final = re.compile(r"(?:env\.)?([A-Za-z_][A-Za-z0-9_-]*)")
 """A variable without `env()` around its name."""
 
 _UNQUOTED: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+@final
+@attrs.frozen
+class ErrorType:
+    """Type or code of a provider's error."""
+
+    name: str
+
+
+Signal: TypeAlias = str | range | ErrorType
+"""What may end an attempt: a failure, statuses, or an error by its type."""
 
 HOPELESS: Final = frozenset({400, 401, 403, 404, 413, 422})
 """Statuses that say of the request what no repetition changes."""
@@ -444,8 +457,8 @@ class Reader:
             raise Unreadable
         return text
 
-    def _signals(self, value: Value, slot: Slot) -> tuple[str | range, ...]:
-        signals: list[str | range] = []
+    def _signals(self, value: Value, slot: Slot) -> tuple[Signal, ...]:
+        signals: list[Signal] = []
         for item in self._items(value):
             match item:
                 case Name(text=text) if text in FAILURES:
@@ -457,9 +470,31 @@ class Reader:
                     signals.append(self._statuses(item, count(low), count(high)))
                 case Quantity(text=text) if text.isdigit():
                     signals.append(self._statuses(item, count(text), count(text)))
+                case String(value=text) if text:
+                    signals.append(self._error_type(item, text))
                 case _:
                     raise self._wrong(item, slot)
         return tuple(signals)
+
+    def _error_type(self, value: String, text: str) -> ErrorType:
+        """Return an error type; one that is a status or a failure is meant as such."""
+        plain = text if text in FAILURES or (text.isdigit() and len(text) == 3 and text[0] in "45") else None
+        if plain is not None:
+            self.report.warn(
+                "HM218",
+                f"`{text}` in quotes is an error type",
+                value.span,
+                help=f"write `{plain}`",
+                fix=Fix.replacing(value.span, plain, is_safe=False),
+            )
+        elif ERROR_STATUSES.get(text.lower()) in HOPELESS or text in BILLING_CODES:
+            self.report.warn(
+                "HM218",
+                f"retrying `{text}` cannot succeed",
+                value.span,
+                help="delete it: the same request is rejected again",
+            )
+        return ErrorType(text)
 
     def _statuses(self, value: Value, low: int, high: int) -> range:
         if not 100 <= low <= high <= 599:

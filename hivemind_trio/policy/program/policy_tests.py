@@ -60,10 +60,12 @@ class Arriving:
 @final
 @attrs.frozen(kw_only=True)
 class Failing:
-    """`fail 529 2% from 2m to 6m`."""
+    """`fail 529 2% from 2m to 6m`, or `fail "overloaded_error" 2%`."""
 
     signal: str
-    """A status, or `connect`, `reset`."""
+    """A status, `connect`, `reset`, or an error type."""
+    status: int | None = None
+    """Status of the answer with that error type; None: it is none."""
     share: float
     from_ns: int
     to_ns: int | None

@@ -86,6 +86,8 @@ class RetrySettings:
     name: str = DEFAULT_RETRY
     statuses: frozenset[int] = frozenset({429, 500, 502, 503, 504, 529})
     failures: frozenset[Failure] = frozenset({Failure.CONNECT, Failure.RESET, Failure.FIRST_BYTE})
+    error_types: frozenset[str] = frozenset()
+    """Types and codes of the provider's errors, exact."""
     attempts: int = 8
     """In all, the first one included."""
     first_ns: int = SECOND_NS // 2

@@ -7,13 +7,14 @@ from typing import Any, Final, final
 
 import attrs
 
+from hivemind_trio.dialects import ERROR_STATUSES
 from hivemind_trio.model import Api, PlanSpan
 from hivemind_trio.model.plan import DAY_NS, WHOLE
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SymbolTable
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Severity
 from hivemind_trio.policy.language.condition_typing import Always, Field, Kind, Typer
-from hivemind_trio.policy.language.values import Unreadable
+from hivemind_trio.policy.language.values import ErrorType, Signal, Unreadable
 from hivemind_trio.policy.program.call_facts import CLOCKS, DAYS, NO_API, Facts, contradiction, day_of
 from hivemind_trio.policy.program.policy_tests import (
     Arriving,
@@ -60,8 +61,14 @@ WAITS: Final = ("p50", "p95", "p99", "max", "mean")
 SHARES: Final = ("failed", "denied", "completed")
 """Shares of a load."""
 
-FAILING: Final = ("connect", "reset", "502", "503", "529")
-"""Statuses with which a simulated provider can fail."""
+FAILING: Final = ("connect", "reset", "429", "502", "503", "529")
+"""Failures and statuses with which a simulated provider can fail."""
+
+FAILING_STATUSES: Final = (429, 500, 502, 503, 504, 529)
+"""The same of errors that are named by their type."""
+
+UNNAMED_STATUS: Final = 500
+"""Status of an error whose type is of no dialect."""
 
 LENGTH_NS: Final = 600 * 10**9
 """Default length of a run."""
@@ -101,6 +108,15 @@ def outcome_fields(names: Mapping[str, list[str]]) -> dict[str, Field]:
         Field("deadline", Kind.DURATION),
     ]
     return {field.name: field for field in fields}
+
+
+def _each(signal: Signal) -> Iterator[str | int]:
+    """Yield the failure, or each status; an error type has neither."""
+    match signal:
+        case str():
+            yield signal
+        case range():
+            yield from signal
 
 
 @final
@@ -470,16 +486,28 @@ class _Reading:
             self._report.add("HM112", "`fail` expects `from` and `to` here", window[-1].span)
         if signals is None or part is None:
             return
-        for signal in (each for one in signals for each in ((one,) if isinstance(one, str) else one)):
+        from_ns, to_ns = times["from"] or 0, times["to"]
+        for error in (one for one in signals if isinstance(one, ErrorType)):
+            status = ERROR_STATUSES.get(error.name.lower(), UNNAMED_STATUS)
+            if status not in FAILING_STATUSES:
+                self._report.add(
+                    "HM502",
+                    f"a simulated provider cannot fail with `{error.name}`",
+                    kind.span,
+                    help=f"it answers {status}, which says of the request what no repetition changes",
+                )
+                return
+            yield Failing(signal=error.name, status=status, share=part, from_ns=from_ns, to_ns=to_ns)
+        for signal in (each for one in signals for each in _each(one)):
             if str(signal) not in FAILING:
                 self._report.add(
                     "HM502",
                     f"a simulated provider cannot fail with `{signal}`",
                     kind.span,
-                    help=f"expected {', '.join(f'`{one}`' for one in FAILING)}; `limits` of the policy give 429",
+                    help=f"expected {', '.join(f'`{one}`' for one in FAILING)} or an error type in quotes",
                 )
                 return
-            yield Failing(signal=str(signal), share=part, from_ns=times["from"] or 0, to_ns=times["to"])
+            yield Failing(signal=str(signal), share=part, from_ns=from_ns, to_ns=to_ns)
 
     def _length(self, statement: Item) -> None:
         match statement.args:

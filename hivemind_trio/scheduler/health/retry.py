@@ -73,7 +73,8 @@ def wants_retry(retry: RetrySettings, ended: AttemptResult, attempts: int) -> bo
         return False
     if (ended.retry_after_ns or 0) > retry.honor_max_ns:
         return False
-    return ended.status in retry.statuses or ended.failure in retry.failures
+    listed = ended.status in retry.statuses or ended.failure in retry.failures
+    return listed or not retry.error_types.isdisjoint(ended.error_types)
 
 
 def pause_ns(retry: RetrySettings, ended: AttemptResult, attempts: int, random: Random) -> int:

@@ -37,6 +37,8 @@ class AttemptResult:
     """Why there was none, or none to its end."""
     retry_after_ns: int | None = None
     """The provider's word on when to come back."""
+    error_types: tuple[str, ...] = ()
+    """Types and codes of the provider's error."""
     used_up: tuple[Dimension, ...] = ()
     """Rate limits that it was refused for, as far as the provider named them."""
     final: bool = False

@@ -32,9 +32,26 @@ class Weather(StrEnum):
     OUTAGE = "503"
     OVERLOAD = "529"
     BAD_GATEWAY = "502"
+    LIMITED = "429"
+    """A limit of the provider that no header tells of."""
     RESET = "reset"
     UNREACHABLE = "connect"
     """No connection."""
+
+
+FAILING_STATUSES: Final = (429, 500, 502, 503, 504, 529)
+"""Statuses with which a provider can fail."""
+
+
+@final
+@attrs.frozen
+class NamedError:
+    """An error by its type."""
+
+    kind: str
+    """Type that its body has, in every dialect."""
+    status: int
+    """One of `FAILING_STATUSES`."""
 
 
 @final
@@ -45,7 +62,7 @@ class Storm:
     from_ns: int
     to_ns: int
     share: float
-    weather: Weather
+    weather: Weather | NamedError
 
 
 @final

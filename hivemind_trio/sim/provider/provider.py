@@ -14,7 +14,7 @@ from hivemind_trio.model import PlanReading
 from .background_load import Guard, Neighbours
 from .latency_and_faults import Ask, Service, break_after, fault, hang_ns, service, stall_after, struck
 from .plan_windows import CACHED_AS, SimulatedPlan
-from .profile import SECOND_NS, Traits, Weather
+from .profile import FAILING_STATUSES, SECOND_NS, NamedError, Traits, Weather
 from .token_bucket import MINUTE_NS, Metered, Reading
 from .windows import WindowMeter, meter
 
@@ -33,6 +33,9 @@ class Trouble(StrEnum):
     TOKENS = "429 tokens"
     ACCELERATION = "429 acceleration"
     PLAN = "429 plan"
+    LIMITED = "429"
+    INTERNAL = "500"
+    TIMEOUT = "504"
     TOO_LARGE = "413"
     BREAK = "reset mid-stream"
     UNREACHABLE = "no connection"
@@ -54,7 +57,9 @@ _OF_WEATHER: Final = {
     Weather.OUTAGE: (Trouble.OUTAGE, 503, "api_error", "Service Unavailable"),
     Weather.OVERLOAD: (Trouble.OVERLOAD, 529, "overloaded_error", "Overloaded"),
     Weather.BAD_GATEWAY: (Trouble.BAD_GATEWAY, 502, "api_error", "Bad Gateway"),
+    Weather.LIMITED: (Trouble.LIMITED, 429, "rate_limit_error", "This request would exceed your rate limit"),
 }
+_OF_STATUS: Final = {status: Trouble(f"{status}") for status in FAILING_STATUSES}
 
 _NOT_TOLD: Final = (Trouble.RESET, Trouble.BREAK, Trouble.UNREACHABLE, Trouble.STALL, Trouble.HANG)
 
@@ -95,6 +100,8 @@ class Refused:
     """Dimension of a 429; None: not one of a quota."""
     retry_after_ns: int | None = None
     """Until then it would be refused again; or what the provider claims."""
+    is_exact: bool = False
+    """The error has `kind` as its type in every dialect."""
 
     @property
     def tells_limits(self) -> bool:
@@ -420,8 +427,10 @@ def _plan_used_up(opens_ns: int) -> Refused:
     )
 
 
-def _refused(weather: Weather) -> Refused | Dropped:
+def _refused(weather: Weather | NamedError) -> Refused | Dropped:
     match weather:
+        case NamedError(kind=kind, status=status):
+            return Refused(trouble=_OF_STATUS[status], status=status, kind=kind, message=kind, is_exact=True)
         case Weather.RESET:
             return Dropped()
         case Weather.UNREACHABLE:

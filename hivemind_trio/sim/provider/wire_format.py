@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from hivemind_trio.dialects import DIALECTS, SimulatedRefusal
+from hivemind_trio.dialects import DIALECTS, SimulatedRefusal, error_fields
 from hivemind_trio.model import Api, Outcome
 from hivemind_trio.model import Dimension as Counted
 from hivemind_trio.model import QuotaReading as Told
 from hivemind_trio.scheduler import AttemptResult
-from hivemind_trio.wire import read_signal, used_up
+from hivemind_trio.wire import error_types, read_signal, used_up
 
 from .profile import SECOND_NS
 from .provider import Refused, Trouble
@@ -35,6 +35,7 @@ def ended(api: Api, refused: Refused) -> AttemptResult:
         retry_after_ns=signal.retry_after_ns,
         used_up=used_up(headers, body) if signal.outcome is Outcome.QUOTA else (),
         final=signal.final,
+        error_types=error_types(headers, body),
     )
 
 
@@ -69,7 +70,7 @@ def words(api: Api, refused: Refused) -> tuple[dict[str, str], bytes]:
         assert refused.retry_after_ns is not None
         kind, told = answers.plan_used_up(-(-refused.retry_after_ns // SECOND_NS))
         headers |= told
-    if refused.status == 502:
+    if refused.status == 502 and not refused.is_exact:
         return headers, b"<html><body>502 Bad Gateway</body></html>"
     refusal = SimulatedRefusal(
         status=refused.status,
@@ -78,4 +79,8 @@ def words(api: Api, refused: Refused) -> tuple[dict[str, str], bytes]:
         dimension=dimension,
         retry_after_ns=refused.retry_after_ns,
     )
-    return headers, json.dumps(answers.error(refusal)).encode()
+    error = answers.error(refusal)
+    if refused.is_exact:
+        fields = error_fields(error)
+        fields["status" if isinstance(fields.get("code"), int) else "type"] = refused.kind
+    return headers, json.dumps(error).encode()

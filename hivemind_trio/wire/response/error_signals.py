@@ -14,7 +14,7 @@ from typing import Any, Final, final
 import attrs
 import msgspec
 
-from hivemind_trio.dialects import IN_ORDER
+from hivemind_trio.dialects import BILLING_CODES, IN_ORDER
 from hivemind_trio.model import Outcome
 from hivemind_trio.wire.body.bodies import decoded
 from hivemind_trio.wire.body.steps import Text
@@ -35,9 +35,6 @@ class Signal:
 
 
 LIMITS: Final = tuple(dialect.limits for dialect in IN_ORDER)
-
-BILLING: Final = frozenset(code for one in LIMITS for code in one.billing_codes)
-"""Error codes of money or plan used up: waiting for minutes does not help."""
 
 SHORT_WAITS: Final = tuple(name for one in LIMITS for name in one.short_waits)
 """Beginnings of header names of providers whose `retry-after` is too short."""
@@ -70,6 +67,10 @@ _DAILY: Final = re.compile(r"PerDay|Daily")
 
 GOOGLE_DAY: Final = 7 * 3600, 86_400
 """Google's days begin at midnight in California, which is 07:00 UTC in summer, and an hour later in winter."""
+
+TYPES_MAX: Final = 8
+TYPE_CHARACTERS_MAX: Final = 100
+"""Types and codes of one error that are told, and the length of each: they are the provider's words."""
 
 BODY_MAX: Final = 64 * 1024
 """Error bodies are short; of a longer one, packed or unpacked, nothing is read."""
@@ -108,11 +109,16 @@ def read_signal(status: int, headers: Mapping[str, str], body: bytes) -> Signal:
     return Signal(outcome=Outcome.IGNORED, retry_after_ns=wait_ns, final=never or status in (402, 413))
 
 
+def error_types(headers: Mapping[str, str], body: bytes) -> tuple[str, ...]:
+    """Return the types and codes of an error, as `retry { on }` may name them."""
+    return _error(decoded(body, headers.get("content-encoding", ""), BODY_MAX)).types
+
+
 def _is_spent(status: int, error: _Error) -> bool:
     """Return True if money or plan is used up."""
     if status == 402:
         return not _ONE_REQUEST.search(error.message) or bool(_NOTHING_LEFT.search(error.message))
-    if error.codes & BILLING or _USAGE_LIMIT.search(error.message):
+    if error.codes & BILLING_CODES or _USAGE_LIMIT.search(error.message):
         return True
     return status == 429 and any(_DAILY.search(quota) for quota in error.quotas)
 
@@ -188,6 +194,8 @@ class _Error:
 
     message: str = ""
     codes: frozenset[str] = frozenset()
+    types: tuple[str, ...] = ()
+    """The same with Google's `status`, as far as they are told."""
     quotas: tuple[str, ...] = ()
     """Google's `quotaId`s."""
     delay: str = ""
@@ -210,9 +218,11 @@ def _error(body: Text) -> _Error:
     codes = [error.get("type"), error.get("code"), *(part.get("error_code") for part in parts)]
     codes += [part.get("reason") for part in parts]
     message = error.get("message") or _dict(whole).get("message") or _dict(whole).get("error")
+    named = dict.fromkeys(code for code in (*codes, error.get("status")) if isinstance(code, str))
     return _Error(
         message=message if isinstance(message, str) else "",
         codes=frozenset(code for code in codes if isinstance(code, str)),
+        types=tuple(name for name in named if 0 < len(name) <= TYPE_CHARACTERS_MAX)[:TYPES_MAX],
         quotas=tuple(each["quotaId"] for each in violations if isinstance(each.get("quotaId"), str)),
         delay=next((part["retryDelay"] for part in parts if isinstance(part.get("retryDelay"), str)), _seconds(error)),
     )

@@ -15,15 +15,12 @@ from typing import Any, Final, final
 import attrs
 import msgspec
 
-from hivemind_trio.dialects import IN_ORDER
+from hivemind_trio.dialects import ERROR_STATUSES
 
 from .error_signals import Signal, read_signal
 
 MARK: Final = b'"error"'
 """In every line that says one. Within a text it would stand behind a backslash."""
-
-STATUSES: Final = {word: status for dialect in IN_ORDER for word, status in dialect.limits.statuses.items()}
-"""The word for an error, in lower case -> the status of a plain answer that says it."""
 
 UNNAMED: Final = 500
 """An answer had begun and broke: whatever the word for it, the provider's doing, unless it says otherwise."""
@@ -120,7 +117,7 @@ def _status(error: dict[str, Any] | str) -> int:
     for name in ("code", "type", "status"):
         said = error.get(name)
         if isinstance(said, str):
-            said = int(said) if said.isdecimal() and len(said) == 3 else STATUSES.get(said.lower())
+            said = int(said) if said.isdecimal() and len(said) == 3 else ERROR_STATUSES.get(said.lower())
         if isinstance(said, int) and 400 <= said < 600:
             return said
     return UNNAMED

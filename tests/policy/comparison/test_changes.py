@@ -199,6 +199,10 @@ ROWS = {
         BUDGET, "cost $25/day; at 80% { warn }", "cost $25/day; at 80% { warn; hold }",
         "at 80%", "changed", "warn", "warn; hold", "kept", "",
     ),
+    "errors to retry by their type": (
+        RETRY, 'on [429, "busy"]', 'on [429, "overloaded_error", "busy"]', "on", "changed", '["busy"]',
+        '["busy", "overloaded_error"]', "kept", "",
+    ),
     "what is tried again": (
         RETRY, "on [429, reset]", "on [429]", "on", "changed", "[reset]", "[]", "kept", "",
     ),
@@ -361,7 +365,7 @@ def other(value: Any) -> Any:
         case CircuitBreakerSettings():
             return CircuitBreakerSettings(of=77)
         case frozenset():
-            return frozenset({next(iter(value))})
+            return frozenset({next(iter(value), "other")})
         case tuple():
             return (
                 (LimitGroupSettings(glob="x", concurrency=1, quotas=()),)

@@ -633,3 +633,27 @@ def test_a_call_whose_next_attempt_the_policy_denies_gets_what_there_is(denied: 
 
     assert settled(driver, call)
     assert (driver.rest.waiting, driver.rest.agents) == (0, 0)
+
+
+def named(*types: str, status: int = 400, outcome: Outcome = Outcome.IGNORED) -> AttemptResult:
+    return AttemptResult(outcome=outcome, status=status, error_types=types)
+
+
+@pytest.mark.parametrize(
+    ("ended", "again"),
+    [
+        (named("rate_limited_upstream", "busy"), True),
+        (named("Busy"), False),
+        (named(), False),
+        (named("busy", status=402), True),
+        (attrs.evolve(named("busy"), final=True), False),
+        (attrs.evolve(named("busy"), committed=True), False),
+    ],
+)
+def test_an_error_is_retried_for_its_exact_type(ended: AttemptResult, again: bool) -> None:
+    retry = attrs.evolve(EXACTLY, statuses=frozenset(), failures=frozenset(), error_types=frozenset({"busy"}))
+    driver = Driver(program(providers=[provider()], retries=[retry]))
+    call = driver.call()
+    driver.end(call, ended)
+
+    assert (driver.scheduler.waiting(CallId(call), driver.now_ns) is not None) is again

@@ -135,7 +135,8 @@ PAGES: Final = (
     Page(
         "HM218",
         "retry of a request that cannot succeed",
-        "The request is malformed or not allowed, so the same request fails again.",
+        "The request is malformed or not allowed, so the same request fails again. That holds for statuses and for "
+        'error types: `"invalid_request_error"`.',
         wrong="retry r { on [400, 429] }\nprovider anthropic { retry r }",
         right="retry r { on [429] }\nprovider anthropic { retry r }",
     ),
