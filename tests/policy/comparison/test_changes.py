@@ -430,7 +430,8 @@ def test_every_field_has_a_row_of_its_own() -> None:
     """What has none is told of plainly, by the name of a field that no policy has."""
     blocks = {"timeouts": Timeouts, "breaker": CircuitBreakerSettings, "aimd": AimdSettings, "reaper": Reaper}
     told_elsewhere = {
-        ("provider", "limit"), ("provider", "groups"), ("provider", "aimd.low"), ("server", "host"), ("server", "port")
+        ("provider", "limit"), ("provider", "groups"), ("provider", "aimd.low"), ("server", "host"), ("server", "port"),
+        ("agent", "limits"),
     }  # fmt: skip
     classes = {
         "server": Server,
