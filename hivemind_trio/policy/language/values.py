@@ -68,7 +68,7 @@ class ErrorType:
 
 
 Signal: TypeAlias = str | range | ErrorType
-"""What may end an attempt: a failure, statuses, or an error by its type."""
+"""Sign of a failed attempt: a failure, statuses, or an error by its type."""
 
 HOPELESS: Final = frozenset({400, 401, 403, 404, 413, 422})
 """Statuses that say of the request what no repetition changes."""
