@@ -101,6 +101,7 @@ FEATURES: Final[dict[str, list[Part]]] = {
     "limits_of_agents": [(AgentWindowTable, "of", _nothing)],
     "accounts": [(routing, "choose", _first_account)],
     "retries": [(completion, "wants_retry", lambda *_: False)],
+    "names_of_models": [(Program, "name_at", _nothing)],
     "retries_by_error_type": [(attempt, "error_types", lambda *_: ())],
     "circuit_breaker": [(CircuitBreaker, "_trips", lambda *_: False)],
     "fallbacks": [(Program, "chain", _first_choice)],

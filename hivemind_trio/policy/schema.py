@@ -488,6 +488,11 @@ MODEL: Final[Mapping[str, Setting]] = {
     ),
     "context": Setting(args=(POSITIVE,), doc="Context window, in tokens."),
     "max-output": Setting(args=(POSITIVE,), doc="Most output tokens."),
+    "name": Setting(
+        args=(TEXT,),
+        doc="Name of these models at the provider; only with `on`. It replaces the model in requests to that "
+        "provider, also as a fallback. Rules, budgets and prices use the name before.",
+    ),
 }
 
 FAILURES: Final = ("connect", "reset", "first-byte", "timeout", "idle")

@@ -174,8 +174,8 @@ class Exchange:
                 grant: Grant | None = await patience.during(ticket.granted, settled=ticket.answered)
                 while grant is not None:
                     outgoing = self._prepare(grant, body, by_token=token_agent is not None)
-                    if grant.treatment.model is not None:
-                        outgoing = await self._remodelled(outgoing, grant.treatment.model)
+                    if (model := self._sent_as()) is not None:
+                        outgoing = await self._remodelled(outgoing, model)
                     outbox = Outbox()
                     self.attempts = grant.attempt
                     self.usage = outbox.usage
@@ -361,6 +361,14 @@ class Exchange:
         credential = self.head.credential
         account = credential.alias(self.alias_key) if credential is not None and not provider.keys else ""
         return provider.name, account, treatment.model or self.asked.model
+
+    def _sent_as(self) -> str | None:
+        """Return the model to send in place of the requested one, by the name that the provider has for it."""
+        treatment = self.treatment
+        if treatment is None or treatment.provider is None:
+            return None
+        named = self.rules.program.name_at(treatment.model or self.asked.model, treatment.provider)
+        return named if named is not None else treatment.model
 
     async def _remodelled(self, outgoing: UpstreamRequest, model: str) -> UpstreamRequest:
         """Return the same with the model that the policy wants.
@@ -629,10 +637,10 @@ class Exchange:
 
     def _swapped(self) -> Headers:
         """Name who serves the call, where that is not as it was asked for."""
-        treatment = self.treatment
-        if treatment is None or (treatment.instead_of is None and treatment.model is None):
+        treatment, sent_as = self.treatment, self._sent_as()
+        if treatment is None or (treatment.instead_of is None and sent_as is None):
             return []
-        model = treatment.model if treatment.model is not None else self.asked.model
+        model = sent_as if sent_as is not None else self.asked.model
         named = [(b"x-hivemind-provider", treatment.provider), (b"x-hivemind-model", model)]
         return [(name, _header_text(text)) for name, text in named if text]
 

@@ -293,7 +293,9 @@ class SchedulerState:
         team = self.program.teams.get(treatment.team)
         weight = team.weight if team is not None else 1
         share = lane.share(agent, treatment.team, weight, route.objective)
-        model = pool.residents.name(request.model) if pool.residents.enabled else route.model
+        model = route.model
+        if pool.residents.enabled:
+            model = pool.residents.name(self.program.name_at(request.model, pool.name) or request.model)
         heeds = call.prefix and request.tokens_in >= LONG_TOKENS and self.parts.prefixes
         return Placement(
             pool,

@@ -259,6 +259,18 @@ async def test_retries() -> None:
     assert (answer.status_code, len(place.provider.seen)) == (200, 3)
 
 
+async def test_names_of_models() -> None:
+    policy = CAP_1 + CLOSED + 'model "gpt-*" on sim { name "eu.gpt-v1:0" }\nmodel "gpt-5" on down { name "x" }\n'
+    async with standing(policy + 'rule r when model == "gpt-5" { provider down }') as place:
+        plain, named, fallen = [await ask(place, model) for model in ("m", "gpt-4.1", "gpt-5")]
+        sent = models(place)
+
+    assert sent == ["m", "eu.gpt-v1:0", "eu.gpt-v1:0"]
+    assert [answer.headers.get("x-hivemind-model") for answer in (plain, named, fallen)] == [
+        None, "eu.gpt-v1:0", "eu.gpt-v1:0"
+    ]  # fmt: skip
+
+
 async def test_retries_by_error_type() -> None:
     error = b'{"error": {"type": "try_another_worker", "message": "worker gone"}}'
     policy = CAP_1 + 'retry default { attempts 3; backoff 1ms..1ms; on ["try_another_worker"] }'

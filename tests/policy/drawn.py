@@ -237,8 +237,10 @@ def _prices(draw: st.DrawFn, providers: Iterable[str]) -> list[str]:
     places = st.sampled_from(["", *(f" on {name}" for name in providers)])
     scopes = draw(st.lists(st.tuples(st.sampled_from(["claude-*", "gpt-*", "*"]), places), unique=True, max_size=2))
     dollars = st.sampled_from([0, 1, 20])
+    names = st.sampled_from(["", 'name "eu.model-v1:0"; '])
     return [
-        f"model {quoted(glob)}{place} {{ price input ${draw(dollars)}/Mtok output ${draw(dollars)}/Mtok }}"
+        f"model {quoted(glob)}{place} {{ "
+        f"{draw(names) if place else ''}price input ${draw(dollars)}/Mtok output ${draw(dollars)}/Mtok }}"
         for glob, place in scopes
     ]
 

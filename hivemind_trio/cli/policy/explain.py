@@ -248,6 +248,7 @@ def _as_text(checked: Checked, explanation: Explanation, *, dialect: tuple[str, 
         ("provider", treatment.provider or "none", by("provider")),
         *_accounts(checked, treatment),
         *([("model", treatment.model, by("model"))] if treatment.model is not None else []),
+        *_name_there(checked, explanation),
         ("lane", treatment.lane, by("lane")),
         ("priority", str(treatment.priority), by("priority")),
         ("deadline", deadline, by("deadline")),
@@ -287,6 +288,16 @@ def _accounts(checked: Checked, treatment: Decision) -> list[tuple[str, str, str
     own = [one.name for one in provider.accounts if treatment.lane in one.lanes]
     names = [*own, *(one.name for one in provider.accounts if not one.lanes)]
     return [("account", " or ".join(names), f"`spread {provider.spread}` of those with room ({provider.at})")]
+
+
+def _name_there(checked: Checked, explanation: Explanation) -> list[tuple[str, str, str]]:
+    """Return the name that the provider has for the model, where that is another."""
+    treatment = explanation.treatment
+    assert checked.program is not None
+    if treatment.provider is None:
+        return []
+    named = checked.program.name_at(treatment.model or explanation.request.model, treatment.provider)
+    return [("sent as", named, f"`model ... on {treatment.provider}`")] if named is not None else []
 
 
 def _retry(checked: Checked, explanation: Explanation) -> tuple[str, str]:

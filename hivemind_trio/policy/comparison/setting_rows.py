@@ -272,6 +272,7 @@ _MODEL: Final[Mapping[str, Row]] = {
     },
     "context": Row(setting="context", show=or_none(count), lowered=NEXT_CALL),
     "max_output": Row(setting="max-output", show=or_none(count), lowered=NEXT_CALL),
+    "name": Row(setting="name", show=or_none(quote), ordered=False, lowered=NEXT_ATTEMPT),
 }
 
 _MOVED: Final = ReloadEffect(State.RESTART, "needs a restart; until then the new policy is not loaded", "HM702")

@@ -127,7 +127,9 @@ def _models(program: Program) -> dict[str, ModelPrice]:
         if declared is not row:
             price = declared if declared.has_price else row
             context = row.context if declared.context is None else declared.context
-            table[name] = attrs.evolve(price, context=context, max_output=declared.max_output, at=declared.at)
+            table[name] = attrs.evolve(
+                price, context=context, max_output=declared.max_output, name=declared.name, at=declared.at
+            )
     return table
 
 
@@ -191,7 +193,7 @@ def _fields(
 ) -> Iterator[Change]:
     """Field by field; settings that are blocks of their own by their fields."""
     for field in attrs.fields(type(new)):
-        if not field.eq or field.name in ("name", "at", "glob", *without):
+        if not field.eq or field.name in (*(() if kind == "model" else ("name",)), "at", "glob", *without):
             continue
         before, after = getattr(old, field.name), getattr(new, field.name)
         if before == after:

@@ -559,6 +559,7 @@ def _models(declarations: SymbolTable) -> tuple[ModelPrice, ...]:
             cache_write=_price(one, "cache-write"),
             context=_one(declarations, one, "context", None),
             max_output=_one(declarations, one, "max-output", None),
+            name=_one(declarations, one, "name", None),
             at=one.at,
         )
         for one in declarations.of("model").values()

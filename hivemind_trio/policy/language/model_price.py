@@ -23,6 +23,8 @@ class ModelPrice:
     cache_write: int | None
     context: int | None
     max_output: int | None
+    name: str | None = None
+    """Name that the provider has for these models; None: the one asked for."""
     at: str = attrs.field(default="", eq=False)
     """Place of the declaration; empty for list prices."""
 

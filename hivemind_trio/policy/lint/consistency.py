@@ -94,6 +94,15 @@ def _required(declarations: SymbolTable, report: DiagnosticCollector) -> None:
                 report.add(
                     "HM112", "`aging` needs a time", given.span, help="write `aging 1 every 30s`", choices=choices
                 )
+    for declared in declarations.of("model").values():
+        for given in declared.settings.get("name", []):
+            if "on" not in declared.options:
+                report.add(
+                    "HM112",
+                    "`name` needs the provider that has it",
+                    given.item.head.span,
+                    help=f'write `model "{declared.name}" on PROVIDER {{ ... }}`',
+                )
     for declared in declarations.of("rule").values():
         if {"allow", "deny"} <= set(declared.settings):
             second = declared.settings["deny"][0].item.head.span

@@ -476,6 +476,15 @@ class Program:
             self._prices[key] = self._price(model, provider)
         return self._prices[key]
 
+    def name_at(self, model: str, provider: str) -> str | None:
+        """Return the name that a provider, or the one of an account, has for a model; None: the one asked for."""
+        name = provider.partition(".")[0]
+        rows = [
+            row for row in self.models if row.name is not None and row.provider == name and matcher(row.glob)(model)
+        ]
+        found = max(rows, key=lambda row: specificity(row.glob), default=None)
+        return found.name if found is not None and model and found.name != model else None
+
     def _price(self, model: str, provider: str | None) -> ModelPrice | None:
         rows = [row for row in self.models if row.provider in (None, provider) and matcher(row.glob)(model)]
         rows.sort(key=lambda row: (row.provider is not None, bool(row.at), specificity(row.glob)), reverse=True)

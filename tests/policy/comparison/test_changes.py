@@ -199,6 +199,10 @@ ROWS = {
         BUDGET, "cost $25/day; at 80% { warn }", "cost $25/day; at 80% { warn; hold }",
         "at 80%", "changed", "warn", "warn; hold", "kept", "",
     ),
+    "the name of a model at its provider": (
+        ANTHROPIC + 'model "m" on anthropic {{ {} }}\n', 'name "a"', 'name "b"', "name", "changed", '"a"', '"b"',
+        "kept", "",
+    ),
     "errors to retry by their type": (
         RETRY, 'on [429, "busy"]', 'on [429, "overloaded_error", "busy"]', "on", "changed", '["busy"]',
         '["busy", "overloaded_error"]', "kept", "",
