@@ -165,7 +165,7 @@ def _agent_settings(lanes: Iterable[str]) -> st.SearchStrategy[dict[str, Any]]:
             "lane": st.sampled_from(list(lanes)),
             "priority": PRIORITIES,
             "limits": st.sampled_from(
-                ["requests 30/min", "requests 5/min; input 200k/h", "output 1k/10s; tokens 2M/day"]
+                ["requests 30/min", "requests 5/min; input 200k/hour", "output 1k/10s; tokens 2M/day"]
             ),
         },
     )
