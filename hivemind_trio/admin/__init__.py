@@ -2,9 +2,13 @@
 
 from .agents.asking import AskingAgent as AskingAgent
 from .agents.table import AGENT_OPERATIONS as AGENT_OPERATIONS
+from .forecasts.starts import Foresight as Foresight
+from .forecasts.starts import keep_calibrated as keep_calibrated
 from .history import CallMetrics as CallMetrics
+from .history import Conduct as Conduct
 from .history import Distribution as Distribution
 from .history import HourUsage as HourUsage
+from .history import StartsKeeper as StartsKeeper
 from .history import Tally as Tally
 from .history import TimeSeries as TimeSeries
 from .operated import Facts as Facts

@@ -11,7 +11,7 @@ import attrs
 from hivemind_trio.proxy import Door
 from hivemind_trio.runtime import Engine
 
-from .history import CallMetrics, HourUsage, StartsKeeper, Tally, TimeSeries
+from .history import CallMetrics, Conduct, HourUsage, StartsKeeper, Tally, TimeSeries
 from .policy_keeper import PolicyKeeper
 
 SECOND_NS: Final = 1_000_000_000
@@ -51,7 +51,8 @@ class Operated:
     """`state` or `journal` -> why it cannot be written now."""
     note: Callable[[str, str, str, str], None]
     """Told of every change: action, subject, who asked for it, and details."""
-    starts: StartsKeeper = attrs.field(factory=StartsKeeper)
+    conduct: Conduct
+    starts: StartsKeeper
 
     def at(self, engine_ns: int | None) -> str | None:
         """Return a moment of the engine as RFC 3339 text in UTC, to the millisecond; None stays None."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copyreg import __newobj__  # type: ignore[attr-defined]  # documented as what protocol 2 and later call
 from functools import cache
 from io import BytesIO
@@ -11,7 +11,7 @@ from typing import Any, final
 
 import attrs
 
-from hivemind_trio.scheduler import Scheduler, Turns
+from hivemind_trio.scheduler import CallId, Scheduler, Turns
 
 
 @final
@@ -61,6 +61,8 @@ class SchedulerCopies:
     _bytes: bytes = attrs.field(repr=False)
     _shared: tuple[object, ...] = attrs.field(repr=False)
     """Parts that never change, and the ends of calendar windows."""
+    waiting: Mapping[CallId, str]
+    """Calls that wait, and the providers that they wait for."""
 
     @classmethod
     def of(cls, scheduler: Scheduler, turns: Turns) -> SchedulerCopies:
@@ -73,7 +75,8 @@ class SchedulerCopies:
         file = BytesIO()
         fixed = scheduler.constants()
         _CopyWriter(file, [scheduler.state.turns, *fixed]).dump(scheduler)
-        return cls(file.getvalue(), (turns, *fixed))
+        waiting = {call_id: one.treatment.provider or "" for call_id, one in scheduler.state.room.waiters.items()}
+        return cls(file.getvalue(), (turns, *fixed), waiting)
 
     def copy(self) -> Scheduler:
         """Return a new scheduler in the state of that moment. May be called in any thread."""

@@ -15,7 +15,7 @@ import httpx2
 import trio
 
 from hivemind_trio import __version__
-from hivemind_trio.admin import CallMetrics, HourUsage, Tally
+from hivemind_trio.admin import CallMetrics, Conduct, HourUsage, StartsKeeper, Tally
 from hivemind_trio.host import memory_bytes
 from hivemind_trio.listen import Bounds, Listener, ListenerFault
 from hivemind_trio.model import SecretRef
@@ -74,6 +74,8 @@ class ProxyServer:
     tally: Tally
     metrics: CallMetrics
     hour: HourUsage
+    conduct: Conduct
+    starts: StartsKeeper
     _bases: dict[str, str]
 
     @property
@@ -187,7 +189,7 @@ async def open_house(
             await nursery.start(engine.run)
             host, port = sockets[0].getsockname()[:2]
             await nursery.start(listener.run, sockets)
-            yield ProxyServer(engine, door, listener, (host, port), told.tally, told.metrics, told.hour, told.bases)
+            yield told.server(engine, door, listener, (host, port))
             nursery.cancel_scope.cancel()
     finally:
         if traces is not None:
@@ -213,6 +215,23 @@ class _Callbacks:
     tally: Tally = attrs.field(init=False, factory=Tally)
     metrics: CallMetrics = attrs.field(init=False, factory=CallMetrics)
     hour: HourUsage = attrs.field(init=False, factory=HourUsage)
+    conduct: Conduct = attrs.field(init=False, factory=Conduct)
+    starts: StartsKeeper = attrs.field(init=False, factory=StartsKeeper)
+
+    def server(self, engine: Engine, door: Door, listener: Listener, address: tuple[str, int]) -> ProxyServer:
+        """Return the proxy that these are the callbacks of."""
+        return ProxyServer(
+            engine=engine,
+            door=door,
+            listener=listener,
+            address=address,
+            tally=self.tally,
+            metrics=self.metrics,
+            hour=self.hour,
+            conduct=self.conduct,
+            starts=self.starts,
+            bases=self.bases,
+        )
 
     def crashed(self, error: Exception) -> None:
         """Report an attempt that has crashed."""
@@ -238,6 +257,8 @@ class _Callbacks:
     def observed(self, engine: Engine, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
         """Note an event of the scheduler and what it decided."""
         self.metrics.observe(now_ns, event, commands)
+        self.conduct.observe(now_ns, event, commands)
+        self.starts.calibration.observe(now_ns, event, commands)
         if self.traces is not None:
             self.traces.observe(now_ns, event, commands, engine.program)
         if self.journal is not None:

@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from hivemind_trio import __version__
-from hivemind_trio.admin import Facts, Operated, PolicyKeeper, TimeSeries
+from hivemind_trio.admin import Facts, Operated, PolicyKeeper, TimeSeries, keep_calibrated
 from hivemind_trio.control import (
     AccessCheck,
     ControlApp,
@@ -253,6 +253,8 @@ class Launch:
             engine=house.engine,
             door=house.door,
             tally=house.tally,
+            conduct=house.conduct,
+            starts=house.starts,
             metrics=house.metrics,
             hour=house.hour,
             series=series,
@@ -272,6 +274,7 @@ class Launch:
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(series.run)
+            nursery.start_soon(keep_calibrated, proxy)
             sessions = PageSessions(self.watcher.admin_tokens, lambda: time.time_ns() / 1e9)
             page = PageAddress(
                 lambda: listen_on_loopback(app, nursery),

@@ -39,6 +39,8 @@ def operated(house: ProxyServer) -> Operated:
         engine=house.engine,
         door=house.door,
         tally=house.tally,
+        conduct=house.conduct,
+        starts=house.starts,
         metrics=house.metrics,
         hour=house.hour,
         series=TimeSeries(house.engine, house.metrics.attempts),

@@ -37,6 +37,8 @@ def operated(place: Place, running: Loaded, file: Loaded) -> Operated:
         engine=place.house.engine,
         door=place.house.door,
         tally=place.house.tally,
+        conduct=place.house.conduct,
+        starts=place.house.starts,
         metrics=place.house.metrics,
         hour=place.house.hour,
         series=TimeSeries(place.house.engine, place.house.metrics.attempts),

@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 
 import attrs
 
-from hivemind_trio.admin.forecasts.habits import is_served
 from hivemind_trio.admin.operated import Operated
 from hivemind_trio.dialects import DIALECTS
 from hivemind_trio.model import Api, Request
@@ -145,3 +144,8 @@ def _usual(proxy: Operated, model: str) -> tuple[Api, str]:
 def _mean(numbers: Iterable[int]) -> int:
     values = list(numbers)
     return round(sum(values) / len(values)) if values else 0
+
+
+def is_served(record: CallRecord) -> bool:
+    """Return True if a provider has answered the call well."""
+    return not record.rejected and record.provider is not None and 200 <= record.status < 300 and record.attempts > 0

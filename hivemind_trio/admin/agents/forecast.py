@@ -9,14 +9,14 @@ from typing import Annotated, Final, final
 import attrs
 import msgspec
 
-from hivemind_trio.admin.forecasts.habits import USUAL_NS, between_calls, habits_of
+from hivemind_trio.admin.forecasts.habits import between_calls, habits_of
 from hivemind_trio.admin.forecasts.turns import LIVE_MAX, in_turn
 from hivemind_trio.admin.operated import SECOND_NS, Operated, seconds
 from hivemind_trio.admin.show import reason_text
 from hivemind_trio.model import Reason
 from hivemind_trio.runtime import SchedulerCopies
 from hivemind_trio.scheduler import Call
-from hivemind_trio.sim import AgentCourse, ExpectedAgent, Future, Habits
+from hivemind_trio.sim import USUAL_NS, AgentCourse, ExpectedAgent, Future, Habits
 
 from .asking import AskingAgent, CallShape, likely_call
 from .views import DurationView, ForecastView
@@ -97,14 +97,15 @@ def outlook(proxy: Operated, agent: AskingAgent, shape: CallShape) -> Outlook | 
     if snapshot.waiting + snapshot.inflight > LIVE_MAX:
         return None
     call, output = likely_call(proxy, agent, shape)
-    habits, seen = habits_of(proxy)
+    conduct, now_ns = proxy.conduct, proxy.engine.now_ns()
+    habits = habits_of(conduct, now_ns)
     return Outlook(
         copies=proxy.engine.copies(),
         habits=habits,
-        others=between_calls(proxy, habits),
+        others=between_calls(conduct, habits, now_ns),
         call=call,
         output=output,
-        seen=seen,
+        seen=conduct.answered(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from .call_metrics import CallMetrics as CallMetrics
 from .call_metrics import Distribution as Distribution
+from .conduct import Conduct as Conduct
 from .hour_usage import HourUsage as HourUsage
 from .hour_usage import UsageKey as UsageKey
 from .hour_usage import UsageSum as UsageSum

@@ -1,4 +1,4 @@
-"""The last estimate of the starts of calls that wait."""
+"""The last estimate of the starts of calls that wait, and how far off those before it were."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from hivemind_trio.scheduler import CallId
-from hivemind_trio.sim import StartEstimate, Starts
+from hivemind_trio.sim import Calibration, StartEstimate, Starts
 
 SECOND_NS: Final = 1_000_000_000
 REST: Final = 20
@@ -42,5 +42,6 @@ class StartsKeeper:
     """Keeps the last estimate, since many ask for the same."""
 
     last: DatedStarts | None = None
+    calibration: Calibration = attrs.field(factory=Calibration)
     lock: trio.Lock = attrs.field(factory=trio.Lock)
     """Held by the one who makes the next."""

@@ -1,19 +1,18 @@
 """Future of a live scheduler, in virtual time.
 
-A copy of the scheduler goes on from its own state. Calls in flight end as calls have ended lately, agents that call
-now call again, and new agents join them. The provider is taken to serve whatever the scheduler sends: its limits are
-those that the scheduler knows.
+A copy of the scheduler goes on from its own state. Attempts end as attempts have ended lately, failed ones among them,
+agents that call now call again, and new agents join them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from random import Random
 from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Outcome, Reason, Usage
+from hivemind_trio.model import Reason, Usage
 from hivemind_trio.scheduler import (
     AskBudgets,
     AttemptEnded,
@@ -38,34 +37,13 @@ from hivemind_trio.scheduler import (
 )
 from hivemind_trio.sim.run.event_queue import Agenda
 
+from .habits import Attempts, Habits
+
 SECOND_NS: Final = 1_000_000_000
 FIRST_BYTE: Final = 0.3
 """Part of an answer's time after which its first content is there."""
-OLD: Final = 0.3
-"""Part of its age that a call still takes which is older than every one that has ended."""
 OWN_IDS: Final = 1 << 60
 """Ids of calls that do not exist are beyond those of calls that do."""
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Habits:
-    """Conduct of providers and agents, as seen lately."""
-
-    service_ns: Mapping[str, Sequence[int]]
-    """Provider -> times that its answers took."""
-    any_service_ns: Sequence[int]
-    """The same of every provider; at least one."""
-    gaps_ns: Sequence[int]
-    """Times between an agent's answer and its next call; empty: nobody calls again."""
-    outputs: Sequence[int]
-    """Tokens that answers had; at least one."""
-
-    def answer_ns(self, provider: str, random: Random, age_ns: int = 0) -> int:
-        """Return the time that an attempt takes from its start, which was `age_ns` ago."""
-        times = self.service_ns.get(provider) or self.any_service_ns
-        longer = [time_ns for time_ns in times if time_ns > age_ns]
-        return random.choice(longer) if longer else round(age_ns * (1 + OLD))
 
 
 @final
@@ -131,6 +109,8 @@ class Future:
     scheduler: Scheduler
     habits: Habits
     random: Random
+    _attempts: Mapping[str, Attempts] = attrs.field(init=False)
+    """By provider."""
     _agenda: Agenda = attrs.field(factory=Agenda, init=False)
     _actors: dict[CallId, _Actor] = attrs.field(factory=dict, init=False)
     """By their call that waits or is in flight."""
@@ -146,6 +126,7 @@ class Future:
 
     def __attrs_post_init__(self) -> None:
         books = self.scheduler.state
+        self._attempts = self.habits.drawn(self.random)
         self._now_ns = self._agenda.now_ns = books.now_ns
         if books.shares is not None:
             self._post(SharesSet(dict(books.shares)))  # nobody renews them here
@@ -154,8 +135,10 @@ class Future:
         for call_id, flight in books.inflight.items():
             self._actors[call_id] = _Actor(flight.call, None, None)
             age_ns = self._now_ns - flight.granted_ns
-            rest_ns = self.habits.answer_ns(flight.place.pool.name, self.random, age_ns) - age_ns
-            self._agenda.at(self._now_ns + rest_ns, self._end, call_id)
+            attempts = self._of(flight.place.pool.name)
+            lasted_ns, result = attempts.draw(self.random, age_ns)
+            end_ns = flight.granted_ns + lasted_ns
+            self._agenda.at(end_ns, self._end, call_id, attempts, flight.granted_ns, result)
         self._arm()
 
     def expect(self, agent: ExpectedAgent, *, asked: bool = True) -> AgentCourse:
@@ -258,23 +241,30 @@ class Future:
         if grant.call_id in self._awaited:
             self._starts_ns[grant.call_id] = now_ns - self._now_ns
             self._settled(grant.call_id)
-        took_ns = self.habits.answer_ns(provider, self.random)
+        attempts = self._of(provider)
+        took_ns, result = attempts.draw(self.random)
         if grant.permit is None:
             self._agenda.at(now_ns + took_ns, self._over, grant.call_id)
             return
-        self._agenda.at(now_ns + round(took_ns * FIRST_BYTE), self._hear, grant.call_id)
-        self._agenda.at(now_ns + took_ns, self._end, grant.call_id)
+        if result.committed:
+            self._agenda.at(now_ns + round(took_ns * FIRST_BYTE), self._hear, grant.call_id)
+        self._agenda.at(now_ns + took_ns, self._end, grant.call_id, attempts, now_ns, result)
+
+    def _of(self, provider: str) -> Attempts:
+        return self._attempts.get(provider) or self._attempts[""]
 
     def _hear(self, call_id: CallId) -> None:
         self._post(ResponseStarted(call_id, ()))
 
-    def _end(self, call_id: CallId) -> None:
+    def _end(self, call_id: CallId, attempts: Attempts, began_ns: int, result: AttemptResult) -> None:
+        attempts.ended(began_ns, result)
         actor = self._actors[call_id]
-        output = actor.output if actor.output is not None else self.random.choice(self.habits.outputs)
-        usage = Usage(input=actor.call.request.tokens_in, output=output)
-        served = AttemptResult(outcome=Outcome.SUCCEEDED, status=200, usage=usage, committed=True)
-        self._post(AttemptEnded(call_id, served))
-        self._over(call_id)
+        if result.usage is not None:
+            output = actor.output if actor.output is not None else result.usage.output
+            result = attrs.evolve(result, usage=Usage(input=actor.call.request.tokens_in, output=output))
+        self._post(AttemptEnded(call_id, result))
+        if result.committed:
+            self._over(call_id)
 
     def _rejected(self, reject: Reject) -> None:
         actor = self._actors.pop(reject.call_id)
@@ -295,10 +285,9 @@ class Future:
                     actor.course.ended_ns = self._agenda.now_ns - self._now_ns
                     self._done()
                 return
-        if self.habits.gaps_ns:
-            self._agenda.at(self._agenda.now_ns + self.random.choice(self.habits.gaps_ns), self._arrive, actor)
-        elif actor.left is not None:
-            self._agenda.at(self._agenda.now_ns, self._arrive, actor)
+        gap_ns = self.habits.gap_ns(self.random, stays=actor.left is not None)
+        if gap_ns is not None:
+            self._agenda.at(self._agenda.now_ns + gap_ns, self._arrive, actor)
 
     def _settled(self, call_id: CallId) -> None:
         self._awaited.discard(call_id)

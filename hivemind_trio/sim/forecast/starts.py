@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from math import ceil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from math import ceil, inf
 from random import Random
 from typing import Final, final
 
@@ -11,20 +12,13 @@ import attrs
 
 from hivemind_trio.scheduler import CallId, Scheduler
 
-from .future import ExpectedAgent, Future, Habits
+from .calibration import Factors, StartEstimate
+from .future import ExpectedAgent, Future
+from .habits import Habits
 
 HORIZON_NS: Final = 1_800 * 1_000_000_000
 EVENTS_MAX: Final = 5_000
 """Events of one future; a few tenths of a second of computing."""
-
-
-@final
-@attrs.frozen
-class StartEstimate:
-    """Estimate of one start, from now; None: not within the horizon, or the call would be rejected."""
-
-    p50_ns: int | None
-    p90_ns: int | None
 
 
 @final
@@ -34,28 +28,45 @@ class Starts:
 
     futures: Sequence[Mapping[CallId, int]]
     """From now; at least one."""
-    asked: Set[CallId]
-    """Calls that waited. Any other is left out of groups: it has come since."""
+    providers: Mapping[CallId, str]
+    """Calls that waited, and for which provider. Any other is left out of groups: it has come since."""
+    factors: Mapping[str, Factors] = attrs.field(factory=dict)
+    """Provider -> calibration of its calls' estimates."""
+
+    def raw(self, call_id: CallId) -> StartEstimate:
+        """Return the start of one call as the futures have it."""
+        return _estimate([starts.get(call_id) for starts in self.futures])
 
     def of(self, call_id: CallId) -> StartEstimate:
         """Return the start of one call."""
-        return _estimate([starts.get(call_id) for starts in self.futures])
+        return self._factors(call_id).of(self.raw(call_id))
 
     def first(self, calls: Sequence[CallId]) -> StartEstimate:
         """Return when the first of them starts."""
-        calls = [one for one in calls if one in self.asked]
+        calls = [one for one in calls if one in self.providers]
         found = [[starts[one] for one in calls if one in starts] for starts in self.futures]
-        return _estimate([min(several, default=None) for several in found])
+        factors = reduce(Factors.least, map(self._factors, calls), UNBOUNDED)
+        return factors.of(_estimate([min(several, default=None) for several in found]))
 
     def last(self, calls: Sequence[CallId]) -> StartEstimate:
         """Return when all of them have started."""
-        calls = [one for one in calls if one in self.asked]
-        return _estimate(
-            [
-                max((starts[one] for one in calls), default=None) if all(one in starts for one in calls) else None
-                for starts in self.futures
-            ]
+        calls = [one for one in calls if one in self.providers]
+        factors = reduce(Factors.most, map(self._factors, calls), Factors(0.0, 0.0))
+        return factors.of(
+            _estimate(
+                [
+                    max((starts[one] for one in calls), default=None) if all(one in starts for one in calls) else None
+                    for starts in self.futures
+                ]
+            )
         )
+
+    def _factors(self, call_id: CallId) -> Factors:
+        return self.factors.get(self.providers.get(call_id, ""), UNCHANGED)
+
+
+UNCHANGED: Final = Factors()
+UNBOUNDED: Final = Factors(inf, inf)
 
 
 def _estimate(starts: list[int | None]) -> StartEstimate:
@@ -85,14 +96,15 @@ def foresee(
         most: Number of futures.
         goes_on: Asked after each future; False: those so far must do.
     """
-    agents, futures, asked = tuple(others), [], frozenset[CallId]()
+    agents, futures, providers = tuple(others), [], dict[CallId, str]()
     for seed in range(most):
         scheduler = copy()
-        asked = frozenset(scheduler.state.room.waiters)
+        waiters = scheduler.state.room.waiters
+        providers = {call_id: one.treatment.provider or "" for call_id, one in waiters.items()}
         future = Future(scheduler, habits, Random(f"starts/{seed}"))  # noqa: S311 - to be repeatable
         for other in agents:
             future.expect(other, asked=False)
         futures.append(future.starts(HORIZON_NS, EVENTS_MAX))
         if not goes_on():
             break
-    return Starts(futures, asked)
+    return Starts(futures, providers)

@@ -10,7 +10,7 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.policy import Program
-from hivemind_trio.scheduler import ALL_PARTS, Features
+from hivemind_trio.scheduler import ALL_PARTS, Features, Scheduler
 from hivemind_trio.sim.agents.client import ClientReply
 from hivemind_trio.sim.agents.request import Asking, Route
 from hivemind_trio.sim.bound.lower_bound import Bound
@@ -91,6 +91,12 @@ class World:
         self._living = self.work.living()
         for living in self._living:
             self._agenda.at(living.agent.job.turns[0].think_ns, self._ask, living)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Scheduler of a run through us."""
+        assert self._proxied is not None
+        return self._proxied.scheduler
 
     def run(self) -> Figures:
         """Let it happen; what came of it."""

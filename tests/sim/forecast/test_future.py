@@ -7,9 +7,11 @@ from random import Random
 from hivemind_trio.model import Api, Reason, Request
 from hivemind_trio.runtime import SchedulerCopies
 from hivemind_trio.scheduler import Call, CallArrived, CallId, LedgerOpened, Scheduler
-from hivemind_trio.sim import AgentCourse, ExpectedAgent, Future, Habits
+from hivemind_trio.sim import AgentCourse, ExpectedAgent, Future
 from tests.scheduler.driver import Driver
 from tests.support.policies import compiled
+
+from .habits import habits
 
 SECOND_NS = 1_000_000_000
 HORIZON_NS = 600 * SECOND_NS
@@ -21,16 +23,9 @@ def request(tokens: int = 1_000, model: str = "claude-sonnet-4-5") -> Request:
     return Request(apis=(Api.ANTHROPIC,), model=model, path="/v1/messages", tokens_in=tokens)
 
 
-def habits(*gaps_s: int) -> Habits:
-    """Every answer takes 10 s."""
-    return Habits(
-        service_ns={}, any_service_ns=[10 * SECOND_NS], gaps_ns=[gap * SECOND_NS for gap in gaps_s], outputs=[100]
-    )
-
-
 def future(scheduler: Scheduler, *gaps_s: int) -> Future:
     copy = SchedulerCopies.of(scheduler, scheduler.state.turns).copy()
-    return Future(copy, habits(*gaps_s), Random(1))
+    return Future(copy, habits(10, gaps_s=gaps_s), Random(1))
 
 
 def newcomers(ahead: Future, number: int, calls: int = 1) -> list[AgentCourse]:

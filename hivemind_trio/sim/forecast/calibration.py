@@ -1,0 +1,178 @@
+"""Calibration of estimates by how far off those of late were: conformal prediction.
+
+A future knows no limit that the provider keeps to itself, and no failure that has not happened. So the quantiles of the
+futures are multiplied by what starts of late were of their estimates (split conformal prediction over a sliding window;
+Vovk and others, 2005, and Tibshirani and others, 2019): nine in ten of those were within the bound that results,
+whatever the reason. Calls that still wait count as later than now (product-limit estimator), since the first starts
+that become known are the early ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Final, Self, final
+
+import attrs
+
+from hivemind_trio.scheduler import CallCancelled, CallId, Command, Event, Grant, Reject
+
+SECOND_NS: Final = 1_000_000_000
+
+ROUND_NS: Final = SECOND_NS
+"""Added to a start and to its estimate before one is divided by the other: less is not told apart."""
+ESTIMATES_MAX: Final = 30
+"""Number of estimates that are held against what came."""
+APART_NS: Final = 10 * SECOND_NS
+"""Time between two of them: one right after the other tells nothing new."""
+CALLS_MAX: Final = 64
+"""Calls of one estimate that are held against what came, evenly chosen."""
+
+PRIOR: Final = 1.0
+"""Weight of what is believed before any start is known, in estimates."""
+PRIOR_MIDDLE: Final = (1.0,)
+PRIOR_BOUND: Final = (0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0, 1.2, 1.5)
+"""Starts, in parts of their estimates, before any is known."""
+
+
+@final
+@attrs.frozen
+class StartEstimate:
+    """Estimate of one start, from now; None: not within the horizon, or the call would be rejected."""
+
+    p50_ns: int | None
+    p90_ns: int | None
+
+
+@final
+@attrs.frozen
+class Factors:
+    """Starts of late, in parts of their estimates."""
+
+    middle: float = 1.0
+    """The median."""
+    bound: float = 1.0
+    """Nine in ten."""
+
+    def of(self, raw: StartEstimate) -> StartEstimate:
+        """Return the estimate that is right as often as it says."""
+        p50_ns, p90_ns = _times(raw.p50_ns, self.middle), _times(raw.p90_ns, self.bound)
+        if p50_ns is not None and p90_ns is not None:
+            p90_ns = max(p50_ns, p90_ns)
+        return StartEstimate(p50_ns, p90_ns)
+
+    def least(self, other: Self) -> Factors:
+        """Return the smaller ones."""
+        return Factors(min(self.middle, other.middle), min(self.bound, other.bound))
+
+    def most(self, other: Self) -> Factors:
+        """Return the larger ones."""
+        return Factors(max(self.middle, other.middle), max(self.bound, other.bound))
+
+
+def _times(estimate_ns: int | None, factor: float) -> int | None:
+    return None if estimate_ns is None else max(0, round((estimate_ns + ROUND_NS) * factor) - ROUND_NS)
+
+
+@final
+@attrs.define(eq=False)
+class JudgedStart:
+    """Estimate of one start, and what came."""
+
+    call_id: CallId
+    provider: str
+    taken_ns: int
+    weight: float
+    raw: StartEstimate = StartEstimate(None, None)
+    """As the futures have it."""
+    until_ns: int | None = None
+    """When it started, or was given up; None: it still waits."""
+    started: bool = False
+
+    def score(self, estimate_ns: int, now_ns: int) -> float:
+        """Return the start, or the time that it has not started for, in parts of its estimate."""
+        end_ns = now_ns if self.until_ns is None else self.until_ns
+        return (end_ns - self.taken_ns + ROUND_NS) / (estimate_ns + ROUND_NS)
+
+
+@final
+@attrs.define(eq=False)
+class Calibration:
+    """Told of estimates and of every event of the scheduler; O(1) each, and bounded."""
+
+    estimates: deque[list[JudgedStart]] = attrs.field(factory=deque, init=False)
+    """Oldest first."""
+    open_calls: dict[CallId, list[JudgedStart]] = attrs.field(factory=dict, init=False)
+    """By call that waits."""
+    _taken_ns: int | None = attrs.field(default=None, init=False)
+    """Time of the last one."""
+
+    def watch(self, waiting: Mapping[CallId, str], now_ns: int) -> Sequence[JudgedStart]:
+        """Choose estimates of now that are held against what comes; none if there were some just before.
+
+        Args:
+            waiting: Calls that wait, and their providers.
+        """
+        if not waiting or (self._taken_ns is not None and now_ns - self._taken_ns < APART_NS):
+            return ()
+        self._taken_ns = now_ns
+        chosen = list(waiting.items())[:: -(-len(waiting) // CALLS_MAX)]
+        judged = [JudgedStart(call_id, provider, now_ns, 1 / len(chosen)) for call_id, provider in chosen]
+        for one in judged:
+            self.open_calls.setdefault(one.call_id, []).append(one)
+        self.estimates.append(judged)
+        if len(self.estimates) > ESTIMATES_MAX:
+            self._forget(self.estimates.popleft())
+        return judged
+
+    def observe(self, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
+        """Note what becomes of calls; an engine's `journal`."""
+        if not self.open_calls:
+            return
+        if isinstance(event, CallCancelled):
+            self._settle(event.call_id, now_ns, started=False)
+        for command in commands:
+            if isinstance(command, Grant | Reject):
+                self._settle(command.call_id, now_ns, started=isinstance(command, Grant))
+
+    def factors(self, provider: str, now_ns: int) -> Factors:
+        """Return by how much estimates of calls for a provider are to be multiplied."""
+        middle = [(start, PRIOR / len(PRIOR_MIDDLE), True) for start in PRIOR_MIDDLE]
+        bound = [(start, PRIOR / len(PRIOR_BOUND), True) for start in PRIOR_BOUND]
+        for one in chain.from_iterable(self.estimates):
+            if one.provider == provider:
+                for scores, estimate_ns in ((middle, one.raw.p50_ns), (bound, one.raw.p90_ns)):
+                    if estimate_ns is not None:
+                        scores.append((one.score(estimate_ns, now_ns), one.weight, one.started))
+        return Factors(quantile(middle, 0.5), quantile(bound, 0.9))
+
+    def _settle(self, call_id: CallId, now_ns: int, *, started: bool) -> None:
+        for one in self.open_calls.pop(call_id, ()):
+            one.until_ns, one.started = now_ns, started
+
+    def _forget(self, judged: list[JudgedStart]) -> None:
+        for one in judged:
+            if one.until_ns is None:
+                self.open_calls[one.call_id].remove(one)
+                if not self.open_calls[one.call_id]:
+                    del self.open_calls[one.call_id]
+
+
+def quantile(values: Iterable[tuple[float, float, bool]], part: float) -> float:
+    """Return the quantile of weighted values, of which some are only known to be larger than they say.
+
+    Args:
+        values: Value, weight, and True if it is the value itself; at least one of those.
+        part: 0 to 1.
+    """
+    ordered = sorted(values, key=lambda one: (one[0], not one[2]))
+    at_risk, survive, last = sum(weight for _, weight, _ in ordered), 1.0, 0.0
+    for value, weight, seen in ordered:
+        if seen:
+            survive *= max(0.0, 1 - weight / at_risk)
+            last = value
+            if survive <= 1 - part + 1e-9:
+                return value
+        at_risk = max(at_risk - weight, 1e-12)
+    return max(last, ordered[-1][0])
