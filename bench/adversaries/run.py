@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from email.utils import formatdate
 from enum import StrEnum
 from functools import partial
@@ -28,6 +28,7 @@ from hivemind_trio.scheduler import (
     CallArrived,
     CallCancelled,
     CallId,
+    Command,
     Event,
     Finish,
     Grant,
@@ -416,6 +417,8 @@ class World:
     program: Program
     told: Callable[[str], None] | None = None
     """Gets a line for everything that happens."""
+    observe: Callable[[int, Event, Sequence[Command]], None] | None = None
+    """Called after each event of the scheduler's, as a journal is."""
     provider: Provider = attrs.field(init=False)
     loop: Loop = attrs.field(init=False)
     road: Road = attrs.field(init=False)
@@ -830,6 +833,8 @@ class Ours:
             world.say(f"CRASH {world.crashed}")
             world.loop.over = True
             return
+        if world.observe is not None:
+            world.observe(now_ns, event, commands)
         for command in commands:
             match command:
                 case Grant():

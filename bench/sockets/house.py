@@ -15,6 +15,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from bench.forecasts.watch import Watch
 from bench.simulated.worlds import compiled
 from hivemind_trio.demo import INSTANT, SimulatedProvider
 from hivemind_trio.listen import bind
@@ -65,12 +66,20 @@ async def main() -> None:
     order: dict[str, Any] = json.loads(await _line())
     program = placed(compiled(order["policy"]), order["bases"])
     calls: list[CallRecord] = []
-    async with open_house(program, secrets(program), bind("127.0.0.1", 0), on_call=calls.append) as house:
+    async with (
+        open_house(program, secrets(program), bind("127.0.0.1", 0), on_call=calls.append) as house,
+        trio.open_nursery() as nursery,
+    ):
+        watch = Watch(conduct=house.conduct, calibration=house.starts.calibration)
+        if order.get("forecasts"):
+            nursery.start_soon(watch.live, house.engine)
         began_ns = process_time_ns()
         print(json.dumps({"url": house.url}), flush=True)
         await _line()
         took_ns = process_time_ns() - began_ns
-    print(json.dumps({"cpu_ns": took_ns, "calls": [_said(call) for call in calls]}), flush=True)
+        nursery.cancel_scope.cancel()
+    report = {"cpu_ns": took_ns, "calls": [_said(call) for call in calls], "forecasts": watch.rows()}
+    print(json.dumps(report), flush=True)
 
 
 async def _line() -> str:

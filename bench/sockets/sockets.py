@@ -69,6 +69,8 @@ class Stage:
     _calls: int = attrs.field(init=False, default=0)
     _ended: int = attrs.field(init=False, default=0)
     _took_s: float = attrs.field(init=False, default=0.0)
+    reported: Mapping[str, Any] = attrs.field(init=False, factory=dict)
+    """Report of the proxy's process, at the end."""
 
     def __attrs_post_init__(self) -> None:
         self._living = list(populate(self.program, self.scenario, self.seed))
@@ -91,9 +93,9 @@ class Stage:
             for face in self._faces.values():
                 await face.until(lambda: not any(world.inflight for world in self._worlds.values()))
         whole = self._ended == len(self._living)
-        return self._measured(
-            self._took_s if whole else lasted_s, await self._house.report() if self._house is not None else {}
-        )
+        if self._house is not None:
+            self.reported = await self._house.report()
+        return self._measured(self._took_s if whole else lasted_s, self.reported)
 
     @property
     def progress(self) -> str:
@@ -207,13 +209,20 @@ class Stage:
 
 @asynccontextmanager
 async def staged(
-    program: Program, scenario: Scenario, seed: int, way: Way, child: trio.Process | None = None
+    program: Program,
+    scenario: Scenario,
+    seed: int,
+    way: Way,
+    child: trio.Process | None = None,
+    *,
+    forecasts: bool = False,
 ) -> AsyncIterator[Stage]:
     """Everything up and warm, for one run.
 
     Args:
         scenario: Without `obstacles`.
         child: For the proxy, from `house_process`; None: one is started if it is needed.
+        forecasts: The proxy estimates starts, and reports what came of it.
     """
     worlds = providers(program, scenario, seed)
     for (name, _), world in worlds.items():
@@ -231,7 +240,7 @@ async def staged(
             bases = {name: face.url for name, face in faces.items()}
             if child is None:
                 child = await stack.enter_async_context(house_process())
-            house = await _move_in(child, text_of(program), bases)
+            house = await _move_in(child, text_of(program), bases, forecasts=forecasts)
         yield Stage(program, scenario, seed, way, worlds, faces, house, asks, billed)
         nursery.cancel_scope.cancel()
 
@@ -291,9 +300,10 @@ async def house_process() -> AsyncIterator[trio.Process]:
                 await pipe.aclose()
 
 
-async def _move_in(child: trio.Process, policy: str, bases: Mapping[str, str]) -> _House:
+async def _move_in(child: trio.Process, policy: str, bases: Mapping[str, str], *, forecasts: bool = False) -> _House:
     assert child.stdin is not None
-    await child.stdin.send_all(json.dumps({"policy": policy, "bases": bases}).encode() + b"\n")
+    order = {"policy": policy, "bases": bases, "forecasts": forecasts}
+    await child.stdin.send_all(json.dumps(order).encode() + b"\n")
     return _House(json.loads(await _line(child))["url"], child)
 
 

@@ -1,0 +1,232 @@
+"""How far off are the estimates of when a waiting call starts?
+
+Budget: the 90 % bound holds for 85 to 95 % of the calls, and the median error is at most 25 %.
+
+Estimates are taken every 15 s of fleets that run: scenarios of the simulator, providers of the adversary bench, which
+nobody tuned for (told `concurrency 2..64`, and told the limits), and a few fleets over sockets, in real time. They come
+from the code of the proxy, with its calibration, and are held against the starts that came. The error is that of the
+median of starts that are five seconds away or more, in parts of the time until the start.
+
+    python -m bench.forecast --seeds 3 --jobs 2 --md bench/results/forecast.md --json bench/results/forecast.json
+    python -m bench.forecast --only storm,rpm-50          some fleets; a number is a drawing of the adversary
+    python -m bench.forecast --sockets                    over sockets as well: four minutes
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, Final, final
+
+import attrs
+import trio
+
+from bench.adversaries.draw import NAMED, declared, named, undeclared
+from bench.adversaries.run import Ours, Way
+from bench.adversaries.run import World as Adversary
+from bench.forecasts.watch import SECOND_NS, AllJudged, Row, Watch
+from bench.simulated.worlds import own_policy, shipped
+from bench.sockets.sockets import staged
+from bench.tables import Table, provenance, write
+from hivemind_trio.sim import Way as Through
+from hivemind_trio.sim import World
+
+NEAR_NS: Final = 5 * SECOND_NS
+"""Nearer starts are told in seconds."""
+FEW: Final = 40
+"""Rows of fewer calls are left out of the totals: nearly nobody waits there."""
+UNTIL_NS: Final = 1_200 * SECOND_NS
+
+SOCKETS_NS: Final = 180 * SECOND_NS
+
+SCENARIOS: Final = (
+    *("requests-bind", "input-binds", "output-binds", "concurrency-binds", "mixed", "fixed-window", "gcra"),
+    *("undeclared", "neighbour", "storm", "outage", "lying-retry-after", "agentrm-high-load"),
+)
+ADVERSARIES: Final = (
+    *("storm-15", "outage-15", "rpm-50", "rpm-50-resets", "gpu", "two-models", "lie-60", "half-others", "cap-529"),
+    *("cap-halves", "12", "19", "24", "7", "17", "27", "37", "47", "57", "67", "77"),
+)
+"""Drawings that end in 7 are held out: nothing was chosen by them."""
+SOCKETS: Final = ("micro-50", "agentrm-high-load", "storm")
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Fleet:
+    """Estimates of one fleet, over its seeds."""
+
+    name: str
+    kind: str
+    rows: Sequence[Row]
+
+    @property
+    def started(self) -> list[Row]:
+        """Estimates of calls that started."""
+        return [row for row in self.rows if row.start is not None]
+
+    def held(self, bound: Callable[[Row], int | None]) -> float | None:
+        """Return the part of the starts that were within a bound; None: there is none."""
+        found = [(bound(row), row.start) for row in self.started]
+        known = [start <= at for at, start in found if at is not None and start is not None]
+        return fmean(known) if known else None
+
+    def error(self, of: Callable[[Row], int | None]) -> float | None:
+        """Return the median error, in parts of the time until the start; None: no start is far enough."""
+        found = [(of(row), row.start) for row in self.started]
+        far = [(at, start) for at, start in found if at is not None and start is not None and start >= NEAR_NS]
+        return median(abs(at - start) / start for at, start in far) if far else None
+
+    @property
+    def near_s(self) -> float | None:
+        """Median error of nearer starts, in seconds."""
+        found = [(row.p50, row.start) for row in self.started]
+        near = [abs(at - start) for at, start in found if at is not None and start is not None and start < NEAR_NS]
+        return median(near) / SECOND_NS if near else None
+
+    def figures(self) -> dict[str, Any]:
+        """Return the figures for machines."""
+        rows = max(1, len(self.rows))
+        return {
+            "fleet": self.name,
+            "kind": self.kind,
+            "calls": len(self.rows),
+            "held": self.held(lambda row: row.p90),
+            "held_raw": self.held(lambda row: row.raw90),
+            "error": self.error(lambda row: row.p50),
+            "error_raw": self.error(lambda row: row.raw50),
+            "near_s": self.near_s,
+            "no_bound": sum(row.p90 is None for row in self.rows) / rows,
+            "not_started": sum(row.start is None for row in self.rows) / rows,
+        }
+
+
+def simulated(name: str, seed: int) -> list[Row]:
+    """Run a scenario of the simulator under its own policy."""
+    watch = Watch(scheduler=lambda: world.scheduler, seed=seed)
+    scenario = shipped(name)
+    world = World(own_policy(scenario), scenario, seed=seed, observe=watch.observe)
+    with suppress(AllJudged):
+        world.run()
+    return [Row(**row) for row in watch.rows()]
+
+
+def adversary(name: str, way: Way, seed: int) -> list[Row]:
+    """Run a provider of the adversary bench; named ones have one seed."""
+    drawing = attrs.evolve(named(name), seed=seed) if name in NAMED else named(name)
+    program = declared(drawing) if way is Way.DECLARED else undeclared(drawing)
+    if program is None or (seed > 1 and name not in NAMED):
+        return []
+    watch = Watch(seed=seed)
+    world = Adversary(drawing, way, program, observe=watch.observe)
+    assert isinstance(world.road, Ours)
+    scheduler = world.road.scheduler
+    watch.scheduler = lambda: scheduler
+    with suppress(AllJudged):
+        world.run(UNTIL_NS)
+    return [Row(**row) for row in watch.rows()]
+
+
+async def over_sockets(name: str, seed: int) -> list[Row]:
+    """Run a scenario in real time, through the proxy in a process of its own."""
+    scenario = attrs.evolve(shipped(name), until_ns=SOCKETS_NS)
+    async with staged(own_policy(scenario), scenario, seed, Through.PROXY, forecasts=True) as stage:
+        await stage.run()
+        return [Row(**row) for row in stage.reported["forecasts"]]
+
+
+def fleets(only: Sequence[str], seeds: int, jobs: int) -> Iterable[Fleet]:
+    """Yield what came of each fleet."""
+    runs = range(1, seeds + 1)
+    tasks: list[tuple[str, str, list[Callable[[], list[Row]]]]] = []
+    for name in SCENARIOS:
+        if not only or name in only:
+            tasks.append((name, "simulated", [partial(simulated, name, seed) for seed in runs]))
+    for name in ADVERSARIES if not only else [one for one in only if one in NAMED or one.isdigit()]:
+        for way in (Way.OURS, Way.DECLARED):
+            kind = "held out" if name.endswith("7") and name.isdigit() else "adversary"
+            title = f"{name}, {'declared' if way is Way.DECLARED else 'undeclared'}"
+            tasks.append((title, kind, [partial(adversary, name, way, seed) for seed in runs]))
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        pending = [(name, kind, [pool.apply_async(one) for one in several]) for name, kind, several in tasks]
+        for name, kind, results in pending:
+            yield Fleet(name=name, kind=kind, rows=[row for one in results for row in one.get()])
+
+
+def totals(found: Sequence[Fleet]) -> Iterable[dict[str, Any]]:
+    """Yield the means over fleets, each of which counts alike."""
+    for kind in ("simulated", "adversary", "held out", "sockets"):
+        several = [one.figures() for one in found if one.kind == kind and len(one.started) >= FEW]
+        if several:
+            names = ("held", "held_raw", "error", "error_raw", "near_s", "no_bound", "not_started")
+            means = {
+                name: fmean(known) if (known := [one[name] for one in several if one[name] is not None]) else None
+                for name in names
+            }
+            calls = sum(one["calls"] for one in several)
+            within = sum(0.85 <= (one["held"] or 0) <= 0.95 for one in several)
+            yield {"fleet": f"{len(several)} fleets", "kind": kind, "calls": calls, "within": within, **means}
+
+
+def table(found: Sequence[Fleet]) -> Table:
+    """Return the table of all fleets, and of each kind."""
+    figures = [*totals(found), *(one.figures() for one in found if one.rows)]
+    head = ("fleet", "kind", "calls", "bound held", "uncalibrated", "error", "uncalibrated", "near", "no bound", "lost")
+    return Table(
+        title="Estimates of starts",
+        notes=(
+            "Bound held: starts within the 90 % bound (85 to 95 % wanted). Error: median, in parts of the time until "
+            "the start, of starts at least 5 s away (at most 25 % wanted). Near: median error of the others.",
+            "Uncalibrated: by the futures alone. No bound: no start within half an hour was foreseen. Lost: the call "
+            f"was rejected, or its client left. Totals: means of fleets with {FEW} calls and more.",
+        ),
+        head=head,
+        rows=[
+            (
+                one["fleet"],
+                one["kind"],
+                f"{one['calls']:,}",
+                *(_percent(one[name]) for name in ("held", "held_raw", "error", "error_raw")),
+                "–" if one["near_s"] is None else f"{one['near_s']:.1f} s",
+                *(_percent(one[name]) for name in ("no_bound", "not_started")),
+            )
+            for one in figures
+        ],
+        figures=figures,
+    )
+
+
+def _percent(part: float | None) -> str:
+    return "–" if part is None else f"{part:.0%}"
+
+
+def main() -> None:
+    """Run the bench."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="NAMES")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--sockets", action="store_true")
+    parser.add_argument("--md", type=Path)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    only = [one for one in options.only.split(",") if one]
+    found = []
+    for fleet in fleets(only, options.seeds, options.jobs):
+        found.append(fleet)
+        print(*("–" if cell is None else cell for cell in table([fleet]).rows[-1:]), flush=True)
+    if options.sockets:
+        for name in SOCKETS:
+            if not only or name in only:
+                found.append(Fleet(name=name, kind="sockets", rows=trio.run(over_sockets, name, 1)))
+    made = provenance(seeds=options.seeds)
+    print(write([table(found)], made, title="Estimates of starts", md=options.md, data=options.json))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Estimates of starts, held against what came."""

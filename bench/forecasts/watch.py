@@ -1,0 +1,109 @@
+"""Estimates of a scheduler's future, taken while it runs, and what came of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from time import thread_time_ns
+from typing import Final, Self, final
+
+import attrs
+import trio
+
+from hivemind_trio.admin import Conduct, Foresight
+from hivemind_trio.runtime import Engine, SchedulerCopies
+from hivemind_trio.scheduler import Command, Event, Scheduler
+from hivemind_trio.sim import Calibration, JudgedStart, StartEstimate, Starts
+
+SECOND_NS: Final = 1_000_000_000
+EVERY_NS: Final = 15 * SECOND_NS
+"""Between two estimates, on average; half as much at least."""
+ESTIMATES_MAX: Final = 20
+"""Estimates of one run."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Row:
+    """One estimate of one call, from its time on, in ns."""
+
+    p50: int | None
+    p90: int | None
+    raw50: int | None
+    """As the futures have it, without calibration."""
+    raw90: int | None
+    start: int | None
+    """The start that came; None: it was rejected, or its client had left."""
+
+    @classmethod
+    def of(cls, judged: JudgedStart, estimate: StartEstimate) -> Self:
+        """Return an estimate and what came."""
+        known = judged.started and judged.until_ns is not None
+        return cls(
+            p50=estimate.p50_ns,
+            p90=estimate.p90_ns,
+            raw50=judged.raw.p50_ns,
+            raw90=judged.raw.p90_ns,
+            start=(judged.until_ns or 0) - judged.taken_ns if known else None,
+        )
+
+
+class AllJudged(Exception):  # noqa: N818 - the end of a run, no error
+    """Nothing more will be known."""
+
+
+@final
+@attrs.define(eq=False, kw_only=True)
+class Watch:
+    """Takes estimates with the code of the running proxy (`admin/forecasts`)."""
+
+    scheduler: Callable[[], Scheduler] | None = None
+    """Scheduler of a run in virtual time."""
+    seed: int = 0
+    conduct: Conduct = attrs.field(factory=Conduct)
+    calibration: Calibration = attrs.field(factory=Calibration)
+    cpu_ns: list[int] = attrs.field(factory=list, init=False)
+    """Processor time of each estimate."""
+    _kept: list[tuple[JudgedStart, StartEstimate]] = attrs.field(factory=list, init=False)
+    _next_ns: int = attrs.field(default=EVERY_NS // 3, init=False)
+    _chance: Random = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._chance = Random(f"forecast/{self.seed}")
+
+    def observe(self, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
+        """Note an event in virtual time, and take an estimate if it is time."""
+        self.conduct.observe(now_ns, event, commands)
+        self.calibration.observe(now_ns, event, commands)
+        if now_ns < self._next_ns or self.scheduler is None:
+            return
+        if len(self.cpu_ns) >= ESTIMATES_MAX:
+            if all(judged.until_ns is not None for judged, _ in self._kept):
+                raise AllJudged
+            return
+        scheduler = self.scheduler()
+        if scheduler.state.room.waiters:
+            self._next_ns = now_ns + round(EVERY_NS * (0.5 + self._chance.random()))
+            copies = SchedulerCopies.of(scheduler, scheduler.state.turns)
+            began_ns = thread_time_ns()
+            foresight = Foresight.of(copies, self.conduct, self.calibration, now_ns)
+            self._keep(foresight, foresight.look(), thread_time_ns() - began_ns)
+
+    async def live(self, engine: Engine) -> None:
+        """Take estimates of a proxy that serves, until cancelled."""
+        while True:
+            await trio.sleep(EVERY_NS / SECOND_NS * (0.5 + self._chance.random()))
+            if not engine.snapshot().waiting:
+                continue
+            foresight = Foresight.of(engine.copies(), self.conduct, self.calibration, engine.now_ns())
+            starts, cpu_ns = await trio.to_thread.run_sync(foresight.look_briefly)
+            self._keep(foresight, starts, cpu_ns)
+
+    def rows(self) -> list[dict[str, int | None]]:
+        """Return what is known."""
+        return [attrs.asdict(Row.of(judged, estimate)) for judged, estimate in self._kept]
+
+    def _keep(self, foresight: Foresight, starts: Starts, cpu_ns: int) -> None:
+        self.cpu_ns.append(cpu_ns)
+        foresight.judge(starts)
+        self._kept += [(judged, starts.of(judged.call_id)) for judged in foresight.judged]
