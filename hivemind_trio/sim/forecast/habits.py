@@ -81,9 +81,10 @@ class Durations:
         rank = bisect_right(self._mass, done + random.random() * (1 - done), lo=before)
         if rank < len(self._mass):
             return self._lasted_ns[rank], self._results[rank]
+        if not self._results:
+            return USUAL_NS if age_ns < USUAL_NS else round(age_ns * (1 + OLD)), SERVED
         oldest_ns = max(age_ns, self._longest_ns)
-        results = self._results[before:] or self._results
-        return round(oldest_ns * (1 + OLD)) or USUAL_NS, random.choice(results) if results else SERVED
+        return round(oldest_ns * (1 + OLD)), random.choice(self._results[before:] or self._results)
 
 
 @final

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from hivemind_trio.sim import Habits
+from hivemind_trio.sim.forecast.habits import SERVED as SERVED_AS_USUAL
 from hivemind_trio.sim.forecast.habits import Attempts, Durations
 
 from .habits import REFUSED, SECOND_NS, SERVED, seen
@@ -21,6 +22,14 @@ def test_attempts_in_flight_count_as_longer_than_their_age() -> None:
 
     assert sum(one == SECOND_NS for one in drawn) / len(drawn) == pytest.approx(0.5, abs=0.05)
     assert all(one == SECOND_NS or one > 2 * SECOND_NS for one in drawn)
+
+
+@pytest.mark.parametrize(("age_s", "lasts_s"), [(0, 15), (14, 15), (20, 26)])
+def test_before_any_has_ended_attempts_last_as_long_as_usual(age_s: int, lasts_s: int) -> None:
+    """Those in flight for a moment say nothing about how long one takes."""
+    durations = Durations.of([seen(0.1, None), seen(2, None)])
+
+    assert durations.draw(Random(1), age_s * SECOND_NS) == (lasts_s * SECOND_NS, SERVED_AS_USUAL)
 
 
 @pytest.mark.parametrize("age_s", [0, 3, 9, 50])
