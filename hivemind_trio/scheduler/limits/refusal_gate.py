@@ -234,8 +234,8 @@ class RefusalGate:
         is_clocked = self._clocked.pop(call_id, 0) is None
         if served_from_ns is None or not (self.active and self._ends_return):
             return
-        if not is_clocked and served_from_ns > self._refused_ns:
-            return
+        if served_from_ns >= now_ns or (not is_clocked and served_from_ns > self._refused_ns):
+            return  # an answer that took no time has set nothing aside
         if self._ends_passed:
             self._ends_passed -= 1
         else:

@@ -462,9 +462,18 @@ def test_the_end_of_a_call_that_went_so_lets_another_go() -> None:
     call_id, began_ns = hold.accept(), hold.now_ns
     assert not hold.is_open
 
+    hold.now_ns += SECOND_NS
     hold.gate.on_ended(call_id, hold.now_ns, served_from_ns=began_ns)
 
     assert hold.is_open
+
+
+def test_the_end_of_a_call_that_took_no_time_lets_none_go() -> None:
+    hold = Hold(1)
+
+    hold.gate.on_ended(CallId(1), hold.now_ns, served_from_ns=hold.now_ns)
+
+    assert not hold.is_open
 
 
 def test_the_end_of_a_call_that_was_not_served_lets_none_go() -> None:
