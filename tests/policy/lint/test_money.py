@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hivemind_trio.policy import Dimension, MemoryFiles, RateLimitSettings, check
 from hivemind_trio.policy.lint.rate_arithmetic import most
 
-MONEY = ("HM403", "HM405", "HM406", "HM411", "HM417")
+MONEY = ("HM402", "HM403", "HM405", "HM406", "HM411", "HM417")
 
 
 def codes(text: str) -> list[str]:
