@@ -251,7 +251,7 @@ class Budgets:
             return [], []
         changed = self.shared.answered(event, now_ns)
         replaced = [account for account, is_replaced in changed if is_replaced]
-        # What this node has spent is in the amount that the operator has set, at another node.
+        # At another node, the amount that the operator has set includes the spend of this node.
         corrections = [Correction(account.key, account.correct(0, now_ns)) for account in replaced]
         return [account for account, _ in changed if account.held.first is not None], corrections
 

@@ -91,7 +91,7 @@ class BudgetCredit:
     _orders: int = attrs.field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
-        # What is in flight is drawn: the store takes a node's word for more than it knows.
+        # Claims in flight count as drawn: the store believes a node that reports more than it knows.
         self.drawn = self.claimed
 
     # ---- the account's ----
@@ -143,7 +143,7 @@ class BudgetCredit:
             return 0
         if closing:
             return 0 if self.credit > 0 or self.settled != self._spent_settled else self._asked_ns + REFRESH_NS
-        # Of accounts that are seldom used it is seldom asked what others have spent.
+        # The spend of others is asked for seldom where an account is used seldom.
         times = [self._asked_ns + max(REFRESH_NS, (self._asked_ns - self.touched_ns) // 10)]
         if self._wanted or self.credit < self._usual:
             times.append(self._again_ns)

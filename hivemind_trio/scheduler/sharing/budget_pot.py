@@ -128,7 +128,7 @@ class BudgetPot:
         limit, spent, out = self.limit(ask, now_ms), self.spent(ask, now_ms), self.out()
         granted = 0
         if ask.least and not learns and limit != NO_LIMIT:
-            # Who waits for longer is left its next call, and who draws ahead is behind all who wait.
+            # A node that waits for longer keeps its next call; nodes that draw ahead come after all that wait.
             ahead = sum(
                 one.least for name, one in waiting if not ask.waits or (one.since_ms, name) < (since_ms, message.node)
             )
@@ -200,7 +200,7 @@ class BudgetPot:
                 del self.rows[name]
 
     def _drop(self, ask: BudgetAsk, now_ms: int) -> None:
-        # Of calendar windows the last two: clocks of nodes differ.
+        # Keep the last two calendar windows: clocks of nodes differ.
         late = sorted(self.slots)[:-2] if ask.slot else [s for s in self.slots if self._ends_ms(s, ask) <= now_ms]
         for slot in late:
             del self.slots[slot]

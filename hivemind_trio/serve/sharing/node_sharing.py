@@ -206,7 +206,7 @@ class NodeSharing:
             await trio.sleep(RETRY_S)
 
     def _opened(self) -> None:
-        # What was said while the connection was broken has been missed.
+        # Messages of the store are missed while the connection is broken.
         self._call("")
         self._engine.post(BudgetsCalled())
 
