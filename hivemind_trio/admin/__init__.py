@@ -1,5 +1,6 @@
 """Operators' operations: what can be asked of a running proxy, and changed, as plain functions with types."""
 
+from .agents import leases as leases
 from .agents.asking import AskingAgent as AskingAgent
 from .agents.table import AGENT_OPERATIONS as AGENT_OPERATIONS
 from .forecasts.starts import Foresight as Foresight

@@ -9,7 +9,7 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.proxy import Door
-from hivemind_trio.runtime import Engine
+from hivemind_trio.runtime import Engine, LeaseKeeper
 
 from .history import CallMetrics, Conduct, HourUsage, StartsKeeper, Tally, TimeSeries
 from .policy_keeper import PolicyKeeper
@@ -39,6 +39,7 @@ class Operated:
 
     facts: Facts
     engine: Engine
+    leases: LeaseKeeper
     door: Door
     tally: Tally
     metrics: CallMetrics

@@ -8,8 +8,16 @@ from typing import Any, Final, final
 import attrs
 
 from . import change, explain, hour, policy, show, story, waiting
-from .agents import forecast, priority, status
-from .agents.views import AgentStatusView, ForecastView, OwnPriorityView
+from .agents import forecast, leases, priority, status
+from .agents.views import (
+    AgentStatusView,
+    AskedLeaseView,
+    ForecastView,
+    LeaseView,
+    OwnPriorityView,
+    ReleasedView,
+    ResourcesView,
+)
 from .views import (
     BudgetsView,
     CallsView,
@@ -70,6 +78,10 @@ _ALL: Final = (
     Operation("forecast", forecast.forecast, forecast.NewAgents, ForecastView),
     Operation("own_priority", priority.set_own, priority.OwnPriority, OwnPriorityView, True),
     Operation("set_priority", change.set_priority, change.CallPriority, CallView, True),
+    Operation("resources", leases.resources, show.NoArguments, ResourcesView),
+    Operation("lease", leases.lease, leases.WantedLease, AskedLeaseView, True),
+    Operation("renew", leases.renew, leases.OneLease, LeaseView, True),
+    Operation("release", leases.release, leases.OneLease, ReleasedView, True),
 )
 
 OPERATIONS: Final = {operation.name: operation for operation in _ALL}

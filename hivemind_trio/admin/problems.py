@@ -12,6 +12,8 @@ class ProblemKind(StrEnum):
     NO_SUCH_RESOURCE = "no-such-resource"
     BAD_ARGUMENT = "bad-argument"
     CONFLICT = "conflict"
+    NOT_ALLOWED = "not-allowed"
+    QUEUE_FULL = "queue-full"
     PRECONDITION_FAILED = "precondition-failed"
     POLICY_REJECTED = "policy-rejected"
 

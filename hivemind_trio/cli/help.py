@@ -11,6 +11,7 @@ TOPICS = {
     "life-of-a-call": "each step from arrival to release",
     "running-jobs": "run agents for a list of tasks, and resume them after limits",
     "batch": "batch pipelines: from max_requests_per_minute to one line",
+    "leases": "share browsers, ports and GPUs between agents; leader election, start barrier",
     "agent-tools": "tools for agents over MCP: how many sub-agents fit now",
     "clients": "point Claude Code, Codex and other clients at the proxy",
     "operating": "reload, shutdown, state, journal, log, traces, editors and CI",

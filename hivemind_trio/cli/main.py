@@ -11,6 +11,7 @@ from hivemind_trio.cli.control.budget import budget
 from hivemind_trio.cli.control.calls import calls
 from hivemind_trio.cli.control.cancel import cancel, priority
 from hivemind_trio.cli.control.dashboard import dashboard
+from hivemind_trio.cli.control.lease import lease
 from hivemind_trio.cli.control.pause import pause, resume
 from hivemind_trio.cli.control.queue import queue
 from hivemind_trio.cli.control.reload import reload
@@ -58,6 +59,7 @@ Examples:
   hivemind-trio replay                      repeat the decisions of a recorded session
   hivemind-trio simulate team.hmp           simulate thirty agents on it
   hivemind-trio forecast 8                  may eight agents start now?
+  hivemind-trio lease browser -- npx playwright test   run it while no one else has the browser
   hivemind-trio mcp                         tools for agents: "how many sub-agents fit now?"
   hivemind-trio help operating              show a document; `help` lists them
 
@@ -94,6 +96,7 @@ for _command in (
     priority,
     reload,
     forecast,
+    lease,
     budget,
     check,
     fmt,

@@ -19,7 +19,7 @@ from .socket_file import SUFFIX, SocketUnavailable, bind_control, is_listening, 
 _NEVER_NS: Final = sys.maxsize
 
 BOUNDS: Final = Bounds(
-    connections=256,
+    connections=2_048,
     # An operator is served above all when the proxy is overloaded.
     turn_ns=_NEVER_NS,
     linger_bytes=1024 * 1024,

@@ -18,6 +18,8 @@ STATUS_OF: Final[Mapping[ProblemKind, int]] = {
     ProblemKind.NO_SUCH_RESOURCE: 404,
     ProblemKind.BAD_ARGUMENT: 400,
     ProblemKind.CONFLICT: 409,
+    ProblemKind.NOT_ALLOWED: 403,
+    ProblemKind.QUEUE_FULL: 429,
     ProblemKind.PRECONDITION_FAILED: 412,
     ProblemKind.POLICY_REJECTED: 422,
 }
@@ -104,6 +106,10 @@ OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "forecast": ("GET", "/v1/forecast"),
     "own_priority": ("POST", "/v1/agent/priority"),
     "set_priority": ("POST", "/v1/calls/{id}/priority"),
+    "resources": ("GET", "/v1/resources"),
+    "lease": ("POST", "/v1/leases"),
+    "renew": ("POST", "/v1/leases/{id}/renew"),
+    "release": ("POST", "/v1/leases/{id}/release"),
 }
 """Operation -> its method and path."""
 

@@ -59,6 +59,7 @@ class Feed:
             "queue": await self._ask("queue"),
             "budgets": await self._ask("budgets"),
             "paused": await self._ask("paused"),
+            "resources": await self._ask("resources"),
             "ended": await self._ask("calls", state="ended", limit=ENDED_MAX),
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,10 +17,12 @@ from hivemind_trio.admin import AGENT_OPERATIONS, AskingAgent, Operated, Operati
 from hivemind_trio.listen import Receive, Scope, Send
 from hivemind_trio.proxy import Asker
 
-from .tools import TOOLS, OperationTool, ToolFailed
+from .tools import LEASE_TOOLS, TOOLS, OperationTool, ToolFailed
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+    from .server import ToolCall
 
 BODY_MAX: Final = 64 * 1024
 """Bytes of a request's body."""
@@ -67,7 +69,7 @@ class HttpTools:
 
         quiet = logging.getLogger("mcp")
         quiet.propagate = False  # its lines would stand between those of the proxy's own log
-        server = ToolServer(TOOLS, self._ask).server()
+        server = ToolServer(self._offer, self._ask).server()
         manager = StreamableHTTPSessionManager(
             server, json_response=True, stateless=True, max_request_body_size=BODY_MAX
         )
@@ -75,9 +77,13 @@ class HttpTools:
             task_status.started(manager)
             await trio.sleep_forever()
 
-    async def _ask(self, request: Any, tool: OperationTool, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def _offer(self, _: Any) -> Sequence[OperationTool]:
+        await trio.lowlevel.checkpoint()
+        return (*TOOLS, *(LEASE_TOOLS if self.proxy.engine.program.resources else ()))
+
+    async def _ask(self, call: ToolCall, tool: OperationTool, arguments: dict[str, Any]) -> dict[str, Any]:
         operation = AGENT_OPERATIONS[tool.operation]
-        agent = AskingAgent.at_the_door(request.scope[ASKER])
+        agent = AskingAgent.at_the_door(call.request.scope[ASKER])
         try:
             wanted: Any = msgspec.convert(arguments, operation.arguments)
             result = await operation.run(self.proxy, agent, wanted)

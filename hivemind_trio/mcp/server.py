@@ -25,8 +25,23 @@ from .tools import INSTRUCTIONS, ShownTool, ToolFailed
 
 NAME: Final = "hivemind-trio"
 
-Ask = Callable[[Any, Any, dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Given the HTTP request (None: there is none), a tool and its arguments; returns the result."""
+
+@final
+@attrs.frozen
+class ToolCall:
+    """One use of a tool."""
+
+    request: Any
+    """The HTTP request; None: there is none."""
+    progress: Callable[[float, str], Awaitable[None]]
+    """Tells the client that it is being worked on; nothing, if it did not ask to be told."""
+
+
+Ask = Callable[[ToolCall, Any, dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Given a call, a tool and its arguments; returns the result."""
+
+Offer = Callable[[Any], Awaitable[Sequence[ShownTool]]]
+"""Given the HTTP request (None: there is none); returns the tools that its client has now."""
 
 
 @final
@@ -34,7 +49,7 @@ Ask = Callable[[Any, Any, dict[str, Any]], Awaitable[dict[str, Any]]]
 class ToolServer:
     """Tools of a table behind the SDK's server."""
 
-    tools: Sequence[ShownTool]
+    offer: Offer
     ask: Ask
     instructions: str = INSTRUCTIONS
 
@@ -48,21 +63,26 @@ class ToolServer:
             on_call_tool=self._call,
         )
 
-    async def _list(self, _: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[described(tool) for tool in self.tools])
+    async def _list(self, context: ServerRequestContext[Any], _: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=[described(tool) for tool in await self.offer(context.request)])
 
     async def _call(self, context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
-        tool = next((tool for tool in self.tools if tool.name == params.name), None)
+        tools = await self.offer(context.request)
+        tool = next((tool for tool in tools if tool.name == params.name), None)
         try:
             if tool is None:
-                raise ToolFailed(f"no tool `{params.name}`; there are {', '.join(one.name for one in self.tools)}")
+                raise ToolFailed(f"no tool `{params.name}`; there are {', '.join(one.name for one in tools)}")
             arguments = params.arguments or {}
             known = tool.input_schema()["properties"]
             unknown = [name for name in arguments if name not in known]
             if unknown:
                 takes = f"it takes {', '.join(known)}" if known else "it takes none"
                 raise ToolFailed(f"no argument `{unknown[0]}`: {takes}")
-            result = await self.ask(context.request, tool, arguments)
+
+            async def progress(done: float, text: str) -> None:
+                await context.session.report_progress(done, message=text)
+
+            result = await self.ask(ToolCall(context.request, progress), tool, arguments)
         except ToolFailed as failed:
             return CallToolResult(content=[TextContent(text=str(failed))], is_error=True)
         text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))

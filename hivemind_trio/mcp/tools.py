@@ -127,6 +127,36 @@ TOOLS: Final = (
     ),
 )
 
+LEASE_TOOLS: Final = (
+    OperationTool(
+        name="lease",
+        operation="lease",
+        description="Lease a shared resource of the policy, such as a browser, before you use it.",
+        arguments={
+            "resource": "Its name; a wrong one is answered with those that there are.",
+            "wait_s": "Longest wait in line.",
+            "ttl_s": "Time without `renew`. Default: the policy's.",
+            "purpose": "Shown to others.",
+        },
+        changes=True,
+    ),
+    OperationTool(
+        name="renew",
+        operation="renew",
+        description="Renew a lease before it ends. An error: it has ended, stop using the resource.",
+        arguments={"id": "The lease."},
+        changes=True,
+    ),
+    OperationTool(
+        name="release",
+        operation="release",
+        description="Release a lease as soon as you are done.",
+        arguments={"id": "The lease."},
+        changes=True,
+    ),
+)
+"""Tools where the policy has a resource."""
+
 
 def operator_tools() -> tuple[OperationTool, ...]:
     """Return the operators' tools: every operation that is not an agent's."""

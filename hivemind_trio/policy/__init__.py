@@ -122,6 +122,7 @@ from .program.resilience import Jitter as Jitter
 from .program.resilience import Reaper as Reaper
 from .program.resilience import RetrySettings as RetrySettings
 from .program.resilience import WhileOpen as WhileOpen
+from .program.resources import ResourceSettings as ResourceSettings
 from .schema import DECLARATIONS as DECLARATIONS
 from .schema import DEFAULTED as DEFAULTED
 from .schema import FAILURES as FAILURES

@@ -96,6 +96,10 @@ SHOWN: Final[Mapping[Type, str]] = MappingProxyType(
 )
 
 
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
 @final
 @attrs.frozen
 class Slot:
@@ -115,9 +119,9 @@ class Slot:
         if self.type is Type.WORDS:
             return f"a list of {', '.join(f'`{word}`' for word in self.words)}"
         if self.type is Type.REF:
-            return f"the name of a {self.words[0]}"
+            return f"the name of {_a(self.words[0])}"
         if self.type is Type.REFS:
-            return f"the name of a {self.words[0]}, or a list of them"
+            return f"the name of {_a(self.words[0])}, or a list of them"
         return SHOWN[self.type]
 
 
@@ -650,9 +654,18 @@ RULE: Final[Mapping[str, Setting]] = {
 }
 
 RESOURCE: Final[Mapping[str, Setting]] = {
-    "capacity": Setting(args=(POSITIVE,), doc="Most leases at a time."),
-    "lease": Setting(args=(DURATION,), doc="Longest time of a lease."),
-    "queue": Setting(args=(COUNT,), doc="Most waiting requests."),
+    "capacity": Setting(args=(POSITIVE,), doc="Most leases at a time.", default="1"),
+    "lease": Setting(
+        args=(SOME_TIME,),
+        options={"max": SOME_TIME},
+        doc="Time for which a lease lasts without renewal; `max`: in all.",
+        default="10m",
+    ),
+    "queue": Setting(args=(COUNT,), doc="Most waiting requests; further ones are refused.", default="100"),
+    "allow": Setting(
+        args=(_slot(Type.REFS, "agent"),),
+        doc="Agents with a token that may ask for leases. Default: every agent whose calls are accepted.",
+    ),
 }
 
 DECLARATIONS: Final[Mapping[str, Declaration]] = {
@@ -709,7 +722,11 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
         naming=Naming.NAME, when=True, settings=RULE, doc="Treatment of the calls that match a condition."
     ),
     "resource": Declaration(
-        naming=Naming.NAME, settings=RESOURCE, doc="Something else to share: a sandbox, a database.", pending=True
+        naming=Naming.NAME,
+        was=True,
+        settings=RESOURCE,
+        doc="Something else that agents share: a browser, a test database, a port. Agents lease it by its name "
+        "(`hivemind-trio help leases`).",
     ),
     "test": Declaration(naming=Naming.TEXT, settings={}, doc="Expectations that `check` verifies."),
 }

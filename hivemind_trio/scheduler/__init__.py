@@ -2,6 +2,17 @@
 
 from .budgets.budget_account import Turns as Turns
 from .decisions.grant import Waiting as Waiting
+from .leasing.lease import Lease as Lease
+from .leasing.lease import LeaseChanged as LeaseChanged
+from .leasing.lease import LeaseCommand as LeaseCommand
+from .leasing.lease import LeaseEnd as LeaseEnd
+from .leasing.lease import LeaseEnded as LeaseEnded
+from .leasing.lease import LeaseGranted as LeaseGranted
+from .leasing.lease import LeaseRefusal as LeaseRefusal
+from .leasing.lease import LeaseRefused as LeaseRefused
+from .leasing.lease import LeaseRequest as LeaseRequest
+from .leasing.lease_queue import LeaseQueue as LeaseQueue
+from .leasing.lease_table import LeaseTable as LeaseTable
 from .protocol.ablation import ALL_PARTS as ALL_PARTS
 from .protocol.ablation import Features as Features
 from .protocol.account_key import AccountKey as AccountKey

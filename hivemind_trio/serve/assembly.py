@@ -21,8 +21,8 @@ from hivemind_trio.listen import Bounds, Listener, ListenerFault
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program, Renames
 from hivemind_trio.proxy import CallRecord, Door
-from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler import Command, Event, LimitChanged, PlanChanged
+from hivemind_trio.runtime import Engine, LeaseKeeper, keeping_leases, renamed_leases
+from hivemind_trio.scheduler import Command, Event, Lease, LimitChanged, PlanChanged
 from hivemind_trio.store import Journal, Ledger, SqliteStore, hints, restored_beliefs, writing
 from hivemind_trio.upstream import PoolTransport, Upstream
 
@@ -67,6 +67,7 @@ class ProxyServer:
     """A proxy that is serving."""
 
     engine: Engine
+    leases: LeaseKeeper
     door: Door
     listener: Listener
     address: tuple[str, int]
@@ -95,6 +96,7 @@ class ProxyServer:
         self._bases.update(now)
         self.door.use(program, secrets)
         self.engine.load(program)
+        self.leases.load(program)
 
     async def drain(self) -> None:
         """Take no new work, let what is in flight end, and return when every agent has its answer.
@@ -102,6 +104,7 @@ class ProxyServer:
         Waiting calls are told to come back. Bound it with a cancel scope: an agent may take its time to read.
         """
         self.engine.drain()
+        self.leases.is_closing = True
         self.listener.stop_accepting()
         await self.engine.idle()
         await self.listener.idle()
@@ -168,6 +171,7 @@ async def open_house(
     upstream = Upstream(transport if transport is not None else PoolTransport())
     told = _Callbacks(upstream, _bases(program, secrets), journal, traces, report, on_call, on_adapted, on_plan)
     engine, ledger = _engine(program, told, state, on_state_trouble, records=records, audit=audit)
+    leases = _leases(engine, program, state, ledger, on_state_trouble)
     alias_key = state.alias_key if state is not None else b""
     door = Door(
         engine, upstream, on_call=partial(told.over, engine), alias_key=alias_key, bodies_max=_bodies_max(program)
@@ -183,13 +187,14 @@ async def open_house(
     try:
         async with (
             _writing(ledger),
+            keeping_leases(leases),
             sharing(engine, shared, ledger, state.restored if state is not None else None),
             trio.open_nursery() as nursery,
         ):
             await nursery.start(engine.run)
-            host, port = sockets[0].getsockname()[:2]
+            address = sockets[0].getsockname()[:2]
             await nursery.start(listener.run, sockets)
-            yield told.server(engine, door, listener, (host, port))
+            yield told.server(engine, leases, door, listener, address)
             nursery.cancel_scope.cancel()
     finally:
         if traces is not None:
@@ -218,10 +223,13 @@ class _Callbacks:
     conduct: Conduct = attrs.field(init=False, factory=Conduct)
     starts: StartsKeeper = attrs.field(init=False, factory=StartsKeeper)
 
-    def server(self, engine: Engine, door: Door, listener: Listener, address: tuple[str, int]) -> ProxyServer:
+    def server(
+        self, engine: Engine, leases: LeaseKeeper, door: Door, listener: Listener, address: tuple[str, int]
+    ) -> ProxyServer:
         """Return the proxy that these are the callbacks of."""
         return ProxyServer(
             engine=engine,
+            leases=leases,
             door=door,
             listener=listener,
             address=address,
@@ -313,6 +321,43 @@ def _engine(
 def _bodies_max(program: Program) -> int:
     """Return a quarter of the memory, and room for a few of the largest bodies in any case."""
     return max(memory_bytes() // 4, _LARGEST_BODIES * program.server.max_body)
+
+
+@final
+@attrs.frozen(eq=False)
+class _DurableLeases:
+    """Leases in the state, written when the ledger does not write."""
+
+    state: SqliteStore
+    ledger: Ledger
+
+    async def keep_leases(self, kept: Sequence[Lease], ended: Sequence[Lease]) -> None:
+        """Write leases and the ends of others."""
+        await self.ledger.in_turn(partial(self.state.keep_leases, kept, ended))
+
+
+def _leases(
+    engine: Engine,
+    program: Program,
+    state: SqliteStore | None,
+    ledger: Ledger | None,
+    on_trouble: Callable[[str], None],
+) -> LeaseKeeper:
+    renames = Renames.since_restart(program)
+    restored = state.restored if state is not None else None
+    fences: dict[str, int] = {}
+    for resource, fence in (restored.fences if restored is not None else {}).items():
+        for name in {resource: None, renames.name("resource", resource): None}:
+            fences[name] = max(fence, fences.get(name, 0))
+    return LeaseKeeper(
+        program,
+        now_ns=engine.now_ns,
+        wall_ns=time.time_ns,
+        store=_DurableLeases(state, ledger) if state is not None and ledger is not None else None,
+        restored=renamed_leases(restored.leases if restored is not None else (), renames),
+        fences=fences,
+        on_trouble=on_trouble,
+    )
 
 
 def _listener(door: Door, program: Program, told: _Callbacks) -> Listener:

@@ -24,6 +24,7 @@ from hivemind_trio.control import (
     SocketUnavailable,
     control_url,
     health_routes,
+    lease_route,
     listen_on_loopback,
     metrics_route,
     open_control,
@@ -251,6 +252,7 @@ class Launch:
                 journal=_absolute(journal.path) if journal is not None else None,
             ),
             engine=house.engine,
+            leases=house.leases,
             door=house.door,
             tally=house.tally,
             conduct=house.conduct,
@@ -281,7 +283,7 @@ class Launch:
                 control_url(self.admin_sockets[0]) if self.admin_sockets else None,
             )
             routes = [
-                *probes, openapi_route(), shown, *operation_routes(proxy),
+                *probes, openapi_route(), shown, lease_route(proxy), *operation_routes(proxy),
                 feed_route(proxy), link_route(sessions, page), login_route(sessions), *page_routes(),
             ]  # fmt: skip
             app = ControlApp(routes, page_access(access, sessions))

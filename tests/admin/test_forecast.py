@@ -37,6 +37,7 @@ def operated(house: ProxyServer) -> Operated:
     return Operated(
         facts=Facts(version="0", pid=1, address=house.url, policy="p.hmp", journal=None),
         engine=house.engine,
+        leases=house.leases,
         door=house.door,
         tally=house.tally,
         conduct=house.conduct,

@@ -35,6 +35,7 @@ def operated(place: Place, running: Loaded, file: Loaded) -> Operated:
     return Operated(
         facts=Facts(version="0", pid=1, address=place.url, policy="team.hmp", journal=None),
         engine=place.house.engine,
+        leases=place.house.leases,
         door=place.house.door,
         tally=place.house.tally,
         conduct=place.house.conduct,

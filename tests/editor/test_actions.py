@@ -77,7 +77,8 @@ MENDED: Final = {
         'provider p { api anthropic; base "https://a" }\n',
     ),
     "a missing setting, on lines": (
-        "resource r {\n  queue 5\n}\n", "HM106", "add `capacity 4`", "resource r {\n  capacity 4\n  queue 5\n}\n",
+        "budget b {\n  window sliding\n}\n", "HM106", "add `cost $20/day`",
+        "budget b {\n  cost $20/day\n  window sliding\n}\n",
     ),
     "what nothing uses": (
         "lane a { }\nlane b { }\nrule r { lane a }\n", "HM308", "delete `b`", "lane a { }\nrule r { lane a }\n",

@@ -246,6 +246,27 @@ def _prices(draw: st.DrawFn, providers: Iterable[str]) -> list[str]:
 
 
 @st.composite
+def _resources(draw: st.DrawFn, agents: list[DrawnAgent]) -> list[str]:
+    """Resources, which change nothing for calls."""
+    proven = [one.name for one in agents if "token" in one.settings]
+    lines = []
+    for name in draw(st.lists(st.sampled_from(["gpu", "port"]), unique=True)):
+        drawn: dict[str, st.SearchStrategy[Any]] = {
+            "capacity": st.integers(1, 9),
+            "lease": st.sampled_from(["30s", "5m", "10m max 4h"]),
+            "queue": st.integers(0, 200),
+            "allow": st.just(f"[{', '.join(proven)}]"),
+        }
+        settings = []
+        for setting in list(drawn)[: 4 if proven else 3]:
+            chosen: bool = draw(st.booleans())
+            if chosen:
+                settings.append(f"{setting} {draw(drawn[setting])}")
+        lines.append(f"resource {name} {{ {'; '.join(settings)} }}")
+    return lines
+
+
+@st.composite
 def policies(draw: st.DrawFn) -> Drawn:
     """A policy without an error; the order of its declarations is drawn too, where it has no meaning."""
     counts: dict[str, tuple[str, int]] = draw(
@@ -272,6 +293,7 @@ def policies(draw: st.DrawFn) -> Drawn:
     }
     rule_lines, rules = draw(_rules(attrs.evolve(own, names=names), lanes))
     budget_lines, budgets = draw(_budgets(attrs.evolve(own, names=names)))
+    resource_lines: list[str] = draw(_resources(agents))
     defaults = {
         kind: draw(settings)
         for kind, settings in {"agent": _agent_settings(lanes), "lane": LANE_SETTINGS}.items()
@@ -288,6 +310,7 @@ def policies(draw: st.DrawFn) -> Drawn:
         [f"defaults {kind} {_written(settings)}" for kind, settings in defaults.items()],
         [f"team {name} {{ }}" for name in TEAMS],
         [f"retry {name} {{ {draw(st.sampled_from(SIGNALS))} }}" for name in RETRIES],
+        resource_lines,
     ]
     lines = [line for section in draw(st.permutations(sections)) for line in section]
     text = "\n".join(lines) + "\n"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from hivemind_trio.policy import Measure, Per
-from hivemind_trio.scheduler import AccountKey
+from hivemind_trio.scheduler import AccountKey, Lease
 from hivemind_trio.store import MemoryStore, Restored, SqliteStore, StateError
 from hivemind_trio.store.state.entry_log import EntryLog, read_entries
 from hivemind_trio.store.state.interface import (
@@ -40,6 +40,7 @@ MONEY = AccountKey("team", Per.ALL, "", Measure.COST, DAY, True)
 SLIDES = AccountKey("team", Per.AGENT, 'True "ü', Measure.REQUESTS, 3_600 * S, False)
 OTHER = AccountKey("other", Per.ALL, "", Measure.TOKENS, DAY, False)
 ACCOUNTS = (MONEY, SLIDES, OTHER)
+WITHOUT_LEASES = "DROP TABLE leases; DROP TABLE fences;"
 
 
 def left(account: AccountKey) -> int:
@@ -387,8 +388,8 @@ def test_a_file_of_another_program_or_of_a_newer_version_is_left_alone(tmp_path:
 
     SqliteStore.open(str(tmp_path / "new.db"), NOW, left).close()
     with closing(sqlite3.connect(tmp_path / "new.db")) as database:
-        database.execute("PRAGMA user_version = 3")
-    with pytest.raises(Error, match="version 3, and this hivemind-trio knows up to 2"):
+        database.execute("PRAGMA user_version = 4")
+    with pytest.raises(Error, match="version 4, and this hivemind-trio knows up to 3"):
         SqliteStore.open(str(tmp_path / "new.db"), NOW, left)
 
 
@@ -438,7 +439,9 @@ def test_a_file_of_the_first_version_is_upgraded(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     SqliteStore.open(str(path), NOW, left).close()
     with closing(sqlite3.connect(path)) as database:
-        database.executescript("DROP TABLE shared; DROP TABLE settled; PRAGMA user_version = 1;")
+        database.executescript(f"{WITHOUT_LEASES} DROP TABLE shared; DROP TABLE settled; PRAGMA user_version = 1;")
+            "DROP TABLE shared; DROP TABLE settled; DROP TABLE leases; DROP TABLE fences; PRAGMA user_version = 1;"
+        )
     store = SqliteStore.open(str(path), NOW, left)
     store.join("n1", 7)
     store.close()
@@ -479,3 +482,43 @@ def test_half_a_line_of_a_full_disk_is_taken_back(tmp_path: Path, monkeypatch: p
     log.close()
 
     assert list(read_entries(tmp_path / "log")) == [spent(MONEY, 5), spent(MONEY, 7)]
+
+
+# ---- leases ----
+
+
+LEASE = Lease(
+    id="gpu-3", resource="gpu", fence=3, agent="ci", caller="ci", purpose="grade", granted_ns=NOW,
+    expires_ns=NOW + S, ttl_ns=S,
+)  # fmt: skip
+
+
+def test_leases_and_fencing_tokens_are_there_after_a_restart(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.db")
+    store = SqliteStore.open(path, NOW, left, "boot")
+    ended = attrs.evolve(LEASE, id="gpu-2", fence=2)
+    store.keep_leases([ended, LEASE], [])
+    store.keep_leases([attrs.evolve(LEASE, expires_ns=NOW + 2 * S)], [ended])
+    store.keep_leases([], [attrs.evolve(LEASE, id="port-9", resource="port", fence=9)])
+    store.close()
+    store = SqliteStore.open(path, NOW, left, "boot")
+    restored = store.restored
+    store.close()
+
+    assert restored.leases == (attrs.evolve(LEASE, expires_ns=NOW + 2 * S),)
+    assert restored.fences == {"gpu": 3, "port": 9}
+
+
+def test_state_of_the_second_version_gets_tables_of_leases(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    SqliteStore.open(str(path), NOW, left, "boot").close()
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(f"{WITHOUT_LEASES} PRAGMA user_version = 2;")
+    store = SqliteStore.open(str(path), NOW, left, "boot")
+    store.keep_leases([LEASE], [])
+    store.close()
+    store = SqliteStore.open(str(path), NOW, left, "boot")
+    found = store.restored.leases
+    store.close()
+
+    assert found == (LEASE,)

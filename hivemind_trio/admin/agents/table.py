@@ -9,7 +9,7 @@ import attrs
 
 from hivemind_trio.admin.operated import Operated
 
-from . import forecast, priority, status
+from . import forecast, leases, priority, status
 from .asking import AskingAgent
 
 
@@ -27,12 +27,27 @@ async def _status(proxy: Operated, agent: AskingAgent, _: status.WhichAgent) -> 
 
 
 async def _priority(proxy: Operated, agent: AskingAgent, what: priority.OwnPriority) -> Any:
-    return priority.set_own_for(proxy, agent, what, f"agent {agent.token_agent or agent.name} over MCP")
+    return priority.set_own_for(proxy, agent, what, _over_mcp(agent))
+
+
+async def _lease(proxy: Operated, agent: AskingAgent, what: leases.WantedLease) -> Any:
+    return await leases.lease_for(proxy, agent, what, _over_mcp(agent))
+
+
+async def _release(proxy: Operated, agent: AskingAgent, which: leases.OneLease) -> Any:
+    return leases.release_for(proxy, agent, which, _over_mcp(agent))
+
+
+def _over_mcp(agent: AskingAgent) -> str:
+    return f"agent {agent.token_agent or agent.name} over MCP"
 
 
 AGENT_OPERATIONS: Final[Mapping[str, AgentOperation]] = {
     "agent": AgentOperation(status.WhichAgent, _status),
     "forecast": AgentOperation(forecast.NewAgents, forecast.forecast_for),
     "own_priority": AgentOperation(priority.OwnPriority, _priority),
+    "lease": AgentOperation(leases.WantedLease, _lease),
+    "renew": AgentOperation(leases.OneLease, leases.renew_for),
+    "release": AgentOperation(leases.OneLease, _release),
 }
 """Operation of the table of `operations` -> the same for an agent that has proven or said who it is."""

@@ -124,3 +124,82 @@ class OwnPriorityView:
     waiting: int
     """Calls that wait and have it, too."""
     text: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class LeaseView:
+    """A lease of a resource."""
+
+    lease: str
+    """Its id."""
+    resource: str
+    fence: int
+    """Fencing token: a store that remembers the highest one it has seen can refuse a holder whose lease has ended."""
+    agent: str
+    """Declared agent, or `unknown`."""
+    caller: str
+    """Name that the holder gives itself."""
+    purpose: str
+    granted_at: str | None
+    expires_at: str | None
+    """Time at which it ends unless it is renewed."""
+    expires_in_s: float
+    waited_s: float
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AskedLeaseView:
+    """Answer to a request for a lease."""
+
+    lease: LeaseView | None
+    """Null: none was free for as long as the request waited."""
+    before_you: int
+    """Requests that would have been served before this one."""
+    text: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ReleasedView:
+    """A lease that has ended."""
+
+    released: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class RequestView:
+    """A request for a lease that waits."""
+
+    agent: str
+    caller: str
+    priority: int
+    purpose: str
+    waited_s: float
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ResourceView:
+    """A resource with its leases."""
+
+    name: str
+    capacity: int
+    removed: bool
+    """No longer in the policy: its leases run out."""
+    leases: tuple[LeaseView, ...]
+    waiting: int
+    requests: tuple[RequestView, ...]
+    """Those that wait, the next first; at most 100."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ResourcesView:
+    """Resources of the policy."""
+
+    resources: tuple[ResourceView, ...]
+    declared: tuple[str, ...]
+    """Names in the policy."""

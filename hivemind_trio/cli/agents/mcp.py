@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, Final
 from urllib.parse import quote
@@ -12,12 +11,10 @@ from urllib.parse import quote
 import click
 
 from hivemind_trio.cli.console import fail
-from hivemind_trio.cli.control.connect import NoProxy, client_at, found_proxy, proxy_options
+from hivemind_trio.cli.control.connect import NoProxy, client_at, found_proxy, named_in, proxy_options
 
-AGENTS: Final = ("agent", "forecast", "own_priority")
+AGENTS: Final = ("agent", "forecast", "own_priority", "lease")
 """Operations that are told the agent."""
-
-BASE_URLS: Final = ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL")
 
 
 @click.command(
@@ -57,9 +54,18 @@ def mcp(agent: str | None, operator: bool, compat: str | None, socket: str | Non
         fail("--operator excludes --agent and --compat", hint="run two servers, one for each")
     import trio
 
-    from hivemind_trio.mcp.server import ToolServer, serve_stdio
-    from hivemind_trio.mcp.tools import INSTRUCTIONS, OPERATOR_INSTRUCTIONS, TOOLS, operator_tools
+    from hivemind_trio.mcp.server import ToolCall, ToolServer, serve_stdio
+    from hivemind_trio.mcp.tools import (
+        INSTRUCTIONS,
+        LEASE_TOOLS,
+        OPERATOR_INSTRUCTIONS,
+        TOOLS,
+        ShownTool,
+        ToolFailed,
+        operator_tools,
+    )
 
+    from .held_leases import HeldLeases
     from .mcp_compat import COMPAT_TOOLS, CompatTool, answered
 
     name = agent if agent is not None else named_in(os.environ)
@@ -69,22 +75,45 @@ def mcp(agent: str | None, operator: bool, compat: str | None, socket: str | Non
         own = {"agent": name, "session": session} if operation in AGENTS else {}
         return await trio.to_thread.run_sync(_asked, socket, policy, operation, own | arguments)
 
-    async def ask(_: object, tool: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-        if isinstance(tool, CompatTool):
-            return await answered(tool, operate, arguments)
-        return await operate(tool.operation, arguments)
+    async def offer(_: object) -> Sequence[ShownTool]:
+        if operator:
+            return operator_tools()
+        try:
+            has_resources = bool((await operate("resources", {}))["declared"])
+        except ToolFailed:
+            has_resources = False  # no proxy runs now: the tools that there are always say so
+        return (*TOOLS, *(LEASE_TOOLS if has_resources else ()), *(COMPAT_TOOLS if compat else ()))
 
-    tools = operator_tools() if operator else (*TOOLS, *(COMPAT_TOOLS if compat else ()))
-    trio.run(serve_stdio, ToolServer(tools, ask, OPERATOR_INSTRUCTIONS if operator else INSTRUCTIONS))
+    async def main() -> None:
+        async with HeldLeases.open(lambda: _where(socket, policy)) as held:
+
+            async def ask(call: ToolCall, tool: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+                if isinstance(tool, CompatTool):
+                    return await answered(tool, operate, arguments)
+                if tool.operation == "lease" and not operator:
+                    own = {"agent": name, "session": session} if name or session else {"agent": f"mcp-{os.getpid()}"}
+                    return await held.lease(own | arguments, call.progress)
+                if tool.operation in ("renew", "release") and not operator:
+                    held.check_own(arguments.get("id"))
+                return await operate(tool.operation, arguments)
+
+            await serve_stdio(ToolServer(offer, ask, OPERATOR_INSTRUCTIONS if operator else INSTRUCTIONS))
+
+    trio.run(main)
 
 
-def named_in(environment: Mapping[str, str]) -> str:
-    """Return the name that an agent's environment gives it; empty: none."""
-    for variable in BASE_URLS:
-        match = re.search(r"//[^/]+/@([A-Za-z0-9._~-]{1,64})(?:/|$)", environment.get(variable, ""))
-        if match is not None:
-            return match[1]
-    return environment.get("HIVEMIND_JOB", "")
+def _where(path: str | None, policy: str | None) -> str:
+    """Return the socket or the URL of the proxy that runs now.
+
+    Raises:
+        NotReachable: None does.
+    """
+    from hivemind_trio.control import NotReachable
+
+    try:
+        return path if path is not None else str(found_proxy(policy))
+    except NoProxy as none:
+        raise NotReachable(f"{none}; {none.hint}" if none.hint else str(none)) from None
 
 
 def _asked(socket: str | None, policy: str | None, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:

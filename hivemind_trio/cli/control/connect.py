@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -14,6 +15,17 @@ from hivemind_trio.cli.console import fail
 
 if TYPE_CHECKING:
     from hivemind_trio.control import ControlClient
+
+BASE_URLS: Final = ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL")
+
+
+def named_in(environment: Mapping[str, str]) -> str:
+    """Return the name that an agent's environment gives it; empty: none."""
+    for variable in BASE_URLS:
+        match = re.search(r"//[^/]+/@([A-Za-z0-9._~-]{1,64})(?:/|$)", environment.get(variable, ""))
+        if match is not None:
+            return match[1]
+    return environment.get("HIVEMIND_JOB", "")
 
 
 def proxy_options(command: Callable[..., Any]) -> Callable[..., Any]:

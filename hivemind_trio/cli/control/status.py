@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from .connect import json_option, proxy_of, proxy_options
+from .lease import overview as resource_tables
 from .words import counted, moment, span, start, table
 
 
@@ -22,17 +23,20 @@ Examples:
 @json_option
 @proxy_options
 def status(as_json: bool, socket: str | None, policy: str | None) -> None:
-    """Show the state of a running proxy: calls, providers, lanes, budgets.
+    """Show the state of a running proxy: calls, providers, budgets, leases.
 
     It asks the proxy by its control socket, which only its user can connect to (`hivemind-trio help control-api`).
     """
     with proxy_of(socket, policy) as client:
         found = client.get("/v1/status")
         budgets = [] if as_json else client.get("/v1/budgets")["budgets"]
+        resources = {} if as_json else client.get("/v1/resources")
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
-        click.echo(overview(found, budgets, datetime.now(UTC)), nl=False)
+        now = datetime.now(UTC)
+        leases = resource_tables(resources, now) if resources["resources"] else ""
+        click.echo("\n".join(part for part in (overview(found, budgets, now), leases) if part), nl=False)
 
 
 def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime) -> str:

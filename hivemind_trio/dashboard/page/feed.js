@@ -1,6 +1,6 @@
 // What is known of the proxy, live. A lost connection is tried again, with the time until then.
 
-export const state = { status: null, queue: null, budgets: null, paused: null, ended: null, usage: null, series: new Map() };
+export const state = { status: null, queue: null, budgets: null, paused: null, resources: null, ended: null, usage: null, series: new Map() };
 
 const listeners = new Set();
 const link = { source: null, at: null, retryAt: null, tries: 0 };

@@ -191,6 +191,17 @@ function binds() {
         binds: full, tag: full ? "used up" : null, left: one.held ? `holds ${counted(one.held, "call")}` : "",
         right: one.resets_at ? `resets ${moment(one.resets_at)}` : "" }));
   }
+  const resources = state.resources?.resources ?? [];
+  if (resources.length) parts.push(h("div", { class: "provider" }, h("h3", {}, "resources")));
+  for (const one of resources) {
+    binding += one.waiting > 0;
+    const holders = one.leases.map((lease) => (lease.agent === "unknown" ? lease.caller : lease.agent));
+    parts.push(limit(one.name, one.leases.length, one.capacity,
+      `${whole(one.leases.length)} of ${counted(one.capacity, "lease")}`, {
+        binds: one.waiting > 0, tag: one.removed ? "removed" : one.waiting ? "binds" : null,
+        left: holders.slice(0, 3).join(", ") + (holders.length > 3 ? ", ..." : ""),
+        right: one.waiting ? `${counted(one.waiting, "request")} waiting` : "" }));
+  }
   $("binds-sum").textContent = `${counted(parts.filter((one) => one.classList.contains("limit")).length, "limit")}: ${binding} bind`;
   put($("binds-list"), ...parts);
 }

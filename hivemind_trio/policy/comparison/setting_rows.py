@@ -293,6 +293,30 @@ _STORE: Final[Mapping[str, Row]] = {
     "local": Row(setting="outage local", show=ratio, lowered=AT_ONCE),
 }
 
+_ASKED: Final = ReloadEffect(State.KEPT, "applies to the next request; leases in hand keep their time until renewed")
+
+_RESOURCE: Final[Mapping[str, Row]] = {
+    "capacity": Row(
+        setting="capacity",
+        lowered=ReloadEffect(State.DRAINS, "leases in hand end normally; none begins until there is room"),
+        raised=ReloadEffect(State.KEPT, "waiting requests get the new leases at once"),
+    ),
+    "lease_ns": Row(setting="lease", show=duration, lowered=_ASKED),
+    "lease_max_ns": Row(setting="lease max", show=or_none(duration), cap=True, lowered=_ASKED),
+    "queue": Row(
+        setting="queue",
+        show=count,
+        lowered=ReloadEffect(State.KEPT, "requests that wait already stay; further ones are refused"),
+        raised=AT_ONCE,
+    ),
+    "allow": Row(
+        setting="allow",
+        show=lambda agents: _listed(agents) if agents else "every agent",
+        ordered=False,
+        lowered=ReloadEffect(State.KEPT, "leases of other agents stay; their waiting requests are refused"),
+    ),
+}
+
 ROWS: Final = {
     "server": _SERVER,
     "store": _STORE,
@@ -306,6 +330,7 @@ ROWS: Final = {
         "lane": Row(setting="lane", show=or_none(str), ordered=False, lowered=ANEW),
     },
     "budget": {},
+    "resource": _RESOURCE,
 }
 
 _UNITS: Final[Mapping[str, Callable[[Any], str]]] = {"_ns": duration, "_microusd": money, "_bytes": size}

@@ -57,11 +57,12 @@ _WHOLE: Final[Mapping[str, tuple[ReloadEffect, ReloadEffect]]] = {
     ),
     "retry": (NEW, ReloadEffect(State.KEPT, "calls in flight with this class use the class `default`")),
     "model": (SPENT, SPENT),
+    "resource": (NEW, ReloadEffect(State.DRAINS, "its leases run out; waiting requests are refused")),
 }
 """Kind -> what it does to add one, and to remove one."""
 
 
-REMEMBERED: Final = ("provider", "lane", "agent", "budget")
+REMEMBERED: Final = ("provider", "lane", "agent", "budget", "resource")
 """Kinds with a state of their own, which a changed name alone would lose."""
 
 NO_RENAMES: Final = Renames({}, {})
@@ -109,6 +110,7 @@ def _tables(old: Program | None, new: Program) -> Iterator[tuple[str, Mapping[st
             "budget": program.budgets,
             "retry": program.retries,
             "model": _models(program),
+            "resource": program.resources,
         }
 
     before = tables(old) if old is not None else {}

@@ -51,6 +51,7 @@ from hivemind_trio.policy.program.resilience import (
     RetrySettings,
     WhileOpen,
 )
+from hivemind_trio.policy.program.resources import ResourceSettings
 
 from .binder import BoundDeclaration, SettingValue, SymbolTable
 from .codegen import Identity, LaneDefaults, Router, Rule, compile_decide
@@ -139,6 +140,7 @@ def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pend
         pending=pending,
         retries=retries,
         budgets={name: _budget(declarations, one) for name, one in declarations.of("budget").items()},
+        resources={name: _resource(declarations, one) for name, one in declarations.of("resource").items()},
         store=store,
         secrets=tuple(secrets),
         reads=frozenset[str]().union(
@@ -546,6 +548,18 @@ def _threshold(declared: BoundDeclaration, given: SettingValue) -> Threshold:
         deny=None if not deny else deny[0].value if deny[0].args else f"budget `{declared.name}` is used up",
         **words,
     )
+
+
+def _resource(declarations: SymbolTable, declared: BoundDeclaration) -> ResourceSettings:
+    lease = declarations.one(declared, "lease")
+    options: dict[str, Any] = {
+        name: given.value
+        for name in ("capacity", "queue", "allow")
+        if (given := declarations.one(declared, name)) is not None
+    }
+    if lease is not None:
+        options |= {"lease_ns": lease.value, "lease_max_ns": lease.options.get("max")}
+    return ResourceSettings(name=declared.name, at=declared.at, **options)
 
 
 def _models(declarations: SymbolTable) -> tuple[ModelPrice, ...]:

@@ -30,6 +30,7 @@ from hivemind_trio.policy.syntax.ast import Rate
 
 from .accounts import check_accounts
 from .plans import check_plans
+from .resources import check_resources
 from .sizes import check_nodes, check_stores
 from .timing import check_timing
 
@@ -66,6 +67,7 @@ def check_together(declarations: SymbolTable, conditions: Mapping[str, Mapping[s
     _plain_http(declarations, report)
     _spoofable(declarations, conditions, report)
     _sliding_months(declarations, report)
+    check_resources(declarations, report)
     _unused(declarations, report)
     _no_provider(declarations, report)
 
@@ -84,9 +86,6 @@ def _required(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         if not {"cost", "tokens", "input", "output", "requests"} & (declared.settings.keys() | declared.unread):
             hint = "add `cost $20/day` or `tokens 8M/hour`"
             _lacks(report, declared, "limit", hint, "cost $20/day", "tokens 8M/hour")
-    for declared in declarations.of("resource").values():
-        if "capacity" not in declared.settings.keys() | declared.unread:
-            _lacks(report, declared, "`capacity`", "add `capacity 4`", "capacity 4")
     for declared in declarations.of("lane").values():
         for given in declared.settings.get("aging", []):
             if "every" not in given.options:

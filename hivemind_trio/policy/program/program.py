@@ -22,6 +22,7 @@ from .degraded_answer import DegradedSettings
 from .plan_settings import PlanSettings
 from .rate_limits import RateLimitSettings
 from .resilience import DEFAULT_RETRY, SECOND_NS, AimdSettings, CircuitBreakerSettings, Reaper, RetrySettings, WhileOpen
+from .resources import ResourceSettings
 
 DEFAULT_LANE = "default"
 """The lane of a call that no rule, agent or team gives one."""
@@ -390,6 +391,7 @@ class Program:
     retries: Mapping[str, RetrySettings] = MappingProxyType({DEFAULT_RETRY: RetrySettings()})
     """Always holds `default`."""
     budgets: Mapping[str, BudgetSettings] = MappingProxyType({})
+    resources: Mapping[str, ResourceSettings] = MappingProxyType({})
     store: StoreSettings = StoreSettings()
     secrets: tuple[SecretRef, ...]
     """Every secret that serving needs."""

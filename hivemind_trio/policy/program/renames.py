@@ -28,6 +28,7 @@ _TABLES: Final[Mapping[str, str]] = {
     "agent": "agents",
     "budget": "budgets",
     "retry": "retries",
+    "resource": "resources",
 }
 """Kind -> where a program has what is declared of it."""
 

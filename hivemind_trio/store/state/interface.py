@@ -9,7 +9,7 @@ import attrs
 import msgspec
 
 from hivemind_trio.policy import Measure, Per
-from hivemind_trio.scheduler import AccountKey, Parts
+from hivemind_trio.scheduler import AccountKey, Lease, Parts
 
 KNOWN_FIRST: Final = 6
 """Fields of an account's key since the first version."""
@@ -79,6 +79,10 @@ class Restored:
     """Total that it has spent of each account, charges included."""
     runs: int
     """Processes that used this state before."""
+    leases: tuple[Lease, ...] = ()
+    """Leases of resources that were in hand; times on the wall clock."""
+    fences: Mapping[str, int] = attrs.field(factory=dict)
+    """Resource -> highest fencing token that was given."""
 
 
 class StateStore(Protocol):
@@ -162,3 +166,20 @@ def account_of(text: str) -> AccountKey:
     except msgspec.MsgspecError as error:
         raise ValueError(f"no account: {text}") from error
     return AccountKey(budget, Per(per), whose, Measure(measure), *window)
+
+
+def lease_text(lease: Lease) -> str:
+    """Return a lease as it stands on disk."""
+    return msgspec.json.encode(lease).decode()
+
+
+def lease_of(text: str) -> Lease:
+    """Return the lease of a text.
+
+    Raises:
+        ValueError: The text is none of `lease_text`.
+    """
+    try:
+        return msgspec.json.decode(text, type=Lease)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"no lease: {text}") from error

@@ -221,6 +221,10 @@ class Ledger:
                 except (OSError, sqlite3.Error) as error:
                     self._trouble(error)
 
+    async def in_turn(self, write: Callable[[], None]) -> None:
+        """Run a blocking method of the store in a thread, when no other one runs."""
+        await trio.to_thread.run_sync(write, limiter=self._thread)
+
     def _news(self) -> Learned:
         """Return the hints that have changed since they were last written."""
         learned = self._learned()

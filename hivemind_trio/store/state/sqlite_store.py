@@ -20,7 +20,7 @@ from typing import Final, Self, final
 
 import attrs
 
-from hivemind_trio.scheduler import AccountKey
+from hivemind_trio.scheduler import AccountKey, Lease
 from hivemind_trio.store.file_lock import FileLock, HeldElsewhere
 from hivemind_trio.store.journal.journal_file import move_aside
 from hivemind_trio.store.state.entry_log import EntryLog, read_entries
@@ -34,6 +34,8 @@ from hivemind_trio.store.state.interface import (
     account_of,
     account_text,
     counts_still,
+    lease_of,
+    lease_text,
     slot_ns,
 )
 from hivemind_trio.store.state.memory_store import charge_claims
@@ -225,6 +227,18 @@ class SqliteStore:
                 [(pool, what, value, wall_ns) for (pool, what), value in learned.items()],
             )
 
+    def keep_leases(self, kept: Sequence[Lease], ended: Sequence[Lease]) -> None:
+        """Write leases of resources and the ends of others, with their fencing tokens."""
+        with self._transaction() as database:
+            database.executemany(
+                "INSERT OR REPLACE INTO leases VALUES (?, ?)", [(lease.id, lease_text(lease)) for lease in kept]
+            )
+            database.executemany("DELETE FROM leases WHERE id = ?", [(lease.id,) for lease in ended])
+            database.executemany(
+                "INSERT INTO fences VALUES (?, ?) ON CONFLICT DO UPDATE SET fence = max(fence, excluded.fence)",
+                [(lease.resource, lease.fence) for lease in (*kept, *ended)],
+            )
+
     def rename(self, names: Mapping[AccountKey, AccountKey]) -> None:
         """Keep accounts under new keys."""
         texts = [(account_text(old), account_text(new)) for old, new in names.items() if old != new]
@@ -343,7 +357,14 @@ class _Recovery:
             (pool, what): (value, at_ns) for pool, what, value, at_ns in database.execute("SELECT * FROM learned")
         }
         restored = Restored(
-            spends=spends, charges=charges, learned=learned, shared_by=shared_by, settled=settled, runs=epoch - 1
+            spends=spends,
+            charges=charges,
+            learned=learned,
+            shared_by=shared_by,
+            settled=settled,
+            runs=epoch - 1,
+            leases=tuple(lease_of(text) for (text,) in database.execute("SELECT lease FROM leases ORDER BY id")),
+            fences=dict(database.execute("SELECT resource, fence FROM fences").fetchall()),
         )
         return restored, epoch, generation
 

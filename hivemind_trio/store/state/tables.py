@@ -7,10 +7,10 @@ from typing import Final
 APPLICATION_ID: Final = 0x686D7073
 """`hmps`: what SQLite keeps in the head of the file, so that nobody else's database is taken for state."""
 
-VERSION: Final = 2
+VERSION: Final = 3
 """`PRAGMA user_version`."""
 
-TABLES: Final = """
+_FIRST: Final = """
 CREATE TABLE nodes (             -- one for each run of the proxy
     epoch INTEGER PRIMARY KEY,
     pid INTEGER NOT NULL,
@@ -67,8 +67,22 @@ CREATE TABLE learned (           -- hints with their age
 ) STRICT, WITHOUT ROWID;
 """
 
+LEASES: Final = """
+CREATE TABLE fences (            -- highest fencing token of each resource; none is ever given again
+    resource TEXT PRIMARY KEY,
+    fence INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE leases (            -- in hand
+    id TEXT PRIMARY KEY,
+    lease TEXT NOT NULL          -- JSON; times on the wall clock, ns since 1970
+) STRICT, WITHOUT ROWID;
+"""
+
+TABLES: Final = _FIRST + LEASES
+
 UPGRADES: Final[dict[int, str]] = {
     1: "CREATE TABLE shared (node TEXT NOT NULL, epoch INTEGER NOT NULL) STRICT; "
-    "CREATE TABLE settled (account TEXT PRIMARY KEY, amount INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE settled (account TEXT PRIMARY KEY, amount INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
+    2: LEASES,
 }
 """Version -> the statements that make the next version of it."""

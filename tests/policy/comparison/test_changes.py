@@ -23,6 +23,7 @@ from hivemind_trio.policy import (
     ProviderSettings,
     Reaper,
     Resident,
+    ResourceSettings,
     RetrySettings,
     Server,
     SlotShare,
@@ -46,6 +47,7 @@ AGENT = ANTHROPIC + "team a {{ }}\nteam b {{ }}\nagent ci {{ {} }}\n"
 BUDGET = ANTHROPIC + "budget b {{ {} }}\n"
 RETRY = ANTHROPIC + "retry slow {{ {} }}\nrule r {{ retry slow }}\n"
 SERVER = ANTHROPIC + "server {{ {} }}\n"
+RESOURCE = ANTHROPIC + "agent ci {{ token env(T) }}\nresource gpu {{ {} }}\n"
 MODEL = ANTHROPIC + 'model "m" {{ {} }}\n'
 
 ROWS = {
@@ -231,6 +233,11 @@ ROWS = {
         SERVER, 'metrics "[::1]:9464"', 'metrics "127.0.0.1:9464"', "metrics", "changed",
         '"[::1]:9464"', '"127.0.0.1:9464"', "restart", "",
     ),
+    "fewer leases": (RESOURCE, "capacity 4", "capacity 2", "capacity", "lowered", "4", "2", "drains", ""),
+    "shorter leases": (RESOURCE, "lease 5m", "lease 1m", "lease", "lowered", "5m", "1m", "kept", ""),
+    "a bound on leases": (RESOURCE, "", "lease 10m max 1h", "lease max", "lowered", "none", "1h", "kept", ""),
+    "fewer requests for leases": (RESOURCE, "", "queue 5", "queue", "lowered", "100", "5", "kept", ""),
+    "who may lease": (RESOURCE, "", "allow ci", "allow", "changed", "every agent", "[ci]", "kept", ""),
     "unknown agents": (SERVER, "", "unknown-agent deny", "unknown-agent", "changed", "allow", "deny", "kept", ""),
 }  # fmt: skip
 
@@ -253,6 +260,7 @@ WHOLE = {
     "an agent": (REST, "agent ci { }\n", "agent ci", ("kept", ""), ("kept", "")),
     "a budget": (REST, "budget b { cost $1/day }\n", "budget b", ("none", ""), ("resets", "HM701")),
     "a retry class": (REST, "retry slow { }\n", "retry slow", ("none", ""), ("kept", "")),
+    "a resource": (REST, "resource gpu { }\n", "resource gpu", ("none", ""), ("drains", "")),
     "prices": (REST, 'model "m" { price input $1/Mtok }\n', 'model "m"', ("kept", ""), ("kept", "")),
 }
 
@@ -444,6 +452,7 @@ def test_every_field_has_a_row_of_its_own() -> None:
         "agent": AgentSettings,
         "team": Team,
         "retry": RetrySettings,
+        "resource": ResourceSettings,
     }
     fields = [
         (kind, f"{name}.{inner.name}" if inner is not None else name)

@@ -320,6 +320,26 @@ def test_an_agent_is_what_it_says(settings: str, expected: dict[str, Any]) -> No
     assert list(policy.teams) == ["red"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("", {}),
+        ("capacity 4; queue 0", {"capacity": 4, "queue": 0}),
+        ("lease 30s", {"lease_ns": 30 * S}),
+        ("lease 10m max 4h", {"lease_max_ns": 240 * MINUTE}),
+        ("allow a", {"allow": ("a",)}),
+        ("allow [a]", {"allow": ("a",)}),
+    ],
+)
+def test_a_resource_is_what_it_says_and_the_defaults(settings: str, expected: dict[str, Any]) -> None:
+    resource = program(f"agent a {{ token env(A) }}\nresource gpu {{ {settings} }}").resources["gpu"]
+
+    defaults = {"capacity": 1, "lease_ns": 10 * MINUTE, "lease_max_ns": None, "queue": 100, "allow": ()}
+    assert {name: getattr(resource, name) for name in defaults} == defaults | expected
+    assert resource.may_ask("a")
+    assert resource.may_ask("b") is not bool(resource.allow)
+
+
 SERVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "nothing": ("", {
         "host": "127.0.0.1", "port": 8787, "timezone": "", "drain_ns": 30 * S, "max_body": 32 << 20,

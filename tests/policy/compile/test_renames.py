@@ -25,7 +25,7 @@ from hivemind_trio.policy import (
 from tests.policy.drawn import Drawn, policies
 from tests.support.policies import compiled
 
-KINDS: Final = ("provider", "lane", "team", "agent", "budget", "retry")
+KINDS: Final = ("provider", "lane", "team", "agent", "budget", "retry", "resource")
 
 
 def checked(text: str, **more: str) -> Checked:
@@ -45,6 +45,7 @@ agent bot { token env(T); team ml; lane chat }
 agent ci when header.x-ci != "" { team ml }
 budget spend per team when team == ml { cost $5/day; at 50% { lane chat }; at 100% { deny } }
 let ours = agent == bot or agent in [ci]
+resource gpu { allow bot }
 rule a when ours and stream { lane chat; retry calm }
 rule b when provider == spare { priority 2 }
 test "x" { given { agent ci; stream true }; expect lane == chat and provider == anthropic and retry == calm }
@@ -61,6 +62,7 @@ agent robot was bot { token env(T); team lab; lane talk }
 agent build was ci when header.x-ci != "" { team lab }
 budget money was spend per team when team == lab { cost $5/day; at 50% { lane talk }; at 100% { deny } }
 let ours = agent == robot or agent in [build]
+resource card was gpu { allow robot }
 rule a when ours and stream { lane talk; retry quiet }
 rule b when provider == reserve { priority 2 }
 test "x" { given { agent build; stream true }; expect lane == talk and provider == main and retry == quiet }
@@ -79,6 +81,7 @@ def test_a_rename_is_told_as_one_and_changes_nothing_else() -> None:
         ("agent", "ci", "build", "renamed", "kept"),
         ("budget", "spend", "money", "renamed", "kept"),
         ("retry", "calm", "quiet", "renamed", "kept"),
+        ("resource", "gpu", "card", "renamed", "kept"),
     ]
     assert not found.calls
     assert found.complete

@@ -15,7 +15,7 @@ from tests.policy.regenerate import BASES, FOLDER, Case, cases, shown
 CASES = cases()
 
 # Found between two policies: no text gives it. `diff` and `serve` have their tests.
-WITHOUT_A_FILE = {"HM701", "HM702", "HM703"}
+WITHOUT_A_FILE = {"HM190", "HM701", "HM702", "HM703"}
 
 OF_TESTS = {"HM501", "HM503", "HM504"}
 

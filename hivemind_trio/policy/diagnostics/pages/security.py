@@ -61,6 +61,15 @@ PAGES: Final = (
         "provider anthropic { key env(ANTHROPIC_API_KEY) }",
     ),
     Page(
+        "HM607",
+        "an agent that may ask, and proves nothing",
+        "`allow` says which agents may lease a resource. An agent without a token is whoever claims its name, so "
+        "the list would keep nobody out.",
+        wrong="agent grader { }\nresource gpu { allow grader }\nprovider anthropic { key env(ANTHROPIC_API_KEY) }",
+        right="agent grader { token env(GRADER_TOKEN) }\nresource gpu { allow grader }\n"
+        "provider anthropic { key env(ANTHROPIC_API_KEY) }",
+    ),
+    Page(
         "HM608",
         "a personal login used as a key",
         "The token of a login to a plan (`sk-ant-oat...`) belongs to one person and one client. Sent for other "

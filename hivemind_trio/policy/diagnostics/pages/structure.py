@@ -119,8 +119,6 @@ PAGES: Final = (
         "not yet in force",
         "The language has this setting, but this version of the proxy does not act on it. A policy that relies on "
         "it would be weaker than it looks, so `check` and the start of `serve` report it. Delete it, or allow it "
-        "with `# hmp: allow HM190 reason` on the line above.",
-        wrong="resource sandbox { capacity 4 }\nprovider anthropic { }",
-        right="provider anthropic { }",
+        "with `# hmp: allow HM190 reason` on the line above. This version acts on every setting.",
     ),
 )

@@ -1,0 +1,1 @@
+"""Leases of resources: who has one, who waits for one, and whose turn is next."""
