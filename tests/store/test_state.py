@@ -440,8 +440,6 @@ def test_a_file_of_the_first_version_is_upgraded(tmp_path: Path) -> None:
     SqliteStore.open(str(path), NOW, left).close()
     with closing(sqlite3.connect(path)) as database:
         database.executescript(f"{WITHOUT_LEASES} DROP TABLE shared; DROP TABLE settled; PRAGMA user_version = 1;")
-            "DROP TABLE shared; DROP TABLE settled; DROP TABLE leases; DROP TABLE fences; PRAGMA user_version = 1;"
-        )
     store = SqliteStore.open(str(path), NOW, left)
     store.join("n1", 7)
     store.close()
