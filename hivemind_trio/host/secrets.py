@@ -48,7 +48,7 @@ def probe_content(ref: SecretRef) -> SecretState:
 
 def _is_line(value: str) -> bool:
     """Return True if a header can carry the value as it is."""
-    return value == value.strip() and not any(char < " " or char == "\x7f" for char in value)
+    return value == value.strip() and value.isascii() and value.isprintable()
 
 
 @final

@@ -131,7 +131,7 @@ def check_secrets(
             case SecretState.MALFORMED:
                 report.add(
                     "HM209",
-                    f"`{ref.name}` is not a single line of text, so no header can carry it",
+                    f"`{ref.name}` is not a single line of ASCII text, so no header can carry it",
                     span,
                     help="store only the secret: one line, without spaces around it",
                 )

@@ -196,7 +196,8 @@ def test_a_file_of_somebody_else_is_unreadable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [f"{VALUE}\nanother\n", f"{VALUE}\n\n", f" {VALUE}", f"{VALUE} \n", "a\tb", "a\x00b"]
+    "content",
+    [f"{VALUE}\nanother\n", f"{VALUE}\n\n", f" {VALUE}", f"{VALUE} \n", "a\tb", "a\x00b", "k\u00e9y", "a\u200bb"],
 )
 def test_a_file_of_more_than_one_line_is_no_secret(tmp_path: Path, content: str) -> None:
     assert probe(file(tmp_path / "key", content)) is SecretState.MALFORMED

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from .connect import json_option, proxy_of, proxy_options
 from .lease import overview as resource_tables
 from .words import counted, moment, span, start, table
+
+BUDGETS_SHOWN: Final = 20
+"""Accounts of budgets in a picture of the whole."""
 
 
 @click.command(
@@ -47,7 +50,7 @@ def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime
     if found["agent_limits"]:
         blocks.append(agent_limit_table(found["agent_limits"]))
     if budgets:
-        blocks.append(budget_table(budgets, now))
+        blocks.append(fullest_budgets(budgets, now))
     return "\n".join(block for block in blocks if block)
 
 
@@ -135,6 +138,20 @@ def lane_table(lanes: list[dict[str, Any]], now: datetime) -> str:
     return table(["lane", "waiting", "in flight", "first starts", "all started"], rows, right={1, 2})
 
 
+def fullest_budgets(budgets: list[dict[str, Any]], now: datetime) -> str:
+    """Return the fullest accounts of budgets: a budget `per agent` has up to 10,000."""
+    ranked = _ranked(budgets)
+    left_out = ranked[BUDGETS_SHOWN:]
+    if not left_out:
+        return budget_table(ranked, now)
+    more = f"{counted(len(left_out), 'further account')} at {left_out[0]['share']:.0%} or less: `hivemind-trio budget`"
+    return f"{budget_table(ranked[:BUDGETS_SHOWN], now)}{more}\n"
+
+
+def _ranked(budgets: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(budgets, key=lambda one: (-one["share"], one["budget"], one["whose"]))
+
+
 def budget_table(budgets: list[dict[str, Any]], now: datetime) -> str:
     """Return accounts of budgets as a table, the fullest first."""
     rows = [
@@ -146,6 +163,6 @@ def budget_table(budgets: list[dict[str, Any]], now: datetime) -> str:
             f"{one['held']:,}" if one["held"] else "",
             moment(one["resets_at"], now),
         ]
-        for one in sorted(budgets, key=lambda one: (-one["share"], one["budget"], one["whose"]))
+        for one in _ranked(budgets)
     ]
     return table(["budget", "of", "allowance", "spent", "held", "resets"], rows, right={3, 4})

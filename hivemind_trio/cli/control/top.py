@@ -19,7 +19,7 @@ from hivemind_trio.cli.console import color_option, wants_color
 from .calls import call_table
 from .connect import proxy_address, proxy_options
 from .queue import queue_table
-from .status import budget_table, header, lane_table, provider_table
+from .status import fullest_budgets, header, lane_table, provider_table
 from .words import cropped
 
 ALTERNATE: Final = "\x1b[?1049h\x1b[?25l"
@@ -103,7 +103,7 @@ def _blocks(client: Any) -> list[str]:
         queue_table(queue, now) if queue["queue"] else "",
         provider_table(status["providers"], now),
         lane_table(status["lanes"], now),
-        budget_table(budgets, now) if budgets else "",
+        fullest_budgets(budgets, now) if budgets else "",
         call_table(calls, now) if calls else "",
     ]
 

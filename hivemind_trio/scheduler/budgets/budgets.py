@@ -17,7 +17,7 @@ import attrs
 
 from hivemind_trio.model import Decider, Decision, Request, Usage
 from hivemind_trio.policy import BudgetAllowance, BudgetSettings, Measure, ModelPrice, Per, Program, Renames, Threshold
-from hivemind_trio.scheduler.protocol.account_key import AccountKey
+from hivemind_trio.scheduler.protocol.account_key import AccountKey, is_named_by_policy
 from hivemind_trio.scheduler.protocol.budget_draw import AskBudgets, BudgetsAnswered, BudgetsShared, BudgetsUnanswered
 from hivemind_trio.scheduler.protocol.ledger import Correction, Draw, Parts, RestoredAccount
 from hivemind_trio.scheduler.structures.indexed_heap import Rank
@@ -26,7 +26,10 @@ from .budget_account import BudgetAccount, Turns
 from .shared_budgets import SharedBudgets
 
 ACCOUNTS_MAX: Final = 10_000
-"""Accounts in all. Those that hold nothing are forgotten then; if none does, whoever comes next shares one account."""
+"""Accounts in all. Those that hold nothing are forgotten then; if none does, callers that come next share one account.
+
+Partitions that the policy names are always accounts of their own: strangers cannot take their place.
+"""
 
 SWEEP_EVERY: Final = ACCOUNTS_MAX // 8
 """Look-ups of new partitions between two searches for accounts that hold nothing, so that each pays for a few."""
@@ -346,7 +349,8 @@ class Budgets:
         whose = partition.of(budget)
         found = self._found.get((budget.name, whose))
         if found is None:
-            if AccountKey.of(budget, budget.allowances[0], whose) not in self.accounts and not self._room(now_ns):
+            known = AccountKey.of(budget, budget.allowances[0], whose) in self.accounts
+            if not known and not is_named_by_policy(budget.per, whose) and not self._room(now_ns):
                 whose = OTHERS
             found = tuple(self._account(budget, allowance, whose, now_ns) for allowance in budget.allowances)
             self._found[budget.name, whose] = found

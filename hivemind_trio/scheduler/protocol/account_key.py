@@ -6,7 +6,18 @@ from typing import NamedTuple, Self
 
 from hivemind_trio.policy import BudgetAllowance, BudgetSettings, BudgetWindow, Measure, Per, Renames
 
-from .agent_key import name_of_word, renamed_word
+from .agent_key import is_declared, name_of_word, renamed_word
+
+
+def is_named_by_policy(per: Per, whose: str) -> bool:
+    """Return True if the policy names such partitions, so that callers cannot add any."""
+    match per:
+        case Per.ALL | Per.TEAM | Per.PROVIDER:
+            return True
+        case Per.AGENT:
+            return is_declared(whose)
+        case _:
+            return False
 
 
 class AccountKey(NamedTuple):

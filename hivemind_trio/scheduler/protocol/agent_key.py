@@ -14,12 +14,17 @@ def agent_word(key: AgentKey) -> str:
     return f"{declared} {name}"
 
 
+def is_declared(word: str) -> bool:
+    """Return True if the word is that of a declared agent."""
+    return word.startswith("True ")
+
+
 def name_of_word(word: str) -> str:
     """Return the name alone, for people: that of a declared agent, or the credential or address of another."""
-    return word.partition(" ")[2]
+    declared, space, name = word.partition(" ")
+    return name if space else declared
 
 
 def renamed_word(word: str, renames: Renames) -> str:
     """Return the same agent's, by the name that it has now."""
-    declared, _, name = word.partition(" ")
-    return agent_word(renames.agent_key((True, name))) if declared == "True" else word
+    return agent_word(renames.agent_key((True, name_of_word(word)))) if is_declared(word) else word

@@ -301,6 +301,27 @@ def test_partitions_are_bounded_and_nobody_slips_through_the_bound(monkeypatch: 
     assert len(accounts.accounts) <= 101
 
 
+@pytest.mark.parametrize("per", ["", " per agent", " per team", " per provider"])
+def test_strangers_take_no_account_from_what_the_policy_names(per: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budgets, "ACCOUNTS_MAX", 20)
+    driver = driver_of(
+        "team core { }\nagent ci { team core }\n"
+        "budget strangers per model when agent != ci { output 100/hour }\n"
+        f"budget ours{per} when agent == ci {{ output 100/hour }}"
+    )
+    for number in range(30):
+        spend(driver, 5, model=f"m-{number}")
+
+    spend(driver, 60, claimed="ci")
+
+    ours = [one for one in driver.scheduler.state.budgets.accounts.values() if one.key.budget == "ours"]
+    assert [(one.key.subject, one.spent(driver.now_ns)) for one in ours] == [
+        ({"": "", " per agent": "ci", " per team": "core", " per provider": "anthropic"}[per], 60)
+    ]
+    others = [one.key.subject for one in driver.scheduler.state.budgets.accounts.values() if one.key not in ours]
+    assert "(others)" in others
+
+
 @pytest.mark.slow
 def test_a_new_partition_costs_no_search_through_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "ACCOUNTS_MAX", 1_000)
