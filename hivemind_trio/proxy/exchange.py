@@ -59,6 +59,9 @@ RETRY_AFTER_HELD_NS: Final = 30 * SECOND_NS
 HEADER_TEXT_MAX: Final = 1_024
 """Characters of a header's value of ours: some are the caller's words."""
 
+KNOWN_AT_THE_END: Final = frozenset({b"x-hivemind-wait-ms", b"x-hivemind-attempts", b"x-hivemind-reason"})
+"""Headers about the wait: a 200 that is given while the call waits does not have them."""
+
 OVERAGE: Final = "this account now pays beyond its plan (`plan { overage warn }`)"
 
 TIMEOUTS: Final = frozenset({UpstreamErrorKind.FIRST_BYTE, UpstreamErrorKind.TOTAL, UpstreamErrorKind.IDLE})
@@ -569,8 +572,7 @@ class Exchange:
         self.status = 200
         if not self.attempts:
             self.waited_ns = self.engine.now_ns() - self.started_ns
-        # How long the call waits and how often it is tried is not known yet.
-        ours = [one for one in self._own_headers() if one[0] not in (b"x-hivemind-wait-ms", b"x-hivemind-attempts")]
+        ours = [one for one in self._own_headers() if one[0] not in KNOWN_AT_THE_END]
         headers = [(b"content-type", alive.content_type), (b"cache-control", b"no-cache"), *ours]
         await self.send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._say_nothing(alive)

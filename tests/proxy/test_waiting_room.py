@@ -63,6 +63,7 @@ async def test_a_stream_that_waits_is_silent_and_then_kept_alive(autojump_clock:
     # What they would say is of the moment of the 200, and what follows it is not known yet.
     assert agent.header(b"x-hivemind-wait-ms") is None
     assert agent.header(b"x-hivemind-attempts") is None
+    assert agent.header(b"x-hivemind-reason") is None
     assert [record.status for record in opened.records] == [200, 200]
 
 
