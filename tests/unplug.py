@@ -31,7 +31,7 @@ from hivemind_trio.scheduler import state
 from hivemind_trio.scheduler.budgets.budgets import NO_CLAIM, Budgets
 from hivemind_trio.scheduler.calls.waiting_call import rank
 from hivemind_trio.scheduler.calls.waiting_room import WaitingCalls
-from hivemind_trio.scheduler.decisions import account_choice, completion, routing
+from hivemind_trio.scheduler.decisions import account_choice, admission, completion, routing
 from hivemind_trio.scheduler.health.aimd import Aimd
 from hivemind_trio.scheduler.health.circuit_breaker import CircuitBreaker
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
@@ -91,6 +91,7 @@ FEATURES: Final[dict[str, list[Part]]] = {
     "rate_limits": [(RateLimits, "opens_ns", lambda _self, _cost, now_ns, _waiter=None: now_ns)],
     "plans": [(PlanAccounts, "on_read", _nothing)],
     "session_facts": [(SessionTable, "facts", lambda _self, call, _now_ns: call.request)],
+    "holds": [(admission, "_blocked", lambda books, _call, _treatment, place: place.blocked(books.now_ns))],
     "plan_rules": [(state.SchedulerState, "decide", lambda self, call: self.program.decide(call.request))],
     "plan_reserves": [
         (PlanGate, "opens_ns", lambda _self, now_ns: now_ns),

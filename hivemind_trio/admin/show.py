@@ -99,6 +99,7 @@ async def status(proxy: Operated, _: NoArguments) -> StatusView:
         inflight=snapshot.inflight,
         cap=sum(pool.limit for pool in snapshot.pools.values()),
         agents=snapshot.agents,
+        held=snapshot.held,
         oldest_wait_s=max((seconds(call.waited_ns) for call in occupancy.waiting), default=None),
         calls=_counts(proxy, now_ns),
         providers=tuple(_provider(proxy, name, pool) for name, pool in snapshot.pools.items()),

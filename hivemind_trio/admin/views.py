@@ -235,6 +235,8 @@ class StatusView:
     """Sum of the concurrency limits in force."""
     agents: int
     """With a call that waits or is in flight."""
+    held: int
+    """Those of `waiting` that a rule holds."""
     oldest_wait_s: float | None
     """Wait of the call that has waited longest; null: none waits."""
     calls: CallCounts

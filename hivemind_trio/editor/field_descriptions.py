@@ -41,7 +41,8 @@ FAMILIES: Final[Mapping[str, str]] = {
 }
 
 OUTCOMES: Final[Mapping[str, str]] = {
-    "admitted": "Flag: the call is not denied.",
+    "admitted": "Flag: no rule denies or holds the call.",
+    "held": "Flag: a rule holds the call on arrival; it has a lane, a priority and a provider.",
     "denied": "Flag: a rule denies the call, or nobody serves it.",
     "lane": "A declared name: where the call waits.",
     "priority": "Count: the call's priority.",

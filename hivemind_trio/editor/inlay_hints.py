@@ -22,7 +22,7 @@ from hivemind_trio.policy import (
     parse_request,
 )
 
-SETTING_OF: Final = {"admitted": "verdict", "denied": "verdict"} | {
+SETTING_OF: Final = {"admitted": "verdict", "held": "verdict", "denied": "verdict"} | {
     name: name for name in ("lane", "priority", "provider", "retry", "deadline", "agent")
 }
 """Subject of an `expect` -> setting that decides it."""

@@ -3,6 +3,7 @@
 from .decision import Decider as Decider
 from .decision import Decision as Decision
 from .decision import Verdict as Verdict
+from .moment import Moment as Moment
 from .outcome import Outcome as Outcome
 from .plan import NO_PLAN as NO_PLAN
 from .plan import PlanReading as PlanReading

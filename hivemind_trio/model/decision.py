@@ -10,9 +10,11 @@ import attrs
 
 
 class Verdict(StrEnum):
-    """The two values of one setting, so that an earlier `allow` exempts from a later `deny`."""
+    """The values of one setting, so that an earlier `allow` exempts from a later `hold` or `deny`."""
 
     ALLOW = "allow"
+    HOLD = "hold"
+    """The call waits until another verdict holds for it."""
     DENY = "deny"
 
 
@@ -56,7 +58,7 @@ class Decision:
     affinity_ns: int | None = None
     """Time for which calls of a loaded model may pass it; None: it takes its turn."""
     message: str = ""
-    """The rule's words, where the verdict is deny."""
+    """The rule's words, where the verdict is hold or deny."""
     model: str | None = None
     """Model that the call is sent with instead of the requested one; None: the requested one."""
     instead_of: str | None = None

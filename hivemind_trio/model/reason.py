@@ -33,6 +33,8 @@ class Reason(StrEnum):
     PROVIDER_QUOTA = "provider-quota"
     PROMPT_CACHE = "prompt-cache"
     RETRY = "retry"
+    HELD = "held"
+    """A rule holds it (`hold`): a wait, or a rejection where its client does not wait so long."""
     PAUSED = "paused"
     """An operator has paused its provider, lane or agent."""
     TURN = "turn"
@@ -113,6 +115,7 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
     Reason.CLIENT_PATIENCE: _row(
         429, _RETRY, "the call would wait about {wait} in the queue, longer than its client's timeout"
     ),
+    Reason.HELD: _row(429, _FINAL, "held by the policy: {message}; the call can start in {wait}"),
     Reason.HELD_TOO_LONG: _row(
         429, _RETRY, "the call waited {waited} in the queue without being sent, the longest that its client allows"
     ),
@@ -237,6 +240,7 @@ WAITS: Final[Mapping[Reason, str]] = {
     Reason.PLAN_USED_UP: "the plan of its account at provider `{provider}` was used up (`overage deny`)",
     Reason.PROMPT_CACHE: "another call was filling the prompt cache for both",
     Reason.RETRY: "attempts at provider `{provider}` had failed and the next retry was not due",
+    Reason.HELD: "rule `{rule}` held it",
     Reason.PAUSED: "an operator had paused provider `{provider}`, lane `{lane}` or the agent",
     Reason.TURN: "other calls were dispatched first",
 }

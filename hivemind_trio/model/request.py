@@ -53,6 +53,8 @@ class Request:
     hour: int = 0
     """In the policy's time zone, 0 to 23."""
     minute: int = 0
+    second: int = 0
+    """No condition reads it; by it the scheduler knows when the next minute begins."""
     weekday: int = 0
     """1 is Monday, 7 is Sunday."""
     date: str = ""

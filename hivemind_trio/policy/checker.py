@@ -15,6 +15,7 @@ from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
 from hivemind_trio.policy.language.condition_typing import LATE, Always, Condition, Typer, reads, request_fields
 from hivemind_trio.policy.language.values import is_loopback, url_problem
 from hivemind_trio.policy.lint.consistency import check_together, exposed_at, in_the_open
+from hivemind_trio.policy.lint.holds import check_holds
 from hivemind_trio.policy.lint.overrides import check_overrides
 from hivemind_trio.policy.lint.rate_arithmetic import check_amounts
 from hivemind_trio.policy.lint.reachability import analyse
@@ -71,6 +72,7 @@ def check(path: str, files: Files, progress: ProgressListener = untold, *, allow
         )
         program = lower(declarations, typed, pending, closure.hash)
         analyse(declarations, conditions, program, progress)
+        check_holds(declarations, conditions, program)
         check_amounts(declarations, conditions, program)
         check_sizes(declarations, program)
         check_overrides(declarations)

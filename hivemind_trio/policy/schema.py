@@ -644,7 +644,12 @@ RULE: Final[Mapping[str, Setting]] = {
         "by default 90s. Then its model is loaded as soon as a model in memory has no calls in flight.",
     ),
     "deny": Setting(args=(_slot(Type.TEXT, optional=True),), doc="Rejects the call, with this message."),
-    "allow": Setting(doc="Exempts the call from every `deny` below."),
+    "hold": Setting(
+        args=(_slot(Type.TEXT, optional=True),),
+        doc="Keeps the call waiting, without a slot, until no rule holds it; then it joins its lane with its age. It "
+        "is decided again when a time, a date or a plan reading passes what a rule compares, and at a reload.",
+    ),
+    "allow": Setting(doc="Exempts the call from every `hold` and `deny` below."),
     "tag": Setting(args=(_slot(Type.NAME),), repeated=True, doc="A word for the log."),
     "warn": Setting(
         args=(_slot(Type.TEXT, optional=True),),

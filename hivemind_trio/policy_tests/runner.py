@@ -197,6 +197,7 @@ def _of_load(load: Load) -> Values:
         found |= {
             "failed": load.failed,
             "denied": load.denied / load.calls,
+            "held": load.held / load.calls,
             "completed": load.turns_done / load.turns,
         }
     if load.wait.count:

@@ -62,6 +62,7 @@ class InForce:
             cost_microusd=cost,
             hour=now.hour,
             minute=now.minute,
+            second=now.second,
             weekday=now.isoweekday(),
             date=now.date().isoformat(),
             headers=head.words,

@@ -401,7 +401,8 @@ class Engine:
             wakeup_ns = self.scheduler.wakeup_ns()
             if wakeup_ns is not None and wakeup_ns - self.now_ns() < 1_000:
                 self._now_ns = max(self._now_ns, wakeup_ns)
-            self.post(TimePassed())
+            tells = self._program.holds and self._program.clock_edges
+            self.post(TimePassed(self._calendar.moment() if tells else None))
 
     def _arm(self) -> None:
         wakeup_ns = self.scheduler.wakeup_ns()

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import attrs
 
+from hivemind_trio.model import Moment
 from hivemind_trio.policy import BudgetWindow
 
 SECOND_NS: Final = 1_000_000_000
@@ -35,6 +36,11 @@ class Calendar:
         zone = ZoneInfo(window.timezone) if window.timezone else self.zone
         now = datetime.now(zone).astimezone(zone)
         return now_ns + max(1, left_ns(now, window))
+
+    def moment(self) -> Moment:
+        """Return the local time of now."""
+        now = datetime.now(self.zone)
+        return Moment(now.date().isoformat(), now.hour * 3_600 + now.minute * 60 + now.second)
 
 
 def left_ns(now: datetime, window: BudgetWindow) -> int:

@@ -29,7 +29,7 @@ from typing import assert_never, final
 
 import attrs
 
-from hivemind_trio.model import NO_PLAN, Decision, PlanStanding, Reason, rejection_text
+from hivemind_trio.model import NO_PLAN, Decision, Moment, PlanStanding, Reason, rejection_text
 from hivemind_trio.policy import BudgetWindow, Program, Renames
 from hivemind_trio.scheduler.budgets.budget_account import Turns
 from hivemind_trio.scheduler.budgets.budgets import NO_CLAIM
@@ -39,7 +39,13 @@ from hivemind_trio.scheduler.decisions.dispatch import dispatch, expire
 from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn, read_plan
 from hivemind_trio.scheduler.decisions.grant import Waiting, waiting
 from hivemind_trio.scheduler.decisions.occupancy import accounts, occupancy
-from hivemind_trio.scheduler.decisions.requeue import move_to_fallback, reclassify, reject_all, release_budget_waiters
+from hivemind_trio.scheduler.decisions.requeue import (
+    decide_held_again,
+    move_to_fallback,
+    reclassify,
+    reject_all,
+    release_budget_waiters,
+)
 from hivemind_trio.scheduler.decisions.routing import calls_to_move, is_given_up, route
 from hivemind_trio.scheduler.limits.cost import NOTHING
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
@@ -133,7 +139,9 @@ class Scheduler:
                 self._on_policy(program, now_ns, commands)
             case Draining():
                 self._on_draining(now_ns, commands)
-            case TimePassed():
+            case TimePassed(moment=moment):
+                if moment is not None:
+                    self.state.clock.tell(moment, now_ns)
                 self._advance(now_ns, commands)
             case PauseSet():
                 self._on_pause(event, now_ns, commands)
@@ -157,6 +165,8 @@ class Scheduler:
                 self.state.restore(beliefs, ages_ns)
             case _:
                 assert_never(event)
+        if self.state.holds_due:
+            dispatch(self.state, decide_held_again(self.state, commands).values(), None, commands)
         if self.state.budgets_released:
             dispatch(self.state, release_budget_waiters(self.state, commands).values(), None, commands)
         while pools := self.state.release_agents():
@@ -230,6 +240,7 @@ class Scheduler:
         books = self.state
         if call.id in books.inflight or call.id in books.room.waiters:
             raise ValueError(f"call {call.id} arrived twice")
+        books.clock.tell(Moment.of(call.request), now_ns)
         self._advance(now_ns, commands)
         books.sessions.begin(call, now_ns)
         treatment = books.decide(call)
@@ -261,6 +272,7 @@ class Scheduler:
         if good and place.pool.residents.enabled:
             place.pool.residents.on_answered(place.model, now_ns)
         told = event.plan is not None and read_plan(books, flight, event.plan, commands)
+        books.holds_due |= told and bool(books.room.held) and books.program.reads_plans
         news = place.pool.learns and place.quotas.on_headers(call_id, event.readings, now_ns)
         if good:
             news |= place.quotas.accept(call_id, now_ns)
@@ -334,6 +346,8 @@ class Scheduler:
         books.load(program)
         for waiter in waiters:
             waiter.call = calls[waiter.call.id]
+            if waiter.is_held:
+                waiter.call = books.call_at(waiter.call, now_ns)
             reclassify(books, waiter, books.decide(waiter.call), commands)
         expire(self.state, commands)
         self._open(commands)

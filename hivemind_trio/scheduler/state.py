@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from random import Random
 from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Decision, PlanSpan, Reason, Request
+from hivemind_trio.model import Decision, PlanSpan, Reason, Request, Verdict
 from hivemind_trio.policy import (
     DEFAULT_RETRY,
+    EDGES_MAX,
     UNKNOWN_AGENT,
     Objective,
     Program,
@@ -18,6 +20,7 @@ from hivemind_trio.policy import (
     Renames,
     RetrySettings,
     WhileOpen,
+    at_moment,
 )
 from hivemind_trio.scheduler.budgets.budget_account import BudgetAccount, Turns
 from hivemind_trio.scheduler.budgets.budgets import (
@@ -38,6 +41,7 @@ from hivemind_trio.scheduler.calls.placement import Placement
 from hivemind_trio.scheduler.calls.running_call import RunningCall
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall, rank
 from hivemind_trio.scheduler.calls.waiting_room import WaitingCalls
+from hivemind_trio.scheduler.calls.wall_clock import TOLD_EVERY_NS, WallClock
 from hivemind_trio.scheduler.health.billing import SpentKey
 from hivemind_trio.scheduler.health.provider_health import ProviderHealth
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
@@ -110,6 +114,9 @@ class SchedulerState:
     """Values of `pools`: every event iterates over them."""
     jobs: JobOrdering = attrs.field(factory=JobOrdering, init=False)
     sessions: SessionTable = attrs.field(factory=SessionTable, init=False)
+    clock: WallClock = attrs.field(factory=WallClock, init=False)
+    holds_due: bool = attrs.field(default=False, init=False)
+    """Held calls may be held no more."""
     detours: bool = attrs.field(default=False, init=False)
     """Budgets, or providers that are down, may send calls elsewhere than the rules do."""
     budgets_released: dict[BudgetAccount, None] = attrs.field(factory=dict, init=False)
@@ -336,9 +343,14 @@ class SchedulerState:
             request=call.request,
         )
 
-    def decide(self, call: Call) -> Decision:
-        """Return the decision of the policy about a call, as its account's plan and its session stand now."""
+    def decide(self, call: Call, at_ns: int | None = None) -> Decision:
+        """Return the decision of the policy about a call, as its account's plan and its session stand now.
+
+        Args:
+            at_ns: When the plan is looked at; None: now.
+        """
         program, request = self.program, call.request
+        at_ns = self.now_ns if at_ns is None else at_ns
         if program.reads_sessions:
             request = self.sessions.facts(call, self.now_ns)
         if not program.reads_plans:
@@ -348,7 +360,7 @@ class SchedulerState:
         if len(accounts) != 1:
             return program.decide(request)  # several keys have no plan
         (pool,) = accounts
-        plan = pool.plans.standing(self.account(call, pool.name), request.model, self.now_ns)
+        plan = pool.plans.standing(self.account(call, pool.name), request.model, at_ns)
         return program.decide(
             attrs.evolve(
                 request,
@@ -569,10 +581,10 @@ class SchedulerState:
         self.unclaim(waiter)
         self.forget(waiter.place.agent)
 
-    def keep_position(self, of: WaitingCall | RunningCall) -> None:
-        """Its client may come back with it."""
+    def keep_position(self, of: WaitingCall | RunningCall, from_ns: int = 0) -> None:
+        """Its client may come back with it, maybe not before `from_ns`."""
         since_ns = of.arrived_ns if of.call.since_ns is None else of.call.since_ns
-        self.returns.keep(of.call.again, since_ns, of.seq, self.now_ns)
+        self.returns.keep(of.call.again, since_ns, of.seq, self.now_ns, from_ns=from_ns)
 
     def assign_sequence(self, call: Call) -> tuple[Call, int]:
         """Return a new call, and its number in the order of arrival: its old one, if it has come back."""
@@ -620,11 +632,46 @@ class SchedulerState:
         """Those whose retry is due now. Who was held by a budget is to be let in instead: see `budgets_released`."""
         woken = []
         while (waiter := self.room.wake(self.now_ns)) is not None:
-            if waiter.held_in is not None:
+            if waiter.is_held:
+                self.holds_due = True
+            elif waiter.held_in is not None:
                 self.mark_budget_released([waiter.held_in])
             else:
                 woken.append(waiter)
         return woken
+
+    def hold(self, waiter: WaitingCall) -> None:
+        """Have a call wait in no line, until the rules are asked again."""
+        waiter.is_held, waiter.blocked = True, Reason.HELD
+        waiter.held_until_ns, again_ns = self._held_until_ns(waiter.call)
+        # At a time of day clocks may have been set meanwhile.
+        waiter.rests_until_ns = None if again_ns is None else min(again_ns, self.now_ns + TOLD_EVERY_NS)
+
+    def _held_until_ns(self, call: Call) -> tuple[int | None, int | None]:
+        """Return when a held call is held no more, and when that may be: by the clock, and by the resets of its plan.
+
+        None: no time is known.
+        """
+        edges = islice(self.clock.edges(self.program.clock_edges, self.now_ns), EDGES_MAX)
+        times = sorted({*edges, *self._plan_resets(call)})
+        for time_ns in times:
+            if self.decide(self.call_at(call, time_ns), time_ns).verdict is not Verdict.HOLD:
+                return time_ns, times[0]
+        return None, times[0] if times else None
+
+    def call_at(self, call: Call, time_ns: int) -> Call:
+        """Return a call as it would be if it came at another time."""
+        moment = self.clock.at(time_ns) if self.program.clock_edges else None
+        return call if moment is None else attrs.evolve(call, request=at_moment(call.request, moment))
+
+    def _plan_resets(self, call: Call) -> Iterator[int]:
+        """Yield when windows of the plan that rules read for a call begin anew."""
+        if not self.program.reads_plans:
+            return
+        for pool in self.accounts.get(self.program.route(call.request.apis, call.request.model) or "", ()):
+            for window in pool.plans.windows(self.account(call, pool.name), call.request.model):
+                if window.resets_ns is not None and window.resets_ns > self.now_ns:
+                    yield window.resets_ns
 
     def waited_ns(self, waiter: WaitingCall) -> int:
         """In all, its earlier attempts not included."""
@@ -699,4 +746,5 @@ class SchedulerState:
             agents=len(self._agents),
             inflight=len(self.inflight),
             waiting=len(self.room),
+            held=len(self.room.held),
         )

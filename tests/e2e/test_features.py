@@ -19,6 +19,7 @@ import trio
 from bench.plan_provider import PlanProvider
 from bench.plan_provider import serving as providing
 from hivemind_trio.demo import INSTANT, ScriptedReply
+from hivemind_trio.model import Reason
 from tests import unplug
 
 from . import house
@@ -163,6 +164,20 @@ async def test_session_facts() -> None:
         answers = [await ask(place, headers={"x-hivemind-job": job} if job else {}) for job in jobs]
 
     assert [answer.status_code for answer in answers] == [200, 200, 403, 200]
+
+
+async def test_holds() -> None:
+    async with standing(CAP_3 + 'rule later when model == "m" { hold }') as place, trio.open_nursery() as callers:
+        callers.start_soon(ask, place)
+        other = await ask(place, "another")
+        await until(lambda: place.waiting == 1)
+        sent = models(place)
+        place.use(CAP_3)
+        await until(lambda: len(place.records) == 2)
+
+    assert (sent, models(place)) == (["another"], ["another", "m"])
+    assert other.status_code == place.records[-1].status == 200
+    assert place.records[-1].reason is Reason.HELD
 
 
 async def test_plan_reserves() -> None:

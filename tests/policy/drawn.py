@@ -101,9 +101,9 @@ def _written(settings: Mapping[str, Any]) -> str:
         match name, value:
             case "allow", _:
                 parts.append("allow")
-            case "deny", None:
-                parts.append("deny")
-            case "deny" | "model" | "warn", _:
+            case "deny" | "hold", None:
+                parts.append(name)
+            case "deny" | "hold" | "model" | "warn", _:
                 parts.append(f"{name} {quoted(value)}")
             case "deadline", _:
                 parts.append(f"deadline {spelt[value]}")
@@ -122,7 +122,7 @@ PRIORITIES: Final = st.sampled_from([0, 1, 5, 100])
 DEADLINES: Final = st.sampled_from(sorted(DURATIONS.values()))
 LANE_SETTINGS: Final = st.fixed_dictionaries({}, optional={"priority": PRIORITIES, "deadline": DEADLINES})
 VERDICTS: Final[st.SearchStrategy[dict[str, Any]]] = st.sampled_from(
-    [{}, {}, {"allow": True}, {"deny": None}, {"deny": 'not "here"'}]
+    [{}, {}, {"allow": True}, {"deny": None}, {"deny": 'not "here"'}, {"hold": None}, {"hold": "later"}]
 )
 SERVES: Final = st.none() | st.lists(st.sampled_from(GLOBS), unique=True, min_size=1, max_size=3)
 LIMITS: Final = st.none() | st.lists(st.sampled_from(GLOBS), unique=True, max_size=3)

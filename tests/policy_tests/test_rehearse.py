@@ -24,6 +24,7 @@ agent script when header.x-job != "" { lane others }
 budget all { cost $50/day }
 rule stop when model ~ "claude-opus-*" { deny "no" }
 rule night when hour in 22..23 { deny "closed" }
+rule noon when header.x-fast == "noon" and time in 12:00..12:59 { hold }
 rule by-header when header.x-fast == "yes" { provider openai }
 rule streams when stream { lane people }
 """
@@ -57,6 +58,10 @@ RUNS: Final = {
     ),
     "all at night": ("load w { arrive 30/min; hour 22 }", "w.denied == 100%"),
     "until the night, which begins soon": ("load w { arrive 30/min; time 21:59 }", "w.denied > 40% and w.denied < 60%"),
+    "held until one": (
+        'load w { header.x-fast "noon"; arrive 30/min; time 12:59 }',
+        "w.held > 40% and w.held < 60% and w.denied == 0%",
+    ),
     "none by day": ("load w { arrive 30/min; hour 9 }", "w.denied == 0% and w.failed == 0%"),
     "a queue that is full denies": (
         'load w { agent script; model "claude-haiku-4-5"; arrive 300/min }', "w.denied > 20% and w.failed >= 20%",

@@ -122,6 +122,7 @@ def likely_call(proxy: Operated, agent: AskingAgent, shape: CallShape) -> tuple[
         cost_microusd=program.estimated_cost(apis, model, tokens_in, tokens_out),
         hour=now.hour,
         minute=now.minute,
+        second=now.second,
         weekday=now.isoweekday(),
         date=now.date().isoformat(),
         headers=agent.headers,

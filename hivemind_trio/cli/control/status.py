@@ -62,6 +62,8 @@ def header(found: dict[str, Any]) -> str:
     waiting = f"{found['waiting']:,} waiting"
     if found["oldest_wait_s"] is not None:
         waiting += f" (oldest {span(found['oldest_wait_s'])})"
+    if found["held"]:
+        waiting += f", {found['held']:,} of them held by rules"
     lines = [
         f"hivemind-trio {found['version']}  {found['policy']['path']} {found['policy']['hash'][:8]}  "
         f"up {span(found['uptime_s'])}  {found['address']}  process {found['pid']}",

@@ -19,7 +19,7 @@ from hivemind_trio.cli.policy_files import checked_policy
 from hivemind_trio.cli.table import aligned
 
 if TYPE_CHECKING:
-    from hivemind_trio.model import Decision, Request
+    from hivemind_trio.model import Decision, Moment, Request
     from hivemind_trio.policy import Checked, Explanation
 
 CALL: Final = re.compile(r"[0-9a-f]{6}-[0-9]+")
@@ -238,7 +238,7 @@ def _as_text(checked: Checked, explanation: Explanation, *, dialect: tuple[str, 
     def by(setting: str) -> str:
         return str(treatment.decided[setting])
 
-    verdict = f'denied: "{explanation.denied}"' if explanation.denied is not None else "admitted"
+    verdict = f'denied: "{explanation.denied}"' if explanation.denied is not None else _goes(explanation)
     deadline = "none" if treatment.deadline_ns is None else duration(treatment.deadline_ns)
     rows = [
         ("verdict", verdict, str(explanation.denied_by)),
@@ -277,6 +277,17 @@ def _as_text(checked: Checked, explanation: Explanation, *, dialect: tuple[str, 
         day = f"{request.date} (weekday {request.weekday})" if is_dated else f"weekday {request.weekday or 1}"
         parts.append(f"at {clock(request.time)} on {day}; `time=` and `date=` ask for another time")
     return "\n".join(f"{part}\n" for part in parts)
+
+
+def _goes(explanation: Explanation) -> str:
+    """Return the verdict of a call that is not denied: until when it is held, if it is."""
+    if explanation.held is None:
+        return "admitted"
+    until = explanation.held_until
+    if until is None:
+        return f'held: "{explanation.held}", as long as no plan reading or new policy changes that'
+    clock, date = f"{until.second // 3_600:02}:{until.second // 60 % 60:02}", explanation.request.date
+    return f'held: "{explanation.held}", until {clock}' + (f" on {until.date}" if until.date != date else "")
 
 
 def _accounts(checked: Checked, treatment: Decision) -> list[tuple[str, str, str]]:
@@ -327,12 +338,19 @@ def _table(rows: Sequence[tuple[str, ...]], *, indent: str = "", color: bool = F
     return "\n".join(lines)
 
 
+def _moment(moment: Moment | None) -> str | None:
+    if moment is None:
+        return None
+    return f"{moment.date}T{moment.second // 3_600:02}:{moment.second // 60 % 60:02}"
+
+
 def _as_object(explanation: Explanation) -> dict[str, Any]:
     treatment = explanation.treatment
     return {
         "format_version": 1,
-        "verdict": "allow" if explanation.denied is None else "deny",
-        "message": explanation.denied or "",
+        "verdict": "deny" if explanation.denied is not None else "allow" if explanation.held is None else "hold",
+        "message": explanation.denied or explanation.held or "",
+        "held_until": _moment(explanation.held_until),
         "apis": [api.value for api in explanation.request.apis],
         "agent": treatment.agent,
         "team": treatment.team,

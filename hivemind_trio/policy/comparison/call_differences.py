@@ -26,7 +26,7 @@ from hivemind_trio.policy.solver.call_space import CallSpace
 from hivemind_trio.policy.solver.partition import DERIVED
 from hivemind_trio.policy.solver.satisfiability import GaveUp, Nothing, Of, Space, Witness
 
-from .decisions import ADMITTED, NO, NOT_SERVED, DecisionRow, decisions
+from .decisions import NO, NOT_SERVED, DecisionRow, decisions, goes
 
 QUESTIONS_MAX: Final = 2_000
 """Asked in all; beyond it some changes may be missed, which is said."""
@@ -284,7 +284,7 @@ class _PairSearch:
             cubes += boxes or []
         verdicts = pairs["verdict"]
         admitted = product(*(
-            [number for number, entry in enumerate(entries) if entry.value == ADMITTED]
+            [number for number, entry in enumerate(entries) if goes(entry.value)]
             for entries in (verdicts.old, verdicts.new)
         ))  # fmt: skip
         sides = {setting: (_side(lists[0], bits), _side(lists[1], bits)) for setting, lists in asked.items()}

@@ -13,8 +13,8 @@ from hivemind_trio.policy.compile.codegen import Rule
 from hivemind_trio.policy.language.condition_typing import AllOf, Always, AnyOf, Condition, Relation
 from hivemind_trio.policy.language.unit_text import duration
 from hivemind_trio.policy.program.program import NO_TEAM, UNKNOWN_AGENT, Program
+from hivemind_trio.policy.solver.decision_lists import HELD, Value, lists_of, rules_of
 from hivemind_trio.policy.solver.decision_lists import DecisionEntry as Typed
-from hivemind_trio.policy.solver.decision_lists import Value, lists_of, rules_of
 from hivemind_trio.policy.source.string_literals import quote
 
 ADMITTED: Final = "admitted"
@@ -44,7 +44,7 @@ def treated(program: Program, treatment: Decision) -> dict[str, str]:
         return shown | {"verdict": REFUSED_UNKNOWN}
     if treatment.verdict is Verdict.DENY:
         return shown | {"verdict": _denied(treatment.message)}
-    shown["verdict"] = ADMITTED
+    shown["verdict"] = _held(treatment.message) if treatment.verdict is Verdict.HOLD else ADMITTED
     if treatment.provider is None:
         return shown | {"provider": NOT_SERVED}
     return (
@@ -67,6 +67,15 @@ def treated(program: Program, treatment: Decision) -> dict[str, str]:
 
 def _denied(message: str) -> str:
     return f"denied: {quote(message)}"
+
+
+def _held(message: str) -> str:
+    return f"held: {quote(message)}"
+
+
+def goes(verdict: str) -> bool:
+    """Return True if a call with this verdict goes, at once or later, so that its lane matters."""
+    return not verdict.startswith("denied: ")
 
 
 def _deadline(value_ns: Value) -> str:
@@ -101,6 +110,8 @@ def decisions(checked: Checked) -> Mapping[str, tuple[DecisionRow, ...]]:
 
 
 def _verdict(one: Typed, rules: Mapping[str, Rule]) -> DecisionRow:
+    if one.value == HELD:
+        return DecisionRow(one.condition, _held(rules[one.rule].effects["verdict"][1]))
     if one.value:
         return DecisionRow(one.condition, ADMITTED)
     return DecisionRow(one.condition, _denied(rules[one.rule].effects["verdict"][1]) if one.rule else REFUSED_UNKNOWN)

@@ -10,6 +10,7 @@ import attrs
 from hivemind_trio.dialects import KNOWN_BASES, KNOWN_NAMES
 from hivemind_trio.model import Api, Decider, PlanSpan, SecretRef, Verdict
 from hivemind_trio.model.plan import WHOLE
+from hivemind_trio.policy.language.clock_edges import clock_edges
 from hivemind_trio.policy.language.condition_typing import Condition, fields_read
 from hivemind_trio.policy.language.list_prices import BUILT_IN_PRICES
 from hivemind_trio.policy.language.model_price import ModelPrice
@@ -152,6 +153,10 @@ def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pend
             ),
             {f"header.{name}" for name in _headers_of_budgets(declarations)},
         ),
+        clock_edges=clock_edges(
+            one for table in (conditions.agents, conditions.rules) for one in table.values() if one is not None
+        ),
+        holds=any("hold" in one.settings for one in declarations.of("rule").values()),
         was=_former_names(declarations),
     )
 
@@ -497,9 +502,10 @@ def rule_of(declared: BoundDeclaration, condition: Condition) -> Rule:
         effects["affinity"] = declared.settings["affinity"][0].options.get("max", DEFAULT_AFFINITY_NS)
     if "allow" in declared.settings:
         effects["verdict"] = (Verdict.ALLOW, "")
-    elif "deny" in declared.settings:
-        given = declared.settings["deny"][0]
-        effects["verdict"] = (Verdict.DENY, given.value if given.args else f"denied by the rule `{declared.name}`")
+    for setting, verdict, done in (("hold", Verdict.HOLD, "held"), ("deny", Verdict.DENY, "denied")):
+        if setting in declared.settings:
+            given = declared.settings[setting][0]
+            effects["verdict"] = (verdict, given.value if given.args else f"{done} by the rule `{declared.name}`")
     return Rule(
         declared.name,
         condition,

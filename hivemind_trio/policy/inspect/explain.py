@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, final
 
 import attrs
 
-from hivemind_trio.model import Api, Decider, Decision, Request, Verdict
+from hivemind_trio.model import Api, Decider, Decision, Moment, Request, Verdict
 from hivemind_trio.model.dates import is_date
 from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.codegen import BUILT_IN, Router
@@ -27,6 +28,7 @@ from hivemind_trio.policy.language.units import (
 )
 from hivemind_trio.policy.program.budgets import Per
 from hivemind_trio.policy.program.call_facts import CLOCKS, DAYS, NO_API, ApisOf, contradiction, time_of
+from hivemind_trio.policy.program.holds import EDGES_MAX, at_moment, seconds_to
 from hivemind_trio.policy.program.program import UNKNOWN_AGENT, Program, ProviderSettings
 
 DERIVED: Final = {
@@ -64,7 +66,7 @@ _FACTS: Final = {
     "session.age": "session_age",
 }
 
-SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "affinity", "allow", "deny")
+SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "affinity", "allow", "hold", "deny")
 """Settings that a rule can decide and that are in force."""
 
 _EXAMPLES: Final = {
@@ -108,6 +110,10 @@ class Explanation:
     """The words of the rejection; None: the call is admitted."""
     denied_by: Decider
     """The declaration that decides whether the call is admitted."""
+    held: str | None
+    """The words of the rule that holds it; None: none does."""
+    held_until: Moment | None
+    """When by the clock it is held no more; None: the clock alone does not end it."""
     steps: tuple[Step, ...]
     """Every rule, in order."""
     bounds: tuple[tuple[str, str, str], ...]
@@ -235,7 +241,19 @@ def explain(checked: Checked, request: Request) -> Explanation:
     steps = _steps(checked, request, treatment)
     model = treatment.model or request.model
     bounds = _bounds(checked, treatment, model) if denied is None else ()
-    return Explanation(request, treatment, denied, denied_by, steps, bounds)
+    is_held = denied is None and treatment.verdict is Verdict.HOLD
+    held, until = (treatment.message, _held_until(checked.program, request)) if is_held else (None, None)
+    return Explanation(request, treatment, denied, denied_by, held, until, steps, bounds)
+
+
+def _held_until(program: Program, request: Request) -> Moment | None:
+    """Return when the clock changes the verdict, looked for over some weeks."""
+    begin = Moment.of(request)
+    for seconds in islice(seconds_to(program.clock_edges, begin.second), EDGES_MAX):
+        then = begin.after(seconds)
+        if program.decide(at_moment(request, then)).verdict is not Verdict.HOLD:
+            return then
+    return None
 
 
 def _verdict(checked: Checked, treatment: Decision) -> tuple[str | None, Decider]:
@@ -284,8 +302,8 @@ def _steps(checked: Checked, request: Request, treatment: Decision) -> tuple[Ste
 
 
 def _slot(setting: str) -> str:
-    """Return the slot of a setting: `allow` and `deny` are the two values of one."""
-    return "verdict" if setting in ("allow", "deny") else setting
+    """Return the slot of a setting: `allow`, `hold` and `deny` are the values of one."""
+    return "verdict" if setting in ("allow", "hold", "deny") else setting
 
 
 def _bounds(checked: Checked, treatment: Decision, model: str) -> tuple[tuple[str, str, str], ...]:

@@ -103,9 +103,11 @@ def _required(declarations: SymbolTable, report: DiagnosticCollector) -> None:
                     help=f'write `model "{declared.name}" on PROVIDER {{ ... }}`',
                 )
     for declared in declarations.of("rule").values():
-        if {"allow", "deny"} <= set(declared.settings):
-            second = declared.settings["deny"][0].item.head.span
-            report.add("HM105", "`allow` and `deny` exclude each other", second, help="keep one of them")
+        said = [name for name in ("allow", "hold", "deny") if name in declared.settings]
+        if len(said) > 1:
+            second = declared.settings[said[1]][0].item.head.span
+            what = f"`{said[0]}` and `{said[1]}` exclude each other"
+            report.add("HM105", what, second, help="keep one of them")
 
 
 def _lacks(report: DiagnosticCollector, declared: BoundDeclaration, what: str, help_: str, *settings: str) -> None:

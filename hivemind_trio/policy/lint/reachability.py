@@ -202,7 +202,7 @@ class _Rule:
     def of(cls, declared: BoundDeclaration, condition: Condition | None, space: Space, *, is_never: bool) -> _Rule:
         assert condition is not None  # the policy has no errors
         spans = {
-            "verdict" if name in ("allow", "deny") else name: given[0].item.span
+            "verdict" if name in ("allow", "hold", "deny") else name: given[0].item.span
             for name, given in declared.settings.items()
             if name not in ("tag", "warn")
         }
@@ -440,7 +440,8 @@ class _Rules:
 
     def _refuses(self, number: int) -> bool:
         """Return True if it only refuses calls."""
-        return set(self._rules[number].spans) == {"verdict"}
+        rule = self._rules[number]
+        return set(rule.spans) == {"verdict"} and "hold" not in rule.declared.settings
 
     def _is_double(self, number: int, other: int) -> bool:
         """Return True if an earlier rule that covers this one is for the same calls and says the same."""

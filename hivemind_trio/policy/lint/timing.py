@@ -74,7 +74,7 @@ def _waits_and_retries(declarations: SymbolTable) -> Iterator[tuple[SettingValue
     named = (declarations.one(provider, "retry") for provider in declarations.of("provider").values())
     usual = dict.fromkeys(DEFAULT_RETRY if given is None else given.value for given in named)
     for rule in declarations.of("rule").values():
-        deadline = _deadline_of(declarations, rule)
+        deadline = deadline_of(declarations, rule)
         if deadline is not None:
             own = [given.value for given in rule.settings.get("retry", [])]
             yield from ((deadline, name) for name in own or usual)
@@ -87,7 +87,7 @@ def _waits_and_retries(declarations: SymbolTable) -> Iterator[tuple[SettingValue
 def _rides(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     """Report a deadline that expires before `affinity` lets the model of the call load."""
     for rule in declarations.of("rule").values():
-        deadline = _deadline_of(declarations, rule)
+        deadline = deadline_of(declarations, rule)
         for given in rule.settings.get("affinity", []):
             most_ns = given.options.get("max", DEFAULT_AFFINITY_NS)
             if deadline is not None and deadline.value <= most_ns:
@@ -106,7 +106,7 @@ def _deadlines(declarations: SymbolTable) -> Iterator[SettingValue]:
             yield from declared.settings.get("deadline", [])
 
 
-def _deadline_of(declarations: SymbolTable, rule: BoundDeclaration) -> SettingValue | None:
+def deadline_of(declarations: SymbolTable, rule: BoundDeclaration) -> SettingValue | None:
     """Return the deadline of a rule, its own or its lane's."""
     if "deadline" in rule.settings:
         return rule.settings["deadline"][0]

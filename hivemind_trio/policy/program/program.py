@@ -397,6 +397,10 @@ class Program:
     """Every secret that serving needs."""
     reads: frozenset[str] = frozenset()
     """The fields of requests that its conditions depend on: `model`, `header.x-team`."""
+    clock_edges: tuple[int, ...] = ()
+    """Minutes since midnight at which some rule, agent or team may decide otherwise."""
+    holds: bool = False
+    """Some rule holds calls."""
     was: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     """Kind -> name -> what it was called before (`was OLD`)."""
     pools: Mapping[str, ProviderSettings] = attrs.field(init=False, eq=False, repr=False)

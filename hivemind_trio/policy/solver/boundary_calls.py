@@ -17,6 +17,7 @@ from hivemind_trio.dialects import DIALECTS, KNOWN_PATHS
 from hivemind_trio.model import Api
 from hivemind_trio.model.dates import MINUTES, date_on, days, is_date, later, weekday_of
 from hivemind_trio.model.plan import WHOLE
+from hivemind_trio.policy.language.clock_edges import in_minutes
 from hivemind_trio.policy.language.condition_eval import holds
 from hivemind_trio.policy.language.condition_typing import (
     PLAN_SHARES,
@@ -34,7 +35,6 @@ from hivemind_trio.policy.language.condition_typing import (
 from hivemind_trio.policy.program.call_facts import NO_API, Facts
 from hivemind_trio.policy.program.program import Program
 
-from .partition import in_minutes
 from .satisfiability import Witness
 
 NOON: Final = 12 * 60

@@ -37,6 +37,9 @@ class AsAsked:
 
 AS_ASKED: Final = AsAsked()
 
+HELD: Final = "held"
+"""Verdict of a call that a rule holds."""
+
 Value: TypeAlias = str | int | bool | AsAsked | None
 """None: the call does not have it."""
 
@@ -59,7 +62,7 @@ Entries: TypeAlias = Sequence[DecisionEntry]
 def lists_of(checked: Checked) -> Mapping[str, Entries]:
     """Return the lists of a policy without errors; each ends with an entry for every call that is left.
 
-    `verdict` gives True where the call is admitted, the last entry of `provider` what no provider serves.
+    `verdict` gives one of `VERDICTS`, the last entry of `provider` what no provider serves.
     """
     program, declarations = checked.program, checked.declarations
     assert program is not None
@@ -132,10 +135,13 @@ def _by_agent(identities: Mapping[str, Identity], setting: str) -> list[Decision
     return found
 
 
+VERDICTS: Final[Mapping[Verdict, Value]] = {Verdict.ALLOW: True, Verdict.HOLD: HELD, Verdict.DENY: False}
+
+
 def _verdicts(rules: Iterable[Rule], program: Program) -> list[DecisionEntry]:
     refused = [DecisionEntry(Relation("agent", "==", UNKNOWN_AGENT), False)] if program.server.refuse_unknown else []
     said = [
-        DecisionEntry(rule.condition, rule.effects["verdict"][0] is Verdict.ALLOW, rule.name)
+        DecisionEntry(rule.condition, VERDICTS[rule.effects["verdict"][0]], rule.name)
         for rule in rules
         if "verdict" in rule.effects
     ]

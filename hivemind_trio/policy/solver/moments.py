@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from hivemind_trio.model.dates import MINUTES
+from hivemind_trio.policy.language.clock_edges import in_minutes
 from hivemind_trio.policy.language.condition_typing import (
     AllOf,
     Always,
@@ -21,7 +22,7 @@ from hivemind_trio.policy.language.condition_typing import (
 )
 from hivemind_trio.policy.program.call_facts import Facts
 
-from .partition import Days, Numbers, Test, in_minutes
+from .partition import Days, Numbers, Test
 
 NO_TIME: Final[Facts] = {"time": 0}
 NO_DAY: Final[Facts] = {"weekday": 1}

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, TypeAlias, final
 
 import attrs
 
-from hivemind_trio.model.dates import MINUTES, days, weekday_of
+from hivemind_trio.model.dates import days, weekday_of
 from hivemind_trio.policy.language.condition_eval import holds
 from hivemind_trio.policy.language.condition_typing import Field, Flag, Like, Member, Relation
 from hivemind_trio.policy.language.globs import Matcher, any_matcher
@@ -240,27 +240,6 @@ def _grouped(tests: tuple[Test, ...]) -> Days | None:
 def _equals(test: Test) -> Matcher:
     values, is_not = frozenset(_values(test)), _is_not(test)
     return lambda text: (text in values) is not is_not
-
-
-def in_minutes(test: Test) -> Test:
-    """Return the test of `time` that a test of `hour` is; another test as it is."""
-    match test:
-        case Relation(field="hour", op="==" | "!=" as op, value=int(hour)):
-            whole = Member("time", (), ((hour * 60, hour * 60 + 59),))
-            return whole if op == "==" else attrs.evolve(whole, ranges=_beside(hour))
-        case Relation(field="hour", op=op, value=int(hour)):
-            return Relation("time", op, hour * 60 + (59 if op in ("<=", ">") else 0))
-        case Member(field="hour", values=values, ranges=ranges):
-            spans = [*((value, value) for value in values if isinstance(value, int)), *ranges]
-            return Member("time", (), tuple((low * 60, high * 60 + 59) for low, high in spans))
-        case _:
-            return test
-
-
-def _beside(hour: int) -> tuple[tuple[int, int], ...]:
-    """Return the minutes of a day before and after an hour."""
-    spans = (0, hour * 60 - 1), (hour * 60 + 60, MINUTES - 1)
-    return tuple(span for span in spans if span[0] <= span[1])
 
 
 def _values(test: Test) -> tuple[str | int | float, ...]:

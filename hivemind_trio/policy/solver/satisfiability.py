@@ -24,6 +24,7 @@ from hivemind_trio.dialects import SHARED_PATHS
 from hivemind_trio.model import Api, Request
 from hivemind_trio.model.dates import weekday_of
 from hivemind_trio.policy.compile.codegen import Router
+from hivemind_trio.policy.language.clock_edges import in_minutes
 from hivemind_trio.policy.language.condition_eval import field_values, holds
 from hivemind_trio.policy.language.condition_typing import (
     AllOf,
@@ -45,7 +46,7 @@ from hivemind_trio.policy.program.call_facts import day_of, time_of
 
 from .box_cover import Cover, Covered, Cube, Entangled, Open
 from .call_space import CallSpace, Impossible, billing, callers
-from .partition import DERIVED, Classes, Days, Flags, Key, Names, Numbers, Test, Texts, Variable, in_minutes, single
+from .partition import DERIVED, Classes, Days, Flags, Key, Names, Numbers, Test, Texts, Variable, single
 
 CUBES_MAX: Final = 256
 """Boxes that one condition may fall into."""
@@ -246,6 +247,23 @@ class Space:
                 return witness
             doubtful = True
         return GaveUp() if doubtful else Nothing(used)
+
+    def find_open(self, starts: Sequence[Cube], cubes: Sequence[Cube]) -> Witness | None:
+        """Return a call in one of the starts and in none of the cubes; None: there is none, or it is unknown."""
+        cover = self.cover(cubes)
+        for start in starts:
+            try:
+                found = cover.search(start, (1 << len(cover.cubes)) - 1)
+            except Entangled:
+                continue
+            if isinstance(found, Open) and (witness := self._witness(start, found)) is not None:
+                return witness
+        return None
+
+    def of_fields(self, fields: Iterable[str]) -> frozenset[int]:
+        """Return the variables that some fields belong to."""
+        names = frozenset(fields)
+        return frozenset(number for (name, _), number in self._of_key.items() if name in names)
 
     def _witness(self, start: Cube, found: Open) -> Witness | None:
         facts: dict[str, Any] = {}

@@ -32,7 +32,7 @@ from hivemind_trio.policy.syntax.ast import Expect, Item, Let, Name, Value
 
 from .outcomes import leaves
 
-OUTCOMES: Final = ("admitted", "denied")
+OUTCOMES: Final = ("admitted", "held", "denied")
 
 LOAD: Final[Mapping[str, Slot]] = {
     "agent": Slot(Type.REF, ("agent",)),
@@ -58,7 +58,7 @@ FOLLOWING: Final = {
 
 WAITS: Final = ("p50", "p95", "p99", "max", "mean")
 
-SHARES: Final = ("failed", "denied", "completed")
+SHARES: Final = ("failed", "denied", "completed", "held")
 """Shares of a load."""
 
 FAILING: Final = ("connect", "reset", "429", "502", "503", "529")

@@ -37,12 +37,16 @@ Leaf: TypeAlias = Flag | Relation | Member | Like
 Values: TypeAlias = Mapping[str, str | int | bool]
 
 OF_A_CALL_THAT_GOES: Final = ("lane", "priority", "deadline", "provider", "model", "retry")
-"""Fields that a denied call does not have. Of `provider` and `model`: where it goes, and as what."""
+"""Fields that a denied call does not have, and a held one has. `provider` and `model`: where it goes, and as what."""
+
+
+VERDICTS: Final = ("admitted", "held", "denied")
+"""Flags of which a call has one, on arrival."""
 
 
 def is_outcome(field: str) -> bool:
     """Return True if the field is an outcome, and no fact of the call."""
-    return field in OF_A_CALL_THAT_GOES or field in ("admitted", "denied") or field.startswith(("tag.", "budget."))
+    return field in OF_A_CALL_THAT_GOES or field in VERDICTS or field.startswith(("tag.", "budget."))
 
 
 @final
@@ -77,7 +81,8 @@ class Decided:
         for field in OF_A_CALL_THAT_GOES:
             values.pop(field, None)
         why = _why_denied(program, treatment)
-        values |= {"admitted": not why, "denied": bool(why)}
+        is_held = not why and treatment.verdict is Verdict.HOLD
+        values |= {"admitted": not why and not is_held, "held": is_held, "denied": bool(why)}
         values |= {f"tag.{tag}": True for tag in treatment.tags}
         if not why:
             assert treatment.provider is not None
@@ -165,14 +170,16 @@ def got(condition: Condition, decided: Decided, declarations: SymbolTable) -> tu
         shown[_shown(field, decided) + (f", {_by(decider)}" if decider is not None else "")] = None
         place = _place(decider, declarations) if decider is not None else None
         if place is not None:
-            what = "the verdict" if field in ("admitted", "denied") else f"the {field}"
+            what = "the verdict" if field in VERDICTS else f"the {field}"
             labels[Label(place, f"decides {what}")] = None
     return "; ".join(shown), tuple(labels)
 
 
 def _shown(field: str, decided: Decided) -> str:
     values = decided.values
-    if field in ("admitted", "denied"):
+    if field in VERDICTS:
+        if values["held"]:
+            return f"held: {quote(decided.treatment.message)}"
         return f"denied: {decided.why_denied}" if decided.why_denied else "admitted"
     if field.startswith(("tag.", "budget.")):
         family, _, name = field.partition(".")
@@ -201,7 +208,7 @@ def is_text(field: str) -> bool:
 
 def _decider(field: str, decided: Decided) -> Decider | None:
     """Return the decider; None: it is a fact, or no declaration decided it."""
-    if field in ("admitted", "denied"):
+    if field in VERDICTS:
         by = decided.treatment.decided["verdict"]
         is_its = decided.treatment.verdict is Verdict.DENY or not decided.why_denied
         return by if is_its and by.kind != BUILT_IN.kind else None

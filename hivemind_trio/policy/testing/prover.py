@@ -25,7 +25,7 @@ from hivemind_trio.policy.program.program import Program
 from hivemind_trio.policy.solver.boundary_calls import KNOWN_MODELS, candidates, readings
 from hivemind_trio.policy.solver.box_cover import Cover, Cube
 from hivemind_trio.policy.solver.call_space import CallSpace
-from hivemind_trio.policy.solver.decision_lists import AS_ASKED, Entries, Value, lists_of, served_of
+from hivemind_trio.policy.solver.decision_lists import AS_ASKED, HELD, Entries, Value, lists_of, served_of
 from hivemind_trio.policy.solver.moments import Instead, alternatives, timed
 from hivemind_trio.policy.solver.satisfiability import GaveUp, Nothing, Of, Space, Witness
 
@@ -38,6 +38,9 @@ DRAWN_MAX: Final = 2_000
 """Calls that are tried where nothing is proven."""
 
 NEVER: Final = AnyOf(())
+
+OF_VERDICT: Final[Mapping[str, Value]] = {"admitted": True, "held": HELD, "denied": False}
+"""Outcome -> the verdict that it stands for."""
 
 
 @final
@@ -150,7 +153,7 @@ class Universe:
         """Return True if a rule decides or says something of a call that is asked about, or if that is unknown."""
         question = _Proof(self, asked, Always())
         verdicts = self._lists["verdict"].entries
-        admitted = [_only(number) for number, entry in enumerate(verdicts) if entry.value is True]
+        admitted = [_only(number) for number, entry in enumerate(verdicts) if entry.value is not False]
         ways: list[dict[str, range]] = []
         for setting in rule.effects:
             entries = self._lists[setting].entries
@@ -226,7 +229,7 @@ class _Proof:
     def counterexamples(self) -> Iterator[Facts]:
         """Yield calls that do not meet the expectation, each decided by the compiled program."""
         fields = dict.fromkeys(leaf.field for leaf in leaves(self._expected) if is_outcome(leaf.field))
-        settings = [field for field in fields if field not in ("admitted", "denied")]
+        settings = [field for field in fields if field not in OF_VERDICT]
         if fields:
             settings.insert(0, "verdict")
         yield from self._search(settings, {}, {})
@@ -267,9 +270,9 @@ class _Proof:
         entries = self._universe._lists[setting].entries
         for number, entry in enumerate(entries):
             value = entry.value
-            signature = tuple(_truth(test, {"verdict": True, setting: value}) for test in tests)
+            signature: tuple[object, ...] = tuple(_truth(test, {"verdict": True, setting: value}) for test in tests)
             if setting == "verdict":
-                signature = (value is True,)
+                signature = (value,)
             if found and signature == last:
                 found[-1] = range(found[-1][0].start, number + 1), found[-1][1]
             else:
@@ -342,8 +345,8 @@ def _truth(test: Leaf, chosen: Chosen) -> bool | None:
     if not is_outcome(field):
         return None
     admitted = chosen.get("verdict")
-    if field in ("admitted", "denied"):
-        return None if admitted is None else bool(admitted) is (field == "admitted")
+    if field in OF_VERDICT:
+        return None if admitted is None else admitted == OF_VERDICT[field]
     if admitted is False and not field.startswith("tag."):
         return field in OF_A_CALL_THAT_GOES and is_met_by_nothing(test)
     if admitted is None or field not in chosen:

@@ -26,6 +26,7 @@ class KeptPosition:
     """When it first stood in line."""
     seq: int
     left_ns: int
+    """When it left, or was told to come back."""
 
 
 @final
@@ -39,16 +40,17 @@ class KeptPositions:
     def __len__(self) -> int:
         return len(self.kept)
 
-    def keep(self, again: str, since_ns: int, seq: int, now_ns: int) -> None:
+    def keep(self, again: str, since_ns: int, seq: int, now_ns: int, *, from_ns: int = 0) -> None:
         """Keep the place of a call that leaves unserved.
 
         Args:
             again: What it will be known by; empty: nothing would tell it from another.
+            from_ns: Its client was told to come back then.
         """
         if not again:
             return
         self.kept.pop(again, None)
-        self.kept[again] = KeptPosition(since_ns, seq, now_ns)
+        self.kept[again] = KeptPosition(since_ns, seq, max(now_ns, from_ns))
         while len(self.kept) > KEPT_MAX or self._oldest().left_ns + KEPT_NS <= now_ns:
             del self.kept[next(iter(self.kept))]
 

@@ -67,6 +67,12 @@ class WaitingCall:
     held_in: BudgetAccount | None = None
     """Account in which it waits for room; it is in no queue then. None: it has its claim."""
 
+    is_held: bool = False
+    """A rule holds it: it is in no line, and has claimed nothing."""
+    held_until_ns: int | None = None
+    """When by the clock and its plan's resets it is held no more; None: unknown, or it is not held."""
+    released_ns: int | None = None
+    """When it was held no more and joined the line; None: it was not held."""
     claimed_ns: int | None = None
     """When its budgets had room again and it joined the line; None: it has not waited for a budget."""
     ledger_until_ns: int | None = None
@@ -86,7 +92,7 @@ class WaitingCall:
     @property
     def in_line(self) -> bool:
         """Among those who are granted slots."""
-        return self.rests_until_ns is None and self.held_in is None
+        return self.rests_until_ns is None and self.held_in is None and not self.is_held
 
     def stays_away_ns(self, pool: ProviderQueue) -> int:
         """Until when that provider has asked it to; 0: it has not."""

@@ -29,7 +29,9 @@ class WaitingCalls:
     """The same calls by order of arrival, of lanes that shed the oldest."""
     _deadlines: IndexedHeap[WaitingCall] = attrs.field(factory=IndexedHeap, init=False)
     _resting: IndexedHeap[WaitingCall] = attrs.field(factory=IndexedHeap, init=False)
-    """Those whose next attempt is not due yet."""
+    """Those whose next attempt is not due yet, and held calls with a time at which they are looked at again."""
+    held: dict[CallId, WaitingCall] = attrs.field(factory=dict, init=False)
+    """Those that a rule holds, as they came to be held."""
 
     def __len__(self) -> int:
         return len(self.waiters)
@@ -67,13 +69,15 @@ class WaitingCalls:
             self._resting.put(waiter, (waiter.rests_until_ns, waiter.seq))
             if waiter.unasked_due_ns is not None and waiter.stays_away_ns(place.pool):
                 place.pool.asked_to_wait[waiter.call.id] = None
-        if waiter.held_in is not None:
+        if waiter.is_held:
+            self.held[waiter.call.id] = waiter
+        elif waiter.held_in is not None:
             waiter.held_in.held.put(waiter, waiter.rank)
         elif waiter.rests_until_ns is None:
             place.lane.put(waiter)
 
     def wake(self, now_ns: int) -> WaitingCall | None:
-        """One whose rest is over, now in line unless a budget holds it; None: there is none."""
+        """One whose rest is over, now in line unless a budget or a rule holds it; None: there is none."""
         waiter = self._resting.first
         if waiter is None or waiter.rests_until_ns is None or waiter.rests_until_ns > now_ns:
             return None
@@ -109,7 +113,9 @@ class WaitingCalls:
         place.agent.waiting -= 1
         if waiter.rests_until_ns is not None:
             self._resting.discard(waiter)
-        if waiter.held_in is not None:
+        if waiter.is_held:
+            del self.held[waiter.call.id]
+        elif waiter.held_in is not None:
             waiter.held_in.held.discard(waiter)
         elif waiter.rests_until_ns is None:
             place.lane.remove(waiter)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hivemind_trio.model import Decision, Reason
+from hivemind_trio.model import Decision, Reason, Verdict
 from hivemind_trio.scheduler.budgets.budgets import InsufficientBudget
 from hivemind_trio.scheduler.calls.placement import Placement
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
@@ -59,6 +59,8 @@ def _blocked(books: SchedulerState, call: Call, treatment: Decision, place: Plac
     beyond = place.agent.windows.too_large(place.start_cost) if place.agent.windows is not None else None
     if beyond is not None:
         return rejection.over_agent_limit(call, treatment, beyond, place)
+    if treatment.verdict is Verdict.HOLD:
+        return Reason.HELD
     blocked = place.blocked(books.now_ns)
     if blocked is Reason.BREAKER_OPEN and books.refuses_while_open(place.pool):
         return rejection.circuit_open(books, call, treatment, place.pool, 0)
@@ -71,6 +73,9 @@ def _blocked(books: SchedulerState, call: Call, treatment: Decision, place: Plac
 def _enter(books: SchedulerState, waiter: WaitingCall, blocked: Reason, commands: list[Command]) -> None:
     """Claim budgets, then grant or queue; or reject for a budget, or for a wait beyond the client's patience."""
     place = waiter.place
+    if blocked is Reason.HELD:
+        _hold(books, waiter, commands)
+        return
     short = books.claim(waiter) if waiter.treatment.budgets else None
     if isinstance(short, InsufficientBudget) and short.denies(books.now_ns):
         words = rejection.insufficient_budget(short, books.now_ns)
@@ -89,6 +94,20 @@ def _enter(books: SchedulerState, waiter: WaitingCall, blocked: Reason, commands
         _put_in_line(books, waiter, commands)
         if blocked in TIMED or place.pool.opens_ns is not None or place.pool.is_account:
             dispatch(books, [place.pool], None, commands)  # which says when there will be room
+
+
+def _hold(books: SchedulerState, waiter: WaitingCall, commands: list[Command]) -> None:
+    """Have the call wait until no rule holds it; or send its client away until then, with its place kept."""
+    books.hold(waiter)
+    patience_ns = waiter.call.patience_ns if books.parts.patience else None
+    wait_ns = None if waiter.held_until_ns is None else waiter.held_until_ns - books.now_ns
+    if patience_ns is None or wait_ns is None or wait_ns <= patience_ns:
+        _put_in_line(books, waiter, commands)
+        return
+    message = rejection.held(waiter, wait_ns)
+    commands.append(rejection.reject(books, waiter, Reason.HELD, message, wait_ns))
+    books.keep_position(waiter, waiter.held_until_ns or 0)
+    books.forget(waiter.place.agent)
 
 
 def _turn_down(books: SchedulerState, waiter: WaitingCall, reject: Reject, commands: list[Command]) -> None:

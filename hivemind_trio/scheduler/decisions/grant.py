@@ -78,8 +78,8 @@ def waited_for(waiter: WaitingCall, freed: AgentState | None, now_ns: int) -> Re
     """Return the limit that blocked the call last, as far as known without tracking every waiter.
 
     `AGENT_FULL` if it is its agent's slot that has just come back; `TURN` if its provider was full when it arrived and
-    has since let a later call go before it; a budget or its write to disk only if it has waited for that longer than
-    in the line afterwards; else what it lacked when it arrived, or when the last policy was loaded.
+    has since let a later call go before it; a hold, a budget or its write to disk only if it has waited for that
+    longer than in the line afterwards; else what it lacked when it arrived, or when the last policy was loaded.
     """
     place = waiter.place
     if place.agent is freed:
@@ -88,8 +88,10 @@ def waited_for(waiter: WaitingCall, freed: AgentState | None, now_ns: int) -> Re
         return Reason.RETRY
     claimed_ns = waiter.claimed_ns
     in_line_longer = claimed_ns is not None and now_ns - claimed_ns > claimed_ns - waiter.since_ns
+    if waiter.blocked is Reason.HELD and waiter.released_ns is not None:
+        in_line_longer = now_ns - waiter.released_ns > waiter.released_ns - waiter.since_ns
     if waiter.blocked in (Reason.PROVIDER_CONCURRENCY, Reason.AGENT_CONCURRENCY) or (
-        waiter.blocked in (Reason.BUDGET, Reason.STORE_WRITE) and in_line_longer
+        waiter.blocked in (Reason.BUDGET, Reason.STORE_WRITE, Reason.HELD) and in_line_longer
     ):
         # An agent that has had room since it arrived: then it was the provider's room that was missing.
         return Reason.TURN if place.pool.granted_seq > waiter.seq else Reason.PROVIDER_CONCURRENCY

@@ -58,6 +58,8 @@ def _reason(waiter: WaitingCall, now_ns: int) -> Reason:
 
 def _not_before_ns(waiter: WaitingCall, reason: Reason) -> int | None:
     """Return when it may start at the earliest; None: other calls decide that."""
+    if waiter.is_held:
+        return waiter.held_until_ns
     if waiter.rests_until_ns is not None:
         return waiter.rests_until_ns
     pool = waiter.place.pool

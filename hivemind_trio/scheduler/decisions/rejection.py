@@ -164,6 +164,11 @@ def wait_exceeds_client_timeout(wait_ns: int) -> str:
     return rejection_text(Reason.CLIENT_PATIENCE, wait=duration(wait_ns))
 
 
+def held(waiter: WaitingCall, wait_ns: int) -> str:
+    """Return the message for a hold longer than the timeout of the client."""
+    return rejection_text(Reason.HELD, message=waiter.treatment.message, wait=duration(wait_ns))
+
+
 def shed(full: str) -> str:
     """Return the message for a call that a full queue dropped."""
     return rejection_text(Reason.SHED_OLDEST, full=full)
@@ -191,4 +196,5 @@ def _wait_of(waiter: WaitingCall) -> str:
         lane=waiter.treatment.lane,
         agent=place.agent.name,
         limit=limits.get(reason, place.pool.slots.limit),
+        rule=waiter.treatment.decided["verdict"].name if reason is Reason.HELD else "",
     )

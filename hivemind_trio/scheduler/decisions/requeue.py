@@ -6,7 +6,7 @@ somebody may be able to go now.
 
 from __future__ import annotations
 
-from hivemind_trio.model import Decision, Reason
+from hivemind_trio.model import Decision, Reason, Verdict
 from hivemind_trio.scheduler.budgets.budgets import InsufficientBudget
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions import rejection
@@ -42,7 +42,9 @@ def reclassify(
         commands.append(rejection.over_agent_limit(waiter.call, treatment, beyond, place, waited_ns))
         books.forget(place.agent)
         return None
-    if place.pool.health.spent.shut(books.billing_key(waiter.call, treatment), books.now_ns):
+    # What has begun is not held any more: it waits for another attempt.
+    is_held = treatment.verdict is Verdict.HOLD and not waiter.attempts
+    if not is_held and place.pool.health.spent.shut(books.billing_key(waiter.call, treatment), books.now_ns):
         commands.append(rejection.billing_exhausted(books, waiter.call, treatment, place.pool, waited_ns))
         books.forget(place.agent)
         return None
@@ -55,9 +57,16 @@ def reclassify(
     anew.unasked_due_ns = waiter.unasked_due_ns
     anew.ledger_until_ns, anew.claimed_ns = waiter.ledger_until_ns, waiter.claimed_ns
     anew.started = waiter.started
+    anew.released_ns = books.now_ns if waiter.is_held else waiter.released_ns
+    if is_held:
+        books.hold(anew)
+        books.room.enter(anew)
+        return anew
     short = books.claim(anew)
     if short is None:
         anew.rests_until_ns = waiter.rests_until_ns
+        if waiter.is_held:
+            anew.rests_until_ns = None
         if waiter.held_in is not None:  # it rested for its budget's sake
             anew.claimed_ns = books.now_ns
             anew.rests_until_ns = waiter.due_ns if (waiter.due_ns or 0) > books.now_ns else None
@@ -88,6 +97,19 @@ def move_to_fallback(
         if anew is not None:
             there[anew.place.pool.name] = anew.place.pool
     return there
+
+
+def decide_held_again(books: SchedulerState, commands: list[Command]) -> dict[str, ProviderQueue]:
+    """Ask the rules again about every held call, as of now. Return the providers where some have joined the line."""
+    books.holds_due = False
+    pools = {}
+    for waiter in list(books.room.held.values()):
+        books.room.leave(waiter)
+        waiter.call = books.call_at(waiter.call, books.now_ns)
+        anew = reclassify(books, waiter, books.decide(waiter.call), commands)
+        if anew is not None and not anew.is_held:
+            pools[anew.place.pool.name] = anew.place.pool
+    return pools
 
 
 def draw(books: SchedulerState, waiter: WaitingCall, commands: list[Command]) -> None:

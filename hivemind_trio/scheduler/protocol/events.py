@@ -7,7 +7,7 @@ from typing import TypeAlias, final
 
 import attrs
 
-from hivemind_trio.model import Decision, Outcome, PlanReading, QuotaReading, Reason
+from hivemind_trio.model import Decision, Moment, Outcome, PlanReading, QuotaReading, Reason
 from hivemind_trio.policy import Program, Timeouts
 from hivemind_trio.scheduler.sharing.window_draw import DrawWindow, WindowAnswered, WindowsShared, WindowUnanswered
 
@@ -137,6 +137,9 @@ class SharesSet:
 @attrs.frozen
 class TimePassed:
     """The wake-up that was asked for."""
+
+    moment: Moment | None = None
+    """Local time of now; None: no rule that holds calls reads it."""
 
 
 Event: TypeAlias = (

@@ -130,3 +130,5 @@ class Snapshot:
     """Agents and callers with a call waiting or in flight."""
     inflight: int
     waiting: int
+    held: int = 0
+    """Those of `waiting` that a rule holds."""

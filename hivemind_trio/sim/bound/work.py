@@ -46,7 +46,7 @@ class Work:
         for living in self._population:
             for turn in living.agent.job.turns:
                 treatment = self.program.decide(living.request(self.program, self.scenario, turn, 0))
-                if treatment.provider is not None and treatment.verdict is Verdict.ALLOW:
+                if treatment.provider is not None and treatment.verdict is not Verdict.DENY:
                     places[turn.prompt] = names[id(there[treatment.provider, treatment.group])]
         jobs = [living.agent.job for living in self._population]
         traits = {names[id(provider)]: provider.traits for provider in there.values()}

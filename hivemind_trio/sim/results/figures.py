@@ -77,6 +77,8 @@ class Load:
     """Number of these that the policy or the scheduler rejected."""
     refused: Mapping[str, int]
     """Why it did: reason -> calls."""
+    held: int = 0
+    """Number of these that a rule held when they arrived."""
     died_of: Mapping[str, int]
     wait: Spread
     """Waits of its served calls, before the last attempt."""

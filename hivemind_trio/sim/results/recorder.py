@@ -35,6 +35,8 @@ class RunRecorder:
     """Load -> requests of clients."""
     refused: Counter[tuple[str, Reason]] = attrs.field(init=False, factory=Counter)
     """(Load, why) -> calls that the policy or the scheduler turned away."""
+    held: Counter[str] = attrs.field(init=False, factory=Counter)
+    """Load -> calls that a rule held when they arrived."""
     spent: Counter[tuple[str, str]] = attrs.field(init=False, factory=Counter)
     """(`team`, `budget` or ``, its name) -> micro-dollars."""
     trips: Counter[str] = attrs.field(init=False, factory=Counter)

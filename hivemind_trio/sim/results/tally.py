@@ -112,6 +112,7 @@ def _load(fleet: Fleet, books: RunRecorder, waits: Mapping[str, Spread], living:
         calls=books.asked[fleet.name],
         denied=sum(refused.values()),
         refused=refused,
+        held=books.held[fleet.name],
         died_of=dict(Counter(agent.died_of for agent in agents if agent.died_of is not None)),
         wait=waits.get(fleet.name, Spread()),
         turn=Spread.of(books.turns_ns.get(fleet.name, ())),

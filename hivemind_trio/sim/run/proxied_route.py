@@ -180,6 +180,9 @@ class Proxied:
         call_id = CallId(self._ids)
         talk = self._talks[call_id] = _Talk.of(asking, self.program.server)
         self._post(CallArrived(talk.call(call_id)))
+        waiting = self.scheduler.waiting(call_id, self.agenda.now_ns)
+        if waiting is not None and waiting.reason is Reason.HELD:
+            self.books.held[asking.load] += 1
         if talk.attempt is None and not talk.over:
             self._watch(call_id, talk)
 
@@ -396,6 +399,8 @@ class Proxied:
         talk.waited_ns = reject.waited_ns
         self.books.decided(now_ns, reject.call_id, str(reject.reason))
         self.books.refused[talk.asking.load, reject.reason] += 1
+        if reject.reason is Reason.HELD:
+            self.books.held[talk.asking.load] += 1
         row = REJECTIONS[reject.reason]
         status = row.status
         if status == 429 and talk.asking.client.limits_are_fatal and not row.is_final:

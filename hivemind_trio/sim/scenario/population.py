@@ -20,7 +20,8 @@ from hivemind_trio.sim.provider.provider import Provider
 
 from .scenario import Scenario
 
-MINUTE_NS: Final = 60 * 10**9
+SECOND_NS: Final = 10**9
+MINUTE_NS: Final = 60 * SECOND_NS
 
 Key = tuple[str, str | None]
 """A provider, and one of its limits groups."""
@@ -69,15 +70,15 @@ class SimulatedCaller:
 
     def request(self, program: Program, scenario: Scenario, turn: Turn, now_ns: int) -> Request:
         """Return the facts of one request: the same ones whenever it is made, but for the time."""
-        minutes = scenario.time + now_ns // MINUTE_NS
+        minutes, seconds = scenario.time + now_ns // MINUTE_NS, now_ns // SECOND_NS % 60
         made = self.requests.get(turn.number)
         if made is not None and made[0] == minutes:
             return made[1]
-        request = self._made(program, scenario, turn, minutes)
+        request = self._made(program, scenario, turn, minutes, seconds)
         self.requests[turn.number] = minutes, request
         return request
 
-    def _made(self, program: Program, scenario: Scenario, turn: Turn, minutes: int) -> Request:
+    def _made(self, program: Program, scenario: Scenario, turn: Turn, minutes: int, seconds: int) -> Request:
         if turn.recorded is not None:
             return _made_again(turn.recorded.request, program)
         tokens_in = turn.ask.tokens_in
@@ -98,6 +99,7 @@ class SimulatedCaller:
             cost_microusd=program.estimated_cost(self.apis, self.model, tokens_in, turn.tokens_max_out),
             hour=minutes // 60 % 24,
             minute=minutes % 60,
+            second=seconds,
             weekday=weekday_of(date),
             date=date,
             headers=headers,

@@ -406,6 +406,19 @@ CASES = {
         LANES + "rule x when time in 22:30..06:30 { lane b }\n",
         {("time=22:00", "lane", "b", "default")},
     ),
+    "a hold for a denial": (
+        LANES + 'rule x when stream { deny "no" }\n',
+        LANES + 'rule x when stream { hold "later" }\n',
+        {("stream=true", "verdict", 'denied: "no"', 'held: "later"')},
+    ),
+    "a hold by day": (
+        LANES,
+        LANES + 'rule x when time in 8:00..17:59 and model == "m" { hold "later"; lane b }\n',
+        {
+            ("model=m time=12:00", "verdict", "admitted", 'held: "later"'),
+            ("model=m time=12:00", "lane", "default", "b"),
+        },
+    ),
     "another holiday": (
         LANES + 'rule x when date ~ ["*-12-25"] { lane b }\n',
         LANES + 'rule x when date ~ ["*-12-25", "2026-12-26"] { lane b }\n',

@@ -102,11 +102,12 @@ def decided(drawn: Drawn, request: Request, asked: Asked) -> Decision:
             tags += (rule.effects["tag"],) if "tag" in rule.effects else ()
             warnings += (rule.effects["warn"],) if "warn" in rule.effects else ()
             for effect, worth in rule.effects.items():
-                setting = "verdict" if effect in ("allow", "deny") else effect
-                words = worth or f"denied by the rule `{rule.name}`"
-                told = (
-                    (Verdict.DENY, words) if effect == "deny" else (Verdict.ALLOW, "") if effect == "allow" else worth
-                )
+                setting = "verdict" if effect in ("allow", "hold", "deny") else effect
+                told = worth
+                if setting == "verdict":
+                    done = {"allow": "", "hold": "held by the rule", "deny": "denied by the rule"}[effect]
+                    words = worth if isinstance(worth, str) else f"{done} `{rule.name}`" if done else ""
+                    told = (Verdict(effect), words)
                 first.setdefault(setting, (told, Decider("rule", rule.name, drawn.at("rule", rule.name))))
 
     sent = attrs.evolve(request, model=first["model"][0]) if "model" in first else request
@@ -251,6 +252,15 @@ FIRST_MATCHES = {
     ),
     "allow comes too late below a deny": (
         'rule a { deny "no" }\nrule b { allow }', "", {"verdict": "deny", "message": "no"}, {"verdict": "a"},
+    ),
+    "allow exempts from a hold below": (
+        'rule a { allow }\nrule b { hold "later" }', "", {"verdict": "allow", "message": ""}, {"verdict": "a"},
+    ),
+    "a hold comes before a deny below": (
+        'rule a { hold "later" }\nrule b { deny "no" }', "", {"verdict": "hold", "message": "later"}, {"verdict": "a"},
+    ),
+    "a hold without words names its rule": (
+        "rule a { hold }", "", {"verdict": "hold", "message": "held by the rule `a`"}, {"verdict": "a"},
     ),
     "the words of the first deny": (
         'rule a { deny "one" }\nrule b { deny "two" }', "", {"message": "one"}, {"verdict": "a"},

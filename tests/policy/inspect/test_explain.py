@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Api, Request, Verdict
+from hivemind_trio.model import Api, Moment, Request, Verdict
 from hivemind_trio.policy import (
     Checked,
     MemoryFiles,
@@ -218,6 +218,28 @@ def test_the_first_rule_that_names_a_setting_decides_it_and_later_ones_are_late(
     assert said["no"] == Step("no", said["no"].at, False, (), ())
 
 
+@pytest.mark.parametrize(
+    ("when", "words", "until"),
+    [
+        ("time in 8:00..17:59", ["time=9:30", "date=2026-12-24"], ("2026-12-24", 18 * 3_600)),
+        ("time in 22:00..6:29", ["time=23:00", "date=2026-12-24"], ("2026-12-25", 6 * 3_600 + 1_800)),
+        ("weekday in 6..7", ["time=9:30", "date=2026-12-26"], ("2026-12-28", 0)),
+        ('not date ~ "*-01-01"', ["time=9:30", "date=2026-12-26"], ("2027-01-01", 0)),
+        ("tokens.in > 5", ["tokens.in=9", "time=9:30"], None),
+        ("time < 10:00 or stream", ["stream=true", "time=9:30"], None),
+    ],
+)
+def test_a_held_call_is_told_until_when_by_the_clock(
+    when: str, words: list[str], until: tuple[str, int] | None
+) -> None:
+    policy = checked(f'provider anthropic {{ }}\nrule r when {when} {{ hold "later" }}')
+
+    explanation = explain(policy, parse_request(policy, words))
+
+    assert (explanation.held, explanation.denied) == ("later", None)
+    assert explanation.held_until == (Moment(*until) if until is not None else None)
+
+
 def test_allow_and_deny_are_one_setting_and_the_first_of_them_holds() -> None:
     exempt = explain(POLICY, asked("agent=reviewer", "model=claude-opus-4-1"))
     denied = explain(POLICY, asked("model=claude-opus-4-1"))
@@ -234,14 +256,16 @@ ATOMS = [
     "hour in 0..5", "agent == ci", "agent in [reviewer, unknown]", "team == product", 'header.x-job != ""',
     'meta.user ~ "a*"', "cost > $0.50", 'method != "POST"', "attempt > 1", 'path == "/v1/messages"',
 ]  # fmt: skip
-EFFECTS = ["lane batch", "lane people", "priority 1", "priority 9", "deadline 5s", "allow", 'deny "no"', "deny"]
+EFFECTS = ["lane batch", "lane people", "priority 1", "priority 9", "deadline 5s", "allow", 'deny "no"', "deny", "hold"]
 
 rule_lists = st.lists(
     st.tuples(
         st.lists(st.sampled_from(ATOMS), max_size=2),
         st.sampled_from(["and", "or"]),
         st.lists(
-            st.sampled_from(EFFECTS), max_size=3, unique_by=lambda effect: effect.split()[0].replace("deny", "allow")
+            st.sampled_from(EFFECTS),
+            max_size=3,
+            unique_by=lambda effect: {"deny": "allow", "hold": "allow"}.get(effect.split()[0], effect.split()[0]),
         ),
     ),
     max_size=6,
@@ -278,14 +302,14 @@ def test_the_steps_agree_with_who_the_compiled_policy_says_decided(
     for step in explanation.steps:
         assert step.matches or not (step.decides or step.late)
         for setting in step.decides:
-            slot = "verdict" if setting in ("allow", "deny") else setting
+            slot = "verdict" if setting in ("allow", "hold", "deny") else setting
             assert slot not in by_steps  # decided once
             by_steps[slot] = step.rule
     by_program = {setting: decider.name for setting, decider in treatment.decided.items() if decider.kind == "rule"}
     assert by_steps == by_program
     for step in explanation.steps:
         for setting in step.late:
-            slot = "verdict" if setting in ("allow", "deny") else setting
+            slot = "verdict" if setting in ("allow", "hold", "deny") else setting
             assert int(by_steps[slot][1:]) < int(step.rule[1:])
 
 

@@ -59,11 +59,11 @@ def calls() -> list[Request]:
 CALLS = calls()
 
 
-EFFECTS = ["lane x", "lane y", "priority 1", "priority 2", "allow", "deny", "tag t"]
+EFFECTS = ["lane x", "lane y", "priority 1", "priority 2", "allow", "hold", "deny", "tag t"]
 
 
 def _setting(effect: str) -> str:
-    return "verdict" if effect in ("allow", "deny") else effect.split()[0]
+    return "verdict" if effect in ("allow", "hold", "deny") else effect.split()[0]
 
 
 @st.composite
@@ -87,7 +87,7 @@ def happening(checked: Checked) -> tuple[set[tuple[str, str]], dict[str, set[boo
     for request in CALLS:
         treatment = checked.program.decide(request)
         for setting, decider in treatment.decided.items():
-            if decider.kind == "rule" and (setting == "verdict" or treatment.verdict is Verdict.ALLOW):
+            if decider.kind == "rule" and (setting == "verdict" or treatment.verdict is not Verdict.DENY):
                 deciders.add((decider.name, setting))
         values = field_values(request, agent=treatment.agent, team="none", provider=treatment.provider)
         for name, condition in checked.conditions["rule"].items():

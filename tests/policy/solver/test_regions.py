@@ -18,11 +18,12 @@ from hivemind_trio.model import Api, Request
 from hivemind_trio.model.dates import days, weekday_of
 from hivemind_trio.policy import CallSpace, Checked, GaveUp, MemoryFiles, Nothing, Of, Space, Witness, check
 from hivemind_trio.policy.compile.codegen import Router
+from hivemind_trio.policy.language.clock_edges import in_minutes
 from hivemind_trio.policy.language.condition_eval import field_values, holds
 from hivemind_trio.policy.language.condition_typing import Like, Member, Relation
 from hivemind_trio.policy.solver.box_cover import Cover, Covered, Open, bits
 from hivemind_trio.policy.solver.call_space import amounts
-from hivemind_trio.policy.solver.partition import Days, in_minutes
+from hivemind_trio.policy.solver.partition import Days
 from hivemind_trio.policy.solver.text_classes import text_classes
 from tests.policy.drawn import Drawn, policies
 from tests.policy.strategies import AGENTS, DATE_GLOBS, DATES, FLAGS, NUMBERS, TEXTS, fits

@@ -375,3 +375,36 @@ def test_a_rule_that_decides_something_for_a_call_is_exercised_by_all_calls(draw
 
     assert deciding <= one.exercised
     assert {found.code for found in unexercised(checked, [one])} <= {"HM311"}
+
+
+HELD: Final = (
+    'rule later when header.x-later == "yes" and time in 9:00..16:59 { hold "after five"; priority 3 }\n'
+    "provider anthropic { }\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("asks", "expected"),
+    [
+        ('given { header.x-later "yes"; time 9:00 }', "held and not admitted and not denied and priority == 3"),
+        ('given any when header.x-later == "yes" and time in 9:00..16:59', "held and priority == 3"),
+        ("given any when time < 9:00", "admitted and not held"),
+        ("given any", "admitted or held"),
+    ],
+)
+def test_a_held_call_is_neither_admitted_nor_denied_and_has_a_lane(asks: str, expected: str) -> None:
+    held = policy(f'{HELD}test "t" {{\n{asks}\nexpect {expected}\n}}')
+    not_so = policy(f'{HELD}test "t" {{\n{asks}\nexpect not ({expected})\n}}')
+
+    assert [ran.diagnostics for ran in run_tests(held)] == [()]
+    assert [one.code for ran in run_tests(not_so) for one in ran.diagnostics] == ["HM501"]
+
+
+def test_a_hold_is_told_with_its_rule_and_found_as_a_counterexample() -> None:
+    given_one = policy(HELD + 'test "t" { given { header.x-later "yes"; time 9:00 }; expect admitted }')
+    given_any = policy(HELD + 'test "t" { given any when time in 10:00..11:00; expect admitted }')
+
+    ((one,), (other,)) = (ran.diagnostics for checked in (given_one, given_any) for ran in run_tests(checked))
+
+    assert one.note == 'got held: "after five", by rule `later`'
+    assert other.help == 'counterexample: `given { time 10:00; header.x-later "yes" }`'

@@ -189,6 +189,21 @@ PAGES: Final = (
         right="provider anthropic { plan { overage deny } }",
     ),
     Page(
+        "HM422",
+        "hold that outlasts the deadline",
+        "`deadline` counts from arrival, so calls that a rule holds for longer are rejected while they are held.",
+        wrong="provider anthropic { }\nrule r when time in 8:00..18:00 { hold; deadline 5m }",
+        right="provider anthropic { }\nrule r when time in 8:00..18:00 { hold }",
+    ),
+    Page(
+        "HM423",
+        "hold that never ends",
+        "A held call starts when a time, a date or a reading of its plan changes the verdict. For some calls of this "
+        "rule none of them can.",
+        wrong="provider anthropic { }\nrule r when session.turns > 300 { hold }",
+        right='provider anthropic { }\nrule r when session.turns > 300 { deny "start a new session" }',
+    ),
+    Page(
         "HM424",
         "a lane without an account",
         "With `for` in every `account`, calls of a lane that none of them names could go nowhere. The lane `default` "
