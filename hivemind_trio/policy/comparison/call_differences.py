@@ -9,16 +9,16 @@ not moved past another one, cannot part them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from functools import cached_property
-from itertools import product
+from functools import cached_property, reduce
+from itertools import groupby, product
+from operator import or_
 from typing import Any, Final, TypeAlias, final
 
 import attrs
 
 from hivemind_trio.dialects import SHARED_PATHS
-from hivemind_trio.model import Api
 from hivemind_trio.policy.compile.checked import Checked
-from hivemind_trio.policy.language.condition_typing import Always, AnyOf, Condition, fields_of, is_routed_as
+from hivemind_trio.policy.language.condition_typing import Always, AnyOf, Condition, Like, fields_of, is_routed_as
 from hivemind_trio.policy.program.call_facts import Facts
 from hivemind_trio.policy.solver.boundary_calls import readings
 from hivemind_trio.policy.solver.box_cover import Cover, Cube
@@ -33,6 +33,9 @@ QUESTIONS_MAX: Final = 2_000
 
 ALWAYS_COMPARED: Final = ("agent", "verdict")
 """Settings that refused calls have too; the others matter only to calls that both policies admit."""
+
+ROOTED: Final = Like("path", ("/*", ""))
+"""Paths of calls of a known dialect; a client that sends another is not served."""
 
 Triple: TypeAlias = tuple[str, str, str]
 """A setting, before, after."""
@@ -73,11 +76,6 @@ class Parting:
         return bool(self._open)
 
     @property
-    def _several(self) -> Sequence[tuple[Api, ...]]:
-        """The sets of dialects that one call may have; without paths an example is of one dialect."""
-        return SHARED_PATHS if self.by_path else ()
-
-    @property
     def conditions(self) -> Iterator[Condition]:
         """Those by which the policies may part, what only one of them asks before the rest; and who is who."""
         both = [
@@ -98,7 +96,7 @@ class Parting:
         """Yield calls to be examined; the caller adds what they show to `seen` before it asks for the next."""
         if not self._open:
             return
-        search = _PairSearch.of((self._old, self._new), self._pairs, self._open, several=self._several)
+        search = _PairSearch.of((self._old, self._new), self._pairs, self._open, by_path=self.by_path)
         for setting, found in self._open.items():
             pairs = self._pairs[setting]
             for i, j in found:
@@ -125,7 +123,7 @@ class Parting:
             self.complete = False
             return
         for places in search.possible_places:
-            answer = self._answer(search, search.question([*decided, *places]))
+            answer = self._answer(search, search.question_at(decided, places))
             if isinstance(answer, Witness):
                 yield from readings(answer, by_path=self.by_path)
             if wanted in seen:
@@ -240,10 +238,12 @@ class _PairSearch:
     _sides: Mapping[str, tuple[_Side, _Side]]
     _served: Sequence[Of]
     """Conditions that every call meets which some provider serves; others may meet them too."""
+    _rooted: Sequence[Of]
+    """The condition that such a call meets because its path has a dialect, if paths are asked about."""
     _places: Sequence[tuple[_By, _By]]
     """The pairs of entries by which a call is served before and after."""
     _admitted: Sequence[tuple[int, int]]
-    """The pairs of entries by which a call can be admitted before and after."""
+    """The pairs of entries of `goes`, a list made of that of verdicts, by which a call goes before and after."""
 
     @classmethod
     def of(
@@ -252,9 +252,13 @@ class _PairSearch:
         pairs: Mapping[str, _Pairs],
         settings: Iterable[str],
         *,
-        several: Sequence[tuple[Api, ...]],
+        by_path: bool,
     ) -> _PairSearch:
-        """Return a search for questions about these settings, and about verdict and provider in any case."""
+        """Return a search for questions about these settings, and about verdict and provider in any case.
+
+        Args:
+            by_path: The dialects that a path may belong to are known.
+        """
         worlds = []
         for checked in policies:
             assert checked.program is not None
@@ -275,21 +279,24 @@ class _PairSearch:
             for k, numbers in enumerate(places)
         ]
         conditions = dict.fromkeys(one for lists in asked.values() for side in lists for one in side)
-        space = Space.of(worlds, [*conditions, *served], several=several)
+        rooted = [Of(ROOTED)] if by_path and any("path" in fields_of(one.condition) for one in conditions) else []
+        # Without paths an example is of one dialect.
+        space = Space.of(worlds, [*conditions, *served, *rooted], several=SHARED_PATHS if by_path else ())
         cubes: list[Cube] = []
         bits: dict[Of, int | None] = {}
         for one in conditions:
             boxes = space.cubes(one)
             bits[one] = None if boxes is None else ((1 << len(boxes)) - 1) << len(cubes)
             cubes += boxes or []
-        verdicts = pairs["verdict"]
-        admitted = product(*(
-            [number for number, entry in enumerate(entries) if goes(entry.value)]
-            for entries in (verdicts.old, verdicts.new)
-        ))  # fmt: skip
+        going = [
+            _runs(space, entries, asked["verdict"][world], bits)
+            for world, entries in enumerate((pairs["verdict"].old, pairs["verdict"].new))
+        ]
+        asked["goes"] = ([one for one, _ in going[0]], [one for one, _ in going[1]])
+        admitted = product(*([number for number, (_, it_goes) in enumerate(runs) if it_goes] for runs in going))
         sides = {setting: (_side(lists[0], bits), _side(lists[1], bits)) for setting, lists in asked.items()}
         by_places = [(("provider", 0, p), ("provider", 1, q)) for p, q in product(*places)]
-        return cls(space, space.cover(cubes), sides, served, by_places, [(v, w) for v, w in admitted])
+        return cls(space, space.cover(cubes), sides, served, rooted, by_places, [(v, w) for v, w in admitted])
 
     @cached_property
     def possible_places(self) -> Sequence[tuple[_By, _By]]:
@@ -303,11 +310,11 @@ class _PairSearch:
             yield here
             return
         for v, w in self._admitted:
-            yield *here, ("verdict", 0, v), ("verdict", 1, w)
+            yield *here, ("goes", 0, v), ("goes", 1, w)
 
     def served_for(self, setting: str) -> Sequence[Of]:
         """Return what a call meets that is served before and after, as far as the setting is of such calls alone."""
-        return self._served if setting not in (*ALWAYS_COMPARED, "provider") else ()
+        return [*self._served, *self._rooted] if setting not in (*ALWAYS_COMPARED, "provider") else ()
 
     def question(self, decided: Sequence[_By], more: Sequence[Of] = ()) -> _DifferenceQuery:
         """Ask for a call that is decided by these entries."""
@@ -322,11 +329,36 @@ class _PairSearch:
             among = None if among is None or above is None else among | above
         return _DifferenceQuery(all_of, none_of, among)
 
+    def question_at(self, decided: Sequence[_By], places: tuple[_By, _By]) -> _DifferenceQuery:
+        """Ask for a call that is decided by these entries, and served by these."""
+        return self.question([*decided, *places], self._rooted)
+
     def find(self, question: _DifferenceQuery) -> Witness | Nothing | GaveUp:
         starts = self._space.start(question.all_of)
         if starts is None or question.among is None:
             return GaveUp()
         return self._space.outside(self._cover, starts, question.among, question.all_of, question.none_of)
+
+
+def _runs(
+    space: Space, entries: Sequence[DecisionRow], asked: Sequence[Of], bits: dict[Of, int | None]
+) -> list[tuple[Of, bool]]:
+    """Return a list of verdicts as one of runs that let calls go, or deny them, and note the bits of each run.
+
+    A call that a run decides need not be asked about once for each of its entries.
+    """
+    found: list[tuple[Of, bool]] = []
+    for it_goes, group in groupby(zip(entries, asked, strict=True), lambda pair: goes(pair[0].value)):
+        run = [one for _, one in group]
+        parts = [bits[one] for one in run]
+        known = [part for part in parts if part is not None]
+        whole = Of(AnyOf(tuple(one.condition for one in run)), run[0].world)
+        if len(run) == 1 or len(known) < len(parts) or space.cubes(whole) is None:
+            found += [(one, it_goes) for one in run]
+            continue
+        bits[whole] = reduce(or_, known)
+        found.append((whole, it_goes))
+    return found
 
 
 def _side(asked: Sequence[Of], bits: Mapping[Of, int | None]) -> _Side:

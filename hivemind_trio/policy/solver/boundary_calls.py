@@ -366,6 +366,9 @@ def readings(witness: Witness, *, by_path: bool) -> Iterator[Facts]:
             if api in KNOWN_HEADERS:
                 name, value = KNOWN_HEADERS[api]
                 yield {f"header.{name}": value, **facts}
+        # The example of a set of paths may be one of no dialect, where others of the set are.
+        for path in (*(DIALECTS[api].usual_path for api in apis), f"/v1{facts['path']}"):
+            yield {**facts, "path": path}
     if "apis" in witness.facts and not apis:
         yield {"api": NO_API, **facts}
     for api in apis:
