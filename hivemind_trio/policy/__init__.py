@@ -84,6 +84,7 @@ from .program.holds import at_moment as at_moment
 from .program.holds import seconds_to as seconds_to
 from .program.plan_settings import PlanOverage as PlanOverage
 from .program.plan_settings import PlanPace as PlanPace
+from .program.plan_settings import PlanRelease as PlanRelease
 from .program.plan_settings import PlanReserve as PlanReserve
 from .program.plan_settings import PlanSettings as PlanSettings
 from .program.policy_tests import Arriving as Arriving

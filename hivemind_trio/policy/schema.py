@@ -357,10 +357,11 @@ _LANES: Final = _slot(Type.REFS, "lane")
 PLAN: Final[Mapping[str, Setting]] = {
     "reserve": Setting(
         args=(_slot(Type.RATIO),),
-        options={"of": _SPAN, "for": _LANES},
+        options={"of": _SPAN, "for": _LANES, "release": _slot(Type.WORD, "forecast", "never")},
         repeated=True,
-        doc="The last part of a window, for calls of these lanes only. Reserves of one window add up. Both options are "
-        "required.",
+        doc="The last part of a window, for calls of these lanes only. Reserves of one window add up. `of` and `for` "
+        "are required. With `release forecast` it shrinks to what these lanes are expected to use until the reset; "
+        "with `never` (the default) it stays.",
     ),
     "pace": Setting(
         args=(_SPAN,),

@@ -9,11 +9,12 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Decision, PlanSpan, Reason, Request, Verdict
+from hivemind_trio.model import Decision, PlanSpan, Reason, Request, Usage, Verdict
 from hivemind_trio.policy import (
     DEFAULT_RETRY,
     EDGES_MAX,
     UNKNOWN_AGENT,
+    ModelPrice,
     Objective,
     Program,
     ProviderSettings,
@@ -69,6 +70,17 @@ from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.queueing.sessions import SessionTable
 from hivemind_trio.scheduler.sharing.window_credits import WindowCredits
 from hivemind_trio.scheduler.sharing.window_draw import WindowAnswered, WindowKey, WindowsShared, WindowUnanswered
+
+USUAL_PRICE: Final = ModelPrice(
+    glob="*",
+    input=3_000_000,
+    output=15_000_000,
+    cache_read=300_000,
+    cache_write=3_750_000,
+    context=None,
+    max_output=None,
+)
+"""Price by which calls weigh in a plan whose model has none."""
 
 LEDGER_WAIT_NS: Final = 10_000_000_000
 """Time for which a call may wait for the ledger's disk before it is refused."""
@@ -375,6 +387,11 @@ class SchedulerState:
         """Return the account that a call is sent with: the caller's own credential; empty: the provider's key."""
         provider = self.program.pools.get(provider_name)
         return "" if provider is not None and provider.keys else call.credential
+
+    def plan_weight(self, request: Request, pool: ProviderQueue, usage: Usage) -> float:
+        """Return the weight of a call in a plan: its list price, in micro-dollars. Plans weigh models alike."""
+        price = self.program.price(request.model, pool.name) or USUAL_PRICE
+        return float(price.cost_of(usage))
 
     def billing_key(self, call: Call, treatment: Decision) -> SpentKey:
         """Return the key of the account that a provider's billing error is about."""

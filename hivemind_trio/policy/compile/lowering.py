@@ -18,7 +18,7 @@ from hivemind_trio.policy.language.units import DURATIONS
 from hivemind_trio.policy.language.values import ErrorType, is_loopback
 from hivemind_trio.policy.program.budgets import BudgetAllowance, BudgetSettings, Measure, Per, Threshold
 from hivemind_trio.policy.program.degraded_answer import DegradedSettings
-from hivemind_trio.policy.program.plan_settings import PlanOverage, PlanPace, PlanReserve, PlanSettings
+from hivemind_trio.policy.program.plan_settings import PlanOverage, PlanPace, PlanRelease, PlanReserve, PlanSettings
 from hivemind_trio.policy.program.program import (
     DEFAULT_LANE,
     NO_TEAM,
@@ -373,7 +373,12 @@ def _plan(given: SettingValue | None) -> PlanSettings | None:
     overage = block.get("overage")
     return PlanSettings(
         reserves=tuple(
-            PlanReserve(round(one.value * WHOLE), PlanSpan(one.options["of"]), one.options["for"])
+            PlanReserve(
+                round(one.value * WHOLE),
+                PlanSpan(one.options["of"]),
+                one.options["for"],
+                PlanRelease(one.options.get("release", PlanRelease.NEVER)),
+            )
             for one in block.get("reserve", ())
             if {"of", "for"} <= one.options.keys()
         ),

@@ -8,7 +8,6 @@ from typing import final
 import attrs
 
 from hivemind_trio.model import PlanSpan
-from hivemind_trio.model.plan import WHOLE
 
 
 @final
@@ -22,6 +21,15 @@ class PlanOverage(StrEnum):
 
 
 @final
+class PlanRelease(StrEnum):
+    """Release of a reserve before its window ends."""
+
+    FORECAST = "forecast"
+    """It shrinks to what its lanes are expected to use until then."""
+    NEVER = "never"
+
+
+@final
 @attrs.frozen
 class PlanReserve:
     """`reserve 30% of session for interactive`: the last part of a window is for these lanes."""
@@ -30,9 +38,11 @@ class PlanReserve:
     """In millionths."""
     span: PlanSpan
     lanes: tuple[str, ...]
+    release: PlanRelease = PlanRelease.NEVER
 
     def __str__(self) -> str:
-        return f"reserve {self.share / 10_000:g}% of {self.span} for [{', '.join(self.lanes)}]"
+        kept = f"reserve {self.share / 10_000:g}% of {self.span} for [{', '.join(self.lanes)}]"
+        return kept if self.release is PlanRelease.NEVER else f"{kept} release {self.release}"
 
 
 @final
@@ -59,10 +69,9 @@ class PlanSettings:
     def __str__(self) -> str:
         return "; ".join([*map(str, self.reserves), *map(str, self.paces), f"overage {self.overage}"])
 
-    def most(self, lane: str, span: PlanSpan) -> int:
-        """Return the used share up to which calls of a lane may go: all but what is reserved for others."""
-        kept = sum(one.share for one in self.reserves if one.span is span and lane not in one.lanes)
-        return max(0, WHOLE - kept)
+    def kept_from(self, lane: str, span: PlanSpan) -> tuple[PlanReserve, ...]:
+        """Return the reserves of a span that are for other lanes."""
+        return tuple(one for one in self.reserves if one.span is span and one.share and lane not in one.lanes)
 
     def is_paced(self, lane: str, span: PlanSpan) -> bool:
         """Return True if calls of a lane keep to the elapsed share of a window."""

@@ -39,6 +39,8 @@ class RunningCall:
     """Earlier attempts that do not count against its retry class."""
     swap_ns: int
     """Delay of its answer because its model is loaded first."""
+    plan_weight: float = 0.0
+    """Expected weight in its account's plan."""
     is_probe: bool = False
     """True if it tests whether the provider accepts calls again."""
     excused: bool | None = None

@@ -50,6 +50,10 @@ def settle(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> 
         books.jobs.on_ended(place.agent.key, flight.call.job, tokens, books.now_ns)
     if flight.call.job:
         _count_in_session(books, flight, ended)
+    if pool.plans.known:
+        weight = books.plan_weight(place.request, pool, usage) if usage is not None else 0.0
+        account = books.account(flight.call, pool.name)
+        pool.plans.on_ended(account, place.request.model, place.lane.name, flight.plan_weight, weight, books.now_ns)
     if quotas.has_limits and place.cost is not NOTHING:
         quotas.settle(place.cost, actual, flight.granted_ns, books.now_ns)
 

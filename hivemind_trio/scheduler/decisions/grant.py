@@ -30,6 +30,11 @@ def grant(books: SchedulerState, waiter: WaitingCall, reason: Reason) -> Grant:
     if place.prompts is not None and (prefixes := place.prefixes) is not None:
         prefixes.on_granted(call.prefix, call.id, now_ns)
     books.inflight[call.id] = flight
+    if place.pool.plans.known:
+        expected = books.plan_weight(place.request, place.pool, place.pool.estimates.likely(place.request))
+        flight.plan_weight = place.pool.plans.on_granted(
+            books.account(call, place.pool.name), place.request.model, expected
+        )
     if place.pool.provider is not None and place.pool.provider.account_of:
         books.homes.served(place.pool.provider.account_of, session_of(call), place.pool.name, now_ns)
     if flight.attempt == 1 and not health.retries.full:

@@ -12,7 +12,11 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.model import NO_PLAN, PlanReading, PlanSpan, PlanStanding, PlanUse
+from hivemind_trio.policy import PlanReserve, Renames
 from hivemind_trio.scheduler.protocol.plan import PlanBelief, PlanCrossing, PlanWindowState
+
+from .plan_consumption import ConsumptionLearner
+from .plan_history import PlanHistory
 
 ACCOUNTS_MAX: Final = 1_024
 """Credentials are callers' words: beyond it the account that was read longest ago is forgotten."""
@@ -23,6 +27,15 @@ CROSSED: Final = (500_000, 750_000, 900_000, 950_000, 1_000_000)
 STEP: Final = 1_000
 """Change of a used share, in millionths, that is news; providers round to 1 %."""
 
+HISTORIES_MAX: Final = 32
+"""Accounts whose hours are kept beyond the end of the process."""
+
+LEARNERS_MAX: Final = 32
+"""Windows of one account: their names are the provider's words."""
+
+WEIGHED: Final = 0.05
+"""Weight of a new call in the mean of what calls weigh."""
+
 SAME_NS: Final = 60 * 1_000_000_000
 """Two resets of one window are as far apart at most: they are rounded, and clocks differ."""
 
@@ -30,8 +43,33 @@ SAME_NS: Final = 60 * 1_000_000_000
 @final
 @attrs.define
 class _PlanAccount:
+    history: PlanHistory
     windows: tuple[PlanWindowState, ...] = ()
     overage: bool = False
+    learners: dict[str, ConsumptionLearner] = attrs.field(factory=dict)
+    """By the name of the window."""
+    changes: int = 0
+    """Readings, and calls that began or ended: what is estimated holds until the next."""
+
+    def learner(self, window: str) -> ConsumptionLearner:
+        """Return what learns the consumption of a window."""
+        found = self.learners.get(window)
+        if found is None:
+            if len(self.learners) >= LEARNERS_MAX:
+                self.learners.clear()
+            found = self.learners[window] = ConsumptionLearner()
+        return found
+
+    def learn(self, window: PlanWindowState, *, anew: bool) -> None:
+        """Take a reading of a window."""
+        self.changes += 1
+        self.learner(window.name).on_read(window.used, anew=anew)
+
+    def counting(self, model: str) -> Iterator[ConsumptionLearner]:
+        """Yield what learns of windows that count calls of a model."""
+        for window in self.windows:
+            if window.models in model.lower():
+                yield self.learner(window.name)
 
 
 @final
@@ -41,12 +79,14 @@ class PlanAccounts:
 
     _accounts: dict[str, _PlanAccount] = attrs.field(factory=dict, init=False)
     """The one that was read longest ago first."""
+    _weighed: float = attrs.field(default=1.0, init=False)
+    """Real weight of a call for each unit that was expected: prompts are cached."""
 
     def on_read(
         self, account: str, reading: PlanReading, now_ns: int
     ) -> tuple[tuple[PlanWindowState, ...], tuple[PlanCrossing, ...]] | None:
         """Take a reading; return the windows of now and the shares that were crossed, or None: nothing is new."""
-        known = self._accounts.pop(account, None) or _PlanAccount()
+        known = self._accounts.pop(account, None) or _PlanAccount(PlanHistory(now_ns))
         self._accounts[account] = known
         if len(self._accounts) > ACCOUNTS_MAX:
             del self._accounts[next(iter(self._accounts))]
@@ -65,6 +105,8 @@ class PlanAccounts:
         }
         # What this answer does not tell of holds until its reset: answers tell of the windows that count their model.
         kept = {name: window for name, window in before.items() if name not in told and _holds(window, now_ns)}
+        for name, window in told.items():
+            known.learn(window, anew=(old := before.get(name)) is None or _is_another(old, window, now_ns))
         is_news = known.overage is not reading.overage or any(
             _is_news(before.get(name), window, now_ns) for name, window in told.items()
         )
@@ -114,19 +156,93 @@ class PlanAccounts:
         known = self._accounts.get(account)
         return known is not None and known.overage
 
+    @property
+    def known(self) -> bool:
+        """True if any account has a plan, so that calls are weighed."""
+        return bool(self._accounts)
+
+    def on_granted(self, account: str, model: str, expected: float) -> float:
+        """Count a call that is sent; return the weight that it is expected to have."""
+        known = self._accounts.get(account)
+        if known is None:
+            return 0.0
+        expected *= self._weighed
+        known.changes += 1
+        for learner in known.counting(model):
+            learner.on_granted(expected)
+        return expected
+
+    def on_ended(self, account: str, model: str, lane: str, expected: float, weight: float, now_ns: int) -> None:
+        """Count a call that has ended.
+
+        Args:
+            expected: What `on_granted` returned.
+            weight: What it was; 0: it has used nothing.
+        """
+        known = self._accounts.get(account)
+        if known is None:
+            return
+        known.changes += 1
+        for learner in known.counting(model):
+            learner.on_ended(expected, weight)
+        if weight:
+            known.history.add(lane, weight, now_ns)
+            if expected:
+                sample = self._weighed * weight / expected
+                self._weighed += WEIGHED * (min(4.0, max(0.02, sample)) - self._weighed)
+
+    def changes(self, account: str) -> int:
+        """Return a number that is another one once anything of an account may have changed."""
+        known = self._accounts.get(account)
+        return known.changes if known is not None else 0
+
+    def estimated(self, account: str, window: PlanWindowState, now_ns: int) -> int:
+        """Return the used share of a window: as it was read, and what has been used since."""
+        known = self._accounts.get(account)
+        learner = known.learners.get(window.name) if known is not None else None
+        return window.used_at(now_ns) + (learner.unread() if learner is not None else 0)
+
+    def wanted(self, account: str, window: PlanWindowState, reserve: PlanReserve, now_ns: int, from_ns: int) -> float:
+        """Return the share of a window that the lanes of a reserve may want from a time until its reset.
+
+        Until a whole week has been watched it is no less than the part of the reserve that goes with the time left.
+        """
+        assert window.resets_ns is not None
+        even = reserve.share * (window.resets_ns - from_ns) / window.window_ns
+        known = self._accounts.get(account)
+        learner = known.learners.get(window.name) if known is not None else None
+        learned = learner.learned if learner is not None else None
+        if known is None or learned is None:
+            return even
+        weight = known.history.expected(reserve.lanes, now_ns, from_ns, window.resets_ns)
+        wanted = learned * weight
+        return wanted if known.history.watched(now_ns) else max(even, wanted)
+
+    def rename(self, renames: Renames) -> None:
+        """Take the new names of a policy."""
+        for known in self._accounts.values():
+            known.history.rename(renames)
+
     def beliefs(self, now_ns: int) -> tuple[PlanBelief, ...]:
         """Return what is known, to be kept; times are from now."""
+        told = len(self._accounts) - HISTORIES_MAX
         return tuple(
             PlanBelief(
                 account=account,
                 overage=known.overage,
+                consumption={
+                    name: learner.learned for name, learner in known.learners.items() if learner.learned is not None
+                },
+                watched_ns=now_ns - known.history.since_ns,
+                hours=known.history.ages(now_ns) if number >= told else {},
+                sizes=known.history.sizes if number >= told else {},
                 windows=tuple(
                     attrs.evolve(window, resets_ns=None if window.resets_ns is None else window.resets_ns - now_ns)
                     for window in known.windows
                     if _holds(window, now_ns)
                 ),
             )
-            for account, known in self._accounts.items()
+            for number, (account, known) in enumerate(self._accounts.items())
         )
 
     def restore(self, beliefs: tuple[PlanBelief, ...], age_ns: int, now_ns: int) -> None:
@@ -140,8 +256,13 @@ class PlanAccounts:
                 for window in belief.windows
                 if (left_ns := (window.window_ns if window.resets_ns is None else window.resets_ns) - age_ns) > 0
             )
-            if windows:
-                self._accounts[belief.account] = _PlanAccount(windows, belief.overage)
+            if not windows and not belief.hours:
+                continue
+            history = PlanHistory(now_ns - age_ns - belief.watched_ns if belief.hours else now_ns)
+            history.restore(belief.hours, belief.sizes, age_ns, now_ns)
+            known = self._accounts[belief.account] = _PlanAccount(history, windows, belief.overage and bool(windows))
+            for name, share in belief.consumption.items():
+                known.learner(name).learned = share
 
     def __iter__(self) -> Iterator[str]:
         """Yield the accounts that have been read."""
@@ -153,13 +274,16 @@ def _holds(window: PlanWindowState, now_ns: int) -> bool:
 
 
 def _is_news(before: PlanWindowState | None, window: PlanWindowState, now_ns: int) -> bool:
-    if before is None or not _holds(before, now_ns):
+    return before is None or _is_another(before, window, now_ns) or before.used // STEP != window.used // STEP
+
+
+def _is_another(before: PlanWindowState, window: PlanWindowState, now_ns: int) -> bool:
+    """Return True if a window has begun anew since, or its reset has moved."""
+    if not _holds(before, now_ns):
         return True
     if before.resets_ns is None or window.resets_ns is None:
-        moved = before.resets_ns is not window.resets_ns
-    else:
-        moved = abs(before.resets_ns - window.resets_ns) > SAME_NS
-    return moved or before.used // STEP != window.used // STEP
+        return before.resets_ns is not window.resets_ns
+    return abs(before.resets_ns - window.resets_ns) > SAME_NS
 
 
 def _crossed(before: PlanWindowState | None, window: PlanWindowState, now_ns: int) -> int | None:

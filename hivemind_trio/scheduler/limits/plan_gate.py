@@ -1,7 +1,8 @@
 """Gate of one lane's calls of one model and account: what `plan` of their provider lets through now.
 
-Without a reading of the account nothing waits. A gate that has closed opens when its window begins anew, or for a paced
-lane when the elapsed share has come up to the used one, or when an answer tells of less.
+Without a reading of the account nothing waits. A gate that has closed opens when its window begins anew, for a paced
+lane when the elapsed share has come up to the used one, when enough of a reserve is released, or when an answer tells
+of less.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import attrs
 
 from hivemind_trio.model import PlanSpan, Reason
 from hivemind_trio.model.plan import WHOLE
-from hivemind_trio.policy import PlanOverage, PlanSettings
+from hivemind_trio.policy import PlanOverage, PlanRelease, PlanReserve, PlanSettings
 from hivemind_trio.scheduler.protocol.plan import PlanWindowState
 
 from .plan_accounts import PlanAccounts
+
+RESOLUTION_NS: Final = 1_000_000_000
+"""Of the time at which a reserve is found to be released."""
 
 UNKNOWN_NS: Final = 300 * 1_000_000_000
 """Until a call asks again where the provider does not say when its window begins anew."""
@@ -31,6 +35,8 @@ class PlanGate:
     lane: str
     account: str
     model: str
+    _opens: tuple[int, int, Reason] = attrs.field(default=(-1, 0, Reason.NONE), init=False)
+    """What was found when a reserve closed it: number of changes of the account, when it opens, and why."""
 
     def opens_ns(self, now_ns: int) -> int:
         """Return when such a call may go as far as the plan is concerned: `now_ns` or later."""
@@ -42,12 +48,16 @@ class PlanGate:
 
     def _state(self, now_ns: int) -> tuple[int, Reason]:
         """Return the latest time at which a window opens, and for what it is closed."""
+        changes, opens_ns, closed = self._opens
+        if now_ns < opens_ns and changes == self.plans.changes(self.account):
+            return opens_ns, closed
         at_ns, reason = now_ns, Reason.NONE
         pays = self.settings.overage is PlanOverage.DENY and self.plans.pays(self.account)
         for window in self.plans.windows(self.account, self.model):
             opens_ns, closed = self._window(window, now_ns, pays=pays)
             if opens_ns > at_ns:
                 at_ns, reason = opens_ns, closed
+        self._opens = self.plans.changes(self.account), at_ns, reason
         return at_ns, reason
 
     def _window(self, window: PlanWindowState, now_ns: int, *, pays: bool) -> tuple[int, Reason]:
@@ -55,14 +65,39 @@ class PlanGate:
         anew_ns = window.resets_ns if window.resets_ns is not None else window.read_ns + UNKNOWN_NS
         if self.settings.overage is PlanOverage.DENY and (used >= WHOLE or (pays and self._is_fullest(window, now_ns))):
             return anew_ns, Reason.PLAN_USED_UP
-        most = self.settings.most(self.lane, span)
-        if used > most or (most < WHOLE and used == most):
-            return anew_ns, Reason.PLAN_RESERVE
+        reserves = self.settings.kept_from(self.lane, span)
+        if reserves and self._is_kept(window, reserves, now_ns, now_ns):
+            return self._released_ns(window, reserves, now_ns, anew_ns), Reason.PLAN_RESERVE
         if self.settings.is_paced(self.lane, span) and window.resets_ns is not None:
             # Even pace: the used share is no more than the elapsed one.
             began_ns = window.resets_ns - window.window_ns
             return began_ns + window.window_ns * used // WHOLE, Reason.PLAN_PACE
         return now_ns, Reason.NONE
+
+    def _is_kept(self, window: PlanWindowState, reserves: tuple[PlanReserve, ...], now_ns: int, from_ns: int) -> bool:
+        """Return True if all that is left of a window at a time is kept for others, by what is known now."""
+        used = self.plans.estimated(self.account, window, now_ns)
+        return used >= WHOLE - sum(self._kept(window, one, now_ns, from_ns) for one in reserves)
+
+    def _kept(self, window: PlanWindowState, reserve: PlanReserve, now_ns: int, from_ns: int) -> int:
+        """Return what a reserve keeps of a window from a time on, in millionths."""
+        if reserve.release is PlanRelease.NEVER or window.resets_ns is None:
+            return reserve.share
+        wanted = self.plans.wanted(self.account, window, reserve, now_ns, from_ns)
+        return max(0, min(reserve.share, round(wanted)))
+
+    def _released_ns(
+        self, window: PlanWindowState, reserves: tuple[PlanReserve, ...], now_ns: int, anew_ns: int
+    ) -> int:
+        """Return when enough of the reserves is released: what they keep only shrinks until the reset."""
+        closed_ns, open_ns = now_ns, anew_ns
+        while window.resets_ns is not None and open_ns - closed_ns > RESOLUTION_NS:
+            between_ns = (closed_ns + open_ns) // 2
+            if self._is_kept(window, reserves, now_ns, between_ns):
+                closed_ns = between_ns
+            else:
+                open_ns = between_ns
+        return open_ns
 
     def _is_fullest(self, window: PlanWindowState, now_ns: int) -> bool:
         """Return True if no other window that counts these calls is fuller: it is the one that is paid for."""
@@ -77,6 +112,6 @@ def plan_gate(
     if settings is None:
         return None
     holds = settings.overage is PlanOverage.DENY or any(
-        settings.most(lane, span) < WHOLE or settings.is_paced(lane, span) for span in PlanSpan
+        settings.kept_from(lane, span) or settings.is_paced(lane, span) for span in PlanSpan
     )
     return PlanGate(settings, plans, lane, account, model) if holds else None

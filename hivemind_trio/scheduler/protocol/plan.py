@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import final
 
 import attrs
@@ -70,3 +71,11 @@ class PlanBelief:
     account: str
     windows: tuple[PlanWindowState, ...]
     overage: bool = False
+    consumption: Mapping[str, float] = attrs.field(factory=dict)
+    """Window -> share that a call takes for each unit of its weight, in millionths."""
+    watched_ns: int = 0
+    """Since when its use has been watched."""
+    hours: Mapping[str, tuple[tuple[int, int], ...]] = attrs.field(factory=dict)
+    """Lane -> (hours ago, weight of its calls in that hour)."""
+    sizes: Mapping[str, float] = attrs.field(factory=dict)
+    """Lane -> mean weight of a call."""

@@ -154,6 +154,7 @@ class ProviderQueue:
         for lane in self.lanes.values():
             lane.rename(renames)
         self.lanes = renames.rekeyed("lane", self.lanes)
+        self.plans.rename(renames)
 
     def load(self, provider: ProviderSettings | None, lanes: Mapping[str, LaneSettings], now_ns: int) -> None:
         """Take the settings of a new policy (None: the provider is gone) and start with empty queues.

@@ -15,6 +15,7 @@ from hivemind_trio.policy import (
     MemoryFiles,
     PlanOverage,
     PlanPace,
+    PlanRelease,
     PlanReserve,
     PlanSettings,
     Program,
@@ -148,19 +149,21 @@ def test_limits_are_groups_in_their_order_and_one_may_be_for_all_models() -> Non
 
 def test_a_plan_is_its_reserves_its_paces_and_what_is_done_beyond_it() -> None:
     one = program(
-        "provider anthropic { plan { reserve 30% of session for [work, default]; reserve 0.125 of week for work\n"
-        "pace week for default; overage deny } }\nlane work { }"
+        "provider anthropic { plan { reserve 30% of session for [work, default]; reserve 0.125 of week for work "
+        "release forecast\npace week for default; overage deny } }\nlane work { }"
     ).providers["anthropic"]
 
     assert one.plan == PlanSettings(
         reserves=(
             PlanReserve(300_000, PlanSpan.SESSION, ("work", "default")),
-            PlanReserve(125_000, PlanSpan.WEEK, ("work",)),
+            PlanReserve(125_000, PlanSpan.WEEK, ("work",), PlanRelease.FORECAST),
         ),
         paces=(PlanPace(PlanSpan.WEEK, ("default",)),),
         overage=PlanOverage.DENY,
     )
-    assert (one.plan.most("work", PlanSpan.WEEK), one.plan.most("default", PlanSpan.WEEK)) == (1_000_000, 875_000)
+    assert one.plan.reserves[0].release is PlanRelease.NEVER
+    assert one.plan.kept_from("work", PlanSpan.WEEK) == ()
+    assert one.plan.kept_from("default", PlanSpan.WEEK) == one.plan.reserves[1:]
     assert program("provider anthropic { }").providers["anthropic"].plan is None
 
 

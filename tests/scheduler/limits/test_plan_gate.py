@@ -6,10 +6,11 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.model import PlanReading, PlanWindow, Reason
+from hivemind_trio.model import PlanReading, PlanWindow, Reason, Usage
 from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.scheduler import CallId, Grant, ResponseStarted
 from tests.scheduler.driver import Driver
+from tests.support.ends import SUCCEEDED
 from tests.support.programs import SECOND_NS, wish
 
 HOUR = 3_600 * SECOND_NS
@@ -56,7 +57,10 @@ def hear(driver: Driver, told: PlanReading, credential: str = "a") -> None:
     driver.end(call)
 
 
-RESERVE = "plan { reserve 30% of session for interactive; reserve 10% of session for [interactive] }"
+RESERVE = (
+    "plan { reserve 30% of session for interactive release never; "
+    "reserve 10% of session for [interactive] release never }"
+)
 
 
 def test_a_reserve_is_kept_for_its_lanes_until_the_window_begins_anew() -> None:
@@ -76,7 +80,7 @@ def test_a_reserve_is_kept_for_its_lanes_until_the_window_begins_anew() -> None:
 
 
 def test_a_reserve_is_of_its_window() -> None:
-    driver = Driver(policy("plan { reserve 30% of week for interactive }"))
+    driver = Driver(policy("plan { reserve 30% of week for interactive release never }"))
 
     hear(driver, reading(99))
     assert goes(driver)
@@ -185,3 +189,30 @@ def test_nobody_but_its_lanes_begins_in_a_reserve_and_all_begin_outside_of_it(
         else:
             asked[ask(driver, what, credential)] = what, credential
         settle()
+
+
+def test_a_reserve_with_a_forecast_is_released_as_the_reset_comes_nearer() -> None:
+    driver = Driver(policy("plan { reserve 30% of session for interactive release forecast }"))
+    hear(driver, reading(80, left_ns=5 * HOUR))
+
+    waiting = ask(driver)
+    assert waiting not in driver.answers, "30 % are kept for five hours"
+    opens_ns = driver.scheduler.wakeup_ns()
+    assert opens_ns is not None
+    assert abs(opens_ns - 5 * HOUR // 3) < 2 * SECOND_NS, "20 % are kept for the last two thirds"
+    driver.at(opens_ns)
+    assert driver.grant(waiting).reason is Reason.PLAN_RESERVE
+    assert goes(driver, "interactive")
+
+
+def test_calls_that_are_not_in_the_reading_yet_count_against_a_reserve() -> None:
+    driver = Driver(policy("plan { reserve 30% of session for interactive }"))
+    large = attrs.evolve(wish(), tokens_in=100_000, tokens_max_out=1_000)
+    for percent in (65, 66, 67, 68):  # one call each
+        call = driver.ask(large, "a", credential="a")
+        driver.post(ResponseStarted(CallId(call), (), plan=reading(percent)))
+        driver.end(call, attrs.evolve(SUCCEEDED, usage=Usage(input=100_000, output=1_000)))
+    driver.post(ResponseStarted(CallId(driver.ask(large, "a", credential="a")), (), plan=reading(68)))
+
+    assert driver.ask(large, "a", credential="a") in driver.answers
+    assert driver.ask(large, "a", credential="a") not in driver.answers, "68 % are read, and two calls are in flight"

@@ -1,0 +1,149 @@
+"""Use of an account's plan by lane and hour, of the last four weeks, and what it says of the hours to come.
+
+People work at the same hours of the week, so the hours until a reset are expected to be as those of the weeks before:
+as the one of them with most use, for too little that is kept locks people out, and too much is released in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Final, final
+
+import attrs
+
+from hivemind_trio.model.plan import DAY_NS, HOUR_NS
+from hivemind_trio.policy import Renames
+
+WEEK_NS: Final = 7 * DAY_NS
+WEEKS: Final = 4
+HOURS: Final = WEEKS * 7 * 24
+
+MARGIN: Final = 1.5
+"""Times as much as in the weeks before may be wanted."""
+
+DEVIATIONS: Final = 3.0
+"""Standard deviations of the number of calls that are kept on top."""
+
+CALLS_LEAST: Final = 2
+"""Calls for which there is room while lanes are in use."""
+
+SIZE_WEIGHT: Final = 0.1
+"""Weight of a new call in the mean size."""
+
+
+SUMS_MAX: Final = 16
+"""Sets of lanes for which sums are kept; policies have one for each reserve."""
+
+
+@final
+@attrs.define(eq=False)
+class PlanHistory:
+    """Weight of calls, by lane and hour since the engine began."""
+
+    since_ns: int
+    """Since when it has been watched."""
+    hours: dict[str, dict[int, float]] = attrs.field(factory=dict, init=False)
+    sizes: dict[str, float] = attrs.field(factory=dict, init=False)
+    """Lane -> mean weight of a call."""
+    _sums: dict[tuple[str, ...], tuple[int, list[float]]] = attrs.field(factory=dict, init=False)
+    """Lanes -> hour, and the weight of their calls before each hour of the four weeks up to it."""
+
+    def add(self, lane: str, weight: float, now_ns: int) -> None:
+        """Count a call that has ended."""
+        hour = now_ns // HOUR_NS
+        hours = self.hours.setdefault(lane, {})
+        if hour not in hours:
+            for old in [each for each in hours if each < hour - HOURS]:
+                del hours[old]
+        hours[hour] = hours.get(hour, 0.0) + weight
+        size = self.sizes.get(lane)
+        self.sizes[lane] = weight if size is None else size + SIZE_WEIGHT * (weight - size)
+
+    def watched(self, now_ns: int) -> bool:
+        """Return True if a whole week has been watched."""
+        return now_ns - self.since_ns >= WEEK_NS
+
+    def expected(self, lanes: tuple[str, ...], now_ns: int, from_ns: int, until_ns: int) -> float:
+        """Return the weight that lanes may want between two times.
+
+        It is never more from a later time on. `from_ns` is now, or up to a week later.
+        """
+        # What goes on now goes on for an hour, whatever they did before; to the end, where that is not known.
+        left_ns = until_ns - from_ns
+        goes_on_ns = min(left_ns, HOUR_NS) if self.watched(now_ns) else left_ns
+        before, lately = self._as_before(lanes, now_ns, from_ns, until_ns), self._lately(lanes, now_ns)
+        wanted = MARGIN * max(before, lately * goes_on_ns / HOUR_NS)
+        if not wanted:
+            return 0.0
+        size = max((self.sizes.get(lane, 0.0) for lane in lanes), default=0.0)
+        return wanted + DEVIATIONS * float((wanted * size) ** 0.5) + CALLS_LEAST * size
+
+    def _as_before(self, lanes: tuple[str, ...], now_ns: int, from_ns: int, until_ns: int) -> float:
+        """Return the most that lanes took in the same hours of one of the weeks before."""
+        found = 0.0
+        for back in range(1, WEEKS + 1):
+            then_ns = now_ns - back * WEEK_NS
+            if then_ns < self.since_ns:
+                break
+
+            def by(ahead_ns: int, then_ns: int = then_ns) -> float:
+                """Return what is taken until a time from now, if that week comes again and again."""
+                weeks, rest_ns = divmod(ahead_ns, WEEK_NS)
+                taken = self._between(lanes, then_ns, then_ns + rest_ns, now_ns)
+                return taken + weeks * self._between(lanes, then_ns, then_ns + WEEK_NS, now_ns) if weeks else taken
+
+            found = max(found, by(until_ns - now_ns) - by(from_ns - now_ns))
+        return found
+
+    def _lately(self, lanes: tuple[str, ...], now_ns: int) -> float:
+        """Return the weight of the last hour; of less than an hour, as much as that comes to in one."""
+        hour, over_ns = divmod(now_ns, HOUR_NS)
+        hours = [self.hours.get(lane, {}) for lane in lanes]
+        weight = sum(each.get(hour, 0.0) + (1 - over_ns / HOUR_NS) * each.get(hour - 1, 0.0) for each in hours)
+        return weight * HOUR_NS / min(HOUR_NS, max(now_ns - self.since_ns, HOUR_NS // 6))
+
+    def _between(self, lanes: tuple[str, ...], from_ns: int, to_ns: int, now_ns: int) -> float:
+        now = now_ns // HOUR_NS
+        kept = self._sums.get(lanes)
+        if kept is None or kept[0] != now:
+            if len(self._sums) >= SUMS_MAX:
+                self._sums.clear()
+            first = now - HOURS - 1
+            by_hour = [self.hours.get(lane, {}) for lane in lanes]
+            weights = (sum(each.get(hour, 0.0) for each in by_hour) for hour in range(first, now))
+            kept = self._sums[lanes] = now, list(accumulate(weights, initial=0.0))
+        sums = kept[1]
+
+        def before(at_ns: int) -> float:
+            hour, over_ns = divmod(at_ns, HOUR_NS)
+            place = min(max(0, hour - now + HOURS + 1), len(sums) - 1)
+            if place + 1 == len(sums):
+                return sums[place]
+            return sums[place] + (sums[place + 1] - sums[place]) * over_ns / HOUR_NS
+
+        return before(to_ns) - before(from_ns)
+
+    def rename(self, renames: Renames) -> None:
+        """Take the new names of a policy."""
+        self.hours = renames.rekeyed("lane", self.hours)
+        self.sizes = renames.rekeyed("lane", self.sizes)
+        self._sums.clear()
+
+    def ages(self, now_ns: int) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Return (hours ago, weight) by lane, to be kept."""
+        now = now_ns // HOUR_NS
+        return {
+            lane: tuple((now - hour, round(weight)) for hour, weight in sorted(hours.items()))
+            for lane, hours in self.hours.items()
+        }
+
+    def restore(
+        self, ages: Mapping[str, tuple[tuple[int, int], ...]], sizes: Mapping[str, float], age_ns: int, now_ns: int
+    ) -> None:
+        """Begin with what an earlier process has seen, which ended `age_ns` ago."""
+        now = (now_ns - age_ns) // HOUR_NS
+        self.hours = {
+            lane: {now - ago: float(weight) for ago, weight in hours if ago <= HOURS} for lane, hours in ages.items()
+        }
+        self.sizes = dict(sizes)
