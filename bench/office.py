@@ -210,8 +210,7 @@ def scenario(plans: float, windows: int, weeks: int, seed: int) -> Scenario:
         fleets=(*people(weeks, seed), fleet(plans, weeks)),
         upstreams=(UpstreamSpec(traits=traits),),
         until_ns=weeks * 7 * DAY_NS,
-        hour=0,
-        weekday=1,
+        time=0,
     )
 
 

@@ -25,7 +25,7 @@ class PlanRelease(StrEnum):
     """Release of a reserve before its window ends."""
 
     FORECAST = "forecast"
-    """It shrinks to what its lanes are expected to use until then."""
+    """Shrinks to what its lanes are expected to use until then."""
     NEVER = "never"
 
 

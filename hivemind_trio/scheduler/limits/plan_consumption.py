@@ -31,7 +31,7 @@ class ConsumptionLearner:
     learned: float | None = attrs.field(default=None, init=False)
     """Share for each unit of weight, in millionths; None: too little is known."""
     weight: float = attrs.field(default=0.0, init=False)
-    """Of all calls that have ended."""
+    """Weight of all calls that have ended."""
     inflight: float = attrs.field(default=0.0, init=False)
     """Expected weight of the calls in flight."""
     _samples: int = attrs.field(default=0, init=False)

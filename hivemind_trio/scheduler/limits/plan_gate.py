@@ -19,7 +19,7 @@ from hivemind_trio.scheduler.protocol.plan import PlanWindowState
 from .plan_accounts import PlanAccounts
 
 RESOLUTION_NS: Final = 1_000_000_000
-"""Of the time at which a reserve is found to be released."""
+"""Resolution of the time at which a reserve is released."""
 
 UNKNOWN_NS: Final = 300 * 1_000_000_000
 """Until a call asks again where the provider does not say when its window begins anew."""
@@ -36,7 +36,7 @@ class PlanGate:
     account: str
     model: str
     _opens: tuple[int, int, Reason] = attrs.field(default=(-1, 0, Reason.NONE), init=False)
-    """What was found when a reserve closed it: number of changes of the account, when it opens, and why."""
+    """State when a reserve closed it: number of changes of the account, when it opens, and why."""
 
     def opens_ns(self, now_ns: int) -> int:
         """Return when such a call may go as far as the plan is concerned: `now_ns` or later."""
