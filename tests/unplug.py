@@ -36,9 +36,9 @@ from hivemind_trio.scheduler.health.aimd import Aimd
 from hivemind_trio.scheduler.health.circuit_breaker import CircuitBreaker
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
-from hivemind_trio.scheduler.limits.plan_accounts import PlanAccounts
-from hivemind_trio.scheduler.limits.plan_gate import PlanGate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
+from hivemind_trio.scheduler.plans.plan_accounts import PlanAccounts
+from hivemind_trio.scheduler.plans.plan_gate import PlanGate
 from hivemind_trio.scheduler.queueing.agent_windows import AgentWindowTable
 from hivemind_trio.scheduler.queueing.fair_share import Flow
 from hivemind_trio.scheduler.queueing.lane import ProviderLane

@@ -12,8 +12,8 @@ from hivemind_trio.scheduler.caching.prompt_cache import PromptCacheModel
 from hivemind_trio.scheduler.limits.concurrency_limit import give_back, take
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
-from hivemind_trio.scheduler.limits.plan_gate import PlanGate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
+from hivemind_trio.scheduler.plans.plan_gate import PlanGate
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.queueing.agent import AgentState, Parkable
 from hivemind_trio.scheduler.queueing.fair_share import Flow

@@ -8,8 +8,8 @@ from typing import Protocol
 from hivemind_trio.model import Decision, Reason
 from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
-from hivemind_trio.scheduler.limits.plan_gate import PlanGate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
+from hivemind_trio.scheduler.plans.plan_gate import PlanGate
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey
 from hivemind_trio.scheduler.protocol.call import Call
 from hivemind_trio.scheduler.structures.indexed_heap import Rank

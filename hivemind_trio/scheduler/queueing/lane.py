@@ -11,8 +11,8 @@ from hivemind_trio.model import Reason
 from hivemind_trio.policy import NO_TEAM, LaneSettings, Objective, Renames, Sticky
 from hivemind_trio.scheduler.caching.model_residency import LoadedModels
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
-from hivemind_trio.scheduler.limits.plan_gate import PlanGate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
+from hivemind_trio.scheduler.plans.plan_gate import PlanGate
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.agent_key import agent_word, renamed_word
 from hivemind_trio.scheduler.protocol.call import Call

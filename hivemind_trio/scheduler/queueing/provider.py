@@ -26,10 +26,10 @@ from hivemind_trio.scheduler.health.provider_health import ProviderHealth
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
 from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
-from hivemind_trio.scheduler.limits.plan_accounts import PlanAccounts
-from hivemind_trio.scheduler.limits.plan_gate import PlanGate, plan_gate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.limits.token_estimator import TokenEstimator
+from hivemind_trio.scheduler.plans.plan_accounts import PlanAccounts
+from hivemind_trio.scheduler.plans.plan_gate import PlanGate, plan_gate
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.beliefs import ProviderBeliefs
 from hivemind_trio.scheduler.protocol.call import CallId

@@ -9,8 +9,8 @@ import attrs
 
 from hivemind_trio.model import Reason
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
-from hivemind_trio.scheduler.limits.plan_gate import PlanGate
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits, RateLimitUser
+from hivemind_trio.scheduler.plans.plan_gate import PlanGate
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.structures.indexed_heap import IndexedHeap, Rank

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.model.plan import WHOLE
-from hivemind_trio.scheduler.limits.plan_consumption import STEP, ConsumptionLearner
+from hivemind_trio.scheduler.plans.plan_consumption import STEP, ConsumptionLearner
 
 
 class Account:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.model.plan import DAY_NS, HOUR_NS
-from hivemind_trio.scheduler.limits.plan_history import (
+from hivemind_trio.scheduler.plans.plan_history import (
     CALLS_LEAST,
     DEVIATIONS,
     HOURS,

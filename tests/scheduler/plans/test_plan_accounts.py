@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hivemind_trio.model import PlanReading, PlanSpan, PlanStanding, PlanWindow, Reason, SecretRef, SecretSource
 from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.scheduler import BeliefsRestored, Call, CallId, Command, PlanChanged, ResponseStarted
-from hivemind_trio.scheduler.limits.plan_accounts import ACCOUNTS_MAX, PlanAccounts
+from hivemind_trio.scheduler.plans.plan_accounts import ACCOUNTS_MAX, PlanAccounts
 from tests.scheduler.driver import Driver
 from tests.support.programs import SECOND_NS, program, provider, wish
 

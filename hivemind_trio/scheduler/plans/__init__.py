@@ -1,0 +1,1 @@
+"""Plans of accounts: readings, consumption, forecast, and the gate of calls."""
