@@ -156,6 +156,14 @@ def test_a_clock_that_was_put_back_ends_no_window_and_one_that_jumps_ends_it(pla
     assert totals(place.restart(NOW - 40 * DAY)) == dict.fromkeys(ACCOUNTS, 5)
 
 
+def test_a_window_that_was_over_at_a_restart_stays_over_when_the_clock_is_put_back(place: Reopened) -> None:
+    for account in ACCOUNTS:
+        place.store.append(spent(account, 5))
+    place.restart(NOW + 3 * DAY)
+
+    assert totals(place.restart(NOW)) == {}
+
+
 def test_accounts_may_change_names_with_each_other(place: Reopened) -> None:
     place.store.append(spent(MONEY, 5))
     place.store.append(spent(OTHER, 9))

@@ -29,16 +29,18 @@ class MemoryStore:
             self._add(charge.account, slot, charge.amount)
         self._claims.clear()
         runs, self._runs = self._runs, self._runs + 1
+        kept = {
+            account: {slot: amount for slot, amount in slots.items() if counts_still(account, slot, wall_ns)}
+            for account, slots in self._spends.items()
+        }
+        # Forgotten, so that a clock that is put back later does not bring them back.
+        self._spends = {account: slots for account, slots in kept.items() if slots}
         spends = {
             account: tuple(sorted((slot, amount) for slot, amount in slots.items() if amount))
             for account, slots in self._spends.items()
         }
-        kept = {
-            account: tuple((slot, amount) for slot, amount in slots if counts_still(account, slot, wall_ns))
-            for account, slots in spends.items()
-        }
         return Restored(
-            spends={account: slots for account, slots in kept.items() if slots},
+            spends={account: slots for account, slots in spends.items() if slots},
             charges=charges,
             learned=dict(self._learned),
             runs=runs,
