@@ -6,6 +6,9 @@ five hours holds 1/9 or 1/15 of the week. Each case runs seven weeks of the simu
 provider that tells of its plan in whole percents. Six of them count; the first is there to be learned from. The seed
 draws when windows begin.
 
+Perfect knowledge is what no controller can exceed: people alone, who on busy days come to the end of a small window by
+themselves, and a fleet that takes all they will leave.
+
 A person is locked out from the first call that is refused until the next that is answered, in office hours. The other
 rules are those of tools today: nothing, or a threshold; then pace alone, and reserves that are never released.
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -81,13 +85,11 @@ agent fleet {{ lane fleet }}
 rule people when agent != fleet {{ lane people }}
 """
 
+KNOWN: Final = "perfect knowledge"
+
 PERSON: Final = ClientBehaviour(name="person", silence_ns=MINUTE_NS, known_ns=MINUTE_NS)
 WORKER: Final = ClientBehaviour(name="worker", silence_ns=DAY_NS)
 """Waits in the queue for as long as it is held there; its call is lost if it is refused."""
-
-
-COLUMNS: Final = {"locked_out": 2, "served": 1, "fleet": 0, "unused": 2}
-"""Figure -> digits."""
 
 
 @final
@@ -100,6 +102,8 @@ class _Watch:
     asked: int = 0
     """Calls of people, and those that were answered."""
     served: int = 0
+    answered_ns: list[int] = attrs.field(factory=list)
+    """Ends of all answered calls of people."""
     locked_ns: int = 0
     fleet: int = 0
     """Calls of the fleet that were answered."""
@@ -108,6 +112,8 @@ class _Watch:
     def __call__(self, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
         counts = now_ns >= LEARNED_NS
         lane = self.lanes.pop(event.call_id, "") if isinstance(event, AttemptEnded) else ""
+        if isinstance(event, AttemptEnded) and lane == "people" and event.ended.outcome is Outcome.SUCCEEDED:
+            self.answered_ns.append(now_ns)
         if counts and isinstance(event, AttemptEnded):
             good = event.ended.outcome in (Outcome.SUCCEEDED, Outcome.SLOW)
             self.fleet += good and lane == "fleet"
@@ -248,6 +254,46 @@ def measure(rule: str, case: str, weeks: int, seed: int) -> dict[str, Any]:
     }
 
 
+def known(case: str, weeks: int, seed: int) -> dict[str, Any]:
+    """Return what a controller reaches that knows all calls in advance.
+
+    People are locked out by nobody but themselves: they are simulated without a fleet. Of each session the fleet may
+    take what they leave and what it wants; of each week, no more than they leave.
+    """
+    plans, windows = CASES[case]
+    alone = scenario(plans, windows, weeks + 1, seed)
+    alone = attrs.evolve(alone, fleets=alone.fleets[:-1])
+    watch = _Watch()
+    World(program("first come"), alone, seed, bound=Bound(chain_ns=0, concurrency_ns=0), observe=watch).run()
+    watch.end((weeks + 1) * 7 * DAY_NS)
+    session, week = alone.upstreams[0].traits.plan
+    wanted = plans * WEEK_TOKENS / (7 * DAY_NS)
+    unused = []
+    for begins_ns in range(week.resets_ns, alone.until_ns - week.every_ns + 1, week.every_ns):
+        ends_ns = begins_ns + week.every_ns
+        own = _tokens(watch.answered_ns, begins_ns, ends_ns)
+        fleet_most = 0.0
+        first = (begins_ns - session.resets_ns) // session.every_ns
+        for at_ns in range(session.resets_ns + first * session.every_ns, ends_ns, session.every_ns):
+            from_ns, to_ns = max(at_ns, begins_ns), min(at_ns + session.every_ns, ends_ns)
+            fleet_most += min(session.tokens - _tokens(watch.answered_ns, from_ns, to_ns), wanted * (to_ns - from_ns))
+        unused.append(max(0.0, WEEK_TOKENS - own - fleet_most))
+    office = weeks * DAYS * (OFFICE[1] - OFFICE[0]) * HOUR_NS
+    return {
+        "rule": KNOWN,
+        "case": case,
+        "seed": seed,
+        "locked_out": 100 * watch.locked_ns / office,
+        "served": 100 * watch.served / watch.asked,
+        "unused": 100 * sum(unused) / len(unused) / WEEK_TOKENS,
+        "fleet": 100 - 100 * (sum(unused) / len(unused) + watch.served * CALL_TOKENS / weeks) / WEEK_TOKENS,
+    }
+
+
+def _tokens(answered_ns: Sequence[int], from_ns: int, to_ns: int) -> int:
+    return CALL_TOKENS * (bisect_left(answered_ns, to_ns) - bisect_left(answered_ns, from_ns))
+
+
 def table(runs: Sequence[Mapping[str, Any]], rules: Sequence[str], cases: Sequence[str]) -> Table:
     """Return a row for each rule, with a value for each case."""
 
@@ -297,13 +343,13 @@ def main() -> int:
     if asked.smoke:
         cases, seeds, weeks = cases[:1], 1, 1
     runs = []
-    for rule in rules:
+    for rule in (KNOWN, *rules):
         for case in cases:
             for seed in range(1, seeds + 1):
-                runs.append(measure(rule, case, weeks, seed))
+                runs.append(known(case, weeks, seed) if rule == KNOWN else measure(rule, case, weeks, seed))
                 print(runs[-1], file=sys.stderr, flush=True)
     made = provenance(seeds=seeds, weeks=weeks)
-    print(write([table(runs, rules, cases)], made, title="The office week", md=asked.md, data=asked.json))
+    print(write([table(runs, (*rules, KNOWN), cases)], made, title="The office week", md=asked.md, data=asked.json))
     ours = [run for run in runs if run["rule"] == "reserve, `release forecast`"]
     missed = [run for run in ours if run["locked_out"] > 0 or run["unused"] > 1]
     return 1 if missed else 0

@@ -205,18 +205,15 @@ class PlanAccounts:
     def wanted(self, account: str, window: PlanWindowState, reserve: PlanReserve, now_ns: int, from_ns: int) -> float:
         """Return the share of a window that the lanes of a reserve may want from a time until its reset.
 
-        Until a whole week has been watched it is no less than the part of the reserve that goes with the time left.
+        All of the reserve, as long as nothing has been learned of them.
         """
         assert window.resets_ns is not None
-        even = reserve.share * (window.resets_ns - from_ns) / window.window_ns
         known = self._accounts.get(account)
         learner = known.learners.get(window.name) if known is not None else None
         learned = learner.learned if learner is not None else None
-        if known is None or learned is None:
-            return even
-        weight = known.history.expected(reserve.lanes, now_ns, from_ns, window.resets_ns)
-        wanted = learned * weight
-        return wanted if known.history.watched(now_ns) else max(even, wanted)
+        if known is None or learned is None or not known.history.knows(reserve.lanes, now_ns):
+            return reserve.share
+        return learned * known.history.expected(reserve.lanes, now_ns, from_ns, window.resets_ns)
 
     def rename(self, renames: Renames) -> None:
         """Take the new names of a policy."""

@@ -1,7 +1,8 @@
 """Use of an account's plan by lane and hour, of the last four weeks, and what it says of the hours to come.
 
 People work at the same hours of the week, so the hours until a reset are expected to be as those of the weeks before:
-as the one of them with most use, for too little that is kept locks people out, and too much is released in time.
+as the one of them with most use, for too little that is kept locks people out, and too much is released in time. Until
+a week has been watched, each hour may be as the busiest so far: on a weekend nothing is known of Monday.
 """
 
 from __future__ import annotations
@@ -32,8 +33,20 @@ SIZE_WEIGHT: Final = 0.1
 """Weight of a new call in the mean size."""
 
 
-SUMS_MAX: Final = 16
+PASTS_MAX: Final = 16
 """Sets of lanes for which sums are kept; policies have one for each reserve."""
+
+
+@final
+@attrs.frozen
+class _Past:
+    """Use of some lanes up to an hour."""
+
+    hour: int
+    sums: list[float]
+    """Weight before each hour of the four weeks up to that one."""
+    busiest: float
+    """Weight of the hour in which they used most."""
 
 
 @final
@@ -46,8 +59,7 @@ class PlanHistory:
     hours: dict[str, dict[int, float]] = attrs.field(factory=dict, init=False)
     sizes: dict[str, float] = attrs.field(factory=dict, init=False)
     """Lane -> mean weight of a call."""
-    _sums: dict[tuple[str, ...], tuple[int, list[float]]] = attrs.field(factory=dict, init=False)
-    """Lanes -> hour, and the weight of their calls before each hour of the four weeks up to it."""
+    _pasts: dict[tuple[str, ...], _Past] = attrs.field(factory=dict, init=False)
 
     def add(self, lane: str, weight: float, now_ns: int) -> None:
         """Count a call that has ended."""
@@ -60,6 +72,10 @@ class PlanHistory:
         size = self.sizes.get(lane)
         self.sizes[lane] = weight if size is None else size + SIZE_WEIGHT * (weight - size)
 
+    def knows(self, lanes: tuple[str, ...], now_ns: int) -> bool:
+        """Return True if any use of lanes has been seen, or none in a whole week."""
+        return self.watched(now_ns) or any(self.hours.get(lane) for lane in lanes)
+
     def watched(self, now_ns: int) -> bool:
         """Return True if a whole week has been watched."""
         return now_ns - self.since_ns >= WEEK_NS
@@ -69,11 +85,16 @@ class PlanHistory:
 
         It is never more from a later time on. `from_ns` is now, or up to a week later.
         """
-        # What goes on now goes on for an hour, whatever they did before; to the end, where that is not known.
-        left_ns = until_ns - from_ns
-        goes_on_ns = min(left_ns, HOUR_NS) if self.watched(now_ns) else left_ns
-        before, lately = self._as_before(lanes, now_ns, from_ns, until_ns), self._lately(lanes, now_ns)
-        wanted = MARGIN * max(before, lately * goes_on_ns / HOUR_NS)
+        left_ns = max(0, until_ns - from_ns)
+        lately = self._lately(lanes, now_ns)
+        if self.watched(now_ns):
+            # What goes on now goes on for an hour, whatever they did before.
+            before = self._as_before(lanes, now_ns, from_ns, until_ns)
+            wanted = max(before, lately * min(left_ns, HOUR_NS) / HOUR_NS)
+        else:
+            # Hours of which nothing is known may all be as the busiest so far.
+            wanted = max(self._past(lanes, now_ns).busiest, lately) * left_ns / HOUR_NS
+        wanted *= MARGIN
         if not wanted:
             return 0.0
         size = max((self.sizes.get(lane, 0.0) for lane in lanes), default=0.0)
@@ -104,16 +125,7 @@ class PlanHistory:
         return weight * HOUR_NS / min(HOUR_NS, max(now_ns - self.since_ns, HOUR_NS // 6))
 
     def _between(self, lanes: tuple[str, ...], from_ns: int, to_ns: int, now_ns: int) -> float:
-        now = now_ns // HOUR_NS
-        kept = self._sums.get(lanes)
-        if kept is None or kept[0] != now:
-            if len(self._sums) >= SUMS_MAX:
-                self._sums.clear()
-            first = now - HOURS - 1
-            by_hour = [self.hours.get(lane, {}) for lane in lanes]
-            weights = (sum(each.get(hour, 0.0) for each in by_hour) for hour in range(first, now))
-            kept = self._sums[lanes] = now, list(accumulate(weights, initial=0.0))
-        sums = kept[1]
+        now, sums = now_ns // HOUR_NS, self._past(lanes, now_ns).sums
 
         def before(at_ns: int) -> float:
             hour, over_ns = divmod(at_ns, HOUR_NS)
@@ -124,11 +136,23 @@ class PlanHistory:
 
         return before(to_ns) - before(from_ns)
 
+    def _past(self, lanes: tuple[str, ...], now_ns: int) -> _Past:
+        """Return what lanes did in the four weeks up to the current hour."""
+        now = now_ns // HOUR_NS
+        kept = self._pasts.get(lanes)
+        if kept is None or kept.hour != now:
+            if len(self._pasts) >= PASTS_MAX:
+                self._pasts.clear()
+            by_hour = [self.hours.get(lane, {}) for lane in lanes]
+            weights = [sum(each.get(hour, 0.0) for each in by_hour) for hour in range(now - HOURS - 1, now)]
+            kept = self._pasts[lanes] = _Past(now, list(accumulate(weights, initial=0.0)), max(weights))
+        return kept
+
     def rename(self, renames: Renames) -> None:
         """Take the new names of a policy."""
         self.hours = renames.rekeyed("lane", self.hours)
         self.sizes = renames.rekeyed("lane", self.sizes)
-        self._sums.clear()
+        self._pasts.clear()
 
     def ages(self, now_ns: int) -> dict[str, tuple[tuple[int, int], ...]]:
         """Return (hours ago, weight) by lane, to be kept."""

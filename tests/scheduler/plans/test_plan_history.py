@@ -74,12 +74,22 @@ def test_what_goes_on_now_is_expected_to_go_on_for_an_hour() -> None:
     assert history.expected(ME, now_ns, now_ns, now_ns + HOUR_NS // 2) == pytest.approx(wanted(3.0, size))
 
 
-def test_before_a_week_is_watched_it_is_expected_to_go_on_to_the_end() -> None:
+def test_before_a_week_is_watched_every_hour_to_come_may_be_as_the_busiest() -> None:
+    history = watched({0: 6.0, 1: 2.0})
+    now_ns = 40 * HOUR_NS
+
+    size = history.sizes["me"]
+    assert not history.watched(now_ns)
+    assert history.expected(ME, now_ns, now_ns, now_ns + 3 * HOUR_NS) == pytest.approx(wanted(18.0, size))
+    assert history.watched(WEEK_NS)
+
+
+def test_lanes_that_were_not_seen_are_known_after_a_week() -> None:
     history = watched({0: 6.0})
 
-    assert not history.watched(HOUR_NS)
-    assert history.expected(ME, HOUR_NS, HOUR_NS, 4 * HOUR_NS) == pytest.approx(wanted(18.0, 6.0))
-    assert history.watched(WEEK_NS)
+    assert history.knows(ME, HOUR_NS)
+    assert not history.knows(("you",), 6 * DAY_NS)
+    assert history.knows(("you",), WEEK_NS)
 
 
 @given(
