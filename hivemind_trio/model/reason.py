@@ -117,7 +117,10 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
     ),
     Reason.HELD: _row(429, _FINAL, "held by the policy: {message}; the call can start in {wait}"),
     Reason.HELD_TOO_LONG: _row(
-        429, _RETRY, "the call waited {waited} in the queue without being sent, the longest that its client allows"
+        429,
+        _RETRY,
+        "the call waited {waited} in the queue without being sent, the longest that its client allows",
+        because="the call waited {waited} in the queue, the longest that its client allows, because {wait}",
     ),
     Reason.BUDGET: _row(429, _FINAL, "{message} ({allowance}); it resets in {resets}"),
     Reason.STORE_UNAVAILABLE: _row(

@@ -196,11 +196,16 @@ class Exchange:
             return
         except HeldTooLong:
             self.waited_ns = self.engine.now_ns() - self.started_ns
-            message = rejection_text(Reason.HELD_TOO_LONG, waited=f"{self.waited_ns / SECOND_NS:.0f} s")
-            await self._reject(Reason.HELD_TOO_LONG, message, RETRY_AFTER_HELD_NS)
+            await self._reject(Reason.HELD_TOO_LONG, self._held_text(), RETRY_AFTER_HELD_NS)
             return
         assert outbox is not None
         await self._settle(outbox)
+
+    def _held_text(self) -> str:
+        waited = f"{self.waited_ns / SECOND_NS:.0f} s"
+        if self.ticket is None or self.ticket.gave_up is None:
+            return rejection_text(Reason.HELD_TOO_LONG, waited=waited)
+        return rejection_text(Reason.HELD_TOO_LONG, "because", waited=waited, wait=self.ticket.gave_up.words)
 
     def cancel(self) -> None:
         """End the call for an operator: its place in the queue, or its attempt."""

@@ -93,6 +93,7 @@ async def test_a_plain_call_waits_in_silence_and_is_sent_away_before_its_client_
         assert (trio.current_time() < 290, agent.status) == (True, 429)
         assert agent.header(b"x-hivemind-reason") == str(Reason.HELD_TOO_LONG).encode()
         assert agent.header(b"retry-after") == b"30"
+        assert b"because provider `p` was at its concurrency limit of 1" in agent.answer
         assert opened.engine.snapshot().waiting == 0
 
 

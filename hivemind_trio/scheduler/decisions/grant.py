@@ -14,6 +14,7 @@ from hivemind_trio.scheduler.queueing.agent import AgentState
 from hivemind_trio.scheduler.state import SchedulerState
 
 from .account_choice import session_of
+from .rejection import wait_of
 
 
 def grant(books: SchedulerState, waiter: WaitingCall, reason: Reason) -> Grant:
@@ -70,13 +71,16 @@ class Waiting:
     treatment: Decision
     reason: Reason
     """The limit that it lacks, as far as that is known without following every waiter."""
+    words: str
+    """Reason in words: why it waited."""
     waited_ns: int
 
 
 def waiting(waiter: WaitingCall, now_ns: int) -> Waiting:
     """Return how a queued call stands."""
     waited_ns = waiter.waited_ns + now_ns - waiter.since_ns
-    return Waiting(treatment=waiter.treatment, reason=waited_for(waiter, None, now_ns), waited_ns=waited_ns)
+    reason = waited_for(waiter, None, now_ns)
+    return Waiting(treatment=waiter.treatment, reason=reason, words=wait_of(waiter, reason), waited_ns=waited_ns)
 
 
 def waited_for(waiter: WaitingCall, freed: AgentState | None, now_ns: int) -> Reason:

@@ -177,13 +177,13 @@ def shed(full: str) -> str:
 def too_late(waiter: WaitingCall, waited_ns: int) -> str:
     """Return the message for a deadline that expired in the queue."""
     waited = f"{waited_ns / 1e9:.3g} s"
-    return rejection_text(Reason.DEADLINE, waited=waited, wait=_wait_of(waiter))
+    return rejection_text(Reason.DEADLINE, waited=waited, wait=wait_of(waiter, waiter.blocked))
 
 
-def _wait_of(waiter: WaitingCall) -> str:
-    """Return why a call waited."""
+def wait_of(waiter: WaitingCall, reason: Reason) -> str:
+    """Return why a call waited, in words."""
     place = waiter.place
-    reason = waiter.blocked if waiter.blocked in WAITS else Reason.PROVIDER_CONCURRENCY
+    reason = reason if reason in WAITS else Reason.PROVIDER_CONCURRENCY
     limits = {
         Reason.LIMITS_CONCURRENCY: place.group.slots.limit,
         Reason.LANE_MAX: place.lane.slots.limit,
