@@ -15,7 +15,9 @@ from .history import TimeSeries as TimeSeries
 from .operated import Facts as Facts
 from .operated import Operated as Operated
 from .operations import OPERATIONS as OPERATIONS
+from .operations import Ask as Ask
 from .operations import Operation as Operation
+from .operations import asking as asking
 from .policy_keeper import PolicyKeeper as PolicyKeeper
 from .policy_keeper import ReloadResult as ReloadResult
 from .problems import OperationFailed as OperationFailed

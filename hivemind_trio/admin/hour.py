@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, final
 
 import attrs
 import msgspec
+
+from hivemind_trio.policy import Program
 
 from .history import SeriesPoint, UsageKey, UsageSum
 from .operated import SECOND_NS, Operated
@@ -69,12 +71,16 @@ def _columns(name: str, points: list[SeriesPoint], begin_s: float) -> SeriesView
 def usage(proxy: Operated, _: NoArguments) -> HourView:
     """Return calls, tokens, money and waits of the last hour by team, agent and session."""
     proxy.hour.forget(proxy.engine.now_ns())
-    sums = proxy.hour.sums
+    return usage_of(proxy.hour.sums, proxy.engine.program)
+
+
+def usage_of(sums: Mapping[UsageKey, UsageSum], program: Program) -> HourView:
+    """Return sums by team, agent and session."""
     total = _total(sums.values())
     teams: defaultdict[str, dict[UsageKey, UsageSum]] = defaultdict(dict)
     for key, one in sums.items():
         teams[key.team][key] = one
-    declared = proxy.engine.program.teams
+    declared = program.teams
     weights = {team: declared[team].weight if team in declared else 1 for team in teams}
     views = [
         _team(team, weights[team], weights[team] / sum(weights.values()), of_team, total)

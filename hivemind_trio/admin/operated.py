@@ -55,6 +55,11 @@ class Operated:
     conduct: Conduct
     starts: StartsKeeper
 
+    @property
+    def policy_hash(self) -> str:
+        """Hash of the policy in force."""
+        return self.engine.program.hash
+
     def at(self, engine_ns: int | None) -> str | None:
         """Return a moment of the engine as RFC 3339 text in UTC, to the millisecond; None stays None."""
         if engine_ns is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from typing import Any, Final, final
 
 import attrs
@@ -18,6 +19,7 @@ from .agents.views import (
     ReleasedView,
     ResourcesView,
 )
+from .operated import Operated
 from .views import (
     BudgetsView,
     CallsView,
@@ -85,3 +87,16 @@ _ALL: Final = (
 )
 
 OPERATIONS: Final = {operation.name: operation for operation in _ALL}
+
+Ask = Callable[[Operation, Any, str], Awaitable[Any]]
+"""Does an operation: given its arguments and who asks, returns its result or raises `OperationFailed`."""
+
+
+def asking(proxy: Operated) -> Ask:
+    """Return what does operations on a proxy in this process."""
+
+    async def ask(operation: Operation, arguments: Any, by: str) -> Any:
+        result = operation.run(proxy, arguments, *((by,) if operation.changes else ()))
+        return await result if isawaitable(result) else result
+
+    return ask

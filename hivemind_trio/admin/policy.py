@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, final
 
 import attrs
 import trio
@@ -11,8 +11,8 @@ import trio
 from hivemind_trio.policy import diff, diff_object, render, render_diff
 from hivemind_trio.wire import apis_of
 
-from .operated import Operated
-from .policy_keeper import ReadPolicy
+from .operated import Facts
+from .policy_keeper import PolicyKeeper, ReadPolicy
 from .problems import OperationFailed, ProblemKind
 from .show import NoArguments
 from .views import PolicyDiffView, PolicySourceView, ReloadView
@@ -30,14 +30,38 @@ class ReloadWhat:
     """Hash of the policy that must be in force, or 8 or more of its first characters; null: whichever is."""
 
 
-def policy(proxy: Operated, _: NoArguments) -> PolicySourceView:
+class PolicyHolder(Protocol):
+    """A running proxy, of one process or of several, as far as its policy goes."""
+
+    @property
+    def facts(self) -> Facts:
+        """Facts of the process."""
+        ...
+
+    @property
+    def policy(self) -> PolicyKeeper:
+        """Keeper of the policy."""
+        ...
+
+    @property
+    def policy_hash(self) -> str:
+        """Hash of the policy in force."""
+        ...
+
+    @property
+    def note(self) -> Callable[[str, str, str, str], None]:
+        """Told of every change: action, subject, who asked for it, and details."""
+        ...
+
+
+def policy(proxy: PolicyHolder, _: NoArguments) -> PolicySourceView:
     """Return the policy in force: its hash and the text of its files. Secrets are references in it."""
     checked = proxy.policy.running().checked
     texts: Mapping[str, str] = {source.name: source.text for source in checked.sources}
-    return PolicySourceView(path=proxy.facts.policy, hash=proxy.engine.program.hash, files=dict(texts))
+    return PolicySourceView(path=proxy.facts.policy, hash=proxy.policy_hash, files=dict(texts))
 
 
-async def policy_diff(proxy: Operated, _: NoArguments) -> PolicyDiffView:
+async def policy_diff(proxy: PolicyHolder, _: NoArguments) -> PolicyDiffView:
     """Return what a reload would change now: settings, decisions about calls, and state that is reset."""
     running = proxy.policy.running()
     new = await trio.to_thread.run_sync(proxy.policy.read)
@@ -50,13 +74,13 @@ async def policy_diff(proxy: Operated, _: NoArguments) -> PolicyDiffView:
     program = new.checked.program
     assert program is not None, "a good policy has one"
     return PolicyDiffView(
-        old=proxy.engine.program.hash, new=program.hash, text=render_diff(compared, "text", color=False), diff=found
+        old=proxy.policy_hash, new=program.hash, text=render_diff(compared, "text", color=False), diff=found
     )
 
 
-async def reload(proxy: Operated, what: ReloadWhat, by: str) -> ReloadView:
+async def reload(proxy: PolicyHolder, what: ReloadWhat, by: str) -> ReloadView:
     """Read the policy's file again, and run on it if it has no errors. The running policy stays if it has."""
-    before = proxy.engine.program.hash
+    before = proxy.policy_hash
     wanted = what.if_match
     if wanted is not None and wanted != "*" and not (len(wanted) >= PREFIX_MIN and before.startswith(wanted)):
         message = f"the policy in force is {before[:PREFIX_MIN]}, and not {wanted[:64]}; nothing was changed"
@@ -65,7 +89,7 @@ async def reload(proxy: Operated, what: ReloadWhat, by: str) -> ReloadView:
         raise OperationFailed(ProblemKind.CONFLICT, "the proxy is starting, or reads its policy only once")
     await proxy.policy.reload()
     result = proxy.policy.result()
-    after = proxy.engine.program.hash
+    after = proxy.policy_hash
     proxy.note("reload", proxy.facts.policy, by, result.error or after[:PREFIX_MIN])
     if result.error:
         raise _rejected(result.error, result.help, result.diagnostics)

@@ -217,6 +217,22 @@ class NoticeView:
 
 @final
 @attrs.frozen(kw_only=True)
+class WorkerView:
+    """One process of a proxy with several; null: it does not answer now."""
+
+    name: str
+    pid: int | None
+    starts: int
+    """Processes of this worker so far."""
+    inflight: int | None
+    waiting: int | None
+    connections: int | None
+    cpu_s: float | None
+    """CPU time of the process so far."""
+
+
+@final
+@attrs.frozen(kw_only=True)
 class StatusView:
     """The proxy at one moment."""
 
@@ -245,6 +261,8 @@ class StatusView:
     agent_limits: tuple[AgentLimitView, ...]
     """Limits of declared agents, the fullest first, at most fifty."""
     notices: tuple[NoticeView, ...]
+    workers: tuple[WorkerView, ...] = ()
+    """Processes that serve as this proxy; empty: there is one, `pid`."""
 
 
 @final

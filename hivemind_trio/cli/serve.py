@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import sys
+from typing import Any, Final, final
 
 import click
 
 from .console import color_option, wants_color
 from .policy_files import allowed_folders
+
+MOST_WORKERS: Final = 64
+
+
+@final
+class WorkerCount(click.ParamType[int]):
+    """A count, or `auto`, which is 0."""
+
+    name = "count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the count."""
+        if value == "auto":
+            return 0
+        if not f"{value}".isdigit() or not 1 <= int(value) <= MOST_WORKERS:
+            self.fail(f"{value!r} is no count of processes; write 1 to {MOST_WORKERS}, or auto", param, ctx)
+        return int(value)
 
 
 @click.command(
@@ -16,6 +34,7 @@ Examples:
   hivemind-trio serve                          use the providers whose keys are in the environment
   hivemind-trio serve --policy team.hmp        run a policy; reload it when a file of it changes
   hivemind-trio serve --print-policy > my.hmp  write the policy that `serve` alone would run
+  hivemind-trio serve --policy team.hmp --workers auto                       use all cores
   hivemind-trio serve --policy team.hmp --log-format json 2>> proxy.log      log JSON to a file
   hivemind-trio serve --policy team.hmp --journal team.journal               record calls, to replay them
 
@@ -59,6 +78,13 @@ Exit status: 0 after a shutdown, 1 the policy has errors, 2 the proxy cannot sta
     "Default: host name and port.",
 )
 @click.option(
+    "--workers",
+    metavar="N|auto",
+    type=WorkerCount(),
+    help="Processes that serve together and share limits, in place of `server { workers }`. "
+    "`auto` is one for each core, at most 8.",
+)
+@click.option(
     "--transport",
     type=click.Choice(["pool", "stock"]),
     default="pool",
@@ -75,6 +101,7 @@ def serve(
     journal: str | None,
     record: bool,
     node: str | None,
+    workers: int | None,
     transport: str,
     print_policy: bool,
     color: str,
@@ -94,6 +121,7 @@ def serve(
         journal=journal,
         records=record,
         node=node,
+        workers=workers,
         stock_transport=transport == "stock",
         print_policy=print_policy,
         allow_include=allowed_folders(),

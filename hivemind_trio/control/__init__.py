@@ -16,11 +16,15 @@ from .door import ControlSocket as ControlSocket
 from .door import control_url as control_url
 from .door import listen_on_loopback as listen_on_loopback
 from .door import open_control as open_control
+from .exposition import Collect as Collect
+from .exposition import collecting as collecting
 from .exposition import metrics_route as metrics_route
+from .exposition import of_process as of_process
 from .lease_client import HeldSession as HeldSession
 from .lease_client import LeaseNotGranted as LeaseNotGranted
 from .lease_client import held_lease as held_lease
 from .lease_route import lease_route as lease_route
+from .lease_route import refusing_route as refusing_route
 from .openapi import openapi_route as openapi_route
 from .routes import OPERATION_PATHS as OPERATION_PATHS
 from .routes import ControlAnswer as ControlAnswer

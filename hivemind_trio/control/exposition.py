@@ -6,7 +6,7 @@ the request; what there is now, calls, limits and budgets, is read from the sche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,14 +36,29 @@ HELP: Final[Mapping[str, str]] = {
 """Help of the gauges that `Extra` may give."""
 
 
-def metrics_route(proxy: Operated, extra: Extra) -> ControlRoute:
+Collect = Callable[[], "Awaitable[list[Metric]]"]
+"""Returns all metrics, in any order of families."""
+
+
+def collecting(proxy: Operated, extra: Extra) -> Collect:
+    """Return what collects the metrics of a proxy in this process."""
+
+    async def collect() -> list[Metric]:
+        found = list(families(proxy, extra))
+        # Those of the process read files.
+        return found + await trio.to_thread.run_sync(lambda: list(of_process()))
+
+    return collect
+
+
+def metrics_route(collect: Collect) -> ControlRoute:
     """Return the route of `/metrics`."""
 
     async def answer(request: ControlRequest) -> ControlAnswer:
         from prometheus_client.exposition import choose_encoder
 
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        found = list(families(proxy, extra))
+        found = await collect()
         # A large policy has thousands of lines, which would take the event loop milliseconds.
         body = await trio.to_thread.run_sync(partial(_encoded, encode, found))
         return ControlAnswer(body=body, content_type=content_type)
@@ -57,12 +72,12 @@ def _encoded(encode: Callable[[Any], bytes], found: list[Metric]) -> bytes:
 
         def collect(self) -> Iterable[Metric]:
             yield from found
-            yield from _of_process()
 
     return encode(Collected())
 
 
-def _of_process() -> Iterator[Metric]:
+def of_process() -> Iterator[Metric]:
+    """Yield the metrics of this process."""
     from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR
 
     for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):

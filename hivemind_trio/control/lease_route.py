@@ -19,6 +19,7 @@ from hivemind_trio.runtime import LeaseWait
 
 from .routes import ControlAnswer, ControlRequest, ControlRoute, problem
 
+PATH: Final = "/v1/leases/hold"
 LINES: Final = "application/x-ndjson"
 STEP_S: Final = 1.0
 """Time between two looks at the place in line."""
@@ -113,6 +114,15 @@ def _line(event: str, **fields: Any) -> bytes:
     return msgspec.json.encode({"event": event} | fields) + b"\n"
 
 
+def refusing_route(message: str) -> ControlRoute:
+    """Return the route of lease sessions of a proxy that has no resources."""
+
+    async def answer(_: ControlRequest) -> ControlAnswer:
+        return problem(409, message, str(ProblemKind.CONFLICT))
+
+    return ControlRoute("POST", PATH, answer)
+
+
 def lease_route(proxy: Operated) -> ControlRoute:
     """Return the route of lease sessions."""
 
@@ -123,4 +133,4 @@ def lease_route(proxy: Operated) -> ControlRoute:
             return problem(400, f"the body is no request for a lease: {error}", str(ProblemKind.BAD_ARGUMENT))
         return ControlAnswer(content_type=LINES, stream=LeaseSession(proxy, what, request.peer or "unknown").events())
 
-    return ControlRoute("POST", "/v1/leases/hold", answer)
+    return ControlRoute("POST", PATH, answer)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from inspect import isawaitable
 from typing import Any, Final, final
 
 import attrs
 import msgspec
 
-from hivemind_trio.admin import OPERATIONS, Operated, Operation, OperationFailed, ProblemKind
+from hivemind_trio.admin import OPERATIONS, Ask, Operation, OperationFailed, ProblemKind
 
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"
@@ -114,19 +113,16 @@ OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
 """Operation -> its method and path."""
 
 
-def operation_routes(proxy: Operated) -> list[ControlRoute]:
+def operation_routes(ask: Ask) -> list[ControlRoute]:
     """Return a route for each operation."""
-    return [_route(proxy, OPERATIONS[name], *where) for name, where in OPERATION_PATHS.items()]
+    return [_route(ask, OPERATIONS[name], *where) for name, where in OPERATION_PATHS.items()]
 
 
-def _route(proxy: Operated, operation: Operation, method: str, path: str) -> ControlRoute:
+def _route(ask: Ask, operation: Operation, method: str, path: str) -> ControlRoute:
     async def answer(request: ControlRequest) -> ControlAnswer:
         try:
             arguments = _arguments(request, operation.arguments)
-            who = (request.peer or "unknown",) if operation.changes else ()
-            result = operation.run(proxy, arguments, *who)
-            if isawaitable(result):
-                result = await result
+            result = await ask(operation, arguments, request.peer or "unknown")
         except OperationFailed as failed:
             return problem(STATUS_OF[failed.kind], str(failed), str(failed.kind), diagnostics=failed.diagnostics)
         return ControlAnswer(body=msgspec.json.encode(result))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from inspect import isawaitable
+from collections.abc import AsyncIterator
 from typing import Any, Final, final
 
 import attrs
 import msgspec
 import trio
 
-from hivemind_trio.admin import OPERATIONS, Operated
+from hivemind_trio.admin import OPERATIONS, Ask
 from hivemind_trio.control import ControlAnswer, ControlRequest, ControlRoute, problem
 
 EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
@@ -30,7 +29,7 @@ ENDED_MAX: Final = 50
 class Feed:
     """Sends what the operations of the page return, as long as somebody listens."""
 
-    _proxy: Operated
+    _run: Ask
     _open: int = attrs.field(default=0, init=False)
 
     async def answer(self, _: ControlRequest) -> ControlAnswer:
@@ -68,14 +67,12 @@ class Feed:
 
     async def _ask(self, name: str, **arguments: object) -> Any:
         operation = OPERATIONS[name]
-        run: Callable[..., Any] = operation.run
-        result = run(self._proxy, msgspec.convert(arguments, operation.arguments))
-        return await result if isawaitable(result) else result
+        return await self._run(operation, msgspec.convert(arguments, operation.arguments), "page")
 
 
-def feed_route(proxy: Operated) -> ControlRoute:
+def feed_route(ask: Ask) -> ControlRoute:
     """Return the route of live events."""
-    return ControlRoute("GET", "/v1/events", Feed(proxy).answer)
+    return ControlRoute("GET", "/v1/events", Feed(ask).answer)
 
 
 def _event(name: str, number: int, data: object) -> bytes:

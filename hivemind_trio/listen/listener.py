@@ -19,6 +19,7 @@ from .http2_frames import FrameAllowance, Pacer
 from .hypercorn_worker import InboundConnection, config_for
 from .listener_fault import ListenerFault
 from .overload import OVERLOAD_BODY, LoopLag, refuse_at_once
+from .sockets import ConnectionSource
 from .wire import Flusher
 
 _OUT_OF_SOMETHING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
@@ -72,8 +73,10 @@ class Listener:
         self.lag: LoopLag
         self._said_s = -math.inf
         self.resets: FrameAllowance
-        self.sockets: Sequence[socket.socket] = ()
+        self.sockets: Sequence[ConnectionSource] = ()
         self.open_connections: dict[InboundConnection, None] = {}  # in the order of their arrival
+        self.on_connections: Callable[[int], None] | None = None
+        """Told their number whenever it changes."""
         self._changed: trio.Event | None = None  # somebody waits for a connection to end or to come to rest
 
     @property
@@ -82,7 +85,7 @@ class Listener:
         return len(self.open_connections)
 
     async def run(
-        self, sockets: Sequence[socket.socket], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self, sockets: Sequence[ConnectionSource], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Serve what `bind` returned, until cancelled, or until `stop_accepting` was called and all have gone.
 
@@ -144,7 +147,7 @@ class Listener:
                 trio.lowlevel.notify_closing(sock)
                 sock.close()
 
-    async def _accept_all(self, sock: socket.socket, nursery: trio.Nursery) -> None:
+    async def _accept_all(self, sock: ConnectionSource, nursery: trio.Nursery) -> None:
         while sock.fileno() != -1:
             try:
                 await trio.lowlevel.wait_readable(sock)
@@ -174,7 +177,12 @@ class Listener:
             return
         connection = InboundConnection(self, accepted)
         self.open_connections[connection] = None
+        self._counted()
         nursery.start_soon(self._serve, connection)
+
+    def _counted(self) -> None:
+        if self.on_connections is not None:
+            self.on_connections(len(self.open_connections))
 
     def overloaded(self) -> None:
         """Log a call that was rejected for the lag, once a second: to log each would cost what rejecting saves."""
@@ -198,4 +206,5 @@ class Listener:
             await connection.run()
         finally:
             del self.open_connections[connection]
+            self._counted()
             self.rested()

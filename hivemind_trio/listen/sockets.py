@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 from collections.abc import MutableMapping
-from typing import Final
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -25,6 +25,34 @@ _FIRST_PASSED: Final = 3
 _UNSUITABLE: Final = (
     "they must be TCP sockets that listen; write `ListenStream=127.0.0.1:8787` and `Accept=no` in the socket unit"
 )
+
+
+class ConnectionSource(Protocol):
+    """Source of connections: a listening socket, or another process that hands them over."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Return the next connection.
+
+        Raises:
+            BlockingIOError: There is none now.
+        """
+        ...
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for; -1: it is closed."""
+        ...
+
+    def setblocking(self, flag: bool, /) -> None:
+        """Make it wait, or not."""
+        ...
+
+    def getsockname(self) -> Any:
+        """Return the address at which clients reach it."""
+        ...
+
+    def close(self) -> None:
+        """Take no more."""
+        ...
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

@@ -21,6 +21,7 @@ class Type(Enum):
     """Type of a value. `language/values.py` reads each."""
 
     COUNT = auto()
+    COUNT_OR_AUTO = auto()
     PRIORITY = auto()
     DURATION = auto()
     SIZE = auto()
@@ -59,6 +60,7 @@ class Type(Enum):
 SHOWN: Final[Mapping[Type, str]] = MappingProxyType(
     {
         Type.COUNT: "a count such as `40` or `2k`",
+        Type.COUNT_OR_AUTO: "a count such as `4`, or `auto`",
         Type.PRIORITY: "a priority, `0..100`",
         Type.DURATION: "a duration such as `30s`",
         Type.SIZE: "a size such as `32MiB`",
@@ -253,6 +255,12 @@ SERVER: Final[Mapping[str, Setting]] = {
     ),
     "drain": Setting(args=(DURATION,), doc="Time for calls in flight to finish after SIGTERM.", default="30s"),
     "nodes": Setting(args=(POSITIVE,), doc="Most proxies that share limits through `store redis`.", default="1"),
+    "workers": Setting(
+        args=(_slot(Type.COUNT_OR_AUTO, "auto", least=1),),
+        doc="Processes of this host that serve together and share limits, as nodes do. `auto` is one for each core, at "
+        "most 8.",
+        default="1",
+    ),
     "max-body": Setting(
         args=(_slot(Type.SIZE, least=1),), doc="Largest request body; a larger one gets 413.", default="32MiB"
     ),

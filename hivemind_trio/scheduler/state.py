@@ -93,8 +93,8 @@ def _of_one_node(program: Program, provider: str) -> ProviderSettings | None:
     would go on with N times `low` before a provider that takes less.
     """
     settings = program.pools.get(provider)
-    nodes = program.server.nodes
-    if settings is None or settings.aimd is None or program.store.url is None or nodes == 1:
+    nodes = program.server.sharers
+    if settings is None or settings.aimd is None or nodes == 1:
         return settings
     low = max(1, settings.aimd.low // nodes)
     aimd = attrs.evolve(settings.aimd, low=low, start=max(low, settings.aimd.start // nodes))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -17,13 +16,13 @@ import trio
 from hivemind_trio import __version__
 from hivemind_trio.admin import CallMetrics, Conduct, HourUsage, StartsKeeper, Tally
 from hivemind_trio.host import memory_bytes
-from hivemind_trio.listen import Bounds, Listener, ListenerFault
+from hivemind_trio.listen import Bounds, ConnectionSource, Listener, ListenerFault
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program, Renames
 from hivemind_trio.proxy import CallRecord, Door
 from hivemind_trio.runtime import Engine, LeaseKeeper, keeping_leases, renamed_leases
 from hivemind_trio.scheduler import Command, Event, Lease, LimitChanged, PlanChanged
-from hivemind_trio.store import Journal, Ledger, SqliteStore, hints, restored_beliefs, writing
+from hivemind_trio.store import Journal, Ledger, OpenedState, hints, restored_beliefs, writing
 from hivemind_trio.upstream import PoolTransport, Upstream
 
 from .events import AcceptFailed, AttemptCrashed, ConnectionCrashed
@@ -61,6 +60,14 @@ def settle_memory() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
+def base_url(address: tuple[str, int]) -> str:
+    """Return the base URL for agents of a proxy that listens there, without `/v1`."""
+    host, port = address
+    # Bound to every interface: this machine reaches it here, others by its name.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - read, not bound
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 @final
 @attrs.define(eq=False)
 class ProxyServer:
@@ -82,10 +89,7 @@ class ProxyServer:
     @property
     def url(self) -> str:
         """Base URL for agents, without `/v1`."""
-        host, port = self.address
-        # Bound to every interface: this machine reaches it here, others by its name.
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - read, not bound
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return base_url(self.address)
 
     def use(self, program: Program, secrets: Mapping[SecretRef, str]) -> None:
         """Run on a new policy from here on. One step: no call sees half of it."""
@@ -136,7 +140,7 @@ def _ignore(_: object) -> None:
 async def open_house(
     program: Program,
     secrets: Mapping[SecretRef, str],
-    sockets: Sequence[socket.socket],
+    sockets: Sequence[ConnectionSource],
     *,
     transport: httpx2.AsyncBaseTransport | None = None,
     report: Report | None = None,
@@ -145,7 +149,7 @@ async def open_house(
     on_plan: Callable[[PlanChanged, int], None] | None = None,
     journal: Journal | None = None,
     records: bool = False,
-    state: SqliteStore | None = None,
+    state: OpenedState | None = None,
     on_state_trouble: Callable[[str], None] = _ignore,
     shared: SharedSlots | None = None,
     traces: CallTraces | None = None,
@@ -289,7 +293,7 @@ class _Callbacks:
 def _engine(
     program: Program,
     told: _Callbacks,
-    state: SqliteStore | None,
+    state: OpenedState | None,
     on_state_trouble: Callable[[str], None],
     *,
     records: bool,
@@ -319,8 +323,8 @@ def _engine(
 
 
 def _bodies_max(program: Program) -> int:
-    """Return a quarter of the memory, and room for a few of the largest bodies in any case."""
-    return max(memory_bytes() // 4, _LARGEST_BODIES * program.server.max_body)
+    """Return this process's part of a quarter of the memory, and room for a few of the largest bodies in any case."""
+    return max(memory_bytes() // (4 * program.server.processes), _LARGEST_BODIES * program.server.max_body)
 
 
 @final
@@ -328,7 +332,7 @@ def _bodies_max(program: Program) -> int:
 class _DurableLeases:
     """Leases in the state, written when the ledger does not write."""
 
-    state: SqliteStore
+    state: OpenedState
     ledger: Ledger
 
     async def keep_leases(self, kept: Sequence[Lease], ended: Sequence[Lease]) -> None:
@@ -339,7 +343,7 @@ class _DurableLeases:
 def _leases(
     engine: Engine,
     program: Program,
-    state: SqliteStore | None,
+    state: OpenedState | None,
     ledger: Ledger | None,
     on_trouble: Callable[[str], None],
 ) -> LeaseKeeper:

@@ -23,11 +23,12 @@ from .events import (
     ServingStopped,
     StopForced,
 )
-from .launch import EXIT_OK, Launch, NotStarted
+from .launch import EXIT_OK, Launch, NotStarted, refuse
 from .load import Loaded
 from .log import EventLog, Notices
-from .options import Options
+from .options import Options, unshared, worker_count
 from .standstill_log import Standstills
+from .workers.supervisor import supervise
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -40,6 +41,12 @@ def main(options: Options) -> int:
 async def _serve(options: Options) -> int:
     try:
         launch = await Launch.prepare(options, sys.stderr)
+        workers = worker_count(options, launch.loaded.program)
+        if workers > 1:
+            problem = unshared(launch.loaded.program)
+            if problem:
+                raise NotStarted(refuse(problem))
+            return await supervise(launch, workers)
         async with AsyncExitStack() as stack:
             state, journal = await launch.open_files(stack)
             # Heeded from before it says that it serves: whoever reads that line may send one at once.

@@ -599,6 +599,57 @@ class NodeJoined:
 
 @final
 @attrs.frozen(kw_only=True)
+class WorkerStarted:
+    """A worker serves from here on."""
+
+    name: ClassVar = "worker_started"
+    level: ClassVar[Level] = "info"
+    worker: str
+    pid: int
+    starts: int
+    """Processes of this worker so far."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class WorkerEnded:
+    """A worker has ended, or was killed: its calls in flight are lost, and another process takes its place."""
+
+    name: ClassVar = "worker_ended"
+    level: ClassVar[Level] = "error"
+    worker: str
+    pid: int
+    status: str
+    """Exit status or signal."""
+    again_s: float
+    """Time until the next start."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class WorkerSilent:
+    """A worker has not answered for seconds: it is handed no connection, and is killed if it stays silent."""
+
+    name: ClassVar = "worker_silent"
+    level: ClassVar[Level] = "warning"
+    worker: str
+    pid: int
+    silent_s: float
+
+
+@final
+@attrs.frozen(kw_only=True)
+class WorkerBack:
+    """A worker that was silent answers again."""
+
+    name: ClassVar = "worker_back"
+    level: ClassVar[Level] = "info"
+    worker: str
+    pid: int
+
+
+@final
+@attrs.frozen(kw_only=True)
 class SharedStoreAway:
     """The store of `store redis` does not answer: the share stands for the lease, then `outage` holds."""
 
@@ -716,6 +767,7 @@ LogEvent: TypeAlias = (
     | CircuitOpened | CircuitHalfOpened | CircuitClosed | ConcurrencyLimitLowered | PlanShareCrossed
     | ProviderStandstill
     | StateOpened | BudgetCharged | StateDamaged | StateUnavailable | StateWriteFailed | StateWriteRecovered
+    | WorkerStarted | WorkerEnded | WorkerSilent | WorkerBack
     | NodeJoined | SharedStoreAway | SharedStoreBack | NodeReplaced
     | JournalDamaged | JournalOpened | JournalWriteFailed | JournalWriteRecovered
     | AttemptCrashed | ConnectionCrashed | AcceptFailed

@@ -16,33 +16,11 @@ import attrs
 import trio
 
 from hivemind_trio import __version__
-from hivemind_trio.admin import Facts, Operated, PolicyKeeper, TimeSeries, keep_calibrated
-from hivemind_trio.control import (
-    AccessCheck,
-    ControlApp,
-    ControlSocket,
-    SocketUnavailable,
-    control_url,
-    health_routes,
-    lease_route,
-    listen_on_loopback,
-    metrics_route,
-    open_control,
-    openapi_route,
-    operation_routes,
-    socket_name,
-)
-from hivemind_trio.dashboard import (
-    PageAddress,
-    PageSessions,
-    feed_route,
-    link_route,
-    login_route,
-    page_access,
-    page_routes,
-)
+from hivemind_trio.admin import Facts, Operated, PolicyKeeper, TimeSeries, asking, keep_calibrated
+from hivemind_trio.control import collecting, lease_route
+from hivemind_trio.dashboard import Doors
 from hivemind_trio.host import DiskFiles
-from hivemind_trio.listen import bind, inherited
+from hivemind_trio.listen import ConnectionSource, bind, inherited
 from hivemind_trio.mcp.http import open_tools
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import (
@@ -56,7 +34,7 @@ from hivemind_trio.policy import (
     store_url_problem,
 )
 from hivemind_trio.proxy import CallRecord
-from hivemind_trio.store import Journal, JournalError, SqliteStore, StateError, open_journal, state_place
+from hivemind_trio.store import Journal, JournalError, OpenedState, SqliteStore, StateError, open_journal, state_place
 from hivemind_trio.store.fleet.redis_pools import StoreNotInstalled, open_pools
 from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
 
@@ -97,7 +75,7 @@ class Launch:
     read: Callable[[], Loaded]
     """Reads the policy anew."""
     loaded: Loaded
-    sockets: list[socket.socket]
+    sockets: Sequence[ConnectionSource]
     admin_sockets: list[socket.socket]
     """Those of the control API at an address."""
     metrics_sockets: list[socket.socket]
@@ -120,7 +98,7 @@ class Launch:
         Raises:
             NotStarted: There is nothing to serve.
         """
-        transport = StockTransport(outgoing_proxy=_outgoing_proxy()) if options.stock_transport else PoolTransport()
+        transport = transport_for(options)
         path, files, found = await _policy_source(options, transport, otherwise)
         read, loaded, sockets = await _bound(options, path, files)
         lossy = Lossy(stream)
@@ -154,17 +132,17 @@ class Launch:
             for listening in self.sockets:
                 listening.close()
             option = "--journal " if self.options.journal is not None else ""
-            raise NotStarted(_refuse(f"{option}{error}; {error.help}")) from None
+            raise NotStarted(refuse(f"{option}{error}; {error.help}")) from None
         if self.options.records:
             if journal is None:
-                raise NotStarted(_refuse("--record needs a journal; remove `journal off`, or name a file by --journal"))
+                raise NotStarted(refuse("--record needs a journal; remove `journal off`, or name a file by --journal"))
             journal.policy(self.loaded.files)
         return state, journal
 
     @asynccontextmanager
     async def open_house(
         self,
-        state: SqliteStore | None,
+        state: OpenedState | None,
         journal: Journal | None,
         on_call: Callable[[CallRecord], None] | None = None,
         shared: SharedSlots | None = None,
@@ -220,90 +198,83 @@ class Launch:
         url = self.loaded.secrets[store.url] if isinstance(store.url, SecretRef) else store.url
         problem = store_url_problem(url)
         if problem:
-            raise NotStarted(_refuse(f"the `url` of `store redis` is not the URL of a Redis: {problem}"))
+            raise NotStarted(refuse(f"the `url` of `store redis` is not the URL of a Redis: {problem}"))
         node = self.options.node or f"{socket.gethostname()}:{self.sockets[0].getsockname()[1]}"
         try:
             pools = await stack.enter_async_context(open_pools(url, store.namespace, lease_terms(store)))
         except StoreNotInstalled as error:
-            raise NotStarted(_refuse(f"{error}; {error.help}")) from None
+            raise NotStarted(refuse(f"{error}; {error.help}")) from None
         return SharedSlots(pools=pools, node=node, told=self.watcher.sharing(node, nodes))
 
     @asynccontextmanager
     async def open_control(self, house: ProxyServer, journal: Journal | None) -> AsyncIterator[PolicyKeeper]:
-        """Let operators reach the proxy within the context, by a socket of this user's.
+        """Let operators and agents reach the proxy within the context; gives what is to be told how to reload."""
+        keeper = self.keeper()
+        async with self.operated(house, journal, keeper) as proxy:
+            doors = Doors(
+                ask=asking(proxy),
+                leases=lease_route(proxy),
+                collect=collecting(proxy, self.gauges(house, journal)),
+                server=lambda: house.engine.program.server,
+                is_ready=lambda: not house.engine.draining,
+                policy=self.options.policy,
+                port=house.address[1],
+                admin_sockets=self.admin_sockets,
+                metrics_sockets=self.metrics_sockets,
+            )
+            async with doors.open(self.watcher), open_tools(proxy):
+                yield keeper
 
-        Where there can be none, the proxy serves without it, and the log says so. It gives what is to be told how the
-        policy is reloaded.
+    def keeper(self) -> PolicyKeeper:
+        """Return what reads the policy for operators."""
+        return PolicyKeeper(lambda: self.watcher.running or self.loaded, self.read, lambda: self.watcher.reloaded)
+
+    def facts(self, address: str, journal: Journal | None) -> Facts:
+        """Return the facts of this process.
+
+        Args:
+            address: Base URL for agents.
+            journal: As `open_files` returned it.
         """
-        keeper = PolicyKeeper(lambda: self.watcher.running or self.loaded, self.read, lambda: self.watcher.reloaded)
-        port = house.address[1]
-        where = None
-        try:
-            where = ControlSocket.open(socket_name(self.options.policy, port), port)
-        except SocketUnavailable as unavailable:
-            self.watcher.say_control(unavailable)
+        return Facts(
+            version=__version__,
+            pid=os.getpid(),
+            address=address,
+            policy=_absolute(self.options.policy) if self.options.policy is not None else BUILT_IN,
+            journal=_absolute(journal.path) if journal is not None else None,
+        )
+
+    @asynccontextmanager
+    async def operated(
+        self, house: ProxyServer, journal: Journal | None, keeper: PolicyKeeper
+    ) -> AsyncIterator[Operated]:
+        """Give the proxy as operations reach it."""
         series = TimeSeries(house.engine, house.metrics.attempts)
-        proxy = Operated(
-            facts=Facts(
-                version=__version__,
-                pid=os.getpid(),
-                address=house.url,
-                policy=_absolute(self.options.policy) if self.options.policy is not None else BUILT_IN,
-                journal=_absolute(journal.path) if journal is not None else None,
-            ),
-            engine=house.engine,
-            leases=house.leases,
-            door=house.door,
-            tally=house.tally,
-            conduct=house.conduct,
-            starts=house.starts,
-            metrics=house.metrics,
-            hour=house.hour,
-            series=series,
-            wall_ns=time.time_ns,
-            policy=keeper,
-            disk_troubles=self.watcher.disk_troubles,
-            note=self.watcher.operator,
-        )
-        probes = health_routes(lambda: not house.engine.draining)
-        shown = metrics_route(proxy, partial(self._gauges, house, journal))
-        access = AccessCheck(server=lambda: house.engine.program.server, tokens=self.watcher.admin_tokens)
-        open_access = AccessCheck(
-            server=lambda: house.engine.program.server,
-            tokens=self.watcher.metrics_tokens,
-            setting="metrics",
-            needs_token=lambda: bool(house.engine.program.server.metrics_tokens),
-        )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(series.run)
-            nursery.start_soon(keep_calibrated, proxy)
-            sessions = PageSessions(self.watcher.admin_tokens, lambda: time.time_ns() / 1e9)
-            page = PageAddress(
-                lambda: listen_on_loopback(app, nursery),
-                control_url(self.admin_sockets[0]) if self.admin_sockets else None,
+            proxy = Operated(
+                facts=self.facts(house.url, journal),
+                engine=house.engine,
+                leases=house.leases,
+                door=house.door,
+                tally=house.tally,
+                conduct=house.conduct,
+                starts=house.starts,
+                metrics=house.metrics,
+                hour=house.hour,
+                series=series,
+                wall_ns=time.time_ns,
+                policy=keeper,
+                disk_troubles=self.watcher.disk_troubles,
+                note=self.watcher.operator,
             )
-            routes = [
-                *probes, openapi_route(), shown, lease_route(proxy), *operation_routes(proxy),
-                feed_route(proxy), link_route(sessions, page), login_route(sessions), *page_routes(),
-            ]  # fmt: skip
-            app = ControlApp(routes, page_access(access, sessions))
-            async with (
-                open_control(app, where, self.admin_sockets),
-                open_control(ControlApp([*probes, shown], open_access), None, self.metrics_sockets),
-                open_tools(proxy),
-            ):
-                self._say_doors(where)
-                yield keeper
+            nursery.start_soon(keep_calibrated, proxy)
+            yield proxy
             nursery.cancel_scope.cancel()
 
-    def _say_doors(self, where: ControlSocket | None) -> None:
-        """Log where operators find the proxy."""
-        if where is not None:
-            self.watcher.say_control(str(where.path))
-        for listening in self.admin_sockets:
-            self.watcher.say_control(control_url(listening))
-        for listening in self.metrics_sockets:
-            self.watcher.say_metrics(f"{control_url(listening)}/metrics")
+    def gauges(self, house: ProxyServer, journal: Journal | None) -> Callable[[], dict[str, float]]:
+        """Return what reads the metrics of the process itself."""
+        return partial(self._gauges, house, journal)
 
     def _gauges(self, house: ProxyServer, journal: Journal | None) -> dict[str, float]:
         """Return the metrics of the process itself."""
@@ -315,6 +286,11 @@ class Launch:
         if journal is not None:
             found |= {"journal_unwritten_rows": journal.unwritten, "journal_dropped_rows": journal.dropped}
         return found
+
+
+def transport_for(options: Options) -> PoolTransport | StockTransport:
+    """Return the HTTP client for providers."""
+    return StockTransport(outgoing_proxy=_outgoing_proxy()) if options.stock_transport else PoolTransport()
 
 
 def _absolute(path: str) -> str:
@@ -333,7 +309,7 @@ async def _policy_source(
     if options.policy is not None:
         if options.print_policy:
             raise NotStarted(
-                _refuse("--print-policy prints the policy that would run without --policy; leave one of them out")
+                refuse("--print-policy prints the policy that would run without --policy; leave one of them out")
             )
         return options.policy, DiskFiles(), []
     found = await _find(Upstream(transport))
@@ -342,7 +318,7 @@ async def _policy_source(
     if not found:
         names = [variables[0] for _, variables in KEYS]
         raise NotStarted(
-            _refuse(
+            refuse(
                 f"no provider found: set {', '.join(names[:-1])} or {names[-1]}, start Ollama "
                 f"(nothing answers at {ollama_base(os.environ.get('OLLAMA_HOST', ''))}), "
                 "or write a policy and pass it with --policy"
@@ -368,7 +344,7 @@ async def _bound(options: Options, path: str, files: Files) -> tuple[Callable[[]
     elif options.listen is not None:
         given = parse_address(options.listen)
         if given is None:
-            raise NotStarted(_refuse(f"--listen {options.listen}: no address; write 127.0.0.1:8787 or [::1]:8787"))
+            raise NotStarted(refuse(f"--listen {options.listen}: no address; write 127.0.0.1:8787 or [::1]:8787"))
     read = partial(load, path, files, given[0] if given is not None else None, options.allow_include)
     loaded = await trio.to_thread.run_sync(read)
     if not loaded.good:
@@ -377,7 +353,7 @@ async def _bound(options: Options, path: str, files: Files) -> tuple[Callable[[]
     address = given or (loaded.program.server.host, loaded.program.server.port)
     problem = exposed(address[0], loaded.program)
     if problem:
-        raise NotStarted(_refuse(problem))
+        raise NotStarted(refuse(problem))
     _raise_file_limit()
     if passed:
         return read, loaded, passed
@@ -385,7 +361,7 @@ async def _bound(options: Options, path: str, files: Files) -> tuple[Callable[[]
         return read, loaded, bind(*address)
     except OSError as error:
         # `str` would put the number first.
-        raise NotStarted(_refuse(error.strerror or str(error))) from None
+        raise NotStarted(refuse(error.strerror or str(error))) from None
 
 
 def _passed(options: Options) -> list[socket.socket]:
@@ -397,10 +373,10 @@ def _passed(options: Options) -> list[socket.socket]:
     try:
         sockets = inherited(os.environ)
     except OSError as error:
-        raise NotStarted(_refuse(error.strerror or str(error))) from None
+        raise NotStarted(refuse(error.strerror or str(error))) from None
     if sockets and options.listen is not None:
         raise NotStarted(
-            _refuse("systemd passes the sockets to listen on; leave out --listen, or ListenStream= of the socket unit")
+            refuse("systemd passes the sockets to listen on; leave out --listen, or ListenStream= of the socket unit")
         )
     return sockets
 
@@ -423,7 +399,7 @@ def _bound_beside(
     except OSError as error:
         for listening in sockets:
             listening.close()
-        raise NotStarted(_refuse(f"server {{ {setting} }}: {error.strerror or error}")) from None
+        raise NotStarted(refuse(f"server {{ {setting} }}: {error.strerror or error}")) from None
 
 
 async def _open_files(
@@ -474,7 +450,8 @@ async def _find(upstream: Upstream) -> list[Found]:
     return [*found, local] if local is not None else found
 
 
-def _refuse(message: str) -> int:
+def refuse(message: str) -> int:
+    """Say why nothing is served; return the exit status."""
     sys.stderr.write(f"hivemind-trio: {message}\n")
     return EXIT_CANNOT_START
 

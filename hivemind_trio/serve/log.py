@@ -78,10 +78,17 @@ class EventLog:
         getattr(self._logger, event.level)(event.name, **values(event), **counted)
 
 
-def make_log(stream: Lossy, *, form: LogFormat, color: bool) -> EventLog:
-    """Return a log that writes one line per event to `stream`, in the form of that moment."""
+def make_log(stream: Lossy, *, form: LogFormat, color: bool, worker: str = "") -> EventLog:
+    """Return a log that writes one line per event to `stream`, in the form of that moment.
+
+    Args:
+        worker: Process that every line is of; empty: there is only one.
+    """
     as_object = structlog.processors.JSONRenderer()
     for_people = structlog.dev.ConsoleRenderer(colors=color, pad_event_to=0, sort_keys=False)
+
+    def with_process(_logger: Any, _method: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        return {**fields, "worker": worker} if worker else fields
 
     def render(logger: Any, method: str, fields: structlog.typing.EventDict) -> Any:
         if form.json:
@@ -93,6 +100,7 @@ def make_log(stream: Lossy, *, form: LogFormat, color: bool) -> EventLog:
             structlog.WriteLogger(stream),  # type: ignore[arg-type]  # it asks of a file to write and flush
             wrapper_class=structlog.make_filtering_bound_logger("info"),
             processors=[
+                with_process,
                 structlog.processors.add_log_level,
                 structlog.processors.TimeStamper(fmt="iso", utc=True),
                 render,

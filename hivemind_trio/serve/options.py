@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import final
+import os
+from typing import Final, final
 
 import attrs
 
@@ -32,9 +33,35 @@ class Options:
     """Folders that the policy may include from, beside its own."""
     node: str | None = None
     """Name among the nodes that share; None: host and port."""
+    workers: int | None = None
+    """Processes that serve; 0: as many as there are cores; None: as the policy says."""
     stock_transport: bool = False
     print_policy: bool = False
     color: bool = False
+
+
+WORKERS_MAX: Final = 8
+"""Most processes of `auto`."""
+
+
+def worker_count(options: Options, program: Program) -> int:
+    """Return the number of processes that serve."""
+    wanted = program.server.workers if options.workers is None else options.workers
+    return wanted or min(WORKERS_MAX, usable_cores())
+
+
+def unshared(program: Program) -> str:
+    """Return why several processes cannot serve this policy; empty: they can."""
+    if program.resources:
+        return "`resource` is leased by one process, and --workers starts several; write --workers 1"
+    if program.store.durable:
+        return ""
+    return "`store memory` ends with each process, and --workers starts several; remove it, or write --workers 1"
+
+
+def usable_cores() -> int:
+    """Return the cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def exposed(host: str, program: Program) -> str:

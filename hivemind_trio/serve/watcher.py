@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final, TypedDict, assert_never, final
+from typing import Final, Protocol, TypedDict, assert_never, final
 
 import attrs
 import trio
@@ -13,7 +13,9 @@ from hivemind_trio.admin import ReloadResult
 from hivemind_trio.control import SocketUnavailable
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import (
+    Change,
     Measure,
+    Program,
     Server,
     Source,
     WhileOpen,
@@ -26,7 +28,6 @@ from hivemind_trio.scheduler import HEALTHY, Circuit, LimitChanged, PlanChanged
 from hivemind_trio.store import Journal, SqliteStore
 from hivemind_trio.wire import apis_of
 
-from .assembly import ProxyServer
 from .autodetect import Found
 from .change_log import say_calls, say_changes
 from .events import (
@@ -78,11 +79,29 @@ from .events import (
 )
 from .load import Loaded
 from .log import EventLog, LogFormat, Lossy, Notices
-from .options import Options, exposed, wants_json
+from .options import Options, exposed, unshared, wants_json, worker_count
 from .sharing.node_sharing import SharingTold
 from .traces import NoTraces
 
 BAD_POLICY: Final = "the new policy has errors"
+
+
+class Serving(Protocol):
+    """A proxy that serves, of one process or of several."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the first socket."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """Base URL for agents."""
+        ...
+
+    def use(self, program: Program, secrets: Mapping[SecretRef, str]) -> None:
+        """Run on a new policy."""
+        ...
 
 
 def _line(source: Source, offset: int) -> str:
@@ -107,7 +126,7 @@ class Watcher:
     _circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
     _journal: Journal | None = attrs.field(init=False, default=None)
 
-    def say_start(self, house: ProxyServer, loaded: Loaded, found: list[Found]) -> None:
+    def say_start(self, house: Serving, loaded: Loaded, found: list[Found]) -> None:
         """Log the start of the proxy."""
         self.running = loaded
         for one in found:
@@ -223,7 +242,7 @@ class Watcher:
         else:
             self._log.emit(JournalWriteRecovered(file=file))
 
-    def take(self, house: ProxyServer, new: Loaded, nursery: trio.Nursery) -> None:
+    def take(self, house: Serving, new: Loaded, nursery: trio.Nursery) -> None:
         """Run on a good policy, unless it needs what a running process cannot change.
 
         Args:
@@ -232,12 +251,14 @@ class Watcher:
         assert self.running is not None
         changes = setting_changes(self.running.checked, new.checked)
         for change in changes:
-            if change.effect.code == "HM702" and (change.kind != "server" or self._options.listen is None):
+            if change.effect.code == "HM702" and not self._is_overridden(change):
                 error = f"`{change.kind} {{ {change.setting} }}` changed to {change.after}, and that needs a restart"
                 help_text = f"restart the proxy, or change it back to {change.before}"
                 self._refuse(PolicyRejected(error=error, help=help_text, code="HM702"))
                 return
         problem = exposed(house.address[0], new.program)
+        if worker_count(self._options, self.running.program) > 1:
+            problem = problem or unshared(new.program)
         if problem:
             self._refuse(PolicyRejected(error=problem))
             return
@@ -258,6 +279,16 @@ class Watcher:
         self.reloaded = ReloadResult()
         old, self.running = self.running, new
         nursery.start_soon(self.say_calls, old, new)
+
+    def _is_overridden(self, change: Change) -> bool:
+        """Return True if the command line decides, so that what the policy says does not matter."""
+        given = {"listen": self._options.listen, "workers": self._options.workers}
+        return change.kind == "server" and given.get(change.setting) is not None
+
+    def follow(self, new: Loaded) -> None:
+        """Note a policy that the supervisor of this worker has taken and logged."""
+        self.running = new
+        self._form.json = wants_json(self._options, new.program)
 
     def _refuse(self, rejected: PolicyRejected) -> None:
         self.reloaded = ReloadResult(error=rejected.error, help=rejected.help)

@@ -50,6 +50,15 @@ class FileLock:
                 raise
             os.close(file)  # it was replaced in between
 
+    @classmethod
+    def beside(cls, path: str) -> Self:
+        """Watch a file of which another process of this proxy has the lock.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
     @property
     def gone(self) -> bool:
         """True if the file has no name any more: what is written to it is lost."""

@@ -45,7 +45,7 @@ def rewritten(text: str) -> str:
 def constructed() -> set[str]:
     """Return the names of all classes that `serve` calls."""
     found = set()
-    for path in (PACKAGE / "serve").glob("*.py"):
+    for path in (PACKAGE / "serve").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Name | ast.Attribute) and path.name != "events.py":
                 found.add(node.id if isinstance(node, ast.Name) else node.attr)

@@ -9,6 +9,8 @@ from hivemind_trio.serve.events import EVENTS, field_names
 
 REGISTERED: Final = {event.name: event for event in EVENTS}
 ALWAYS: Final = {"timestamp", "level", "event"}
+OF_WORKERS: Final = {"worker"}
+"""On every line of a worker."""
 
 
 def unregistered(line: Mapping[str, Any]) -> str:
@@ -19,7 +21,7 @@ def unregistered(line: Mapping[str, Any]) -> str:
     if line["level"] != event.level:
         return f"level {line['level']} of {event.name}, which is {event.level}"
     fields = field_names(event)
-    unknown = line.keys() - fields.keys() - ALWAYS
+    unknown = line.keys() - fields.keys() - ALWAYS - OF_WORKERS
     missing = {name for name, optional in fields.items() if not optional} - line.keys()
     if unknown:
         return f"with {', '.join(sorted(unknown))}: {event.name}"

@@ -45,6 +45,8 @@ def status(as_json: bool, socket: str | None, policy: str | None) -> None:
 def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime) -> str:
     """Return the state in words and tables."""
     blocks = [header(found), provider_table(found["providers"], now), lane_table(found["lanes"], now)]
+    if found.get("workers"):
+        blocks.append(worker_table(found["workers"]))
     if any(one["plans"] for one in found["providers"]):
         blocks.append(plan_table(found["providers"], now))
     if found["agent_limits"]:
@@ -129,6 +131,26 @@ def plan_table(providers: list[dict[str, Any]], now: datetime) -> str:
         for one in provider["plans"]
     ]
     return table(["plan of", "account", "window", "used", "resets"], rows, right={3})
+
+
+def worker_table(workers: list[dict[str, Any]]) -> str:
+    """Return the processes of a proxy; one that does not answer has dashes."""
+
+    def shown(count: float | None) -> str:
+        return f"{count:,}" if count is not None else "-"
+
+    rows = [
+        [
+            one["name"],
+            f"{one['pid']}" if one["pid"] is not None else "-",
+            *(shown(one[name]) for name in ("inflight", "waiting", "connections")),
+            f"{one['cpu_s']:,.1f} s" if one["cpu_s"] is not None else "-",
+            f"{one['starts']:,}",
+        ]
+        for one in workers
+    ]
+    head = ["worker", "process", "in flight", "waiting", "connections", "CPU time", "starts"]
+    return table(head, rows, right={1, 2, 3, 4, 5, 6})
 
 
 def lane_table(lanes: list[dict[str, Any]], now: datetime) -> str:

@@ -100,9 +100,14 @@ _ACCOUNTS: Final = ReloadEffect(
     State.DRAINS, "an account keeps its state by name; calls of a removed one finish, waiting calls go to the others"
 )
 
+_MOVED: Final = ReloadEffect(State.RESTART, "needs a restart; until then the new policy is not loaded", "HM702")
+
 _SERVER: Final[Mapping[str, Row]] = {
     "timezone": Row(setting="timezone", show=lambda zone: zone or "the machine's", ordered=False, lowered=AT_ONCE),
     "nodes": Row(setting="nodes", lowered=AT_ONCE),
+    "workers": Row(
+        setting="workers", show=lambda workers: count(workers) if workers else "auto", ordered=False, lowered=_MOVED
+    ),
     "drain_ns": Row(setting="drain", show=duration, lowered=AT_ONCE),
     "max_body": Row(setting="max-body", show=size, lowered=NEXT_CALL),
     "max_header": Row(setting="max-header", show=size, lowered=NEXT_START),
@@ -274,8 +279,6 @@ _MODEL: Final[Mapping[str, Row]] = {
     "max_output": Row(setting="max-output", show=or_none(count), lowered=NEXT_CALL),
     "name": Row(setting="name", show=or_none(quote), ordered=False, lowered=NEXT_ATTEMPT),
 }
-
-_MOVED: Final = ReloadEffect(State.RESTART, "needs a restart; until then the new policy is not loaded", "HM702")
 
 _STORE: Final[Mapping[str, Row]] = {
     "durable": Row(

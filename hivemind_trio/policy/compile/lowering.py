@@ -650,6 +650,7 @@ def _server(declarations: SymbolTable) -> Server:
         timezone=_one(declarations, declared, "timezone", DEFAULT_SERVER.timezone),
         drain_ns=_one(declarations, declared, "drain", DEFAULT_SERVER.drain_ns),
         nodes=_one(declarations, declared, "nodes", DEFAULT_SERVER.nodes),
+        workers=workers.value or 0 if (workers := declarations.one(declared, "workers")) is not None else 1,
         max_body=_one(declarations, declared, "max-body", DEFAULT_SERVER.max_body),
         max_header=_one(declarations, declared, "max-header", DEFAULT_SERVER.max_header),
         max_waiting=_one(declarations, declared, "max-waiting", DEFAULT_SERVER.max_waiting),

@@ -313,9 +313,11 @@ def _bounds(checked: Checked, treatment: Decision, model: str) -> tuple[tuple[st
     provider, lane, agent = program.providers[treatment.provider], program.lanes[treatment.lane], treatment.agent
     slots = f"{provider.limit} in flight"
     if program.store.url is not None:
-        nodes = program.server.nodes
+        nodes = program.server.nodes * (program.server.workers or 1)
         floor = round(program.store.local * 1_000) * provider.limit // (1_000 * nodes)
         slots += f" at up to {nodes} nodes together, {floor} here while the store is away"
+    elif program.server.workers != 1:
+        slots += f" at {program.server.workers or 'all'} workers together"
     rows = [(f"provider {provider.name}", slots, provider.at)]
     if provider.accounts:
         rows = [

@@ -162,6 +162,13 @@ class Reader:
             raise self._out_of_range(value, f"must be at least {slot.least}")
         return number
 
+    def _count_or_auto(self, value: Value, slot: Slot) -> int | None:
+        """Return None for `auto`."""
+        if isinstance(value, Name):
+            self._word(value, slot)
+            return None
+        return self._count(value, slot)
+
     def _priority(self, value: Value, slot: Slot) -> int:
         number = count(self._quantity(value, slot))
         if number > PRIORITY_MAX:
@@ -598,6 +605,7 @@ class Reader:
 
 _READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
     Type.COUNT: Reader._count,
+    Type.COUNT_OR_AUTO: Reader._count_or_auto,
     Type.PRIORITY: Reader._priority,
     Type.DURATION: Reader._duration,
     Type.SIZE: Reader._size,

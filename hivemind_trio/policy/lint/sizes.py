@@ -1,4 +1,4 @@
-"""Calls and queues larger than their limits, and settings that need another: HM404, HM414, HM415, HM420, HM425.
+"""Calls and queues larger than their limits, and settings that need another: HM404, HM414, HM415, HM420, HM425, HM426.
 
 Each is said only where it holds whatever calls come, and where the policy itself has written what it is about: the
 language's own defaults are nobody's mistake.
@@ -6,6 +6,7 @@ language's own defaults are nobody's mistake.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from hivemind_trio.policy.compile.binder import SymbolTable
@@ -52,6 +53,28 @@ def check_nodes(declarations: SymbolTable) -> None:
             replacement="1",
             is_safe_fix=False,
         )
+    workers = declarations.one(server, "workers") if server is not None else None
+    if workers is not None and workers.value != 1 and "memory" in stores:
+        declarations.report.add(
+            "HM415",
+            "`workers` cannot share state that ends with each of them",
+            workers.span,
+            labels=(Label(stores["memory"].name_span, "local to one process"),),
+            help="remove `store memory`: SQLite is the default; or write `1`",
+            replacement="1",
+            is_safe_fix=False,
+        )
+    resource = next(iter(declarations.of("resource").values()), None)
+    if workers is not None and workers.value != 1 and resource is not None:
+        declarations.report.add(
+            "HM415",
+            "`workers` cannot share a resource: one process leases it",
+            workers.span,
+            labels=(Label(resource.name_span, "leased by one process"),),
+            help="write `1`",
+            replacement="1",
+            is_safe_fix=False,
+        )
     for store in stores.values():
         lease = declarations.one(store, "lease")
         if lease is None:
@@ -77,16 +100,20 @@ def check_nodes(declarations: SymbolTable) -> None:
 
 def check_sharing(declarations: SymbolTable, program: Program) -> None:
     """Report what several nodes do not share, and a part of a cap that is less than one slot."""
-    store = declarations.of("store").get("redis")
+    store, server = declarations.of("store").get("redis"), declarations.of("server").get("")
+    workers = declarations.one(server, "workers") if server is not None else None
+    if workers is not None and workers.value != 1 and store is None:
+        _workers_apart(declarations, program, workers.span)
+    nodes = program.server.nodes * (program.server.workers or 1)
+    if nodes > 1:
+        _more_than_slots(declarations, program, nodes)
     if store is None:
         return
-    nodes = program.server.nodes
     apart = _counted_apart(program)
     if apart:
-        what = f"{', '.join(apart[:-1])} and {apart[-1]}" if len(apart) > 1 else apart[0]
         declarations.report.add(
             "HM429",
-            f"each node counts {what} for itself",
+            f"each node counts {_joined(apart)} for itself",
             store.name_span,
             severity=Severity.WARNING,
             help=f"nodes share budgets, and `concurrency` and rates of providers; declare one node's part of {nodes}",
@@ -99,6 +126,37 @@ def check_sharing(declarations: SymbolTable, program: Program) -> None:
                 declarations.of("provider")[name].name_span,
                 severity=Severity.WARNING,
                 help=f"`outage local {program.store.local * 100:g}%` is divided by the nodes; raise it",
+            )
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Return names as a sentence has them."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
+def _workers_apart(declarations: SymbolTable, program: Program, span: Span) -> None:
+    """Report what several workers do not share."""
+    apart = _counted_apart(program)
+    if apart:
+        declarations.report.add(
+            "HM429",
+            f"each worker counts {_joined(apart)} for itself",
+            span,
+            severity=Severity.WARNING,
+            help="workers share `concurrency` and rates of providers; declare one worker's part, or write `workers 1`",
+        )
+
+
+def _more_than_slots(declarations: SymbolTable, program: Program, nodes: int) -> None:
+    """Report providers of which some node has no slot at any time."""
+    for name, provider in program.providers.items():
+        if provider.limit < nodes and name in declarations.of("provider"):
+            declarations.report.add(
+                "HM426",
+                f"at most {provider.limit} of {nodes} nodes and workers serve at once: calls wait for the store",
+                declarations.of("provider")[name].name_span,
+                severity=Severity.INFO,
+                help=f"raise `concurrency`, or run at most {provider.limit}",
             )
 
 

@@ -320,10 +320,19 @@ class Server:
     admin_tokens: tuple[SecretRef, ...] = ()
     nodes: int = 1
     """Most proxies that share `concurrency`."""
+    workers: int = 1
+    """Processes of each proxy, which share it, too; 0: as many as the machine has cores."""
+    processes: int = attrs.field(default=1, eq=False)
+    """Processes that this program runs in on this machine; `serve` says how many, from `workers`."""
     metrics: tuple[str, int] | None = None
     """Address of the metrics; None: the control API has them alone."""
     metrics_tokens: tuple[SecretRef, ...] = ()
     """One of these is asked for; empty: none is."""
+
+    @property
+    def sharers(self) -> int:
+        """Most processes, of all nodes together, that share limits."""
+        return self.nodes * self.processes
 
     def has_host(self, name: str) -> bool:
         """Return whether `hosts` has a name, which is in lower case and without a port."""

@@ -32,6 +32,10 @@ class SharedPool:
     """Process of the store that the rows belong to; None: it knows nothing."""
     _learns_since_ms: int | None = attrs.field(init=False, default=None)
 
+    def begin(self, run: str) -> None:
+        """Begin with nothing in flight anywhere: there is nothing to learn of the nodes."""
+        self._run = run
+
     def sync(self, ask: ShareRequest, now_ms: int, run: str, present: Container[str]) -> ShareAnswer:
         """Take a node's report into account and return its share.
 
@@ -48,7 +52,7 @@ class SharedPool:
         if own is not None and ask.epoch < own.epoch:
             raise FencedNode
         if run != self._run:
-            self._begin(run, now_ms)
+            self._learn(run, now_ms)
         if own is not None and ask.epoch == own.epoch and ask.seq <= own.seq:
             return self._answer(ask, own)  # late or doubled: as it stands
         self._reclaim(ask.node, now_ms, present)
@@ -95,7 +99,7 @@ class SharedPool:
             row.share = row.held = row.demand = 0
             row.seq = LAST_SEQ
 
-    def _begin(self, run: str, now_ms: int) -> None:
+    def _learn(self, run: str, now_ms: int) -> None:
         """Believe the nodes until all of them, or time enough for all of them, have been heard."""
         self._run, self._learns_since_ms = run, now_ms
         for row in self.rows.values():

@@ -134,6 +134,10 @@ class WindowRing:
     _learns_ms: int | None = attrs.field(init=False, default=None)
     """When the store began to know nothing; None: it knows."""
 
+    def begin(self, run: str) -> None:
+        """Begin with nothing used by any node: there is nothing to learn of them."""
+        self._run = run
+
     def draw(self, ask: WindowAsk, now_ms: int, run: str) -> WindowAnswer:
         """Take a node's words into account, and grant what there is.
 

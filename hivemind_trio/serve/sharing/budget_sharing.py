@@ -88,7 +88,7 @@ class BudgetSharing:
             node=self._node,
             epoch=epoch,
             seq=asked.seq,
-            nodes=self._engine.program.server.nodes,
+            nodes=self._engine.program.server.sharers,
             run=asked.run,
             complete=asked.complete,
             accounts=tuple(

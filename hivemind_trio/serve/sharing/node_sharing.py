@@ -88,7 +88,7 @@ class NodeSharing:
         self._budgets = BudgetSharing(self._pools, self.node, self._engine, ANSWER_S, self._say_trouble)
         self._engine.on_ask_budgets = self._budgets.ask
         self._engine.post(SharesSet({}))
-        self._engine.post(WindowsShared(server.nodes, store.local))
+        self._engine.post(WindowsShared(server.sharers, store.local))
         known = restored is not None and restored.shared_by is not None and restored.shared_by[0] == self.node
         if known and restored is not None and restored.shared_by is not None:
             self._engine.post(BudgetsShared(restored.shared_by[1], tuple(restored.settled.items())))
@@ -146,7 +146,7 @@ class NodeSharing:
     def _follow(self, program: Program) -> None:
         """Have a law for each provider of the policy that runs."""
         assert self._epoch is not None
-        nodes, local = program.server.nodes, round(program.store.local * 1_000)
+        nodes, local = program.server.sharers, round(program.store.local * 1_000)
         for name, provider in program.pools.items():
             law = self.laws.get(name)
             if law is None:

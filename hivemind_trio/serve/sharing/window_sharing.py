@@ -58,7 +58,7 @@ class WindowSharing:
             epoch=epoch,
             seq=draw.seq,
             run=draw.run,
-            nodes=self._engine.program.server.nodes,
+            nodes=self._engine.program.server.sharers,
             limit=draw.limit,
             least=draw.least,
             want=draw.want,

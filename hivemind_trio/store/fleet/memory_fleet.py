@@ -28,10 +28,12 @@ class MemoryFleet:
     Args:
         terms: How long a silent node keeps what it has.
         now_ms: The clock: milliseconds, and no two starts of a node at the same one.
+        is_first: It begins before all nodes, so that nothing is in flight anywhere: there is nothing to learn of them.
     """
 
     _terms: LeaseTerms
     _now_ms: Callable[[], int]
+    _is_first: bool = False
     pools: dict[str, SharedPool] = attrs.field(init=False, factory=dict)
     windows: dict[tuple[str, str], WindowRing] = attrs.field(init=False, factory=dict)
     budgets: BudgetPots = attrs.field(init=False)
@@ -59,6 +61,8 @@ class MemoryFleet:
         ring = self.windows.get((pool, window))
         if ring is None:
             ring = self.windows[pool, window] = WindowRing(shape, self._terms.learning_ms)
+            if self._is_first:
+                ring.begin(RUN)
         return ring.draw(ask, self._now_ms(), RUN)
 
     async def spend(self, ask: BudgetsAsk) -> BudgetsAnswer:
@@ -88,6 +92,8 @@ class MemoryFleet:
         pool = self.pools.get(name)
         if pool is None:
             pool = self.pools[name] = SharedPool(self._terms)
+            if self._is_first:
+                pool.begin(RUN)
         return pool
 
     def _wake(self, names: tuple[str, ...], about: str) -> None:

@@ -24,6 +24,9 @@ BUSY_S: Final = 5.0
 PRUNED_AT_ONCE: Final = 1_000
 """Calls deleted in one transaction: the writer waits for it."""
 
+SESSION_BITS: Final = 32
+"""Bits of numbers of `deciders` and `header_sets` below those of the session, where several write at the same time."""
+
 ROWS_AT_ONCE: Final = (128, 32, 8, 1)
 """Rows of one statement: a few sizes, so that SQLite has each prepared."""
 
@@ -101,6 +104,31 @@ class JournalFile:
                 raise
 
     @classmethod
+    def joined(cls, path: str, session: int) -> Self:
+        """Open a file that another process of this proxy keeps open, for one more session.
+
+        Several sessions write at the same time: numbers that are unique in the file begin at a place of this one's own.
+
+        Args:
+            session: Number of the session, which no other has.
+
+        Raises:
+            JournalError: It cannot be opened.
+        """
+        try:
+            lock = FileLock.beside(path)
+        except OSError as error:
+            raise _unwritable(path, error.strerror or str(error)) from None
+        try:
+            joined = cls._opened(path, lock, "")
+        except BaseException:
+            lock.release()
+            raise
+        first = session << SESSION_BITS
+        joined.session, joined.decided, joined.header_set = session, first, first
+        return joined
+
+    @classmethod
     def _opened(cls, path: str, lock: FileLock, aside: str) -> Self:
         try:
             database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
@@ -148,21 +176,33 @@ class JournalFile:
         self._check_named()
         database = self.database
         oldest = database.execute(
-            "SELECT session, call, at_ns, wall_ns FROM calls ORDER BY session, call LIMIT ?", (PRUNED_AT_ONCE,)
+            "SELECT session, call, at_ns, wall_ns FROM calls ORDER BY wall_ns, session, call LIMIT ?",
+            (PRUNED_AT_ONCE,),
         ).fetchall()
         if self._size() <= max_bytes:
             oldest = list(takewhile(lambda row: row[3] < before_wall_ns, oldest))
         if not oldest:
             return 0
-        session, call, at_ns, _ = oldest[-1]
+        # Of each session the last of them: sessions of several workers are of the same time.
+        lasts = {session: (call, at_ns) for session, call, at_ns, _ in oldest}
         database.execute("BEGIN IMMEDIATE")
         try:
-            for table in ("calls", "grants", "ends", "refusals", "departures", "answers", "plans"):
+            for session, (call, at_ns) in lasts.items():
+                for table in ("calls", "grants", "ends", "refusals", "departures", "answers", "plans"):
+                    database.execute(
+                        f"DELETE FROM {table} WHERE session = ? AND call <= ?",  # noqa: S608 - our own names
+                        (session, call),
+                    )
                 database.execute(
-                    f"DELETE FROM {table} WHERE session < ? OR (session = ? AND call <= ?)",  # noqa: S608 - our own names
-                    (session, session, call),
+                    "DELETE FROM answers WHERE call IS NULL AND session = ? AND at_ns <= ?", (session, at_ns)
                 )
-            database.execute("DELETE FROM answers WHERE call IS NULL AND session = ? AND at_ns <= ?", (session, at_ns))
+            (first,) = database.execute("SELECT coalesce(min(session), ?) FROM calls", (min(lasts),)).fetchone()
+            for table in ("grants", "ends", "refusals", "departures", "answers", "plans"):
+                # Of a session without a call only older ones are pruned: it may be about to have one.
+                database.execute(
+                    f"DELETE FROM {table} WHERE session < ?",  # noqa: S608 - our own names
+                    (min(first, *lasts),),
+                )
             # What follows the oldest call has its number, a higher one, or one of so many before it.
             database.execute(
                 "DELETE FROM header_sets WHERE header_set < "
@@ -170,7 +210,8 @@ class JournalFile:
                 (HEADER_SETS_MAX,),
             )
             # A session that lacks its beginning cannot be repeated.
-            database.execute("DELETE FROM events WHERE session <= ?", (session,))
+            database.execute("DELETE FROM events WHERE session < ?", (min(lasts),))
+            database.executemany("DELETE FROM events WHERE session = ?", [(session,) for session in lasts])
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:

@@ -261,11 +261,32 @@ async def open_journal(
     """
     file = await trio.to_thread.run_sync(partial(JournalFile.open, path, replaces_damaged=replaces_damaged))
     journal = Journal(file, on_trouble=on_trouble, wall_ns=wall_ns, behind=behind)
+    async with _writing(journal), trio.open_nursery() as nursery:
+        nursery.start_soon(journal.prune)
+        yield journal
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def join_journal(path: str, session: int, *, on_trouble: Callable[[str], None]) -> AsyncIterator[Journal]:
+    """Open a journal for one more session, while another process of this proxy keeps it open and prunes it.
+
+    Raises:
+        JournalError: The file cannot be used.
+    """
+    file = await trio.to_thread.run_sync(JournalFile.joined, path, session)
+    journal = Journal(file, on_trouble=on_trouble)
+    async with _writing(journal):
+        yield journal
+
+
+@asynccontextmanager
+async def _writing(journal: Journal) -> AsyncIterator[None]:
+    """Write a journal within the context; leaving it writes what is left."""
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(journal.run)
-            nursery.start_soon(journal.prune)
-            yield journal
+            yield
             nursery.cancel_scope.cancel()
     finally:
         await journal.finish()

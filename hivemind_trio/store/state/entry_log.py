@@ -28,6 +28,31 @@ _TEXTS_MAX: Final = 20_000
 
 @final
 @attrs.define(eq=False)
+class EntryLines:
+    """Writes entries as lines."""
+
+    _texts: dict[AccountKey, str] = attrs.field(factory=dict, init=False)
+    """Accounts as they are written; kept because a few accounts have most entries."""
+
+    def line(self, entry: Entry) -> bytes:
+        """Return the line of an entry."""
+        if isinstance(entry, Claim):
+            claimed = [(self._text(key), amount) for key, amount in entry.parts]
+            return _encode((_CLAIM, entry.call, entry.at_ns, claimed)) + b"\n"
+        spent = [(self._text(key), slot, amount) for key, slot, amount in entry.parts]
+        return _encode((_SPENT, entry.call, 0, spent)) + b"\n"
+
+    def _text(self, key: AccountKey) -> str:
+        text = self._texts.get(key)
+        if text is None:
+            if len(self._texts) >= _TEXTS_MAX:
+                self._texts.clear()
+            text = self._texts[key] = account_text(key)
+        return text
+
+
+@final
+@attrs.define(eq=False)
 class EntryLog:
     """One generation of the log, open for appending."""
 
@@ -35,8 +60,7 @@ class EntryLog:
     size: int
     """Bytes of whole lines."""
     _file: int
-    _texts: dict[AccountKey, str] = attrs.field(factory=dict, init=False)
-    """Accounts as they are written; kept because a few accounts have most entries."""
+    _lines: EntryLines = attrs.field(factory=EntryLines, init=False)
 
     @classmethod
     def create(cls, path: Path) -> Self:
@@ -50,26 +74,13 @@ class EntryLog:
         Raises:
             OSError: It cannot be written; the log is as it was.
         """
-        if isinstance(entry, Claim):
-            claimed = [(self._text(key), amount) for key, amount in entry.parts]
-            line = _encode((_CLAIM, entry.call, entry.at_ns, claimed)) + b"\n"
-        else:
-            spent = [(self._text(key), slot, amount) for key, slot, amount in entry.parts]
-            line = _encode((_SPENT, entry.call, 0, spent)) + b"\n"
+        line = self._lines.line(entry)
         written = os.write(self._file, line)
         if written != len(line):
             # The disk is full: half a line would swallow the next one.
             os.ftruncate(self._file, self.size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.size += written
-
-    def _text(self, key: AccountKey) -> str:
-        text = self._texts.get(key)
-        if text is None:
-            if len(self._texts) >= _TEXTS_MAX:
-                self._texts.clear()
-            text = self._texts[key] = account_text(key)
-        return text
 
     def close(self) -> None:
         """Let go of the file."""
@@ -84,12 +95,21 @@ def read_entries(path: Path) -> Iterator[Entry]:
         return
     for line in lines[:-1]:
         try:
-            kind, call, at_ns, parts = msgspec.json.decode(line, type=tuple[int, int, int, list[list[int | str]]])
-            if kind == _CLAIM:
-                yield Claim(call, at_ns, tuple((account_of(str(text)), int(amount)) for text, amount in parts))
-            else:
-                yield Spent(
-                    call, tuple((account_of(str(text)), int(slot), int(amount)) for text, slot, amount in parts)
-                )
-        except (msgspec.MsgspecError, ValueError):
+            yield entry_of(line)
+        except ValueError:
             return
+
+
+def entry_of(line: bytes) -> Entry:
+    """Return the entry of a line.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        kind, call, at_ns, parts = msgspec.json.decode(line, type=tuple[int, int, int, list[list[int | str]]])
+    except msgspec.MsgspecError as error:
+        raise ValueError("no entry") from error
+    if kind == _CLAIM:
+        return Claim(call, at_ns, tuple((account_of(str(text)), int(amount)) for text, amount in parts))
+    return Spent(call, tuple((account_of(str(text)), int(slot), int(amount)) for text, slot, amount in parts))

@@ -129,6 +129,23 @@ class StateStore(Protocol):
         """End in order: unused credit is given back. Claims that are open stay, and are charged at the next start."""
 
 
+class OpenedState(StateStore, Protocol):
+    """A store that is open, and what earlier processes left in it."""
+
+    @property
+    def restored(self) -> Restored:
+        """State as earlier processes left it."""
+        ...
+
+    @property
+    def alias_key(self) -> bytes:
+        """Key of the names that stand for credentials, the same in every run."""
+        ...
+
+    def keep_leases(self, kept: Sequence[Lease], ended: Sequence[Lease]) -> None:
+        """Write leases of resources and the ends of others; on the disk when this returns."""
+
+
 def slot_ns(account: AccountKey, wall_ns: int, left_ns: int) -> int:
     """Return the slice that a spend of now falls into: its end on the wall clock.
 

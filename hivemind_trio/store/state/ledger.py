@@ -15,7 +15,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, final
 
@@ -123,7 +123,7 @@ class Ledger:
     def spend(self, call_id: CallId, parts: Parts) -> None:
         """Note what a call has taken; its claim is over."""
         wall_ns = self._wall_ns()
-        slots = tuple((key, self._slot_ns(key, wall_ns), amount) for key, amount in parts)
+        slots = tuple((key, self.slot_ns(key, wall_ns), amount) for key, amount in parts)
         self._keys.update(key for key, _ in parts)
         self._note(Spent(call_id, slots))
 
@@ -135,7 +135,7 @@ class Ledger:
         wall_ns = self._wall_ns()
         slots: dict[int, int] = {}
         for age_ns, change in changes:
-            slot = self._slot_ns(account, wall_ns - (0 if account.calendar else age_ns))
+            slot = self.slot_ns(account, wall_ns - (0 if account.calendar else age_ns))
             slots[slot] = slots.get(slot, 0) + change
         self._keys.add(account)
         self._note(Spent(CORRECTION, tuple((account, slot, change) for slot, change in slots.items())))
@@ -153,6 +153,21 @@ class Ledger:
         except (OSError, sqlite3.Error) as error:
             self._trouble(error)
 
+    def note(self, entry: Entry) -> None:
+        """Note an entry that another process of this proxy has made."""
+        if isinstance(entry, Spent):
+            self._keys.update(key for key, _, _ in entry.parts)
+        self._note(entry)
+
+    async def draw_now(self, draws: Sequence[tuple[AccountKey, int]]) -> None:
+        """Make the chunks of another process of this proxy durable.
+
+        Raises:
+            OSError, sqlite3.Error: It cannot be done now.
+        """
+        self._keys.update(account for account, _ in draws)
+        await trio.to_thread.run_sync(self._store.draw, draws, limiter=self._thread)
+
     def rename(self, renames: Renames) -> None:
         """Accounts are called otherwise from now on."""
         names = {key: key.renamed(renames) for key in self._keys}
@@ -168,7 +183,7 @@ class Ledger:
         self._wake.set()
         self._urgent.set()
 
-    def _slot_ns(self, key: AccountKey, wall_ns: int) -> int:
+    def slot_ns(self, key: AccountKey, wall_ns: int) -> int:
         """Return the slice that a spend of now falls into."""
         if not key.calendar:
             return slot_ns(key, wall_ns, 0)

@@ -220,6 +220,7 @@ ROWS = {
     "where it listens": (
         SERVER, "", 'listen "[::1]:9000"', "listen", "changed", "127.0.0.1:8787", "[::1]:9000", "restart", "HM702",
     ),
+    "processes": (SERVER, "", "workers auto", "workers", "changed", "1", "auto", "restart", "HM702"),
     "a bound of the door": (SERVER, "", "max-body 64MiB", "max-body", "raised", "32MiB", "64MiB", "kept", ""),
     "a bound of the listener": (
         SERVER, "", "max-header 32KiB", "max-header", "lowered", "64KiB", "32KiB", "restart", "",

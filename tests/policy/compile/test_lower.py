@@ -354,8 +354,8 @@ SERVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "a time zone": ('timezone "Europe/Paris"', {"timezone": "Europe/Paris"}),
     "a drain": ("drain 2m", {"drain_ns": 2 * MINUTE}),
     "bounds": (
-        "max-body 1MB; max-header 8KiB; max-waiting 5",
-        {"max_body": 10**6, "max_header": 8 << 10, "max_waiting": 5},
+        "max-body 1MB; max-header 8KiB; max-waiting 5; workers 3",
+        {"max_body": 10**6, "max_header": 8 << 10, "max_waiting": 5, "workers": 3},
     ),
     "unknown callers": ("unknown-agent deny", {"refuse_unknown": True}),
     "unknown callers of a network": ('listen "0.0.0.0:1"', {"refuse_unknown": True}),

@@ -441,6 +441,13 @@ def test_there_is_no_declaration_of_that_name() -> None:
     assert raised.value.hint.startswith("there ")
 
 
+@pytest.mark.parametrize(("workers", "shown"), [("4", "at 4 workers"), ("auto", "at all workers")])
+def test_the_slots_of_several_workers_are_said_to_be_shared(workers: str, shown: str) -> None:
+    text = f"server {{ workers {workers} }}\nprovider anthropic {{ concurrency 40 }}\n"
+    found = [bound for _, bound, _ in explain(check("p.hmp", MemoryFiles({"p.hmp": text})), asked()).bounds]
+    assert found[0] == f"40 in flight {shown} together"
+
+
 def test_the_slots_of_several_nodes_are_said_to_be_shared() -> None:
     text = """
 server { nodes 4 }

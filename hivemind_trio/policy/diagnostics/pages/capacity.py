@@ -133,10 +133,11 @@ PAGES: Final = (
     ),
     Page(
         "HM415",
-        "several nodes without a shared store",
+        "several nodes or workers without a shared store",
         "Proxies share `concurrency` through a store that all of them reach, `store redis`; `memory` and `sqlite` "
-        "are local to one node. A node that reports too seldom, or whose lease is too short, loses its share when "
-        "one report is late.",
+        "are local to one node. Workers of one host share `sqlite`, and not `memory`; a `resource` is leased by "
+        "one process. A node that reports too seldom, or whose lease is too short, loses its share when one report is "
+        "late.",
         wrong="server { nodes 2 }\nprovider anthropic { }",
         right="server { nodes 2 }\nstore redis { url env(REDIS_URL) }\nprovider anthropic { }",
     ),
@@ -224,6 +225,14 @@ PAGES: Final = (
         "provider anthropic { concurrency 8 }",
     ),
     Page(
+        "HM426",
+        "more nodes than slots",
+        "`nodes` times `workers` is more than the `concurrency` of a provider. At every moment some of them have no "
+        "slot, so that each of their calls waits for a trip to the store. Fewer are as fast.",
+        wrong="server { workers 16 }\nprovider anthropic { concurrency 8 }",
+        right="server { workers 4 }\nprovider anthropic { concurrency 8 }",
+    ),
+    Page(
         "HM427",
         "budgets that end with the process",
         "With `store memory` a restart begins every budget at zero: a budget of a day can be spent twice in one. "
@@ -241,9 +250,9 @@ PAGES: Final = (
     Page(
         "HM429",
         "counted by each node for itself",
-        "`store redis` shares budgets, and `concurrency` and rate limits of providers. `max` of "
+        "`store redis` and `workers` share budgets, and `concurrency` and rate limits of providers. `max` of "
         "lanes in slots, `concurrency` of `limits`, and `concurrency` and `limits` of agents are counted "
-        "by each node: with N nodes up to N times as much is used. Write an Nth of each, or allow it with "
+        "by each node and worker: with N of them up to N times as much is used. Write an Nth of each, or allow it with "
         "`# hmp: allow HM429 reason` on the line above.",
         wrong="server { nodes 2 }\nstore redis { url env(REDIS_URL) }\n"
         "provider anthropic { concurrency 8 }\nagent ci { concurrency 4 }",
