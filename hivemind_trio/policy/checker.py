@@ -57,8 +57,11 @@ def check(path: str, files: Files, progress: ProgressListener = untold, *, allow
     """
     closure = read_closure(path, files, progress, allowed=allowed)
     report = DiagnosticCollector(closure.sources)
+    progress("reading declarations", 0, 1)
     declarations = declare(closure, report)
+    progress("reading conditions", 0, 1)
     conditions, tests = _conditions(declarations)
+    progress("comparing declarations", 0, 1)
     check_together(declarations, conditions)
     pending = _pending(declarations)
 
@@ -70,6 +73,7 @@ def check(path: str, files: Files, progress: ProgressListener = untold, *, allow
             budgets={name: condition for name, condition in conditions["budget"].items() if condition is not None},
             degraded={name: condition for name, condition in conditions["provider"].items() if condition is not None},
         )
+        progress("compiling", 0, 1)
         program = lower(declarations, typed, pending, closure.hash)
         analyse(declarations, conditions, program, progress)
         check_holds(declarations, conditions, program)

@@ -21,7 +21,7 @@ from hivemind_trio.policy.language.condition_typing import AllOf, AnyOf, Conditi
 from hivemind_trio.policy.program.program import Program
 from hivemind_trio.policy.solver.box_cover import Cover, Covered, Cube, Entangled, bits
 from hivemind_trio.policy.solver.call_space import CallSpace
-from hivemind_trio.policy.solver.satisfiability import Nothing, Space, common
+from hivemind_trio.policy.solver.satisfiability import Space, common
 from hivemind_trio.policy.source.edits import deletion
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import And, Expr, Name, Not, Or
@@ -56,21 +56,23 @@ def analyse(
     asked = [one for table in conditions.values() for one in table.values() if one is not None]
     if not asked:
         return
+    progress("dividing calls", 0, 1)
     space = Space.of([CallSpace.of(program, conditions["agent"])], asked)
-    never = {
-        (kind, name)
-        for kind, table in conditions.items()
-        for name, one in table.items()
-        if _Constants(declarations, space).judge(kind, name, one) is Truth.NEVER
-    }
-    _identities(declarations, conditions["agent"], space, never)
+    constants = _Constants(declarations, space)
+    named = [(kind, name, one) for kind, table in conditions.items() for name, one in table.items()]
+    never: set[tuple[str, str]] = set()
+    for number, (kind, name, one) in enumerate(named):
+        progress("judging conditions", number, len(named))
+        if constants.judge(kind, name, one) is Truth.NEVER:
+            never.add((kind, name))
+    _identities(declarations, conditions["agent"], space, never, progress)
     rules = [
         _Rule.of(declared, conditions["rule"][name], space, is_never=("rule", name) in never)
         for name, declared in declarations.of("rule").items()
     ]
     judged = _Rules(declarations.report, space, rules)
     judged.report_all(progress)
-    judged.report_agents(declarations, {name for kind, name in never if kind == "agent"})
+    judged.report_agents(declarations, {name for kind, name in never if kind == "agent"}, progress)
 
 
 # ---- conditions ----
@@ -83,6 +85,8 @@ class _Constants:
 
     declarations: SymbolTable
     space: Space
+    _known: dict[Condition, Truth] = attrs.field(init=False, factory=dict)
+    """Conditions that were asked about: most parts are in many rules."""
 
     def judge(self, kind: str, name: str, condition: Condition | None) -> Truth:
         """Report what is constant in the condition of a declaration; when the whole holds."""
@@ -112,12 +116,18 @@ class _Constants:
         return truth, told | {truth}
 
     def _truth(self, condition: Condition) -> Truth:
+        found = self._known.get(condition)
+        if found is None:
+            found = self._known[condition] = self._searched(condition)
+        return found
+
+    def _searched(self, condition: Condition) -> Truth:
         boxes = self.space.cubes(condition)
         if boxes is None:
             return Truth.UNKNOWN
         if not self.space.is_met(boxes):
             return Truth.NEVER
-        if self.space.is_met_always(boxes):
+        if self.space.is_met_always(condition):
             return Truth.ALWAYS
         return Truth.SOMETIMES
 
@@ -141,11 +151,20 @@ def _identities(
     conditions: Mapping[str, Condition | None],
     space: Space,
     never: set[tuple[str, str]],
+    progress: ProgressListener,
 ) -> None:
     """Agents whose condition makes no caller that agent."""
-    earlier: dict[str, Condition] = {}
-    for name, declared in declarations.of("agent").items():
-        condition = conditions[name]
+    if all(one is None for one in conditions.values()):
+        return
+    agents = declarations.of("agent")
+    cubes: list[Cube] = []
+    boxes = {name: None if one is None else space.cubes(one) for name, one in conditions.items()}
+    own = {name: _numbered(cubes, boxes[name] or ()) for name in agents}
+    cover = space.cover(cubes)
+    earlier: dict[str, int] = {}
+    for number, (name, declared) in enumerate(agents.items()):
+        progress("comparing agents", number, len(agents))
+        condition, starts = conditions[name], boxes[name]
         if condition is None or declared.when is None or ("agent", name) in never:
             continue
         token = declarations.one(declared, "token")
@@ -159,25 +178,25 @@ def _identities(
                 help="delete the `when`, or the token",
             )
             continue
-        if isinstance(space.find([condition], earlier.values()), Nothing):
-            first = _needed(space, condition, earlier)
+        if starts is not None and space.is_covered(starts, cover, sum(earlier.values())):
+            first = _needed(space, cover, starts, earlier)
             declarations.report.add(
                 "HM306",
                 f"agent `{name}` never matches: earlier agents match the same callers",
                 declared.when.span,
                 severity=Severity.WARNING,
-                labels=tuple(Label(declarations.of("agent")[one].name_span, "matches first") for one in first),
+                labels=tuple(Label(agents[one].name_span, "matches first") for one in first),
                 help="move it up, or narrow the conditions of the earlier agents",
             )
-        earlier[name] = condition
+        earlier[name] = own[name]
 
 
-def _needed(space: Space, condition: Condition, earlier: dict[str, Condition]) -> list[str]:
+def _needed(space: Space, cover: Cover, starts: Sequence[Cube], earlier: dict[str, int]) -> list[str]:
     """Return the earlier agents without which some caller would be left."""
     kept = dict(earlier)
     for name in reversed(earlier):
-        without = [one for other, one in kept.items() if other != name]
-        if isinstance(space.find([condition], without), Nothing):
+        without = sum(one for other, one in kept.items() if other != name)
+        if space.is_covered(starts, cover, without):
             del kept[name]
     return list(kept)[:NAMED_MAX]
 
@@ -301,7 +320,7 @@ class _Rules:
                 help="this is no error; simpler conditions could be checked",
             )
 
-    def report_agents(self, declarations: SymbolTable, never: set[str]) -> None:
+    def report_agents(self, declarations: SymbolTable, never: set[str], progress: ProgressListener = untold) -> None:
         """Report what agents say of their calls and rules decide for each of them.
 
         Args:
@@ -318,10 +337,12 @@ class _Rules:
                 if given and name not in never:
                     users.setdefault(given[0].item.span, (setting, []))[1].append(declared)
                     values[given[0].item.span] = given[0].args
-        for span, (setting, agents) in users.items():
+        among = {setting: denied | self._deciding_boxes(setting) for setting in AGENT_SETTINGS}
+        for number, (span, (setting, agents)) in enumerate(users.items()):
+            progress("comparing agents and rules", number, len(users))
             by: set[int] = set()
             for declared in agents:
-                deciding = self._deciding(declared.name, setting, denied)
+                deciding = self._deciding(declared.name, among[setting])
                 if deciding is None:
                     break
                 by.update(deciding)
@@ -339,14 +360,22 @@ class _Rules:
                     help="rules decide it for every call of the agent; delete it, or narrow the rules",
                 )
 
-    def _deciding(self, agent: str, setting: str, denied: int) -> Sequence[int] | None:
-        """Return the rules that decide a setting of every call of an agent; None if that is not certain."""
-        boxes = self._space.cubes(Relation("agent", "==", agent))
-        boxes = [{}] if boxes is None else boxes  # no condition tells agents apart, so no rule does
-        among = denied
+    def _deciding_boxes(self, setting: str) -> int:
+        """Return the boxes of all rules that decide a setting."""
+        among = 0
         for number, rule in enumerate(self._rules):
             if setting in rule.spans and rule.boxes is not None:
                 among |= self._own[number]
+        return among
+
+    def _deciding(self, agent: str, among: int) -> Sequence[int] | None:
+        """Return the rules that decide a setting of every call of an agent; None if that is not certain.
+
+        Args:
+            among: Boxes of the rules that decide the setting.
+        """
+        boxes = self._space.cubes(Relation("agent", "==", agent))
+        boxes = [{}] if boxes is None else boxes  # no condition tells agents apart, so no rule does
         try:
             by = self._covered(boxes, among) if boxes and among else None
         except Entangled:

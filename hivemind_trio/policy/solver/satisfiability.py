@@ -51,7 +51,10 @@ from .partition import DERIVED, Classes, Days, Flags, Key, Names, Numbers, Test,
 CUBES_MAX: Final = 256
 """Boxes that one condition may fall into."""
 ALWAYS_CELLS_MAX: Final = 2_000_000
-"""Cells looked at to find conditions that are always met, over a whole policy: some seconds."""
+"""Cells looked at to find conditions that are always met and whose opposite falls into too many boxes.
+
+Over a whole policy: some seconds.
+"""
 
 
 @final
@@ -130,7 +133,7 @@ class Space:
     _masks: dict[tuple[Test, int], tuple[int, int]] = attrs.field(init=False, factory=dict)
     _no_call: Cover | None = attrs.field(init=False, default=None)
     _always_cells: int = attrs.field(init=False, default=0)
-    """Cells of all covers that were made to find out what is always met."""
+    """Cells of all covers that were made to learn whether a condition is always met."""
 
     @classmethod
     def of(
@@ -168,23 +171,29 @@ class Space:
             self._no_call = self.cover([])
         return any(self._is_open(self._no_call, box) for box in boxes)
 
-    def is_met_always(self, boxes: Sequence[Cube]) -> bool:
-        """Return True if every call is in one of the boxes; False if that is unknown."""
-        if {} in boxes:
-            return True
-        if self._are_independent(boxes):
+    def is_met_always(self, asked: Asked) -> bool:
+        """Return True if every call meets a condition; False if that is unknown."""
+        rest = self.cubes(asked, negated=True)
+        if rest is not None:
+            return not self.is_met(rest)
+        boxes = self.cubes(asked)
+        if boxes is None:
             return False
         self._always_cells += sum(variable.size for variable in self.variables) + len(boxes)
         return self._always_cells <= ALWAYS_CELLS_MAX and not self._is_open(self.cover(boxes), {})
 
-    def _are_independent(self, boxes: Sequence[Cube]) -> bool:
-        """Return True if no two boxes ask for the same variable: what each leaves out, a call can be at once.
+    def is_covered(self, starts: Sequence[Cube], cover: Cover, among: int) -> bool:
+        """Return True if every call of the starts is in one of some cubes; False if that is unknown.
 
-        Only what no call is like, where it asks for such a variable too, could make up for that.
+        Args:
+            cover: As `Space.cover` made it.
+            among: Cubes of it; those that no call is like are taken in any case.
         """
-        asked = [variable for box in boxes for variable in box]
-        given = {variable for cube in self._given for variable in cube}
-        return len(set(asked)) == len(asked) and given.isdisjoint(asked)
+        among |= self.impossible(cover)
+        try:
+            return all(isinstance(cover.search(start, among), Covered) for start in starts)
+        except Entangled:
+            return False
 
     @staticmethod
     def _is_open(cover: Cover, start: Cube) -> bool:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from hivemind_trio.policy.diagnostics.collector import ProgressListener, untold
 from hivemind_trio.policy.source.span import Span
 
 from .lexeme import Lexeme
+
+TOLD_EVERY: Final = 1_000
+"""Words between two reports of progress: some milliseconds."""
 
 TRIVIA: Final = frozenset({"WS", "COMMENT"})
 
@@ -29,13 +33,17 @@ def lexemes(text: str, source: int) -> list[Lexeme]:
     return [Lexeme(name, value, Span(source, at, at + len(value))) for name, value, at in pieces(text)]
 
 
-def words(text: str, source: int) -> list[Lexeme]:
+def words(text: str, source: int, progress: ProgressListener = untold) -> list[Lexeme]:
     """Return the same without white space and comments."""
     from .grammar import pieces
 
-    return [
-        Lexeme(name, value, Span(source, at, at + len(value))) for name, value, at in pieces(text) if name not in TRIVIA
-    ]
+    found: list[Lexeme] = []
+    for name, value, at in pieces(text):
+        if name not in TRIVIA:
+            if len(found) % TOLD_EVERY == 0:
+                progress("dividing into words", at, len(text))
+            found.append(Lexeme(name, value, Span(source, at, at + len(value))))
+    return found
 
 
 def significant(lexemes: Iterable[Lexeme]) -> Iterator[Lexeme]:

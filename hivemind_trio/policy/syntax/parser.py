@@ -24,16 +24,13 @@ from hivemind_trio.policy.source.string_literals import ESCAPES, bad_escapes
 from .ast import File, Item, Statement
 from .foreign_spellings import CONDITIONALS, respelled
 from .lexeme import Lexeme
-from .lexer import ENDS_BRACKETS, significant, words
+from .lexer import ENDS_BRACKETS, TOLD_EVERY, significant, words
 
 if TYPE_CHECKING:
     from lark.parsers.lalr_interactive_parser import InteractiveParser
 
 NESTING_MAX: Final = 64
 """Braces, brackets and `not`s within each other. Nothing that walks the tree needs to fear for the stack."""
-
-TOLD_EVERY: Final = 1_000
-"""Words between two reports of how far the reading is."""
 
 BROKEN: Final = "?"
 """The head of a statement that could not be read but whose block could. No name is spelt so."""
@@ -63,7 +60,7 @@ _WORDS: Final = {
 
 def parse(text: str, source: int, progress: ProgressListener = untold) -> tuple[File, list[Diagnostic]]:
     """Return the statements that could be read, and what is wrong with the rest. Never raises, whatever the text."""
-    pieces = words(text, source)
+    pieces = words(text, source, progress)
     file, found = _driven(text, source, pieces, progress)
     if not found and not any(isinstance(one, Item) and one.head.text in CONDITIONALS for one in file.statements):
         return file, found

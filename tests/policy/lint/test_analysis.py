@@ -208,6 +208,45 @@ def test_alternatives_of_different_fields_are_not_searched(monkeypatch: pytest.M
     assert searched == [50 * 2]  # the rules, compared with each other
 
 
+def test_conditions_of_agents_are_searched_by_as_many_covers_however_many_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    covers = 0
+    cover = Space.cover
+
+    def counted(self: Space, cubes: Any) -> Cover:
+        nonlocal covers
+        covers += 1
+        return cover(self, cubes)
+
+    monkeypatch.setattr(Space, "cover", counted)
+
+    def of(number: int) -> int:
+        nonlocal covers
+        covers = 0
+        agents = "".join(f'agent a{n} when header.x-role == "r{n}" {{ }}\n' for n in range(number))
+        rules = "".join(f"rule r{n} when agent == a{n} {{ tag t{n} }}\n" for n in range(number))
+        assert codes(f"provider anthropic {{ }}\n{agents}{rules}") == []
+        return covers
+
+    assert of(20) == of(5)
+
+
+def test_a_check_tells_of_each_of_its_parts() -> None:
+    told: list[str] = []
+    text = (
+        'provider anthropic { }\nagent a when header.x == "1" { lane default }\nrule r when agent == a { priority 1 }\n'
+    )
+
+    check("team.hmp", MemoryFiles({"team.hmp": text}), lambda doing, _done, _of: told.append(doing))
+
+    assert list(dict.fromkeys(told)) == [
+        "dividing into words", "reading", "reading declarations", "reading conditions", "comparing declarations",
+        "compiling", "dividing calls", "judging conditions", "comparing agents", "comparing rules",
+        "comparing agents and rules",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("pairs", "codes"), [(10, ["HM303"]), (0, [])], ids=["compared", "given up"])
 def test_beyond_the_bound_a_rule_is_taken_to_refuse_less(
     monkeypatch: pytest.MonkeyPatch, pairs: int, codes: list[str]
