@@ -24,6 +24,7 @@ from hivemind_trio.policy.compile import lowering
 from hivemind_trio.policy.compile.codegen import compile_decide
 from hivemind_trio.proxy import attempt
 from hivemind_trio.proxy.active_policy import InForce
+from hivemind_trio.proxy.exchange import Exchange
 from hivemind_trio.proxy.hold import Patience
 from hivemind_trio.proxy.plan_refusals import PlanRefusals
 from hivemind_trio.proxy.request.caller_identity import Tokens
@@ -52,6 +53,10 @@ Part = tuple[Any, str, Callable[..., Any]]
 
 def _nothing(*_: Any, **__: Any) -> None:
     """Do nothing, as a feature does that is wired to nothing."""
+
+
+async def _as_it_is(_: Exchange, outgoing: Any, _treatment: Any) -> Any:
+    return outgoing
 
 
 def _room_for_all(self: ConcurrencyLimit, _limit: int | None) -> None:
@@ -102,6 +107,7 @@ FEATURES: Final[dict[str, list[Part]]] = {
     "limits_of_agents": [(AgentWindowTable, "of", _nothing)],
     "accounts": [(routing, "choose", _first_account)],
     "retries": [(completion, "wants_retry", lambda *_: False)],
+    "max_output": [(Exchange, "_limited", _as_it_is)],
     "names_of_models": [(Program, "name_at", _nothing)],
     "retries_by_error_type": [(attempt, "error_types", lambda *_: ())],
     "circuit_breaker": [(CircuitBreaker, "_trips", lambda *_: False)],

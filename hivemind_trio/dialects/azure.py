@@ -32,18 +32,23 @@ def _used_up(dimension: Dimension) -> Mapping[str, str]:
     return {f"x-ratelimit-remaining-{name}": "0", f"x-ratelimit-renewalperiod-{name}": str(window_s)}
 
 
+_DEPLOYMENT: Final = r"/openai/deployments/(?P<model>[^/]+)"
+
 AZURE: Final = Dialect(
     api=Api.AZURE,
     telemetry_name="azure.ai.openai",
     usual_path="/openai/v1/chat/completions",
     usual_model="gpt-4.1",
     endpoints=(
-        EndpointPattern(
-            r"/openai/deployments/(?P<model>[^/]+)/(?:chat/completions|completions|responses|embeddings)",
-            generates=True,
-        ),
-        EndpointPattern(r"/openai/deployments/(?P<model>[^/]+)/(?:images|audio)/.*", generates=True),
-        EndpointPattern(r"/openai/(?:v1/)?(?:chat/completions|completions|responses|embeddings)", generates=True),
+        EndpointPattern(rf"{_DEPLOYMENT}/chat/completions", generates=True, output_max=("max_completion_tokens",)),
+        EndpointPattern(rf"{_DEPLOYMENT}/completions", generates=True, output_max=("max_tokens",)),
+        EndpointPattern(rf"{_DEPLOYMENT}/responses", generates=True, output_max=("max_output_tokens",)),
+        EndpointPattern(rf"{_DEPLOYMENT}/embeddings", generates=True),
+        EndpointPattern(rf"{_DEPLOYMENT}/(?:images|audio)/.*", generates=True),
+        EndpointPattern(r"/openai/(?:v1/)?chat/completions", generates=True, output_max=("max_completion_tokens",)),
+        EndpointPattern(r"/openai/(?:v1/)?completions", generates=True, output_max=("max_tokens",)),
+        EndpointPattern(r"/openai/(?:v1/)?responses", generates=True, output_max=("max_output_tokens",)),
+        EndpointPattern(r"/openai/(?:v1/)?embeddings", generates=True),
         EndpointPattern(r"/openai/.*", generates=False),
     ),
     credential_header=b"api-key",

@@ -36,6 +36,8 @@ class EndpointPattern:
     """True: it needs a slot when POSTed; False: it is cheap."""
     streams: bool | None = None
     """Streaming as the path says it; None: the body says it."""
+    output_max: tuple[str, ...] = ()
+    """Member that limits the output where the body has none, within others; empty: a limit is not added."""
 
 
 @final

@@ -100,6 +100,8 @@ def _refusal(refusal: SimulatedRefusal) -> ErrorBody:
     return {"error": {"code": refusal.status, "message": refusal.message, "details": details}}
 
 
+_LIMIT: Final = ("generationConfig", "maxOutputTokens")
+
 GEMINI: Final = Dialect(
     api=Api.GEMINI,
     telemetry_name="gcp.gemini",
@@ -109,12 +111,12 @@ GEMINI: Final = Dialect(
     usual_path="/v1beta/models",
     usual_model="gemini-2.5-pro",
     endpoints=(
+        EndpointPattern(_MODEL + r":generateContent", generates=True, streams=False, output_max=_LIMIT),
         EndpointPattern(
-            _MODEL + r":(?:generateContent|embedContent|batchEmbedContents|predict|rawPredict)",
-            generates=True,
-            streams=False,
+            _MODEL + r":(?:embedContent|batchEmbedContents|predict|rawPredict)", generates=True, streams=False
         ),
-        EndpointPattern(_MODEL + r":(?:streamGenerateContent|streamRawPredict)", generates=True, streams=True),
+        EndpointPattern(_MODEL + r":streamGenerateContent", generates=True, streams=True, output_max=_LIMIT),
+        EndpointPattern(_MODEL + r":streamRawPredict", generates=True, streams=True),
         EndpointPattern(r"/v1(?:beta|alpha)?\d*/[^:]+:\w+", generates=False),
         EndpointPattern(r"/v1(?:beta|alpha)\d*/.*", generates=False),
     ),
@@ -122,7 +124,12 @@ GEMINI: Final = Dialect(
     request=RequestFormat(
         prompt=("contents",),
         system=("systemInstruction",),
-        output_max_within=(("generationConfig", "maxOutputTokens"),),
+        output_max_within=(
+            _LIMIT,
+            ("generationConfig", "max_output_tokens"),
+            ("generation_config", "maxOutputTokens"),
+            ("generation_config", "max_output_tokens"),
+        ),
         pictures=(b'"inlineData"', b'"inline_data"'),
     ),
     credential_header=b"x-goog-api-key",

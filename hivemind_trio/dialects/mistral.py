@@ -16,6 +16,7 @@ from .dialect import Dialect, EndpointPattern
 from .events import ErrorBody
 from .limits import LimitSigns, QuotaHeaders
 from .openai import CHAT_PATH, error_event, keep_alive, merged
+from .requests import CHAT_LIMIT, RequestFormat
 from .simulated import SECOND_NS, Levels, SimulatedAnswers, SimulatedRefusal
 
 _WINDOW_NS: Final = 60 * SECOND_NS
@@ -57,10 +58,11 @@ MISTRAL: Final = Dialect(
     usual_model="mistral-large-latest",
     shared_path="/v1/fim/completions",
     endpoints=(
-        EndpointPattern(r"/v1/(?:fim|agents)/completions", generates=True),
+        EndpointPattern(r"/v1/(?:fim|agents)/completions", generates=True, output_max=("max_tokens",)),
         EndpointPattern(r"/v1/ocr", generates=True),
     ),
     compatible_with={Api.OPENAI: 4},
+    request=RequestFormat(renamed=CHAT_LIMIT),
     declared_as=(Api.OPENAI, Api.GENERIC),
     limits=LimitSigns(
         quota_headers=(

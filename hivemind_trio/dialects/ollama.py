@@ -16,7 +16,7 @@ from .dialect import NDJSON, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody
 from .limits import LimitSigns
 from .openai import SIMULATED, error_event
-from .requests import RequestFormat
+from .requests import CHAT_LIMIT, RequestFormat
 from .streams import Event, EventKind, StreamFormat, object_of
 from .usage import TokenCounts, UsageFormat
 
@@ -64,13 +64,15 @@ OLLAMA: Final = Dialect(
     base_url="http://127.0.0.1:11434",
     usual_path="/api/chat",
     endpoints=(
-        EndpointPattern(r"/api/(?:chat|generate|embed|embeddings)", generates=True),
+        EndpointPattern(r"/api/(?:chat|generate)", generates=True, output_max=("options", "num_predict")),
+        EndpointPattern(r"/api/(?:embed|embeddings)", generates=True),
         EndpointPattern(r"/api/.*", generates=False),
     ),
     compatible_with={Api.ANTHROPIC: 2, Api.OPENAI: 3},
     streams_by_default=True,
     request=RequestFormat(
         prompt=("messages", "input", "prompt"),
+        renamed=CHAT_LIMIT,
         output_max_within=(("options", "num_predict"),),
         pictures=(b'"images"',),
     ),

@@ -198,9 +198,10 @@ OPENAI: Final = Dialect(
     usual_path=CHAT_PATH,
     usual_model="gpt-4.1",
     endpoints=(
-        EndpointPattern(
-            r"/v1/(?:chat/completions|completions|responses|responses/compact|embeddings|rerank|score)", generates=True
-        ),
+        EndpointPattern(r"/v1/chat/completions", generates=True, output_max=("max_completion_tokens",)),
+        EndpointPattern(r"/v1/completions", generates=True, output_max=("max_tokens",)),
+        EndpointPattern(r"/v1/responses", generates=True, output_max=("max_output_tokens",)),
+        EndpointPattern(r"/v1/(?:responses/compact|embeddings|rerank|score)", generates=True),
         EndpointPattern(r"/v1/(?:images/(?:generations|edits|variations)|audio/\w+)", generates=True),
         EndpointPattern(r"/backend-api/codex/responses(?:/compact)?", generates=True),
         EndpointPattern(r"/v1/(?:responses|chat/completions)/.*", generates=False),

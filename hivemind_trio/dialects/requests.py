@@ -6,9 +6,13 @@ together, for a server may have the paths of several.
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Mapping
+from typing import Final, final
 
 import attrs
+
+CHAT_LIMIT: Final = {"max_completion_tokens": "max_tokens"}
+"""Servers of OpenAI's chat completions that know only the older name."""
 
 
 @final
@@ -24,6 +28,10 @@ class RequestFormat:
     """Members that limit the tokens of the output, the usual one first."""
     output_max_within: tuple[tuple[str, str], ...] = ()
     """The same within a member that is an object."""
+    renamed: Mapping[str, str] = attrs.field(factory=dict)
+    """Members that its server knows by another name than the dialect that has the path."""
+    thinking: tuple[tuple[str, str], ...] = ()
+    """Budgets of thinking that the limit of the output must exceed, within a member that is an object."""
     user: tuple[str, ...] = ()
     """Members that say whom the call is for."""
     pictures: tuple[bytes, ...] = ()

@@ -48,6 +48,7 @@ OUTCOMES: Final[Mapping[str, str]] = {
     "priority": "Count: the call's priority.",
     "deadline": "Duration: how long the call may wait.",
     "retry": "A declared name: the call's retry class.",
+    "max-output": "Count: the output tokens that the call may ask for at most.",
 }
 """Subjects of `expect` beside the fields."""
 

@@ -23,7 +23,7 @@ from hivemind_trio.policy import (
 )
 
 SETTING_OF: Final = {"admitted": "verdict", "held": "verdict", "denied": "verdict"} | {
-    name: name for name in ("lane", "priority", "provider", "retry", "deadline", "agent")
+    name: name for name in ("lane", "priority", "provider", "retry", "deadline", "max-output", "agent")
 }
 """Subject of an `expect` -> setting that decides it."""
 

@@ -57,6 +57,8 @@ class Decision:
     verdict: Verdict
     affinity_ns: int | None = None
     """Time for which calls of a loaded model may pass it; None: it takes its turn."""
+    max_output: int | None = None
+    """Output tokens that the call may ask for at most; None: as many as it does."""
     message: str = ""
     """The rule's words, where the verdict is hold or deny."""
     model: str | None = None
@@ -73,6 +75,13 @@ class Decision:
     """Budgets that are nearly used up."""
     decided: Mapping[str, Decider] = attrs.field(factory=dict)
     """Setting -> who decided it; shared between calls that were decided alike."""
+
+    def output_limit(self, tokens_thinking: int) -> int | None:
+        """Return the output tokens that the call is to ask for at most; None: what it asks for stays.
+
+        A provider rejects a limit that does not exceed the budget of thinking.
+        """
+        return None if self.max_output is None else max(self.max_output, tokens_thinking + 1)
 
     @property
     def is_allowed_by_rule(self) -> bool:

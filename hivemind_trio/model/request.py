@@ -47,6 +47,8 @@ class Request:
     tokens_in: int = 0
     """Estimated."""
     tokens_max_out: int = 0
+    tokens_thinking: int = 0
+    """Budget of thinking that the limit of the output must exceed; no condition reads it."""
     cost_microusd: int = 0
     """Estimated: input plus `tokens_max_out` at the model's price; 0 where no price is declared."""
     attempt: int = 1

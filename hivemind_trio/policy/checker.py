@@ -78,7 +78,7 @@ def check(path: str, files: Files, progress: ProgressListener = untold, *, allow
         analyse(declarations, conditions, program, progress)
         check_holds(declarations, conditions, program)
         check_amounts(declarations, conditions, program)
-        check_sizes(declarations, program)
+        check_sizes(declarations, conditions, program)
         check_overrides(declarations)
     diagnostics = suppressed(_found(closure, declarations), closure, analysed=program is not None)
     return Checked(

@@ -645,6 +645,12 @@ RULE: Final[Mapping[str, Setting]] = {
     "model": Setting(
         args=(TEXT,), doc="Model that replaces the requested one upstream. Conditions read the requested one."
     ),
+    "max-output": Setting(
+        args=(POSITIVE,),
+        doc="Output tokens that the call may ask for at most. A higher limit in the body is replaced, a missing one is "
+        "added; `x-hivemind-rewrote` says so. One that must exceed a larger thinking budget is that budget plus one. "
+        "Conditions read `tokens.max-out` as it was asked for.",
+    ),
     "affinity": Setting(
         args=(_slot(Type.WORD, "model"),),
         options={"max": DURATION},

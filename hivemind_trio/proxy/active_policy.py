@@ -59,6 +59,7 @@ class InForce:
             images=asked.images,
             tokens_in=asked.tokens_in,
             tokens_max_out=asked.tokens_max_out,
+            tokens_thinking=asked.tokens_thinking,
             cost_microusd=cost,
             hour=now.hour,
             minute=now.minute,

@@ -26,6 +26,7 @@ from hivemind_trio.wire import (
     error_event,
     is_admin,
     is_root,
+    limiting,
     own_error,
     prefixing,
     provider_error,
@@ -107,6 +108,8 @@ class Exchange:
     """Prefix of the prompt; empty: not tracked."""
     client: ClientProfile = attrs.field(init=False, default=ClientProfile())
     provider: ProviderSettings | None = attrs.field(init=False, default=None)
+    output_limit: int | None = attrs.field(init=False, default=None)
+    """Output tokens that the body sent asks for by the policy; None: it is as the client sent it."""
     lane: str | None = attrs.field(init=False, default=None)
     agent: str = attrs.field(init=False, default="unknown")
     caller: str = attrs.field(init=False, default="")
@@ -179,6 +182,7 @@ class Exchange:
                     outgoing = self._prepare(grant, body, by_token=token_agent is not None)
                     if (model := self._sent_as()) is not None:
                         outgoing = await self._remodelled(outgoing, model)
+                    outgoing = await self._limited(outgoing, grant.treatment)
                     outbox = Outbox()
                     self.attempts = grant.attempt
                     self.usage = outbox.usage
@@ -394,6 +398,22 @@ class Exchange:
             raise Unsendable(rejection_text(Reason.DENIED, "model", model=model))
         path, body = changed
         return attrs.evolve(outgoing, target=path + outgoing.target[len(self.head.path) :], headers=headers, body=body)
+
+    async def _limited(self, outgoing: UpstreamRequest, treatment: Decision) -> UpstreamRequest:
+        """Return the same with the limit of its output that the policy wants."""
+        self.output_limit = None
+        most = treatment.output_limit(self.asked.tokens_thinking) if self.asked.generates else None
+        if most is None:
+            return outgoing
+        headers = [(name, value) for name, value in outgoing.headers if name.lower() != b"content-encoding"]
+        encoding = self.head.words.get("content-encoding", "") if len(headers) < len(outgoing.headers) else ""
+        served_as = self.provider.api if self.provider is not None else None
+        steps = limiting(self.head.path_text, outgoing.body, encoding, most, served_as)
+        body = await self.turns.of(steps, long=is_long(outgoing.body, encoding))
+        if body is None:
+            return outgoing
+        self.output_limit = most
+        return attrs.evolve(outgoing, headers=headers, body=body)
 
     # ---- the answer ----
 
@@ -621,6 +641,7 @@ class Exchange:
             (b"x-hivemind-reason", str(self.reason).encode()),
             (b"x-hivemind-policy", self.rules.program.hash[:8].encode()),
             *self._swapped(),
+            *([(b"x-hivemind-rewrote", b"max-output=%d" % self.output_limit)] if self.output_limit else []),
             *self._warnings(),
             *self._plan(),
         ]

@@ -306,7 +306,7 @@ class SchedulerState:
             windows = self.agent_windows.of(key, self.program, self.now_ns, self._agents)
             agent = self._agents[key] = AgentState.of(key, self.program, windows, self.limited)
             agent.slots.close(self._agent_closed(agent))
-        request = call.request if treatment.model is None else sent(call.request, treatment)
+        request = sent(call.request, treatment)
         route = pool.route(treatment, request.model, self.account(call, pool.name), self.now_ns)
         lane, quotas = route.lane, route.quotas
         team = self.program.teams.get(treatment.team)

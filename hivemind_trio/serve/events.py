@@ -315,6 +315,7 @@ class DecisionChanged:
     deadline: str = ""
     retry: str = ""
     affinity: str = ""
+    max_output: str = ""
     tags: str = ""
     warnings: str = ""
     budgets: str = ""

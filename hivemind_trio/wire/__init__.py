@@ -14,6 +14,8 @@ from hivemind_trio.wire.request.endpoints import is_admin as is_admin
 from hivemind_trio.wire.request.endpoints import is_root as is_root
 from hivemind_trio.wire.request.model_rewrite import remodelling as remodelling
 from hivemind_trio.wire.request.model_rewrite import with_model as with_model
+from hivemind_trio.wire.request.output_limit import limiting as limiting
+from hivemind_trio.wire.request.output_limit import with_output_limit as with_output_limit
 from hivemind_trio.wire.request.prompt_prefixes import prefixing as prefixing
 from hivemind_trio.wire.request.prompt_prefixes import prompt_prefix as prompt_prefix
 from hivemind_trio.wire.request.request_facts import Recognised as Recognised

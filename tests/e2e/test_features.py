@@ -286,6 +286,21 @@ async def test_names_of_models() -> None:
     ]  # fmt: skip
 
 
+async def test_max_output() -> None:
+    body = b'{"model": "claude-x", "max_tokens": 9000, "messages": [{"role": "user", "content": "hi"}] }'
+    budget = b', "thinking": {"type": "enabled", "budget_tokens": 6000} }'
+    sent = [body, body[:-2] + budget, body.replace(b"9000", b"10"), b'{"model": "m", "max_tokens": 9000}']
+    policy = CAP_1 + 'rule short when model ~ "claude-*" { max-output 4k }'
+    async with standing(policy) as place, httpx2.AsyncClient(timeout=None, verify=TLS) as client:
+        answers = [await client.post(f"{place.url}/v1/messages", content=one) for one in sent]
+        got = [seen.body for seen in place.provider.seen]
+
+    assert got == [sent[0].replace(b"9000", b"4000"), sent[1].replace(b"9000", b"6001"), *sent[2:]]
+    assert [answer.headers.get("x-hivemind-rewrote") for answer in answers] == [
+        "max-output=4000", "max-output=6001", None, None
+    ]  # fmt: skip
+
+
 async def test_retries_by_error_type() -> None:
     error = b'{"error": {"type": "try_another_worker", "message": "worker gone"}}'
     policy = CAP_1 + 'retry default { attempts 3; backoff 1ms..1ms; on ["try_another_worker"] }'

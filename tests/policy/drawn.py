@@ -182,6 +182,7 @@ def _effects(lanes: Iterable[str], providers: Iterable[str]) -> st.SearchStrateg
             "model": st.sampled_from(["claude-haiku-4-5", "gpt-5"]),
             "retry": st.sampled_from(RETRIES),
             "affinity": DEADLINES,
+            "max-output": st.sampled_from([500, 16_000]),
             "tag": st.sampled_from(["big", "slow"]),
             "warn": st.just('too "large"'),
         },

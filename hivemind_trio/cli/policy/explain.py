@@ -258,6 +258,7 @@ def _as_text(checked: Checked, explanation: Explanation, *, dialect: tuple[str, 
             if treatment.affinity_ns is not None
             else []
         ),
+        *([("max-output", f"{treatment.max_output:,} tokens", by("max-output"))] if treatment.max_output else []),
         *([("tags", ", ".join(treatment.tags), "")] if treatment.tags else []),
         *([("warnings", "; ".join(treatment.warnings), "")] if treatment.warnings else []),
     ]
@@ -362,6 +363,7 @@ def _as_object(explanation: Explanation) -> dict[str, Any]:
         "retry": treatment.retry,
         "deadline_s": None if treatment.deadline_ns is None else treatment.deadline_ns / NANOSECONDS,
         "affinity_s": None if treatment.affinity_ns is None else treatment.affinity_ns / NANOSECONDS,
+        "max_output": treatment.max_output,
         "tags": list(treatment.tags),
         "warnings": list(treatment.warnings),
         "budgets": list(treatment.budgets),

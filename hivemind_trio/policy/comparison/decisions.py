@@ -58,6 +58,7 @@ def treated(program: Program, treatment: Decision) -> dict[str, str]:
             "deadline": _deadline(treatment.deadline_ns),
             "retry": treatment.retry or program.providers[treatment.provider].retry,
             "affinity": _deadline(treatment.affinity_ns),
+            "max-output": _most(treatment.max_output),
         }
         | {f"tag {tag}": YES for tag in treatment.tags}
         | {f"warning {quote(warning)}": YES for warning in treatment.warnings}
@@ -82,6 +83,10 @@ def _deadline(value_ns: Value) -> str:
     return duration(value_ns) if isinstance(value_ns, int) else "none"
 
 
+def _most(value: Value) -> str:
+    return f"{value:,} tokens" if isinstance(value, int) else "none"
+
+
 def decisions(checked: Checked) -> Mapping[str, tuple[DecisionRow, ...]]:
     """Return setting -> its rows, the last for every call that is left. The policy has no errors."""
     program, typed = checked.program, lists_of(checked)
@@ -97,6 +102,7 @@ def decisions(checked: Checked) -> Mapping[str, tuple[DecisionRow, ...]]:
         "priority": [DecisionRow(one.condition, str(one.value)) for one in typed["priority"]],
         "deadline": [DecisionRow(one.condition, _deadline(one.value)) for one in typed["deadline"]],
         "retry": _retries(typed["retry"], program),
+        "max-output": [DecisionRow(one.condition, _most(one.value)) for one in typed["max-output"]],
         "affinity": [DecisionRow(one.condition, _deadline(one.value)) for one in typed["affinity"]],
     }
     for name, entries in typed.items():

@@ -35,7 +35,7 @@ BUILT_IN: Final = Decider("built-in", "", "")
 _UNSET: Final = (None, BUILT_IN)
 _ALLOWED: Final = ((Verdict.ALLOW, ""), BUILT_IN)
 
-SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "verdict", "affinity")
+SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "verdict", "affinity", "max-output")
 """Settings that a rule can decide, each by the first rule that matches and names it."""
 
 _FIELDS: Final = {
@@ -202,21 +202,22 @@ def compile_decide(
         writer.line(1, f"team = {writer.constant(team_of)}.get(agent, {writer.constant(NO_TEAM)})")
     if "provider" in writer.read:
         writer.line(1, f"routed = {writer.constant(router.route)}(r.apis, r.model)")
-    writer.line(1, "".join(f"{setting} = " for setting in SETTINGS) + "0")
+    chosen = {setting: setting.replace("-", "_") for setting in SETTINGS}
+    writer.line(1, "".join(f"{name} = " for name in chosen.values()) + "0")
     writer.line(1, "tags = warnings = budgets = ()")
     for number, (rule, condition) in enumerate(zip(rules, conditions, strict=True), 1):
         if not (rule.effects or rule.tags or rule.warnings):
             continue
         writer.line(1, f"if {condition}:")
         for setting in rule.effects:
-            writer.line(2, f"if not {setting}: {setting} = {number}")
+            writer.line(2, f"if not {chosen[setting]}: {chosen[setting]} = {number}")
         if rule.tags:
             writer.line(2, f"tags += {writer.constant(rule.tags)}")
         if rule.warnings:
             writer.line(2, f"warnings += {writer.constant(rule.warnings)}")
     for name, condition in counting:
         writer.line(1, f"if {condition}: budgets += {writer.constant((name,))}")
-    writer.line(1, f"alike = (agent, how, r.apis, r.model, {', '.join(SETTINGS)}, tags, warnings, budgets)")
+    writer.line(1, f"alike = (agent, how, r.apis, r.model, {', '.join(chosen.values())}, tags, warnings, budgets)")
     writer.line(1, f"return {writer.constant(known.get)}(alike) or {writer.constant(treat)}(alike)")
     return writer.function()
 
@@ -244,7 +245,7 @@ def _identify(writer: _Writer, by_name: Mapping[str, Identity], telling: Sequenc
 
 _Alike = tuple[
     *tuple[str, int, tuple[Api, ...], str],
-    *tuple[int, int, int, int, int, int, int, int],
+    *tuple[int, int, int, int, int, int, int, int, int],
     *tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]],
 ]
 """Key of a decision once the rules have been asked: the agent and its clue (0: none).
@@ -288,6 +289,7 @@ class _Treat:
         by_retry: int,
         by_verdict: int,
         by_affinity: int,
+        by_max_output: int,
         tags: tuple[str, ...],
         warnings: tuple[str, ...],
         budgets: tuple[str, ...],
@@ -306,6 +308,7 @@ class _Treat:
         retry, decided["retry"] = said[by_retry]["retry"] if by_retry else _UNSET
         (verdict, words), decided["verdict"] = said[by_verdict]["verdict"] if by_verdict else _ALLOWED
         affinity_ns, decided["affinity"] = said[by_affinity]["affinity"] if by_affinity else _UNSET
+        max_output, decided["max-output"] = said[by_max_output]["max-output"] if by_max_output else _UNSET
         if model == asked:
             model = None
         if provider is None:
@@ -321,6 +324,7 @@ class _Treat:
             retry=retry,
             verdict=verdict,
             affinity_ns=affinity_ns,
+            max_output=max_output,
             message=words,
             model=model,
             tags=tags,

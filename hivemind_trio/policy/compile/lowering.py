@@ -500,7 +500,7 @@ def unknown_of(declarations: SymbolTable) -> Identity:
 def rule_of(declared: BoundDeclaration, condition: Condition) -> Rule:
     """Return a rule of the program."""
     effects: dict[str, Any] = {}
-    for setting in ("lane", "priority", "deadline", "provider", "model", "retry"):
+    for setting in ("lane", "priority", "deadline", "provider", "model", "retry", "max-output"):
         if setting in declared.settings:
             effects[setting] = declared.settings[setting][0].value
     if "affinity" in declared.settings:

@@ -66,7 +66,19 @@ _FACTS: Final = {
     "session.age": "session_age",
 }
 
-SETTINGS: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "affinity", "allow", "hold", "deny")
+SETTINGS: Final = (
+    "lane",
+    "priority",
+    "deadline",
+    "provider",
+    "model",
+    "retry",
+    "affinity",
+    "max-output",
+    "allow",
+    "hold",
+    "deny",
+)
 """Settings that a rule can decide and that are in force."""
 
 _EXAMPLES: Final = {

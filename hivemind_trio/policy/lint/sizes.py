@@ -1,4 +1,4 @@
-"""Calls and queues larger than their limits, and settings that need another: HM404, HM414, HM415, HM420, HM425, HM426.
+"""Sizes that no call reaches, and settings that need another: HM402, HM404, HM414, HM415, HM420, HM425, HM426.
 
 Each is said only where it holds whatever calls come, and where the policy itself has written what it is about: the
 language's own defaults are nobody's mistake.
@@ -6,12 +6,13 @@ language's own defaults are nobody's mistake.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hivemind_trio.policy.compile.binder import SymbolTable
 from hivemind_trio.policy.compile.lowering import DEFAULT_SERVER
 from hivemind_trio.policy.diagnostics.diagnostic import Label, Severity
+from hivemind_trio.policy.language.condition_typing import AllOf, Condition, Member, Relation
 from hivemind_trio.policy.language.globs import any_matcher
 from hivemind_trio.policy.language.unit_text import count, duration, size
 from hivemind_trio.policy.program.program import DEFAULT_LANE, Program, StoreSettings
@@ -28,13 +29,45 @@ SHARED: Final = ("redis",)
 """Stores that several nodes see."""
 
 
-def check_sizes(declarations: SymbolTable, program: Program) -> None:
+def check_sizes(
+    declarations: SymbolTable, conditions: Mapping[str, Mapping[str, Condition | None]], program: Program
+) -> None:
     """Report what a policy without errors cannot hold, or holds for nothing."""
     _prompts(declarations, program)
     _queues(declarations, program)
     _affinity(declarations, program)
+    _outputs(declarations, conditions["rule"], program)
     _forgetting(declarations, program)
     check_sharing(declarations, program)
+
+
+def _outputs(declarations: SymbolTable, conditions: Mapping[str, Condition | None], program: Program) -> None:
+    """Report a `max-output` that no model of its rule exceeds."""
+    for rule in declarations.of("rule").values():
+        for given in rule.settings.get("max-output", []):
+            models = [one.value for one in rule.settings.get("model", [])] or _models(conditions.get(rule.name))
+            prices = [program.price(model, None) for model in models]
+            most = [None if price is None else price.max_output for price in prices]
+            if most and all(one is not None and one <= given.value for one in most):
+                declarations.report.warn(
+                    "HM402",
+                    f"this limit has no effect: {' and '.join(f'`{model}`' for model in models)} gives no more",
+                    given.span,
+                    help="make it smaller, or delete it",
+                )
+
+
+def _models(condition: Condition | None) -> Sequence[str]:
+    """Return the models of which a call that meets the condition has one; empty: any."""
+    match condition:
+        case Relation(field="model", op="==", value=str(name)):
+            return (name,)
+        case Member(field="model", values=names):
+            return [str(name) for name in names]
+        case AllOf(items=items):
+            return next(filter(None, map(_models, items)), ())
+        case _:
+            return ()
 
 
 def check_nodes(declarations: SymbolTable) -> None:

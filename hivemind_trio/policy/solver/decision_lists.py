@@ -96,6 +96,7 @@ def lists_of(checked: Checked) -> Mapping[str, Entries]:
         ],
         "deadline": [*_said(rules, "deadline"), *(of_lane(entry, "deadline_ns") for entry in lanes)],
         "retry": [*_said(rules, "retry"), *map(of_place, places)],
+        "max-output": [*_said(rules, "max-output"), DecisionEntry(Always(), None)],
         "affinity": [*_said(rules, "affinity"), DecisionEntry(Always(), None)],
     }
     for setting in dict.fromkeys(setting for rule in rules for setting in rule.effects):

@@ -106,6 +106,7 @@ def outcome_fields(names: Mapping[str, list[str]]) -> dict[str, Field]:
         Field("retry", Kind.ENUM, tuple(dict.fromkeys((*names["retry"], "default")))),
         Field("priority", Kind.NUMBER),
         Field("deadline", Kind.DURATION),
+        Field("max-output", Kind.NUMBER),
     ]
     return {field.name: field for field in fields}
 

@@ -36,7 +36,7 @@ from hivemind_trio.policy.source.string_literals import quote
 Leaf: TypeAlias = Flag | Relation | Member | Like
 Values: TypeAlias = Mapping[str, str | int | bool]
 
-OF_A_CALL_THAT_GOES: Final = ("lane", "priority", "deadline", "provider", "model", "retry")
+OF_A_CALL_THAT_GOES: Final = ("lane", "priority", "deadline", "provider", "model", "retry", "max-output")
 """Fields that a denied call does not have, and a held one has. `provider` and `model`: where it goes, and as what."""
 
 
@@ -90,6 +90,8 @@ class Decided:
             values |= {"model": treatment.model or request.model}
             values |= {"retry": treatment.retry or program.providers[treatment.provider].retry}
             values |= {f"budget.{budget}": True for budget in treatment.budgets}
+            if treatment.max_output is not None:
+                values["max-output"] = treatment.max_output
             if treatment.deadline_ns is not None:
                 values["deadline"] = treatment.deadline_ns
         return cls(request=request, treatment=treatment, values=values, routed=routed, why_denied=why)

@@ -380,5 +380,11 @@ class Budgets:
 
 
 def sent(request: Request, treatment: Decision) -> Request:
-    """Return the request with the model that it is sent with."""
-    return request if treatment.model is None else attrs.evolve(request, model=treatment.model)
+    """Return the request with the model and the limit of the output that it is sent with."""
+    if treatment.model is not None:
+        request = attrs.evolve(request, model=treatment.model)
+    most = treatment.output_limit(request.tokens_thinking)
+    asked = request.tokens_max_out
+    if most is not None and not 0 < asked <= most:
+        request = attrs.evolve(request, tokens_max_out=most)
+    return request

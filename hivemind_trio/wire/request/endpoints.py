@@ -32,6 +32,8 @@ class Endpoint:
     """Streaming as the path says it; None: the body says it."""
     streams_by_default: bool = False
     """True if a request streams whose body says nothing of it."""
+    output_max: tuple[str, ...] = ()
+    """Member that limits the output where the body has none; empty: none is added."""
 
 
 _PATTERNS: Final = tuple(
@@ -63,7 +65,7 @@ def endpoint(path: str, headers: Mapping[str, str]) -> Endpoint:
         match = pattern.fullmatch(bare)
         if match is not None:
             model = match.groupdict().get("model") or ""
-            return Endpoint(apis, one.generates, model, one.streams, by_default)
+            return Endpoint(apis, one.generates, model, one.streams, by_default, one.output_max)
     return Endpoint(_by_headers(path, headers), False if bare in ("", "/v1/models", "/v1/files") else None)
 
 

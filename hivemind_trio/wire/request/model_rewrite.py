@@ -1,4 +1,4 @@
-"""Another model in a request: the one thing in it that a policy may change."""
+"""Another model in a request."""
 
 from __future__ import annotations
 

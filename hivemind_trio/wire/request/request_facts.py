@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, final
 
 import attrs
@@ -60,6 +60,8 @@ class Recognised:
     images: bool = False
     tokens_in: int = 0
     tokens_max_out: int = 0
+    tokens_thinking: int = 0
+    """Budget of thinking that the limit of the output must exceed; 0: none."""
     metadata: Mapping[str, str] = attrs.field(factory=dict)
     user: str = ""
     """Whom the body says it is for: `metadata.user_id`, `safety_identifier`, `user` or `prompt_cache_key`."""
@@ -70,12 +72,14 @@ _PROMPT: Final = union(one.prompt for one in _FORMATS)
 _OUTPUT_MAX: Final = union(one.output_max for one in _FORMATS)
 _USER: Final = union(one.user for one in _FORMATS)
 _WITHIN: Final = tuple(dict.fromkeys(pair for one in _FORMATS for pair in one.output_max_within))
+_THINKING: Final = tuple(dict.fromkeys(pair for one in _FORMATS for pair in one.thinking))
+_NESTED: Final = (*_WITHIN, *_THINKING)
 
 _Body: Final = raw_struct(
     "Body",
-    union([("model", "stream", "tools", "metadata"), _PROMPT, _OUTPUT_MAX, _USER, [outer for outer, _ in _WITHIN]]),
+    union([("model", "stream", "tools", "metadata"), _PROMPT, _OUTPUT_MAX, _USER, [outer for outer, _ in _NESTED]]),
 )
-_Limits: Final = raw_struct("Limits", dict.fromkeys(inner for _, inner in _WITHIN))
+_Limits: Final = raw_struct("Limits", dict.fromkeys(inner for _, inner in _NESTED))
 
 _prompts: Final = values_of(_PROMPT)
 _output_limits: Final = values_of(_OUTPUT_MAX)
@@ -128,6 +132,7 @@ def recognising(method: str, path: str, headers: Mapping[str, str], body: Text) 
         images=pictures > 0,
         tokens_in=letters // BYTES_PER_TOKEN + pictures * IMAGE_TOKENS,
         tokens_max_out=_output_max(fields),
+        tokens_thinking=_within(fields, _THINKING),
         metadata=metadata,
         user=metadata.get("user_id") or next(filter(None, map(_text, _users(fields))), ""),
     )
@@ -175,7 +180,11 @@ def _output_max(fields: Any) -> int:
     for raw in _output_limits(fields):
         if limit := _count(raw):
             return limit
-    for outer, inner in _WITHIN:
+    return _within(fields, _WITHIN)
+
+
+def _within(fields: Any, pairs: Iterable[tuple[str, str]]) -> int:
+    for outer, inner in pairs:
         if limit := _count(getattr(_limits(getattr(fields, outer)), inner)):
             return limit
     return 0

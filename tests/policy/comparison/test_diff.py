@@ -62,6 +62,8 @@ def of_setting(one: Checked, treatment: Decision, setting: str) -> object:
             return treatment.deadline_ns
         case "affinity":
             return treatment.affinity_ns
+        case "max-output":
+            return treatment.max_output
         case "retry":
             return treatment.retry or one.program.providers[treatment.provider or ""].retry
         case "verdict":
@@ -76,7 +78,7 @@ def differ(pair: tuple[Checked, Checked], treatments: tuple[Decision, Decision])
     settings_ = ["agent", "verdict"]
     gone = [refused(one, treatment) for one, treatment in zip(pair, treatments, strict=True)]
     if not any(gone):
-        settings_ += ["provider", "team", "model", "lane", "priority", "deadline", "retry", "affinity"]
+        settings_ += ["provider", "team", "model", "lane", "priority", "deadline", "retry", "affinity", "max-output"]
         settings_ += [f"tag {tag}" for treatment in treatments for tag in treatment.tags]
         settings_ += [f"budget {budget}" for treatment in treatments for budget in treatment.budgets]
     one, other = ([of_setting(*side, setting) for setting in settings_] for side in zip(pair, treatments, strict=True))

@@ -126,6 +126,7 @@ def decided(drawn: Drawn, request: Request, asked: Asked) -> Decision:
         "retry": first.get("retry", (None, BUILT_IN)),
         "verdict": first.get("verdict", ((Verdict.ALLOW, ""), BUILT_IN)),
         "affinity": first.get("affinity", (None, BUILT_IN)),
+        "max-output": first.get("max-output", (None, BUILT_IN)),
     }
     value: dict[str, Any] = {setting: value for setting, (value, _) in found.items()}
     return Decision(
@@ -144,6 +145,7 @@ def decided(drawn: Drawn, request: Request, asked: Asked) -> Decision:
         verdict=value["verdict"][0],
         message=value["verdict"][1],
         affinity_ns=value["affinity"],
+        max_output=value["max-output"],
         decided={setting: decider for setting, (_, decider) in found.items()},
     )
 
@@ -236,6 +238,10 @@ FIRST_MATCHES = {
         "rule d { lane batch; retry default; deadline 9s }\nretry default { }", "",
         {"lane": "batch", "priority": 4, "deadline_ns": 5 * 10**9, "provider": "openai", "retry": "patient"},
         {"lane": "d", "priority": "a", "deadline": "b", "provider": "c", "retry": "c"},
+    ),
+    "the first limit of the output": (
+        "rule a when tools { max-output 4k }\nrule b { max-output 16k }", "",
+        {"max_output": 16_000}, {"max-output": "b"},
     ),
     "affinity for so long, or for 90 s": (
         "rule a when tools { affinity model }\nrule b { affinity model max 5m }\nrule c { affinity model }", "",

@@ -86,6 +86,7 @@ HOLDS: Final = {
     "no deadline": ("given { agent ci }", "deadline != 5s and not deadline <= 5m and not deadline > 5m"),
     "a lane's priority": ('given { header.x-priority "urgent" }', "priority == 5"),
     "before an agent's": ("given { hour 22; agent script }", "priority == 9"),
+    "no limit of the output": ("given { agent ci }", "max-output != 5 and not max-output <= 5 and not max-output > 5"),
     "budgets": ("given { agent ci }", "budget.of-ci and budget.all"),
     "a budget of others": ("given { }", "not budget.of-ci"),
     "a flag without its value": ("given { stream; tools true; images false }", "stream and tools and not images"),
@@ -347,7 +348,9 @@ def test_what_is_proven_holds_for_every_call_and_what_is_refuted_fails_as_a_test
             assert [one.code for one in again.diagnostics] == ["HM501"]
 
 
-@pytest.mark.parametrize("does", ['warn "soon"', "tag slow", "affinity model max 5m", "lane slow; priority 2"])
+@pytest.mark.parametrize(
+    "does", ['warn "soon"', "tag slow", "affinity model max 5m", "max-output 4k", "lane slow; priority 2"]
+)
 def test_whatever_a_rule_does_all_calls_exercise_it(does: str) -> None:
     rule = f'rule r when model == "x*" {{ {does} }}\n'
     checked = policy("provider anthropic { }\nlane slow { }\n" + rule + 'test "t" {\ngiven any\nexpect admitted\n}\n')

@@ -63,6 +63,23 @@ def test_calls_on_their_way_count_at_the_most_that_they_may_take() -> None:
     assert driver.grant(second).reason is Reason.BUDGET
 
 
+@pytest.mark.parametrize("asked", [60, 0])
+def test_calls_whose_output_a_rule_limits_count_at_that_limit(asked: int) -> None:
+    driver = driver_of("budget b { output 100/hour }\nrule r { max-output 40 }")
+
+    calls = [ask(driver, asked) for _ in range(3)]
+
+    assert driver.granted == calls[:2]
+
+
+def test_a_limit_below_the_thinking_budget_counts_at_what_is_sent() -> None:
+    driver = driver_of("budget b { output 100/hour }\nrule r { max-output 40 }")
+
+    calls = [ask(driver, 90, tokens_thinking=60) for _ in range(2)]
+
+    assert driver.granted == calls[:1]
+
+
 def test_what_is_used_up_is_refused_with_the_time_of_its_turn() -> None:
     driver = driver_of('budget b { output 100/hour; at 100% { deny "no more today" } }')
     spend(driver, 100)
