@@ -66,7 +66,7 @@ def _turned(turns: Sequence[DecisionChange]) -> dict[str, str]:
     fields: dict[str, str] = {}
     for turn in turns:
         if turn.of_several is None:
-            fields[turn.setting] = f"{turn.before} -> {turn.after}"
+            fields[turn.setting.replace("-", "_")] = f"{turn.before} -> {turn.after}"
             continue
         kind, name, has = turn.of_several
         fields[f"{kind}s"] = f"{fields.get(f'{kind}s', '')} {'+' if has else '-'}{name}".lstrip()

@@ -90,7 +90,8 @@ def test_every_setting_of_a_decision_is_a_field() -> None:
     policy = 'provider openai { }\nbudget b { requests 9/day }\nrule r { tag a; warn "w" }\n'
     checked = check("p.hmp", MemoryFiles({"p.hmp": policy}))
     settings = {
-        f"{setting.partition(' ')[0]}s" if " " in setting else setting for setting in decisions(checked)
+        f"{setting.partition(' ')[0]}s" if " " in setting else setting.replace("-", "_")
+        for setting in decisions(checked)
     }  # a call has one of these, or several
 
     assert settings <= {one.name for one in attrs.fields(DecisionChanged)}

@@ -95,6 +95,14 @@ def test_what_a_call_has_several_of_is_one_field_whose_name_is_no_word_of_the_po
     assert line.keys() == {"event", "level", "tags", "budgets", "warnings"}
 
 
+def test_a_setting_of_two_words_is_a_field(said: Said) -> None:
+    calls, _ = call_changes(checked(BASE), checked(BASE + "rule r { max-output 4k }\n"))
+    say_calls(said.log, calls, complete=True)
+
+    (line,) = said.lines
+    assert line["max_output"] == "none -> 4,000 tokens"
+
+
 def test_a_call_is_shown_as_explain_takes_it(said: Said) -> None:
     new = checked(BASE + 'rule r when header.x-job ~ "a b*" and stream { priority 7; deny "no" }\n')
 
