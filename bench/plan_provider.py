@@ -44,6 +44,9 @@ class PlanProvider:
     """Words of a refusal."""
     answered: dict[str, int] = attrs.field(init=False, factory=dict)
     """Session -> calls that were answered."""
+    keeps_bodies: bool = False
+    bodies: list[tuple[str, bytes]] = attrs.field(init=False, factory=list)
+    """User-agent and body of each call."""
     credentials: list[str] = attrs.field(init=False, factory=list)
     """Of each call, in the order in which they came."""
     refused: int = attrs.field(init=False, default=0)
@@ -106,10 +109,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(404, {"content-type": "application/json"}, b"{}")
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
+        text = self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}"
+        body = json.loads(text)
         if not self.path.partition("?")[0].endswith(("/messages", "/responses")):
             self._send(404, {"content-type": "application/json"}, b"{}")
             return
+        if self.plan.keeps_bodies:
+            self.plan.bodies.append((self.headers.get("user-agent", ""), text))
         credential = self.headers.get("x-api-key") or self.headers.get("authorization", "").removeprefix("Bearer ")
         self.plan.credentials.append(credential)
         if credential in self.plan.spent:

@@ -140,7 +140,7 @@ ANTHROPIC: Final = Dialect(
         system=("system",),
         output_max=("max_tokens", "max_tokens_to_sample"),
         thinking=(("thinking", "budget_tokens"),),
-        pictures=(b'"image"',),
+        pictures=(rb'"type"\s{0,8}:\s{0,8}"image"',),
     ),
     credential_header=b"x-api-key",
     credential_prefix=b"",

@@ -130,7 +130,7 @@ GEMINI: Final = Dialect(
             ("generation_config", "maxOutputTokens"),
             ("generation_config", "max_output_tokens"),
         ),
-        pictures=(b'"inlineData"', b'"inline_data"'),
+        pictures=(rb'"(?:inlineData|inline_data)"\s{0,8}:\s{0,8}\{\s{0,8}"(?:mime|data)',),
     ),
     credential_header=b"x-goog-api-key",
     credential_prefix=b"",

@@ -74,7 +74,7 @@ OLLAMA: Final = Dialect(
         prompt=("messages", "input", "prompt"),
         renamed=CHAT_LIMIT,
         output_max_within=(("options", "num_predict"),),
-        pictures=(b'"images"',),
+        pictures=(rb'"images"\s{0,8}:\s{0,8}\[\s{0,8}"',),
     ),
     streams=(_STREAM,),
     usage=(UsageFormat(marks=(b'eval_count"',), read_line=_usage, deltas=(b'"done":false', b'"done": false')),),

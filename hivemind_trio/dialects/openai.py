@@ -217,7 +217,7 @@ OPENAI: Final = Dialect(
         system=("instructions",),
         output_max=("max_tokens", "max_completion_tokens", "max_output_tokens"),
         user=("safety_identifier", "user", "prompt_cache_key"),
-        pictures=(b'"image_url"', b'"input_image"'),
+        pictures=(rb'"type"\s{0,8}:\s{0,8}"(?:image_url|input_image)"',),
     ),
     error=error,
     error_event=error_event,

@@ -35,4 +35,4 @@ class RequestFormat:
     user: tuple[str, ...] = ()
     """Members that say whom the call is for."""
     pictures: tuple[bytes, ...] = ()
-    """One of these is in every part that is a picture."""
+    """Expressions; one matches a few letters of every part that is a picture, and none the definition of a tool."""

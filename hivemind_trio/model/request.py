@@ -37,6 +37,8 @@ class Request:
     """The declared agent whose token the call carried. Proven, unlike `claimed`."""
     claimed: str | None = None
     """The agent that the base URL's `/@name` or `x-hivemind-agent` names."""
+    client: str = ""
+    """Name of the program that calls, as far as its tokens are known apart: `codex`; no condition reads it."""
     model: str = ""
     method: str = "POST"
     path: str = ""

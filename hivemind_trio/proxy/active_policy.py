@@ -51,6 +51,7 @@ class InForce:
             apis=asked.apis,
             token_agent=token_agent,
             claimed=head.claimed(self.program.server.identify),
+            client=asked.client,
             model=asked.model,
             method=head.method,
             path=head.path_text,

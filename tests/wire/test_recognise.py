@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Api
 from hivemind_trio.wire import STEP_BYTES, Recognised, recognise, recognising
+from hivemind_trio.wire.request.request_facts import IMAGE_TOKENS
 
 ANTHROPIC: dict[str, Any] = {
     "model": "claude-x",
@@ -138,6 +139,44 @@ def test_tokens_are_estimated_from_the_text_and_not_from_pictures() -> None:
     # A picture counts as a picture: not as the 250,000 tokens of its base64.
     assert 1_000 < picture.tokens_in - text.tokens_in < 2_000
     assert url.tokens_in < 2_000
+
+
+def test_a_tool_that_may_be_given_a_picture_is_none() -> None:
+    items = {"image_url": {"type": "string", "description": "URL of an image"}, "images": {"type": "array"}}
+    tools = [{"name": "send", "parameters": {"properties": items}}, {"search_content_types": ["text", "image"]}]
+    inline = {"inlineData": {"type": "object"}}
+
+    assert not ask({"model": "m", "messages": ["look"], "tools": [*tools, inline]}).images
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image", "source": {"type": "base64", "data": "AAAA"}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+        {"type": "input_image", "image_url": "https://example.com/a.png"},
+        {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
+        {"inline_data": {"data": "AAAA", "mime_type": "image/png"}},
+        {"role": "user", "content": "look", "images": ["AAAA"]},
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("before", [0, STEP_BYTES - 50, STEP_BYTES - 60])
+def test_every_kind_of_picture_is_seen_once(part: Any, indent: int | None, before: int) -> None:
+    body = json.dumps({"x": "a" * before, "model": "m", "messages": [part]}, indent=indent).encode()
+
+    asked = recognise("POST", "/v1/messages", {}, body)
+    assert asked.images
+    assert asked.tokens_in < before // 4 + 2 * IMAGE_TOKENS
+
+
+def test_codex_has_fewer_tokens_in_its_bytes_than_others() -> None:
+    body = json.dumps({"model": "m", "input": "word " * 4_000}).encode()
+    names = ("codex_exec/0.169.0 (Debian 12.0.0; x86_64)", "codex_cli_rs/0.80.0", "claude-cli/2.1.197", "curl/8", "")
+    made = [recognise("POST", "/v1/responses", {"user-agent": name}, body) for name in names]
+
+    assert [one.client for one in made] == ["codex", "codex", "claude-code", "", ""]
+    assert [one.tokens_in for one in made] == [len(body) // 5] * 2 + [len(body) // 4] * 3
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Token estimator: usage of a call from earlier calls of its model at this provider."""
+"""Token estimator: usage of a call from earlier calls of its client and model at this provider."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OUTPUT_MARGIN: Final = 1.3
 """Over the mean: more than half of the answers should take less than was thought."""
 
 MODELS_MAX: Final = 256
-"""Remembered for one provider: models are the callers' words."""
+"""Pairs of client and model remembered for one provider: models are the callers' words."""
 
 
 @final
@@ -38,7 +38,7 @@ class _Learned:
 
 
 _UNSEEN: Final = _Learned()
-"""Estimate for a model without samples."""
+"""Estimate without samples."""
 
 
 @final
@@ -46,26 +46,29 @@ _UNSEEN: Final = _Learned()
 class TokenEstimator:
     """One provider's."""
 
-    models: dict[str, _Learned] = attrs.field(factory=dict, init=False)
+    models: dict[tuple[str, str], _Learned] = attrs.field(factory=dict, init=False)
+    """By client and model: a client's tools and instructions are a good part of what its calls hold."""
 
     def beliefs(self) -> tuple[ModelBelief, ...]:
         """Return what is learned, to be kept."""
         return tuple(
-            ModelBelief(model=model, scale=learned.scale, output=learned.output)
-            for model, learned in self.models.items()
+            ModelBelief(client=client, model=model, scale=learned.scale, output=learned.output)
+            for (client, model), learned in self.models.items()
             if learned.output is not None
         )
 
     def restore(self, beliefs: Iterable[ModelBelief]) -> None:
-        """Begin with what an earlier process learned of models that are new to this one."""
+        """Begin with what an earlier process learned, as far as it is new to this one."""
         for one in beliefs:
-            if one.model not in self.models and len(self.models) < MODELS_MAX:
-                learned = self.models[one.model] = _Learned(min(4.0, max(0.05, one.scale)), max(0.0, one.output))
+            if (one.client, one.model) not in self.models and len(self.models) < MODELS_MAX:
+                learned = self.models[one.client, one.model] = _Learned(
+                    min(4.0, max(0.05, one.scale)), max(0.0, one.output)
+                )
                 learned.expected = int(one.output * OUTPUT_MARGIN) + 1
 
     def cost(self, request: Request, api: Api) -> Cost:
         """Return the estimated cost of the call."""
-        learned = self.models.get(request.model, _UNSEEN)
+        learned = self.models.get((request.client, request.model), _UNSEEN)
         tokens_in, output = int(request.tokens_in * learned.scale), learned.expected
         if 0 < request.tokens_max_out < output:
             output = request.tokens_max_out
@@ -77,12 +80,12 @@ class TokenEstimator:
 
     def most(self, request: Request) -> Usage:
         """Return the most that the call may take, as far as known: `max_tokens` is a promise of the provider."""
-        learned = self.models.get(request.model, _UNSEEN)
+        learned = self.models.get((request.client, request.model), _UNSEEN)
         return Usage(input=int(request.tokens_in * learned.scale), output=request.tokens_max_out or learned.expected)
 
     def likely(self, request: Request) -> Usage:
         """Return the usage that calls like it have."""
-        learned = self.models.get(request.model, _UNSEEN)
+        learned = self.models.get((request.client, request.model), _UNSEEN)
         output = learned.expected
         if request.tokens_max_out:
             output = min(output, request.tokens_max_out)
@@ -101,11 +104,11 @@ class TokenEstimator:
         tokens_in, tokens_out = counted(usage, api), usage.output
         if not usage.exact or tokens_in is None:
             return
-        learned = self.models.get(request.model)
+        learned = self.models.get((request.client, request.model))
         if learned is None:
             if len(self.models) >= MODELS_MAX:
                 self.models.clear()
-            learned = self.models[request.model] = _Learned()
+            learned = self.models[request.client, request.model] = _Learned()
         if request.tokens_in:
             sample = tokens_in / request.tokens_in
             if not 0.05 <= sample <= 4.0:

@@ -35,13 +35,15 @@ class WindowBelief:
 @final
 @attrs.frozen(kw_only=True)
 class ModelBelief:
-    """Tokens of one model at one provider."""
+    """Tokens of one model at one provider, in the calls of one client."""
 
     model: str
     scale: float
     """Input tokens for each that is estimated from bytes."""
     output: float
     """Mean output tokens of a call."""
+    client: str = ""
+    """Program of the agents that made these calls; empty: it is not known."""
 
 
 @final

@@ -15,10 +15,8 @@ from hivemind_trio.wire.body.bodies import decoding
 from hivemind_trio.wire.body.body_fields import ABSENT, FAULTS, fields_of, len_of, raw_struct, union, values_of
 from hivemind_trio.wire.body.steps import STEP_BYTES, Steps, Text, done
 
+from .client_tokens import client_tokens
 from .endpoints import endpoint
-
-BYTES_PER_TOKEN: Final = 4
-"""Bytes of JSON text for a token, until usage teaches better: English and code have 3.5 to 4.5 in known tokenizers."""
 
 IMAGE_TOKENS: Final = 1_500
 """Tokens of a picture: near Anthropic's width × height / 750 at 1.15 megapixels, and OpenAI's high detail."""
@@ -28,7 +26,9 @@ _BLOB: Final = re.compile(rb'"(?:data:[\w.+/-]{1,100};base64,)?([A-Za-z0-9+/_=-]
 _BLOB_HEAD_BYTES: Final = 1_200
 """As much as that expression needs to see to match."""
 _LETTERS: Final = re.compile(rb"[A-Za-z0-9+/_=-]++")
-_PICTURE: Final = tuple(dict.fromkeys(mark for dialect in IN_ORDER for mark in dialect.request.pictures))
+_PICTURE: Final = re.compile(b"|".join(dict.fromkeys(one for dialect in IN_ORDER for one in dialect.request.pictures)))
+_PICTURE_BYTES: Final = 64
+"""As much as that expression needs to see to match."""
 
 METADATA_BYTES_MAX: Final = 64 * 1024
 """Largest `metadata` that is read, as JSON. The APIs allow 16 words of 512 letters."""
@@ -58,6 +58,8 @@ class Recognised:
     stream: bool = False
     tools: bool = False
     images: bool = False
+    client: str = ""
+    """Name of the agent's program, by its user-agent; empty: none that we know."""
     tokens_in: int = 0
     tokens_max_out: int = 0
     tokens_thinking: int = 0
@@ -123,6 +125,7 @@ def recognising(method: str, path: str, headers: Mapping[str, str], body: Text) 
     metadata = _metadata(fields.metadata)
     tools = fields.tools
     pictures, letters = yield from _sizes(text)
+    client, bytes_per_token = client_tokens(headers.get("user-agent", ""))
     return Recognised(
         apis=place.apis,
         generates=generates,
@@ -130,7 +133,8 @@ def recognising(method: str, path: str, headers: Mapping[str, str], body: Text) 
         stream=stream,
         tools=len_of(tools) > 2 and _short(tools) != b"null",
         images=pictures > 0,
-        tokens_in=letters // BYTES_PER_TOKEN + pictures * IMAGE_TOKENS,
+        client=client,
+        tokens_in=int(letters / bytes_per_token) + pictures * IMAGE_TOKENS,
         tokens_max_out=_output_max(fields),
         tokens_thinking=_within(fields, _THINKING),
         metadata=metadata,
@@ -206,7 +210,8 @@ def _sizes(text: Text) -> Steps[tuple[int, int]]:
         return 0, len(text)
     pictures = 0
     for begin in range(0, len(text), STEP_BYTES):
-        pictures += sum(text.count(name, begin, begin + STEP_BYTES + len(name) - 1) for name in _PICTURE)
+        until = begin + STEP_BYTES
+        pictures += sum(one.start() < until for one in _PICTURE.finditer(text, begin, until + _PICTURE_BYTES))
         if begin:
             yield
     return pictures, len(text) - (yield from _blobs(text))

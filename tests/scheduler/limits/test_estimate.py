@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from hivemind_trio.model import Api, Request, Usage
@@ -36,6 +37,20 @@ def test_both_bytes_per_token_and_the_length_of_answers_are_learned_per_model() 
     assert learned[Dimension.OUTPUT] == int(300 * OUTPUT_MARGIN) + 1
     other = Request(model="other", tokens_in=100)
     assert estimates.cost(other, Api.ANTHROPIC) == TokenEstimator().cost(other, Api.ANTHROPIC)
+
+
+def test_what_is_learned_of_one_client_is_not_believed_of_another_and_is_kept() -> None:
+    codex, plain = attrs.evolve(CALL, client="codex"), CALL
+    estimates = TokenEstimator()
+    for _ in range(100):
+        estimates.learn(codex, Api.OPENAI, Usage(input=70, output=300))
+        estimates.learn(plain, Api.OPENAI, Usage(input=150, output=10))
+    later = TokenEstimator()
+    later.restore(estimates.beliefs())
+
+    for one in (estimates, later):
+        assert one.cost(codex, Api.OPENAI)[Dimension.INPUT] == pytest.approx(70, abs=1)
+        assert one.cost(plain, Api.OPENAI)[Dimension.INPUT] == pytest.approx(150, abs=1)
 
 
 def test_one_odd_call_does_not_turn_the_estimate_over() -> None:
