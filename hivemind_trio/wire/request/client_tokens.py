@@ -13,7 +13,7 @@ import re
 from typing import Final
 
 BYTES_PER_TOKEN: Final = 4.0
-"""Of a client that is not known: English and code have 3.5 to 4.5 in known tokenizers."""
+"""Size for an unknown client: English and code have 3.5 to 4.5 in known tokenizers."""
 
 CLIENTS: Final = (
     ("codex", re.compile(r"^codex[_/]", re.I), 5.0),
