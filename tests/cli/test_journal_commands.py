@@ -202,6 +202,18 @@ def test_a_backup_is_a_journal_of_its_owner_alone(run: Run, journal: Path, tmp_p
     assert run("usage", "--journal", str(copy)).exit_code == 0
 
 
+def test_check_counts_the_bytes_of_a_journal_that_is_written(run: Run, journal: Path) -> None:
+    with closing(sqlite3.connect(journal)) as writing:
+        writing.execute("PRAGMA journal_mode = WAL")
+        before = json.loads(run("journal", "check", "--journal", str(journal), "--json").stdout)["bytes"]
+        with writing:
+            writing.execute("INSERT INTO policies VALUES (1, 0, ?)", ("x" * 100_000,))
+
+        after = json.loads(run("journal", "check", "--journal", str(journal), "--json").stdout)["bytes"]
+
+    assert after > before + 100_000
+
+
 def test_check_says_what_is_in_it_and_whether_it_is_sound(run: Run, journal: Path) -> None:
     found = json.loads(run("journal", "check", "--journal", str(journal), "--json").stdout)
     assert (found["calls"], found["sessions"], found["problems"]) == (3, 1, [])

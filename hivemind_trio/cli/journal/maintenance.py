@@ -56,7 +56,7 @@ def check(file: str | None, policy: str | None, as_json: bool) -> None:
         return {
             "path": where,
             "problems": [] if problems == ["ok"] else problems,
-            "bytes": os.stat(where).st_size,
+            "bytes": _bytes(where),
             "calls": calls,
             "sessions": sessions,
             "sessions_without_end": unended,
@@ -117,6 +117,12 @@ def vacuum(file: str | None, policy: str | None) -> None:
     except JournalError as error:
         fail(str(error), hint=error.help)
     click.echo(f"{where}: {before:,} bytes before, {os.stat(where).st_size:,} after")
+
+
+def _bytes(where: str) -> int:
+    """Return the size of a journal with its write-ahead log, which has what a running proxy wrote last."""
+    log = Path(f"{os.path.realpath(where)}-wal")
+    return os.stat(where).st_size + (log.stat().st_size if log.exists() else 0)
 
 
 def _iso(time_ns: int | None) -> str:

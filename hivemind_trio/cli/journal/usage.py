@@ -47,6 +47,7 @@ def usage(
 ) -> None:
     """Show spend, tokens and waits of recorded calls.
 
+    Waits are of calls that were not rejected.
     Money is counted at the prices of the policy that served the call; `unpriced` counts attempts whose tokens or
     price are not known. Below the table is the plan of each account as its last answer told of it, whatever the
     time that is counted.

@@ -1,29 +1,69 @@
-"""Usage: calls, tokens, money and waits of a journal, added up by something."""
+"""Usage: calls, tokens, money and waits of a journal, added up by something.
+
+SQLite adds up: a line of Python for each call would take five times as long.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import Final, final
 
 import attrs
 
-KEYS: Final = ("agent", "team", "model", "provider", "lane", "session", "day", "hour", "status", "reason")
+_AT: Final = "calls.wall_ns / 900000000000"
+"""Quarter of an hour of an arrival: days and hours of every time zone are made of them."""
 
+_KEY_OF: Final = {
+    "agent": "CASE WHEN grants.agent IS NULL THEN nullif(answers.agent, '') ELSE grants.agent END",
+    "team": "grants.team",
+    "model": "coalesce(nullif(grants.model, ''), nullif(calls.model, ''))",
+    "provider": "grants.provider",
+    "lane": "CASE WHEN grants.lane IS NULL THEN nullif(answers.lane, '') ELSE grants.lane END",
+    "session": "nullif(calls.job, '')",
+    "day": _AT,
+    "hour": _AT,
+    "status": "answers.status",
+    "reason": "nullif(answers.reason, '')",
+}
+"""Key -> its value for a call and its last grant."""
 
-_CALLS: Final = (
-    "SELECT calls.session, calls.call, calls.wall_ns, calls.model, calls.job, answers.agent AS answer_agent, "
-    "answers.status, answers.refused, answers.reason, answers.lane AS answer_lane, "
-    "coalesce(answers.waited_ns, 0) AS waited_ns FROM calls LEFT JOIN answers ON answers.session = calls.session "
-    "AND answers.call = calls.call"
-)
-_GRANTS: Final = (
-    "SELECT grants.session, grants.call, agent, team, grants.model, provider, lane "
-    "FROM calls CROSS JOIN grants ON grants.session = calls.session AND grants.call = calls.call"
-)
-_ENDS: Final = "FROM calls CROSS JOIN ends ON ends.session = calls.session AND ends.call = calls.call"
-_WITHIN: Final = "WHERE calls.wall_ns >= ? AND calls.wall_ns < ? ORDER BY calls.session, calls.call"
+KEYS: Final = tuple(_KEY_OF)
+
+_NONE: Final = {"agent": "unknown"}
+"""Key -> word for calls without one, where that is not `none`."""
+
+_OF_CALL: Final = """
+    FROM calls
+    LEFT JOIN answers ON answers.session = calls.session AND answers.call = calls.call
+    LEFT JOIN grants ON grants.rowid =
+        (SELECT max(rowid) FROM grants AS each WHERE each.session = calls.session AND each.call = calls.call)
+"""
+_TOKENS: Final = """
+    count(ends.session),
+    total(CASE WHEN ends.tokens_out IS NOT NULL THEN ends.tokens_in END), total(ends.tokens_cache_read),
+    total(ends.tokens_cache_write), total(ends.tokens_out),
+    total(CASE WHEN ends.tokens_out IS NOT NULL THEN {cost} END),
+    count(CASE WHEN ends.tokens_out IS NOT NULL AND {cost} IS NULL THEN 1 END)
+"""
+_REJECTED: Final = "coalesce(answers.refused, 0)"
+_WITHIN: Final = "WHERE calls.wall_ns >= ? AND calls.wall_ns < ?"
+
+# Nearly every call has one attempt: it is joined, and others are found by one look at all ends.
+_FIRST: Final = f"""
+    SELECT {{key}}, {_REJECTED}, CASE WHEN {_REJECTED} THEN 0 ELSE coalesce(answers.waited_ns, 0) / 1000000 END,
+        count(*), count(CASE WHEN answers.status >= 400 OR answers.status = 0 THEN 1 END),
+        total(answers.waited_ns), {_TOKENS}
+    {_OF_CALL}
+    LEFT JOIN ends ON ends.session = calls.session AND ends.call = calls.call AND ends.attempt = 1
+    {_WITHIN} GROUP BY 1, 2, 3
+"""
+_FURTHER: Final = f"""
+    SELECT {{key}}, {_TOKENS}
+    {_OF_CALL.replace("FROM calls", "FROM ends CROSS JOIN calls USING (session, call)")}
+    {_WITHIN} AND ends.attempt <> 1 GROUP BY 1
+"""
 
 
 @final
@@ -45,19 +85,31 @@ class UsageRow:
     cost_microusd: int = 0
     unpriced: int = 0
     """Attempts whose cost is not known."""
-    waits_ns: list[int] = attrs.field(factory=list, repr=False)
-
-    @property
-    def waited_ns(self) -> int:
-        """Sum of all waits."""
-        return sum(self.waits_ns)
+    waited_ns: int = 0
+    """Sum of the waits of calls that were not rejected."""
+    waits_ms: dict[int, int] = attrs.field(factory=dict, repr=False)
+    """Wait in whole milliseconds -> number of such calls that waited so long."""
 
     def wait_quantile_ns(self, share: float) -> int:
-        """Return the wait that such a share of the calls did not exceed."""
-        if not self.waits_ns:
-            return 0
-        ordered = sorted(self.waits_ns)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+        """Return the wait that such a share of the calls that were not rejected did not exceed; 0 if there is none."""
+        calls = sum(self.waits_ms.values())
+        place = min(calls - 1, int(share * calls))
+        for wait_ms in sorted(self.waits_ms):
+            place -= self.waits_ms[wait_ms]
+            if place < 0:
+                return wait_ms * 1_000_000
+        return 0
+
+    def spend(self, attempts: int, *amounts: float) -> None:
+        """Add attempts with their tokens and their cost."""
+        tokens_in, cache_read, cache_write, output, cost_microusd, unpriced = map(int, amounts)
+        self.attempts += attempts
+        self.input += tokens_in
+        self.cache_read += cache_read
+        self.cache_write += cache_write
+        self.output += output
+        self.cost_microusd += cost_microusd
+        self.unpriced += unpriced
 
 
 def usage_by(
@@ -70,80 +122,42 @@ def usage_by(
         until_ns: Arrivals before that; None: to the last.
         zone: Of days and hours.
     """
-    key_of = _key(key, zone)
+    word_of = _word_of(key, zone)
     rows: dict[str, UsageRow] = {}
+
+    def row_of(value: str | int | None) -> UsageRow:
+        word = word_of(value)
+        return rows.setdefault(word, UsageRow(key=word))
+
     given = since_ns or 0, until_ns if until_ns is not None else 1 << 62
-    # Each in the order of calls, and read side by side: a query for each call would take several times as long.
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    every_end = f"SELECT ends.*, {'ends.cost_microusd' if version >= 3 else 'NULL'} AS cost {_ENDS}"
-    grants, ends = (_Rows(database.execute(f"{query} {_WITHIN}", given)) for query in (_GRANTS, every_end))
-    for call in database.execute(f"{_CALLS} {_WITHIN}", given):
-        granted = grants.of(call)
-        name = key_of(call, granted[-1] if granted else None)
-        row = rows.get(name)
-        if row is None:
-            row = rows[name] = UsageRow(key=name)
-        row.calls += 1
-        row.waits_ns.append(call["waited_ns"])
-        if call["refused"]:
-            row.rejected += 1
-        elif call["status"] is not None and (call["status"] >= 400 or call["status"] == 0):
-            row.failed += 1
-        for end in ends.of(call):
-            _add(row, end)
+    values = {"key": _KEY_OF[key], "cost": "ends.cost_microusd" if version >= 3 else "NULL"}
+    for value, is_rejected, wait_ms, calls, failed, waited_ns, *spent in database.execute(
+        _FIRST.format_map(values), given
+    ):
+        row = row_of(value)
+        row.calls += calls
+        row.spend(*spent)
+        if is_rejected:
+            row.rejected += calls
+            continue
+        row.failed += failed
+        row.waited_ns += int(waited_ns)
+        row.waits_ms[wait_ms] = row.waits_ms.get(wait_ms, 0) + calls
+    for value, *spent in database.execute(_FURTHER.format_map(values), given):
+        row_of(value).spend(*spent)
     if key in ("day", "hour"):
         return tuple(sorted(rows.values(), key=lambda row: row.key))
     return tuple(sorted(rows.values(), key=lambda row: (-row.cost_microusd, -row.input - row.output, row.key)))
 
 
-@final
-class _Rows:
-    """Rows of calls, in the order of the calls."""
+def _word_of(key: str, zone: tzinfo) -> Callable[[str | int | None], str]:
+    none = _NONE.get(key, "none")
+    shape = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d %H:00"}.get(key)
 
-    def __init__(self, cursor: Iterator[sqlite3.Row]) -> None:
-        self._cursor = cursor
-        self._next = next(cursor, None)
+    def word(value: str | int | None) -> str:
+        if shape is not None and isinstance(value, int):
+            return datetime.fromtimestamp(value * 900, zone).strftime(shape)
+        return none if value is None else str(value)
 
-    def of(self, call: sqlite3.Row) -> list[sqlite3.Row]:
-        """Return the rows of the next call."""
-        found: list[sqlite3.Row] = []
-        row = self._next
-        while row is not None and row["call"] == call["call"] and row["session"] == call["session"]:
-            found.append(row)
-            row = next(self._cursor, None)
-        self._next = row
-        return found
-
-
-def _add(row: UsageRow, end: sqlite3.Row) -> None:
-    row.attempts += 1
-    if end["tokens_out"] is None:
-        return
-    row.input += end["tokens_in"] or 0
-    row.cache_read += end["tokens_cache_read"] or 0
-    row.cache_write += end["tokens_cache_write"] or 0
-    row.output += end["tokens_out"]
-    cost = end["cost"]
-    if cost is None:
-        row.unpriced += 1
-    else:
-        row.cost_microusd += cost
-
-
-def _key(key: str, zone: tzinfo) -> Callable[[sqlite3.Row, sqlite3.Row | None], str]:
-    def at(call: sqlite3.Row) -> datetime:
-        return datetime.fromtimestamp(call["wall_ns"] / 1e9, zone)
-
-    keys: dict[str, Callable[[sqlite3.Row, sqlite3.Row | None], str]] = {
-        "agent": lambda call, grant: grant["agent"] if grant is not None else call["answer_agent"] or "unknown",
-        "team": lambda call, grant: grant["team"] if grant is not None else "none",
-        "model": lambda call, grant: (grant["model"] if grant is not None else None) or call["model"] or "none",
-        "provider": lambda call, grant: grant["provider"] if grant is not None else "none",
-        "lane": lambda call, grant: grant["lane"] if grant is not None else call["answer_lane"] or "none",
-        "session": lambda call, grant: call["job"] or "none",
-        "day": lambda call, grant: at(call).strftime("%Y-%m-%d"),
-        "hour": lambda call, grant: at(call).strftime("%Y-%m-%d %H:00"),
-        "status": lambda call, grant: "none" if call["status"] is None else str(call["status"]),
-        "reason": lambda call, grant: call["reason"] or "none",
-    }
-    return keys[key]
+    return word
