@@ -485,24 +485,39 @@ class _Speller:
 
     def _minus(self, piece: Lexeme) -> bool:
         """`-5`, and `9-17` for a range."""
-        last, after = self._last, self._next()
-        if piece.text not in _DASHES or after is None or after.type not in ("QTY", "CLOCK"):
+        if piece.text not in _DASHES:
+            return False
+        dashes = self._dashes()
+        last, after = self._last, self._next(len(dashes))
+        if after is None or after.type not in ("QTY", "CLOCK"):
             return False
         if last is not None and last.type in ("QTY", "CLOCK"):
-            self._foreign(piece.span, "ranges have two dots: write `..`", "..")
-            self.at += 1
-            self._put("_DOTDOT", "..", piece.span)
+            span = piece.span.to(dashes[-1].span)
+            self._foreign(span, "ranges have two dots: write `..`", "..")
+            self.at += len(dashes)
+            self._put("_DOTDOT", "..", span)
             return True
-        if after.span.start != piece.span.end or (last is not None and last.type == "NAME" and self._asked):
+        if after.span.start != dashes[-1].span.end or (last is not None and last.type == "NAME" and self._asked):
             return False
         unit = after.text.lstrip("$0123456789_.")
         least = "0" if last is not None and (last.type in ("CMP", "IN") or last.text == "priority") else "1"
         put = ("$" if after.text.startswith("$") else "") + least + unit
         span = piece.span.to(after.span)
         self._say(span, "there are no negative numbers", f"write `{put}` or more", put, is_safe=False)
-        self.at += 2
+        self.at += len(dashes) + 1
         self._put("QTY", put, span)
         return True
+
+    def _dashes(self) -> list[Lexeme]:
+        """Return the dashes from here on that nothing parts: deleting one would leave the mistake."""
+        found = [self.pieces[self.at]]
+        while (
+            (piece := self._next(len(found))) is not None
+            and piece.text in _DASHES
+            and piece.span.start == found[-1].span.end
+        ):
+            found.append(piece)
+        return found
 
     def _percent(self, piece: Lexeme) -> bool:
         last = self._last

@@ -112,6 +112,11 @@ MENDED = {
     ),
     "a space of no width": ("lane default { \N{ZERO WIDTH SPACE}weight 2 }\n", "lane default { weight 2 }\n"),
     "less than nothing": ("lane default { priority -5 }\n", "lane default { priority 0 }\n"),
+    "two signs": ("rule r { priority --0 }\n", "rule r { priority 0 }\n"),
+    "a range with a long dash of two": (
+        "rule r when hour in 9--17 { priority 2 }\n",
+        "rule r when hour in 9..17 { priority 2 }\n",
+    ),
     "less than nothing, of a weight": ("lane default { weight -5 }\n", "lane default { weight 1 }\n"),
     "less than nothing, in a condition": (
         "rule r when tokens.in > -5 { priority 2 }\n",
