@@ -82,6 +82,7 @@ from .program.degraded_answer import FinishedAnswer as FinishedAnswer
 from .program.holds import EDGES_MAX as EDGES_MAX
 from .program.holds import at_moment as at_moment
 from .program.holds import seconds_to as seconds_to
+from .program.jobs import JobsSettings as JobsSettings
 from .program.plan_settings import PlanOverage as PlanOverage
 from .program.plan_settings import PlanPace as PlanPace
 from .program.plan_settings import PlanRelease as PlanRelease

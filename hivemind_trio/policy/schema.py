@@ -688,6 +688,20 @@ RESOURCE: Final[Mapping[str, Setting]] = {
     ),
 }
 
+JOBS: Final[Mapping[str, Setting]] = {
+    "allow": Setting(
+        args=(_slot(Type.REFS, "agent"),),
+        doc="Agents with a token that may submit, see and cancel jobs. Default: none, and nothing runs.",
+    ),
+    "commands": Setting(
+        args=(_slot(Type.GLOBS),),
+        doc="Commands that may run: globs over the arguments, joined by single spaces. There is no shell. Required.",
+    ),
+    "capacity": Setting(args=(POSITIVE,), doc="Most jobs that run at once.", default="4"),
+    "queue": Setting(args=(COUNT,), doc="Most waiting jobs; further ones are refused.", default="1k"),
+    "patience": Setting(args=(DURATION,), doc="No job starts while a call has waited longer than this.", default="60s"),
+}
+
 DECLARATIONS: Final[Mapping[str, Declaration]] = {
     "hmp": Declaration(naming=Naming.NOTHING, settings={}, doc="The language's version: `hmp 1`.", singular=False),
     "include": Declaration(naming=Naming.TEXT, settings={}, doc="More files, relative to this one."),
@@ -747,6 +761,13 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
         settings=RESOURCE,
         doc="Something else that agents share: a browser, a test database, a port. Agents lease it by its name "
         "(`hivemind-trio help leases`).",
+    ),
+    "jobs": Declaration(
+        naming=Naming.NOTHING,
+        settings=JOBS,
+        doc="Commands that the proxy runs for agents, as `hivemind-trio run` does. Without it, nothing runs "
+        "(`hivemind-trio help agent-tools`).",
+        singular=True,
     ),
     "test": Declaration(naming=Naming.TEXT, settings={}, doc="Expectations that `check` verifies."),
 }

@@ -268,6 +268,26 @@ def _resources(draw: st.DrawFn, agents: list[DrawnAgent]) -> list[str]:
 
 
 @st.composite
+def _jobs(draw: st.DrawFn, agents: list[DrawnAgent]) -> list[str]:
+    """The jobs of agents, which change nothing for calls."""
+    chosen: bool = draw(st.booleans())
+    if not chosen:
+        return []
+    proven = [one.name for one in agents if "token" in one.settings]
+    commands = draw(st.sampled_from(['["make *"]', '["claude -p *", "codex exec *"]']))
+    lines = [f"commands {commands}"]
+    if proven:
+        lines.append(f"allow [{', '.join(draw(st.lists(st.sampled_from(proven), min_size=1, unique=True)))}]")
+    for setting, values in (("capacity", st.integers(1, 9)), ("queue", st.integers(0, 200))):
+        is_set: bool = draw(st.booleans())
+        if is_set:
+            lines.append(f"{setting} {draw(values)}")
+    if len(lines) % 2:
+        lines.append(f"patience {draw(st.sampled_from(['0s', '30s', '5m']))}")
+    return [f"jobs {{ {'; '.join(draw(st.permutations(lines)))} }}"]
+
+
+@st.composite
 def policies(draw: st.DrawFn) -> Drawn:
     """A policy without an error; the order of its declarations is drawn too, where it has no meaning."""
     counts: dict[str, tuple[str, int]] = draw(
@@ -295,6 +315,7 @@ def policies(draw: st.DrawFn) -> Drawn:
     rule_lines, rules = draw(_rules(attrs.evolve(own, names=names), lanes))
     budget_lines, budgets = draw(_budgets(attrs.evolve(own, names=names)))
     resource_lines: list[str] = draw(_resources(agents))
+    jobs_lines: list[str] = draw(_jobs(agents))
     defaults = {
         kind: draw(settings)
         for kind, settings in {"agent": _agent_settings(lanes), "lane": LANE_SETTINGS}.items()
@@ -312,6 +333,7 @@ def policies(draw: st.DrawFn) -> Drawn:
         [f"team {name} {{ }}" for name in TEAMS],
         [f"retry {name} {{ {draw(st.sampled_from(SIGNALS))} }}" for name in RETRIES],
         resource_lines,
+        jobs_lines,
     ]
     lines = [line for section in draw(st.permutations(sections)) for line in section]
     text = "\n".join(lines) + "\n"

@@ -320,6 +320,33 @@ _RESOURCE: Final[Mapping[str, Row]] = {
     ),
 }
 
+_JOBS: Final[Mapping[str, Row]] = {
+    "allow": Row(
+        setting="allow",
+        show=lambda agents: _listed(agents) if agents else "no agent",
+        ordered=False,
+        lowered=ReloadEffect(State.KEPT, "jobs in progress stay; waiting ones of agents that are not in it fail"),
+    ),
+    "commands": Row(
+        setting="commands",
+        show=lambda globs: _listed(list(map(quote, globs))) if globs else "none",
+        ordered=False,
+        lowered=ReloadEffect(State.KEPT, "jobs in progress stay; waiting ones that match no glob fail"),
+    ),
+    "capacity": Row(
+        setting="capacity",
+        lowered=ReloadEffect(State.DRAINS, "jobs in progress end normally; none begins until there is room"),
+        raised=ReloadEffect(State.KEPT, "waiting jobs start within a second each"),
+    ),
+    "queue": Row(
+        setting="queue",
+        show=count,
+        lowered=ReloadEffect(State.KEPT, "jobs that wait already stay; further ones are refused"),
+        raised=AT_ONCE,
+    ),
+    "patience_ns": Row(setting="patience", show=duration, lowered=AT_ONCE),
+}
+
 ROWS: Final = {
     "server": _SERVER,
     "store": _STORE,
@@ -334,6 +361,7 @@ ROWS: Final = {
     },
     "budget": {},
     "resource": _RESOURCE,
+    "jobs": _JOBS,
 }
 
 _UNITS: Final[Mapping[str, Callable[[Any], str]]] = {"_ns": duration, "_microusd": money, "_bytes": size}

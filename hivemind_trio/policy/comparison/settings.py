@@ -79,6 +79,7 @@ def plan(old: Program | None, new: Program, renames: Renames = NO_RENAMES) -> tu
     if old is not None:
         changes += _server(old.server, new.server)
         changes += _fields("store", "", old.store, new.store, "")
+        changes += _fields("jobs", "", old.jobs, new.jobs, "")
     for kind, before, after in _tables(old, new):
         effects = _WHOLE[kind]
         former = {now: was for was, now in renames.of(kind).items()}

@@ -18,6 +18,7 @@ from hivemind_trio.policy.language.units import DURATIONS
 from hivemind_trio.policy.language.values import ErrorType, is_loopback
 from hivemind_trio.policy.program.budgets import BudgetAllowance, BudgetSettings, Measure, Per, Threshold
 from hivemind_trio.policy.program.degraded_answer import DegradedSettings
+from hivemind_trio.policy.program.jobs import NO_JOBS, JobsSettings
 from hivemind_trio.policy.program.plan_settings import PlanOverage, PlanPace, PlanRelease, PlanReserve, PlanSettings
 from hivemind_trio.policy.program.program import (
     DEFAULT_LANE,
@@ -142,6 +143,7 @@ def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pend
         retries=retries,
         budgets={name: _budget(declarations, one) for name, one in declarations.of("budget").items()},
         resources={name: _resource(declarations, one) for name, one in declarations.of("resource").items()},
+        jobs=_jobs(declarations),
         store=store,
         secrets=tuple(secrets),
         reads=frozenset[str]().union(
@@ -571,6 +573,18 @@ def _resource(declarations: SymbolTable, declared: BoundDeclaration) -> Resource
     if lease is not None:
         options |= {"lease_ns": lease.value, "lease_max_ns": lease.options.get("max")}
     return ResourceSettings(name=declared.name, at=declared.at, **options)
+
+
+def _jobs(declarations: SymbolTable) -> JobsSettings:
+    declared = declarations.of("jobs").get("")
+    if declared is None:
+        return NO_JOBS
+    options: dict[str, Any] = {
+        {"patience": "patience_ns"}.get(name, name): given.value
+        for name in ("allow", "commands", "capacity", "queue", "patience")
+        if (given := declarations.one(declared, name)) is not None
+    }
+    return JobsSettings(**options)
 
 
 def _models(declarations: SymbolTable) -> tuple[ModelPrice, ...]:

@@ -30,7 +30,7 @@ from hivemind_trio.policy.syntax.ast import Rate
 
 from .accounts import check_accounts
 from .plans import check_plans
-from .resources import check_resources
+from .resources import check_jobs, check_resources
 from .sizes import check_nodes, check_stores
 from .timing import check_timing
 
@@ -68,6 +68,7 @@ def check_together(declarations: SymbolTable, conditions: Mapping[str, Mapping[s
     _spoofable(declarations, conditions, report)
     _sliding_months(declarations, report)
     check_resources(declarations, report)
+    check_jobs(declarations, report)
     _unused(declarations, report)
     _no_provider(declarations, report)
 
@@ -86,6 +87,10 @@ def _required(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         if not {"cost", "tokens", "input", "output", "requests"} & (declared.settings.keys() | declared.unread):
             hint = "add `cost $20/day` or `tokens 8M/hour`"
             _lacks(report, declared, "limit", hint, "cost $20/day", "tokens 8M/hour")
+    for declared in declarations.of("jobs").values():
+        if "commands" not in declared.settings.keys() | declared.unread:
+            hint = 'add `commands ["claude -p *"]`: a glob for each kind of command that may run'
+            _lacks(report, declared, "`commands`", hint, 'commands ["claude -p *"]')
     for declared in declarations.of("lane").values():
         for given in declared.settings.get("aging", []):
             if "every" not in given.options:
@@ -112,7 +117,8 @@ def _required(declarations: SymbolTable, report: DiagnosticCollector) -> None:
 
 def _lacks(report: DiagnosticCollector, declared: BoundDeclaration, what: str, help_: str, *settings: str) -> None:
     """Report a declaration without a setting that it must have; an editor offers examples."""
-    message = f"{declared.kind} `{declared.name}` has no {what}"
+    who = f"{declared.kind} `{declared.name}`" if declared.name else f"`{declared.kind}`"
+    message = f"{who} has no {what}"
     choices = _additions(report, declared, *settings)
     report.add("HM106", message, declared.name_span, help=help_, choices=choices)
 

@@ -1,4 +1,4 @@
-"""Checks of what agents may ask of the proxy itself: leases of resources."""
+"""Checks of what agents may ask of the proxy itself: leases of resources, and jobs."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def check_resources(declarations: SymbolTable, report: DiagnosticCollector) -> N
                 labels=(Label(given.item.args[0].span, "the lease"),),
                 help=f"write `lease {duration(given.options['max'])}`, or a longer `max`",
             )
+
+
+def check_jobs(declarations: SymbolTable, report: DiagnosticCollector) -> None:
+    """Report agents in `allow` that prove nothing: anybody could run commands."""
+    for declared in declarations.of("jobs").values():
+        _proven(declarations, declared, report)
 
 
 def _proven(declarations: SymbolTable, declared: BoundDeclaration, report: DiagnosticCollector) -> None:

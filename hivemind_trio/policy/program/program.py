@@ -19,6 +19,7 @@ from hivemind_trio.policy.language.model_price import ModelPrice
 
 from .budgets import BudgetSettings
 from .degraded_answer import DegradedSettings
+from .jobs import NO_JOBS, JobsSettings
 from .plan_settings import PlanSettings
 from .rate_limits import RateLimitSettings
 from .resilience import DEFAULT_RETRY, SECOND_NS, AimdSettings, CircuitBreakerSettings, Reaper, RetrySettings, WhileOpen
@@ -401,6 +402,7 @@ class Program:
     """Always holds `default`."""
     budgets: Mapping[str, BudgetSettings] = MappingProxyType({})
     resources: Mapping[str, ResourceSettings] = MappingProxyType({})
+    jobs: JobsSettings = NO_JOBS
     store: StoreSettings = StoreSettings()
     secrets: tuple[SecretRef, ...]
     """Every secret that serving needs."""

@@ -16,6 +16,7 @@ from hivemind_trio.policy import (
     AimdSettings,
     BudgetSettings,
     CircuitBreakerSettings,
+    JobsSettings,
     LaneSettings,
     LimitGroupSettings,
     PlanSettings,
@@ -47,6 +48,7 @@ AGENT = ANTHROPIC + "team a {{ }}\nteam b {{ }}\nagent ci {{ {} }}\n"
 BUDGET = ANTHROPIC + "budget b {{ {} }}\n"
 RETRY = ANTHROPIC + "retry slow {{ {} }}\nrule r {{ retry slow }}\n"
 SERVER = ANTHROPIC + "server {{ {} }}\n"
+JOBS = ANTHROPIC + "agent ci {{ token env(T) }}\njobs {{ {} }}\n"
 RESOURCE = ANTHROPIC + "agent ci {{ token env(T) }}\nresource gpu {{ {} }}\n"
 MODEL = ANTHROPIC + 'model "m" {{ {} }}\n'
 
@@ -239,6 +241,23 @@ ROWS = {
     "a bound on leases": (RESOURCE, "", "lease 10m max 1h", "lease max", "lowered", "none", "1h", "kept", ""),
     "fewer requests for leases": (RESOURCE, "", "queue 5", "queue", "lowered", "100", "5", "kept", ""),
     "who may lease": (RESOURCE, "", "allow ci", "allow", "changed", "every agent", "[ci]", "kept", ""),
+    "who may submit jobs": (
+        JOBS, 'commands ["make *"]', 'commands ["make *"]; allow ci', "allow", "changed",
+        "no agent", "[ci]", "kept", "",
+    ),
+    "other commands": (
+        JOBS, 'commands ["make *"]', 'commands ["just *"]', "commands", "changed",
+        '["make *"]', '["just *"]', "kept", "",
+    ),
+    "fewer jobs at once": (
+        JOBS, 'commands ["make *"]', 'commands ["make *"]; capacity 2', "capacity", "lowered", "4", "2", "drains", "",
+    ),
+    "fewer jobs in line": (
+        JOBS, 'commands ["make *"]', 'commands ["make *"]; queue 5', "queue", "lowered", "1k", "5", "kept", "",
+    ),
+    "more patience for jobs": (
+        JOBS, 'commands ["make *"]', 'commands ["make *"]; patience 5m', "patience", "raised", "1m", "5m", "kept", "",
+    ),
     "unknown agents": (SERVER, "", "unknown-agent deny", "unknown-agent", "changed", "allow", "deny", "kept", ""),
 }  # fmt: skip
 
@@ -454,6 +473,7 @@ def test_every_field_has_a_row_of_its_own() -> None:
         "team": Team,
         "retry": RetrySettings,
         "resource": ResourceSettings,
+        "jobs": JobsSettings,
     }
     fields = [
         (kind, f"{name}.{inner.name}" if inner is not None else name)

@@ -343,6 +343,26 @@ def test_a_resource_is_what_it_says_and_the_defaults(settings: str, expected: di
     assert resource.may_ask("b") is not bool(resource.allow)
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("", {}),
+        ("allow a", {"allow": ("a",)}),
+        ("allow [a]; capacity 9; queue 0", {"allow": ("a",), "capacity": 9, "queue": 0}),
+        ("patience 5m", {"patience_ns": 5 * MINUTE}),
+    ],
+)
+def test_jobs_are_what_they_say_and_the_defaults(settings: str, expected: dict[str, Any]) -> None:
+    jobs = program(f'agent a {{ token env(A) }}\njobs {{ commands ["make *", "just"]; {settings} }}').jobs
+
+    defaults = {"allow": (), "commands": ("make *", "just"), "capacity": 4, "queue": 1_000, "patience_ns": MINUTE}
+    assert {name: getattr(jobs, name) for name in defaults} == defaults | expected
+
+
+def test_without_jobs_no_agent_may_submit_one() -> None:
+    assert program("agent a { token env(A) }").jobs.allow == ()
+
+
 SERVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "nothing": ("", {
         "host": "127.0.0.1", "port": 8787, "timezone": "", "drain_ns": 30 * S, "max_body": 32 << 20,

@@ -63,8 +63,8 @@ PAGES: Final = (
     Page(
         "HM607",
         "an agent that may ask, and proves nothing",
-        "`allow` says which agents may lease a resource. An agent without a token is whoever claims its name, so "
-        "the list would keep nobody out.",
+        "`allow` says which agents may lease a resource, or submit jobs. An agent without a token is whoever claims "
+        "its name, so the list would keep nobody out.",
         wrong="agent grader { }\nresource gpu { allow grader }\nprovider anthropic { key env(ANTHROPIC_API_KEY) }",
         right="agent grader { token env(GRADER_TOKEN) }\nresource gpu { allow grader }\n"
         "provider anthropic { key env(ANTHROPIC_API_KEY) }",
