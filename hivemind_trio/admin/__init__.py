@@ -1,5 +1,6 @@
 """Operators' operations: what can be asked of a running proxy, and changed, as plain functions with types."""
 
+from .agents import jobs as jobs
 from .agents import leases as leases
 from .agents.asking import AskingAgent as AskingAgent
 from .agents.table import AGENT_OPERATIONS as AGENT_OPERATIONS
@@ -12,6 +13,11 @@ from .history import HourUsage as HourUsage
 from .history import StartsKeeper as StartsKeeper
 from .history import Tally as Tally
 from .history import TimeSeries as TimeSeries
+from .job_desk import JobDesk as JobDesk
+from .job_desk import JobRefused as JobRefused
+from .job_desk import JobsView as JobsView
+from .job_desk import JobView as JobView
+from .job_desk import WantedTask as WantedTask
 from .operated import Facts as Facts
 from .operated import Operated as Operated
 from .operations import OPERATIONS as OPERATIONS

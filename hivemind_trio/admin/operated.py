@@ -12,6 +12,7 @@ from hivemind_trio.proxy import Door
 from hivemind_trio.runtime import Engine, LeaseKeeper
 
 from .history import CallMetrics, Conduct, HourUsage, StartsKeeper, Tally, TimeSeries
+from .job_desk import JobDesk
 from .policy_keeper import PolicyKeeper
 
 SECOND_NS: Final = 1_000_000_000
@@ -54,6 +55,8 @@ class Operated:
     """Told of every change: action, subject, who asked for it, and details."""
     conduct: Conduct
     starts: StartsKeeper
+    jobs: JobDesk | None = None
+    """Runs jobs of agents; None: this process runs none."""
 
     @property
     def policy_hash(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final, final
 import attrs
 
 from . import change, explain, hour, policy, show, story, waiting
-from .agents import forecast, leases, priority, status
+from .agents import forecast, jobs, leases, priority, status
 from .agents.views import (
     AgentStatusView,
     AskedLeaseView,
@@ -18,7 +18,9 @@ from .agents.views import (
     OwnPriorityView,
     ReleasedView,
     ResourcesView,
+    SubmittedView,
 )
+from .job_desk import JobsView
 from .operated import Operated
 from .views import (
     BudgetsView,
@@ -84,6 +86,9 @@ _ALL: Final = (
     Operation("lease", leases.lease, leases.WantedLease, AskedLeaseView, True),
     Operation("renew", leases.renew, leases.OneLease, LeaseView, True),
     Operation("release", leases.release, leases.OneLease, ReleasedView, True),
+    Operation("submit", jobs.submit, jobs.WantedJobs, SubmittedView, True),
+    Operation("jobs", jobs.jobs, jobs.WhichJobs, JobsView),
+    Operation("cancel_job", jobs.cancel, jobs.OneJob, JobsView, True),
 )
 
 OPERATIONS: Final = {operation.name: operation for operation in _ALL}

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any, Final, final
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, final
 
 import click
 
 from .console import color_option, wants_color
 from .policy_files import allowed_folders
+
+if TYPE_CHECKING:
+    from hivemind_trio.jobs import ServeJobs
+    from hivemind_trio.model import SecretRef
+    from hivemind_trio.serve import ProxyServer
 
 MOST_WORKERS: Final = 64
 
@@ -127,4 +136,16 @@ def serve(
         allow_include=allowed_folders(),
         color=wants_color(color, sys.stderr),
     )
-    sys.exit(main(options))
+    sys.exit(main(options, _open_jobs))
+
+
+@asynccontextmanager
+async def _open_jobs(
+    house: ProxyServer, name: str, secrets: Callable[[], Mapping[SecretRef, str]]
+) -> AsyncIterator[ServeJobs]:
+    """Run the jobs of agents within the context; what runs them is imported only where a policy allows any."""
+    from hivemind_trio.jobs import open_jobs
+
+    clock: Callable[[], float] = time.time  # noqa: TID251 - limits open by the clock on the wall
+    async with open_jobs(house, name, secrets, clock, os.environ) as desk:
+        yield desk

@@ -109,6 +109,9 @@ OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "lease": ("POST", "/v1/leases"),
     "renew": ("POST", "/v1/leases/{id}/renew"),
     "release": ("POST", "/v1/leases/{id}/release"),
+    "submit": ("POST", "/v1/jobs"),
+    "jobs": ("GET", "/v1/jobs"),
+    "cancel_job": ("POST", "/v1/jobs/{id}/cancel"),
 }
 """Operation -> its method and path."""
 

@@ -8,4 +8,6 @@ from .overview import overview as overview
 from .overview import overviews as overviews
 from .run_file import RunFileError as RunFileError
 from .run_file import RunSettings as RunSettings
+from .submitted.desk import ServeJobs as ServeJobs
+from .submitted.desk import open_jobs as open_jobs
 from .task import seconds as seconds

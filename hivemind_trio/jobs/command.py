@@ -130,7 +130,7 @@ async def _run(options: RunOptions, file: RunFile) -> int:
     interrupted: list[int] = []
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with _proxy(options, file, clock, called) as proxy, trio.open_nursery() as nursery:
-            runner = Runner(file, proxy, display, dict(os.environ), clock)
+            runner = Runner(file, proxy, display, lambda: dict(os.environ), clock)
             nursery.start_soon(display.watch)
             nursery.start_soon(partial(_heed, signals, runner, interrupted, quiet=options.as_json))
             await runner.run()

@@ -31,10 +31,11 @@ STYLES: Final = {
     JobState.DONE: "green",
     JobState.FAILED: "red",
     JobState.BLOCKED: "red",
+    JobState.CANCELLED: "red",
 }
 ROW_ORDER: Final = (
     *(JobState.RUNNING, JobState.PARKED, JobState.FAILED, JobState.BLOCKED),
-    *(JobState.STOPPED, JobState.WAITING, JobState.DONE),
+    *(JobState.CANCELLED, JobState.STOPPED, JobState.WAITING, JobState.DONE),
 )
 """Order in which jobs get the rows of a small terminal."""
 

@@ -23,9 +23,10 @@ class JobState(StrEnum):
     FAILED = "failed"
     BLOCKED = "blocked"
     """A job before it has failed."""
+    CANCELLED = "cancelled"
 
 
-ENDED: Final = frozenset({JobState.DONE, JobState.FAILED, JobState.BLOCKED})
+ENDED: Final = frozenset({JobState.DONE, JobState.FAILED, JobState.BLOCKED, JobState.CANCELLED})
 """States that a run does not leave by itself; `STOPPED` is left by `--continue`."""
 
 
@@ -65,6 +66,12 @@ class Job:
     cost_microusd: int = 0
     waited_s: float = 0.0
     """Time that its calls waited in line."""
+    submitted_s: float | None = None
+    """Time of the wall clock that its deadline counts from; None: the begin of the run."""
+    resumed_at: tuple[int, int] = (0, 0)
+    """Tokens and micro-dollars that do not count in its budget: it was resumed since."""
+    submitted_by: str = ""
+    """Agent that submitted it; empty: whoever started the run."""
 
     @property
     def id(self) -> str:

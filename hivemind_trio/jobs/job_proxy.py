@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, final
 
@@ -15,6 +16,8 @@ from .ending import LIMIT_STATUSES, LastCall
 from .gate import Signals
 
 SECOND_NS: Final = 1_000_000_000
+FINISHED_MAX: Final = 100
+"""Jobs that what one takes is learned from: the latest."""
 
 
 @final
@@ -92,7 +95,7 @@ class OwnProxy:
     on_call: Callable[[str], None]
     """Told the name of a job when a call of it is over."""
     _usages: dict[str, JobUsage] = attrs.field(factory=dict, init=False)
-    _finished: list[JobUsage] = attrs.field(factory=list, init=False)
+    _finished: deque[JobUsage] = attrs.field(factory=lambda: deque(maxlen=FINISHED_MAX), init=False)
 
     @property
     def url(self) -> str:
@@ -106,6 +109,10 @@ class OwnProxy:
     def finished(self, job: str) -> None:
         """Learn from a job that is done what one takes."""
         self._finished.append(attrs.evolve(self.usage(job)))
+
+    def forget(self, job: str) -> None:
+        """Forget a job that is over."""
+        self._usages.pop(job, None)
 
     def record(self, call: CallRecord) -> None:
         """Count a call that is over."""

@@ -66,3 +66,17 @@ class BoundedFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def end_of(out: Path, err: Path, chars: int) -> str:
+    """Return the end of what a job has printed, standard error after standard output."""
+    parts = []
+    for path in (out, err):
+        try:
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - chars))
+                parts.append(file.read(chars).decode("utf-8", "replace"))
+        except OSError:
+            continue
+    return "\n".join(part.rstrip() for part in parts if part.strip())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, final
 
@@ -105,6 +105,11 @@ class RunFile:
             database.executemany("INSERT INTO jobs VALUES (?, ?, ?, ?)", [_row(job) for job in jobs])
         return cls(path, began_s, folder, settings, jobs, database, lock)
 
+    @staticmethod
+    def exists(name: str) -> bool:
+        """Return True if there is such a run."""
+        return (runs_home() / name / FILE).exists()
+
     @classmethod
     def open(cls, name: str) -> Self:
         """Open a run to continue it.
@@ -132,6 +137,20 @@ class RunFile:
         with self._database:
             self._database.execute("UPDATE jobs SET task = ?2, state = ?3, progress = ?4 WHERE number = ?1", _row(job))
 
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Write further jobs."""
+        with self._database:
+            self._database.executemany("INSERT INTO jobs VALUES (?, ?, ?, ?)", [_row(job) for job in jobs])
+        self.jobs += jobs
+
+    def remove(self, job: Job) -> None:
+        """Delete a job and its output."""
+        with self._database:
+            self._database.execute("DELETE FROM jobs WHERE number = ?", (job.number,))
+        self.jobs.remove(job)
+        for suffix in ("out", "err", "out.1", "err.1"):
+            self.output(job, suffix).unlink(missing_ok=True)
+
     def output(self, job: Job, suffix: str) -> Path:
         """Return the path of a job's output."""
         return self.path.parent / f"{job.id}.{suffix}"
@@ -152,8 +171,9 @@ def runs() -> list[str]:
     home = runs_home()
     if not home.is_dir():
         return []
-    # A name begins with its time.
-    return sorted((one.name for one in home.iterdir() if (one / FILE).exists()), reverse=True)
+    names = [one.name for one in home.iterdir() if (one / FILE).exists()]
+    # A name begins with its time, but for the jobs of a proxy's agents, which have no end: they come last.
+    return sorted(names, key=lambda name: (name[0].isdigit(), name), reverse=True)
 
 
 def run_path(name: str) -> Path:
@@ -207,4 +227,6 @@ def _row(job: Job) -> tuple[int, str, str, str]:
 
 def _job(number: int, task: dict[str, Any], state: str, progress: dict[str, Any]) -> Job:
     task = task | {"argv": tuple(task["argv"]), "after": tuple(task["after"])}
+    if "resumed_at" in progress:
+        progress["resumed_at"] = tuple(progress["resumed_at"])
     return Job(Task(**task), number, JobState(state), **progress)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final, Protocol, final
 
@@ -13,7 +14,7 @@ import trio
 from .adapters import NAMED, Adapter, adapter_of, invocation, session_in
 from .ending import Ending, EndKind, classify
 from .gate import Hold, StartGate
-from .job import Job, JobState
+from .job import ENDED, Job, JobState
 from .job_proxy import JobProxy, OwnProxy, job_environment
 from .output import BoundedFile
 from .process import Spawn, birth, end_leftover, run_process
@@ -47,11 +48,18 @@ class Runner:
     file: RunFile
     proxy: JobProxy
     observer: Observer
-    environment: dict[str, str]
+    environment: Callable[[], dict[str, str]]
+    """Gives the variables that a job's process inherits."""
     clock: Callable[[], float]
     """Time of the wall clock."""
     random: Random = attrs.field(factory=Random)
     spawn: Spawn = run_process
+    identity: Callable[[Job], Mapping[str, str]] = lambda _: {}
+    """Gives the variables by which a job's calls are known."""
+    forbids: Callable[[Job], str] = lambda _: ""
+    """Says why a job may not start; empty: it may."""
+    stays: bool = False
+    """True if further jobs come while it runs: it ends when cancelled."""
     stopping: str = attrs.field(default="", init=False)
     """Why no job starts any more; empty: they do."""
     _gate: StartGate = attrs.field(init=False)
@@ -78,11 +86,13 @@ class Runner:
                 self._block()
                 self._give_up()
                 wake_s = self._step(nursery)
-                if wake_s is None and not self._scopes and not self._goes_on():
+                if wake_s is None and not self._scopes and not self._goes_on() and not self.stays:
                     return
                 self._changed = trio.Event()
                 # Within a second even so: what the gate asks of the scheduler changes without an event.
                 wait_s = 1.0 if wake_s is None else min(1.0, max(0.0, wake_s - self.clock()))
+                if self.stays and all(job.ended for job in self.file.jobs):
+                    wait_s = math.inf
                 with trio.move_on_after(wait_s):
                     await self._changed.wait()
 
@@ -105,11 +115,61 @@ class Runner:
         if job is None:
             return
         self._count(job)
-        limit = job.task.budget_microusd
-        if limit is not None and job.cost_microusd >= limit and name in self._scopes:
-            scope, why = self._scopes[name]
-            why.append(f"its budget of ${limit / 1e6:,.2f} is spent")
-            scope.cancel()
+        spent = _spent(job)
+        if spent and name in self._scopes:
+            self._stop(job, spent)
+
+    # ---- jobs that come while it runs ----
+
+    def job(self, name: str) -> Job | None:
+        """Return a job by its id; None: there is none."""
+        return self._ids.get(name)
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Take further jobs."""
+        self.file.add(jobs)
+        for job in jobs:
+            self._ids[job.id] = job
+            self._before[job.id] = (0, 0, 0, 0.0)
+        self._changed.set()
+
+    def forget(self, job: Job) -> None:
+        """Forget a job that is over, and its output."""
+        self.file.remove(job)
+        del self._ids[job.id], self._before[job.id]
+
+    def resume(self, job: Job) -> None:
+        """Let a stopped job go on."""
+        self._unstop(job)
+        self._changed.set()
+
+    def cancel(self, job: Job, reason: str) -> None:
+        """End a job for good."""
+        self._move(job, JobState.CANCELLED, reason)
+        if job.id in self._scopes:
+            self._stop(job, reason)
+        self._changed.set()
+
+    def bound(self, agents: int, patience_s: float) -> None:
+        """Take over other bounds of the start gate."""
+        self._gate.agents, self._gate.patience_s = agents, patience_s
+        self._changed.set()
+
+    def pause(self, reason: str) -> None:
+        """Start no job for this reason; empty: start them again."""
+        self.stopping = reason
+        self._changed.set()
+
+    def _stop(self, job: Job, reason: str) -> None:
+        scope, why = self._scopes[job.id]
+        why.append(reason)
+        scope.cancel()
+
+    def _unstop(self, job: Job) -> None:
+        # Whoever resumes a job that its deadline or its budget has stopped gives it the same again.
+        job.submitted_s, job.resumed_at = self.clock(), (job.tokens, job.cost_microusd)
+        state = JobState.PARKED if job.starts else JobState.WAITING
+        self._move(job, state, job.reason, opens_s=self.clock())
 
     # ---- what happens next ----
 
@@ -120,8 +180,8 @@ class Runner:
                 await end_leftover(job.pid, job.born)
                 job.pid, job.born = 0, ""
                 self._move(job, JobState.PARKED, "the run was interrupted", opens_s=self.clock())
-            elif job.state is JobState.STOPPED:
-                self._move(job, JobState.PARKED if job.starts else JobState.WAITING, job.reason, opens_s=self.clock())
+            elif job.state is JobState.STOPPED and not self.stays:
+                self._unstop(job)
 
     def _goes_on(self) -> bool:
         """Return True if a job may still start by itself."""
@@ -132,9 +192,10 @@ class Runner:
         for job in self.file.jobs:
             if job.state is not JobState.WAITING:
                 continue
-            failed = [name for name in job.task.after if self._ids[name].state in (JobState.FAILED, JobState.BLOCKED)]
-            if failed:
-                self._move(job, JobState.BLOCKED, f"job `{failed[0]}` before it failed")
+            ended = [self._ids[name] for name in job.task.after if self._ids[name].state in ENDED - {JobState.DONE}]
+            if ended:
+                how = "was cancelled" if ended[0].state is JobState.CANCELLED else "failed"
+                self._move(job, JobState.BLOCKED, f"job `{ended[0].id}` before it {how}")
 
     def _give_up(self) -> None:
         """Stop what would have to wait for too long, or has run out of time."""
@@ -143,12 +204,11 @@ class Runner:
             if job.ended:
                 continue
             deadline_s = job.task.deadline_s
-            if deadline_s is not None and now_s >= self.file.began_s + deadline_s:
+            began_s = self.file.began_s if job.submitted_s is None else job.submitted_s
+            if deadline_s is not None and now_s >= began_s + deadline_s:
                 why = f"its deadline of {deadline_s:g} s has passed"
                 if job.id in self._scopes:
-                    scope, reasons = self._scopes[job.id]
-                    reasons.append(why)
-                    scope.cancel()
+                    self._stop(job, why)
                 else:
                     self._move(job, JobState.STOPPED, why)
             elif job.state is JobState.PARKED and (job.opens_s or 0) - now_s > self.file.settings.max_wait_s:
@@ -173,6 +233,10 @@ class Runner:
             return hold.until_s
         # What has begun goes before what has not: its session is warm, and others may wait for it.
         job = min(ready, key=lambda one: (-one.task.priority, one.state is not JobState.PARKED, one.number))
+        forbidden = self.forbids(job)
+        if forbidden:
+            self._move(job, JobState.FAILED, forbidden)
+            return now_s
         self._gate.started(now_s)
         self._begin(job, nursery)
         return now_s
@@ -223,7 +287,9 @@ class Runner:
             job.ran_s += self.clock() - began_s
             job.ended_s = self.clock()
         self._count(job)
-        if scope.cancelled_caught:
+        if job.state is JobState.CANCELLED:
+            self.file.save(job)
+        elif scope.cancelled_caught:
             self._move(job, JobState.STOPPED, why[0] if why else "stopped")
         else:
             self._settle(job, ending)
@@ -254,7 +320,9 @@ class Runner:
             status = await self.spawn(
                 what.argv,
                 cwd=os.path.join(self.file.folder, task.cwd or ""),
-                environment=job_environment(self.environment, what.environment, job=job.id, run=self.file.name),
+                environment=job_environment(
+                    self.environment(), {**self.identity(job), **what.environment}, job=job.id, run=self.file.name
+                ),
                 out=out,
                 err=err,
                 on_started=lambda pid: self._started(job, pid),
@@ -331,3 +399,13 @@ class Runner:
         job.state, job.reason, job.opens_s = state, reason, opens_s
         self.file.save(job)
         self.observer.changed(job)
+
+
+def _spent(job: Job) -> str:
+    """Return which budget of a job is spent; empty: none."""
+    money, tokens = job.task.budget_microusd, job.task.budget_tokens
+    if money is not None and job.cost_microusd - job.resumed_at[1] >= money:
+        return f"its budget of ${money / 1e6:,.2f} is spent"
+    if tokens is not None and job.tokens - job.resumed_at[0] >= tokens:
+        return f"its budget of {tokens:,} tokens is spent"
+    return ""

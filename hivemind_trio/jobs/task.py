@@ -18,7 +18,6 @@ _PLACE: Final = re.compile(r"\{(\w*)\}")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _MONEY: Final = re.compile(r"\$(\d+(?:\.\d+)?)")
-_KNOWN: Final = {"id", "prompt", "command", "cwd", "after", "priority", "deadline", "model", "budget"}
 
 
 @final
@@ -53,6 +52,8 @@ class Task:
     """Money that the job's calls may cost; None: no bound."""
     model: str = ""
     """Empty: the agent's own choice."""
+    budget_tokens: int | None = None
+    """Tokens that the job's calls may take; None: no bound."""
 
 
 def seconds(text: str) -> float | None:
@@ -180,7 +181,20 @@ def _task(
         deadline_s=_deadline(place, record),
         budget_microusd=_budget(place, record),
         model=_text(place, record, "model"),
+        budget_tokens=_tokens(place, record),
     )
+
+
+def task_of(place: str, number: int, record: Mapping[str, Any]) -> Task:
+    """Return the task of an object that has a whole command: braces in it stand for themselves.
+
+    Raises:
+        TaskError: It is malformed.
+    """
+    argv = _own_command(place, record)
+    if not argv:
+        raise TaskError(f"{place}: `command` is empty", 'write ["claude", "-p", "fix"]')
+    return attrs.evolve(_task(place, number, {**record, "command": ["-"]}, (), ()), argv=argv, prompt=None)
 
 
 def _filled(template: Sequence[str], named: Mapping[str, str], *, strict: bool) -> tuple[tuple[str, ...], int | None]:
@@ -210,7 +224,12 @@ def _filled(template: Sequence[str], named: Mapping[str, str], *, strict: bool) 
 def _own_command(place: str, record: Mapping[str, Any]) -> tuple[str, ...]:
     command = record.get("command", [])
     if isinstance(command, str):
-        return tuple(shlex.split(command))
+        try:
+            return tuple(shlex.split(command))
+        except ValueError as error:
+            raise TaskError(
+                f"{place}: `command` cannot be split: {error}", 'write a list: ["claude", "-p", "fix"]'
+            ) from None
     if isinstance(command, list) and all(isinstance(one, str) for one in command):
         return tuple(command)
     raise TaskError(f"{place}: `command` is no command", 'write "claude -p fix" or ["claude", "-p", "fix"]')
@@ -226,7 +245,7 @@ def _text(place: str, record: Mapping[str, Any], name: str) -> str:
 def _names(place: str, record: Mapping[str, Any]) -> tuple[str, ...]:
     after = record.get("after") or []
     after = [after] if isinstance(after, str) else after
-    if not isinstance(after, list) or not all(isinstance(one, str | int) for one in after):
+    if not isinstance(after, list | tuple) or not all(isinstance(one, str | int) for one in after):
         raise TaskError(f"{place}: `after` is {after!r}", 'write ids: ["job-1", "job-2"]')
     return tuple(f"{one}" for one in after)
 
@@ -246,6 +265,15 @@ def _deadline(place: str, record: Mapping[str, Any]) -> float | None:
     if after_s is None:
         raise TaskError(f"{place}: `deadline` is {value!r}", 'write the time from the begin of the run, such as "6h"')
     return after_s
+
+
+def _tokens(place: str, record: Mapping[str, Any]) -> int | None:
+    value = record.get("token_budget")
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise TaskError(
+            f"{place}: `token_budget` is {value!r}", "write the tokens that its calls may take, such as 50000"
+        )
+    return value
 
 
 def _budget(place: str, record: Mapping[str, Any]) -> int | None:

@@ -13,11 +13,11 @@ import attrs
 import msgspec
 import trio
 
-from hivemind_trio.admin import AGENT_OPERATIONS, AskingAgent, Operated, OperationFailed
+from hivemind_trio.admin import AGENT_OPERATIONS, AskingAgent, Operated, OperationFailed, jobs
 from hivemind_trio.listen import Receive, Scope, Send
 from hivemind_trio.proxy import Asker
 
-from .tools import LEASE_TOOLS, TOOLS, OperationTool, ToolFailed
+from .tools import JOB_TOOLS, LEASE_TOOLS, TOOLS, OperationTool, ToolFailed
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -77,9 +77,14 @@ class HttpTools:
             task_status.started(manager)
             await trio.sleep_forever()
 
-    async def _offer(self, _: Any) -> Sequence[OperationTool]:
+    async def _offer(self, request: Any) -> Sequence[OperationTool]:
         await trio.lowlevel.checkpoint()
-        return (*TOOLS, *(LEASE_TOOLS if self.proxy.engine.program.resources else ()))
+        runs = jobs.may_submit(self.proxy, AskingAgent.at_the_door(request.scope[ASKER]))
+        return (
+            *TOOLS,
+            *(LEASE_TOOLS if self.proxy.engine.program.resources else ()),
+            *(JOB_TOOLS if runs else ()),
+        )
 
     async def _ask(self, call: ToolCall, tool: OperationTool, arguments: dict[str, Any]) -> dict[str, Any]:
         operation = AGENT_OPERATIONS[tool.operation]

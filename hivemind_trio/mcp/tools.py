@@ -72,7 +72,7 @@ class OperationTool:
     def input_schema(self) -> dict[str, Any]:
         """Return the JSON schema of the arguments."""
         schema = object_schema(OPERATIONS[self.operation].arguments)
-        properties = schema.get("properties", {})
+        properties, parts = schema.get("properties", {}), schema.get("$defs")
         shown = {
             name: properties[name] | ({"description": text} if text else {}) for name, text in self.arguments.items()
         }
@@ -82,6 +82,7 @@ class OperationTool:
             "properties": shown,
             "additionalProperties": False,
             **({"required": required} if required else {}),
+            **({"$defs": parts} if parts else {}),
         }
 
     def output_schema(self) -> dict[str, Any] | None:
@@ -156,6 +157,33 @@ LEASE_TOOLS: Final = (
     ),
 )
 """Tools where the policy has a resource."""
+
+JOB_TOOLS: Final = (
+    OperationTool(
+        name="submit",
+        operation="submit",
+        description="Run commands of agents as jobs of the proxy: started when calls have room, resumed after limits.",
+        arguments={
+            "tasks": 'Such as `[{"command": ["claude", "-p", "fix a"], "cwd": "a"}]`.',
+            "resume": "Ids of stopped jobs that go on in their sessions.",
+        },
+        changes=True,
+    ),
+    OperationTool(
+        name="jobs",
+        operation="jobs",
+        description="Jobs: state, place, session, reason and usage; of one also the end of its output.",
+        arguments={"job": "Id of one."},
+    ),
+    OperationTool(
+        name="cancel",
+        operation="cancel_job",
+        description="Cancel a job: its process ends, and it is not started again.",
+        arguments={"id": "The job."},
+        changes=True,
+    ),
+)
+"""Tools of agents that `jobs { allow }` of the policy names."""
 
 
 def operator_tools() -> tuple[OperationTool, ...]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Final, Protocol
 
 import trio
 
-from hivemind_trio.admin import PolicyKeeper
+from hivemind_trio.admin import JobDesk, PolicyKeeper
+from hivemind_trio.model import SecretRef
+from hivemind_trio.policy import Program
+from hivemind_trio.proxy import CallRecord
 from hivemind_trio.runtime import Reloader
-from hivemind_trio.store import Journal
+from hivemind_trio.store import Journal, policy_key
 
 from .assembly import ProxyServer, settle_memory
 from .events import (
@@ -33,12 +36,34 @@ from .workers.supervisor import supervise
 SECOND_NS: Final = 1_000_000_000
 
 
-def main(options: Options) -> int:
-    """Serve until told to stop; the exit status."""
-    return trio.run(_serve, options)
+class ServedJobs(JobDesk, Protocol):
+    """Jobs of agents, as the proxy that serves needs them."""
+
+    def record(self, call: CallRecord) -> None:
+        """Count a call that is over, if a job made it."""
+
+    def load(self, program: Program) -> None:
+        """Take over a new policy."""
+
+    def stop_starting(self) -> None:
+        """Start no job any more."""
 
 
-async def _serve(options: Options) -> int:
+OpenJobs = Callable[[ProxyServer, str, Callable[[], Mapping[SecretRef, str]]], AbstractAsyncContextManager[ServedJobs]]
+"""Opens what runs the jobs of agents: given the proxy, a name for its file, and what gives the secrets in force."""
+
+
+def main(options: Options, open_jobs: OpenJobs | None = None) -> int:
+    """Serve until told to stop; the exit status.
+
+    Args:
+        options: As on the command line.
+        open_jobs: Runs the jobs of agents (`jobs` of the policy); None: none are run.
+    """
+    return trio.run(_serve, options, open_jobs)
+
+
+async def _serve(options: Options, open_jobs: OpenJobs | None) -> int:
     try:
         launch = await Launch.prepare(options, sys.stderr)
         workers = worker_count(options, launch.loaded.program)
@@ -52,25 +77,51 @@ async def _serve(options: Options) -> int:
             # Heeded from before it says that it serves: whoever reads that line may send one at once.
             signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
             shared = await launch.open_shared(stack)
-            house = await stack.enter_async_context(launch.open_house(state, journal, shared=shared))
-            keeper = await stack.enter_async_context(launch.open_control(house, journal))
+            jobs: list[ServedJobs] = []
+
+            def over(record: CallRecord) -> None:
+                launch.watcher.call(record)
+                for one in jobs:
+                    one.record(record)
+
+            house = await stack.enter_async_context(launch.open_house(state, journal, over, shared))
+            if open_jobs is not None:
+                jobs.append(await stack.enter_async_context(_jobs(launch, house, open_jobs)))
+            keeper = await stack.enter_async_context(launch.open_control(house, journal, *jobs))
             settle_memory()
             launch.watcher.say_start(house, launch.loaded, launch.found)
-            await _run(launch, house, keeper, signals, journal)
+            await _run(launch, house, keeper, signals, journal, jobs)
     except NotStarted as error:
         return error.status
     return EXIT_OK
 
 
+def _jobs(launch: Launch, house: ProxyServer, open_jobs: OpenJobs) -> AbstractAsyncContextManager[ServedJobs]:
+    """Run jobs of agents, in a file that is that of the policy."""
+    name = f"serve-{policy_key(launch.options.policy, house.address[1])}"
+    return open_jobs(house, name, lambda: (launch.watcher.running or launch.loaded).secrets)
+
+
 async def _run(
-    launch: Launch, house: ProxyServer, keeper: PolicyKeeper, signals: AsyncIterator[int], journal: Journal | None
+    launch: Launch,
+    house: ProxyServer,
+    keeper: PolicyKeeper,
+    signals: AsyncIterator[int],
+    journal: Journal | None,
+    jobs: Sequence[ServedJobs],
 ) -> None:
     """Serve, and reload, until a signal."""
     log, notices, watcher = launch.log, launch.notices, launch.watcher
     async with trio.open_nursery() as nursery:
+
+        def take(new: Loaded) -> None:
+            watcher.take(house, new, nursery)
+            for one in jobs:
+                one.load(house.engine.program)
+
         reloader = Reloader(
             launch.read,
-            lambda new: watcher.take(house, new, nursery),
+            take,
             watcher.keep,
         )
         keeper.reload = reloader.reload
@@ -78,6 +129,8 @@ async def _run(
         nursery.start_soon(Standstills(log).run, house.engine)
         nursery.start_soon(reloader.run, launch.loaded)
         number = await _until_told(signals, reloader, log)
+        for one in jobs:
+            one.stop_starting()
         nursery.start_soon(_at_once, signals, log, journal)
         await _drain(house, notices, log, number)
         nursery.cancel_scope.cancel()

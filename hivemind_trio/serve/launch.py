@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from hivemind_trio import __version__
-from hivemind_trio.admin import Facts, Operated, PolicyKeeper, TimeSeries, asking, keep_calibrated
+from hivemind_trio.admin import Facts, JobDesk, Operated, PolicyKeeper, TimeSeries, asking, keep_calibrated
 from hivemind_trio.control import collecting, lease_route
 from hivemind_trio.dashboard import Doors
 from hivemind_trio.host import DiskFiles
@@ -207,10 +207,12 @@ class Launch:
         return SharedSlots(pools=pools, node=node, told=self.watcher.sharing(node, nodes))
 
     @asynccontextmanager
-    async def open_control(self, house: ProxyServer, journal: Journal | None) -> AsyncIterator[PolicyKeeper]:
+    async def open_control(
+        self, house: ProxyServer, journal: Journal | None, jobs: JobDesk | None = None
+    ) -> AsyncIterator[PolicyKeeper]:
         """Let operators and agents reach the proxy within the context; gives what is to be told how to reload."""
         keeper = self.keeper()
-        async with self.operated(house, journal, keeper) as proxy:
+        async with self.operated(house, journal, keeper, jobs) as proxy:
             doors = Doors(
                 ask=asking(proxy),
                 leases=lease_route(proxy),
@@ -246,7 +248,7 @@ class Launch:
 
     @asynccontextmanager
     async def operated(
-        self, house: ProxyServer, journal: Journal | None, keeper: PolicyKeeper
+        self, house: ProxyServer, journal: Journal | None, keeper: PolicyKeeper, jobs: JobDesk | None = None
     ) -> AsyncIterator[Operated]:
         """Give the proxy as operations reach it."""
         series = TimeSeries(house.engine, house.metrics.attempts)
@@ -260,6 +262,7 @@ class Launch:
                 tally=house.tally,
                 conduct=house.conduct,
                 starts=house.starts,
+                jobs=jobs,
                 metrics=house.metrics,
                 hour=house.hour,
                 series=series,

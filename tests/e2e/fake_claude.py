@@ -56,7 +56,11 @@ def ask(name: str, prompt: str) -> tuple[int, str]:
     request = urllib.request.Request(
         os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages",
         json.dumps(body).encode(),
-        {"content-type": "application/json", "x-api-key": "sk-test", "x-claude-code-session-id": name},
+        {
+            "content-type": "application/json",
+            "x-api-key": os.environ.get("ANTHROPIC_API_KEY", "sk-test"),
+            "x-claude-code-session-id": name,
+        },
     )
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:

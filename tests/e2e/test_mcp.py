@@ -337,7 +337,7 @@ async def test_the_predecessors_tools_answer_with_their_arguments(
     assert "agents do not raise budgets" in raised["error"]
     assert (lowered["priority"], lowered["level"]) == ("critical", 0)
     assert "no priority `top`" in odd["error"]
-    assert all("runs no commands" in answer["error"] for answer in (ran, batch))
+    assert all("lets no agent submit jobs" in answer["error"] for answer in (ran, batch))
     assert nothing == {"error": "hm.submit needs `command`"}
     assert not (tmp_path / "ran").exists()
     assert metrics["admission"] == {"sim": {"active": 1, "max_concurrency": 1}}

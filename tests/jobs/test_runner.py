@@ -139,7 +139,7 @@ def file_of(tasks: list[Task], settings: RunSettings = SETTINGS, began_s: float 
 
 
 def runner_of(file: RunFile, scripts: Scripts) -> Runner:
-    made = Runner(file, scripts, Nobody(), {}, trio.current_time, Random(1), scripts.spawn)
+    made = Runner(file, scripts, Nobody(), dict, trio.current_time, Random(1), scripts.spawn)
     scripts.called = made.called
     return made
 
@@ -285,6 +285,21 @@ async def test_a_killed_run_goes_on_where_it_was(home: Path, autojump_clock: Moc
     assert set(states(again).values()) == {JobState.DONE}
     assert [job.starts for job in again.jobs] == [1, 2, 1]
     again.close()
+
+
+async def test_a_job_whose_tokens_are_spent_is_stopped(home: Path, autojump_clock: MockClock) -> None:
+    scripts = Scripts({"a": [Try(cost_microusd=1)], "b": [Try(cost_microusd=1)]})
+    scripts.usages = {name: JobUsage(input=60, output=40) for name in "ab"}
+    file = await run([claude("a", budget_tokens=100), claude("b", budget_tokens=101)], scripts)
+
+    assert states(file) == {"a": JobState.STOPPED, "b": JobState.DONE}
+    assert file.jobs[0].reason == "its budget of 100 tokens is spent"
+
+    again = RunFile.open(file.name)
+    more = Scripts({"a": [Try(cost_microusd=1)]})
+    await runner_of(again, more).run()
+    again.close()
+    assert states(again) == {"a": JobState.DONE, "b": JobState.DONE}
 
 
 def test_one_process_at_a_time_has_a_run(home: Path) -> None:

@@ -9,7 +9,7 @@ import attrs
 
 from hivemind_trio.admin.operated import Operated
 
-from . import forecast, leases, priority, status
+from . import forecast, jobs, leases, priority, status
 from .asking import AskingAgent
 
 
@@ -38,6 +38,18 @@ async def _release(proxy: Operated, agent: AskingAgent, which: leases.OneLease) 
     return leases.release_for(proxy, agent, which, _over_mcp(agent))
 
 
+async def _submit(proxy: Operated, agent: AskingAgent, what: jobs.WantedJobs) -> Any:
+    return jobs.submit_for(proxy, agent, what, _over_mcp(agent))
+
+
+async def _jobs(proxy: Operated, agent: AskingAgent, which: jobs.WhichJobs) -> Any:
+    return jobs.jobs_for(proxy, agent, which)
+
+
+async def _cancel_job(proxy: Operated, agent: AskingAgent, which: jobs.OneJob) -> Any:
+    return jobs.cancel_for(proxy, agent, which, _over_mcp(agent))
+
+
 def _over_mcp(agent: AskingAgent) -> str:
     return f"agent {agent.token_agent or agent.name} over MCP"
 
@@ -49,5 +61,8 @@ AGENT_OPERATIONS: Final[Mapping[str, AgentOperation]] = {
     "lease": AgentOperation(leases.WantedLease, _lease),
     "renew": AgentOperation(leases.OneLease, leases.renew_for),
     "release": AgentOperation(leases.OneLease, _release),
+    "submit": AgentOperation(jobs.WantedJobs, _submit),
+    "jobs": AgentOperation(jobs.WhichJobs, _jobs),
+    "cancel_job": AgentOperation(jobs.OneJob, _cancel_job),
 }
 """Operation of the table of `operations` -> the same for an agent that has proven or said who it is."""

@@ -203,3 +203,14 @@ class ResourcesView:
     resources: tuple[ResourceView, ...]
     declared: tuple[str, ...]
     """Names in the policy."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SubmittedView:
+    """Jobs that are in line."""
+
+    submitted: tuple[str, ...]
+    """Ids, in the order of the tasks."""
+    resumed: tuple[str, ...]
+    text: str

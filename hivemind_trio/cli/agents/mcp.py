@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, Final
 from urllib.parse import quote
@@ -13,8 +13,12 @@ import click
 from hivemind_trio.cli.console import fail
 from hivemind_trio.cli.control.connect import NoProxy, client_at, found_proxy, named_in, proxy_options
 
-AGENTS: Final = ("agent", "forecast", "own_priority", "lease")
+AGENTS: Final = ("agent", "forecast", "own_priority", "lease", "submit", "jobs", "cancel_job")
 """Operations that are told the agent."""
+
+AskOperation = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+JOBS: Final = ("submit", "jobs", "cancel_job")
 
 
 @click.command(
@@ -57,11 +61,11 @@ def mcp(agent: str | None, operator: bool, compat: str | None, socket: str | Non
     from hivemind_trio.mcp.server import ToolCall, ToolServer, serve_stdio
     from hivemind_trio.mcp.tools import (
         INSTRUCTIONS,
+        JOB_TOOLS,
         LEASE_TOOLS,
         OPERATOR_INSTRUCTIONS,
         TOOLS,
         ShownTool,
-        ToolFailed,
         operator_tools,
     )
 
@@ -72,17 +76,18 @@ def mcp(agent: str | None, operator: bool, compat: str | None, socket: str | Non
     session = os.environ.get("CLAUDE_CODE_SESSION_ID", "")
 
     async def operate(operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        own = {"agent": name, "session": session} if operation in AGENTS else {}
+        own = {"agent": name, "session": session} if operation in AGENTS and not operator else {}
+        if operation in JOBS and own and not name:
+            own["agent"] = f"mcp-{os.getpid()}"  # an agent without a name is no operator
         return await trio.to_thread.run_sync(_asked, socket, policy, operation, own | arguments)
 
     async def offer(_: object) -> Sequence[ShownTool]:
         if operator:
             return operator_tools()
-        try:
-            has_resources = bool((await operate("resources", {}))["declared"])
-        except ToolFailed:
-            has_resources = False  # no proxy runs now: the tools that there are always say so
-        return (*TOOLS, *(LEASE_TOOLS if has_resources else ()), *(COMPAT_TOOLS if compat else ()))
+        resources, jobs = await _answered(operate, "resources"), await _answered(operate, "jobs")
+        leased = LEASE_TOOLS if resources is not None and resources["declared"] else ()
+        submitted = JOB_TOOLS if jobs is not None else ()
+        return (*TOOLS, *leased, *submitted, *(COMPAT_TOOLS if compat else ()))
 
     async def main() -> None:
         async with HeldLeases.open(lambda: _where(socket, policy)) as held:
@@ -100,6 +105,16 @@ def mcp(agent: str | None, operator: bool, compat: str | None, socket: str | Non
             await serve_stdio(ToolServer(offer, ask, OPERATOR_INSTRUCTIONS if operator else INSTRUCTIONS))
 
     trio.run(main)
+
+
+async def _answered(operate: AskOperation, operation: str) -> dict[str, Any] | None:
+    """Return the answer to an operation; None: it is refused, or no proxy runs now, as every tool says."""
+    from hivemind_trio.mcp.tools import ToolFailed
+
+    try:
+        return await operate(operation, {})
+    except ToolFailed:
+        return None
 
 
 def _where(path: str | None, policy: str | None) -> str:

@@ -31,10 +31,8 @@ TASK: Final = {
     "dependencies": {"type": "array", "items": TEXT},
 }
 
-NO_JOBS: Final = (
-    "this proxy runs no commands for agents; start them with `hivemind-trio run -- COMMAND`, which queues them and "
-    "resumes them after limits"
-)
+JOB_PRIORITIES: Final[Mapping[str, int]] = {"low": 0, "normal": 50, "high": 75, "critical": 100}
+"""Its priorities -> those of jobs."""
 POLICY: Final = (
     "a policy does this now: the operator sets it in the policy file of `hivemind-trio serve --policy FILE`, which is "
     "reloaded when it changes"
@@ -81,13 +79,39 @@ async def answered(tool: CompatTool, ask: AskOperation, arguments: dict[str, Any
         return {"error": str(failed)}
 
 
-async def _submit(_: AskOperation, __: dict[str, Any]) -> dict[str, Any]:
-    return {"error": NO_JOBS}
+async def _submit(ask: AskOperation, arguments: dict[str, Any]) -> dict[str, Any]:
+    (name,) = await _submitted(ask, [arguments])
+    return {"task_id": name, "status": "submitted"}
+
+
+async def _batch(ask: AskOperation, arguments: dict[str, Any]) -> dict[str, Any]:
+    names = await _submitted(ask, arguments["tasks"])
+    return {"task_ids": names, "count": len(names)}
+
+
+async def _submitted(ask: AskOperation, tasks: Any) -> list[str]:
+    """Submit tasks as this policy allows; an estimate of tokens is not needed: the proxy learns it."""
+    if not isinstance(tasks, list) or not all(isinstance(one, dict) and "command" in one for one in tasks):
+        raise ToolFailed("`tasks` is a list of objects with a `command`")
+    wanted = []
+    for one in tasks:
+        level = one.get("priority", "normal")
+        if level not in JOB_PRIORITIES:
+            raise ToolFailed(f"no priority `{level}`; there are {', '.join(JOB_PRIORITIES)}")
+        wanted.append(
+            {"command": one["command"], "priority": JOB_PRIORITIES[level], "after": one.get("dependencies", [])}
+            | ({"token_budget": one["token_budget"]} if one.get("token_budget") is not None else {})
+        )
+    names: list[str] = (await ask("submit", {"tasks": wanted}))["submitted"]
+    return names
 
 
 async def _status(ask: AskOperation, arguments: dict[str, Any]) -> dict[str, Any]:
     if "task_id" in arguments:
-        return {"task": await ask("call", {"id": arguments["task_id"]})}
+        try:
+            return {"task": (await ask("jobs", {"job": arguments["task_id"]}))["jobs"][0]}
+        except ToolFailed:
+            return {"task": await ask("call", {"id": arguments["task_id"]})}
     now, mine = await ask("status", {}), await ask("agent", {})
     counts = now["calls"]
     return {
@@ -156,15 +180,16 @@ async def _setup(ask: AskOperation, arguments: dict[str, Any]) -> dict[str, Any]
 
 
 COMPAT_TOOLS: Final = (
-    CompatTool("hm.submit", "Run a command as an agent. Not done by this proxy.", TASK, _submit, ("command",)),
+    CompatTool("hm.submit", "Run a command as an agent, if the policy allows it.", TASK, _submit, ("command",), True),
     CompatTool(
         "hm.batch",
-        "Run several commands as agents. Not done by this proxy.",
+        "Run several commands as agents, if the policy allows it.",
         {"tasks": {"type": "array", "items": {"type": "object", "properties": TASK}}},
-        _submit,
+        _batch,
         ("tasks",),
+        changes=True,
     ),
-    CompatTool("hm.status", "Queue of the proxy, your turn, or one call.", {"task_id": TEXT}, _status),
+    CompatTool("hm.status", "Queue of the proxy, your turn, one job or one call.", {"task_id": TEXT}, _status),
     CompatTool(
         "hm.priority",
         "Priority of your calls, within the policy.",

@@ -97,17 +97,21 @@ def check_nodes(declarations: SymbolTable) -> None:
             replacement="1",
             is_safe_fix=False,
         )
-    resource = next(iter(declarations.of("resource").values()), None)
-    if workers is not None and workers.value != 1 and resource is not None:
-        declarations.report.add(
-            "HM415",
-            "`workers` cannot share a resource: one process leases it",
-            workers.span,
-            labels=(Label(resource.name_span, "leased by one process"),),
-            help="write `1`",
-            replacement="1",
-            is_safe_fix=False,
-        )
+    for kind, problem, label in (
+        ("resource", "`workers` cannot share a resource: one process leases it", "leased by one process"),
+        ("jobs", "`workers` cannot share the jobs of agents: one process runs them", "run by one process"),
+    ):
+        alone = next(iter(declarations.of(kind).values()), None)
+        if workers is not None and workers.value != 1 and alone is not None:
+            declarations.report.add(
+                "HM415",
+                problem,
+                workers.span,
+                labels=(Label(alone.name_span, label),),
+                help="write `1`",
+                replacement="1",
+                is_safe_fix=False,
+            )
     for store in stores.values():
         lease = declarations.one(store, "lease")
         if lease is None:

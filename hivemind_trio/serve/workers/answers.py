@@ -38,6 +38,7 @@ OF_ONE: Final = ("call", "explain", "story", "cancel", "set_priority")
 """Operations on one call: that worker answers that has it."""
 
 NO_LEASES: Final = "several workers lease no resources; serve the policy with one process: `workers 1`"
+NO_JOBS: Final = "several workers run no jobs; serve the policy with one process: `workers 1`"
 
 T = TypeVar("T")
 Sums = list[tuple[tuple[str, str, str], dict[str, int], dict[int, int]]]
@@ -81,6 +82,8 @@ class FleetAnswers:
                 return await self._status()
             case "lease" | "renew" | "release":
                 raise OperationFailed(ProblemKind.CONFLICT, NO_LEASES)
+            case "submit" | "jobs" | "cancel_job":
+                raise OperationFailed(ProblemKind.CONFLICT, NO_JOBS)
             case "usage":
                 return await self._usage()
             case "forecast":

@@ -136,9 +136,9 @@ PAGES: Final = (
         "HM415",
         "several nodes or workers without a shared store",
         "Proxies share `concurrency` through a store that all of them reach, `store redis`; `memory` and `sqlite` "
-        "are local to one node. Workers of one host share `sqlite`, and not `memory`; a `resource` is leased by "
-        "one process. A node that reports too seldom, or whose lease is too short, loses its share when one report is "
-        "late.",
+        "are local to one node. Workers of one host share `sqlite`, and not `memory`; one process leases a "
+        "`resource` and runs `jobs`. A node that reports too seldom, or whose lease is too short, loses its share when "
+        "one report is late.",
         wrong="server { nodes 2 }\nprovider anthropic { }",
         right="server { nodes 2 }\nstore redis { url env(REDIS_URL) }\nprovider anthropic { }",
     ),

@@ -1,0 +1,1 @@
+"""Jobs that agents submit to a proxy that serves."""
