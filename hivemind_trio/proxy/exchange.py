@@ -539,7 +539,10 @@ class Exchange:
             self.agent, self.lane = reject.treatment.agent, reject.treatment.lane
             self.treatment = reject.treatment
         if reject.reason is Reason.PROVIDER_SPENT and (of := self._account_model()) is not None:
-            kept = self.plan_refusals.get(of, self._api(), self.engine.now_ns())
+            api, now_ns = self._api(), self.engine.now_ns()
+            kept = self.plan_refusals.get(of, api, now_ns)
+            if kept is None and reject.retry_after_ns is not None:
+                kept = self.plan_refusals.of_reset(of, api, now_ns + reject.retry_after_ns)
             if kept is not None:
                 await self._reject_as_provider(kept)
                 return

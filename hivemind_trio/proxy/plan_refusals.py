@@ -22,6 +22,9 @@ BYTES_MAX: Final = 16 * 1024
 
 SECOND_NS: Final = 1_000_000_000
 
+SAME_NS: Final = 60 * SECOND_NS
+"""Two resets of one window are as far apart at most: they are rounded, and clocks differ."""
+
 RELATIVE: Final = (b"retry-after", b"-reset-after-seconds")
 """Ends of the names of headers that count seconds from the answer."""
 
@@ -75,6 +78,17 @@ class PlanRefusals:
         """Return the answer for a call of this API; None: there is none, or its account has been renewed since."""
         kept = self._kept.get(of)
         return kept if kept is not None and kept.api is api and now_ns < kept.until_ns else None
+
+    def of_reset(self, of: AccountModel, api: Api | None, resets_ns: int) -> PlanRefusal | None:
+        """Return the last answer for any model of the account that names this reset: of a window that counts both."""
+        return next(
+            (
+                kept
+                for (provider, account, _), kept in reversed(self._kept.items())
+                if (provider, account) == of[:2] and kept.api is api and abs(kept.until_ns - resets_ns) <= SAME_NS
+            ),
+            None,
+        )
 
 
 def _less(value: bytes, seconds: int) -> bytes:

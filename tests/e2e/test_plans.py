@@ -30,9 +30,17 @@ def policy(folder: Path, url: str, more: str = "") -> Path:
     return path
 
 
-async def ask(proxy: Proxy, credential: str = "mine") -> httpx2.Response:
+def denying(folder: Path, url: str) -> Path:
+    path = folder / "team.hmp"
+    path.write_text(f'hmp 1\nprovider claude {{ api anthropic; base "{url}"; plan {{ overage deny }} }}\n')
+    return path
+
+
+async def ask(proxy: Proxy, credential: str = "mine", model: str = "claude-sonnet-4-5") -> httpx2.Response:
     async with httpx2.AsyncClient(base_url=proxy.url, timeout=120) as client:
-        return await client.post("/v1/messages", json=BODY, headers={"authorization": f"Bearer {credential}"})
+        return await client.post(
+            "/v1/messages", json=BODY | {"model": model}, headers={"authorization": f"Bearer {credential}"}
+        )
 
 
 async def test_a_plan_is_on_answers_in_log_journal_and_explain_and_outlives_a_restart(tmp_path: Path) -> None:
@@ -92,6 +100,19 @@ async def test_while_a_plan_is_used_up_its_account_has_the_answer_of_its_provide
     assert ours.headers["anthropic-ratelimit-unified-status"] == "rejected"
     assert 6_900 < int(ours.headers["retry-after"]) <= int(theirs.headers["retry-after"])
     assert ours.headers["x-hivemind-plan"].startswith("session 100% resets ")
+
+
+async def test_another_model_has_that_answer_too_where_overage_is_denied(tmp_path: Path) -> None:
+    plan = PlanProvider(spent={"mine"}, resets_s=7_000, message="the provider's own words")
+    with providing(plan) as url:
+        async with serving("--policy", denying(tmp_path, url)) as proxy:
+            theirs, ours = await ask(proxy, "mine"), await ask(proxy, "mine", model="claude-haiku-4-5")
+
+    assert plan.refused == 1, "the second call is not sent"
+    assert ours.headers["x-hivemind-reason"] == "provider-spent"
+    assert ours.content == theirs.content
+    assert ours.headers["anthropic-ratelimit-unified-status"] == "rejected"
+    assert 6_900 < int(ours.headers["retry-after"]) <= int(theirs.headers["retry-after"])
 
 
 async def test_status_shows_the_plan_of_each_account(tmp_path: Path) -> None:

@@ -39,6 +39,20 @@ def test_it_is_for_its_account_model_and_api_until_the_reset() -> None:
     assert kept.get(("claude", "a", "other"), Api.ANTHROPIC, 0) is None
 
 
+def test_one_that_names_a_reset_is_for_all_models_that_wait_for_it() -> None:
+    kept = PlanRefusals()
+    kept.keep(OF, refusal(b"week", until_s=9_000))
+    kept.keep(("claude", "a", "other"), refusal(b"session"))
+    kept.keep(("claude", "b", "m"), refusal(b"another's"))
+    asking = ("claude", "a", "third")
+
+    found = kept.of_reset(asking, Api.ANTHROPIC, 601 * S)
+    assert found is not None
+    assert found.body == b"session"
+    assert kept.of_reset(asking, Api.ANTHROPIC, 800 * S) is None
+    assert kept.of_reset(asking, Api.OPENAI, 600 * S) is None
+
+
 def test_they_are_bounded() -> None:
     kept = PlanRefusals()
     kept.keep(OF, refusal())

@@ -86,10 +86,7 @@ def _enter(books: SchedulerState, waiter: WaitingCall, blocked: Reason, commands
         place.pool.take_at_once(waiter, place.lane)
         commands.append(grant(books, waiter, Reason.NONE))
     elif short is None and (wait_ns := books.expected_wait_beyond_patience_ns(waiter)) is not None:
-        message = rejection.wait_exceeds_client_timeout(wait_ns)
-        retry_after_ns = books.retry_after_ns(waiter, wait_ns)
-        reject = rejection.reject(books, waiter, Reason.CLIENT_PATIENCE, message, retry_after_ns)
-        _turn_down(books, waiter, reject, commands)
+        _turn_down(books, waiter, _beyond_patience(books, waiter, blocked, wait_ns), commands)
     else:
         _put_in_line(books, waiter, commands)
         if blocked in TIMED or place.pool.opens_ns is not None or place.pool.is_account:
@@ -108,6 +105,15 @@ def _hold(books: SchedulerState, waiter: WaitingCall, commands: list[Command]) -
     commands.append(rejection.reject(books, waiter, Reason.HELD, message, wait_ns))
     books.keep_position(waiter, waiter.held_until_ns or 0)
     books.forget(waiter.place.agent)
+
+
+def _beyond_patience(books: SchedulerState, waiter: WaitingCall, blocked: Reason, wait_ns: int) -> Reject:
+    """Return the rejection of a call that would wait longer than its client does."""
+    plan = waiter.place.plan
+    if blocked is Reason.PLAN_USED_UP and plan is not None:
+        return rejection.plan_used_up(books, waiter, plan.opens_ns(books.now_ns) - books.now_ns)
+    message = rejection.wait_exceeds_client_timeout(wait_ns)
+    return rejection.reject(books, waiter, Reason.CLIENT_PATIENCE, message, books.retry_after_ns(waiter, wait_ns))
 
 
 def _turn_down(books: SchedulerState, waiter: WaitingCall, reject: Reject, commands: list[Command]) -> None:

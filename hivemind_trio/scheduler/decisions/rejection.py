@@ -137,6 +137,12 @@ def billing_exhausted(
     )
 
 
+def plan_used_up(books: SchedulerState, waiter: WaitingCall, wait_ns: int) -> Reject:
+    """Return the rejection of a call that would wait too long for a plan to be renewed: as if it had been refused."""
+    message = _exhausted(waiter.place.pool.name, wait_ns)
+    return reject(books, waiter, Reason.PROVIDER_SPENT, message, wait_ns)
+
+
 def insufficient_budget(short: InsufficientBudget, now_ns: int) -> tuple[str, int]:
     """Return message and end of a budget that is used up."""
     wait_ns = max(0, short.account.opens_ns(short.step.share, now_ns) - now_ns)

@@ -147,6 +147,16 @@ def test_who_would_wait_for_longer_than_its_client_is_told_at_once() -> None:
     assert driver.refusal(call).reason is Reason.CLIENT_PATIENCE
 
 
+def test_who_would_wait_too_long_for_a_used_up_plan_is_told_its_reset() -> None:
+    driver = Driver(policy("plan { overage deny }"))
+    hear(driver, reading(100, left_ns=2 * HOUR))
+
+    refused = driver.refusal(driver.ask(wish(), credential="a", patience_ns=HOUR))
+
+    assert refused.reason is Reason.PROVIDER_SPENT
+    assert refused.retry_after_ns == 2 * HOUR
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["hear", "batch", "interactive", "wait"]),
