@@ -34,8 +34,15 @@ SURE: Final = 1.5
 LINEAR: Final = 0.8
 """Share of the growth of a limit by which throughput has to grow to be in proportion."""
 STEP_DOWN: Final = 0.7
+STEP_FAR_DOWN: Final = 0.5
+"""The same where more at once finished plainly less."""
 STAY_NS: Final = 60 * SECOND_NS
-"""Time after which a limit that did not help is tried again."""
+"""Time after which a limit that did not help is tried again; doubled each time that it does not."""
+STAY_MAX_NS: Final = 960 * SECOND_NS
+STAY_SHARE: Final = 3
+"""Least such time, as a multiple of what the trial took: trials must not cost much of the throughput."""
+CHANGED: Final = 1.5
+"""Factor by which the same limit finishes more or less work when the provider has changed."""
 SLOWER: Final = 3
 """Multiple of the usual duration after which a cohort without enough successes is judged by those that it has."""
 
@@ -104,6 +111,8 @@ class ThroughputSearch:
     """Searching below the best limit."""
     stays_until_ns: int = attrs.field(default=0, init=False)
     """Until then the limit does not grow: more did not help."""
+    _stay_ns: int = attrs.field(default=STAY_NS, init=False)
+    """Time until the next trial of more."""
     _is_linear: bool = attrs.field(default=False, init=False)
     """Throughput grew with the limit up to the best one: fewer would be less."""
     _explores_ns: int = attrs.field(default=0, init=False)
@@ -182,8 +191,7 @@ class ThroughputSearch:
         ended = self._cohort.whole.count if self._cohort is not None else 0
         if now_ns - filled_ns <= limit / best.limit * best.usual_ns or ended >= limit / 2:
             return None
-        self.stays_until_ns = now_ns + STAY_NS
-        return self._lower(best)
+        return self._take_back(best, self._moved_ns, 0.0, now_ns)
 
     def _is_plain(self, cohort: _Cohort) -> bool:
         """Return True if a few successes leave no doubt."""
@@ -205,6 +213,11 @@ class ThroughputSearch:
             return 2 * cohort.limit if now_ns >= self.stays_until_ns else self._lower(cohort)
         if cohort.limit == best.limit:
             self._best, self.is_down = cohort, False
+            gain, error = cohort.gain(best)
+            if abs(gain) > SURE_EARLY * error + log(CHANGED):
+                self._stay_ns = self._explored_ns = STAY_NS
+                self.stays_until_ns = min(self.stays_until_ns, now_ns + STAY_NS)
+                self._explores_ns = min(self._explores_ns, now_ns + STAY_NS)
             if is_capped and not self._is_linear and now_ns >= self._explores_ns:
                 self._explores_ns, self._explored_ns = now_ns + self._explored_ns, 2 * self._explored_ns
                 return self._lower(cohort)
@@ -215,10 +228,9 @@ class ThroughputSearch:
                 return 2 * best.limit if now_ns >= self.stays_until_ns else None  # too near to tell them apart
             if gain + SURE * error >= _asked(cohort, best):
                 self._is_linear = gain >= LINEAR * log(cohort.limit / best.limit)
-                self._best = cohort
+                self._best, self._stay_ns = cohort, STAY_NS
                 return 2 * cohort.limit
-            self.stays_until_ns = now_ns + STAY_NS
-            return self._lower(best)
+            return self._take_back(best, cohort.began_ns, gain + SURE * error, now_ns)
         if not self.is_down:
             return 2 * cohort.limit if now_ns >= self.stays_until_ns else None
         if gain - error >= log(KEPT):
@@ -233,10 +245,21 @@ class ThroughputSearch:
         """Limit of the highest throughput measured; None: there is none yet."""
         return self._best.limit if self._best is not None else None
 
-    def _lower(self, best: _Cohort) -> int:
+    def _take_back(self, best: _Cohort, began_ns: int, gain: float, now_ns: int) -> int:
+        """Return the limit to go on with after more than the best did not help.
+
+        Args:
+            began_ns: When there were more.
+            gain: Logarithm of the throughput of then over the best.
+        """
+        self.stays_until_ns = now_ns + max(self._stay_ns, STAY_SHARE * (now_ns - began_ns))
+        self._stay_ns = min(2 * self._stay_ns, STAY_MAX_NS)
+        return self._lower(best, STEP_FAR_DOWN if gain < log(KEPT) else STEP_DOWN)
+
+    def _lower(self, best: _Cohort, step: float = STEP_DOWN) -> int:
         """Find out whether fewer do as well."""
-        self.is_down = int(best.limit * STEP_DOWN) < best.limit
-        return max(1, int(best.limit * STEP_DOWN))
+        self.is_down = int(best.limit * step) < best.limit
+        return max(1, int(best.limit * step))
 
 
 def _asked(cohort: _Cohort, best: _Cohort) -> float:

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.scheduler.health.throughput_search import STAY_NS, STEP_DOWN, Moments, ThroughputSearch
+from hivemind_trio.scheduler.health.throughput_search import (
+    STAY_NS,
+    STAY_SHARE,
+    STEP_DOWN,
+    STEP_FAR_DOWN,
+    Moments,
+    ThroughputSearch,
+)
 from tests.support.programs import SECOND_NS
 
 
@@ -52,6 +59,54 @@ def test_where_more_finish_no_more_fewer_are_tried() -> None:
 
     assert climb.cohort(2.0) == int(10 * STEP_DOWN)
     assert climb.search.is_down
+
+
+def test_where_more_finish_plainly_less_the_step_down_is_larger() -> None:
+    climb = Climb(10)
+    climb.cohort(1.0)
+
+    assert climb.cohort(4.0) == int(10 * STEP_FAR_DOWN)
+
+
+def knee(limit: int) -> float:
+    """Return the duration at a provider that serves ten at once, and all the slower the more there are."""
+    return max(1.0, (limit / 10) ** 2)
+
+
+def test_trials_of_other_limits_become_rare_where_they_do_not_help() -> None:
+    climb = Climb(10)
+    away, times = 0.0, []
+    while climb.now_ns < 3_600 * SECOND_NS:
+        limit, began_ns = climb.limit, climb.now_ns
+        climb.cohort(knee(limit), most=40)
+        if limit != 10:
+            away += (climb.now_ns - began_ns) / SECOND_NS
+            times.append(began_ns)
+
+    assert len(times) <= 16, "each trial costs throughput, and the tenth has told no more than the first"
+    assert away <= 0.1 * 3_600
+
+
+def test_a_trial_is_not_repeated_within_a_multiple_of_what_it_took() -> None:
+    climb = Climb(10)
+    climb.cohort(100.0)
+    began_ns = climb.now_ns
+    climb.cohort(400.0)
+
+    assert climb.search.stays_until_ns >= climb.now_ns + STAY_SHARE * (climb.now_ns - began_ns) > climb.now_ns + STAY_NS
+
+
+def test_once_the_same_limit_finishes_more_others_are_tried_again_soon() -> None:
+    climb = Climb(10)
+    while climb.now_ns < 3_600 * SECOND_NS:
+        climb.cohort(knee(climb.limit), most=40)
+    climb.search.stays_until_ns = climb.now_ns + 10 * STAY_NS
+    climb.limit = 10
+    climb.search.reset(climb.now_ns)
+
+    climb.cohort(0.5, most=8)
+
+    assert climb.search.stays_until_ns <= climb.now_ns + STAY_NS
 
 
 def test_where_fewer_do_as_well_the_limit_goes_on_down() -> None:
