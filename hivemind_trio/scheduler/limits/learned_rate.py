@@ -10,6 +10,7 @@ is wrong, it doubles with each round of accepted calls until the next refusal (T
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final, final
 
 import attrs
@@ -32,6 +33,39 @@ MOST: Final = 100.0
 """Calls per second; above it nothing is paced."""
 PERIOD_NS: Final = 2 * SECOND_NS
 """Shortest time over which a rate is measured: a burst is no rate."""
+
+
+TRIES_MAX: Final = 64
+"""Attempts that are remembered."""
+TRIES_MIN: Final = 6
+"""Attempts at lower rates from which on their refusals are compared."""
+LOWER: Final = 1.5
+"""Factor by which a rate is lower."""
+HELPS: Final = 0.4
+"""Least share of the refusals that a lower rate has to spare."""
+
+JITTER: Final = 0.4
+"""Largest share by which a time between two attempts is shortened after a refusal."""
+_GOLDEN: Final = 0.6180339887498949
+
+
+def jittered(delay_ns: int, count: int) -> int:
+    """Shorten the delay before the `count`-th attempt after a refusal, each time by another share.
+
+    Attempts at equal distances may all meet the same moment of a window, or of another client's beat. Multiples of the
+    golden ratio spread evenly, and need no random numbers.
+    """
+    return delay_ns - int(delay_ns * JITTER * (count * _GOLDEN % 1.0))
+
+
+@final
+@attrs.define(eq=False)
+class _PacedAttempt:
+    """One attempt."""
+
+    granted_ns: int
+    per_s: float
+    refused: bool = False
 
 
 @final
@@ -63,6 +97,10 @@ class LearnedRate:
     """The rate doubles with each round of accepted calls, until the next refusal."""
     _doubled_ns: int = attrs.field(default=0, init=False)
     """Start of the round whose first success doubles it."""
+    _tries: deque[_PacedAttempt] = attrs.field(factory=lambda: deque(maxlen=TRIES_MAX), init=False)
+    """The latest attempts that went at a rate."""
+    _batches: int = attrs.field(default=0, init=False)
+    """Number of batches so far."""
 
     def clear(self) -> None:
         """Forget the rate."""
@@ -91,6 +129,7 @@ class LearnedRate:
             self._first_ns = now_ns
         self._granted += 1
         if self.per_s is not None:
+            self._tries.append(_PacedAttempt(now_ns, self.per_s))
             self.per_s *= GROWTH ** min(GROWTH_OVER_S, (now_ns - self._last_ns) / SECOND_NS)
             if self.per_s > MOST:
                 self.clear()
@@ -107,9 +146,14 @@ class LearnedRate:
             self._guessed = self.per_s is None or (self._doubling and self._guessed)
             self._before = self.per_s
             self._granted = 0
+            self._batches += 1
         elif granted_ns > self._batch_ns:
             self._accepted -= 1
         else:
+            return
+        if self._before is not None and not self._guessed and not self._would_help(granted_ns):
+            self.per_s = self._before
+            self.opens_ns = max(now_ns, self._last_ns + jittered(int(SECOND_NS / self.per_s), self._batches))
             return
         rate = BELOW * max(0, self._accepted) * SECOND_NS / self._took_ns
         self._doubling = self._guessed and self._accepted < MEASURED
@@ -118,4 +162,17 @@ class LearnedRate:
         if self._before is not None:
             rate = max(self._before / 2, min(rate, BELOW * self._before))
         self.per_s = max(LEAST, rate)
-        self.opens_ns = max(now_ns, self._last_ns + int(SECOND_NS / self.per_s))
+        self.opens_ns = max(now_ns, self._last_ns + jittered(int(SECOND_NS / self.per_s), self._batches))
+
+    def _would_help(self, granted_ns: int) -> bool:
+        """Return True unless attempts at lower rates were refused about as often: other clients are the cause then."""
+        mine = next((one for one in reversed(self._tries) if one.granted_ns == granted_ns and not one.refused), None)
+        if mine is None:
+            return True
+        mine.refused = True
+        far = [one.refused for one in self._tries if one.per_s * LOWER < mine.per_s]
+        near = [one.refused for one in self._tries if one.per_s * LOWER >= mine.per_s]
+        if len(far) < TRIES_MIN:
+            return True
+        share = sum(near) / len(near)
+        return share - sum(far) / len(far) >= HELPS * share

@@ -19,7 +19,7 @@ import attrs
 
 from hivemind_trio.scheduler.protocol.call import CallId
 
-from .learned_rate import LearnedRate
+from .learned_rate import LearnedRate, jittered
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -120,7 +120,7 @@ class RefusalGate:
             return max(now_ns, min(opens_ns, self._word_ns))  # nothing has shown yet that it is wrong
         if opens_ns <= self.evidence_ns + SOON_NS:
             return opens_ns
-        soft_ns = self.evidence_ns + PROBE_NS[min(self.misses, len(PROBE_NS) - 1)]
+        soft_ns = self.evidence_ns + jittered(PROBE_NS[min(self.misses, len(PROBE_NS) - 1)], self.misses)
         if self._word_ns <= now_ns or self.lies:
             return max(now_ns, min(opens_ns, soft_ns))
         if self._said_ns <= OBEYED_NS:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hivemind_trio.scheduler.limits.learned_rate import JITTER
 from hivemind_trio.scheduler.limits.refusal_gate import (
     ALLOW_MAX,
     BELIEVED_AFTER,
@@ -165,13 +166,33 @@ def test_one_of_more_than_ten_minutes_is_probed_every_five() -> None:
     assert times == [PROBE_LONG_EVERY_NS, 2 * PROBE_LONG_EVERY_NS, 3 * PROBE_LONG_EVERY_NS]
 
 
-def test_where_only_a_forecast_says_no_probes_go_after_2_3_4_and_then_every_5_s() -> None:
+def test_where_only_a_forecast_says_no_probes_go_within_2_3_4_and_then_5_s() -> None:
     story = Story()
     story.mirror_ns = FAR
 
     times = [0, *(story.refuse() for _ in range(6))]
 
-    assert [after - before for before, after in pairwise(times)] == [*PROBE_NS, PROBE_NS[-1], PROBE_NS[-1]]
+    longest = [*PROBE_NS, PROBE_NS[-1], PROBE_NS[-1]]
+    for most_ns, (before, after) in zip(longest, pairwise(times), strict=True):
+        assert (1 - JITTER) * most_ns <= after - before <= most_ns
+
+
+@given(st.floats(0.05, 5.0), st.floats(0.0, 1.0))
+def test_probes_do_not_all_meet_the_same_moment_of_a_beat(period_s: float, phase: float) -> None:
+    """A provider that has room in half of each period, whatever its period: it is found within a minute."""
+    story = Story()
+    story.mirror_ns = FAR
+
+    def has_room() -> bool:
+        return (story.now_ns / SECOND_NS / period_s + phase) % 1.0 < 0.5
+
+    while story.now_ns < 60 * SECOND_NS:
+        call_id = story.grant()
+        if has_room():
+            return
+        story.gate.on_refused(call_id, 0, story.now_ns, story.now_ns)
+        story.gate.on_ended(call_id, story.now_ns)
+    raise AssertionError(f"no probe met a moment with room, of a period of {period_s} s")
 
 
 def test_a_probe_goes_while_calls_wait_and_none_is_in_flight() -> None:

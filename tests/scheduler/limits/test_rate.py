@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+from statistics import fmean
+
 import attrs
 import pytest
 from hypothesis import given
@@ -12,10 +16,14 @@ from hivemind_trio.scheduler.limits.learned_rate import (
     GROWTH,
     GROWTH_OVER_S,
     GUESS,
+    HELPS,
     LEAST,
+    LOWER,
     MEASURED,
     MOST,
     PERIOD_NS,
+    TRIES_MAX,
+    TRIES_MIN,
     LearnedRate,
 )
 from tests.support.programs import SECOND_NS
@@ -174,11 +182,48 @@ def test_a_rate_that_is_distrusted_doubles_until_the_next_refusal() -> None:
     assert rate.per_s == lowered
 
 
+def rate_before(refuses: Callable[[Random, float], bool], seconds: int = 300) -> list[float]:
+    """Return the rate at each attempt, before a provider that refuses by chance and by the time since the last."""
+    rate, random = LearnedRate(), Random(7)
+    now_ns, seen = 0, []
+    rate.on_granted(now_ns)
+    rate.on_refused(now_ns, now_ns)
+    while now_ns < seconds * SECOND_NS:
+        before_ns, now_ns = now_ns, max(now_ns + 1, rate.opens_ns)
+        rate.on_granted(now_ns)
+        if rate.per_s is not None:
+            seen.append(rate.per_s)
+        if refuses(random, (now_ns - before_ns) / SECOND_NS):
+            rate.on_refused(now_ns, now_ns)
+        else:
+            rate.on_good(now_ns, now_ns)
+        now_ns += SECOND_NS // 100
+    return seen
+
+
+def test_refusals_that_a_lower_rate_does_not_spare_do_not_hold_it_down() -> None:
+    """Others use the key: a third is refused at any rate of ours."""
+    seen = rate_before(lambda random, since_s: random.random() < 0.35)
+
+    late = seen[len(seen) // 2 :]
+    assert sum(late) / len(late) >= 1.5, "0.5 where each refusal lowers it"
+
+
+def test_refusals_that_a_lower_rate_spares_hold_it_down() -> None:
+    """Two a second, and a few are refused at any rate."""
+    seen = rate_before(lambda random, since_s: since_s < 0.5 or random.random() < 0.05)
+
+    late = seen[len(seen) // 2 :]
+    assert sum(late) / len(late) <= 2.6
+
+
 @attrs.define
 class _Oracle:
     """The definition, from lists: what was granted, and which of it was refused in which batch."""
 
     grants: list[int] = attrs.field(factory=list)
+    tries: list[list[float]] = attrs.field(factory=list)
+    """Time, rate and refusal (0 or 1) of what was granted at a rate."""
     complaints: list[int] = attrs.field(factory=list)
     """When each batch was first refused."""
     refused: dict[int, int] = attrs.field(factory=dict)
@@ -192,6 +237,7 @@ class _Oracle:
 
     def on_granted(self, now_ns: int) -> None:
         if self.rate is not None:
+            self.tries.append([now_ns, self.rate, 0])
             idle_s = (now_ns - self.grants[-1]) / SECOND_NS
             self.rate *= GROWTH ** min(GROWTH_OVER_S, idle_s)
             self._forget_what_is_no_limit()
@@ -225,7 +271,19 @@ class _Oracle:
             rate, self.doubles_from_ns = max(GUESS, rate), now_ns
         if self.before is not None:
             rate = max(self.before / 2, min(rate, BELOW * self.before))
+            if not self.guessed and not self._lower_is_refused_less(granted_ns):
+                rate = self.before
         self.rate = max(LEAST, rate)
+
+    def _lower_is_refused_less(self, granted_ns: int) -> bool:
+        tries = self.tries[-TRIES_MAX:]
+        mine = [one for one in tries if one[0] == granted_ns]
+        if not mine:
+            return True
+        mine[-1][2] = 1
+        lower = [one[2] for one in tries if one[1] * LOWER < mine[-1][1]]
+        like = [one[2] for one in tries if one[1] * LOWER >= mine[-1][1]]
+        return len(lower) < TRIES_MIN or fmean(like) - fmean(lower) >= HELPS * fmean(like)
 
 
 STEPS = st.lists(
