@@ -36,6 +36,13 @@ SECOND_NS: Final = 1_000_000_000
 MINUTE_NS: Final = 60 * SECOND_NS
 USUAL_NS: Final = (SECOND_NS, MINUTE_NS, 60 * MINUTE_NS, 1_440 * MINUTE_NS)
 """Lengths that providers give their windows."""
+NEVER_NS: Final = 2**62
+TRIAL_WAIT_NS: Final = SECOND_NS
+"""A forecast of room within this is waited for: that a call is accepted so much earlier proves nothing."""
+TRIAL_NS: Final = 5 * SECOND_NS
+TRIAL_LEAST_NS: Final = SECOND_NS // 20
+TRIAL_MOST_NS: Final = 300 * SECOND_NS
+"""Time between two calls that go although headers tell of no room: at first, at least and at most."""
 TOLD_MAX: Final = 8
 """Windows that only headers tell of, in one group: they can say anything."""
 
@@ -108,6 +115,12 @@ class RateLimits:
     """True if a limit counts input tokens."""
     _claim: tuple[int, RateLimitUser] | None = attrs.field(default=None, init=False)
     """The call that has been found not to fit for longest, and since when."""
+    _trial_ns: int | None = attrs.field(default=None, init=False)
+    """When a call goes next although by the provider's headers there is no room; None: nothing has restricted yet."""
+    _trial_every_ns: int = attrs.field(default=TRIAL_NS, init=False)
+    """Time between two such calls: a quarter shorter with each accepted, doubled with each refused."""
+    _trials: dict[CallId, None] = attrs.field(factory=dict, init=False)
+    """Those in flight."""
     _favoured: tuple[AgentKey, int, int] | None = attrs.field(default=None, init=False)
     """The call, by agent and arrival, that was last to be the next because it had been refused, and until when."""
     inflight: dict[CallId, _Taken] = attrs.field(factory=dict, init=False)
@@ -194,10 +207,22 @@ class RateLimits:
             waiter: The first of a line; None: a call that has just arrived.
         """
         at_ns = self._regular_ns(cost, now_ns, waiter)
-        if at_ns <= now_ns or self.gate.inflight:
+        if at_ns <= now_ns:
             return at_ns
+        if self.gate.inflight:
+            return at_ns if at_ns <= now_ns + TRIAL_WAIT_NS else min(at_ns, self._tried_ns(cost, now_ns, waiter))
         probe_ns = self.gate.probe_ns(at_ns, now_ns)
         return at_ns if probe_ns >= at_ns else min(at_ns, max(probe_ns, self._declared_ns(cost, now_ns)))
+
+    def _tried_ns(self, cost: Cost, now_ns: int, waiter: RateLimitUser | None) -> int:
+        """Return when a call goes to try whether the provider's headers are true, if nothing else restricts it."""
+        if self._declared or self.due(now_ns) not in (None, waiter):
+            return NEVER_NS
+        if self._trial_ns is None:
+            self._trial_ns = now_ns + self._trial_every_ns
+        if self._trials:
+            return max(now_ns, self._trial_ns) + self._trial_every_ns  # or when it is answered
+        return max(now_ns, self._trial_ns, self.gate.opens_ns(now_ns), self._declared_ns(cost, now_ns))
 
     def _regular_ns(self, cost: Cost, now_ns: int, waiter: RateLimitUser | None) -> int:
         """Return the same for a call that is no probe."""
@@ -281,7 +306,13 @@ class RateLimits:
 
     def take(self, call_id: CallId, cost: Cost, now_ns: int) -> None:
         """Charge every dimension."""
-        probe = self.restricts and not self.gate.inflight and self._regular_ns(cost, now_ns, None) > now_ns
+        inflight = self.gate.inflight
+        probe = self.restricts and not inflight and self._regular_ns(cost, now_ns, None) > now_ns
+        trial = bool(inflight and self.buckets) and not self._declared
+        trial = trial and self._fits_ns(cost, now_ns) > now_ns + TRIAL_WAIT_NS
+        if trial:
+            self._trials[call_id] = None
+            self._trial_ns = now_ns + self._trial_every_ns
         self.gate.on_granted(call_id, probe=probe, now_ns=now_ns)
         before = self._granted
         self._granted = {
@@ -292,9 +323,12 @@ class RateLimits:
         }
         self.inflight[call_id] = _Taken(self._grants, now_ns, cost, self._granted)
         self._grants += 1
-        if self.has_limits:
-            for bucket in self.buckets.values():
-                bucket.take(cost[bucket.quota.dimension], now_ns)
+        if self.has_limits and not trial:  # a trial that is refused has taken nothing
+            self._charge(cost, now_ns)
+
+    def _charge(self, cost: Cost, now_ns: int) -> None:
+        for bucket in self.buckets.values():
+            bucket.take(cost[bucket.quota.dimension], now_ns)
 
     def settle(self, estimated: Cost, actual: Cost, taken_ns: int, now_ns: int) -> None:
         """Charge what it was instead of what it was thought to be."""
@@ -324,6 +358,11 @@ class RateLimits:
         if taken is None or taken.accepted:
             return False
         taken.accepted = True
+        if call_id in self._trials:
+            del self._trials[call_id]
+            self._trial_every_ns = max(TRIAL_LEAST_NS, 3 * self._trial_every_ns // 4)
+            self._trial_ns = now_ns + self._trial_every_ns
+            self._charge(taken.cost, now_ns)
         if not self.restricts:
             return False
         if self.gate.on_good(call_id, taken.at_ns, now_ns) and self._alone:
@@ -342,6 +381,12 @@ class RateLimits:
         taken = self.inflight.get(call_id)
         if taken is None:
             return
+        taken.accepted = False
+        if call_id in self._trials:  # as the headers had said
+            del self._trials[call_id]
+            self._trial_every_ns = min(TRIAL_MOST_NS, 2 * self._trial_every_ns)
+            self._trial_ns = now_ns + self._trial_every_ns
+            return
         named = set(used_up)
         if taken.grant >= self._refused and self._alone:
             self._refused = self._grants
@@ -349,7 +394,6 @@ class RateLimits:
                 dimension = bucket.quota.dimension
                 if dimension in named if named else bucket.spent(taken.cost[dimension]):
                     bucket.refuse(now_ns)
-        taken.accepted = False
         # A window of requests gives nothing back. Tokens may have been set aside, and a refusal that names nothing may
         # be about calls at once.
         ends_return = named != {Dimension.REQUESTS}
@@ -373,6 +417,7 @@ class RateLimits:
     def end(self, call_id: CallId, now_ns: int) -> None:
         """Its attempt is over."""
         taken = self.inflight.pop(call_id, None)
+        self._trials.pop(call_id, None)
         if taken is not None:
             self.gate.on_ended(call_id, now_ns, served_from_ns=taken.at_ns if taken.accepted else None)
 

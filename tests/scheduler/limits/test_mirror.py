@@ -51,6 +51,61 @@ def most_in_a_window(times: list[int], window_ns: int) -> int:
     return most
 
 
+# ---- headers are tried ----
+
+
+def beside_a_long_call(told_s: int, true_s: float, seconds: int) -> tuple[list[int], list[int]]:
+    """Return when calls were accepted and refused while one stays in flight and others wait.
+
+    Args:
+        told_s: Each answer says that there is no room for so long.
+        true_s: For so long there is none.
+    """
+    limits = RateLimits()
+    one = {**NOTHING, Dimension.REQUESTS: 1}
+    accepted: list[int] = []
+    refused: list[int] = []
+    now_ns, call_id = 0, CallId(0)
+    while now_ns < seconds * S:
+        limits.take(call_id, one, now_ns)
+        if accepted and now_ns - accepted[-1] < true_s * S:
+            refused.append(now_ns)
+            limits.refuse(call_id, (), None, now_ns)
+        else:
+            accepted.append(now_ns)
+            limits.on_headers(call_id, [reading(0, limit=1, resets_ns=told_s * S)], now_ns)
+            limits.accept(call_id, now_ns)
+        if call_id:
+            limits.end(call_id, now_ns)
+        call_id = CallId(call_id + 1)
+        now_ns += 1
+        while (opens_ns := limits.opens_ns(one, now_ns)) > now_ns:
+            now_ns = opens_ns
+    return accepted, refused
+
+
+def test_a_wait_that_headers_ask_for_in_vain_is_found_out_beside_calls_in_flight() -> None:
+    accepted, refused = beside_a_long_call(told_s=60, true_s=0.5, seconds=120)
+
+    late = [at_ns for at_ns in accepted if at_ns >= 60 * S]
+    assert len(late) >= 40, "of 120 that the provider takes; with the headers' word for it there would be one"
+    assert len(refused) <= 60
+
+
+def test_a_true_wait_costs_ever_fewer_refusals() -> None:
+    accepted, refused = beside_a_long_call(told_s=60, true_s=60, seconds=3_600)
+
+    assert len(accepted) >= 59
+    assert len(refused) <= 18
+    assert sum(at_ns >= 1_800 * S for at_ns in refused) <= 8
+
+
+def test_a_wait_of_a_second_is_not_tried() -> None:
+    _, refused = beside_a_long_call(told_s=1, true_s=1, seconds=600)
+
+    assert refused == []
+
+
 # ---- alone on the key ----
 
 
