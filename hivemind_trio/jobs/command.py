@@ -21,7 +21,7 @@ from hivemind_trio.proxy import CallRecord
 from hivemind_trio.serve import Found, Launch, NotStarted, Options
 
 from .adapters import ADAPTERS, NAMED, adapter_of
-from .display import Display, LineDisplay, LiveDisplay, QuietDisplay, print_json, print_summary
+from .display import Display, LineDisplay, LiveDisplay, QuietDisplay, print_continued, print_json, print_summary
 from .job import JobState
 from .job_proxy import JobProxy, OwnProxy, RemoteProxy
 from .run_file import RunFile, RunFileError, RunSettings, runs
@@ -81,6 +81,10 @@ def _open(options: RunOptions) -> RunFile:
                 raise RunFileError("there is no run to continue", "start one: hivemind-trio run -- claude -p fix")
             name = known[0]
         file = RunFile.open(name)
+        if file.settings.is_served:
+            file.close()
+            hint = "they go on when `hivemind-trio serve` runs the policy"
+            raise RunFileError(f"the jobs of `{name}` are those of a proxy's agents", hint)
         for job in file.jobs:
             if options.retries_failed and job.state in (JobState.FAILED, JobState.BLOCKED):
                 job.state, job.crashes, job.limits = JobState.WAITING, 0, 0
@@ -131,6 +135,8 @@ async def _run(options: RunOptions, file: RunFile) -> int:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with _proxy(options, file, clock, called) as proxy, trio.open_nursery() as nursery:
             runner = Runner(file, proxy, display, lambda: dict(os.environ), clock)
+            if options.continues is not None and not options.as_json:
+                print_continued(console, file)
             nursery.start_soon(display.watch)
             nursery.start_soon(partial(_heed, signals, runner, interrupted, quiet=options.as_json))
             await runner.run()

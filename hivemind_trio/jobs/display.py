@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -19,11 +20,12 @@ from rich.text import Text
 from hivemind_trio.policy import visible
 
 from .gate import Hold
-from .job import Job, JobState
+from .job import ENDED, Job, JobState
 from .run_file import RunFile
 
 REFRESH_S: Final = 0.5
 FORMAT_VERSION: Final = 1
+CONTINUED_SHOWN: Final = 20
 STYLES: Final = {
     JobState.RUNNING: "cyan",
     JobState.PARKED: "yellow",
@@ -190,6 +192,7 @@ def summary(file: RunFile, now_s: float) -> dict[str, Any]:
                 "state": job.state.value,
                 "reason": job.reason,
                 "session": job.session,
+                "place": os.path.join(file.folder, job.task.cwd or ""),
                 "starts": job.starts,
                 "seconds": round(job.ran_s, 3),
                 "parked_s": round(job.parked_s, 3),
@@ -206,6 +209,19 @@ def summary(file: RunFile, now_s: float) -> dict[str, Any]:
     }
 
 
+def print_continued(console: Console, file: RunFile) -> None:
+    """Print the jobs that a continued run goes on with: the place and the session of each, and why it was stopped."""
+    left = [job for job in file.jobs if job.state not in ENDED]
+    console.print(Text(f"run {file.name} goes on with {len(left)} of {len(file.jobs)} jobs"), soft_wrap=True)
+    for job in left[:CONTINUED_SHOWN]:
+        session = f", session {job.session}" if job.session else ""
+        why = job.reason or ("the run was killed" if job.state is JobState.RUNNING else "it has not begun")
+        place = os.path.join(file.folder, job.task.cwd or "")
+        console.print(Text(visible(f"  {job.id} in {place}{session}: {why}")), soft_wrap=True)
+    if len(left) > CONTINUED_SHOWN:
+        console.print(Text(f"  and {len(left) - CONTINUED_SHOWN} more: hivemind-trio jobs show {file.name}"))
+
+
 def print_summary(console: Console, file: RunFile, now_s: float) -> None:
     """Print the final table, and how to go on."""
     jobs = file.jobs
@@ -220,9 +236,9 @@ def print_summary(console: Console, file: RunFile, now_s: float) -> None:
         soft_wrap=True,
     )
     console.print(Text(f"output: {file.path.parent}"), soft_wrap=True)
-    if any(job.state not in (JobState.DONE, JobState.FAILED, JobState.BLOCKED) for job in jobs):
+    if any(job.state not in ENDED for job in jobs):
         console.print(Text(f"go on with: hivemind-trio run --continue {file.name}"), soft_wrap=True)
-    elif any(job.state is not JobState.DONE for job in jobs):
+    elif any(job.state in (JobState.FAILED, JobState.BLOCKED) for job in jobs):
         console.print(Text(f"try again with: hivemind-trio run --continue {file.name} --retry-failed"), soft_wrap=True)
 
 

@@ -33,6 +33,8 @@ class RunOverview:
     """Empty: by each command's program."""
     in_progress: bool
     jobs: list[Job]
+    is_served: bool = False
+    """True if a `serve` runs them, for agents that submit them."""
 
     @property
     def resumable(self) -> list[Job]:
@@ -105,7 +107,15 @@ def overview(name: str) -> RunOverview:
     for job in jobs:
         if job.state is JobState.RUNNING and not busy:
             job.state, job.reason = JobState.STOPPED, KILLED
-    return RunOverview(name=name, began_s=began_s, folder=folder, adapter=settings.adapter, in_progress=busy, jobs=jobs)
+    return RunOverview(
+        name=name,
+        began_s=began_s,
+        folder=folder,
+        adapter=settings.adapter,
+        in_progress=busy,
+        jobs=jobs,
+        is_served=settings.is_served,
+    )
 
 
 def overviews() -> tuple[list[RunOverview], list[RunFileError]]:

@@ -57,6 +57,8 @@ class RunSettings:
     """Empty: by each command's program."""
     is_idempotent: bool
     output_bytes: int
+    is_served: bool = False
+    """True if a `serve` runs them, for agents that submit them."""
 
 
 @final

@@ -260,8 +260,11 @@ class LeaseKeeper:
         shift_ns = self._wall_ns() - self._now_ns()
         try:
             await store.keep_leases([_shifted(lease, shift_ns) for lease in kept.values()], list(ended.values()))
-        except Exception as error:  # noqa: BLE001 - whatever a disk or a database says
+        except BaseException as error:
+            # Cancelled, too: `finish` writes it. What may be on disk already is written twice.
             self._unwritten = batch + self._unwritten
+            if not isinstance(error, Exception):
+                raise
             return str(error) or type(error).__name__
         self._tell(batch)
         self._written += len(batch)

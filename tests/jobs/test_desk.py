@@ -17,7 +17,8 @@ from hivemind_trio.jobs.output import BoundedFile
 from hivemind_trio.jobs.run_file import RunFile, RunSettings
 from hivemind_trio.jobs.submitted import desk as desk_module
 from hivemind_trio.jobs.submitted.desk import NOT_ALLOWED, ServeJobs
-from hivemind_trio.model import SecretRef, SecretSource
+from hivemind_trio.model import Reason, SecretRef, SecretSource, Usage
+from hivemind_trio.proxy import CallRecord
 from hivemind_trio.serve import ProxyServer
 from tests.support.policies import compiled
 
@@ -110,6 +111,13 @@ def kept(home: Path) -> list[str]:
     return sorted(one.name for one in home.rglob("*.out"))
 
 
+def call_of(agent: str, job: str) -> CallRecord:
+    usage = Usage(input=8, output=4)
+    return CallRecord(
+        id="x-1", agent=agent, claimed=job, status=200, rejected=False, reason=Reason.NONE, model="m", usage=usage
+    )
+
+
 def states(desk: ServeJobs) -> dict[str, str]:
     return {job.id: job.state for job in desk.show().jobs}
 
@@ -174,6 +182,24 @@ async def test_without_allow_jobs_in_progress_end_and_none_starts_until_it_is_ba
     assert between == {"job-1": "done", "job-2": "waiting"}
     assert why == NOT_ALLOWED
     assert states(desk) == {"job-1": "done", "job-2": "done"}
+
+
+async def test_a_budget_counts_the_calls_of_the_job_and_not_those_of_others_that_take_its_name(
+    autojump_clock: MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        desk = desk_of(nursery, Processes(seconds=30.0))
+        desk.submit("lead", [make("a", token_budget=10)])
+        await trio.sleep(5)
+        desk.record(call_of("other", "job-1"))
+        between = desk.show("job-1").jobs[0]
+        desk.record(call_of("lead", "job-1"))
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+
+    assert (between.state, between.tokens) == ("running", 0)
+    after = desk.show("job-1").jobs[0]
+    assert (after.state, after.tokens, after.reason) == ("stopped", 12, "its budget of 10 tokens is spent")
 
 
 async def test_the_queue_is_bounded_and_a_submission_is_taken_whole_or_not_at_all(autojump_clock: MockClock) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Final
 
+import attrs
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from hivemind_trio.cli.main import main
+from hivemind_trio.jobs.display import print_continued
 from hivemind_trio.jobs.job import JobState
 from hivemind_trio.jobs.run_file import RunFile, RunSettings
 from hivemind_trio.jobs.task import Task
@@ -39,14 +43,14 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     return invoke
 
 
-def begun() -> RunFile:
+def begun(*, is_served: bool = False) -> RunFile:
     """A run with a job in each kind of state that matters, still open."""
     tasks = [
         Task(id="a", argv=("claude", "-p", "x")),
         Task(id="b", argv=("claude", "-p", "x"), cwd="pkg b"),
         Task(id="c", argv=("make",), cwd="/elsewhere"),
     ]
-    file = RunFile.create("20261123-1-1", 1_000.0, "/work", SETTINGS, tasks)
+    file = RunFile.create("20261123-1-1", 1_000.0, "/work", attrs.evolve(SETTINGS, is_served=is_served), tasks)
     first, second, third = file.jobs
     first.state, first.session = JobState.RUNNING, "22222222-2222-4222-8222-222222222222"
     second.state, second.session, second.reason = JobState.STOPPED, SESSION, "budget of $2 is spent"
@@ -97,6 +101,30 @@ def test_a_run_in_progress_is_shown_as_it_is_and_not_to_be_resumed(jobs: Jobs) -
     assert [(one["run"], one["resumable"], one["in_progress"]) for one in listed["runs"]] == [
         ("20261123-1-1", 2, False)
     ]
+
+
+def test_a_continued_run_says_what_it_goes_on_with(jobs: Jobs) -> None:
+    file = begun()
+    said = Console(file=StringIO(), width=200, color_system=None)
+    print_continued(said, file)
+    file.close()
+    assert isinstance(said.file, StringIO)
+    assert said.file.getvalue().splitlines() == [
+        "run 20261123-1-1 goes on with 2 of 3 jobs",
+        "  a in /work/, session 22222222-2222-4222-8222-222222222222: the run was killed",
+        f"  b in /work/pkg b, session {SESSION}: budget of $2 is spent",
+    ]
+
+
+def test_jobs_of_agents_are_gone_on_with_by_their_proxy_only(jobs: Jobs) -> None:
+    begun(is_served=True).close()
+    shown = jobs("show", "last").output
+    refused = jobs("resume", "last")
+
+    assert "they go on when `hivemind-trio serve` runs the policy again" in shown
+    assert "jobs resume" not in shown
+    assert refused.exit_code == 2
+    assert json.loads(jobs("show", "last", "--json").output)["jobs"][1]["state"] == "stopped"
 
 
 def test_a_damaged_run_hides_no_other(jobs: Jobs, tmp_path: Path) -> None:

@@ -165,6 +165,23 @@ async def test_a_restart_keeps_leases_and_no_session_ends_with_the_process(
         assert late.lease.fence == 2
 
 
+async def test_a_fencing_token_is_given_once_though_its_lease_is_over_before_a_restart(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disk = Disk()
+    async with kept(disk) as keeper:
+        first = ask(keeper)
+        await first.news.wait()
+        assert first.lease is not None
+        keeper.release(first.lease.id)
+    assert disk.kept == {}
+    async with kept(disk) as keeper:
+        second = ask(keeper, "b")
+        await second.news.wait()
+        assert second.lease is not None
+        assert second.lease.fence == first.lease.fence + 1
+
+
 async def test_who_gives_up_while_a_lease_is_written_keeps_none(autojump_clock: trio.testing.MockClock) -> None:
     disk = Disk(slow_s=5)
     async with kept(disk) as keeper:

@@ -72,7 +72,10 @@ def show(run: str, as_json: bool) -> None:
         rows.append((job.id, job.state, found.place(job), job.session or "-", f"{until}{job.reason}"))
     _table(rows)
     by_hand = [line for job in found.resumable if (line := found.by_hand(job))]
-    if found.resumable:
+    if found.is_served:
+        if not found.in_progress and found.resumable:
+            click.echo("\nthey go on when `hivemind-trio serve` runs the policy again")
+    elif found.resumable:
         click.echo(f"\ngo on with: hivemind-trio jobs resume {found.name}")
     elif any(job.state in ("failed", "blocked") for job in found.jobs) and not found.in_progress:
         click.echo(f"\ntry again with: hivemind-trio jobs resume {found.name} --retry-failed")

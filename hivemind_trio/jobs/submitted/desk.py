@@ -241,6 +241,7 @@ class ServeJobs:
             adapter="",
             is_idempotent=False,
             output_bytes=OUTPUT_BYTES,
+            is_served=True,
         )
         return RunFile.create(self.name, self.clock(), self.folder, settings, ())
 

@@ -359,6 +359,27 @@ def test_jobs_are_what_they_say_and_the_defaults(settings: str, expected: dict[s
     assert {name: getattr(jobs, name) for name in defaults} == defaults | expected
 
 
+@pytest.mark.parametrize(
+    ("globs", "command", "may"),
+    [
+        ('["make *"]', ["make", "all"], True),
+        ('["make *"]', ["make"], False),
+        ('["make *"]', ["/usr/bin/make", "all"], False),
+        ('["make *"]', ["sh", "-c", "make all"], False),
+        ('["make *"]', ["make", "all\nrm -rf /"], True),  # one argument: no shell splits it
+        ('["make test", "just *"]', ["make", "test"], True),
+        ('["make test", "just *"]', ["make", "test", "-j"], False),
+        ('["* --version"]', ["codex", "--version"], True),
+    ],
+)
+def test_a_glob_is_compared_with_the_whole_command(globs: str, command: list[str], may: bool) -> None:
+    assert program(f"jobs {{ commands {globs} }}").jobs.may_run(command) is may
+
+
+def test_without_jobs_no_command_may_run() -> None:
+    assert not program("agent a { }").jobs.may_run(["make", "all"])
+
+
 def test_without_jobs_no_agent_may_submit_one() -> None:
     assert program("agent a { token env(A) }").jobs.allow == ()
 
