@@ -18,23 +18,39 @@ LINES_MAX: Final = 12
 
 def hover(checked: Checked, source: int, offset: int, names: Sequence[Occurrence]) -> tuple[Span, str] | None:
     """Return the word at a code point, and Markdown about it; None where there is nothing to say."""
-    text = checked.sources[source].text
+    around = _statement(checked, source, offset)
+    text = checked.sources[source].text[around.start : around.end]
     pieces = lexemes(text, source)
-    piece = next((one for one in pieces if one.span.start <= offset < one.span.end), None)
+    at = offset - around.start
+    piece = next((one for one in pieces if one.span.start <= at < one.span.end), None)
     if piece is None:
         return None
-    if (occurrence := occurrence_at(names, source, offset)) is not None and piece.span.start == occurrence.span.start:
+    place = Span(source, around.start + piece.span.start, around.start + piece.span.end)
+    if (occurrence := occurrence_at(names, source, offset)) is not None and place.start == occurrence.span.start:
         shown = _declaration(checked, occurrence, names)
         if shown:
             return occurrence.span, shown
     if piece.text in WORDS and piece.type != "NAME":
-        return piece.span, f"`{piece.text}`: {WORDS[piece.text]}"
+        return place, f"`{piece.text}`: {WORDS[piece.text]}"
     if piece.type != "NAME":
         return None
     spot = next(spot for lexeme, spot in spots(pieces) if lexeme.span == piece.span)
     role = next(role for one, role in roles(text) if one.span.start == piece.span.start)
     meaning = _meaning(piece, spot, role)
-    return (piece.span, meaning) if meaning else None
+    return (place, meaning) if meaning else None
+
+
+def _statement(checked: Checked, source: int, offset: int) -> Span:
+    """Return the statement of a file at an offset; the whole text where there is none, or it could not all be read.
+
+    To divide a long policy into words for one of them takes seconds.
+    """
+    for file in checked.files:
+        if file.source == source and not file.damaged:
+            for statement in file.statements:
+                if statement.span.start <= offset < statement.span.end:
+                    return statement.span
+    return Span(source, 0, len(checked.sources[source].text))
 
 
 def _meaning(piece: Lexeme, spot: Spot, role: Role) -> str:
@@ -93,8 +109,8 @@ def _declaration(checked: Checked, occurrence: Occurrence, names: Sequence[Occur
     )
     if statement is None or symbol.kind == "load":
         return f"`load {symbol.name}`"
-    text = masked(checked.sources[declared.span.source].text)
-    lines = text[statement.span.start : statement.span.end].splitlines()
+    text = checked.sources[declared.span.source].text
+    lines = masked(text[statement.span.start : statement.span.end]).splitlines()
     shown = "\n".join(lines[:LINES_MAX] + ["  ..."] * (len(lines) > LINES_MAX))
     uses = sum(one.symbol == symbol and not one.declares for one in names)
     return f"```hmp\n{shown}\n```\nNamed {uses} time{'' if uses == 1 else 's'}."

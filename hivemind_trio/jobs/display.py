@@ -250,7 +250,8 @@ def print_json(file: RunFile, now_s: float) -> None:
 
 def _counts(jobs: list[Job]) -> str:
     counts = Counter(job.state for job in jobs)
-    return f"{len(jobs)} jobs: " + ", ".join(f"{counts[state]} {state}" for state in JobState if counts[state])
+    told = ", ".join(f"{counts[state]} {state}" for state in JobState if counts[state])
+    return f"{len(jobs)} job{'' if len(jobs) == 1 else 's'}: {told}"
 
 
 def _clock(time_s: float | None) -> str:

@@ -121,8 +121,10 @@ class LanguageSession:
     """URI -> the number of its last change."""
     _mended: dict[str, tuple[Checked, dict[Diagnostic, tuple[Mend, ...]]]] = attrs.field(init=False, factory=dict)
     """Path of a policy -> what would mend its findings, as far as it was tried; editors ask at each move."""
+    _named: tuple[Checked, tuple[Occurrence, ...]] | None = attrs.field(init=False, default=None)
+    """The policy that was asked about last, and its names."""
     _worker: ThreadPoolExecutor = attrs.field(init=False, factory=lambda: ThreadPoolExecutor(max_workers=1))
-    """Thread that owns the workspace and the two fields above.
+    """Thread that owns the workspace and the three fields above.
 
     The loop owns `_published` and `_changes`, and writes `_newest`.
     """
@@ -387,7 +389,9 @@ class LanguageSession:
         checked, source = self.workspace.policy(self._path(params.text_document.uri))
         positions = self._texts(checked)[checked.paths[source]]
         offset = positions.offset(params.position.line, params.position.character)
-        return _At(checked, source, positions, offset, occurrences(checked))
+        if self._named is None or self._named[0] is not checked:
+            self._named = checked, occurrences(checked)
+        return _At(checked, source, positions, offset, self._named[1])
 
     def _texts(self, checked: Checked) -> Mapping[str, Positions]:
         agreed = self.server.workspace.position_encoding

@@ -15,7 +15,9 @@ from hivemind_trio.policy import (
     DECLARATIONS,
     TEST_STATEMENTS,
     Checked,
+    Lexeme,
     MemoryFiles,
+    Span,
     check,
     lexemes,
     outcome_fields,
@@ -101,6 +103,25 @@ def test_what_is_not_in_force_is_marked() -> None:
     setting = attrs.evolve(DECLARATIONS["lane"].settings["weight"], pending=True)
 
     assert "**Not yet in force.**" in described(setting)
+
+
+def test_only_the_statement_at_the_place_is_divided_into_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    divided: list[int] = []
+
+    def counted(text: str, source: int) -> list[Lexeme]:
+        divided.append(len(text))
+        return lexemes(text, source)
+
+    monkeypatch.setattr("hivemind_trio.editor.hover_text.lexemes", counted)
+    rules = "".join(f"rule r{n} when stream {{ priority 2 }}\n" for n in range(100))
+    text = f"provider anthropic {{ }}\nlane a {{ }}\n{rules}rule last when tools {{ lane a }}\n"
+    policy, at = checked(text), text.rindex("lane a")
+
+    assert hover(policy, 0, at, occurrences(policy)) == (Span(0, at, at + 4), said("rule r { la|ne default }"))
+    assert hover(policy, 0, at + 5, occurrences(policy)) == (
+        Span(0, at + 5, at + 6), "```hmp\nlane a { }\n```\nNamed 1 time.",
+    )  # fmt: skip
+    assert max(divided) < 100
 
 
 def test_a_key_is_not_shown() -> None:

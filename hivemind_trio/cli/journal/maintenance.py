@@ -70,7 +70,7 @@ def check(file: str | None, policy: str | None, as_json: bool) -> None:
     else:
         state = "sound" if not found["problems"] else "damaged"
         click.echo(f"{where}: {state}, {found['bytes']:,} bytes")
-        click.echo(f"{found['calls']:,} calls in {found['sessions']:,} sessions, {found['first']} to {found['last']}")
+        click.echo(f"calls: {found['calls']:,}, sessions: {found['sessions']:,}, {found['first']} to {found['last']}")
         for problem in found["problems"]:
             click.echo(f"  {problem}")
     sys.exit(EXIT_PROBLEMS if found["problems"] else EXIT_CLEAN)
