@@ -20,6 +20,7 @@ from .reason import rejection_text as rejection_text
 from .reason import wait_text as wait_text
 from .recorded_call import RecordedAttempt as RecordedAttempt
 from .recorded_call import RecordedCall as RecordedCall
+from .recorded_call import RecordedWindow as RecordedWindow
 from .request import Api as Api
 from .request import Request as Request
 from .secret import SecretRef as SecretRef

@@ -7,6 +7,7 @@ from typing import final
 import attrs
 
 from .outcome import Outcome
+from .plan import PlanSpan
 from .reason import Reason
 from .request import Request
 from .usage import Usage
@@ -37,6 +38,24 @@ class RecordedAttempt:
 
 @final
 @attrs.frozen(kw_only=True)
+class RecordedWindow:
+    """One window of an account's plan, as the answer of a call told of it. Times are in ns since the record began."""
+
+    provider: str
+    of_key: bool
+    """The account is that of the provider's key; else of the call's credential."""
+    span: PlanSpan
+    at_ns: int
+    used: int
+    """Used share, in millionths."""
+    resets_ns: int | None = None
+    """None: not told."""
+    models: str = ""
+    """Word of the models that it counts; empty: all."""
+
+
+@final
+@attrs.frozen(kw_only=True)
 class RecordedCall:
     """One call, from its arrival to its end, as far as the record goes."""
 
@@ -55,6 +74,8 @@ class RecordedCall:
     """Equal where a client has sent the same call once more."""
     needs_slot: bool = True
     attempts: tuple[RecordedAttempt, ...] = ()
+    plan: tuple[RecordedWindow, ...] = ()
+    """Windows of its account, if its answer told news of them."""
     refused: Reason | None = None
     """Why it was turned away; None: it was not."""
     status: int | None = None

@@ -18,8 +18,11 @@ from hivemind_trio.cli.console import EXIT_USAGE, fail
 if TYPE_CHECKING:
     from hivemind_trio.model import RecordedCall
     from hivemind_trio.policy import Checked, Program
-    from hivemind_trio.sim import Scenario
+    from hivemind_trio.sim import PlanLimit, Scenario
     from hivemind_trio.store import CallFilter
+
+PLANS_MAX: Final = 5
+"""Accounts whose plans are listed."""
 
 USUAL: Final = "fleet"
 """The scenario where none is named."""
@@ -102,7 +105,14 @@ def _about(calls: Sequence[RecordedCall], scenario: Scenario) -> str:
     seconds = (made[-1].arrived_ns - made[0].arrived_ns) / 1e9
     said = f"{len(made):,} recorded calls, {chains:,} chains of them, over {timedelta(seconds=round(seconds))}"
     left_out = len(calls) - len(made)
-    return f"{said}; {left_out:,} that need no slot are left out" if left_out else said
+    if left_out:
+        said = f"{said}; {left_out:,} that need no slot are left out"
+    plans = [f"{provider}: {_plan(limits)}" for provider, own in scenario.plans.items() for limits in own.values()]
+    return f"{said}; plans as they were read then: {'; '.join(plans[:PLANS_MAX])}" if plans else said
+
+
+def _plan(limits: Sequence[PlanLimit]) -> str:
+    return ", ".join(f"{one.span} of about {one.tokens:,} tokens, {one.used / 1e4:.0f} % used" for one in limits)
 
 
 def _read(path: str, shipped: list[str]) -> str:

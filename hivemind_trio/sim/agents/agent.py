@@ -61,6 +61,7 @@ class Turn:
             prefix=self.prefix,
             prefix_tokens=self.prefix_tokens,
             taken=self.taken,
+            account="" if self.recorded is None else self.recorded.credential,
         )
 
 

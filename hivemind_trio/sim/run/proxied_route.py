@@ -245,12 +245,14 @@ class Proxied:
         talk.treatment, talk.waited_ns = treatment, grant.waited_ns
         self.books.decided(now_ns, grant.call_id, treatment.provider)
         asking = talk.asking
-        timeouts = grant.timeouts or self.program.pools[treatment.provider].timeouts
+        settings = self.program.pools[treatment.provider]
+        timeouts = grant.timeouts or settings.timeouts
         provider = self.providers[treatment.provider, treatment.group]
         talk.attempt = SimulatedAttempt(
             self.agenda,
             provider,
-            asking.turn.ask,
+            # With a key at the provider, all calls are of its account.
+            attrs.evolve(asking.turn.ask, account="") if settings.keys else asking.turn.ask,
             timeouts=timeouts,
             leaves_ns=talk.leaves_ns(now_ns),
             silence_ns=asking.client.silence_ns,

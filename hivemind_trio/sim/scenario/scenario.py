@@ -17,6 +17,7 @@ from hivemind_trio.sim.provider.profile import SECOND_NS, Traits
 from hivemind_trio.sim.provider.token_bucket import Counting, Metered, Quota
 
 from .limits_met import MetLimit
+from .plans_met import PlansMet
 
 HOUR_NS: Final = 3_600 * SECOND_NS
 
@@ -60,6 +61,8 @@ class Scenario:
     """For each provider the first that fits; one without any is as quick and as good as the default traits are."""
     met: Mapping[str, MetLimit] = attrs.field(factory=dict)
     """Provider -> the limit that it showed to recorded agents; a provider that `upstreams` names has its own."""
+    plans: PlansMet = attrs.field(factory=dict)
+    """Plans of recorded accounts; a provider that `upstreams` names has its own."""
     until_ns: int = 24 * HOUR_NS
     """End of the run; unfinished work is left undone."""
     time: int = 10 * 60
@@ -85,6 +88,9 @@ class Scenario:
             traits = attrs.evolve(traits, concurrency=declared.limit).limited_to(quotas)
             if provider in self.met:
                 traits = self.met[provider].applied(traits)
+            if provider in self.plans:
+                plans = self.plans[provider]
+                traits = attrs.evolve(traits, plan=plans.get("", ()), plans=tuple(plans.items()))
         if upstream.random_phase:
             chance = Random(f"{seed}/phase/{provider}")  # noqa: S311 - a simulation wants to be repeatable
             shifted = {

@@ -19,6 +19,7 @@ from hivemind_trio.sim.agents.client import CLIENTS, FRAGILE, ClientBehaviour
 from hivemind_trio.sim.agents.fleet import Amount, Arrivals, Fleet
 
 from .limits_met import limits_met
+from .plans_met import plans_met
 from .provider_file import upstream
 from .quantities import ScenarioValueError, count, duration, positive, rate, share, spread
 from .scenario import HOUR_NS, Scenario
@@ -71,6 +72,7 @@ def parse_scenario(
         fleets=tuple(fleets),
         upstreams=tuple(upstream(each) for each in table.tables("upstream")),
         met=limits_met(trace) if trace is not None else {},
+        plans=plans_met(trace) if trace is not None else {},
         until_ns=table.take("until", duration, 24 * HOUR_NS + _latest_ns(fleets)),
         time=table.take("hour", one_of_ints(0, 23), 10) * 60,
         date=date_on(table.take("weekday", one_of_ints(1, 7), 1)),

@@ -62,6 +62,15 @@ def plan_at(
     return _reading(database, head) if head is not None else ()
 
 
+def plan_rows(database: sqlite3.Connection) -> dict[tuple[int, int], list[sqlite3.Row]]:
+    """Return the rows of all readings, by session and call."""
+    found: dict[tuple[int, int], list[sqlite3.Row]] = {}
+    if _has_plans(database):
+        for row in database.execute("SELECT * FROM plans ORDER BY rowid"):
+            found.setdefault((row["session"], row["call"]), []).append(row)
+    return found
+
+
 def _has_plans(database: sqlite3.Connection) -> bool:
     (version,) = database.execute("PRAGMA user_version").fetchone()
     return int(version) >= SINCE_VERSION

@@ -15,8 +15,19 @@ from urllib.parse import quote
 import attrs
 import msgspec
 
-from hivemind_trio.model import Api, Outcome, Reason, RecordedAttempt, RecordedCall, Request, Usage
+from hivemind_trio.model import (
+    Api,
+    Outcome,
+    PlanSpan,
+    Reason,
+    RecordedAttempt,
+    RecordedCall,
+    RecordedWindow,
+    Request,
+    Usage,
+)
 from hivemind_trio.store.journal.journal_file import BUSY_S, JournalError, check_kind, not_a_journal
+from hivemind_trio.store.journal.plan_report import plan_rows
 
 _Key = tuple[int, int]
 
@@ -111,6 +122,7 @@ def _calls(database: sqlite3.Connection, chosen: CallFilter) -> Iterator[Recorde
         _key(row): (row["status"], begins[row["session"]] + row["at_ns"])
         for row in database.execute("SELECT * FROM answers WHERE call IS NOT NULL")
     }
+    plans = plan_rows(database)
     first_ns: int | None = None
     (version,) = database.execute("PRAGMA user_version").fetchone()
     for row in database.execute(_CALLS if version >= 6 else _CALLS_5 if version >= 4 else _OLD_CALLS):
@@ -133,10 +145,24 @@ def _calls(database: sqlite3.Connection, chosen: CallFilter) -> Iterator[Recorde
             again=row["again"],
             needs_slot=bool(row["needs_slot"]),
             attempts=tuple(_moved(each, first_ns) for each in attempts.get(key, ())),
+            plan=tuple(_window(row, begins, first_ns) for row in plans.get(key, ())),
             refused=refusals.get(key),
             status=status,
             ended_ns=ended_ns if ended_ns is None else ended_ns - first_ns,
         )
+
+
+def _window(row: sqlite3.Row, begins: Mapping[int, int], first_ns: int) -> RecordedWindow:
+    began_ns = begins[row["session"]] - first_ns
+    return RecordedWindow(
+        provider=row["provider"],
+        of_key=not row["account"],
+        span=PlanSpan(row["span"]),
+        at_ns=began_ns + row["at_ns"],
+        used=row["used"],
+        resets_ns=None if row["resets_ns"] is None else began_ns + row["resets_ns"],
+        models=row["models"],
+    )
 
 
 def _begins(database: sqlite3.Connection) -> dict[int, int]:

@@ -12,7 +12,7 @@ import attrs
 import pytest
 import trio
 
-from hivemind_trio.model import Api, Outcome, RecordedCall
+from hivemind_trio.model import Api, Outcome, RecordedCall, Usage
 from hivemind_trio.store import open_journal
 from hivemind_trio.store.journal.journal_file import JournalFile
 from tests.cli.conftest import Run
@@ -59,6 +59,40 @@ def test_recorded_agents_are_put_to_another_policy(run: Run, files: Path) -> Non
     assert said["lane default"][2:6] == ["4", "0", "0", "s"]
     assert "no agent" not in result.stdout
     assert "0.2 s" in result.stdout, "the third waited for the two before it"
+
+
+def test_a_reserve_is_tried_on_the_plan_that_was_read(run: Run, folder: Path) -> None:
+    policy = "provider anthropic { PLAN }\nlane mine { }\nrule mine when agent != ci { lane mine }\nagent ci { }\n"
+    (folder / "old.hmp").write_text(policy.replace("PLAN", ""))
+    plan = "plan { reserve 90% of session for mine release never }"
+    (folder / "new.hmp").write_text(policy.replace("PLAN", plan))
+    made = [moved(calls(str(number))[0], number * 10 * SECOND) for number in range(10)]
+    used = Usage(input=9_000, output=1_000)
+    made = [
+        attrs.evolve(
+            call,
+            credential="me",
+            request=attrs.evolve(call.request, token_agent="ci"),
+            attempts=tuple(attrs.evolve(each, usage=used) for each in call.attempts),
+        )
+        for call in made
+    ]
+    write(folder / "team.journal", made)
+    with closing(sqlite3.connect(folder / "team.journal")) as database:
+        database.execute(
+            "INSERT INTO plans SELECT session, call, at_ns, 'anthropic', 'me', '5h', 'session', '', "
+            "40000 * (SELECT count(*) FROM ends AS e WHERE e.at_ns <= ends.at_ns), 9000000000000, 0 FROM ends"
+        )
+        database.commit()
+
+    result = run("simulate", "old.hmp", "--trace", "team.journal", "--seeds", "1", "--compare", "new.hmp")
+
+    assert "plans as they were read then: anthropic: session of about 250,000 tokens" in result.output
+    used_at_most = [line.split()[2] for line in result.output.splitlines() if line.startswith("anthropic session")]
+    assert len(used_at_most) == 2
+    old, new = (float(share.rstrip("%")) for share in used_at_most)
+    assert old == pytest.approx(44, abs=5)
+    assert new <= 15, "calls of others wait from 10 % on"
 
 
 @pytest.mark.parametrize(
