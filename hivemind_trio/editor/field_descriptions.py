@@ -23,6 +23,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "weekday": "1, Monday, to 7, in the server's time zone.",
     "time": "Time of day, `22:30`, in the server's time zone. `time in 22:00..06:30` goes over midnight.",
     "date": 'Text, `"2026-12-25"`, in the server\'s time zone; `~` takes globs such as `"*-12-25"`.',
+    "client.address": 'Address of the caller: `client.address in ["10.0.0.0/8"]`; see `server { forwarded-by }`.',
     "plan.session": "Ratio: used share of the account's plan in windows up to a day long, as last read.",
     "plan.week": "Ratio: the same in windows up to eight days long.",
     "plan.month": "Ratio: the same in longer windows.",

@@ -8,6 +8,8 @@ from typing import final
 
 import attrs
 
+from .addresses import LOOPBACK
+
 
 class Api(StrEnum):
     """The dialect a provider speaks, as `api NAME` in a policy."""
@@ -63,6 +65,8 @@ class Request:
     """1 is Monday, 7 is Sunday."""
     date: str = ""
     """`2026-12-25`, in the same time zone; empty: it is not known."""
+    client_address: int = LOOPBACK
+    """Address of the caller, as a number (`addresses.py`)."""
     plan_session: int = 0
     """Used share of the account's plan, in millionths, as last read; 0: nothing is known. The scheduler fills it in."""
     plan_week: int = 0

@@ -49,6 +49,8 @@ class Type(Enum):
     STORE_URL = auto()
     ADDRESS = auto()
     HOSTS = auto()
+    IP_ADDRESS = auto()
+    NETWORKS = auto()
     TIMEZONE = auto()
     CLOCK = auto()
     DATE = auto()
@@ -92,6 +94,8 @@ SHOWN: Final[Mapping[Type, str]] = MappingProxyType(
         Type.CLOCK: "a time of day such as `22:30`",
         Type.DATE: 'a quoted date, `"2026-12-25"`',
         Type.SIGNALS: 'a list of statuses, failures and error types, `[429, 500..504, reset, "overloaded_error"]`',
+        Type.IP_ADDRESS: 'an IP address, `"10.1.2.3"`',
+        Type.NETWORKS: 'a list of addresses or networks, `["10.0.0.0/8"]`',
         Type.WORDS: "a list of words",
         Type.FLAG: "nothing",
     }
@@ -236,6 +240,11 @@ SERVER: Final[Mapping[str, Setting]] = {
         args=(_slot(Type.HOSTS),),
         doc="Names that callers may put into `Host`, globs allowed. IP addresses, names without a dot and names under "
         "`.localhost` or `.internal` need no entry; any other name is 421.",
+    ),
+    "forwarded-by": Setting(
+        args=(_slot(Type.NETWORKS),),
+        doc="Proxies in front of this one. Their `X-Forwarded-For` or `Forwarded` is believed for `client.address`: "
+        "the last address there that is not in this list.",
     ),
     "admin": Setting(
         args=(_slot(Type.ADDRESS),),

@@ -213,6 +213,7 @@ def _exercised(checked: Checked, program: Program, load: Arriving) -> Iterator[s
         "stream": load.stream,
         "tokens.in": load.tokens_in,
         "tokens.max-out": most_out(load),
+        "client.address": load.address,
         **{f"header.{name}": value for name, value in load.headers},
     }
     if load.agent is not None:

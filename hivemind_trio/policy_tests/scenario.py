@@ -77,6 +77,7 @@ def _fleet(load: Arriving, length_ns: int) -> Fleet:
         client=CLIENT,
         headers=MappingProxyType(dict(load.headers)),
         path=load.path,
+        address=load.address,
         turns=Amount(load.turns),
         grows=load.grows,
     )

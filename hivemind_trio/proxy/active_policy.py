@@ -14,6 +14,7 @@ from hivemind_trio.policy import Program, ProviderSettings
 from hivemind_trio.wire import Recognised
 
 from .request.caller_identity import Tokens
+from .request.client_address import client_address
 from .request.head import RequestHead
 
 
@@ -67,6 +68,7 @@ class InForce:
             second=now.second,
             weekday=now.isoweekday(),
             date=now.date().isoformat(),
+            client_address=client_address(head.peer, head.headers, self.program.server.forwarded_by),
             headers=head.words,
             meta=asked.metadata,
         )

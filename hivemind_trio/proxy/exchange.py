@@ -12,6 +12,7 @@ import trio
 from hivemind_trio.dialects import CREDENTIAL_HEADERS, DIALECTS, KeepAlive, credential_header
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import REJECTIONS, Api, Decision, Outcome, Reason, Request, Usage, rejection_text
+from hivemind_trio.model.addresses import address_text
 from hivemind_trio.policy import PlanOverage, ProviderSettings, WhileOpen
 from hivemind_trio.proxy.request import guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
@@ -242,7 +243,7 @@ class Exchange:
             request,
             self.caller,
             job=job(self.head.words, self.asked.user),
-            address=network(self.head.peer),
+            address=network((address_text(request.client_address), 0)) if head.peer is not None else "local",
             again=again,
             # Whoever dies of being sent away is kept as long as can be.
             patience_ns=None if client.dies_of_429 else round(held_s * (1 + client.tries_left) * SECOND_NS),

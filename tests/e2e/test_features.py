@@ -286,6 +286,17 @@ async def test_names_of_models() -> None:
     ]  # fmt: skip
 
 
+async def test_client_addresses() -> None:
+    inside = 'rule r when not client.address in ["10.0.0.0/8"] { deny "only from the network" }\n'
+    answers = []
+    for proxies in ("", 'server { forwarded-by ["127.0.0.1"] }\n'):
+        async with standing(CAP_1 + proxies + inside) as place:
+            for address in ("10.1.2.3", "192.0.2.7, 10.1.2.3", "10.1.2.3, 192.0.2.7"):
+                answers.append(await ask(place, headers={"x-forwarded-for": address}))
+
+    assert [answer.status_code for answer in answers] == [403, 403, 403, 200, 200, 403]
+
+
 async def test_max_output() -> None:
     body = b'{"model": "claude-x", "max_tokens": 9000, "messages": [{"role": "user", "content": "hi"}] }'
     budget = b', "thinking": {"type": "enabled", "budget_tokens": 6000} }'

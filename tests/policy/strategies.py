@@ -57,6 +57,15 @@ NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
     "session.cost": MONEY,
     "session.age": AGES,
 }
+_V4: Final = 0xFFFF_0000_0000
+ADDRESSES: Final = (_V4 | 0x7F00_0001, _V4 | 0x0A00_0001, _V4 | 0x0AFF_FFFF, _V4 | 0x0B00_0000, 1)
+NETWORKS: Final[Mapping[str, tuple[int, int]]] = {
+    "127.0.0.1": (_V4 | 0x7F00_0001, _V4 | 0x7F00_0001),
+    "10.0.0.0/8": (_V4 | 0x0A00_0000, _V4 | 0x0AFF_FFFF),
+    "10.0.0.1": (_V4 | 0x0A00_0001, _V4 | 0x0A00_0001),
+    "::1": (1, 1),
+    "::/0": (0, 2**128 - 1),
+}
 FLAGS: Final = ("stream", "tools", "images")
 
 RELATIONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -219,9 +228,24 @@ def _date(draw: st.DrawFn) -> Meant:
             return Meant(f"date ~ {text}", lambda call: any(fits(glob, call.read("date")) for glob in globs))
 
 
+def _address(draw: st.DrawFn) -> Meant:
+    texts = draw(st.lists(st.sampled_from(sorted(NETWORKS)), max_size=3))
+    if len(texts) == 1:
+        op = draw(st.sampled_from(["==", "!="]))
+        low, high = NETWORKS[texts[0]]
+        is_in = op == "=="
+        return Meant(
+            f"client.address {op} {quoted(texts[0])}",
+            lambda call: (low <= call.request.client_address <= high) is is_in,
+        )
+    return _member(draw, "client.address", [(quoted(text), _within(*NETWORKS[text])) for text in texts])
+
+
 @st.composite
 def _atoms(draw: st.DrawFn, scope: Scope) -> Meant:
-    match draw(st.integers(0, 10)):
+    match draw(st.integers(0, 11)):
+        case 11:
+            return _address(draw)
         case 10:
             return _date(draw)
         case 0 | 1:
@@ -309,6 +333,7 @@ def requests(draw: st.DrawFn, tokens: Iterable[str] = ()) -> Request:
         minute=time % 60,
         weekday=weekday_of(date),
         date=date,
+        client_address=draw(st.sampled_from(sorted(ADDRESSES))),
         plan_session=number("plan.session"),
         plan_week=number("plan.week"),
         plan_month=number("plan.month"),

@@ -61,7 +61,7 @@ Examples:
 
 \b
 Fields: agent model path method stream tools images tokens.in tokens.max-out cost attempt
-time (`22:30`) hour date (`2026-12-25`) weekday
+time (`22:30`) hour date (`2026-12-25`) weekday client.address (`10.1.2.3`)
 plan.session plan.week plan.month (`85%`) plan.overage
 session.context session.turns session.cost (`$5`) session.age (`2h`) header.NAME meta.NAME, api,
 token (the agent whose token the call has) and claim (the agent that it names).

@@ -10,6 +10,7 @@ from typing import Any, Final, final
 
 import attrs
 
+from hivemind_trio.model.addresses import address_text
 from hivemind_trio.policy.language.unit_text import count, duration, money, ratio, size
 from hivemind_trio.policy.program.program import AccountSettings, LimitGroupSettings, SlotShare
 from hivemind_trio.policy.source.string_literals import quote
@@ -102,6 +103,12 @@ _ACCOUNTS: Final = ReloadEffect(
 
 _MOVED: Final = ReloadEffect(State.RESTART, "needs a restart; until then the new policy is not loaded", "HM702")
 
+
+def _network(span: tuple[int, int]) -> str:
+    low, high = map(address_text, span)
+    return quote(low) if low == high else f"{quote(low)} to {quote(high)}"
+
+
 _SERVER: Final[Mapping[str, Row]] = {
     "timezone": Row(setting="timezone", show=lambda zone: zone or "the machine's", ordered=False, lowered=AT_ONCE),
     "nodes": Row(setting="nodes", lowered=AT_ONCE),
@@ -121,6 +128,12 @@ _SERVER: Final[Mapping[str, Row]] = {
     "hosts": Row(
         setting="hosts",
         show=lambda globs: _listed(list(map(quote, globs))) if globs else "none",
+        ordered=False,
+        lowered=NEXT_CALL,
+    ),
+    "forwarded_by": Row(
+        setting="forwarded-by",
+        show=lambda spans: _listed(list(map(_network, spans))) if spans else "none",
         ordered=False,
         lowered=NEXT_CALL,
     ),

@@ -57,6 +57,7 @@ _FIELDS: Final = {
     "weekday": "r.weekday",
     "time": "(r.hour * 60 + r.minute)",
     "date": "r.date",
+    "client.address": "r.client_address",
     "plan.session": "r.plan_session",
     "plan.week": "r.plan_week",
     "plan.month": "r.plan_month",

@@ -674,6 +674,7 @@ def _server(declarations: SymbolTable) -> Server:
         identify=tuple(Clue(word) for word in _one(declarations, declared, "identify", DEFAULT_SERVER.identify)),
         log_json=_one(declarations, declared, "log", "text") == "json",
         hosts=_one(declarations, declared, "hosts", ()),
+        forwarded_by=_one(declarations, declared, "forwarded-by", ()),
         admin=admin.value if admin is not None else None,
         admin_tokens=admin.options.get("token", ()) if admin is not None else (),
         metrics=metrics.value if metrics is not None else None,

@@ -9,6 +9,7 @@ from typing import Any, Final, final
 import attrs
 
 from hivemind_trio.model import Api, Decider, Decision, Moment, Request, Verdict
+from hivemind_trio.model.addresses import address_number
 from hivemind_trio.model.dates import is_date
 from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.codegen import BUILT_IN, Router
@@ -57,6 +58,7 @@ _FACTS: Final = {
     "tokens.max-out": "tokens_max_out",
     "cost": "cost_microusd",
     "plan.session": "plan_session",
+    "client.address": "client_address",
     "plan.week": "plan_week",
     "plan.month": "plan_month",
     "plan.overage": "plan_overage",
@@ -415,6 +417,11 @@ def _value(field: Field, text: str) -> object:
             meant = as_date(date)
             raise RequestError(f"`{field.name}={text}` is not a date; write `{field.name}={meant or '2026-12-25'}`")
         return date
+    if field.kind is Kind.ADDRESS:
+        address = address_number(text.strip('"'))
+        if address is None:
+            raise RequestError(f"`{field.name}={text}` is not an address; write `{field.name}=10.1.2.3`")
+        return address
     if field.kind is Kind.TIME:
         return _time(field, text)
     if field.kind is Kind.TEXT:

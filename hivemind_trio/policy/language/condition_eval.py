@@ -66,6 +66,7 @@ def field_values(request: Request, *, agent: str, team: str, provider: str | Non
         "weekday": request.weekday,
         "time": request.time,
         "date": request.date,
+        "client.address": request.client_address,
         "plan.session": request.plan_session,
         "plan.week": request.plan_week,
         "plan.month": request.plan_month,

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias, final
 
 import attrs
 
+from hivemind_trio.model.addresses import ADDRESS_MOST, as_network, network_span
 from hivemind_trio.model.dates import MINUTES, is_date
 from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
@@ -58,6 +59,8 @@ class Kind(Enum):
     """A time of day, in minutes since midnight."""
     DATE = auto()
     """A text, `YYYY-MM-DD`."""
+    ADDRESS = auto()
+    """An IP address as a number, and as a text in a policy."""
 
 
 TEXTS: Final = (Kind.TEXT, Kind.DATE)
@@ -188,6 +191,7 @@ def request_fields(agents: list[str], teams: list[str], providers: list[str]) ->
         Field("weekday", Kind.NUMBER, least=1, most=7),
         Field("time", Kind.TIME, most=MINUTES - 1),
         Field("date", Kind.DATE),
+        Field("client.address", Kind.ADDRESS, most=ADDRESS_MOST),
         Field("cost", Kind.MONEY),
         *(Field(name, Kind.SHARE, most=WHOLE) for name in PLAN_SHARES),
         Field("plan.overage", Kind.FLAG),
@@ -314,9 +318,12 @@ class Typer:
             return self._like(field, right, expr)
         if field.kind is Kind.FLAG:
             return self._flag(field, expr)
-        if field.kind in (*TEXTS, Kind.ENUM) and op not in ("==", "!="):
+        if field.kind in (*TEXTS, Kind.ENUM, Kind.ADDRESS) and op not in ("==", "!="):
             self.report.add("HM212", f"`{field.name}` is {_a(field)}; `{op}` compares numbers", expr.op_span)
             raise _Wrong
+        if field.kind is Kind.ADDRESS:
+            same = Member(field.name, (), (self._network(field, right),))
+            return same if op == "==" else Negation(same)
         value = self._literal(field, right)
         if field.kind in TEXTS and is_glob(str(value)):
             self._wildcard(op, field, right.span, expr, right)
@@ -385,6 +392,9 @@ class Typer:
         is_wrong = False
         for item in self._items(right):
             try:
+                if field.kind is Kind.ADDRESS:
+                    ranges.append(self._network(field, item))
+                    continue
                 if isinstance(item, RangeValue):
                     ranges += self._ranges(field, item)
                     continue
@@ -424,6 +434,21 @@ class Typer:
             self.report.add("HM206", "this range is empty", item.span, help=help_, replacement=put)
             raise _Wrong
         return [(low, high)]
+
+    def _network(self, field: Field, expr: Expr) -> tuple[int, int]:
+        """Return the first and the last address of a network, or of one address."""
+        if isinstance(expr, Name) and expr.text in self.lets:
+            self.used.add(("let", expr.text))
+            return self._network(field, self.lets[expr.text])
+        span = network_span(expr.value) if isinstance(expr, String) else None
+        if span is not None:
+            return span
+        meant = as_network(expr.value) if isinstance(expr, String) else None
+        put = f'"{meant}"' if meant is not None else None
+        help_ = f"write `{put}`" if put is not None else 'write one such as `"10.0.0.0/8"`, `"10.1.2.3"` or `"::1"`'
+        what = f"`{field.name}` is {_a(field)}, but this is not"
+        self.report.add("HM212", what, expr.span, help=help_, replacement=put)
+        raise _Wrong
 
     def _items(self, expr: Expr) -> list[Expr]:
         if isinstance(expr, Name) and expr.text in self.lets:
@@ -701,6 +726,7 @@ def _a(field: Field) -> str:
         Kind.FLAG: "a flag",
         Kind.TIME: "a time of day",
         Kind.DATE: "a date",
+        Kind.ADDRESS: "an address or a network",
     }
     return str(names[field.kind])
 
@@ -728,6 +754,7 @@ def _example(field: Field) -> str:
     """Return a comparison of the field; empty if there is nothing to compare it with."""
     literal = {Kind.TEXT: '!= ""', Kind.NUMBER: "> 0", Kind.MONEY: "> $0.10", Kind.DURATION: "> 1s", Kind.RATIO: "> 1%"}
     literal |= {Kind.SHARE: "> 80%", Kind.TIME: ">= 08:30", Kind.DATE: '== "2026-12-25"'}
+    literal |= {Kind.ADDRESS: 'in ["10.0.0.0/8"]'}
     if field.kind is Kind.ENUM:
         return f"{field.name} == {field.choices[0]}" if field.choices else ""
     return f"{field.name} {literal[field.kind]}"

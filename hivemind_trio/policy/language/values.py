@@ -13,6 +13,7 @@ import attrs
 
 from hivemind_trio.dialects import BILLING_CODES, ERROR_STATUSES
 from hivemind_trio.model import SecretRef, SecretSource
+from hivemind_trio.model.addresses import ADDRESS_MOST, address_number, as_network, network_span
 from hivemind_trio.model.dates import is_date
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix
@@ -85,6 +86,9 @@ def declared_as(kind: str, name: str) -> str:
     """Return the shortest declaration of that name."""
     body = _BODIES.get(kind, "")
     return f"{kind} {name} {{ {body} }}" if body else f"{kind} {name} {{ }}"
+
+
+EVERY_ADDRESS: Final = (network_span("0.0.0.0/0"), (0, ADDRESS_MOST))
 
 
 class Unreadable(Exception):  # noqa: N818 - it never leaves this module
@@ -439,6 +443,45 @@ class Reader:
             names.append(name)
         return tuple(names)
 
+    def _ip_address(self, value: Value, slot: Slot) -> int:
+        text = self._text(value, slot)
+        number = address_number(text)
+        if number is None:
+            self.report.add(
+                "HM217", f"`{text}` is not an IP address", value.span, help='write one such as `"10.1.2.3"`'
+            )
+            raise Unreadable
+        return number
+
+    def _networks(self, value: Value, slot: Slot) -> tuple[tuple[int, int], ...]:
+        found = []
+        is_wrong = False
+        for item in self._some_items(value, slot):
+            text = self._text(item, Slot(Type.GLOB))
+            span = network_span(text)
+            if span is None:
+                meant = as_network(text)
+                self.report.add(
+                    "HM217",
+                    f"`{text}` is not an address or a network",
+                    item.span,
+                    help=f'write `"{meant}"`' if meant else 'write one such as `"10.0.0.2"` or `"10.1.0.0/16"`',
+                    replacement=f'"{meant}"' if meant else None,
+                )
+                is_wrong = True
+                continue
+            if span in EVERY_ADDRESS:
+                self.report.warn(
+                    "HM609",
+                    f"`{text}` is every address: callers choose their own `client.address`",
+                    item.span,
+                    help="name only the proxies in front of this one",
+                )
+            found.append(span)
+        if is_wrong:
+            raise Unreadable
+        return tuple(found)
+
     def _timezone(self, value: Value, slot: Slot) -> str:
         text = self._text(value, slot)
         if text not in TIME_ZONES:
@@ -634,6 +677,8 @@ _READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
     Type.STORE_URL: Reader._store_url,
     Type.ADDRESS: Reader._address,
     Type.HOSTS: Reader._hosts,
+    Type.IP_ADDRESS: Reader._ip_address,
+    Type.NETWORKS: Reader._networks,
     Type.TIMEZONE: Reader._timezone,
     Type.CLOCK: Reader._clock,
     Type.DATE: Reader._date,

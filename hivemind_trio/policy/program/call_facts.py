@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from hivemind_trio.model import Api, Request
+from hivemind_trio.model.addresses import address_text
 from hivemind_trio.model.dates import date_on, weekday_of
 from hivemind_trio.policy.language.condition_typing import PLAN_SHARES
 from hivemind_trio.policy.language.unit_text import clock, duration, money
@@ -47,6 +48,7 @@ FIELDS: Final = {
     "hour": "hour",
     "weekday": "weekday",
     "date": "date",
+    "client.address": "client_address",
     "plan.session": "plan_session",
     "plan.week": "plan_week",
     "plan.month": "plan_month",
@@ -137,6 +139,8 @@ def literal(field: str, value: str | int | bool) -> str:
         return f"{int(value) / 10_000:g}%"
     if field == "time":
         return clock(int(value))
+    if field == "client.address":
+        return address_text(int(value))
     if field == "session.cost":
         return money(int(value))
     return duration(int(value)) if field == "session.age" else str(value)

@@ -7,6 +7,7 @@ from typing import TypeAlias, final
 import attrs
 
 from hivemind_trio.model import PlanSpan
+from hivemind_trio.model.addresses import LOOPBACK
 from hivemind_trio.policy.language.condition_typing import Condition
 from hivemind_trio.policy.source.span import Span
 
@@ -51,6 +52,8 @@ class Arriving:
     """Minutes since midnight at the beginning; None: the simulator's usual time."""
     date: str | None
     span: Span
+    address: int = LOOPBACK
+    """Of the callers, as a number."""
     turns: int = 1
     """Calls of each arrival, one after another."""
     grows: int = 0

@@ -316,6 +316,8 @@ class Server:
     """The log is one JSON object a line, unless the command line says otherwise."""
     hosts: tuple[str, ...] = ()
     """Globs over the names that `Host` may have beside addresses and local names."""
+    forwarded_by: tuple[tuple[int, int], ...] = ()
+    """Proxies whose word for `client.address` is believed: first and last address of each network."""
     admin: tuple[str, int] | None = None
     """Address of the control API; None: only its Unix socket."""
     admin_tokens: tuple[SecretRef, ...] = ()

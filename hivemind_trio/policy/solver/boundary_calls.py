@@ -336,6 +336,7 @@ def _models(programs: Iterable[Program]) -> Iterator[str]:
 _FIELDS: Final = {
     "tokens_in": "tokens.in",
     "tokens_max_out": "tokens.max-out",
+    "client_address": "client.address",
     "plan_session": "plan.session",
     "plan_week": "plan.week",
     "plan_month": "plan.month",

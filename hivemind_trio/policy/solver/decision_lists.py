@@ -164,7 +164,8 @@ def _as_model(rule: Rule, program: Program) -> Iterator[DecisionEntry]:
     """Yield where a rule's calls go with the model that it sets, by the call's dialect."""
     model = rule.effects["model"]
     for name, provider in program.providers.items():
-        if any_matcher(provider.serves or ("*",))(model):
+        # The only provider gets calls of no known dialect, whatever it serves.
+        if len(program.providers) == 1 or any_matcher(provider.serves or ("*",))(model):
             yield DecisionEntry(AllOf((rule.condition, Relation(routed_as(model), "==", name))), name)
     yield DecisionEntry(rule.condition, None)
 

@@ -399,6 +399,7 @@ FACTS: Final = {
     "tokens.in": "tokens_in",
     "tokens.max-out": "tokens_max_out",
     "tokens.total": "tokens_in",
+    "client.address": "client_address",
     "plan.session": "plan_session",
     "plan.week": "plan_week",
     "plan.month": "plan_month",

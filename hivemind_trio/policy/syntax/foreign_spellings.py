@@ -406,6 +406,10 @@ class _Speller:
                 return False
             start = last.span.start
             self.out.pop()
+        end = found.end()
+        if self.text[end : end + 1] == '"' and _CLOSERS.match(self.text[end + 1 : self._line_end(end)]):
+            last_quote = attrs.evolve(piece, span=Span(piece.span.source, end, end + 1))
+            return self._ended(start, start, end, last_quote, "begun")
         span = self._of(start, found.end(), piece)
         put = f'"{self.text[start : found.end()]}"'
         self._foreign_text(span, f"write `{put}`: a glob is a quoted text", put, sign="*")
@@ -644,14 +648,15 @@ class _Speller:
             self._take(Lexeme("EQUAL", "=", piece.span))
             return True
         note = "`=` is for `let`" if piece.type == "EQUAL" else ""
-        if self._asked and piece.type == "EQUAL":
+        before_block = after.type == "LBRACE"
+        if self._asked and piece.type == "EQUAL" and not before_block:
             help_ = f"write `{self._raw(last)} == {self._raw(after)}`"
             self._say(piece.span, "unexpected `=`", help_, "==", code="HM003", note=note)
             self._take(Lexeme("CMP", "==", piece.span))
             return True
-        if last.type != "NAME":
+        if last.type != "NAME" and not before_block:
             return False
-        help_ = "delete it" if after.type == "LBRACE" else f"write `{self._raw(last)} {self._whole(after)}`"
+        help_ = "delete it" if before_block else f"write `{self._raw(last)} {self._whole(after)}`"
         message = f"unexpected `{piece.text}`"
         self._say(piece.span, message, help_, code="HM003", note=note, fix=self._removed(piece.span))
         self.at += 1

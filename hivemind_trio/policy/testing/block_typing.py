@@ -9,6 +9,7 @@ import attrs
 
 from hivemind_trio.dialects import ERROR_STATUSES
 from hivemind_trio.model import Api, PlanSpan
+from hivemind_trio.model.addresses import LOOPBACK
 from hivemind_trio.model.plan import DAY_NS, WHOLE
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SymbolTable
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
@@ -45,7 +46,7 @@ LOAD: Final[Mapping[str, Slot]] = {
 }
 """Settings of `load NAME { ... }`, beside some fields of a request."""
 
-_LOAD_FIELDS: Final = ("stream", "path", *CLOCKS, *DAYS)
+_LOAD_FIELDS: Final = ("stream", "path", "client.address", *CLOCKS, *DAYS)
 """Fields of a request that a load may set, and headers."""
 
 FOLLOWING: Final = {
@@ -387,6 +388,7 @@ class _Reading:
             headers=tuple((field[7:], value) for field, value in said.items() if field.startswith("header.")),
             time=said.get("time", said["hour"] * 60 if "hour" in said else None),
             date=str(day_of(said)["date"]) if "date" in said or "weekday" in said else None,
+            address=said.get("client.address", LOOPBACK),
             turns=said.get("turns", 1),
             grows=said.get("grow", 0),
             span=statement.span,
@@ -585,5 +587,6 @@ def _as_slots(fields: Mapping[str, Field]) -> dict[str, Slot]:
         Kind.DURATION: lambda _: Slot(Type.DURATION),
         Kind.TIME: lambda _: Slot(Type.CLOCK),
         Kind.DATE: lambda _: Slot(Type.DATE),
+        Kind.ADDRESS: lambda _: Slot(Type.IP_ADDRESS),
     }
     return {name: types[field.kind](field) for name, field in fields.items() if field.kind in types}

@@ -195,7 +195,10 @@ def _shown(field: str, decided: Decided) -> str:
             return f"{field} {duration(value)}"
         case "cost", int(value):
             return f"{field} {money(value)}"
-        case "session.cost" | "session.age" | "time" | "plan.session" | "plan.week" | "plan.month", int(value):
+        case (
+            "session.cost" | "session.age" | "time" | "client.address" | "plan.session" | "plan.week" | "plan.month",
+            int(value),
+        ):
             return f"{field} {literal(field, value)}"
         case _, str(value) if is_text(field):
             return f"{field} {quote(value)}"

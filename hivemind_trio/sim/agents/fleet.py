@@ -9,6 +9,7 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.model.addresses import LOOPBACK
 from hivemind_trio.sim.provider.latency_and_faults import draw
 from hivemind_trio.sim.provider.profile import SECOND_NS, Shape
 
@@ -78,6 +79,8 @@ class Fleet:
     """Lower-case names."""
     path: str = ""
     """Empty: the usual one of the dialect."""
+    address: int = LOOPBACK
+    """Of the callers, as a number."""
     says_remaining: Amount | None = None
     """Each agent says with every call how many it has still to make, this one included: so many times the truth, which
     is drawn once for each. None: it does not say."""

@@ -102,6 +102,7 @@ class SimulatedCaller:
             second=seconds,
             weekday=weekday_of(date),
             date=date,
+            client_address=self.fleet.address,
             headers=headers,
         )
 

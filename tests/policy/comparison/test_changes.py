@@ -227,6 +227,10 @@ ROWS = {
     "a bound of the listener": (
         SERVER, "", "max-header 32KiB", "max-header", "lowered", "64KiB", "32KiB", "restart", "",
     ),
+    "proxies": (
+        SERVER, "", 'forwarded-by ["10.0.0.2", "10.1.0.0/16"]', "forwarded-by", "changed",
+        "none", '["10.0.0.2", "10.1.0.0" to "10.1.255.255"]', "kept", "",
+    ),
     "names": (SERVER, "", 'hosts ["a.example"]', "hosts", "changed", "none", '["a.example"]', "kept", ""),
     "address of the control API": (
         SERVER, 'admin "[::1]:8788" token env(T)', 'admin "127.0.0.1:8789" token env(T)', "admin", "changed",
@@ -348,6 +352,7 @@ def test_a_policy_changes_nothing_of_itself(drawn: Drawn) -> None:
 
 UNGUESSED: dict[str, Any] = {
     "hosts": ("a.example",),
+    "forwarded_by": ((1, 2),),
     "admin": ("127.0.0.1", 8788),
     "metrics": ("127.0.0.1", 9464),
     "api": Api.OPENAI,

@@ -148,7 +148,8 @@ def test_the_cost_is_reckoned_from_the_models_price_unless_it_is_said() -> None:
         (
             "customer=acme",
             "no field `customer`; there are `agent`, `model`, `path`, `method`, `stream`, `tools`, `images`, "
-            "`tokens.in`, `tokens.max-out`, `attempt`, `hour`, `weekday`, `time`, `date`, `cost`, `plan.session`, "
+            "`tokens.in`, `tokens.max-out`, `attempt`, `hour`, `weekday`, `time`, `date`, `client.address`, `cost`, "
+            "`plan.session`, "
             "`plan.week`, `plan.month`, `plan.overage`, `session.context`, `session.turns`, `session.cost`, "
             "`session.age`, `api`, `token`, `claim`, "
             "`header.NAME` or `meta.NAME`",

@@ -54,6 +54,10 @@ def assert_it_mends(text: str, found: Diagnostic) -> None:
 # ---- each slip ----
 
 MENDED = {
+    "a glob without its first quote": (
+        'provider anthropic { serves ["*-mini", claude-*"] }\n',
+        'provider anthropic { serves ["*-mini", "claude-*"] }\n',
+    ),
     "and of other languages": (
         "rule r when stream&&tools { priority 2 }\n",
         "rule r when stream and tools { priority 2 }\n",

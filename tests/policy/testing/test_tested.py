@@ -95,6 +95,13 @@ HOLDS: Final = {
     "a time and a date": (
         'given { time 22:30; date "2026-12-25" }', "hour == 22 and time in 22:00..6:00 and weekday == 5",
     ),
+    "an address": (
+        'given { client.address "10.1.2.3" }', 'client.address in ["10.0.0.0/8", "::1"] and client.address != "::1"',
+    ),
+    "of all calls, an address is in one of two networks": (
+        'given any when client.address == "10.0.0.0/7"',
+        'client.address == "10.0.0.0/8" or client.address == "11.0.0.0/8"',
+    ),
     "a weekday is in a week of its own": ("given { weekday 3 }", 'date == "2001-01-10"'),
     "of all calls, a time is in its hour": ("given any when time in 22:00..23:59", "priority == 9 or denied"),
     "of all calls, a date has its weekday": ('given any when date == "2026-12-25"', "weekday == 5"),
@@ -232,6 +239,14 @@ def test_what_cannot_be_proven_can_still_be_refuted_by_example() -> None:
 
     assert found.code == "HM501"
     assert found.help == "counterexample: `given { hour 22 }`"
+
+
+def test_a_call_of_no_known_dialect_goes_to_the_only_provider_with_whatever_model() -> None:
+    rule = 'provider anthropic { serves ["?pt-*"] }\nrule r { model "claude-haiku-4-5" }\n'
+
+    (one,) = run_tests(policy(rule + 'test "t" {\ngiven any\nexpect denied\n}\n'))
+
+    assert [found.code for found in one.diagnostics] == ["HM501"]
 
 
 def test_what_asks_too_many_questions_is_not_called_proven(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,14 @@ PAGES: Final = (
         "caller's own login through, unchanged.",
     ),
     Page(
+        "HM609",
+        "forwarded addresses believed from every peer",
+        "`forwarded-by` names the proxies whose `X-Forwarded-For` is believed. A caller that is one of them chooses "
+        "its own `client.address`.",
+        wrong='server { forwarded-by ["0.0.0.0/0"] }\nprovider anthropic { }',
+        right='server { forwarded-by ["10.0.0.2"] }\nprovider anthropic { }',
+    ),
+    Page(
         "HM610",
         "agents with tokens, and a provider without a key",
         "The token of an agent identifies it to the proxy and is never sent upstream. So a call of such an agent "

@@ -1,0 +1,66 @@
+"""Address of the caller, from the connection or from a proxy that the policy believes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from hivemind_trio.model.addresses import LOOPBACK, address_number
+
+Span = tuple[int, int]
+
+HOPS_MAX: Final = 32
+"""Addresses of one list that are read, from its end."""
+
+_FOR: Final = re.compile(r'(?:^|[;,])\s*for\s*=\s*("[^"]*"|[^;,\s]*)', re.IGNORECASE)
+_PORT: Final = re.compile(r"\[([^\]]*)\](?::\w+)?|([^:]*):\w+")
+
+
+def client_address(
+    peer: tuple[str, int] | None, headers: Iterable[tuple[bytes, bytes]], forwarded_by: Sequence[Span]
+) -> int:
+    """Return the address of the caller as a number.
+
+    A peer of `forwarded-by` says it, in `X-Forwarded-For` or `Forwarded` (RFC 7239): the last address there that is
+    not of `forwarded-by` itself. A proxy extends one of the two and hands on the other as the caller sent it, so two
+    that disagree are both not believed.
+    """
+    number = LOOPBACK if peer is None else address_number(peer[0])
+    if number is None:
+        return LOOPBACK
+    if not _is_one(number, forwarded_by):
+        return number
+    lists: dict[bytes, list[str]] = {b"x-forwarded-for": [], b"forwarded": []}
+    for name, value in headers:
+        if (lines := lists.get(name.lower())) is not None:
+            lines.append(value.decode("latin-1"))
+    plain, standard = ", ".join(lists[b"x-forwarded-for"]), ", ".join(lists[b"forwarded"])
+    said = [
+        _last(hops, number, forwarded_by)
+        for hops in ([*plain.split(",")] if plain else [], [match.strip('"') for match in _FOR.findall(standard)])
+        if hops
+    ]
+    return said[0] if said and said.count(said[0]) == len(said) else number
+
+
+def _last(hops: Sequence[str], number: int, forwarded_by: Sequence[Span]) -> int:
+    for address in _numbers(hops[: -HOPS_MAX - 1 : -1]):
+        if address is None:
+            return number  # `unknown`, or a name: the proxy that said so is the last that is known
+        number = address
+        if not _is_one(number, forwarded_by):
+            break
+    return number
+
+
+def _numbers(hops: Iterable[str]) -> Iterator[int | None]:
+    for hop in hops:
+        text = hop.strip()
+        number = address_number(text)
+        match = _PORT.fullmatch(text) if number is None else None
+        yield address_number(match[1] or match[2] or "") if match is not None else number
+
+
+def _is_one(number: int, spans: Sequence[Span]) -> bool:
+    return any(low <= number <= high for low, high in spans)

@@ -1,0 +1,66 @@
+"""The address of a caller: of its connection, or as a proxy says it that the policy believes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind_trio.model.addresses import LOOPBACK, address_number, address_text, network_span
+from hivemind_trio.proxy.request.client_address import client_address
+
+PROXIES = tuple(span for text in ("10.0.0.0/8", "fd00::/8") if (span := network_span(text)) is not None)
+
+X, F = b"X-Forwarded-For", b"forwarded"
+
+SEEN = [
+    ("192.0.2.7", [], "192.0.2.7"),
+    ("192.0.2.7", [(X, b"203.0.113.9")], "192.0.2.7"),  # anyone may say so
+    ("10.0.0.2", [], "10.0.0.2"),
+    ("::ffff:10.0.0.2", [(X, b"203.0.113.9")], "203.0.113.9"),
+    ("10.0.0.2", [(X, b"203.0.113.9")], "203.0.113.9"),
+    ("10.0.0.2", [(X, b"1.1.1.1, 203.0.113.9 ,10.3.3.3")], "203.0.113.9"),  # the first one is the caller's own word
+    ("10.0.0.2", [(X, b"1.1.1.1"), (b"x-forwarded-for", b"203.0.113.9")], "203.0.113.9"),
+    ("10.0.0.2", [(X, b"10.1.1.1, 10.2.2.2")], "10.1.1.1"),
+    ("10.0.0.2", [(X, b"203.0.113.9, unknown")], "10.0.0.2"),
+    ("10.0.0.2", [(X, b"")], "10.0.0.2"),
+    ("10.0.0.2", [(X, b"203.0.113.9:4711")], "203.0.113.9"),
+    ("fd00::2", [(X, b"[2001:db8::1]:4711")], "2001:db8::1"),
+    ("10.0.0.2", [(F, b'for=1.1.1.1;proto=https, For="[2001:db8::1]:4711"')], "2001:db8::1"),
+    ("10.0.0.2", [(F, b"for=203.0.113.9"), (X, b"203.0.113.9")], "203.0.113.9"),
+    ("10.0.0.2", [(F, b"for=1.1.1.1"), (X, b"203.0.113.9")], "10.0.0.2"),  # one of them is the caller's own
+    ("fe80::1%eth0", [], "fe80::1"),
+]
+
+
+@pytest.mark.parametrize(("peer", "headers", "expected"), SEEN)
+def test_the_last_address_that_is_no_proxys_counts(
+    peer: str, headers: list[tuple[bytes, bytes]], expected: str
+) -> None:
+    assert address_text(client_address((peer, 4711), headers, PROXIES)) == expected
+
+
+def test_a_caller_of_a_unix_socket_is_this_machine() -> None:
+    assert client_address(None, [(X, b"203.0.113.9")], PROXIES) == LOOPBACK
+
+
+@given(said=st.lists(st.binary(max_size=30) | st.sampled_from([b"10.0.0.1", b"for=::1", b"\"[::1"]), max_size=4),
+       name=st.sampled_from([X, F]))  # fmt: skip
+def test_whatever_a_header_says_there_is_an_address(said: list[bytes], name: bytes) -> None:
+    number = client_address(("10.0.0.2", 1), [(name, value) for value in said], PROXIES)
+
+    assert address_number(address_text(number)) == number
+
+
+@given(forged=st.lists(st.ip_addresses().map(str), max_size=3), name=st.sampled_from([X, F]))
+def test_what_a_caller_says_itself_does_not_count(forged: list[str], name: bytes) -> None:
+    """A proxy adds its caller's address at the end."""
+    sign = "for=" if name == F else ""
+    said = ", ".join(f'{sign}"{one}"' if sign else one for one in [*forged, "203.0.113.9"])
+
+    assert client_address(("10.0.0.2", 1), [(name, said.encode())], PROXIES) == address_number("203.0.113.9")
+
+
+@given(number=st.integers(0, 2**128 - 1))
+def test_an_address_is_read_as_it_is_shown(number: int) -> None:
+    assert address_number(address_text(number)) == number
