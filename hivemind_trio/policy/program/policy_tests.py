@@ -53,7 +53,7 @@ class Arriving:
     date: str | None
     span: Span
     address: int = LOOPBACK
-    """Of the callers, as a number."""
+    """Address of the callers, as a number."""
     turns: int = 1
     """Calls of each arrival, one after another."""
     grows: int = 0

@@ -80,7 +80,7 @@ class Fleet:
     path: str = ""
     """Empty: the usual one of the dialect."""
     address: int = LOOPBACK
-    """Of the callers, as a number."""
+    """Address of the callers, as a number."""
     says_remaining: Amount | None = None
     """Each agent says with every call how many it has still to make, this one included: so many times the truth, which
     is drawn once for each. None: it does not say."""
