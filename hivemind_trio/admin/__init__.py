@@ -4,6 +4,7 @@ from .agents import jobs as jobs
 from .agents import leases as leases
 from .agents.asking import AskingAgent as AskingAgent
 from .agents.table import AGENT_OPERATIONS as AGENT_OPERATIONS
+from .forecasts.advice import keep_advised as keep_advised
 from .forecasts.starts import Foresight as Foresight
 from .forecasts.starts import keep_calibrated as keep_calibrated
 from .history import CallMetrics as CallMetrics

@@ -11,7 +11,7 @@ import attrs
 from hivemind_trio.proxy import Door
 from hivemind_trio.runtime import Engine, LeaseKeeper
 
-from .history import CallMetrics, Conduct, HourUsage, StartsKeeper, Tally, TimeSeries
+from .history import AdviceKeeper, CallMetrics, Conduct, HourUsage, StartsKeeper, Tally, TimeSeries
 from .job_desk import JobDesk
 from .policy_keeper import PolicyKeeper
 
@@ -55,6 +55,7 @@ class Operated:
     """Told of every change: action, subject, who asked for it, and details."""
     conduct: Conduct
     starts: StartsKeeper
+    advice: AdviceKeeper = attrs.field(factory=AdviceKeeper)
     jobs: JobDesk | None = None
     """Runs jobs of agents; None: this process runs none."""
 

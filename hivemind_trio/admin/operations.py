@@ -20,9 +20,11 @@ from .agents.views import (
     ResourcesView,
     SubmittedView,
 )
+from .forecasts import advice
 from .job_desk import JobsView
 from .operated import Operated
 from .views import (
+    AdviceView,
     BudgetsView,
     CallsView,
     CallView,
@@ -68,6 +70,7 @@ _ALL: Final = (
     Operation("story", story.story, show.OneCall, StoryView),
     Operation("series", hour.series, hour.WhichPoints, SeriesListView),
     Operation("usage", hour.usage, show.NoArguments, HourView),
+    Operation("advice", advice.advice, show.NoArguments, AdviceView),
     Operation("budgets", show.budgets, show.NoArguments, BudgetsView),
     Operation("reset_budget", change.reset_budget, change.WhichBudget, BudgetsView, True),
     Operation("set_budget", change.set_budget, change.BudgetSpending, BudgetsView, True),

@@ -542,3 +542,66 @@ class HourView:
 
     usage: UsageView
     teams: tuple[TeamUsageView, ...]
+
+
+class AdviceState(StrEnum):
+    """State of the advice on what to change."""
+
+    READY = "ready"
+    COMPUTING = "computing"
+    """Ask again in a few seconds."""
+    UNAVAILABLE = "unavailable"
+    """There is no journal, or it has too few calls; the text says so."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AdviceLaneView:
+    """Simulated waits of the calls of a lane."""
+
+    lane: str
+    served: int
+    wait_p95_s: float
+    rejected: int
+    """Calls that were rejected, or given up in the queue."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AdviceRowView:
+    """One limit that, lifted alone, plainly shortens waits."""
+
+    text: str
+    """The sentence."""
+    change: str
+    """`max 12 instead of 8 in lane batch`."""
+    provider: str | None
+    """Provider that would have to accept it; null: the limit is the policy's own."""
+    lane: str
+    """Lane that gains most."""
+    before: AdviceLaneView
+    after: AdviceLaneView
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AdviceView:
+    """Limits to lift, by a simulation of the last hour."""
+
+    state: AdviceState
+    text: str
+    """The answer in one sentence."""
+    at: str | None
+    """Time of the simulation; null: there was none yet."""
+    calls: int
+    """Recorded calls that were simulated, the newest of the last hour."""
+    span_s: float
+    """Time over which they came."""
+    tried: int
+    """Limits that were lifted, one at a time."""
+    limits: int
+    """Limits that there are."""
+    lanes: tuple[AdviceLaneView, ...]
+    """Simulated waits under the policy as it is."""
+    advice: tuple[AdviceRowView, ...]
+    """Largest gain first, at most five; empty: none plainly helps."""

@@ -13,7 +13,7 @@ from hivemind_trio.cli.control.cancel import cancel, priority
 from hivemind_trio.cli.control.dashboard import dashboard
 from hivemind_trio.cli.control.lease import lease
 from hivemind_trio.cli.control.pause import pause, resume
-from hivemind_trio.cli.control.queue import queue
+from hivemind_trio.cli.control.queue import advise, queue
 from hivemind_trio.cli.control.reload import reload
 from hivemind_trio.cli.control.status import status
 from hivemind_trio.cli.control.top import top
@@ -89,6 +89,7 @@ for _command in (
     top,
     dashboard,
     queue,
+    advise,
     calls,
     pause,
     resume,

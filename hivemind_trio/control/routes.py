@@ -91,6 +91,7 @@ OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "story": ("GET", "/v1/calls/{id}/story"),
     "series": ("GET", "/v1/series"),
     "usage": ("GET", "/v1/usage"),
+    "advice": ("GET", "/v1/advice"),
     "budgets": ("GET", "/v1/budgets"),
     "reset_budget": ("POST", "/v1/budgets/reset"),
     "set_budget": ("POST", "/v1/budgets/spent"),

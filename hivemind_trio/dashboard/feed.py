@@ -63,7 +63,11 @@ class Feed:
         }
 
     async def _hour(self) -> dict[str, Any]:
-        return {"usage": await self._ask("usage"), "series": await self._ask("series", last=NEWEST)}
+        return {
+            "usage": await self._ask("usage"),
+            "series": await self._ask("series", last=NEWEST),
+            "advice": await self._ask("advice"),
+        }
 
     async def _ask(self, name: str, **arguments: object) -> Any:
         operation = OPERATIONS[name]

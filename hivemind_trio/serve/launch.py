@@ -16,7 +16,16 @@ import attrs
 import trio
 
 from hivemind_trio import __version__
-from hivemind_trio.admin import Facts, JobDesk, Operated, PolicyKeeper, TimeSeries, asking, keep_calibrated
+from hivemind_trio.admin import (
+    Facts,
+    JobDesk,
+    Operated,
+    PolicyKeeper,
+    TimeSeries,
+    asking,
+    keep_advised,
+    keep_calibrated,
+)
 from hivemind_trio.control import collecting, lease_route
 from hivemind_trio.dashboard import Doors
 from hivemind_trio.host import DiskFiles
@@ -272,6 +281,7 @@ class Launch:
                 note=self.watcher.operator,
             )
             nursery.start_soon(keep_calibrated, proxy)
+            nursery.start_soon(keep_advised, proxy)
             yield proxy
             nursery.cancel_scope.cancel()
 

@@ -12,7 +12,7 @@ built in code as well as read from text; `Figures` has what a policy's `expect` 
 `study` runs a scenario over several seeds both ways; `METRICS`, `estimate` and `difference` say what came of it, and
 what another policy changes, with intervals over the seeds (`side_by_side` runs two, `shifts` goes through the
 numbers); `misfits` are what a scenario names and a policy does not have; `plot` draws limit, queue and what is in
-flight, and `svg` writes that down.
+flight, and `svg` writes that down. `advise` runs a scenario with one limit of the policy lifted at a time.
 
 `Provider`, `AgentJob` and `lower_bound` are of use without a world: the demo puts the same provider behind a socket.
 """
@@ -93,6 +93,13 @@ from .scenario.scenario_file import parse_scenario as parse_scenario
 from .scenario.toml_table import Problem as Problem
 from .scenario.toml_table import ScenarioError as ScenarioError
 from .scenario.trace_replay import recorded_fleets as recorded_fleets
+from .studies.advice import Advice as Advice
+from .studies.advice import AdviceStudy as AdviceStudy
+from .studies.advice import LaneChange as LaneChange
+from .studies.advice import LaneWait as LaneWait
+from .studies.advice import OutOfTime as OutOfTime
+from .studies.advice import advise as advise
+from .studies.advice import lifts as lifts
 from .studies.comparison import Shift as Shift
 from .studies.comparison import same_truth as same_truth
 from .studies.comparison import shifts as shifts

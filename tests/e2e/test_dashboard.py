@@ -202,6 +202,9 @@ async def test_every_number_is_that_of_the_control_api_and_nothing_is_asked_of_o
                 assert "1 of 1" in limits[0]
                 assert str(budgets[0]["spent"]) in limits[-1]
                 assert await browser.texts("#calls-rows code") == [ended]
+                advice = (await control.get("/v1/advice")).json()
+                assert "too few to simulate" in advice["text"]
+                await browser.until(f"document.querySelector('#change-text').innerText.includes({advice['text']!r})")
                 agents = [agent for team in usage["teams"] for agent in team["agents"]]
                 counted = await browser.texts("#who-rows .level-1 td:nth-child(2)")
                 assert counted == [str(agent["usage"]["calls"]) for agent in agents]

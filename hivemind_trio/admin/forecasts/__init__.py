@@ -1,1 +1,1 @@
-"""Forecasts in copies of the live scheduler: conduct of callers, turns, and the starts of calls that wait."""
+"""Forecasts in copies of the live scheduler, and advice by simulation of the last hour."""

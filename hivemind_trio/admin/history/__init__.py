@@ -1,5 +1,7 @@
-"""Records of calls: counts since the start, the last hour, the last that ended, and the last estimate of starts."""
+"""Records of calls: counts since the start, the last hour, the last that ended, and the last estimates."""
 
+from .advice import AdviceKeeper as AdviceKeeper
+from .advice import DatedAdvice as DatedAdvice
 from .call_metrics import CallMetrics as CallMetrics
 from .call_metrics import Distribution as Distribution
 from .conduct import Conduct as Conduct

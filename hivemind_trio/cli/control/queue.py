@@ -1,15 +1,22 @@
-"""`hivemind-trio queue`."""
+"""`hivemind-trio queue` and `hivemind-trio advise`."""
 
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from hivemind_trio.cli.progress import ProgressLine
+
 from .connect import json_option, proxy_of, proxy_options
 from .words import counted, moment, span, start, table
+
+ASK_S: Final = 0.5
+TRIES: Final = 480
+"""Questions until the advice is computed."""
 
 
 @click.command(
@@ -59,3 +66,54 @@ def queue_table(found: dict[str, Any], now: datetime) -> str:
     # What matters most is left: a narrow terminal has the first columns.
     head = ["lane", "calls", "waiting for", "oldest", "first", "all", "next", "provider", "agents", "rejected"]
     return f"{counted(found['waiting'], 'call')} waiting\n\n" + table(head, rows, right={1, 8})
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hivemind-trio advise                      which limit to lift, by a simulation of the last hour
+  hivemind-trio advise --json | jq -r '.advice[].text'
+  hivemind-trio advise --policy team.hmp    of the proxy that serves this policy
+
+\b
+`hivemind-trio simulate team.hmp --trace JOURNAL --compare new.hmp` tries any other change."""
+)
+@json_option
+@proxy_options
+def advise(as_json: bool, socket: str | None, policy: str | None) -> None:
+    """Show which limit of the policy to lift so that calls wait less.
+
+    The running proxy simulates the calls of the last hour, from its journal, with one limit lifted by half at a time:
+    `max` and `reserve` of lanes, `concurrency` and `limits` of agents and providers. A sentence is printed for each
+    limit that plainly helps. Budgets and plans are left out. The first answer takes up to two minutes, since the
+    simulation has a fifth of a processor; it is kept for ten minutes.
+    """
+    with proxy_of(socket, policy) as client, ProgressLine() as line:
+        found = client.get("/v1/advice")
+        for _ in range(TRIES):
+            if found["state"] != "computing":
+                break
+            if line.shown:
+                line.write("the proxy simulates the last hour")
+            time.sleep(ASK_S)
+            found = client.get("/v1/advice")
+    click.echo(json.dumps(found, indent=2) if as_json else advice_text(found), nl=as_json)
+
+
+def advice_text(found: dict[str, Any]) -> str:
+    """Return the sentences, and the waits that they are compared with."""
+    lines = [found["text"], ""]
+    lines += [f"- {one['text']}" for one in found["advice"]]
+    if found["advice"]:
+        lines.append("")
+    if found["state"] != "ready":
+        return f"{found['text']}\n"
+    lines.append(
+        f"simulated: {found['calls']:,} calls over {span(found['span_s'])}, "
+        f"{found['tried']} of {found['limits']} limits lifted by half, one at a time"
+    )
+    rows = [
+        [one["lane"], f"{one['served']:,}", span(one["wait_p95_s"]), f"{one['rejected']:,}"] for one in found["lanes"]
+    ]
+    head = ["lane", "calls", "waits p95", "rejected"]
+    return "\n".join(lines) + "\n\n" + table(head, rows, right={1, 2, 3})

@@ -1,4 +1,4 @@
-// The overview: who waits, what binds, the last hour, who uses it, the last calls.
+// The overview: who waits, what binds, the last hour, who uses it, what to change, the last calls.
 
 import { cancelRow, isPaused, letThrough, togglePause } from "./actions.js";
 import { HourChart } from "./chart.js";
@@ -61,6 +61,8 @@ export function build() {
           heads("team, agent, session", "#calls", "#tokens in", "#cached", "#out", "#cost", "#wait p50", "#wait p95", "#of fair share"),
           h("tbody", { id: "who-rows" })),
         h("p", { class: "small" }, "1.0×: a team's part of all tokens is that of its weight, an agent's an equal part of its team's.")),
+      section("change", "What to change", h("p", { class: "end", id: "change-sum" }),
+        h("p", { id: "change-text" }), h("ul", { id: "change-list" }), h("p", { class: "small", id: "change-basis" })),
       section("lanes", "Lanes", null,
         h("table", {}, heads("lane", "#waiting", "#in flight", ""), h("tbody", { id: "lanes-rows" }))),
       h("div", { class: "wide" },
@@ -85,6 +87,7 @@ export function update(what) {
   }
   if (what !== "state") {
     who();
+    change();
     hour();
   }
 }
@@ -308,6 +311,18 @@ function who() {
     }
     return row;
   });
+}
+
+// ---- what to change ----
+
+function change() {
+  const found = state.advice;
+  if (!found) return;
+  $("change-sum").textContent = found.at ? `simulated at ${clock(new Date(found.at))}` : "";
+  $("change-text").textContent = `${found.text[0].toUpperCase()}${found.text.slice(1)}.`;
+  put($("change-list"), found.advice.map((one) => h("li", {}, one.text)));
+  $("change-basis").textContent = found.state === "ready"
+    ? `${counted(found.calls, "call")} over ${span(found.span_s)}, replayed with each of ${whole(found.tried)} limits lifted by half, one at a time.` : "";
 }
 
 // ---- the last calls ----

@@ -90,6 +90,9 @@ class FleetAnswers:
                 return await self._forecast(operation, arguments, by)
             case "pause" | "resume":
                 return merging.paused(await self._paused(operation, arguments, by))
+        if name == "advice":
+            # All workers write one journal, so any of them has the calls of all.
+            return await self._of_first(operation, arguments, by)
         if name == "set_budget":
             # One worker tells the store, and all others hear of it there.
             return self._budgets(operation, arguments, [await self._of_first(operation, arguments, by)])

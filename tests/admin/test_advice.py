@@ -1,0 +1,109 @@
+"""Advice on what to change, from a journal of the last hour."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+import attrs
+import pytest
+import trio
+
+from hivemind_trio.admin import OPERATIONS, Facts, keep_advised
+from hivemind_trio.admin.views import AdviceState, AdviceView
+from hivemind_trio.model import Api, RecordedCall
+from hivemind_trio.store import open_journal
+from tests.admin.test_policy import operated, read
+from tests.e2e.house import standing
+from tests.store.written import CALL, tell
+
+POLICY: Final = 'hmp 1\nprovider anthropic { base "http://127.0.0.1:9"; concurrency 12 }\n'
+SECOND: Final = 1_000_000_000
+PATIENCE_S: Final = 60
+
+pytestmark = pytest.mark.slow
+
+
+async def journal_of(path: Path, callers: int) -> None:
+    """Write a journal of so many callers, each with a call at the same time."""
+    request = attrs.evolve(CALL.request, apis=(Api.ANTHROPIC,), path="/v1/messages", headers={})
+
+    def call(name: str) -> RecordedCall:
+        attempt = attrs.evolve(CALL.attempts[0], ended_ns=7 * SECOND)
+        return attrs.evolve(
+            CALL, request=request, caller=name, again=name, attempts=(attempt,), ended_ns=attempt.ended_ns
+        )
+
+    async with open_journal(str(path), on_trouble=print) as journal:
+        journal.began("0", "hash", 0)
+        for number in range(callers):
+            tell(journal, call(f"agent-{number}"), number + 1)
+
+
+async def advised(folder: Path, policy: str, callers: int | None) -> tuple[AdviceView, AdviceView]:
+    """Return the first answer and the last one; `callers` None: without a journal, 0: with the file that is there."""
+    path = folder / "team.journal"
+    if callers:
+        await journal_of(path, callers)
+    loaded = read(folder, policy)
+    operation = OPERATIONS["advice"]
+    with trio.fail_after(PATIENCE_S):
+        async with standing(policy) as place, trio.open_nursery() as nursery:
+            proxy = operated(place, loaded, loaded)
+            journal = str(path) if callers is not None else None
+            facts = Facts(version="0", pid=1, address=place.url, policy="team.hmp", journal=journal)
+            proxy = attrs.evolve(proxy, facts=facts, wall_ns=time.time_ns)
+            nursery.start_soon(keep_advised, proxy)
+            first = last = operation.run(proxy, operation.arguments())
+            while last.state is AdviceState.COMPUTING:
+                await trio.sleep(0.05)
+                last = operation.run(proxy, operation.arguments())
+            nursery.cancel_scope.cancel()
+    return first, last
+
+
+async def test_the_limit_that_binds_is_said_in_a_sentence(tmp_path: Path) -> None:
+    first, found = await advised(tmp_path, POLICY + "lane default { max 2 }\n", 12)
+
+    assert (first.state, found.state) == (AdviceState.COMPUTING, AdviceState.READY)
+    assert found.text == "1 limit, lifted alone, would have shortened waits"
+    assert [one.text for one in found.advice] == [
+        "with max 3 instead of 2 in lane default, waits p95 would have been 21 s instead of 35 s"
+    ]
+    assert (found.calls, found.tried, found.limits) == (12, 2, 2)
+    assert [(one.lane, one.served) for one in found.lanes] == [("default", 12)]
+
+
+async def test_where_the_provider_binds_its_concurrency_is_advised_on_condition(tmp_path: Path) -> None:
+    _, found = await advised(tmp_path, POLICY.replace("concurrency 12", "concurrency 2"), 12)
+
+    assert [one.text for one in found.advice] == [
+        "with concurrency 3 instead of 2 at provider anthropic, waits p95 of lane default would have been "
+        "21 s instead of 35 s, if anthropic accepts that"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("callers", "state", "said"),
+    [
+        (None, AdviceState.UNAVAILABLE, "there is no journal"),
+        (3, AdviceState.UNAVAILABLE, "3 calls came in the last hour, too few to simulate"),
+        (12, AdviceState.READY, "hardly a call waited: no limit needs to be lifted"),
+    ],
+)
+async def test_where_there_is_nothing_to_advise_it_says_why(
+    tmp_path: Path, callers: int | None, state: AdviceState, said: str
+) -> None:
+    _, found = await advised(tmp_path, POLICY, callers)
+
+    assert (found.state, found.advice) == (state, ())
+    assert said in found.text
+
+
+async def test_a_damaged_journal_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "team.journal").write_text("no journal")
+    _, found = await advised(tmp_path, POLICY, 0)
+
+    assert found.state is AdviceState.UNAVAILABLE
+    assert "not a journal" in found.text
