@@ -207,7 +207,7 @@ async def test_only_those_who_may_ask_get_a_lease_and_a_full_line_refuses(
     assert "resource `gpu` is for `grader`" in stranger[2]
     assert "the policy has no resource `gpus`; it has browser, gpu" in unknown[2]
     assert "write for example `30s`" in wrong[2]
-    assert "1 requests wait for `gpu` (limit 1)" in full[2]
+    assert "1 request waits for `gpu` (limit 1)" in full[2]
     assert (posted.status_code, posted.json()["code"]) == (429, "queue-full")
 
 

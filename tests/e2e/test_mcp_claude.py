@@ -119,7 +119,7 @@ async def test_claude_code_asks_how_many_agents_fit(way: str, tmp_path: Path) ->
                             claude, "-p", "How many agents fit?", "--output-format", "json", "--strict-mcp-config",
                             "--mcp-config", json.dumps(config), "--allowedTools", TOOL,
                         ],
-                        env=home | runtime | {"ANTHROPIC_BASE_URL": f"{proxy.url}/@lead"},
+                        env=home | runtime | {"MCP_CONNECTION_NONBLOCKING": "0", "MCP_TIMEOUT": "60000", "ANTHROPIC_BASE_URL": f"{proxy.url}/@lead"},
                         cwd=tmp_path,
                         stdin=b"",
                         capture_stdout=True,

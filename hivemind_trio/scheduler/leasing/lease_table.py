@@ -82,10 +82,9 @@ class LeaseTable:
         commands += self._serve(queue, now_ns)
         if request.id in queue.waiting and len(queue.waiting) > queue.settings.queue:
             del queue.waiting[request.id]
-            message = (
-                f"{len(queue.waiting):,} requests wait for `{request.resource}` (limit {queue.settings.queue:,}); "
-                "try again later"
-            )
+            size = len(queue.waiting)
+            waiting = "1 request waits" if size == 1 else f"{size:,} requests wait"
+            message = f"{waiting} for `{request.resource}` (limit {queue.settings.queue:,}); try again later"
             commands.append(LeaseRefused(request.id, LeaseRefusal.QUEUE_FULL, message))
         return commands
 
