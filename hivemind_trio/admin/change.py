@@ -10,9 +10,9 @@ import msgspec
 from hivemind_trio.proxy import Exchange
 from hivemind_trio.scheduler import AccountSnapshot, Pausable, PauseSet, PrioritySet, SpendingSet
 
-from .operated import Operated
+from .operated import NoArguments, Operated
 from .problems import OperationFailed, ProblemKind
-from .show import NoArguments, OneCall, budget_view, call
+from .show import OneCall, budget_view, call
 from .views import BudgetsView, CallView, PausedView, PauseView
 
 PRIORITY_MAX: Final = 1_000

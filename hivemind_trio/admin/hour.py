@@ -12,8 +12,7 @@ import msgspec
 from hivemind_trio.policy import Program
 
 from .history import SeriesPoint, UsageKey, UsageSum
-from .operated import SECOND_NS, Operated
-from .show import NoArguments
+from .operated import SECOND_NS, NoArguments, Operated
 from .views import (
     AgentUsageView,
     HourView,

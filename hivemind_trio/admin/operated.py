@@ -19,6 +19,12 @@ SECOND_NS: Final = 1_000_000_000
 
 
 @final
+@attrs.frozen
+class NoArguments:
+    """Arguments of an operation that takes none."""
+
+
+@final
 @attrs.frozen(kw_only=True)
 class Facts:
     """Facts of a process that do not change while it runs."""

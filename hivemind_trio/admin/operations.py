@@ -22,7 +22,7 @@ from .agents.views import (
 )
 from .forecasts import advice
 from .job_desk import JobsView
-from .operated import Operated
+from .operated import NoArguments, Operated
 from .views import (
     AdviceView,
     BudgetsView,
@@ -62,30 +62,30 @@ class Operation:
 
 
 _ALL: Final = (
-    Operation("status", show.status, show.NoArguments, StatusView),
-    Operation("queue", waiting.queue, show.NoArguments, QueueView),
+    Operation("status", show.status, NoArguments, StatusView),
+    Operation("queue", waiting.queue, NoArguments, QueueView),
     Operation("calls", show.calls, show.WhichCalls, CallsView),
     Operation("call", show.call, show.OneCall, CallView),
     Operation("explain", explain.explain, show.OneCall, ExplainView),
     Operation("story", story.story, show.OneCall, StoryView),
     Operation("series", hour.series, hour.WhichPoints, SeriesListView),
-    Operation("usage", hour.usage, show.NoArguments, HourView),
-    Operation("advice", advice.advice, show.NoArguments, AdviceView),
-    Operation("budgets", show.budgets, show.NoArguments, BudgetsView),
+    Operation("usage", hour.usage, NoArguments, HourView),
+    Operation("advice", advice.advice, NoArguments, AdviceView),
+    Operation("budgets", show.budgets, NoArguments, BudgetsView),
     Operation("reset_budget", change.reset_budget, change.WhichBudget, BudgetsView, True),
     Operation("set_budget", change.set_budget, change.BudgetSpending, BudgetsView, True),
-    Operation("paused", change.paused, show.NoArguments, PausedView),
+    Operation("paused", change.paused, NoArguments, PausedView),
     Operation("pause", change.pause, change.Pausee, PausedView, True),
     Operation("resume", change.resume, change.Pausee, PausedView, True),
     Operation("cancel", change.cancel, show.OneCall, CallView, True),
-    Operation("policy", policy.policy, show.NoArguments, PolicySourceView),
-    Operation("policy_diff", policy.policy_diff, show.NoArguments, PolicyDiffView),
+    Operation("policy", policy.policy, NoArguments, PolicySourceView),
+    Operation("policy_diff", policy.policy_diff, NoArguments, PolicyDiffView),
     Operation("reload", policy.reload, policy.ReloadWhat, ReloadView, True),
     Operation("agent", status.agent, status.WhichAgent, AgentStatusView),
     Operation("forecast", forecast.forecast, forecast.NewAgents, ForecastView),
     Operation("own_priority", priority.set_own, priority.OwnPriority, OwnPriorityView, True),
     Operation("set_priority", change.set_priority, change.CallPriority, CallView, True),
-    Operation("resources", leases.resources, show.NoArguments, ResourcesView),
+    Operation("resources", leases.resources, NoArguments, ResourcesView),
     Operation("lease", leases.lease, leases.WantedLease, AskedLeaseView, True),
     Operation("renew", leases.renew, leases.OneLease, LeaseView, True),
     Operation("release", leases.release, leases.OneLease, ReleasedView, True),

@@ -11,10 +11,9 @@ import trio
 from hivemind_trio.policy import diff, diff_object, render, render_diff
 from hivemind_trio.wire import apis_of
 
-from .operated import Facts
+from .operated import Facts, NoArguments
 from .policy_keeper import PolicyKeeper, ReadPolicy
 from .problems import OperationFailed, ProblemKind
-from .show import NoArguments
 from .views import PolicyDiffView, PolicySourceView, ReloadView
 
 PREFIX_MIN: Final = 8

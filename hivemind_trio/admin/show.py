@@ -15,7 +15,7 @@ from hivemind_trio.scheduler import AccountSnapshot, CallId, CallInFlight, Circu
 
 from .forecasts.starts import first_and_last, starts_of
 from .history import EndedCall
-from .operated import SECOND_NS, Operated, seconds
+from .operated import SECOND_NS, NoArguments, Operated, seconds
 from .problems import OperationFailed, ProblemKind
 from .views import (
     AgentLimitView,
@@ -44,12 +44,6 @@ AGENT_LIMITS_MAX: Final = 50
 
 STANDS_NS: Final = 5 * SECOND_NS
 """Duration of a standstill that is worth a notice, as in the log."""
-
-
-@final
-@attrs.frozen
-class NoArguments:
-    """Arguments of an operation that takes none."""
 
 
 @final

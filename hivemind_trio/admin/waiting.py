@@ -10,8 +10,8 @@ from hivemind_trio.scheduler import QueuedCall
 
 from .forecasts.starts import first_and_last, start_view, starts_of
 from .history import DatedStarts
-from .operated import Operated, seconds
-from .show import NoArguments, reason_text
+from .operated import NoArguments, Operated, seconds
+from .show import reason_text
 from .views import QueueRow, QueueView, WaitingAgentView
 
 SHOWN_MAX: Final = 100

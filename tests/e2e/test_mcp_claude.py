@@ -113,13 +113,15 @@ async def test_claude_code_asks_how_many_agents_fit(way: str, tmp_path: Path) ->
                 own = environment(**runtime, ANTHROPIC_BASE_URL=f"{proxy.url}/@lead")
                 there = {"type": "http", "url": f"{proxy.url}/@lead/mcp"}
                 config = {"mcpServers": {"hivemind": command | {"env": own} if way == "stdio" else there}}
+                at_start = {"MCP_CONNECTION_NONBLOCKING": "0", "MCP_TIMEOUT": "60000"}
+                base_url = {"ANTHROPIC_BASE_URL": f"{proxy.url}/@lead"}
                 with trio.fail_after(PATIENCE_S):
                     ended = await trio.run_process(
                         [
                             claude, "-p", "How many agents fit?", "--output-format", "json", "--strict-mcp-config",
                             "--mcp-config", json.dumps(config), "--allowedTools", TOOL,
                         ],
-                        env=home | runtime | {"MCP_CONNECTION_NONBLOCKING": "0", "MCP_TIMEOUT": "60000", "ANTHROPIC_BASE_URL": f"{proxy.url}/@lead"},
+                        env=home | runtime | at_start | base_url,
                         cwd=tmp_path,
                         stdin=b"",
                         capture_stdout=True,

@@ -11,9 +11,8 @@ import attrs
 import msgspec
 import trio
 
-from hivemind_trio.admin.operated import SECOND_NS, Operated, seconds
+from hivemind_trio.admin.operated import SECOND_NS, NoArguments, Operated, seconds
 from hivemind_trio.admin.problems import OperationFailed, ProblemKind
-from hivemind_trio.admin.show import NoArguments
 from hivemind_trio.model import Request
 from hivemind_trio.policy import UNKNOWN_AGENT
 from hivemind_trio.proxy import whose

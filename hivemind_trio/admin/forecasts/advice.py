@@ -14,8 +14,7 @@ import attrs
 import trio
 
 from hivemind_trio.admin.history import DatedAdvice
-from hivemind_trio.admin.operated import SECOND_NS, Operated, seconds
-from hivemind_trio.admin.show import NoArguments
+from hivemind_trio.admin.operated import SECOND_NS, NoArguments, Operated, seconds
 from hivemind_trio.admin.views import AdviceLaneView, AdviceRowView, AdviceState, AdviceView
 from hivemind_trio.model import RecordedCall
 from hivemind_trio.policy import Program

@@ -17,7 +17,8 @@ from hivemind_trio.admin.agents.views import AgentStatusView, ForecastView, OwnP
 from hivemind_trio.admin.change import Pausee
 from hivemind_trio.admin.history import UsageKey, UsageSum
 from hivemind_trio.admin.hour import usage_of
-from hivemind_trio.admin.show import NoArguments, WhichCalls
+from hivemind_trio.admin.operated import NoArguments
+from hivemind_trio.admin.show import WhichCalls
 from hivemind_trio.admin.views import BudgetsView, CallState, HourView, StatusView, WorkerView
 from hivemind_trio.control import of_process
 from hivemind_trio.scheduler import AccountKey, Pausable
