@@ -191,12 +191,14 @@ def _shown(field: str, decided: Decided) -> str:
     match field, values[field]:
         case _, bool(value):
             return f"{'' if value else 'not '}{field}"
+        case "client.address", int(value):
+            return f"{field} {quote(literal(field, value))}"
         case "deadline", int(value):
             return f"{field} {duration(value)}"
         case "cost", int(value):
             return f"{field} {money(value)}"
         case (
-            "session.cost" | "session.age" | "time" | "client.address" | "plan.session" | "plan.week" | "plan.month",
+            "session.cost" | "session.age" | "time" | "plan.session" | "plan.week" | "plan.month",
             int(value),
         ):
             return f"{field} {literal(field, value)}"
@@ -208,7 +210,7 @@ def _shown(field: str, decided: Decided) -> str:
 
 def is_text(field: str) -> bool:
     """Return True if its values are written in quotes."""
-    return field in ("model", "path", "method", "date") or field.startswith(("header.", "meta."))
+    return field in ("model", "path", "method", "date", "client.address") or field.startswith(("header.", "meta."))
 
 
 def _decider(field: str, decided: Decided) -> Decider | None:

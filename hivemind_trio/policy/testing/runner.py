@@ -119,8 +119,8 @@ def given_text(facts: Facts, program: Program) -> str:
         match value:
             case bool():
                 parts.append(f"{field} {str(value).lower()}")
-            case str() if is_text(field):
-                parts.append(f"{field} {quote(value)}")
+            case _ if is_text(field):
+                parts.append(f"{field} {quote(literal(field, value))}")
             case _:
                 parts.append(f"{field} {literal(field, value)}")
     return f"given {{ {'; '.join(parts)} }}" if parts else "given { }"

@@ -180,6 +180,9 @@ COUNTEREXAMPLES: Final = {
         'agent == ci and hour == 22 and not date ~ "20*-0*"', 'denied or lane == people or date ~ "*-10-*"',
         'given { agent ci; hour 22; date "2001-11-10" }',
     ),
+    "an address": (
+        'client.address == "11.0.0.0/8" and agent == ci', "denied", 'given { agent ci; client.address "11.0.0.0" }',
+    ),
     "a header": ("tokens.in > 5", "lane != people", 'given { tokens.in 6; header.x-priority "urgent" }'),
     "who is denied, where all others are right": (
         'model ~ "claude-*" and hour == 22', "priority == 9", 'given { model "claude-opus-4-1"; hour 22 }',
