@@ -7,8 +7,9 @@ from typing import Annotated, Final, final
 import attrs
 import msgspec
 
+from hivemind_trio.model import Reason
 from hivemind_trio.proxy import Exchange
-from hivemind_trio.scheduler import AccountSnapshot, Pausable, PauseSet, PrioritySet, SpendingSet
+from hivemind_trio.scheduler import AccountSnapshot, LetThrough, Pausable, PauseSet, PrioritySet, SpendingSet
 
 from .operated import NoArguments, Operated
 from .problems import OperationFailed, ProblemKind
@@ -124,6 +125,31 @@ def set_priority(proxy: Operated, which: CallPriority, by: str) -> CallView:
     proxy.engine.post(PrioritySet(exchange.ticket.id, which.priority))
     proxy.note("priority", which.id, by, str(which.priority))
     return call(proxy, OneCall(which.id))
+
+
+NOT_LET_THROUGH: Final = {
+    Reason.BUDGET: "it waits for a budget, which nothing overrides; `hivemind-trio budget reset` makes room in it",
+    Reason.HELD: "a rule holds it; change the rule, and reload",
+    Reason.PAUSED: "it is paused; `hivemind-trio resume` lets it go",
+}
+"""Reasons to wait for which a call cannot be let through."""
+
+
+def let_through(proxy: Operated, one: OneCall, by: str) -> CallView:
+    """Let a waiting call go next at its provider, past its turn and the limits of lanes and agents.
+
+    The provider's concurrency, rate limits and circuit still hold: without room there, it goes as soon as there is.
+    """
+    exchange = _exchange(proxy, one.id)
+    waiting = {queued.call_id: queued for queued in proxy.engine.occupancy().waiting}
+    queued = waiting.get(exchange.ticket.id) if exchange.ticket is not None else None
+    if exchange.ticket is None or queued is None:
+        raise OperationFailed(ProblemKind.CONFLICT, f"call `{one.id}` does not wait any more")
+    if queued.reason in NOT_LET_THROUGH:
+        raise OperationFailed(ProblemKind.CONFLICT, f"call `{one.id}`: {NOT_LET_THROUGH[queued.reason]}")
+    proxy.engine.post(LetThrough(exchange.ticket.id))
+    proxy.note("let through", one.id, by, f"it waited for {queued.reason}")
+    return call(proxy, one)
 
 
 def reset_budget(proxy: Operated, which: WhichBudget, by: str) -> BudgetsView:

@@ -84,6 +84,7 @@ _ALL: Final = (
     Operation("agent", status.agent, status.WhichAgent, AgentStatusView),
     Operation("forecast", forecast.forecast, forecast.NewAgents, ForecastView),
     Operation("own_priority", priority.set_own, priority.OwnPriority, OwnPriorityView, True),
+    Operation("let_through", change.let_through, show.OneCall, CallView, True),
     Operation("set_priority", change.set_priority, change.CallPriority, CallView, True),
     Operation("resources", leases.resources, NoArguments, ResourcesView),
     Operation("lease", leases.lease, leases.WantedLease, AskedLeaseView, True),

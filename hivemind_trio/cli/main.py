@@ -9,7 +9,7 @@ from hivemind_trio.cli.agents.forecast import forecast
 from hivemind_trio.cli.agents.mcp import mcp
 from hivemind_trio.cli.control.budget import budget
 from hivemind_trio.cli.control.calls import calls
-from hivemind_trio.cli.control.cancel import cancel, priority
+from hivemind_trio.cli.control.cancel import cancel, let_through, priority
 from hivemind_trio.cli.control.dashboard import dashboard
 from hivemind_trio.cli.control.lease import lease
 from hivemind_trio.cli.control.pause import pause, resume
@@ -94,6 +94,7 @@ for _command in (
     pause,
     resume,
     cancel,
+    let_through,
     priority,
     reload,
     forecast,

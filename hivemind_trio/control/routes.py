@@ -105,6 +105,7 @@ OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "agent": ("GET", "/v1/agent"),
     "forecast": ("GET", "/v1/forecast"),
     "own_priority": ("POST", "/v1/agent/priority"),
+    "let_through": ("POST", "/v1/calls/{id}/let-through"),
     "set_priority": ("POST", "/v1/calls/{id}/priority"),
     "resources": ("GET", "/v1/resources"),
     "lease": ("POST", "/v1/leases"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from typing import TypeVar, final
+from typing import Final, TypeVar, final
 
 import attrs
 import trio
@@ -20,6 +20,18 @@ K = TypeVar("K", bound=Hashable)
 
 AgentKey = tuple[bool, str]
 """`Permit.declared` and `Permit.agent`."""
+
+
+_BEYOND: Final = (1, 3)
+"""Places of lane and agent among the limiters of a permit: an operator may let a call go beyond these."""
+
+
+def _acquire_beyond(limiter: trio.CapacityLimiter, borrower: object) -> None:
+    """Take one token, whether or not the limiter has one left; what is beyond its total drains."""
+    total = limiter.total_tokens
+    limiter.total_tokens = max(total, limiter.borrowed_tokens + 1)
+    limiter.acquire_on_behalf_of_nowait(borrower)
+    limiter.total_tokens = total
 
 
 @final
@@ -106,8 +118,11 @@ class Caps:
         """
         taken: list[trio.CapacityLimiter] = []
         try:
-            for limiter in self._limiters(permit):
-                limiter.acquire_on_behalf_of_nowait(borrower)
+            for place, limiter in enumerate(self._limiters(permit)):
+                if permit.beyond and place in _BEYOND:
+                    _acquire_beyond(limiter, borrower)
+                else:
+                    limiter.acquire_on_behalf_of_nowait(borrower)
                 taken.append(limiter)
         except trio.WouldBlock as error:
             for limiter in taken:

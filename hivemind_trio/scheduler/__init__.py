@@ -40,6 +40,7 @@ from .protocol.events import Draining as Draining
 from .protocol.events import Event as Event
 from .protocol.events import Finish as Finish
 from .protocol.events import Grant as Grant
+from .protocol.events import LetThrough as LetThrough
 from .protocol.events import LimitChanged as LimitChanged
 from .protocol.events import Pausable as Pausable
 from .protocol.events import PauseSet as PauseSet

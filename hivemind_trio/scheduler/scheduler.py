@@ -66,6 +66,7 @@ from hivemind_trio.scheduler.protocol.events import (
     Draining,
     Event,
     Finish,
+    LetThrough,
     PauseSet,
     PolicyLoaded,
     PrioritySet,
@@ -155,6 +156,8 @@ class Scheduler:
                 self._on_budgets(event, now_ns, commands)
             case PrioritySet():
                 self._on_priority(event, now_ns, commands)
+            case LetThrough(call_id=call_id):
+                self._on_let_through(call_id, now_ns, commands)
             case SpendingSet(account=account, spent=spent):
                 self._advance(now_ns, commands)
                 commands += self.state.set_spending(account, spent)
@@ -383,6 +386,13 @@ class Scheduler:
         anew = reclassify(books, waiter, books.decide(waiter.call), commands)
         pools = {pool.name: pool for pool in (waiter.place.pool, *([anew.place.pool] if anew is not None else []))}
         dispatch(books, pools.values(), None, commands)
+
+    def _on_let_through(self, call_id: CallId, now_ns: int, commands: list[Command]) -> None:
+        self._advance(now_ns, commands)
+        waiter = self.state.room.get(call_id)
+        if waiter is not None:
+            self.state.let_through[call_id] = None
+            dispatch(self.state, [waiter.place.pool], None, commands)
 
     def _on_ledger(
         self, event: LedgerOpened | CreditDrawn | LedgerWritable, now_ns: int, commands: list[Command]

@@ -114,6 +114,8 @@ class SchedulerState:
     arrivals: int = attrs.field(default=0, init=False)
     draining: bool = attrs.field(default=False, init=False)
     room: WaitingCalls = attrs.field(factory=WaitingCalls, init=False)
+    let_through: dict[CallId, None] = attrs.field(factory=dict, init=False)
+    """Waiting calls that an operator lets go next at their providers, in this order."""
     returns: KeptPositions = attrs.field(factory=KeptPositions, init=False)
     inflight: dict[CallId, RunningCall] = attrs.field(factory=dict, init=False)
     pools: dict[str, ProviderQueue] = attrs.field(factory=dict, init=False)

@@ -13,8 +13,8 @@ from hivemind_trio.cli.main import main
 
 SUMMARY_MAX = 72
 VERBS = {
-    "Cancel", "Check", "Compare", "Copy", "Find", "Format", "Pause", "Print", "Reload", "Repeat", "Resume", "Run",
-    "Schedule", "Set", "Show", "Shrink", "Simulate", "Verify",
+    "Cancel", "Check", "Compare", "Copy", "Find", "Format", "Let", "Pause", "Print", "Reload", "Repeat", "Resume",
+    "Run", "Schedule", "Set", "Show", "Shrink", "Simulate", "Verify",
 }  # fmt: skip
 """First words of summaries. A new one is a verb in the imperative."""
 

@@ -32,7 +32,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 def section(name: str) -> str:
     """What the page says of a command, as it is read."""
     found = re.split(r"^\.S[HS] ", page(), flags=re.MULTILINE)
-    begins = f'"hivemind\\-trio {name}' if name else "OPTIONS"
+    begins = '"hivemind\\-trio ' + name.replace("-", "\\-") if name else "OPTIONS"
     (part,) = [one for one in found if one.startswith((begins + " ", begins + "\n"))]
     return part.replace("\\-", "-").replace("\\&", "").replace("\\e", "\\")
 

@@ -62,9 +62,11 @@ def browser() -> Iterator[Chromium]:
 
 
 @asynccontextmanager
-async def served(folder: Path, provider: SimulatedProvider, env: dict[str, str], port: int) -> AsyncIterator[Proxy]:
+async def served(
+    folder: Path, provider: SimulatedProvider, env: dict[str, str], port: int, policy: str = POLICY
+) -> AsyncIterator[Proxy]:
     path = folder / "team.hmp"
-    path.write_text(POLICY.format(url=provider.url, port=port))
+    path.write_text(policy.format(url=provider.url, port=port))
     async with serving("--policy", path, env={**env, "XDG_STATE_HOME": str(folder / "state")}) as proxy:
         yield proxy
 
@@ -240,7 +242,11 @@ async def test_operators_act_by_keyboard_and_a_wrong_key_does_nothing(
     tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
 ) -> None:
     with trio.fail_after(3 * PATIENCE_S):
-        async with served(tmp_path, provider, runtime, free_port()) as proxy, occupied(proxy, provider, 2) as control:
+        policy = POLICY.replace("concurrency 1", "concurrency 2").replace("lane slow {{", "lane slow {{ max 1;")
+        async with (
+            served(tmp_path, provider, runtime, free_port(), policy) as proxy,
+            occupied(proxy, provider, 2) as control,
+        ):
             await browser.open(await link(runtime))
             await browser.until("document.querySelector('#waits-rows tr')")
             await browser.press("j")
@@ -250,11 +256,11 @@ async def test_operators_act_by_keyboard_and_a_wrong_key_does_nothing(
             assert "1" in await browser.text("#confirm-title")
             await browser.press("ENTER")
 
-            async def priorities() -> list[int]:
-                calls = (await control.get("/v1/calls", params={"state": "waiting"})).json()["calls"]
-                return [one["priority"] for one in calls]
+            async def inflight() -> int:
+                found: int = (await control.get("/v1/status")).json()["inflight"]
+                return found
 
-            await eventually(priorities, lambda found: found == [1000])
+            await eventually(inflight, lambda found: found == 2)  # beyond `max 1` of its lane
             await browser.press("/")
             await browser.press("p")
             assert await browser.script("return document.activeElement.id") == "search"

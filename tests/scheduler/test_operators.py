@@ -18,6 +18,7 @@ from hivemind_trio.scheduler import (
     CreditDrawn,
     Draw,
     LedgerOpened,
+    LetThrough,
     Pausable,
     PauseSet,
     PrioritySet,
@@ -253,3 +254,108 @@ def _nobody_waits_in_vain(
         agent_full = call.decision.agent == "ci" and held["ci"] >= 1
         reserved = 1 if call.decision.lane == "slow" and (Pausable.LANE, "fast") not in paused else 0
         assert is_paused or agent_full or held[call.decision.provider] >= limit - reserved, call
+
+
+# ---- let through ----
+
+
+def limited(rest: str = "", lanes: str = "lane default { max 1 }") -> Driver:
+    return Driver(compiled(f"provider anthropic {{ key env(K); concurrency 3; {rest} }}\n{lanes}\n"))
+
+
+def lets(driver: Driver, call_id: int) -> list[int]:
+    """Let a call through, and return the calls that it leads to be granted."""
+    before = len(driver.granted)
+    driver.post(LetThrough(CallId(call_id)))
+    return driver.granted[before:]
+
+
+def api(driver: Driver, caller: str, **more: Any) -> int:
+    return driver.ask(Request(apis=(Api.ANTHROPIC,), model="claude-x", **more), caller)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "wishes"),
+    [
+        ("lane default { max 1 }", {}),
+        ("lane default { }\nlane people { reserve 2 }\nagent dev { token env(D); lane people }", {}),
+        ("agent ci { token env(T); concurrency 1 }", {"token_agent": "ci"}),
+        ("agent ci { token env(T); limits { requests 1/min } }", {"token_agent": "ci"}),
+    ],
+    ids=["lane-max", "lane-reserve", "agent-concurrency", "agent-limit"],
+)
+def test_a_call_is_let_through_past_the_limits_of_lanes_and_agents(lanes: str, wishes: dict[str, Any]) -> None:
+    driver = limited(lanes=lanes)
+    first, second, third = (api(driver, "x", **wishes) for _ in range(3))
+    assert driver.granted == [first]
+
+    assert lets(driver, third) == [third]
+    grant = driver.grant(third)
+    assert grant.permit is not None
+    assert grant.permit.beyond
+    assert str(grant.treatment.decided["let-through"]) == "operator"
+    assert lets(driver, third) == []  # it is in flight
+    driver.end(third)
+    assert second not in driver.granted or "agent" not in lanes
+    driver.now_ns += 120 * SECOND_NS
+    driver.at(driver.now_ns)
+    driver.end(first)
+    assert second in driver.granted
+    driver.end(second)
+    assert driver.rest.inflight == 0
+
+
+def test_what_is_beyond_a_limit_drains_before_others_go() -> None:
+    driver = limited()
+    first, second, third = (api(driver, str(number)) for number in range(3))
+    lets(driver, second)
+
+    assert driver.end(first) == []
+    assert driver.end(second) == [third]
+    driver.end(third)
+    assert driver.rest.inflight == 0
+
+
+def test_a_call_that_is_let_through_is_next_where_its_provider_is_full() -> None:
+    driver = limited(lanes="lane default { }")
+    running = [api(driver, "x") for _ in range(3)]
+    first, second = api(driver, "y"), api(driver, "z")
+
+    assert lets(driver, second) == []
+    assert driver.end(running[0]) == [second]
+    assert driver.end(running[1]) == [first]
+
+
+def test_a_rate_limit_of_the_provider_holds_and_the_call_goes_when_it_opens() -> None:
+    driver = limited("limits { requests 1/min; window fixed }", lanes="lane default { max 1 }")
+    first, second = api(driver, "x"), api(driver, "y")
+    assert lets(driver, second) == []
+
+    wake = driver.scheduler.wakeup_ns()
+    assert wake is not None
+    driver.at(wake)
+    assert driver.granted == [first, second]
+
+
+@pytest.mark.parametrize("kind", [Pausable.PROVIDER, Pausable.LANE, Pausable.AGENT])
+def test_a_pause_holds_a_call_that_is_let_through(kind: Pausable) -> None:
+    driver = limited()
+    name = {Pausable.PROVIDER: "anthropic", Pausable.LANE: "default", Pausable.AGENT: "y"}[kind]
+    first = api(driver, "x")
+    second = api(driver, "y")
+    pause(driver, kind, name)
+
+    assert lets(driver, second) == []
+    pause(driver, kind, name, paused=False)
+    assert driver.granted == [first, second]
+
+
+def test_a_call_that_has_gone_is_forgotten() -> None:
+    driver = limited(lanes="lane default { }")
+    running = [api(driver, "x") for _ in range(3)]
+    gone = api(driver, "y")
+    lets(driver, gone)
+    driver.cancel(gone)
+    driver.end(running[0])
+
+    assert driver.scheduler.state.let_through == {}

@@ -18,7 +18,7 @@ from trio.testing import MockClock
 from hivemind_trio.cli.main import main
 from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler import Pausable, PauseSet, PrioritySet, SpendingSet
+from hivemind_trio.scheduler import LetThrough, Pausable, PauseSet, PrioritySet, SpendingSet
 from hivemind_trio.serve import Difference, NotReplayable, Replay
 from hivemind_trio.store import (
     Journal,
@@ -106,7 +106,7 @@ def _act(engine: Engine, random: Random) -> None:
     occupancy, accounts = engine.occupancy(), engine.accounts()
     targets = [(Pausable.LANE, "batch"), (Pausable.PROVIDER, "anthropic"), (Pausable.AGENT, "unknown")]
     kind, name = random.choice(targets)
-    match random.randrange(6):
+    match random.randrange(7):
         case 0:
             engine.post(PauseSet(kind, name, True))
         case 1:
@@ -114,7 +114,9 @@ def _act(engine: Engine, random: Random) -> None:
                 engine.post(PauseSet(*paused, False))
         case 2 if occupancy.waiting:
             engine.post(PrioritySet(random.choice(occupancy.waiting).call_id, random.randint(-5, 5)))
-        case 3 if accounts:
+        case 3 if occupancy.waiting:
+            engine.post(LetThrough(random.choice(occupancy.waiting).call_id))
+        case 4 if accounts:
             engine.post(SpendingSet(random.choice(accounts).key, random.randint(0, 12)))
 
 

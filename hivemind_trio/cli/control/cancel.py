@@ -1,4 +1,4 @@
-"""`hivemind-trio cancel` and `hivemind-trio priority`."""
+"""`hivemind-trio cancel`, `let-through` and `priority`."""
 
 from __future__ import annotations
 
@@ -50,3 +50,28 @@ def priority(call_id: str, priority: int, as_json: bool, socket: str | None, pol
         found = client.ask("POST", path, body={"priority": priority})
     text = f"{found['id']} has priority {found['priority']} and is {found['state']}"
     click.echo(json.dumps(found, indent=2) if as_json else text)
+
+
+@click.command(
+    name="let-through",
+    epilog="""\b
+Examples:
+  hivemind-trio let-through 3fa2c1-17        it goes now, or as soon as its provider has room
+
+\b
+It goes past its turn, `max` and `reserve` of lanes, the limits of its agent, and what a plan keeps for others. The
+provider's concurrency, rate limits and circuit still hold, and so do budgets, rules with `hold` and pauses.""",
+)
+@click.argument("call_id", metavar="ID")
+@json_option
+@proxy_options
+def let_through(call_id: str, as_json: bool, socket: str | None, policy: str | None) -> None:
+    """Let a waiting call go now, past limits of lanes and agents."""
+    with proxy_of(socket, policy) as client:
+        found = client.ask("POST", f"/v1/calls/{quote(call_id, safe='')}/let-through")
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    elif found["state"] == "waiting":
+        click.echo(f"{found['id']} is the next at provider {found['provider']}")
+    else:
+        click.echo(f"{found['id']} goes now")

@@ -52,14 +52,14 @@ async function callsOf(row) {
 async function each(ids, act) {
   let failed = 0;
   for (const id of ids) await ask(`/v1/calls/${encodeURIComponent(id)}/${act.path}`, act.body).catch(() => (failed += 1));
-  if (failed) problem(`${counted(failed, "call")} of ${ids.length} did not wait any more`);
+  if (failed) problem(`${counted(failed, "call")} of ${ids.length} did not wait any more, or cannot be let go`);
 }
 
 export async function letThrough(row) {
-  const text = `${counted(row.n, "call")} of lane ${ofRow(row)}: they go before all others of their lane, `
-    + "as soon as the limits have room.";
+  const text = `${counted(row.n, "call")} of lane ${ofRow(row)}: they go next, past their turn and the limits of `
+    + "lanes and agents, as soon as the provider has room. Budgets and pauses still hold.";
   if (!(await confirm(`Let ${counted(row.n, "call")} through?`, text, `Let ${row.n} through`, "Keep waiting", false))) return;
-  await tried(async () => each(await callsOf(row), { path: "priority", body: { priority: 1000 } }));
+  await tried(async () => each(await callsOf(row), { path: "let-through", body: {} }));
 }
 
 export async function cancelRow(row) {
@@ -75,7 +75,7 @@ export async function cancelCall(id) {
 }
 
 export async function firstCall(id) {
-  await tried(() => ask(`/v1/calls/${encodeURIComponent(id)}/priority`, { priority: 1000 }));
+  await tried(() => ask(`/v1/calls/${encodeURIComponent(id)}/let-through`, {}));
 }
 
 export const isPaused = (kind, name) => (state.paused?.paused ?? []).some((one) => one.kind === kind && one.name === name);

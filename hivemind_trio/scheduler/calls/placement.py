@@ -9,7 +9,7 @@ import attrs
 from hivemind_trio.model import Reason, Request
 from hivemind_trio.policy import Objective
 from hivemind_trio.scheduler.caching.prompt_cache import PromptCacheModel
-from hivemind_trio.scheduler.limits.concurrency_limit import give_back, take
+from hivemind_trio.scheduler.limits.concurrency_limit import give_back, take, take_beyond
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
 from hivemind_trio.scheduler.limits.limit_group import LimitGroup
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
@@ -83,17 +83,35 @@ class Placement:
             return self.agent.slots.closed or Reason.AGENT_CONCURRENCY
         return Reason.NONE if self.agent.admits(self) else Reason.AGENT_LIMIT
 
-    def take(self, call_id: CallId, now_ns: int) -> None:
-        """Take of everything; each slot asserts that it is there."""
+    @property
+    def is_paused(self) -> bool:
+        """True if an operator holds back its lane or agent."""
+        return self.lane.slots.closed is not None or self.agent.slots.closed is not None
+
+    def opens_beyond_ns(self, now_ns: int) -> int | None:
+        """Return when it fits past the limits of lane, agent and plan reserves; None: when an attempt ends."""
+        pool = self.pool
+        if self.is_paused or not pool.slots.has_room or not self.group.slots.has_room:
+            return None
+        if pool.residents.enabled and not pool.residents.may(self.model):
+            return None
+        opens_ns = self.quotas.opens_ns(self.cost, now_ns) if self.quotas.restricts else now_ns
+        if self.plan is not None and self.plan.reason(now_ns) is Reason.PLAN_USED_UP:
+            opens_ns = max(opens_ns, self.plan.opens_ns(now_ns))
+        return opens_ns
+
+    def take(self, call_id: CallId, now_ns: int, *, beyond: bool = False) -> None:
+        """Take of everything; each slot asserts that it is there, those of lane and agent unless it goes `beyond`."""
         pool, agent = self.pool, self.agent
-        take(pool.slots, self.group.slots, self.lane.slots, agent.slots)
+        take(pool.slots, self.group.slots)
+        (take_beyond if beyond else take)(self.lane.slots, agent.slots)
         if pool.residents.enabled:
             pool.residents.take(self.model, now_ns)
         self.quotas.take(call_id, self.cost, now_ns)
         if agent.windows is not None:
             if self.start_cost is not NOTHING:
                 agent.windows.advance(now_ns)
-                agent.windows.take(self.start_cost)
+                agent.windows.take(self.start_cost, beyond=beyond)
             agent.look(now_ns)
         if not agent.slots.has_room:
             agent.park()

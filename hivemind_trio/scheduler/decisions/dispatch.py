@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import attrs
+
 from hivemind_trio.model import Reason, rejection_text
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.protocol.events import Command
@@ -15,6 +17,7 @@ from . import rejection
 from .account_choice import drawn, with_siblings
 from .grant import grant, waited_for
 from .requeue import draw
+from .routing import BY_OTHERS
 
 
 def dispatch(
@@ -24,6 +27,9 @@ def dispatch(
     pools = with_siblings(books, pools)
     moved: set[int] = set()
     while True:
+        if books.let_through and (waiter := _let_through(books, pools)) is not None:
+            commands.append(_granted_beyond(books, waiter, freed))
+            continue
         turn = None
         for pool in pools:
             there = pool.next(books.now_ns)
@@ -33,6 +39,8 @@ def dispatch(
         if turn is None:
             waiter = drawn(books, pools, moved)
             if waiter is None:
+                if books.let_through:
+                    _wake_for_let_through(books, pools)
                 return
             moved.add(waiter.call.id)
             draw(books, waiter, commands)
@@ -45,6 +53,45 @@ def dispatch(
         place.pool.pace.on_turn(books.now_ns, place.pool.waiting)
         place.lane.turns.on_turn(books.now_ns, place.lane.waiting)
         commands.append(grant(books, waiter, reason))
+
+
+def _let_through(books: SchedulerState, pools: Iterable[ProviderQueue]) -> WaitingCall | None:
+    """Return the first call that an operator lets through and that its provider has room for."""
+    for waiter in _beyond(books, pools):
+        opens_ns = waiter.place.opens_beyond_ns(books.now_ns)
+        if opens_ns is not None and opens_ns <= books.now_ns:
+            return waiter
+    return None
+
+
+def _beyond(books: SchedulerState, pools: Iterable[ProviderQueue]) -> list[WaitingCall]:
+    """Return the calls in line that an operator lets through at these providers; those that are gone are forgotten."""
+    for call_id in [one for one in books.let_through if one not in books.room.waiters]:
+        del books.let_through[call_id]
+    there = set(map(id, pools))
+    waiters = (books.room.waiters[call_id] for call_id in books.let_through)
+    return [waiter for waiter in waiters if waiter.in_line and id(waiter.place.pool) in there]
+
+
+def _granted_beyond(books: SchedulerState, waiter: WaitingCall, freed: AgentState | None) -> Command:
+    """Grant a call that an operator lets through. Its lane and agent are charged as for any other."""
+    del books.let_through[waiter.call.id]
+    place, treatment = waiter.place, waiter.treatment
+    reason = waited_for(waiter, freed, books.now_ns)
+    waiter.treatment = attrs.evolve(treatment, decided={**treatment.decided, "let-through": BY_OTHERS["operator"]})
+    books.room.leave(waiter)
+    place.pool.take_at_once(waiter, place.lane)
+    place.pool.pace.on_turn(books.now_ns, place.pool.waiting)
+    place.lane.turns.on_turn(books.now_ns, place.lane.waiting)
+    return grant(books, waiter, reason, beyond=True)
+
+
+def _wake_for_let_through(books: SchedulerState, pools: Iterable[ProviderQueue]) -> None:
+    """Have the providers looked at again when their rate limits let such a call go."""
+    for waiter in _beyond(books, pools):
+        pool, opens_ns = waiter.place.pool, waiter.place.opens_beyond_ns(books.now_ns)
+        if opens_ns is not None:
+            pool.opens_ns = opens_ns if pool.opens_ns is None else min(pool.opens_ns, opens_ns)
 
 
 def expire(books: SchedulerState, commands: list[Command]) -> list[WaitingCall]:

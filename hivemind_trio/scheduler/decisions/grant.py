@@ -17,13 +17,16 @@ from .account_choice import session_of
 from .rejection import wait_of
 
 
-def grant(books: SchedulerState, waiter: WaitingCall, reason: Reason) -> Grant:
-    """Take what the call needs everywhere; there is room. It is in no line any more."""
+def grant(books: SchedulerState, waiter: WaitingCall, reason: Reason, *, beyond: bool = False) -> Grant:
+    """Take what the call needs everywhere; there is room, in lane and agent too unless it goes `beyond`.
+
+    It is in no line any more.
+    """
     now_ns, flight = books.now_ns, books.flight(waiter)
     call, place, treatment = flight.call, flight.place, flight.treatment
     lane, health = place.lane, place.pool.health
     declared, name = place.agent.key
-    place.take(call.id, now_ns)
+    place.take(call.id, now_ns, beyond=beyond)
     place.agent.granted_ns = now_ns
     place.share.begin(flight.share_ns)
     if waiter.thread or lane.thread_served:
@@ -54,6 +57,7 @@ def grant(books: SchedulerState, waiter: WaitingCall, reason: Reason) -> Grant:
             lane=place.lane.name,
             agent=name,
             declared=declared,
+            beyond=beyond,
         ),
         waited_ns=flight.waited_ns,
         reason=reason,

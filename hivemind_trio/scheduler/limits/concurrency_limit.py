@@ -44,6 +44,14 @@ def take(*each: ConcurrencyLimit) -> None:
         slots.has_room = slots.limit is None or slots.held < slots.limit
 
 
+def take_beyond(*each: ConcurrencyLimit) -> None:
+    """One of each, whether or not there is room; none is closed."""
+    for slots in each:
+        assert slots.closed is None
+        slots.held += 1
+        slots.has_room = slots.limit is None or slots.held < slots.limit
+
+
 def give_back(*each: ConcurrencyLimit) -> None:
     """One of each."""
     for slots in each:

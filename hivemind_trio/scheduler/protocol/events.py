@@ -119,6 +119,18 @@ class PrioritySet:
 
 @final
 @attrs.frozen
+class LetThrough:
+    """An operator lets a waiting call go next at its provider, past the limits of lanes and agents and past its turn.
+
+    Everything of the provider's still holds, and so do budgets and pauses. It is for one attempt. Unknown ids are
+    ignored.
+    """
+
+    call_id: CallId
+
+
+@final
+@attrs.frozen
 class SharesSet:
     """Slots of each provider that this node may use of those that several nodes share.
 
@@ -151,6 +163,7 @@ Event: TypeAlias = (
     | Draining
     | PauseSet
     | PrioritySet
+    | LetThrough
     | SharesSet
     | TimePassed
     | LedgerOpened
@@ -184,6 +197,8 @@ class Permit:
     """The declared agent, or the caller."""
     declared: bool
     """True if the agent is declared: a caller that only claims its name shares no limit with it."""
+    beyond: bool = False
+    """True if an operator let it go beyond the limits of lane and agent."""
 
 
 @final

@@ -35,7 +35,7 @@ ASK_S: Final = 8.0
 
 OF_POLICY: Final = ("policy", "policy_diff", "reload")
 """Operations that the supervisor does by itself."""
-OF_ONE: Final = ("call", "explain", "story", "cancel", "set_priority")
+OF_ONE: Final = ("call", "explain", "story", "cancel", "let_through", "set_priority")
 """Operations on one call: that worker answers that has it."""
 
 NO_LEASES: Final = "several workers lease no resources; serve the policy with one process: `workers 1`"
