@@ -45,17 +45,19 @@ HELPS: Final = 0.4
 """Least share of the refusals that a lower rate has to spare."""
 
 JITTER: Final = 0.4
-"""Largest share by which a time between two attempts is shortened after a refusal."""
+"""Largest share by which a time between two attempts is shortened."""
+MISSES: Final = 2
+"""Attempts refused in a row after which it is: before, the delay is as good a guess as any."""
 _GOLDEN: Final = 0.6180339887498949
 
 
-def jittered(delay_ns: int, count: int) -> int:
-    """Shorten the delay before the `count`-th attempt after a refusal, each time by another share.
+def jittered(delay_ns: int, misses: int) -> int:
+    """Shorten the delay before another attempt, each time by another share, once several have been refused in a row.
 
     Attempts at equal distances may all meet the same moment of a window, or of another client's beat. Multiples of the
     golden ratio spread evenly, and need no random numbers.
     """
-    return delay_ns - int(delay_ns * JITTER * (count * _GOLDEN % 1.0))
+    return delay_ns - int(delay_ns * JITTER * (max(0, misses - MISSES) * _GOLDEN % 1.0))
 
 
 @final
@@ -99,8 +101,8 @@ class LearnedRate:
     """Start of the round whose first success doubles it."""
     _tries: deque[_PacedAttempt] = attrs.field(factory=lambda: deque(maxlen=TRIES_MAX), init=False)
     """The latest attempts that went at a rate."""
-    _batches: int = attrs.field(default=0, init=False)
-    """Number of batches so far."""
+    _misses: int = attrs.field(default=0, init=False)
+    """Batches in a row of which a call was refused, and none accepted since."""
 
     def clear(self) -> None:
         """Forget the rate."""
@@ -114,6 +116,7 @@ class LearnedRate:
 
     def on_good(self, granted_ns: int, now_ns: int) -> None:
         """Double if this is the first success of a round. A round is what was granted since the last doubling."""
+        self._misses = 0
         if not self._doubling or self.per_s is None or granted_ns < self._doubled_ns:
             return
         self._doubled_ns = now_ns
@@ -146,14 +149,14 @@ class LearnedRate:
             self._guessed = self.per_s is None or (self._doubling and self._guessed)
             self._before = self.per_s
             self._granted = 0
-            self._batches += 1
+            self._misses += 1
         elif granted_ns > self._batch_ns:
             self._accepted -= 1
         else:
             return
         if self._before is not None and not self._guessed and not self._would_help(granted_ns):
             self.per_s = self._before
-            self.opens_ns = max(now_ns, self._last_ns + jittered(int(SECOND_NS / self.per_s), self._batches))
+            self.opens_ns = max(now_ns, self._last_ns + jittered(int(SECOND_NS / self.per_s), self._misses))
             return
         rate = BELOW * max(0, self._accepted) * SECOND_NS / self._took_ns
         self._doubling = self._guessed and self._accepted < MEASURED
@@ -162,7 +165,7 @@ class LearnedRate:
         if self._before is not None:
             rate = max(self._before / 2, min(rate, BELOW * self._before))
         self.per_s = max(LEAST, rate)
-        self.opens_ns = max(now_ns, self._last_ns + jittered(int(SECOND_NS / self.per_s), self._batches))
+        self.opens_ns = max(now_ns, self._last_ns + jittered(int(SECOND_NS / self.per_s), self._misses))
 
     def _would_help(self, granted_ns: int) -> bool:
         """Return True unless attempts at lower rates were refused about as often: other clients are the cause then."""
