@@ -300,6 +300,43 @@ async def test_a_call_has_its_story_and_a_policy_its_text(
 
 
 @needs_chromium
+async def test_a_provider_has_a_page_with_its_limits_and_who_holds_them(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+) -> None:
+    policy = POLICY.replace("concurrency 1", "concurrency 1; limits {{ requests 50/min }}")
+    with trio.fail_after(3 * PATIENCE_S):
+        async with (
+            served(tmp_path, provider, runtime, free_port(), policy) as proxy,
+            occupied(proxy, provider, 3) as control,
+        ):
+            await browser.complaints()
+            await browser.open(await link(runtime))
+            await browser.until("document.querySelector('#binds h3 a')")
+            await browser.click("#binds h3 a")
+            await browser.until("document.querySelector('#provider-hold-rows code')")
+            holding = (await control.get("/v1/calls", params={"state": "inflight"})).json()["calls"]
+            (status,) = (await control.get("/v1/status")).json()["providers"]
+            (row,) = (await control.get("/v1/queue")).json()["queue"]
+
+            assert await browser.texts("#provider-hold-rows code") == [call["id"] for call in holding]
+            assert await browser.text("#provider-title .tag") == f"circuit {status['circuit']}"
+            cells = await browser.texts("#provider-limit-rows .num")
+            used = [(status["inflight"], status["limit"]), *((one["used"], one["limit"]) for one in status["limits"])]
+            assert cells == [str(number) for pair in used for number in pair]
+            assert await browser.texts("#provider-wait-rows .num") == [str(row["n"])]
+            assert await browser.script("return document.querySelectorAll('#provider-hour canvas').length") == 3
+            for width in (320, 1440):
+                await browser.size(width)
+                await browser.until(f"document.documentElement.scrollWidth <= {width}")
+            assert await browser.script(CONTRAST) == []
+            assert await browser.complaints() == []
+            await browser.script("location.hash = '#/providers/nobody'")
+            await browser.until("document.querySelector('#provider-lede').innerText.includes('no such provider')")
+            await browser.script("location.hash = '#/'")
+            await browser.until(READY)
+
+
+@needs_chromium
 async def test_a_lost_connection_is_said_and_found_again(
     tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
 ) -> None:

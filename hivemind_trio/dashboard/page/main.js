@@ -7,6 +7,7 @@ import { connect, connection, onChange, state } from "./feed.js";
 import { clock, span } from "./format.js";
 import * as overview from "./overview.js";
 import * as policy from "./policy.js";
+import * as provider from "./provider.js";
 
 const $ = (id) => document.getElementById(id);
 const main = $("main");
@@ -18,7 +19,9 @@ function route() {
   const old = where;
   where = view || "overview";
   call.leave();
+  provider.leave();
   if (where === "calls" && argument) call.show(main, argument).catch((error) => problem(error.message));
+  else if (where === "providers" && argument) provider.show(main, argument);
   else if (where === "policy") policy.show(main, argument).catch((error) => problem(error.message));
   else {
     where = "overview";
@@ -102,6 +105,7 @@ $("zone").textContent = `times are ${Intl.DateTimeFormat().resolvedOptions().tim
 onChange((what) => {
   header();
   if (where === "overview") overview.update(what);
+  if (where === "providers") provider.refresh(what);
   if (where === "calls" && what === "state") call.refresh(main);
   pulse();
 });

@@ -157,7 +157,7 @@ function binds() {
     const paused = isPaused("provider", provider.name);
     binding += slots > 0;
     parts.push(h("div", { class: "provider" },
-      h("h3", {}, provider.name),
+      h("h3", {}, h("a", { href: `#/providers/${encodeURIComponent(provider.name)}`, "data-act": `open-${provider.name}` }, provider.name)),
       provider.circuit === "closed" ? null : h("span", { class: "tag fail" }, `circuit ${provider.circuit}`),
       paused ? h("span", { class: "tag" }, "paused") : null,
       h("span", { class: "end" }, provider.probe_at ? `probe ${until(provider.probe_at)}` : `${counted(provider.waiting, "call")} waiting`),
