@@ -224,6 +224,10 @@ def reason_text(proxy: Operated, lane: str, provider: str | None, reason: Reason
         return f"provider `{provider}` is at its concurrency limit of {pool.limit}"
     if reason is Reason.LIMITS:
         return f"the rate limits of provider `{provider}` were used up"
+    declared = proxy.engine.program.lanes.get(lane)
+    if reason is Reason.LANE_MAX and pool is not None and declared is not None and declared.max is not None:
+        limit = max(1, declared.max.of(pool.limit))
+        return WAITS[reason].format_map({"lane": lane, "provider": provider, "limit": limit})
     return WAITS[reason].format_map(_Unnamed(lane=lane, provider=provider))
 
 

@@ -62,13 +62,13 @@ export function refresh(what) {
 function title(provider) {
   const paused = isPaused("provider", provider.name);
   put($("provider-title"), h("h2", { class: "title-name" }, provider.name),
-    h("span", { class: provider.circuit === "closed" ? "tag" : "tag fail" }, `circuit ${provider.circuit}`),
+    h("span", { class: provider.circuit === "closed" ? "tag calm" : "tag fail" }, `circuit ${provider.circuit}`),
     paused ? h("span", { class: "tag" }, "paused") : null,
     h("span", { class: "act" }, h("button", {
       type: "button", "data-act": "pause", onclick: () => togglePause("provider", provider.name),
     }, paused ? "Resume" : "Pause")));
   const probe = provider.probe_at ? ` The next call that may try it goes ${until(provider.probe_at)}.` : "";
-  $("provider-lede").textContent = `${counted(provider.waiting, "call")} wait for it, ${whole(provider.inflight)} are in flight.${probe}`;
+  $("provider-lede").textContent = `Waiting for it: ${counted(provider.waiting, "call")}; in flight: ${whole(provider.inflight)}.${probe}`;
 }
 
 function limits(provider) {
