@@ -101,6 +101,14 @@ async def test_where_there_is_nothing_to_advise_it_says_why(
     assert said in found.text
 
 
+async def test_a_journal_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hivemind_trio.admin.forecasts.advice.JOURNAL_MAX", 1)
+    _, found = await advised(tmp_path, POLICY, 12)
+
+    assert found.state is AdviceState.UNAVAILABLE
+    assert "too much to read beside serving" in found.text
+
+
 async def test_a_damaged_journal_ends_nothing(tmp_path: Path) -> None:
     (tmp_path / "team.journal").write_text("no journal")
     _, found = await advised(tmp_path, POLICY, 0)

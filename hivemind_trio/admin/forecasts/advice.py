@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from pathlib import Path
 from typing import Final, final
 
 import attrs
@@ -35,6 +36,8 @@ SPAN_NS: Final = 3_600 * SECOND_NS
 CALLS_MIN: Final = 10
 CALLS_MAX: Final = 3_000
 """More calls of an hour than these, the newest, are not simulated."""
+JOURNAL_MAX: Final = 64 << 20
+"""Bytes: a journal is read as a whole, which takes memory and the processor of the proxy."""
 CPU_NS: Final = 20 * SECOND_NS
 """After so much there is no further run."""
 SHARE: Final = 0.2
@@ -77,6 +80,9 @@ def studied(path: str, program: Program, since_ns: int, now_ns: int, pace: _Pace
     """Simulate the calls of a journal since then. Runs in a thread of its own."""
     dated = DatedAdvice(taken_ns=now_ns, policy_hash=program.hash)
     try:
+        if Path(path).stat().st_size > JOURNAL_MAX:
+            more = f"the journal has more than {JOURNAL_MAX >> 20} MiB, too much to read beside serving"
+            return attrs.evolve(dated, problem=f"{more}; a shorter `journal {{ keep }}` makes it smaller")
         calls = [one for one in read_journal(path, CallFilter(since_ns=since_ns)) if one.needs_slot]
         if len(calls) < CALLS_MIN:
             return attrs.evolve(dated, problem=f"{len(calls)} calls came in the last hour, too few to simulate")
