@@ -106,7 +106,9 @@ async def test_a_journal_that_is_too_large_is_not_read(tmp_path: Path, monkeypat
     _, found = await advised(tmp_path, POLICY, 12)
 
     assert found.state is AdviceState.UNAVAILABLE
-    assert "too much to read beside serving" in found.text
+    assert found.text.endswith(
+        "too much to read beside serving; `store sqlite { journal keep 2d max 60MB }` keeps it smaller"
+    )
 
 
 async def test_a_damaged_journal_ends_nothing(tmp_path: Path) -> None:

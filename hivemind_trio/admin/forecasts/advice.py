@@ -82,7 +82,9 @@ def studied(path: str, program: Program, since_ns: int, now_ns: int, pace: _Pace
     try:
         if Path(path).stat().st_size > JOURNAL_MAX:
             more = f"the journal has more than {JOURNAL_MAX >> 20} MiB, too much to read beside serving"
-            return attrs.evolve(dated, problem=f"{more}; a shorter `journal {{ keep }}` makes it smaller")
+            return attrs.evolve(
+                dated, problem=f"{more}; `store sqlite {{ journal keep 2d max 60MB }}` keeps it smaller"
+            )
         calls = [one for one in read_journal(path, CallFilter(since_ns=since_ns)) if one.needs_slot]
         if len(calls) < CALLS_MIN:
             return attrs.evolve(dated, problem=f"{len(calls)} calls came in the last hour, too few to simulate")
