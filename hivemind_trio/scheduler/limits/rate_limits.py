@@ -323,12 +323,9 @@ class RateLimits:
         }
         self.inflight[call_id] = _Taken(self._grants, now_ns, cost, self._granted)
         self._grants += 1
-        if self.has_limits and not trial:  # a trial that is refused has taken nothing
-            self._charge(cost, now_ns)
-
-    def _charge(self, cost: Cost, now_ns: int) -> None:
-        for bucket in self.buckets.values():
-            bucket.take(cost[bucket.quota.dimension], now_ns)
+        if self.has_limits:
+            for bucket in self.buckets.values():
+                bucket.take(cost[bucket.quota.dimension], now_ns)
 
     def settle(self, estimated: Cost, actual: Cost, taken_ns: int, now_ns: int) -> None:
         """Charge what it was instead of what it was thought to be."""
@@ -362,7 +359,6 @@ class RateLimits:
             del self._trials[call_id]
             self._trial_every_ns = max(TRIAL_LEAST_NS, 3 * self._trial_every_ns // 4)
             self._trial_ns = now_ns + self._trial_every_ns
-            self._charge(taken.cost, now_ns)
         if not self.restricts:
             return False
         if self.gate.on_good(call_id, taken.at_ns, now_ns) and self._alone:
@@ -386,6 +382,9 @@ class RateLimits:
             del self._trials[call_id]
             self._trial_every_ns = min(TRIAL_MOST_NS, 2 * self._trial_every_ns)
             self._trial_ns = now_ns + self._trial_every_ns
+            for bucket in self.buckets.values():  # its tokens are given back when it ends
+                if bucket.quota.dimension is Dimension.REQUESTS:
+                    bucket.settle(taken.cost[Dimension.REQUESTS], 0, taken.at_ns, now_ns)
             return
         named = set(used_up)
         if taken.grant >= self._refused and self._alone:

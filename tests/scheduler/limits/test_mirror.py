@@ -100,6 +100,27 @@ def test_a_true_wait_costs_ever_fewer_refusals() -> None:
     assert sum(at_ns >= 1_800 * S for at_ns in refused) <= 8
 
 
+@pytest.mark.parametrize("dimension", [Dimension.REQUESTS, Dimension.INPUT])
+def test_a_refused_trial_has_taken_nothing(dimension: Dimension) -> None:
+    limits = RateLimits()
+    one = {**NOTHING, Dimension.REQUESTS: 1, Dimension.INPUT: 100}
+    told = QuotaReading(dimension=dimension, limit=one[dimension], remaining=one[dimension], resets_ns=60 * S)
+    limits.take(CallId(0), one, 0)
+    limits.on_headers(CallId(0), [told, attrs.evolve(told, remaining=0)], 0)
+    limits.accept(CallId(0), 0)
+    limits.opens_ns(one, 0)
+    now_ns = limits.opens_ns(one, S)
+    before = limits.snapshot(now_ns).buckets
+
+    limits.take(CallId(1), one, now_ns)
+    limits.refuse(CallId(1), (), None, now_ns)
+    limits.end(CallId(1), now_ns)
+    limits.settle(one, cost_of(0, 0), now_ns, now_ns)  # as of any call that is turned away
+
+    assert now_ns == 5 * S, "a trial: by the header there is room after 60 s"
+    assert limits.snapshot(now_ns).buckets == before
+
+
 def test_a_wait_of_a_second_is_not_tried() -> None:
     _, refused = beside_a_long_call(told_s=1, true_s=1, seconds=600)
 
