@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from typing import Final, Protocol, final
 
@@ -11,7 +11,7 @@ import attrs
 from hivemind_trio.model import Outcome, PlanReading, QuotaReading
 from hivemind_trio.policy import Failure, Timeouts
 from hivemind_trio.scheduler import AttemptResult
-from hivemind_trio.upstream import Upstream, UpstreamError, UpstreamErrorKind, UpstreamResponse
+from hivemind_trio.upstream import NotSent, Upstream, UpstreamError, UpstreamErrorKind, UpstreamResponse
 from hivemind_trio.wire import (
     StreamError,
     Text,
@@ -48,6 +48,8 @@ FAILURES: Final = {
 }
 """Outcome of each kind of failure, and its name in a policy."""
 
+
+UNSENT: Final = AttemptResult(outcome=Outcome.IGNORED, unsent=True)
 
 UNCONNECTED: Final = frozenset({UpstreamErrorKind.CONNECT, UpstreamErrorKind.TLS})
 
@@ -93,6 +95,7 @@ async def fetch(
     outgoing: UpstreamRequest,
     outbox: Outbox,
     heard: HeadListener,
+    may_send: Callable[[], bool] | None = None,
 ) -> AttemptResult:
     """Send the request and put the answer into the outbox, piece by piece.
 
@@ -102,6 +105,7 @@ async def fetch(
     Args:
         heard: Told at once what the head of the answer says of quotas and the plan, and whether it is a good one. A
             stream is a good one from its first content event on, and `heard` is called again then.
+        may_send: Asked right before the request is written; None: it may be sent.
     """
     watch = Stopwatch()
     status = 0
@@ -113,6 +117,7 @@ async def fetch(
             headers=outgoing.headers,
             body=outgoing.body,
             timeouts=outgoing.timeouts,
+            may_send=may_send,
         ) as response:
             status = response.status
             words = _words(response.headers)
@@ -146,18 +151,26 @@ async def fetch(
         return _over(response, outgoing, outbox, watch)
     except UpstreamError as error:
         ended = _failed(error, status, outbox, watch)
-        if error.kind not in UNCONNECTED or outgoing.has_fallback:
-            return ended
-        never = not upstream.has_reached(outgoing.base)
-        if not never and not error.certificate:
-            return ended
-        # A mistake in the policy or the network, and no outage: the circuit is not to hold back what can be told now.
-        last = error.certificate or outgoing.attempt >= FIRST_ATTEMPTS or watch.waited_ns >= SLOW_CONNECT_NS
-        return attrs.evolve(ended, outcome=Outcome.IGNORED, final=last)
+        return _never_reached(ended, error, upstream, outgoing, watch) or ended
+    except NotSent:
+        return UNSENT
     except AgentStalled:
         return left(outbox)
     finally:
         outbox.close()
+
+
+def _never_reached(
+    ended: AttemptResult, error: UpstreamError, upstream: Upstream, outgoing: UpstreamRequest, watch: Stopwatch
+) -> AttemptResult | None:
+    """Return the end of an attempt at a provider that cannot be reached for good; None: it may be reached yet."""
+    if error.kind not in UNCONNECTED or outgoing.has_fallback:
+        return None
+    if upstream.has_reached(outgoing.base) and not error.certificate:
+        return None
+    # A mistake in the policy or the network, and no outage: the circuit is not to hold back what can be told now.
+    last = error.certificate or outgoing.attempt >= FIRST_ATTEMPTS or watch.waited_ns >= SLOW_CONNECT_NS
+    return attrs.evolve(ended, outcome=Outcome.IGNORED, final=last)
 
 
 async def _opened(response: UpstreamResponse, outbox: Outbox, meter: UsageMeter) -> AttemptResult | None:

@@ -358,7 +358,7 @@ class Exchange:
     async def _attempt(self, ticket: Ticket, outgoing: UpstreamRequest, outbox: Outbox) -> AttemptResult:
         """Make one attempt; keep its answer if it says until when the account is used up."""
         of = self._account_model()
-        ended = await fetch(self.upstream, outgoing, outbox, ticket.heard)
+        ended = await fetch(self.upstream, outgoing, outbox, ticket.heard, ticket.may_send)
         if ended.outcome is Outcome.TERMINAL and ended.retry_after_ns and outbox.held is not None and of is not None:
             now_ns = self.engine.now_ns()
             kept = PlanRefusal(self._api(), *outbox.held, outbox.held_body, now_ns, now_ns + ended.retry_after_ns)

@@ -175,6 +175,10 @@ class Engine:
         self._idle = trio.Event()
         self.draining = False
         """New calls are refused, for good."""
+        self._shares_until_ns: int | None = None
+        """End of this node's shares, if nobody renews them."""
+        self._lapses = 0
+        """Times that they have ended: what was granted before is another node's."""
         self._sync()
 
     @property
@@ -273,6 +277,7 @@ class Engine:
     def post(self, event: Event) -> None:
         """Tell the scheduler what happened, and carry out what it answers."""
         now_ns = self.now_ns()
+        self._note_shares(event, now_ns)
         commands = self.scheduler.handle(event, now_ns)
         if self._journal is not None:
             self._journal(now_ns, event, commands)
@@ -300,22 +305,9 @@ class Engine:
                 self.on_draw_window(command)
                 continue
             ticket = self.tickets[command.call_id]
-            if isinstance(command, Grant):
-                if command.claims and self._ledger is not None:
-                    # Before the attempt begins: a crash from here on charges the claim.
-                    self._ledger.claim(command.call_id, command.claims)
-                if command.permit is not None:
-                    try:
-                        self.caps.take(command.permit, ticket)
-                    except AssertionError as error:
-                        # A bug, which must not end the calls of all others with this one.
-                        self._on_crash(error)
-                        ticket.answer(_internal_error(command))
-                        beyond.append(command.call_id)
-                        continue
-                if not self._granted:
-                    self._idle = trio.Event()
-                self._granted += 1
+            if isinstance(command, Grant) and not self._take(command, ticket):
+                beyond.append(command.call_id)
+                continue
             ticket.answer(command)
         for call_id in beyond:
             self.post(AttemptEnded(call_id, UNUSED))
@@ -324,6 +316,32 @@ class Engine:
             self.on_event()
         if self._audit:
             self.caps.audit(self.scheduler.snapshot())
+
+    def _take(self, grant: Grant, ticket: Ticket) -> bool:
+        """Take what a call is granted; False: that is beyond a cap, and the call has its answer."""
+        if grant.claims and self._ledger is not None:
+            # Before the attempt begins: a crash from here on charges the claim.
+            self._ledger.claim(grant.call_id, grant.claims)
+        if grant.permit is not None:
+            try:
+                self.caps.take(grant.permit, ticket)
+            except AssertionError as error:
+                # A bug, which must not end the calls of all others with this one.
+                self._on_crash(error)
+                ticket.answer(_internal_error(grant))
+                return False
+        ticket.lapses = self._lapses if grant.permit is not None else None
+        if not self._granted:
+            self._idle = trio.Event()
+        self._granted += 1
+        return True
+
+    def _note_shares(self, event: Event, now_ns: int) -> None:
+        if self._shares_until_ns is not None and now_ns >= self._shares_until_ns:
+            self._lapses += 1
+            self._shares_until_ns = None
+        if isinstance(event, SharesSet):
+            self._shares_until_ns = event.until_ns
 
     def _tell_ledger(self, command: Draw | Spend | Correction) -> None:
         if self._ledger is None:
@@ -420,6 +438,14 @@ class Engine:
     def left(self, ticket: Ticket) -> None:
         """Nobody waits for what becomes of a call."""
         self.tickets.pop(ticket.id, None)
+
+    def may_send(self, ticket: Ticket) -> bool:
+        """Return True if no share of this node has ended since the ticket was granted a slot.
+
+        A process that was stopped goes on where it was, and what it had granted has been given to other nodes.
+        """
+        is_over = self._shares_until_ns is not None and self.now_ns() >= self._shares_until_ns
+        return ticket.lapses is None or (ticket.lapses == self._lapses and not is_over)
 
     def begin(self, grant: Grant, job: Job) -> None:
         """Run an attempt in the provider's nursery."""

@@ -48,6 +48,10 @@ class TicketOwner(Protocol):
     def arrived(self, ticket: Ticket, call: Call) -> None:
         """Post the arrival of a call."""
 
+    def may_send(self, ticket: Ticket) -> bool:
+        """Return True if what a ticket was granted holds still."""
+        ...
+
     def begin(self, grant: Grant, job: Callable[[], Awaitable[None]]) -> None:
         """Start an attempt in the provider's nursery."""
 
@@ -89,6 +93,8 @@ class Ticket:
     _engine: TicketOwner
     gave_up: Waiting | None = attrs.field(init=False, default=None)
     """State of the call in the queue when its client left it there; None: it did not."""
+    lapses: int | None = attrs.field(init=False, default=None)
+    """Shares that had ended when it was granted a slot; None: it has none. The engine's."""
     _state: _State = attrs.field(init=False, default=_State.WAITING)
     _answer: Grant | Reject | Finish | None = attrs.field(init=False, default=None)
     _answered: trio.Event | None = attrs.field(init=False, default=None)
@@ -186,6 +192,10 @@ class Ticket:
         """Pass on the head of the running attempt's answer, with the provider's quotas and the account's plan."""
         if self._state is _State.RUNNING:
             self._engine.heard(self, readings, good, plan)
+
+    def may_send(self) -> bool:
+        """Return True if the running attempt may be sent now. It may not once this node's share has ended."""
+        return self._engine.may_send(self)
 
     def plan(self, provider: str, model: str) -> PlanStanding:
         """Return the plan that the call counts against at a provider."""

@@ -10,7 +10,7 @@ import trio
 
 from hivemind_trio.policy import Timeouts
 
-from .errors import Stage, UpstreamError, UpstreamErrorKind
+from .errors import NotSent, Stage, UpstreamError, UpstreamErrorKind
 
 _S_PER_NS: Final = 1e-9
 _A_YEAR_NS: Final = 365 * 86_400 * 1_000_000_000
@@ -30,6 +30,8 @@ class AttemptDeadlines:
     """
 
     _timeouts: Timeouts
+    _may_send: Callable[[], bool] | None = None
+    """Asked right before the request is written; None: it may."""
     scope: trio.CancelScope = attrs.field(init=False)
     stage: Stage = attrs.field(default=Stage.CONNECTING, init=False)
     _running: UpstreamErrorKind = attrs.field(default=UpstreamErrorKind.CONNECT, init=False)
@@ -50,7 +52,13 @@ class AttemptDeadlines:
         self.scope = trio.CancelScope(deadline=min(connect_at, self._total_at))
 
     def sending(self) -> None:
-        """Note the connection; from here on the request may have been executed."""
+        """Note the connection; from here on the request may have been executed.
+
+        Raises:
+            NotSent: It may not be sent any more. The connection is as it was.
+        """
+        if self._may_send is not None and not self._may_send():
+            raise NotSent
         self.stage = Stage.SENT
         self._first_byte_at = self._time_s() + self._timeouts.first_byte_ns * _S_PER_NS
         self._run_until(UpstreamErrorKind.FIRST_BYTE, self._first_byte_at)

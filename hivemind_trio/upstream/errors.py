@@ -47,6 +47,11 @@ class UpstreamError(Exception):
         """The provider's certificate is not accepted: another attempt meets the same one."""
 
 
+@final
+class NotSent(Exception):  # noqa: N818 - no error of anybody's
+    """The request may not be sent any more; nothing of it was, and nothing is left open."""
+
+
 class Stage(Enum):
     """Stages of an attempt."""
 

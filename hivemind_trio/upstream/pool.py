@@ -14,6 +14,7 @@ import httpx2
 import trio
 
 from .attempt import AttemptDeadlines
+from .errors import NotSent
 from .exchange import IdleConnection, PooledExchange
 from .httpx_adapter import answer
 from .idle_connections import IdleStack
@@ -63,7 +64,7 @@ class PoolTransport(httpx2.AsyncBaseTransport):
         stack = self._stack(outgoing.base.origin)
         connection = stack.take()
         if connection is not None:
-            attempt.sending()
+            _announce(attempt, connection, stack)
             exchange = PooledExchange(connection, stack.put)
             try:
                 await exchange.request(outgoing, head)
@@ -73,7 +74,7 @@ class PoolTransport(httpx2.AsyncBaseTransport):
             else:
                 return exchange
         connection = IdleConnection(await open_wire(outgoing.base.origin, self._tls))
-        attempt.sending()
+        _announce(attempt, connection, stack)
         exchange = PooledExchange(connection, stack.put)
         await exchange.request(outgoing, head)
         return exchange
@@ -107,3 +108,12 @@ class PoolTransport(httpx2.AsyncBaseTransport):
         if stack is None:
             stack = self._idle[origin] = IdleStack(self._idle_connections_max, self._idle_expiry_s)
         return stack
+
+
+def _announce(attempt: AttemptDeadlines, connection: IdleConnection, stack: IdleStack) -> None:
+    """Say that a request is about to be written on a connection; if it may not be, another one can have that."""
+    try:
+        attempt.sending()
+    except NotSent:
+        stack.put(connection)
+        raise

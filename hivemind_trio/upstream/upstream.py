@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Self, final
 
@@ -88,6 +88,7 @@ class Upstream:
         headers: Headers,
         body: bytes | bytearray,
         timeouts: Timeouts = UNBOUNDED,
+        may_send: Callable[[], bool] | None = None,
     ) -> AsyncIterator[UpstreamResponse]:
         """Send one request; the context is the response, and leaving it ends the exchange, read or not.
 
@@ -99,12 +100,14 @@ class Upstream:
                 the caller says `opened` if it has said `opening`, `idle` from one piece to the next unless the caller
                 says `pause`, `total` for all of it and what the caller does within the context.
                 Without them the caller sees to it that it ends.
+            may_send: Asked once there is a connection, right before the request is written; None: it may be sent.
 
         Raises:
             UpstreamError: And nothing else that has to do with the provider. A deadline ends what the caller does
                 within the context and becomes an error when the context is left, so catch it outside.
+            NotSent: It may not be sent any more.
         """
-        attempt = AttemptDeadlines(timeouts)
+        attempt = AttemptDeadlines(timeouts, may_send)
         with attempt.scope:
             exchange = await self._begin(base, method, target, headers, body, attempt)
             attempt.headed()

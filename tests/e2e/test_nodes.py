@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import attrs
 import httpx2
 import pytest
 import trio
+import trustme
 
 from hivemind_trio.demo import SimulatedProvider
 from hivemind_trio.sim import Counting, Quota, Traits
@@ -185,7 +187,7 @@ async def test_a_node_that_was_stopped_for_longer_than_its_lease_starts_nothing_
         nursery.start_soon(fleet.load, 0, 8)
         nursery.start_soon(fleet.load, 1, 8)
         await fleet.more(0, 10)
-        # Every call that was granted has arrived: one that has not would be sent when the node goes on.
+        # Every call that was sent has arrived, and counts.
         await fleet.provider.until(lambda: fleet.provider.world.inflight == CAP)
         fleet.proxies[0].signal(signal.SIGSTOP)
         floor = CAP // 2 // 2
@@ -234,3 +236,121 @@ async def test_a_rate_limit_is_kept_when_the_store_loses_what_was_drawn(tmp_path
         await fleet.more(1, 80)
         assert not fleet.provider.world.refused
         nursery.cancel_scope.cancel()
+
+
+EMPTY_OBJECT = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+
+
+@attrs.define(eq=False)
+class GatedProvider:
+    """A provider whose TLS handshakes wait, and whose answers do, too."""
+
+    url: str
+    _listener: trio.SocketListener
+    _tls: ssl.SSLContext
+    connections: int = 0
+    handshakes: int = 0
+    inflight: int = 0
+    peak: int = 0
+    answered: int = 0
+    gate: trio.Event = attrs.field(factory=trio.Event)
+    """Of the first connection's handshake."""
+    answer: trio.Event = attrs.field(factory=trio.Event)
+    _changed: trio.Event = attrs.field(factory=trio.Event)
+
+    @classmethod
+    async def create(cls, folder: Path) -> GatedProvider:
+        """Return one that listens; `folder/ca.pem` is the authority."""
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(folder / "ca.pem")
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(tls)
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        return cls(f"https://127.0.0.1:{listener.socket.getsockname()[1]}", listener, tls)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        await trio.serve_listeners(self._serve, [self._listener])
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something about the counts is true."""
+        with trio.fail_after(PATIENCE_S):
+            while not holds():
+                await self._changed.wait()
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        self.connections += 1
+        is_first = self.connections == 1
+        self._change()
+        if is_first:
+            await self.gate.wait()
+        try:
+            secured = trio.SSLStream(stream, self._tls, server_side=True, https_compatible=True)
+            await secured.do_handshake()
+            self.handshakes += 1
+            self._change()
+            while await secured.receive_some():  # head and body are small, and come together
+                self.inflight += 1
+                self.peak = max(self.peak, self.inflight)
+                self._change()
+                await self.answer.wait()
+                self.inflight -= 1
+                self.answered += 1
+                self._change()
+                await secured.send_all(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+                )
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+
+
+async def test_a_call_that_was_admitted_before_a_long_stop_is_not_sent_after_it(tmp_path: Path) -> None:
+    statuses: list[int] = []
+
+    async def call(proxy: Proxy) -> None:
+        async with httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False) as client:
+            asked = {"model": "gpt-x", "messages": [{"role": "user", "content": "hi"}]}
+            statuses.append((await client.post(f"{proxy.url}/v1/chat/completions", json=asked)).status_code)
+
+    with trio.fail_after(4 * PATIENCE_S):
+        async with AsyncExitStack() as stack:
+            redis = await stack.enter_async_context(redis_server(tmp_path))
+            provider = await GatedProvider.create(tmp_path)
+            nursery = await stack.enter_async_context(trio.open_nursery())
+            nursery.start_soon(provider.run)
+            proxies = []
+            for name in ("stopped", "other"):
+                policy = tmp_path / name / "team.hmp"
+                policy.parent.mkdir()
+                policy.write_text(
+                    f'hmp 1\nserver {{ nodes 2 }}\nstore redis {{ url "{redis.url}"; '
+                    "lease 4s renew 250ms gone 1s; outage local 50% }\n"
+                    f'provider sim {{ api generic; base "{provider.url}"; concurrency 1; timeout connect 100s }}\n'
+                )
+                env = {"XDG_STATE_HOME": f"{policy.parent}", "SSL_CERT_FILE": f"{tmp_path / 'ca.pem'}"}
+                started = serving("--policy", policy, "--node", name, env=env)
+                proxies.append(await stack.enter_async_context(started))
+            stopped, other = proxies
+            nursery.start_soon(call, stopped)
+            await provider.until(lambda: provider.connections == 1)  # admitted, and not sent yet
+            stopped.signal(signal.SIGSTOP)
+            nursery.start_soon(call, other)
+            await provider.until(lambda: provider.inflight == 1)  # the only slot is the other's now
+            stopped.signal(signal.SIGCONT)
+            provider.gate.set()
+            await provider.until(lambda: provider.handshakes == 2)
+            with trio.move_on_after(1.0):  # what is sent comes with the last message of the handshake
+                await provider.until(lambda: provider.inflight == 2)
+            peak = provider.peak
+            provider.answer.set()
+            await provider.until(lambda: provider.answered == 2)
+            while len(statuses) < 2:  # noqa: ASYNC110 - they are on their way
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+
+    assert peak == provider.peak == 1
+    assert statuses == [200, 200]

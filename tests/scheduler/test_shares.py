@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import AimdSettings, Program, StoreSettings
-from hivemind_trio.scheduler import AttemptResult, Command, SharesSet
+from hivemind_trio.scheduler import AttemptResult, Command, Draining, SharesSet
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import agent, lane, program, provider
 
@@ -147,3 +147,30 @@ def test_shares_end_at_their_time_before_anything_is_granted() -> None:
     driver.load(house())
     assert driver.end(calls[2]) == []
     assert driver.end(calls[3]) == [calls[4]]
+
+
+UNSENT = AttemptResult(outcome=Outcome.IGNORED, unsent=True)
+
+
+def test_a_call_that_was_not_sent_is_first_again_and_says_nothing_of_its_provider() -> None:
+    driver = Driver(house())
+    driver.post(SharesSet({"q": 1}))
+    first, second = driver.calls(2, provider="q", lane="slow")
+    before = driver.scheduler.beliefs()
+    for _ in range(9):  # no class of retries has as many attempts
+        assert driver.end(first, UNSENT) == [first]
+    driver.post(SharesSet({"q": 0}))
+    assert driver.end(first, UNSENT) == []
+    assert driver.scheduler.snapshot().pools["q"].inflight == 0
+    assert driver.scheduler.beliefs() == before
+    driver.post(SharesSet({"q": 1}))
+    assert driver.scheduler.state.inflight.keys() == {first}
+    assert driver.end(first) == [second]
+
+
+def test_a_call_that_was_not_sent_is_not_sent_while_the_proxy_drains() -> None:
+    driver = Driver(house())
+    (call,) = driver.calls(1, provider="p", lane="fast")
+    driver.post(Draining())
+    assert driver.end(call, UNSENT) == []
+    assert not driver.scheduler.state.inflight

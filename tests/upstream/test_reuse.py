@@ -10,7 +10,7 @@ import trio
 import trio.lowlevel
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hivemind_trio.upstream import PoolTransport, Upstream, UpstreamError
+from hivemind_trio.upstream import NotSent, PoolTransport, Upstream, UpstreamError
 from tests.support.relay import GARBAGE, Peer, raw_server
 
 from .calls import call
@@ -363,3 +363,22 @@ async def test_an_error_does_not_cost_the_other_connections(upstream: Upstream) 
             await call(upstream, server.base)
 
         assert server.accepted == 2
+
+
+async def test_what_may_be_sent_no_more_is_not_and_its_connection_is_another_ones(upstream: Upstream) -> None:
+    async def unwanted() -> None:
+        async with upstream.send(
+            base=server.base, method="POST", target=b"/", headers=[], body=b"{}", may_send=lambda: False
+        ):
+            pass
+
+    async with serve(echo) as server:
+        with pytest.raises(NotSent):
+            await unwanted()  # over a new connection
+        await call(upstream, server.base)
+        with pytest.raises(NotSent):
+            await unwanted()  # over one that was idle
+        await call(upstream, server.base)
+
+        assert [seen.method for seen in server.seen] == [b"POST", b"POST"]
+        assert all(seen.target == b"/v1/messages" for seen in server.seen)

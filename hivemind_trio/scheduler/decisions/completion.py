@@ -44,7 +44,8 @@ def settle(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> 
     elif usage is not None:
         pool.estimates.learn(place.request, pool.api, usage)
     place.share.settle(flight.share_ns, pool.share_ns(quotas, had, lasted_ns))
-    pool.on_lasted(lasted_ns)
+    if not ended.unsent:
+        pool.on_lasted(lasted_ns)
     if usage is not None:
         tokens = (usage.input or 0) + usage.cache_write + usage.output
         books.jobs.on_ended(place.agent.key, flight.call.job, tokens, books.now_ns)
@@ -89,7 +90,7 @@ def _taken(flight: RunningCall, ended: AttemptResult) -> Cost:
     place, pool = flight.place, flight.place.pool
     if ended.usage is not None:
         return pool.estimates.settled(place.request, pool.api, place.cost, ended.usage)
-    if ended.outcome is Outcome.UNREACHABLE:
+    if ended.outcome is Outcome.UNREACHABLE or ended.unsent:
         return NOTHING
     # Most providers count the request that they refuse, and none its tokens.
     return cost_of(0, 0) if turned_away(ended) else place.cost
@@ -119,7 +120,7 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
     # Without money nothing is of use here, whatever the class says; elsewhere it may be.
     listed = wants_retry(retry, ended, flight.attempt - uncounted)
     poor = ended.outcome is Outcome.TERMINAL and not ended.committed and flight.attempt - uncounted < retry.attempts
-    if books.draining or not (listed or poor):
+    if books.draining or not (listed or poor or ended.unsent):
         return None
     call = attrs.evolve(flight.call, request=attrs.evolve(flight.call.request, attempt=flight.attempt + 1))
     # A call that was refused for going too often waits for its turn; what is down may be up elsewhere.
@@ -159,7 +160,11 @@ def _counts(flight: RunningCall, ended: AttemptResult) -> bool:
     A probe does not, for the scheduler sent it to find out. Nor does a refusal for going too often or for too
     many at once: it is followed by a wait, and the wait has its own bounds.
     """
-    if flight.beyond or (flight.is_probe and (turned_away(ended) or (flight.excused and ended.outcome in BROKEN))):
+    if (
+        ended.unsent
+        or flight.beyond
+        or (flight.is_probe and (turned_away(ended) or (flight.excused and ended.outcome in BROKEN)))
+    ):
         return False
     return ended.outcome not in TOO_OFTEN and ended.outcome is not Outcome.CONCURRENCY
 
@@ -168,13 +173,13 @@ def _due_ns(
     books: SchedulerState, retry: RetrySettings, ended: AttemptResult, flight: RunningCall, again: WaitingCall
 ) -> int | None:
     """Return when its next attempt may begin; None: there is no retry left for it, or it would come too late."""
-    due_ns = _paused_until_ns(books, retry, ended, flight, again)
+    due_ns = books.now_ns if ended.unsent else _paused_until_ns(books, retry, ended, flight, again)
     if again.deadline_ns is not None and due_ns >= again.deadline_ns:
         return None
     # What was turned away at the door cost the provider nothing, and is held back by what says when: its word, the
     # circuit, AIMD. A fleet that was turned away together must not use up the retries of those that were broken.
     health = flight.place.pool.health
-    if turned_away(ended) or health.breaker.circuit is not Circuit.CLOSED:
+    if ended.unsent or turned_away(ended) or health.breaker.circuit is not Circuit.CLOSED:
         return due_ns
     # A mistake in the policy is told at once; what its provider has failed waits.
     waits = ended.outcome in BROKEN

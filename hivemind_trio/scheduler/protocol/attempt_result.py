@@ -49,5 +49,7 @@ class AttemptResult:
     """Time until a good answer began, or waited in vain; None: unknown, or no evidence."""
     silence_ns: int | None = None
     """The longest between two pieces of a good answer, or before it was given up; None: the same."""
+    unsent: bool = False
+    """True if it was not sent, for this node's share had ended. It counts for nothing, and another is granted."""
     committed: bool = False
     """The agent has had something of the answer: from then on a retry would be seen."""
