@@ -317,6 +317,7 @@ def requests(draw: st.DrawFn, tokens: Iterable[str] = ()) -> Request:
                 st.sampled_from(values)
             )
     models = st.sampled_from(TEXTS["model"]) | st.text("gpt-o4*", max_size=6)
+    flags: dict[str, Any] = {flag: draw(st.booleans()) for flag in FLAGS}
     return Request(
         apis=tuple(draw(st.lists(st.sampled_from([Api.ANTHROPIC, Api.OPENAI, Api.GEMINI]), unique=True, max_size=2))),
         token_agent=draw(st.sampled_from([None, *tokens])),
@@ -324,7 +325,7 @@ def requests(draw: st.DrawFn, tokens: Iterable[str] = ()) -> Request:
         model=draw(models),
         path=draw(st.sampled_from(TEXTS["path"])),
         method=draw(st.sampled_from(TEXTS["method"])),
-        **{flag: draw(st.booleans()) for flag in FLAGS},
+        **flags,
         tokens_in=number("tokens.in"),
         tokens_max_out=number("tokens.max-out"),
         cost_microusd=number("cost"),

@@ -214,6 +214,7 @@ def some_calls(checked: Checked, random: Random, number: int) -> list[Request]:
             for name in ("tokens.in", "tokens.max-out", "attempt")
         }
         date = random.choice(DATES)
+        flags: dict[str, Any] = {flag: random.random() < 0.5 for flag in FLAGS}
         request = Request(
             apis=tuple(random.sample([Api.ANTHROPIC, Api.OPENAI, Api.GEMINI], random.randint(0, 2))),
             token_agent=random.choice([None, *(name for name, one in checked.program.agents.items() if one.tokens)]),
@@ -221,7 +222,7 @@ def some_calls(checked: Checked, random: Random, number: int) -> list[Request]:
             model=sent["model"],
             path=sent["path"],
             method=sent["method"],
-            **{flag: random.random() < 0.5 for flag in FLAGS},
+            **flags,
             tokens_in=counts["tokens.in"],
             tokens_max_out=counts["tokens.max-out"],
             attempt=counts["attempt"],

@@ -335,7 +335,7 @@ def test_strangers_take_no_account_from_what_the_policy_names(per: str, monkeypa
     assert [(one.key.subject, one.spent(driver.now_ns)) for one in ours] == [
         ({"": "", " per agent": "ci", " per team": "core", " per provider": "anthropic"}[per], 60)
     ]
-    others = [one.key.subject for one in driver.scheduler.state.budgets.accounts.values() if one.key not in ours]
+    others = [one.key.subject for one in driver.scheduler.state.budgets.accounts.values() if one not in ours]
     assert "(others)" in others
 
 
