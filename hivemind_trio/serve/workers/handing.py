@@ -2,7 +2,7 @@
 
 With `SO_REUSEPORT` the kernel picks by a hash of the addresses: of sixteen connections that stay open, one of two
 workers often has eleven. With one socket that all accept from, the worker that wakes first has most of them while
-there is little to do. `bench/workers.py` measures both.
+there is little to do.
 """
 
 from __future__ import annotations
