@@ -28,6 +28,9 @@ IDLE_EXPIRY_S: Final = 30.0
 """Below the idle timeout of most front ends (nginx 75 s, cloud balancers 60 s and more). Servers that close sooner
 (uvicorn, Node: 5 s) are noticed by their FIN before the connection is used."""
 
+_IGNORE_UNEXPECTED_EOF: Final = getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+"""Absent from a Python that was built with OpenSSL 1.1.1, which does not ignore it."""
+
 _SAFE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
 
 
@@ -48,6 +51,8 @@ class PoolTransport(httpx2.AsyncBaseTransport):
     ) -> None:
         self._tls = tls or ssl.create_default_context()
         self._tls.set_alpn_protocols(["http/1.1"])
+        # Some builds of Python set it (Debian 12): a cut connection would pass for the end of a body without a length.
+        self._tls.options &= ~_IGNORE_UNEXPECTED_EOF
         self._idle_connections_max = idle_connections_max
         self._idle_expiry_s = idle_expiry_s
         self._idle: dict[Origin, IdleStack] = {}
