@@ -6,6 +6,9 @@ import re
 from functools import lru_cache
 from typing import Final
 
+WEEKDAYS: Final = {"mon": 1, "tue": 2, "wed": 3, "thu": 4, "fri": 5, "sat": 6, "sun": 7}
+"""First letters of a day's English name -> its number, as `weekday` has it."""
+
 MINUTES: Final = 24 * 60
 """Minutes of a day."""
 

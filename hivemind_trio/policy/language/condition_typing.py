@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, final
 import attrs
 
 from hivemind_trio.model.addresses import ADDRESS_MOST, as_network, network_span
-from hivemind_trio.model.dates import MINUTES, is_date
+from hivemind_trio.model.dates import MINUTES, WEEKDAYS, is_date
 from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
@@ -530,7 +530,7 @@ class Typer:
                 return ratio(text)
             case Kind.SHARE, Quantity(text=text):
                 return share(text)
-        day = _DAYS.get(expr.text.lower()[:3]) if field.name == "weekday" and isinstance(expr, Name) else None
+        day = WEEKDAYS.get(expr.text.lower()[:3]) if field.name == "weekday" and isinstance(expr, Name) else None
         help_ = f"write `{day}`: 1 is Monday" if day is not None else ""
         what = f"`{field.name}` is {_a(field)}, but this is not"
         self.report.add("HM212", what, expr.span, help=help_, replacement=None if day is None else str(day))
@@ -640,8 +640,6 @@ class Typer:
 
 _NULLS: Final = frozenset({"null", "none", "nil", "undefined", "nothing"})
 """Words of other languages for a value that is not there."""
-
-_DAYS: Final = {"mon": 1, "tue": 2, "wed": 3, "thu": 4, "fri": 5, "sat": 6, "sun": 7}
 
 
 def routed_as(model: str) -> str:

@@ -14,6 +14,7 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.model.dates import WEEKDAYS
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Fix, Severity
 from hivemind_trio.policy.schema import DECLARATIONS, LIMITS, TEST_STATEMENTS, Type
 from hivemind_trio.policy.source.edits import Edit
@@ -58,6 +59,9 @@ _WORDS: Final = {
     "endswith": "*{}",
 }
 """Words that are operators elsewhere -> the operator of this language, or the glob for the text behind the word."""
+
+_THROUGH: Final = ("to", "until", "till", "through", "thru")
+"""Words between the ends of a range."""
 
 _TYPES: Final = {"and": "AND", "or": "OR", "not": "NOT", "..": "_DOTDOT", "=": "EQUAL"}
 """Terminals of operators that are no comparison."""
@@ -863,6 +867,36 @@ class _Speller:
         self._put("CMP", sign, span)
         return True
 
+    def _ranged(self, piece: Lexeme) -> bool:
+        """Read `between a and b`, `from a to b` and `in a to b` as a range, and `in mon..fri` as one of numbers."""
+        last, word = self._last, piece.text.lower()
+        if not self._asked or last is None:
+            return False
+        after = self._next()
+        if (day := WEEKDAYS.get(word[:3])) is not None and "_DOTDOT" in (last.type, after.type if after else ""):
+            self._say(piece.span, "days of the week are numbers", f"write `{day}`: 1 is Monday", str(day), code="HM003")
+            self.at += 1
+            self._put("QTY", str(day), piece.span)
+            return True
+        if word in _THROUGH and last.type in _OPERANDS and self.out[-2].type == "IN":
+            self._foreign(piece.span, "ranges have two dots: write `..`", "..")
+            self.at += 1
+            self._put("_DOTDOT", "..", piece.span)
+            return True
+        if word not in ("between", "from") or last.type != "NAME":
+            return False
+        low, joint, high = (self._next(by) for by in (1, 2, 3))
+        if low is None or joint is None or high is None or joint.text.lower() not in ("and", "..", *_THROUGH):
+            return False
+        if low.type not in _OPERANDS or high.type not in _OPERANDS:
+            return False
+        put = f"in {low.text}..{high.text}"
+        self._say(piece.span.to(high.span), f"`{piece.text}` is not in the language", f"write `{put}`", put)
+        self.at += 4
+        for one in (Lexeme("IN", "in", piece.span), low, Lexeme("_DOTDOT", "..", joint.span), high):
+            self._push(one)
+        return True
+
     def _text_operator(self, piece: Lexeme, text: Lexeme, shape: str) -> bool:
         """Read `contains "x"`, `like "x%"` and the like as a glob."""
         inner = text.text[1:-1].replace("%", "*") if piece.text.lower() == "like" else text.text[1:-1]
@@ -985,7 +1019,7 @@ _READERS: Final[dict[str, tuple[Callable[[_Speller, Lexeme], bool], ...]]] = {
     "COMMA": (_Speller._comma,),
     "STRING": (_Speller._swallowing,),
     "BADSTRING": (_Speller._unended,),
-    "NAME": (_Speller._unclosed, _Speller._word, _Speller._spelt),
+    "NAME": (_Speller._unclosed, _Speller._word, _Speller._spelt, _Speller._ranged),
     "IN": (_Speller._side,),
     "LPAR": (_Speller._tuple,),
     "_DOTDOT": (_Speller._operator,),

@@ -239,6 +239,22 @@ MENDED = {
         "agent ci { }\nrule r when agent is not ci { priority 2 }\n",
         "agent ci { }\nrule r when agent != ci { priority 2 }\n",
     ),
+    "between": (
+        "rule r when tokens.in between 1k and 5k and stream { priority 2 }\n",
+        "rule r when tokens.in in 1k..5k and stream { priority 2 }\n",
+    ),
+    "from to": (
+        "rule r when time from 22:00 to 06:30 { priority 2 }\n",
+        "rule r when time in 22:00..06:30 { priority 2 }\n",
+    ),
+    "in a to b": (
+        "rule r when hour in 9 to 17 { priority 2 }\n",
+        "rule r when hour in 9..17 { priority 2 }\n",
+    ),
+    "a range of days": (
+        "rule r when weekday in 1..Friday { priority 2 }\n",
+        "rule r when weekday in 1..5 { priority 2 }\n",
+    ),
     "contains": (
         'rule r when model contains "opus" { priority 2 }\n',
         'rule r when model ~ "*opus*" { priority 2 }\n',
