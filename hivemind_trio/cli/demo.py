@@ -21,7 +21,7 @@ Examples:
 @click.option("--seed", default=7, show_default=True, help="Random seed of latencies, lengths and failures.")
 @color_option
 def demo(quick: bool, as_json: bool, seed: int, color: str) -> None:
-    """Compare eleven agents on one key without the proxy and with it.
+    """Compare eleven agents with and without the proxy.
 
     Starts a provider on a loopback port, with a concurrency limit, a request limit, 502s and connection resets. Eleven
     agents call it directly, then through the proxy. Needs no key and no network. Exit status 0 if no agent died behind

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
+from typing import Final, final
+
 import click
 
 from hivemind_trio import __version__
@@ -36,8 +40,36 @@ from .man import man
 from .run import run as run_jobs
 from .serve import serve
 
+_SECTIONS: Final[Mapping[str, tuple[click.Command, ...]]] = {
+    "Run the proxy": (serve, setup, reload, demo),
+    "Write a policy": (check, fmt, explain, diff, simulate, lsp),
+    "Watch a running proxy": (status, top, dashboard, queue, calls, advise),
+    "Control a running proxy": (pause, resume, cancel, let_through, priority, budget),
+    "Run agents": (run_jobs, jobs, forecast, lease, mcp),
+    "Look back": (usage, journal, replay),
+    "Help": (help_command, man, completion),
+}
+"""Heading in `--help` -> its commands, those first that are used first."""
+
+
+@final
+class CommandSections(click.Group):
+    """A group whose help lists the commands under headings."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a list of commands under each heading."""
+        names = {command: name for name, command in self.commands.items()}
+        widest = max(map(len, self.commands))
+        for heading, commands in _SECTIONS.items():
+            rows = [
+                (names[one].ljust(widest), one.get_short_help_str(formatter.width - widest - 6)) for one in commands
+            ]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
 
 @click.group(
+    cls=CommandSections,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
@@ -80,41 +112,7 @@ def main(allow_include: tuple[str, ...]) -> None:
     """
 
 
-for _command in (
-    serve,
-    setup,
-    run_jobs,
-    jobs,
-    status,
-    top,
-    dashboard,
-    queue,
-    advise,
-    calls,
-    pause,
-    resume,
-    cancel,
-    let_through,
-    priority,
-    reload,
-    forecast,
-    lease,
-    budget,
-    check,
-    fmt,
-    explain,
-    usage,
-    journal,
-    replay,
-    diff,
-    simulate,
-    lsp,
-    mcp,
-    demo,
-    completion,
-    man,
-    help_command,
-):
+for _command in itertools.chain.from_iterable(_SECTIONS.values()):
     main.add_command(_command)
 
 

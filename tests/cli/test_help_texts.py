@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from hivemind_trio.cli.main import main
 
@@ -90,3 +91,10 @@ def test_an_example_is_read_without_its_comment_and_the_shell() -> None:
     command = click.Command("x", epilog='\b\nExamples:\n  cat a | hivemind-trio check --tests "a b" - 2>> log    why')
 
     assert examples(command) == [["check", "--tests", "a b", "-"]]
+
+
+def test_the_list_of_commands_cuts_no_summary_short() -> None:
+    shown = CliRunner().invoke(main, ["--help"], terminal_width=80).stdout.split("Examples:")[0]
+
+    assert all(f"\n  {name} " in shown for name in main.commands)
+    assert "..." not in shown.split("[ARGS]...")[1]

@@ -39,7 +39,7 @@ def calls(
     socket: str | None,
     policy: str | None,
 ) -> None:
-    """Show calls in progress, or the last that ended, the oldest first."""
+    """Show calls in progress, or the last that ended."""
     with proxy_of(socket, policy) as client:
         found = client.get("/v1/calls", state=state, agent=agent, lane=lane, provider=provider, limit=limit)
     if as_json:

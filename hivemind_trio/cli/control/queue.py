@@ -81,7 +81,7 @@ Examples:
 @json_option
 @proxy_options
 def advise(as_json: bool, socket: str | None, policy: str | None) -> None:
-    """Show which limit of the policy to lift so that calls wait less.
+    """Show which limit to lift so that calls wait less.
 
     The running proxy simulates the calls of the last hour, from its journal, with one limit lifted by half at a time:
     `max` and `reserve` of lanes, `concurrency` and `limits` of agents and providers. A sentence is printed for each

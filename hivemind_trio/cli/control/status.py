@@ -26,7 +26,7 @@ Examples:
 @json_option
 @proxy_options
 def status(as_json: bool, socket: str | None, policy: str | None) -> None:
-    """Show the state of a running proxy: calls, providers, budgets, leases.
+    """Show calls, providers, budgets and leases.
 
     It asks the proxy by its control socket, which only its user can connect to (`hivemind-trio help control-api`).
     """

@@ -50,7 +50,7 @@ A narrow terminal has fewer columns, a low one fewer rows. If the proxy stops, i
 @color_option
 @proxy_options
 def top(interval: float, count: int | None, color: str, socket: str | None, policy: str | None) -> None:
-    """Show a running proxy live: providers, what waits and for what, calls."""
+    """Show providers, what waits and calls, live."""
     where = proxy_address(socket, policy)
     colored = wants_color(color, sys.stdout)
     if not sys.stdout.isatty():
