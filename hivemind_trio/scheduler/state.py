@@ -661,7 +661,8 @@ class SchedulerState:
 
     def hold(self, waiter: WaitingCall) -> None:
         """Have a call wait in no line, until the rules are asked again."""
-        waiter.is_held, waiter.blocked = True, Reason.HELD
+        waiter.is_held, waiter.released_ns, waiter.blocked = True, None, Reason.HELD
+        waiter.held_by = waiter.treatment.decided["verdict"].name
         waiter.held_until_ns, again_ns = self._held_until_ns(waiter.call)
         # At a time of day clocks may have been set meanwhile.
         waiter.rests_until_ns = None if again_ns is None else min(again_ns, self.now_ns + TOLD_EVERY_NS)

@@ -212,3 +212,23 @@ def test_a_call_that_has_begun_is_not_held_again() -> None:
     house.until(5 * MINUTE)
 
     assert house.granted == [call, call]
+
+
+def test_a_call_that_the_rules_hold_again_is_held_from_its_arrival_on() -> None:
+    house = House(policy(f"{BY_DAY}\nrule edge when time == 17:01 {{ lane batch }}"))
+    held = house.arrive()
+    house.until(10 * MINUTE)  # the rules were asked again after a minute
+
+    (queued,) = house.scheduler.occupancy(house.now_ns).waiting
+    assert (queued.call_id, queued.reason, house.rest.held) == (held, Reason.HELD, 1)
+
+
+def test_the_words_name_the_rule_that_held_a_call_after_it_was_released() -> None:
+    house = House(policy(f"{BY_DAY}\nrule all {{ deadline 61m }}"))
+    house.arrive()
+    second = house.arrive()
+    house.until(2 * HOUR)
+
+    refusal = house.refusal(second)
+    assert refusal.reason is Reason.DEADLINE
+    assert refusal.message == "deadline exceeded: the call waited 3.66e+03 s in the queue because rule `day` held it"

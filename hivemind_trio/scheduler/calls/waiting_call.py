@@ -71,8 +71,10 @@ class WaitingCall:
     """A rule holds it: it is in no line, and has claimed nothing."""
     held_until_ns: int | None = None
     """When by the clock and its plan's resets it is held no more; None: unknown, or it is not held."""
+    held_by: str = ""
+    """Rule that holds it, or held it last; empty: none did."""
     released_ns: int | None = None
-    """When it was held no more and joined the line; None: it was not held."""
+    """When it was held no more and joined the line; None: it was not held, or is."""
     claimed_ns: int | None = None
     """When its budgets had room again and it joined the line; None: it has not waited for a budget."""
     ledger_until_ns: int | None = None

@@ -202,5 +202,5 @@ def wait_of(waiter: WaitingCall, reason: Reason) -> str:
         lane=waiter.treatment.lane,
         agent=place.agent.name,
         limit=limits.get(reason, place.pool.slots.limit),
-        rule=waiter.treatment.decided["verdict"].name if reason is Reason.HELD else "",
+        rule=waiter.held_by,
     )
