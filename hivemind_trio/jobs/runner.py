@@ -133,6 +133,10 @@ class Runner:
             self._before[job.id] = (0, 0, 0, 0.0)
         self._changed.set()
 
+    def is_over(self, job: Job) -> bool:
+        """Return True if a job has ended, and its process with it."""
+        return job.state in ENDED and job.id not in self._scopes
+
     def forget(self, job: Job) -> None:
         """Forget a job that is over, and its output."""
         self.file.remove(job)
@@ -397,6 +401,8 @@ class Runner:
 
     def _move(self, job: Job, state: JobState, reason: str, opens_s: float | None = None) -> None:
         job.state, job.reason, job.opens_s = state, reason, opens_s
+        if self.is_over(job):
+            job.ended_s = self.clock()
         self.file.save(job)
         self.observer.changed(job)
 

@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, final
 
@@ -103,20 +103,24 @@ def from_text(text: str, command: Sequence[str], default: Sequence[str], where: 
     return tasks
 
 
-def check_order(tasks: Iterable[Task]) -> None:
+def check_order(tasks: Iterable[Task], known: Container[str] = ()) -> None:
     """Check ids and dependencies.
+
+    Args:
+        tasks: New ones.
+        known: Ids of earlier ones, which come after none of these.
 
     Raises:
         TaskError: Two tasks have one id, or `after` names an unknown one, or goes round in a circle.
     """
     graph: dict[str, tuple[str, ...]] = {}
     for task in tasks:
-        if task.id in graph:
+        if task.id in graph or task.id in known:
             raise TaskError(f"two tasks have the id `{task.id}`", "give each an `id` of its own")
         graph[task.id] = task.after
     for name, after in graph.items():
         for other in after:
-            if other not in graph:
+            if other not in graph and other not in known:
                 known = ", ".join(list(graph)[:5]) + (", ..." if len(graph) > 5 else "")
                 raise TaskError(f"task `{name}` comes after `{other}`, which is no task", f"the tasks are {known}")
     try:

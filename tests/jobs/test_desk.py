@@ -277,6 +277,60 @@ async def test_the_oldest_that_are_over_are_forgotten_with_their_output(
     assert kept(home) == ["job-4.out", "job-5.out", "job-6.out"]
 
 
+async def test_a_forgotten_job_does_not_refuse_those_that_come_after_its_successors(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk_module, "ENDED_KEPT", 2)
+    async with trio.open_nursery() as nursery:
+        desk = desk_of(nursery, Processes())
+        desk.submit("lead", [make("a"), make("b", after=("job-1",))])
+        await trio.sleep(60)
+        desk.submit("lead", [make("c")])  # `job-1` is forgotten, and `job-2` came after it
+        await trio.sleep(60)
+        desk.submit("lead", [make("d")])
+        with pytest.raises(JobRefused, match="comes after `job-1`, which is no task"):
+            desk.submit("lead", [make("e", after=("job-1",))])
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+
+    assert states(desk) == {"job-3": "done", "job-4": "done"}
+
+
+async def test_no_job_is_forgotten_that_a_new_one_comes_after_or_that_has_a_process(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk_module, "ENDED_KEPT", 0)
+    async with trio.open_nursery() as nursery:
+        desk = desk_of(nursery, Processes())
+        desk.submit("lead", [make("a")])
+        await trio.sleep(60)
+        desk.submit("lead", [make("b", after=("job-1",))])
+        await trio.sleep(2)
+        desk.cancel("job-2", "lead")  # its process has not ended yet
+        desk.submit("lead", [make("c")])
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+
+    assert states(desk) == {"job-2": "cancelled", "job-3": "done"}
+
+
+async def test_jobs_that_never_started_end_when_they_are_given_up(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk_module, "SHOWN", 2)
+    async with trio.open_nursery() as nursery:
+        desk = desk_of(nursery, Processes(), JOBS.replace("capacity 2", "capacity 1"))
+        desk.submit("lead", [make("a"), make("b"), make("c")])
+        await trio.sleep(60)
+        desk.submit("lead", [make("d"), make("e"), make("f", after=("job-5",))])
+        await trio.sleep(2)
+        desk.cancel("job-5", "lead")
+        await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+
+    assert states(desk) == {"job-4": "running", "job-5": "cancelled", "job-6": "blocked"}
+
+
 async def test_a_file_in_use_elsewhere_does_not_keep_the_proxy_from_serving(autojump_clock: MockClock) -> None:
     settings = RunSettings(
         agents=1, patience_s=1, max_wait_s=1, policy=None, proxy=None, adapter="", is_idempotent=False, output_bytes=9

@@ -82,7 +82,6 @@ class ServeJobs:
         if waiting + len(tasks) > self._settings.queue:
             message = f"{waiting} jobs wait, and the policy lets {self._settings.queue} wait (`jobs {{ queue }}`)"
             raise JobRefused(message, is_full=True)
-        known = {job.id: job.task for job in jobs}
         number = max((job.number for job in jobs), default=-1) + 1
         made: list[Job] = []
         try:
@@ -94,12 +93,12 @@ class ServeJobs:
                 if problem:
                     raise JobRefused(problem)
                 made.append(Job(task, number + place, submitted_s=self.clock(), submitted_by=agent))
-            check_order([*known.values(), *(job.task for job in made)])
+            check_order([job.task for job in made], {job.id for job in jobs})
         except TaskError as error:
             raise JobRefused(f"{error}" + (f"; {error.help}" if error.help else "")) from None
         runner = self._opened()
-        self._forget(len(made))
         runner.add(made)
+        self._forget(len(made))
         return [job.id for job in made]
 
     def resume(self, job: str) -> None:
@@ -284,10 +283,10 @@ class ServeJobs:
     def _forget(self, room: int) -> None:
         """Forget the jobs that ended first, beyond what is kept."""
         assert self.runner is not None
-        file = self.runner.file
-        needed = {name for job in file.jobs if job.state not in ENDED for name in job.task.after}
-        ended = [job for job in file.jobs if job.state in ENDED and job.id not in needed]
-        for job in sorted(ended, key=lambda one: one.ended_s or 0.0)[: max(0, len(ended) + room - ENDED_KEPT)]:
+        jobs = self.runner.file.jobs
+        needed = {name for job in jobs if job.state not in ENDED for name in job.task.after}
+        over = [job for job in jobs if self.runner.is_over(job) and job.id not in needed]
+        for job in sorted(over, key=lambda one: one.ended_s or 0.0)[: max(0, len(over) + room - ENDED_KEPT)]:
             self.runner.forget(job)
             self._proxy.forget(job.id)
 
