@@ -56,7 +56,7 @@ class Operated:
     """The time, ns since 1970."""
     policy: PolicyKeeper
     disk_troubles: Mapping[str, str]
-    """`state` or `journal` -> why it cannot be written now."""
+    """`state`, `journal` or `jobs` -> why it cannot be written now."""
     note: Callable[[str, str, str, str], None]
     """Told of every change: action, subject, who asked for it, and details."""
     conduct: Conduct

@@ -42,6 +42,13 @@ PLANS_MAX: Final = 50
 AGENT_LIMITS_MAX: Final = 50
 """Shown, the fullest first."""
 
+UNWRITTEN: Final = {
+    "state": "calls that count against a budget wait",
+    "journal": "its rows are kept in memory, or lost",
+    "jobs": "their processes are ended, and go on once it can be",
+}
+"""File that cannot be written -> the effect."""
+
 STANDS_NS: Final = 5 * SECOND_NS
 """Duration of a standstill that is worth a notice, as in the log."""
 
@@ -180,10 +187,8 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iterable[Notic
     if snapshot.draining:
         yield NoticeView(kind="draining", subject="", text="the proxy is shutting down", since_at=None)
     for file, why in proxy.disk_troubles.items():
-        effect = "calls that count against a budget wait" if file == "state" else "its rows are kept in memory, or lost"
-        yield NoticeView(
-            kind="disk", subject=file, text=f"the {file} cannot be written: {why}; {effect}", since_at=None
-        )
+        text = f"the {file} cannot be written: {why}; {UNWRITTEN[file]}"
+        yield NoticeView(kind="disk", subject=file, text=text, since_at=None)
     for name in snapshot.pools:
         if (unreached := proxy.tally.unreached.get(name)) is not None:
             text = f"provider `{name}` was unreachable when last called: {unreached.cause}"

@@ -141,11 +141,11 @@ def serve(
 
 @asynccontextmanager
 async def _open_jobs(
-    house: ProxyServer, name: str, secrets: Callable[[], Mapping[SecretRef, str]]
+    house: ProxyServer, name: str, secrets: Callable[[], Mapping[SecretRef, str]], on_trouble: Callable[[str], None]
 ) -> AsyncIterator[ServeJobs]:
-    """Run the jobs of agents within the context; what runs them is imported only where a policy allows any."""
+    """Run the jobs of agents within the context."""
     from hivemind_trio.jobs import open_jobs
 
     clock: Callable[[], float] = time.time  # noqa: TID251 - limits open by the clock on the wall
-    async with open_jobs(house, name, secrets, clock, os.environ) as desk:
+    async with open_jobs(house, name, secrets, clock, os.environ, on_trouble) as desk:
         yield desk

@@ -49,8 +49,14 @@ class ServedJobs(JobDesk, Protocol):
         """Start no job any more."""
 
 
-OpenJobs = Callable[[ProxyServer, str, Callable[[], Mapping[SecretRef, str]]], AbstractAsyncContextManager[ServedJobs]]
-"""Opens what runs the jobs of agents: given the proxy, a name for its file, and what gives the secrets in force."""
+OpenJobs = Callable[
+    [ProxyServer, str, Callable[[], Mapping[SecretRef, str]], Callable[[str], None]],
+    AbstractAsyncContextManager[ServedJobs],
+]
+"""Opens what runs the jobs of agents.
+
+Given are the proxy, a name for its file, what gives the secrets in force, and what is told why jobs cannot be kept.
+"""
 
 
 def main(options: Options, open_jobs: OpenJobs | None = None) -> int:
@@ -99,7 +105,9 @@ async def _serve(options: Options, open_jobs: OpenJobs | None) -> int:
 def _jobs(launch: Launch, house: ProxyServer, open_jobs: OpenJobs) -> AbstractAsyncContextManager[ServedJobs]:
     """Run jobs of agents, in a file that is that of the policy."""
     name = f"serve-{policy_key(launch.options.policy, house.address[1])}"
-    return open_jobs(house, name, lambda: (launch.watcher.running or launch.loaded).secrets)
+    return open_jobs(
+        house, name, lambda: (launch.watcher.running or launch.loaded).secrets, launch.watcher.jobs_trouble
+    )
 
 
 async def _run(

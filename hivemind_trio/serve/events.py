@@ -723,6 +723,25 @@ class JournalWriteRecovered:
     file: str | None
 
 
+@final
+@attrs.frozen(kw_only=True)
+class JobsWriteFailed:
+    """The file of agents' jobs could not be written. Their processes are ended; they go on once it can be written."""
+
+    name: ClassVar = "jobs_write_failed"
+    level: ClassVar[Level] = "error"
+    error: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class JobsWriteRecovered:
+    """The file of agents' jobs is written again, and the jobs go on."""
+
+    name: ClassVar = "jobs_write_recovered"
+    level: ClassVar[Level] = "info"
+
+
 # ---- faults of the proxy itself ----
 
 
@@ -771,6 +790,7 @@ LogEvent: TypeAlias = (
     | WorkerStarted | WorkerEnded | WorkerSilent | WorkerBack
     | NodeJoined | SharedStoreAway | SharedStoreBack | NodeReplaced
     | JournalDamaged | JournalOpened | JournalWriteFailed | JournalWriteRecovered
+    | JobsWriteFailed | JobsWriteRecovered
     | AttemptCrashed | ConnectionCrashed | AcceptFailed
 )  # fmt: skip
 

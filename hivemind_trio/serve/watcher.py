@@ -47,6 +47,8 @@ from .events import (
     ControlUnavailable,
     CredentialRejected,
     DecisionDiffFailed,
+    JobsWriteFailed,
+    JobsWriteRecovered,
     JournalDamaged,
     JournalOpened,
     JournalWriteFailed,
@@ -122,7 +124,7 @@ class Watcher:
     reloaded: ReloadResult = attrs.field(init=False, default=ReloadResult())
     """Result of the last reload."""
     disk_troubles: dict[str, str] = attrs.field(init=False, factory=dict)
-    """`state` or `journal` -> why it cannot be written now."""
+    """`state`, `journal` or `jobs` -> why it cannot be written now."""
     _circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
     _journal: Journal | None = attrs.field(init=False, default=None)
 
@@ -208,6 +210,11 @@ class Watcher:
         """Log that the state cannot be written, or can be again."""
         self._troubled("state", why)
         self._log.emit(StateWriteFailed(error=why) if why else StateWriteRecovered())
+
+    def jobs_trouble(self, why: str) -> None:
+        """Log that jobs of agents cannot be kept, or can be again."""
+        self._troubled("jobs", why)
+        self._log.emit(JobsWriteFailed(error=why) if why else JobsWriteRecovered())
 
     def sharing(self, node: str, nodes: int) -> SharingTold:
         """Return what logs how this node shares."""

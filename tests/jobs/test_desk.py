@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -343,3 +344,32 @@ async def test_a_file_in_use_elsewhere_does_not_keep_the_proxy_from_serving(auto
         file.close()
         assert desk.submit("lead", [make("a")]) == ["job-1"]
         nursery.cancel_scope.cancel()
+
+
+async def test_a_full_disk_ends_processes_and_not_the_proxy_and_the_jobs_go_on_once_it_has_room(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    async with trio.open_nursery() as nursery:
+        processes = Processes(seconds=20.0)
+        desk = desk_of(nursery, processes)
+        desk.on_trouble = said.append
+        desk.submit("lead", [WantedTask(command=["claude", "-p", "x"]), make("b", after=("job-1",))])
+        await trio.sleep(10)
+        with monkeypatch.context() as full:
+
+            def fails(*_: object) -> None:
+                raise sqlite3.OperationalError("database or disk is full")
+
+            full.setattr(RunFile, "save", fails)
+            full.setattr(RunFile, "add", fails)
+            with pytest.raises(JobRefused, match="jobs cannot be kept: database or disk is full"):
+                desk.submit("lead", [make("c")])
+            await trio.sleep(100)
+            between = processes.alive, desk.show().held, list(said)
+        await trio.sleep(200)
+        nursery.cancel_scope.cancel()
+
+    assert between == (0, "jobs cannot be kept: database or disk is full", ["database or disk is full"])
+    assert states(desk) == {"job-1": "done", "job-2": "done"}
+    assert (said[1:], desk.show().held) == ([""], "")

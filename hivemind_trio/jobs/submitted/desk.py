@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, final
 
@@ -39,6 +40,10 @@ OUTPUT_SHOWN: Final = 4_000
 OUTPUT_BYTES: Final = 16_000_000
 MAX_WAIT_S: Final = 7 * 86_400.0
 NOT_ALLOWED: Final = "the policy allows no jobs now"
+AGAIN_S: Final = 30.0
+"""Until it is tried again to run jobs whose file could not be written."""
+SURE_S: Final = 2.0
+"""Time after which jobs that run again are said to."""
 
 
 @final
@@ -57,10 +62,14 @@ class ServeJobs:
     folder: str
     nursery: trio.Nursery
     spawn: Spawn = run_process
+    on_trouble: Callable[[str], None] = lambda _: None
+    """Told once why jobs cannot be kept, and with "" when they can be again."""
     runner: Runner | None = attrs.field(default=None, init=False)
     """None: no job was ever submitted, or none may."""
     _proxy: OwnProxy = attrs.field(init=False)
     _hold: Hold | None = attrs.field(default=None, init=False)
+    _trouble: str = attrs.field(default="", init=False)
+    """Why jobs cannot be kept now; empty: they can be."""
 
     def __attrs_post_init__(self) -> None:
         self._proxy = OwnProxy(self.house, "", self.clock, self._called)
@@ -97,8 +106,9 @@ class ServeJobs:
         except TaskError as error:
             raise JobRefused(f"{error}" + (f"; {error.help}" if error.help else "")) from None
         runner = self._opened()
-        runner.add(made)
-        self._forget(len(made))
+        with _kept():
+            runner.add(made)
+            self._forget(len(made))
         return [job.id for job in made]
 
     def resume(self, job: str) -> None:
@@ -110,7 +120,8 @@ class ServeJobs:
         found = self._job(job)
         if found.state is not JobState.STOPPED:
             raise JobRefused(f"job `{job}` is {found.state}; only a stopped one can be resumed")
-        self._opened().resume(found)
+        with _kept():
+            self._opened().resume(found)
 
     def cancel(self, job: str, by: str) -> None:
         """End a job for good.
@@ -121,7 +132,8 @@ class ServeJobs:
         found = self._job(job)
         if found.state in ENDED:
             raise JobRefused(f"job `{job}` is {found.state} already")
-        self._opened().cancel(found, f"cancelled by {by}")
+        with _kept():
+            self._opened().cancel(found, f"cancelled by {by}")
 
     def show(self, job: str = "") -> JobsView:
         """Return the jobs, or one with its output.
@@ -134,6 +146,7 @@ class ServeJobs:
         latest = set(map(id, sorted(ended, key=lambda one: one.ended_s or 0.0)[-SHOWN:]))
         shown = [self._job(job)] if job else [one for one in jobs if one.state not in ENDED or id(one) in latest]
         held = "" if self._hold is None or all(one.state in ENDED for one in jobs) else self._hold.reason
+        held = f"jobs cannot be kept: {self._trouble}" if self._trouble else held
         return JobsView(
             jobs=tuple(self._view(one, with_output=bool(job)) for one in shown),
             counts={state.value: count for state, count in Counter(one.state for one in jobs).items()},
@@ -220,11 +233,8 @@ class ServeJobs:
 
     def _opened(self) -> Runner:
         if self.runner is None:
-            try:
-                file = self._file()
-            except (RunFileError, OSError) as error:
-                raise JobRefused(f"jobs cannot be kept: {error}") from None
-            self._start(file)
+            with _kept():
+                self._start(self._file())
         assert self.runner is not None
         return self.runner
 
@@ -257,7 +267,31 @@ class ServeJobs:
             stays=True,
         )
         self.load(self.house.engine.program)
-        self.nursery.start_soon(self.runner.run)
+        self.nursery.start_soon(self._run, self.runner)
+
+    async def _run(self, runner: Runner) -> None:
+        """Run the jobs until cancelled. A disk that fails ends their processes, and not the proxy; they go on later."""
+        try:
+            await runner.run()
+        except* (OSError, sqlite3.Error) as errors:
+            self._lose(runner, errors)
+        while self.runner is None:
+            await trio.sleep(AGAIN_S)
+            self.go_on()
+        await trio.sleep(SURE_S)
+        if self.runner is not None:
+            self._trouble = ""
+            self.on_trouble("")
+
+    def _lose(self, runner: Runner, errors: BaseException) -> None:
+        while isinstance(errors, BaseExceptionGroup):
+            errors = errors.exceptions[0]
+        self.runner = None
+        with suppress(sqlite3.Error):
+            runner.file.close()
+        if not self._trouble:
+            self.on_trouble(f"{errors}")
+        self._trouble = f"{errors}"
 
     def go_on(self) -> None:
         """Go on with the jobs of an earlier process, if the policy still allows any."""
@@ -298,10 +332,11 @@ async def open_jobs(
     secrets: Callable[[], Mapping[SecretRef, str]],
     clock: Callable[[], float],
     environment: Mapping[str, str],
+    on_trouble: Callable[[str], None],
 ) -> AsyncIterator[ServeJobs]:
     """Run jobs of agents within the context; those that have a process at its end go on when it is opened again."""
     async with trio.open_nursery() as nursery:
-        desk = ServeJobs(house, name, secrets, clock, environment, os.getcwd(), nursery)
+        desk = ServeJobs(house, name, secrets, clock, environment, os.getcwd(), nursery, on_trouble=on_trouble)
         try:
             desk.go_on()
             yield desk
@@ -309,6 +344,15 @@ async def open_jobs(
             nursery.cancel_scope.cancel()
     if desk.runner is not None:
         desk.runner.file.close()
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Refuse a job that cannot be written down."""
+    try:
+        yield
+    except (RunFileError, OSError, sqlite3.Error) as error:
+        raise JobRefused(f"jobs cannot be kept: {error}") from None
 
 
 def _moment(time_s: float | None) -> str | None:
