@@ -311,7 +311,12 @@ class _Declarer:
         elif head.text in TEST_STATEMENTS:
             self.report.add("HM103", f"`{head.text}` is not allowed here", head.span, help="it belongs in `test`")
         else:
-            self.report.unknown("HM101", "unknown declaration", head.text, head.span, list(DECLARATIONS))
+            hint = ""
+            settings = {name for declaration in DECLARATIONS.values() for name in declaration.settings}
+            if (near := suggestion(head.text, sorted(settings))) is not None and near.startswith(head.text):
+                homes = [kind for kind, declaration in DECLARATIONS.items() if near in declaration.settings]
+                hint = f"`{near}` belongs in {one_of(homes)}"
+            self.report.unknown("HM101", "unknown declaration", head.text, head.span, list(DECLARATIONS), hint=hint)
 
     def _check_lets(self) -> None:
         spans = self.all.let_spans

@@ -36,6 +36,7 @@ from .dates import as_date, is_some_day
 from .globs import is_glob
 from .list_prices import BUILT_IN_PRICES
 from .units import UnitError, as_clock, clock_minutes, count, duration_ns, money_microusd, ratio, share
+from .values import declared_as
 
 _ROUTED_AS: Final = "provider as "
 
@@ -490,7 +491,13 @@ class Typer:
                 if text not in field.choices:
                     is_of_language = field.name not in ("agent", "team", "provider", "lane")
                     meant = self.report.unknown(
-                        "HM214", f"unknown {field.name}", text, span, list(field.choices), is_of_language=is_of_language
+                        "HM214",
+                        f"unknown {field.name}",
+                        text,
+                        span,
+                        list(field.choices),
+                        hint="" if is_of_language else f"declare it: `{declared_as(field.name, text)}`",
+                        is_of_language=is_of_language,
                     )
                     if meant is not None:
                         self.used.add((field.name, meant))
@@ -605,6 +612,9 @@ class Typer:
             elif expr.text.lower() in _NULLS:
                 message = f"there is no `{expr.text}`: a text that a call does not have is empty"
                 put, help_ = '""', 'write `""`'
+            elif field.name == "model" and glob and _is_family(expr.text):
+                put = f'"*{expr.text}*"'
+                help_ = f"write `{put}`"
             elif field.name == "model" and not (glob and _begins_a_model(expr.text)) and not _has_digit(expr.text):
                 # A model's name has its version in it; this is the name of a list of models.
                 message = f"no `let` is named `{expr.text}`"
@@ -731,6 +741,11 @@ def _a(field: Field) -> str:
 
 def _has_digit(word: str) -> bool:
     return any(letter.isdigit() for letter in word)
+
+
+def _is_family(word: str) -> bool:
+    """Return True if models have this word within their names: `opus`, `sonnet`."""
+    return any(word in re.split(r"[-*]", price.glob)[1:] for price in BUILT_IN_PRICES)
 
 
 def _begins_a_model(word: str) -> bool:

@@ -414,14 +414,17 @@ class Reader:
         return text
 
     def _address(self, value: Value, slot: Slot) -> tuple[str, int]:
-        address = parse_address(self._text(value, slot))
+        text = self._text(value, slot)
+        address = parse_address(text)
         if address is None:
+            port = text.removeprefix(":") if text.removeprefix(":").isdecimal() else "8787"
+            shown = tuple(f'"{host}:{port}"' for host in ("127.0.0.1", "[::1]"))
             self.report.add(
                 "HM217",
                 "this is not an address to listen on",
                 value.span,
-                help='write `"127.0.0.1:8787"` or `"[::1]:8787"`',
-                choices=Fix.choosing(value.span, ('"127.0.0.1:8787"', '"[::1]:8787"')),
+                help=f"write {one_of(shown)}",
+                choices=Fix.choosing(value.span, shown),
             )
             raise Unreadable
         return address
@@ -623,6 +626,11 @@ class Reader:
             case Type.REF | Type.WORD, String(value=text) if _UNQUOTED.fullmatch(text):
                 put = text
                 help_ = f"write `{put}`: a name has no quotes"
+            case Type.REF, Quantity():
+                help_ = f"declare one, `{declared_as(slot.words[0], 'NAME')}`, and write its name"
+            case Type.ADDRESS, Quantity(text=text) if text.isdecimal():
+                put = f'"127.0.0.1:{text}"'
+                help_ = f"write `{put}`"
             case Type.CLOCK, (Quantity(text=text) | String(value=text)) if (clock := as_clock(text)) is not None:
                 put = clock
                 help_ = f"write `{put}`"

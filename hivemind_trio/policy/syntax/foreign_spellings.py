@@ -72,6 +72,7 @@ _QUOTES: Final = {"'": "'", "`": "`", "“": '”“"', "”": "”", "„": "�
 CONDITIONALS: Final = frozenset({"if", "else", "elif", "elsif"})
 """Words that begin a statement in other languages; in this one they could be the name of a setting."""
 
+_ARROWS: Final = "→⇒⟶➔"
 _DASHES: Final = "-–—−"
 _FLIPPED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _JOINS: Final = frozenset({"EQUAL", "CMP", "WHEN", "EXPECT", "AND", "OR", "NOT", "IN", "COMMA", "LPAR", "LSQB"})
@@ -88,6 +89,7 @@ _GLOB: Final = re.compile(r"[^\s;,{}\[\]()\"#=~<>!:]*")
 _CLOSERS: Final = re.compile(r"[\])};,\s]*\Z")
 _DATE: Final = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})(?![0-9A-Za-z_-])")
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9])(?![0-9A-Za-z_:])")
+_ADDRESS: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?![0-9.])")
 _CONTROLS: Final = {"\r": "a carriage return", "\u2028": "a line separator", "\u0085": "a next-line character"}
 
 
@@ -387,6 +389,28 @@ class _Speller:
         self.out.pop()
         return self._in_quotes(last.span.start, piece)
 
+    def _address(self, piece: Lexeme) -> bool:
+        """Quote `0.0.0.0:9000`, `10.0.0.0/8`, and the address of `listen localhost:9000` and `listen :9000`."""
+        last, after = self._last, self._next()
+        if last is None:
+            return False
+        begin = last.span.start if last.span.end == piece.span.start else piece.span.start
+        if last.type == "QTY" and _ADDRESS.match(self.text, begin):
+            self.out.pop()
+            return self._in_quotes(begin, piece)
+        is_port = after is not None and after.span.start == piece.span.end and after.text.isdecimal()
+        if piece.text != ":" or not is_port or self.out[self._begin].text != "listen":
+            return False
+        if begin == last.span.start and last.text != "listen":
+            self.out.pop()
+            return self._in_quotes(begin, piece)
+        assert after is not None
+        span, put = piece.span.to(after.span), f'"127.0.0.1:{after.text}"'
+        self._say(span, "an address is a quoted text", f"write `{put}`", put, code="HM003")
+        self.at += 2
+        self._put("STRING", put, span)
+        return True
+
     def _in_quotes(self, start: int, piece: Lexeme) -> bool:
         found = _BARE.match(self.text, start)
         assert found is not None
@@ -489,6 +513,31 @@ class _Speller:
         self.out.pop()
         self._put(type_, put, span)
         self._skip_to(found.end())
+        return True
+
+    def _arrow(self, piece: Lexeme) -> bool:
+        """`fallback a -> b`: what follows something else stands behind it."""
+        count = 2 if self.text.startswith("->", piece.span.start) else 1
+        if count == 1 and piece.text not in _ARROWS:
+            return False
+        self._foreign(self._of(piece.span.start, piece.span.start + count, piece), "delete it", "", is_safe=False)
+        self.at += count
+        return True
+
+    def _subscript(self, piece: Lexeme) -> bool:
+        """`header["x-role"]`: the name is a part of the field's."""
+        last, name, closer = self._last, self._next(1), self._next(2)
+        if last is None or last.text not in ("header", "meta") or last.span.end != piece.span.start:
+            return False
+        if name is None or closer is None or closer.type != "RSQB" or name.type not in ("NAME", "STRING"):
+            return False
+        inner = name.text.strip('"')
+        if not _WORD.fullmatch(inner):
+            return False
+        span, put = last.span.to(closer.span), f"{last.text}.{inner}"
+        self._say(span, f"`{self.text[span.start : span.end]}` is no field", f"write `{put}`", put, code="HM003")
+        self.at += 3
+        self.out[-1] = Lexeme("NAME", put, span)
         return True
 
     def _minus(self, piece: Lexeme) -> bool:
@@ -998,6 +1047,8 @@ _READERS: Final[dict[str, tuple[Callable[[_Speller, Lexeme], bool], ...]]] = {
     "ERROR": (
         _Speller._space,
         _Speller._url,
+        _Speller._address,
+        _Speller._arrow,
         _Speller._comment,
         _Speller._variable,
         _Speller._moment,
@@ -1022,6 +1073,7 @@ _READERS: Final[dict[str, tuple[Callable[[_Speller, Lexeme], bool], ...]]] = {
     "NAME": (_Speller._unclosed, _Speller._word, _Speller._spelt, _Speller._ranged),
     "IN": (_Speller._side,),
     "LPAR": (_Speller._tuple,),
+    "LSQB": (_Speller._subscript,),
     "_DOTDOT": (_Speller._operator,),
 }
 """Terminal -> what it may be a slip of; the first that is one reads on."""

@@ -255,6 +255,26 @@ MENDED = {
         "rule r when weekday in 1..Friday { priority 2 }\n",
         "rule r when weekday in 1..5 { priority 2 }\n",
     ),
+    "an address without quotes": (
+        'rule r when client.address in [10.0.0.0/8, "::1"] { priority 2 }\n',
+        'rule r when client.address in ["10.0.0.0/8", "::1"] { priority 2 }\n',
+    ),
+    "an address and a port": ("server { listen 127.0.0.2:9000 }\n", 'server { listen "127.0.0.2:9000" }\n'),
+    "a host and a port": ("server { listen localhost:9000 }\n", 'server { listen "localhost:9000" }\n'),
+    "a port behind a colon": ("server { listen :9000 }\n", 'server { listen "127.0.0.1:9000" }\n'),
+    "a port": ("server { listen 9000 }\n", 'server { listen "127.0.0.1:9000" }\n'),
+    "an arrow": (
+        'provider local { api openai; base "http://127.0.0.1:1"; fallback -> anthropic }\n',
+        'provider local { api openai; base "http://127.0.0.1:1"; fallback anthropic }\n',
+    ),
+    "a field in brackets": (
+        'rule r when header["x-role"] == "a" { priority 2 }\n',
+        'rule r when header.x-role == "a" { priority 2 }\n',
+    ),
+    "a family of models": (
+        "rule r when model ~ opus { priority 2 }\n",
+        'rule r when model ~ "*opus*" { priority 2 }\n',
+    ),
     "contains": (
         'rule r when model contains "opus" { priority 2 }\n',
         'rule r when model ~ "*opus*" { priority 2 }\n',
@@ -379,6 +399,7 @@ SAID = {
         "no `let` is named `cheap`",
         'let cheap = ["claude-haiku-*"]',
     ),
+    "an agent that is missing": ("rule r when agent == bot { priority 2 }\n", "unknown agent `bot`", "agent bot { }"),
     "a lane that is missing": ("rule r { lane bacth }\n", "unknown lane `bacth`", "lane bacth { }"),
     "a provider that is missing": (
         "rule r { provider lab }\n",
