@@ -6,10 +6,10 @@ from hivemind_trio.model import Decision, Reason
 from hivemind_trio.sim import StartEstimate
 
 from .forecasts.starts import start_view, starts_of
-from .operated import Operated, seconds
+from .operated import Operated
 from .problems import OperationFailed, ProblemKind
 from .show import OneCall, call, reason_text
-from .views import CallState, CallView, DecidedView, ExplainView, SessionView
+from .views import CallState, CallView, DecidedView, ExplainView
 
 
 async def explain(proxy: Operated, one: OneCall) -> ExplainView:
@@ -28,7 +28,6 @@ async def explain(proxy: Operated, one: OneCall) -> ExplainView:
         waiting_before=_before(proxy, view),
         start=start_view(proxy, known, known.of(ticket.id) if ticket is not None else StartEstimate(None, None)),
         team=decision.team if decision is not None else None,
-        session=_session(proxy, view),
         decided=tuple(
             DecidedView(setting=setting, by=by.kind, name=by.name, at=by.at or None)
             for setting, by in (decision.decided.items() if decision is not None else ())
@@ -48,31 +47,6 @@ def _decision(proxy: Operated, name: str) -> Decision | None:
         if flight.call_id == number:
             return flight.decision
     return exchange.treatment
-
-
-def _session(proxy: Operated, view: CallView) -> SessionView | None:
-    """Return what is known of the session of a call."""
-    ticket = proxy.door.exchanges[view.id].ticket
-    if ticket is None:
-        return None
-    state = proxy.engine.scheduler.state
-    found = state.room.get(ticket.id) or state.inflight.get(ticket.id)
-    thread = state.sessions.thread(found.call) if found is not None else None
-    if found is None or thread is None:
-        return None
-    facts = state.sessions.facts(found.call, proxy.engine.now_ns())
-    price = state.program.price(view.sent_model or view.model, view.provider)
-    window = price.context if price is not None else None
-    left = max(0, window - thread.context) // thread.growth if window is not None and thread.growth else None
-    return SessionView(
-        context=thread.context,
-        turns=thread.turns,
-        growth=thread.growth,
-        window=window,
-        turns_left=left,
-        cost=facts.session_cost / 1e6,
-        age_s=seconds(facts.session_age),
-    )
 
 
 def _text(proxy: Operated, view: CallView) -> str:

@@ -1,4 +1,4 @@
-"""Operations on the last hour: time series of providers, and who used them."""
+"""Operations on the last hour: time series of providers, who used them, and the sessions of clients."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ import attrs
 import msgspec
 
 from hivemind_trio.policy import Program
+from hivemind_trio.scheduler import Call, SessionTable, SessionThread
 
 from .history import SeriesPoint, UsageKey, UsageSum
-from .operated import SECOND_NS, NoArguments, Operated
+from .operated import SECOND_NS, NoArguments, Operated, seconds
 from .views import (
     AgentUsageView,
     HourView,
     SeriesListView,
     SeriesView,
+    SessionsView,
     SessionUsageView,
+    SessionView,
     TeamUsageView,
     UsageView,
 )
 
 SESSIONS_MAX: Final = 10
 """Sessions that are shown of one agent, those that used most."""
+
+SHOWN: Final = 100
+"""Sessions that are listed, unless more are asked for."""
+
+SEEN_NS: Final = 3_600_000_000_000
+"""Sessions without a turn for longer are over, as far as anyone can tell."""
 
 
 @final
@@ -134,4 +143,66 @@ def _view(one: UsageSum, fair: float | None, total: UsageSum) -> UsageView:
         wait_p50_s=one.wait_s(0.5),
         wait_p95_s=one.wait_s(0.95),
         share=round(one.tokens / total.tokens / fair, 2) if fair and total.tokens else None,
+    )
+
+
+# ---- sessions ----
+
+
+@final
+@attrs.frozen(kw_only=True)
+class WhichSessions:
+    """Selection of sessions."""
+
+    agent: str | None = None
+    """Only of this agent or caller."""
+    limit: Annotated[int, msgspec.Meta(ge=1)] = SHOWN
+    """At most so many, the fullest."""
+
+
+def sessions(proxy: Operated, which: WhichSessions) -> SessionsView:
+    """Return the sessions of the last hour, those with the fullest context first."""
+    table = proxy.engine.scheduler.state.sessions
+    seen_ns = proxy.engine.now_ns() - SEEN_NS
+    found = [
+        _session(proxy, table, key, thread)
+        for key, thread in reversed(table.threads.items())
+        if thread.seen_ns >= seen_ns and which.agent in (None, thread.agent)
+    ]
+    return SessionsView(sessions=fullest(found, which.limit))
+
+
+def fullest(found: list[SessionView], limit: int) -> tuple[SessionView, ...]:
+    """Return the sessions with the fullest context; those of unknown windows are last, the largest first."""
+    ranked = sorted(found, key=lambda one: (-_full(one), -one.context))
+    return tuple(ranked[:limit])
+
+
+def _full(one: SessionView) -> float:
+    return one.context / one.window if one.window else 0.0
+
+
+def session_of(proxy: Operated, call: Call) -> SessionView | None:
+    """Return the session of a call; None: it is of none, or nothing of it has been served."""
+    table = proxy.engine.scheduler.state.sessions
+    thread = table.thread(call)
+    return _session(proxy, table, table.key(call), thread) if thread is not None else None
+
+
+def _session(proxy: Operated, table: SessionTable, key: tuple[str, str], thread: SessionThread) -> SessionView:
+    now_ns, total = proxy.engine.now_ns(), table.total_of(key)
+    price = proxy.engine.program.price(thread.model, thread.provider)
+    window = price.context if price is not None else None
+    return SessionView(
+        session=key[1],
+        agent=thread.agent,
+        model=thread.model,
+        context=thread.context,
+        turns=thread.turns,
+        growth=thread.growth,
+        window=window,
+        turns_left=thread.turns_left(window),
+        cost=total.cost / 1e6 if total is not None else None,
+        age_s=seconds(max(0, now_ns - total.first_ns)) if total is not None else None,
+        seen_at=proxy.at(thread.seen_ns),
     )

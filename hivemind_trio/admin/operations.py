@@ -36,6 +36,7 @@ from .views import (
     QueueView,
     ReloadView,
     SeriesListView,
+    SessionsView,
     StatusView,
     StoryView,
 )
@@ -70,6 +71,7 @@ _ALL: Final = (
     Operation("story", story.story, show.OneCall, StoryView),
     Operation("series", hour.series, hour.WhichPoints, SeriesListView),
     Operation("usage", hour.usage, NoArguments, HourView),
+    Operation("sessions", hour.sessions, hour.WhichSessions, SessionsView),
     Operation("advice", advice.advice, NoArguments, AdviceView),
     Operation("budgets", show.budgets, NoArguments, BudgetsView),
     Operation("reset_budget", change.reset_budget, change.WhichBudget, BudgetsView, True),

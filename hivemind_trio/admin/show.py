@@ -15,6 +15,7 @@ from hivemind_trio.scheduler import AccountSnapshot, CallId, CallInFlight, Circu
 
 from .forecasts.starts import first_and_last, starts_of
 from .history import EndedCall
+from .hour import session_of
 from .operated import SECOND_NS, NoArguments, Operated, seconds
 from .problems import OperationFailed, ProblemKind
 from .views import (
@@ -31,6 +32,7 @@ from .views import (
     PolicyView,
     ProviderView,
     RateLimitView,
+    SessionView,
     StartView,
     StatusView,
 )
@@ -298,6 +300,7 @@ def _view(proxy: Operated, exchange: Exchange, queued: QueuedCall | None, flight
         agent=decision.agent if decision is not None else record.agent,
         caller=record.caller,
         job=record.job,
+        session=_session(proxy, exchange),
         lane=decision.lane if decision is not None else record.lane,
         provider=decision.provider if decision is not None else record.provider,
         model=record.model,
@@ -316,6 +319,15 @@ def _view(proxy: Operated, exchange: Exchange, queued: QueuedCall | None, flight
     )
 
 
+def _session(proxy: Operated, exchange: Exchange) -> SessionView | None:
+    """Return the session of a call that waits or is in flight."""
+    if exchange.ticket is None:
+        return None
+    state, number = proxy.engine.scheduler.state, exchange.ticket.id
+    found = state.room.get(number) or state.inflight.get(number)
+    return session_of(proxy, found.call) if found is not None else None
+
+
 def _ended(proxy: Operated, ended: EndedCall) -> CallView:
     record = ended.record
     return CallView(
@@ -324,6 +336,7 @@ def _ended(proxy: Operated, ended: EndedCall) -> CallView:
         agent=record.agent,
         caller=record.caller,
         job=record.job,
+        session=None,
         lane=record.lane,
         provider=record.provider,
         model=record.model,

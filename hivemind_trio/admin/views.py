@@ -316,6 +316,42 @@ class QueueView:
 
 @final
 @attrs.frozen(kw_only=True)
+class SessionView:
+    """A session of a client, or the conversation of one of its sub-agents, and how it grows."""
+
+    session: str
+    """As the client names it; of a sub-agent `session/agent`."""
+    agent: str
+    """Name of a declared agent, or of a caller as the log has it."""
+    model: str
+    """Model that its last call was sent with."""
+    context: int
+    """Tokens of its last call, output included."""
+    turns: int
+    growth: int
+    """Tokens that each turn has added, on average."""
+    window: int | None
+    """Context window of the model; null: unknown."""
+    turns_left: int | None
+    """Turns until the window is full at that growth; null: it does not grow, or the window is unknown."""
+    cost: float | None
+    """In dollars, of the whole session with its sub-agents; null: too many sessions came after it."""
+    age_s: float | None
+    """Since its first call; null: as for `cost`."""
+    seen_at: str | None
+    """End of its last turn."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SessionsView:
+    """Sessions of the last hour, those with the fullest context first."""
+
+    sessions: tuple[SessionView, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
 class CallView:
     """One call."""
 
@@ -325,6 +361,8 @@ class CallView:
     agent: str
     caller: str
     job: str
+    session: SessionView | None
+    """Null: the call is of no session, nothing of the session has been served, or the call is over."""
     lane: str | None
     provider: str | None
     model: str
@@ -364,25 +402,6 @@ class DecidedView:
 
 @final
 @attrs.frozen(kw_only=True)
-class SessionView:
-    """The session of a call as conditions read it, with how it grows."""
-
-    context: int
-    """Tokens of its last call, output included."""
-    turns: int
-    growth: int
-    """Tokens that each turn has added, on average."""
-    window: int | None
-    """Context window of the call's model; null: unknown."""
-    turns_left: int | None
-    """Turns until the window is full at that growth; null: it does not grow, or the window is unknown."""
-    cost: float
-    """In dollars, of the whole session."""
-    age_s: float
-
-
-@final
-@attrs.frozen(kw_only=True)
 class ExplainView:
     """Explanation of a call in progress."""
 
@@ -396,8 +415,6 @@ class ExplainView:
     start: StartView
     """Estimate of its start."""
     team: str | None
-    session: SessionView | None
-    """Null: the call is of no session, or nothing of the session has been served."""
     decided: tuple[DecidedView, ...]
 
 

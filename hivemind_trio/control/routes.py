@@ -91,6 +91,7 @@ OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "story": ("GET", "/v1/calls/{id}/story"),
     "series": ("GET", "/v1/series"),
     "usage": ("GET", "/v1/usage"),
+    "sessions": ("GET", "/v1/sessions"),
     "advice": ("GET", "/v1/advice"),
     "budgets": ("GET", "/v1/budgets"),
     "reset_budget": ("POST", "/v1/budgets/reset"),

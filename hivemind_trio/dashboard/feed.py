@@ -20,6 +20,8 @@ FEEDS_MAX: Final = 16
 """Pages that are open at the same time."""
 NEWEST: Final = 2
 """Points of each series: one may have been added while an event was on its way."""
+SESSIONS_MAX: Final = 12
+"""Sessions, those with the fullest context."""
 ENDED_MAX: Final = 50
 """Calls that are over, in each event."""
 
@@ -65,6 +67,7 @@ class Feed:
     async def _hour(self) -> dict[str, Any]:
         return {
             "usage": await self._ask("usage"),
+            "sessions": await self._ask("sessions", limit=SESSIONS_MAX),
             "series": await self._ask("series", last=NEWEST),
             "advice": await self._ask("advice"),
         }

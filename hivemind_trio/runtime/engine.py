@@ -39,6 +39,7 @@ from hivemind_trio.scheduler import (
     Event,
     Finish,
     Grant,
+    KeptSessions,
     LimitChanged,
     Occupancy,
     Parts,
@@ -50,6 +51,7 @@ from hivemind_trio.scheduler import (
     Reject,
     ResponseStarted,
     Scheduler,
+    SessionFacts,
     SharesSet,
     Snapshot,
     Spend,
@@ -214,6 +216,14 @@ class Engine:
     def beliefs(self) -> Beliefs:
         """Return what is learned of providers, to be kept."""
         return self.scheduler.beliefs()
+
+    def sessions(self) -> KeptSessions:
+        """Return clients' sessions, to be kept."""
+        return self.scheduler.sessions()
+
+    def session(self, call: Call) -> SessionFacts | None:
+        """Return what is known of the session of a call; None: it is of none."""
+        return self.scheduler.session(call, self.now_ns())
 
     def copies(self) -> SchedulerCopies:
         """Take the scheduler as it is, to see what it would decide. O(calls)."""

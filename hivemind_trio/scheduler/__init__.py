@@ -20,6 +20,9 @@ from .protocol.attempt_result import HEALTHY as HEALTHY
 from .protocol.attempt_result import AttemptResult as AttemptResult
 from .protocol.beliefs import Beliefs as Beliefs
 from .protocol.beliefs import BeliefsRestored as BeliefsRestored
+from .protocol.beliefs import KeptSessions as KeptSessions
+from .protocol.beliefs import KeptThread as KeptThread
+from .protocol.beliefs import KeptTotal as KeptTotal
 from .protocol.beliefs import ModelBelief as ModelBelief
 from .protocol.beliefs import ProviderBeliefs as ProviderBeliefs
 from .protocol.beliefs import WindowBelief as WindowBelief
@@ -31,6 +34,7 @@ from .protocol.budget_draw import BudgetsShared as BudgetsShared
 from .protocol.budget_draw import BudgetsUnanswered as BudgetsUnanswered
 from .protocol.call import Call as Call
 from .protocol.call import CallId as CallId
+from .protocol.call import SessionFacts as SessionFacts
 from .protocol.circuit import Circuit as Circuit
 from .protocol.events import AttemptEnded as AttemptEnded
 from .protocol.events import CallArrived as CallArrived
@@ -75,6 +79,9 @@ from .protocol.snapshot import PoolSnapshot as PoolSnapshot
 from .protocol.snapshot import Snapshot as Snapshot
 from .protocol.snapshot import Standstill as Standstill
 from .queueing.job_priority import REMAINING as REMAINING
+from .queueing.sessions import SessionTable as SessionTable
+from .queueing.sessions import SessionThread as SessionThread
+from .queueing.sessions import SessionTotal as SessionTotal
 from .scheduler import Scheduler as Scheduler
 from .sharing.window_draw import DrawWindow as DrawWindow
 from .sharing.window_draw import WindowAnswered as WindowAnswered

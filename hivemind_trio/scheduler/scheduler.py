@@ -50,14 +50,14 @@ from hivemind_trio.scheduler.decisions.routing import calls_to_move, is_given_up
 from hivemind_trio.scheduler.limits.cost import NOTHING
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, AttemptResult
-from hivemind_trio.scheduler.protocol.beliefs import Beliefs, BeliefsRestored
+from hivemind_trio.scheduler.protocol.beliefs import Beliefs, BeliefsRestored, KeptSessions
 from hivemind_trio.scheduler.protocol.budget_draw import (
     BudgetsAnswered,
     BudgetsCalled,
     BudgetsShared,
     BudgetsUnanswered,
 )
-from hivemind_trio.scheduler.protocol.call import Call, CallId
+from hivemind_trio.scheduler.protocol.call import Call, CallId, SessionFacts
 from hivemind_trio.scheduler.protocol.events import (
     AttemptEnded,
     CallArrived,
@@ -163,9 +163,10 @@ class Scheduler:
                 commands += self.state.set_spending(account, spent)
             case LedgerOpened() | CreditDrawn() | LedgerWritable():
                 self._on_ledger(event, now_ns, commands)
-            case BeliefsRestored(beliefs=beliefs, ages_ns=ages_ns):
+            case BeliefsRestored(beliefs=beliefs, ages_ns=ages_ns, sessions=sessions):
                 self._advance(now_ns, commands)
                 self.state.restore(beliefs, ages_ns)
+                self.state.sessions.restore(sessions)
             case _:
                 assert_never(event)
         if self.state.holds_due:
@@ -196,6 +197,14 @@ class Scheduler:
     def beliefs(self) -> Beliefs:
         """Return what is learned, to be kept beyond the end of the process. O(size of the policy)."""
         return self.state.beliefs()
+
+    def sessions(self) -> KeptSessions:
+        """Return clients' sessions, to be kept beyond the end of the process."""
+        return self.state.sessions.kept()
+
+    def session(self, call: Call, now_ns: int) -> SessionFacts | None:
+        """Return what is known of the session of a call; None: it is of none."""
+        return self.state.sessions.known(call, now_ns)
 
     def snapshot(self) -> Snapshot:
         """Return the state."""

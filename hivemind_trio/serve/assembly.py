@@ -21,7 +21,7 @@ from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program, Renames
 from hivemind_trio.proxy import CallRecord, Door
 from hivemind_trio.runtime import Engine, LeaseKeeper, keeping_leases, renamed_leases
-from hivemind_trio.scheduler import Command, Event, Lease, LimitChanged, PlanChanged
+from hivemind_trio.scheduler import CallArrived, Command, Event, Lease, LimitChanged, PlanChanged
 from hivemind_trio.store import Journal, Ledger, OpenedState, hints, restored_beliefs, writing
 from hivemind_trio.upstream import PoolTransport, Upstream
 
@@ -185,8 +185,8 @@ async def open_house(
     door.use(program, secrets)
     if ledger is not None and state is not None:
         ledger.open(state.restored)
-        renames = Renames.since_restart(program)
-        engine.post(restored_beliefs(state.restored.learned, renames, time.time_ns()))
+        renames, wall_ns = Renames.since_restart(program), time.time_ns()
+        engine.post(restored_beliefs(state.restored.learned, renames, wall_ns, wall_ns - engine.now_ns()))
     listener = _listener(door, program, told)
     try:
         async with (
@@ -274,7 +274,8 @@ class _Callbacks:
         if self.traces is not None:
             self.traces.observe(now_ns, event, commands, engine.program)
         if self.journal is not None:
-            self.journal.record(now_ns, event, commands)
+            session = engine.session(event.call) if isinstance(event, CallArrived) else None
+            self.journal.record(now_ns, event, commands, session)
 
     def over(self, engine: Engine, record: CallRecord) -> None:
         """Note a call that is over."""
@@ -299,13 +300,13 @@ def _engine(
     records: bool,
     audit: bool,
 ) -> tuple[Engine, Ledger | None]:
-    ledger = None
+    ledger, began_wall_ns = None, time.time_ns()
     if state is not None:
         ledger = Ledger(
             state,
             post=lambda event: engine.post(event),
             left_ns=lambda window: engine.left_ns(window),
-            learned=lambda: hints(engine.beliefs()),
+            learned=lambda: hints(engine.beliefs(), engine.sessions(), began_wall_ns),
             on_trouble=on_state_trouble,
         )
     engine = Engine(

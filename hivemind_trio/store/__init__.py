@@ -42,6 +42,7 @@ from .journal.writer import open_journal as open_journal
 from .place import policy_key as policy_key
 from .place import state_home as state_home
 from .place import state_place as state_place
+from .state.hints import SESSIONS_HINT as SESSIONS_HINT
 from .state.hints import hints as hints
 from .state.hints import restored_beliefs as restored_beliefs
 from .state.interface import Claim as Claim

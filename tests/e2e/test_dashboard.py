@@ -204,6 +204,12 @@ async def test_every_number_is_that_of_the_control_api_and_nothing_is_asked_of_o
                 assert "1 of 1" in limits[0]
                 assert str(budgets[0]["spent"]) in limits[-1]
                 assert await browser.texts("#calls-rows code") == [ended]
+                (session,) = (await control.get("/v1/sessions")).json()["sessions"]
+                assert session["session"] == NASTY
+                cells = await browser.texts("#sessions-rows th, #sessions-rows td")
+                window = session["window"]
+                share = f" of {window}, {session['context'] * 100 // window}%" if window is not None else ""
+                assert cells[:5] == [NASTY, session["agent"], session["model"], "1", f"{session['context']}{share}"]
                 advice = (await control.get("/v1/advice")).json()
                 assert "too few to simulate" in advice["text"]
                 await browser.until(f"document.querySelector('#change-text').innerText.includes({advice['text']!r})")
@@ -309,6 +315,7 @@ async def test_a_provider_has_a_page_with_its_limits_and_who_holds_them(
             served(tmp_path, provider, runtime, free_port(), policy) as proxy,
             occupied(proxy, provider, 3) as control,
         ):
+            await browser.open("about:blank")  # the page of a proxy that has ended complains until then
             await browser.complaints()
             await browser.open(await link(runtime))
             await browser.until("document.querySelector('#binds h3 a')")

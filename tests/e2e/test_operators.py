@@ -220,9 +220,20 @@ async def test_explain_says_when_the_window_of_a_session_is_full(
         (call,) = (await found(runtime, "calls"))["calls"]
         story = await found(runtime, "explain", call["id"])
         _, text, _ = await command(runtime, "explain", call["id"])
+        _, overview, _ = await command(runtime, "status")
+        listed = (await control.get("/v1/sessions")).json()["sessions"]
+        fullest = (await control.get("/v1/sessions?limit=1&agent=ci")).json()["sessions"]
         gate.set()
 
-    session = story["session"]
+    session = story["call"]["session"]
+    assert [(one["session"], one["agent"], one["context"]) for one in listed] == [
+        ("another", "ci", 20_010),
+        ("j", "ci", 1_510),
+    ]
+    assert [one["session"] for one in fullest] == ["another"]
+    assert {**session, "age_s": 0} == {**listed[1], "age_s": 0}
+    row = next(line.split() for line in overview.splitlines() if line.startswith("j "))
+    assert row[:10] == ["j", "ci", BODY["model"], "2", "1,510", "of", "200,000", "500", "396", "$0.00"]
     assert (session["turns"], session["context"], session["growth"]) == (2, 1_510, 500)
     assert (session["window"], session["turns_left"]) == (200_000, 396)
     assert session["cost"] == pytest.approx(2_500e-6 + 20 * 5e-6)

@@ -27,6 +27,7 @@ from hivemind_trio.scheduler import (
     LimitChanged,
     PolicyLoaded,
     Reject,
+    SessionFacts,
     TimePassed,
 )
 from hivemind_trio.store import Journal, JournalError, open_journal, read_journal
@@ -415,7 +416,7 @@ def other_database(path: Path) -> None:
 def newer(path: Path) -> None:
     trio.run(written, str(path), [CALL])
     with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 7")
+        database.execute("PRAGMA user_version = 8")
 
 
 def empty(path: Path) -> None:
@@ -427,7 +428,7 @@ def empty(path: Path) -> None:
     [
         (text_file, "not a journal", False),
         (other_database, "not a journal", False),
-        (newer, "version 7, and this hivemind-trio knows up to 6", False),
+        (newer, "version 8, and this hivemind-trio knows up to 7", False),
         (Path.mkdir, "it is a folder|directory", False),
         (empty, "not a journal", True),
         (lambda _: None, "no such file", True),
@@ -514,6 +515,22 @@ async def test_a_number_that_is_too_large_for_a_column_is_as_large_as_can_be(tmp
         assert database.execute("SELECT retry_after_ns FROM refusals").fetchall() == [(most,)]
 
 
+async def test_a_call_has_the_facts_of_its_session(tmp_path: Path) -> None:
+    path = at(tmp_path)
+    known = SessionFacts(context=1_500, turns=2, cost=10**30, age_ns=MS)
+    async with open_journal(path, on_trouble=quiet) as journal:
+        journal.began("0", "hash", 0)
+        for number, session in ((1, known), (2, None)):
+            call = Call(id=CallId(number), request=Request(model="m"), caller="me", job="s")
+            journal.record(0, CallArrived(call), (), session)
+
+    assert [call.request.model for call in read_journal(path)] == ["m", "m"]
+    with closing(sqlite3.connect(path)) as database:
+        columns = "session_context, session_turns, session_cost_microusd, session_age_ns"
+        rows = database.execute(f"SELECT {columns} FROM calls ORDER BY call").fetchall()
+    assert rows == [(1_500, 2, (1 << 63) - 1, MS), (None, None, None, None)]
+
+
 async def test_who_was_turned_away_before_it_was_a_call_is_in_the_journal(tmp_path: Path) -> None:
     path = at(tmp_path)
     async with open_journal(path, on_trouble=quiet) as journal:
@@ -573,6 +590,8 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
             "WHERE s.header_set = calls.header_set); ALTER TABLE calls DROP COLUMN header_set; DROP TABLE header_sets; "
             "DROP TABLE events; DROP TABLE policy_files; DROP TABLE plans; "
             "ALTER TABLE calls DROP COLUMN minute; ALTER TABLE calls DROP COLUMN date; "
+            "ALTER TABLE calls DROP COLUMN session_context; ALTER TABLE calls DROP COLUMN session_turns; "
+            "ALTER TABLE calls DROP COLUMN session_cost_microusd; ALTER TABLE calls DROP COLUMN session_age_ns; "
             "CREATE VIEW history AS SELECT 1; PRAGMA user_version = 1"
         )
     before = read_journal(path)
@@ -582,7 +601,7 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
     assert before == (CALL,)
     assert len(read_journal(path)) == 2
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (6,)
+        assert database.execute("PRAGMA user_version").fetchone() == (7,)
         assert len(database.execute("SELECT lane, waited_ms FROM history").fetchall()) == 2
 
 

@@ -15,6 +15,9 @@ from .words import counted, moment, span, start, table
 BUDGETS_SHOWN: Final = 20
 """Accounts of budgets in a picture of the whole."""
 
+SESSIONS_SHOWN: Final = 10
+"""The same of sessions."""
+
 
 @click.command(
     epilog="""\b
@@ -34,12 +37,14 @@ def status(as_json: bool, socket: str | None, policy: str | None) -> None:
         found = client.get("/v1/status")
         budgets = [] if as_json else client.get("/v1/budgets")["budgets"]
         resources = {} if as_json else client.get("/v1/resources")
+        sessions = [] if as_json else client.get(f"/v1/sessions?limit={SESSIONS_SHOWN}")["sessions"]
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
         now = datetime.now(UTC)
         leases = resource_tables(resources, now) if resources["resources"] else ""
-        click.echo("\n".join(part for part in (overview(found, budgets, now), leases) if part), nl=False)
+        parts = overview(found, budgets, now), session_table(sessions), leases
+        click.echo("\n".join(part for part in parts if part), nl=False)
 
 
 def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime) -> str:
@@ -151,6 +156,28 @@ def worker_table(workers: list[dict[str, Any]]) -> str:
     ]
     head = ["worker", "process", "in flight", "waiting", "connections", "CPU time", "starts"]
     return table(head, rows, right={1, 2, 3, 4, 5, 6})
+
+
+def session_table(sessions: list[dict[str, Any]]) -> str:
+    """Return sessions with their contexts, the fullest first."""
+    if not sessions:
+        return ""
+    rows = [
+        [
+            one["session"],
+            one["agent"],
+            one["model"],
+            f"{one['turns']:,}",
+            f"{one['context']:,}" + (f" of {one['window']:,}" if one["window"] is not None else ""),
+            f"{one['growth']:,}" if one["growth"] else "",
+            f"{one['turns_left']:,}" if one["turns_left"] is not None else "",
+            f"${one['cost']:,.2f}" if one["cost"] else "",
+            span(one["age_s"]),
+        ]
+        for one in sessions
+    ]
+    head = ["session", "agent", "model", "turns", "context", "a turn adds", "turns left", "cost", "age"]
+    return table(head, rows, right={3, 4, 5, 6, 7})
 
 
 def lane_table(lanes: list[dict[str, Any]], now: datetime) -> str:

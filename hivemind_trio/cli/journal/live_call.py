@@ -42,7 +42,7 @@ def live_text(found: dict[str, Any]) -> str:
         ("lane", call["lane"] or ""),
         ("provider", call["provider"] or ""),
         ("priority", str(call["priority"]) if call["priority"] is not None else ""),
-        ("session", _session(found.get("session"))),  # an older proxy does not tell
+        ("session", _session(call.get("session"))),  # an older proxy does not tell
         ("decided by", ", ".join(_decider(one) for one in found["decided"])),
     ]
     return "".join(f"{name:10} {visible(text)}\n" for name, text in rows if text)
@@ -65,7 +65,9 @@ def _session(session: dict[str, Any] | None) -> str:
         words += f", {session['growth']:,} more each turn"
     if session["turns_left"] is not None:
         words += f", full after {session['turns_left']:,} more"
-    return f"{words}; ${session['cost']:.2f} in {session['age_s']:,.0f} s"
+    if session["cost"] is not None:
+        words += f"; ${session['cost']:.2f} in {session['age_s']:,.0f} s"
+    return words
 
 
 def _start(estimate: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from .live_call import show_live
 from .plans import plan_text
 
 if TYPE_CHECKING:
+    from hivemind_trio.scheduler import SessionFacts
     from hivemind_trio.store import AttemptStory, CallStory
 
 SLOW_SHOWN: Final = 10
@@ -94,6 +95,7 @@ def _text(story: CallStory) -> str:
         ("tokens", f"about {story.tokens_in:,} input, at most {story.tokens_max_out:,} output" if story.model else "-"),
         ("agent", f"{story.agent}{f' (team {story.team})' if story.team not in ('', 'none') else ''}"),
         *([("job", story.job)] if story.job else []),
+        *([("session", _session(story.session))] if story.session is not None else []),
         ("lane", story.lane or "none"),
         ("policy", story.policy[:8] or "unknown"),
         ("decided by", _deciders(story)),
@@ -114,6 +116,14 @@ def _text(story: CallStory) -> str:
         lines.append(f"  {seconds(story.total_ns):>9}  {end}")
     faster = advice(story)
     return "\n".join([text, *lines, "", *([f"faster: {faster}", ""] if faster else [])])
+
+
+def _session(session: SessionFacts) -> str:
+    """Return the session of a call when it arrived, in words."""
+    if not session.turns:
+        return "no turn before it"
+    cost = f", ${session.cost / 1e6:,.2f}" if session.cost else ""
+    return f"{session.turns:,} turns before it, context {session.context:,} tokens{cost}, {seconds(session.age_ns)} old"
 
 
 def _deciders(story: CallStory) -> str:

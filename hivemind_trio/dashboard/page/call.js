@@ -3,7 +3,7 @@
 import { cancelCall, firstCall } from "./actions.js";
 import { h, put, svg } from "./dom.js";
 import { ask } from "./feed.js";
-import { clock, money, short, span, until, whole } from "./format.js";
+import { clock, counted, money, short, span, until, whole } from "./format.js";
 
 const shown = { id: null, again: null, live: false };
 
@@ -69,6 +69,21 @@ async function draw(main) {
   }
 }
 
+/** A session as a call in progress has it. */
+function ofSession(one) {
+  if (!one) return [];
+  const grows = one.growth ? `, a turn adds ${short(one.growth)}` : "";
+  const left = one.turns_left === null ? "" : `, full after ${counted(one.turns_left, "more turn")}`;
+  return [
+    ["turns", whole(one.turns)], ["context", `${short(one.context)}${one.window ? ` of ${short(one.window)}` : ""} tokens${grows}${left}`],
+    ["session's cost", one.cost ? money(one.cost * 1e6) : ""], ["session's age", span(one.age_s)]];
+}
+
+/** The same of a call that is over: as it was when the call arrived. */
+const wasSession = (one) => (!one ? [] : [
+  ["turns before", whole(one.turns)], ["context before", one.turns ? `${short(one.context)} tokens` : ""],
+  ["session's cost", one.cost ? money(one.cost) : ""], ["session's age", one.turns ? span(s(one.age_ns)) : ""]]);
+
 const ofCall = (call) => [
   ["agent", call.agent === "unknown" ? call.caller : call.agent], ["job", call.job], ["request", `${call.method} ${call.path}`],
   ["model", call.sent_model ? `${call.model}, sent as ${call.sent_model}` : call.model], ["lane", call.lane], ["provider", call.provider],
@@ -90,7 +105,7 @@ function inProgress(found) {
       h("section", {}, h("div", { class: "head" }, h("h2", {}, "Now")), facts([
         ["place", place], ["starts", starts ? until(starts) : ""], ["rejected", call.deadline_at ? `if it still waits ${until(call.deadline_at)}` : ""],
         ...found.decided.map((one) => [one.setting, decider(one)])])),
-      h("section", {}, h("div", { class: "head" }, h("h2", {}, "Facts")), facts([...ofCall(call), ["team", found.team ?? ""]]))),
+      h("section", {}, h("div", { class: "head" }, h("h2", {}, "Facts")), facts([...ofCall(call), ["team", found.team ?? ""], ...ofSession(call.session)]))),
   ];
 }
 
@@ -157,6 +172,6 @@ function over(id, story) {
           ["arrived", new Date(begun).toLocaleString("en-GB")],
           ["agent", story.agent], ["caller", story.caller], ["team", story.team === "none" ? "" : story.team], ["job", story.job], ["model", story.model],
           ["tokens", tokens ? Object.entries(tokens).filter(([, n]) => n).map(([name, n]) => `${short(n)} ${name.replaceAll("_", " ")}`).join(", ") : ""],
-          ["cost", cost ? money(cost) : ""], ["policy", h("code", {}, story.policy.slice(0, 8))]])))),
+          ["cost", cost ? money(cost) : ""], ...wasSession(story.session), ["policy", h("code", {}, story.policy.slice(0, 8))]])))),
   ];
 }

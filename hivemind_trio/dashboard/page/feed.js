@@ -1,6 +1,6 @@
 // What is known of the proxy, live. A lost connection is tried again, with the time until then.
 
-export const state = { status: null, queue: null, budgets: null, paused: null, resources: null, ended: null, usage: null, advice: null, series: new Map() };
+export const state = { status: null, queue: null, budgets: null, paused: null, resources: null, ended: null, usage: null, sessions: null, advice: null, series: new Map() };
 
 const listeners = new Set();
 const link = { source: null, at: null, retryAt: null, tries: 0 };
@@ -62,6 +62,7 @@ export function connect() {
   source.addEventListener("hour", (event) => {
     const news = JSON.parse(event.data);
     state.usage = news.usage;
+    state.sessions = news.sessions;
     state.advice = news.advice;
     extend(news.series.series, news.series.step_s);
     tell("hour");

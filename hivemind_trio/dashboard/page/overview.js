@@ -61,6 +61,11 @@ export function build() {
           heads("team, agent, session", "#calls", "#tokens in", "#cached", "#out", "#cost", "#wait p50", "#wait p95", "#of fair share"),
           h("tbody", { id: "who-rows" })),
         h("p", { class: "small" }, "1.0×: a team's part of all tokens is that of its weight, an agent's an equal part of its team's.")),
+      section("sessions", "Sessions", h("p", { class: "end", id: "sessions-sum" }),
+        h("table", { class: "stack" },
+          heads("session", "agent", "model", "#turns", "context", "#a turn adds", "#turns left", "#cost", "#age"),
+          h("tbody", { id: "sessions-rows" })),
+        h("p", { class: "small" }, "Turns left: until the model's context window is full, if each adds as many tokens as those before.")),
       section("change", "What to change", h("p", { class: "end", id: "change-sum" }),
         h("p", { id: "change-text" }), h("ul", { id: "change-list" }), h("p", { class: "small", id: "change-basis" })),
       section("lanes", "Lanes", null,
@@ -87,6 +92,7 @@ export function update(what) {
   }
   if (what !== "state") {
     who();
+    sessions();
     change();
     hour();
   }
@@ -310,6 +316,24 @@ function who() {
       row.act = { ArrowRight: () => isOpen || fold(), ArrowLeft: () => isOpen && fold() };
     }
     return row;
+  });
+}
+
+// ---- sessions ----
+
+function sessions() {
+  const found = state.sessions?.sessions ?? [];
+  $("sessions").hidden = !found.length;
+  $("sessions-sum").textContent = "last hour, the fullest first";
+  rows($("sessions-rows"), found, (one) => `${one.agent} ${one.session}`, (one) => {
+    const cell = (name, text) => h("td", { class: "num", "data-label": name }, text);
+    const part = one.window ? one.context / one.window : null;
+    return h("tr", { tabindex: 0 },
+      h("th", { scope: "row", class: "name" }, one.session), h("td", { class: "name" }, one.agent), h("td", { class: "name" }, one.model),
+      cell("turns", whole(one.turns)),
+      h("td", { "data-label": "context" }, part === null ? short(one.context) : `${short(one.context)} of ${short(one.window)}, ${percent(part)}`, part === null ? null : bar(part)),
+      cell("a turn adds", one.growth ? short(one.growth) : ""), cell("turns left", whole(one.turns_left)),
+      cell("cost", one.cost ? money(one.cost * 1e6) : ""), cell("age", span(one.age_s)));
   });
 }
 

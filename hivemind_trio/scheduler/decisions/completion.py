@@ -68,7 +68,8 @@ def _count_in_session(books: SchedulerState, flight: RunningCall, ended: Attempt
         likely = flight.place.pool.estimates.likely(request)
         usage = likely if usage is None else attrs.evolve(usage, input=likely.input)
     price = books.program.price(request.model, flight.place.pool.name)
-    books.sessions.on_ended(flight.call, usage, price.cost_of(usage) if price is not None else 0, served=served)
+    cost = price.cost_of(usage) if price is not None else 0
+    books.sessions.on_ended(flight.call, flight.treatment, request.model, usage, cost, books.now_ns, served=served)
 
 
 def settle_agent(flight: RunningCall, ended: AttemptResult) -> None:

@@ -1,9 +1,9 @@
-"""Learned state of providers in a form that can be kept: hints for the next process, with their age."""
+"""Learned state of providers, and clients' sessions, in a form that can be kept: hints for the next process."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import attrs
 
@@ -60,6 +60,53 @@ class ProviderBeliefs:
     plans: tuple[PlanBelief, ...] = ()
 
 
+@final
+@attrs.frozen(kw_only=True)
+class KeptThread:
+    """One conversation of a session."""
+
+    caller: str
+    job: str
+    context: int
+    turns: int
+    first_context: int
+    uses_tools: bool
+    agent: str
+    model: str
+    provider: str
+    seen_ns: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class KeptTotal:
+    """A whole session."""
+
+    caller: str
+    session: str
+    first_ns: int
+    cost: int
+
+
+@final
+@attrs.frozen
+class KeptSessions:
+    """Sessions that were seen lately, the last at the end. Times are since an engine began, and may be before that."""
+
+    threads: tuple[KeptThread, ...] = ()
+    totals: tuple[KeptTotal, ...] = ()
+
+    def shifted(self, by_ns: int) -> KeptSessions:
+        """Return the same by an engine that began so much earlier."""
+        return KeptSessions(
+            tuple(attrs.evolve(one, seen_ns=one.seen_ns + by_ns) for one in self.threads),
+            tuple(attrs.evolve(one, first_ns=one.first_ns + by_ns) for one in self.totals),
+        )
+
+
+NO_SESSIONS: Final = KeptSessions()
+
+
 Beliefs: TypeAlias = Mapping[str, ProviderBeliefs]
 """By provider."""
 
@@ -72,3 +119,5 @@ class BeliefsRestored:
     beliefs: Beliefs
     ages_ns: Mapping[str, int]
     """By provider: the time since then."""
+    sessions: KeptSessions = NO_SESSIONS
+    """By the time of this engine."""

@@ -1,4 +1,4 @@
-"""Call: the unit that is scheduled."""
+"""Call: the unit that is scheduled, and facts of the session that it belongs to."""
 
 from __future__ import annotations
 
@@ -47,3 +47,15 @@ class Call:
         """Return the same call, by the name that its agent has now."""
         request = renames.request(self.request)
         return self if request is self.request else attrs.evolve(self, request=request)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SessionFacts:
+    """Facts of a call's session when it arrives, as conditions read them."""
+
+    context: int
+    turns: int
+    cost: int
+    """In millionths of a dollar."""
+    age_ns: int

@@ -103,6 +103,8 @@ class FleetAnswers:
                 return merging.queue(views)
             case "calls":
                 return merging.calls(views, arguments.limit)
+            case "sessions":
+                return merging.sessions(views, arguments.limit)
             case "series":
                 return merging.series(views, arguments.last)
             case "budgets" | "reset_budget":

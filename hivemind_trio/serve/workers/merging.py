@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
+from hivemind_trio.admin.hour import fullest
 from hivemind_trio.admin.views import (
     BudgetsView,
     BudgetView,
@@ -23,6 +24,8 @@ from hivemind_trio.admin.views import (
     RateLimitView,
     SeriesListView,
     SeriesView,
+    SessionsView,
+    SessionView,
     StartView,
     StatusView,
     WaitingAgentView,
@@ -203,6 +206,14 @@ def calls(views: Sequence[CallsView], limit: int) -> CallsView:
     else:
         found.sort(key=lambda one: -one.age_s)
     return CallsView(calls=tuple(found[-limit:]))
+
+
+def sessions(views: Sequence[SessionsView], limit: int) -> SessionsView:
+    """Return sessions; one whose calls went to several workers as the last of them knows it."""
+    found: dict[tuple[str, str], SessionView] = {}
+    for one in sorted((one for view in views for one in view.sessions), key=lambda one: one.seen_at or ""):
+        found[one.agent, one.session] = one
+    return SessionsView(sessions=fullest(list(found.values()), limit))
 
 
 def paused(views: Sequence[PausedView]) -> PausedView:

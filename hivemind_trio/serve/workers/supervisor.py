@@ -41,7 +41,7 @@ from hivemind_trio.serve.events import (
 )
 from hivemind_trio.serve.launch import EXIT_OK, Launch, NotStarted, refuse
 from hivemind_trio.serve.load import Loaded
-from hivemind_trio.store import Journal, Ledger, SqliteStore, writing
+from hivemind_trio.store import SESSIONS_HINT, Journal, Ledger, SqliteStore, writing
 from hivemind_trio.store.fleet.memory_fleet import MemoryFleet
 
 from .answers import NO_LEASES, FleetAnswers
@@ -213,7 +213,10 @@ class WorkerFleet:
         def learn(body: msgspec.Raw) -> None:
             if ledger is not None:
                 hints = body_of(body, list[tuple[str, str, str]])
-                ledger.hints |= {(pool, what): value for pool, what, value in hints}
+                # Beliefs of any worker are as good as those of another; sessions are its own.
+                ledger.hints |= {
+                    (worker.name if what == SESSIONS_HINT else pool, what): value for pool, what, value in hints
+                }
 
         channel.handlers |= {"setup": setup, "ledger.join": join}
         channel.listeners |= {

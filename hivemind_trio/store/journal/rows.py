@@ -24,6 +24,7 @@ from hivemind_trio.scheduler import (
     PlanChanged,
     PolicyLoaded,
     Reject,
+    SessionFacts,
 )
 from hivemind_trio.store.journal.recorded_events import PolicyFiles, Recorded, event_row
 from hivemind_trio.store.journal.redaction import HEADERS, LONGEST, METADATA, alias, told
@@ -150,7 +151,16 @@ class Over:
     answered: Answered
 
 
-Entry: TypeAlias = tuple[int, int, Event | Began | Over | Recorded | PolicyFiles, Sequence[Command]]
+@final
+@attrs.frozen
+class InSession:
+    """A call has arrived, with what is known of its session."""
+
+    arrived: CallArrived
+    session: SessionFacts
+
+
+Entry: TypeAlias = tuple[int, int, Event | InSession | Began | Over | Recorded | PolicyFiles, Sequence[Command]]
 """When, by the engine and by the clock on the wall; what; and what came of it."""
 
 
@@ -186,10 +196,10 @@ class Scribe:
         session = self.session
         for at_ns, wall_ns, what, commands in entries:
             match what:
-                case CallArrived(call=call):
-                    if call.needs_slot:
-                        self._models[call.id] = call.request.model
-                    rows["calls"].append(self._call(what, at_ns, wall_ns, rows))
+                case CallArrived():
+                    rows["calls"].append(self._call(what, None, at_ns, wall_ns, rows))
+                case InSession(arrived=arrived, session=known):
+                    rows["calls"].append(self._call(arrived, known, at_ns, wall_ns, rows))
                 case AttemptEnded():
                     rows["ends"].append(self._end(what, at_ns))
                 case Over(answered=answered):
@@ -234,10 +244,20 @@ class Scribe:
         return attrs.evolve(recorded, event=CallArrived(attrs.evolve(call, request=request)))
 
     def _call(
-        self, arrived: CallArrived, at_ns: int, wall_ns: int, rows: dict[str, list[tuple[Any, ...]]]
+        self,
+        arrived: CallArrived,
+        known: SessionFacts | None,
+        at_ns: int,
+        wall_ns: int,
+        rows: dict[str, list[tuple[Any, ...]]],
     ) -> tuple[Any, ...]:
         call = arrived.call
         request = call.request
+        if call.needs_slot:
+            self._models[call.id] = request.model
+        facts: tuple[int | None, ...] = (None,) * 4
+        if known is not None:
+            facts = _fit(known.context), known.turns, _fit(known.cost), known.age_ns
         return (
             *(self.session, call.id, at_ns, wall_ns),
             *(" ".join(request.apis), request.method, request.path, request.model[:LONGEST]),
@@ -248,7 +268,7 @@ class Scribe:
             *("", ""),
             *(call.caller, call.job, call.prefix, alias(call.credential, self._salt), call.again),
             *(_fit(call.patience_ns), int(call.needs_slot), self._headers(request, rows)),
-            *(request.minute, request.date),
+            *(request.minute, request.date, *facts),
         )
 
     def _headers(self, request: Request, rows: dict[str, list[tuple[Any, ...]]]) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Final, final
 import attrs
 import msgspec
 
+from hivemind_trio.scheduler import SessionFacts
 from hivemind_trio.store.journal.plan_report import PlanRow, plan_at
 from hivemind_trio.store.journal.rows import INT_MAX
 
@@ -84,6 +85,8 @@ class CallStory:
     """From arrival to the end of the answer."""
     reason: str
     """Limit that it waited for last, or of its rejection."""
+    session: SessionFacts | None = None
+    """Its client's session when the call arrived; None: it is of none, or the journal is of an older version."""
     plan: tuple[PlanRow, ...] = ()
     """Plan of the account that it was sent with, as it was known when it ended; empty: no answer told of one."""
 
@@ -163,9 +166,21 @@ def _story(database: sqlite3.Connection, session: int, call: int) -> CallStory:
         waited_ns=waited_ns,
         total_ns=answer["at_ns"] - at_ns if answer else None,
         reason=answer.get("reason") or refusal.get("reason") or grant.get("reason") or "none",
+        session=_session(arrived),
         plan=plan_at(
             database, session, grant.get("provider", ""), arrived.get("credential", ""), answer.get("at_ns", INT_MAX)
         ),
+    )
+
+
+def _session(arrived: dict[str, Any]) -> SessionFacts | None:
+    if arrived.get("session_turns") is None:
+        return None
+    return SessionFacts(
+        context=arrived["session_context"],
+        turns=arrived["session_turns"],
+        cost=arrived["session_cost_microusd"],
+        age_ns=arrived["session_age_ns"],
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 APPLICATION_ID: Final = 0x686D706A
 """`hmpj`: what SQLite keeps in the head of the file, so that nobody else's database is taken for a journal."""
 
-VERSION: Final = 6
+VERSION: Final = 7
 """`PRAGMA user_version`."""
 
 _SINCE_4: Final = """
@@ -100,6 +100,10 @@ CREATE TABLE calls (             -- as they arrived, and as the policy saw them
     header_set INTEGER,          -- since version 4
     minute INTEGER,              -- since version 6; of `hour`
     date TEXT,                   -- since version 6; in the policy's time zone
+    session_context INTEGER,     -- since version 7, as the next: of its client's session; NULL: it is of none
+    session_turns INTEGER,
+    session_cost_microusd INTEGER,
+    session_age_ns INTEGER,
     PRIMARY KEY (session, call)
 ) WITHOUT ROWID;
 CREATE TABLE deciders (          -- setting -> who decided it, as many as there were
@@ -219,5 +223,7 @@ UPGRADES: Final = {
     3: f"ALTER TABLE calls ADD COLUMN header_set INTEGER; {_SINCE_4}",
     4: _SINCE_5,
     5: "ALTER TABLE calls ADD COLUMN minute INTEGER; ALTER TABLE calls ADD COLUMN date TEXT;",
+    6: "ALTER TABLE calls ADD COLUMN session_context INTEGER; ALTER TABLE calls ADD COLUMN session_turns INTEGER; "
+    "ALTER TABLE calls ADD COLUMN session_cost_microusd INTEGER; ALTER TABLE calls ADD COLUMN session_age_ns INTEGER;",
 }
 """Version -> the statements that make the next version of it."""

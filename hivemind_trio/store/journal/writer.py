@@ -19,10 +19,10 @@ import trio
 import trio.lowlevel
 
 from hivemind_trio.policy import BudgetWindow
-from hivemind_trio.scheduler import Command, Event, ResponseStarted, TimePassed
+from hivemind_trio.scheduler import CallArrived, Command, Event, ResponseStarted, SessionFacts, TimePassed
 from hivemind_trio.store.journal.journal_file import JournalFile
 from hivemind_trio.store.journal.recorded_events import PolicyFiles, Recorded
-from hivemind_trio.store.journal.rows import Answered, Began, Entry, Over, Price, Scribe, no_price
+from hivemind_trio.store.journal.rows import Answered, Began, Entry, InSession, Over, Price, Scribe, no_price
 
 GATHERED: Final = 1_024
 """Entries in a commit, at most."""
@@ -118,9 +118,17 @@ class Journal:
         """
         self._note((now_ns, self._wall_ns(), Began(version, policy_hash, frozenset(reads), price), ()))
 
-    def record(self, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
-        """`runtime.Engine`'s journal."""
-        if commands or not isinstance(event, TimePassed | ResponseStarted):
+    def record(
+        self, now_ns: int, event: Event, commands: Sequence[Command], session: SessionFacts | None = None
+    ) -> None:
+        """Note an event of the scheduler and what came of it.
+
+        Args:
+            session: Of the call that arrived.
+        """
+        if session is not None and isinstance(event, CallArrived):
+            self._note((now_ns, self._wall_ns(), InSession(event, session), tuple(commands)))
+        elif commands or not isinstance(event, TimePassed | ResponseStarted):
             self._note((now_ns, self._wall_ns(), event, tuple(commands)))
 
     def record_event(

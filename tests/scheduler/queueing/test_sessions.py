@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Outcome, Reason, Usage
 from hivemind_trio.policy import MemoryFiles, Program, check
-from hivemind_trio.scheduler import AttemptResult
-from hivemind_trio.scheduler.queueing.sessions import SESSIONS_MAX
+from hivemind_trio.scheduler import AttemptResult, BeliefsRestored, KeptSessions
+from hivemind_trio.scheduler.queueing.sessions import KEPT_MAX, SESSIONS_MAX
 from tests.scheduler.driver import Driver
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import wish
@@ -125,3 +125,76 @@ def test_conditions_that_cannot_be_are_errors(text: str) -> None:
     checked = check("p.hmp", MemoryFiles({"p.hmp": f"hmp 1\nprovider anthropic {{ }}\n{text}\n"}))
 
     assert checked.program is None
+
+
+def restarted(driver: Driver, rules: str, later_ns: int) -> Driver:
+    """A scheduler that begins so much later than the one before began, with what that has kept."""
+    after = Driver(ruled(rules))
+    after.post(BeliefsRestored({}, {}, driver.scheduler.sessions().shifted(-later_ns)))
+    return after
+
+
+def test_sessions_go_on_after_a_restart() -> None:
+    rules = (
+        'model "m" { price input $1/Mtok output $1/Mtok cache-read $1/Mtok }\n'
+        "rule r when session.turns == 2 and session.context == 800 and session.cost == $1.5 and session.age >= 1h "
+        "{ lane batch }"
+    )
+    driver = Driver(ruled(rules))
+    driver.at(5 * MINUTE)
+    turn(driver, used(1_499_200), "s/main", model="m", tools=True)
+    turn(driver, used(800), "s/main", model="m", tools=True)
+    turn(driver, used(70), "s/main")
+    after = restarted(driver, rules, 60 * MINUTE)
+
+    after.at(5 * MINUTE - 1)
+    assert lane(after, "s/main") == "default"
+    after.at(5 * MINUTE)
+    assert lane(after, "s/main") == "batch"
+    assert lane(after, "another/main") == "default"
+    turn(after, used(50), "s/main")
+    assert lane(after, "s/main") == "batch", "it still has tools, so this was no turn"
+
+
+def test_of_many_sessions_those_seen_last_are_kept() -> None:
+    driver = Driver(ruled(""))
+    for number in range(KEPT_MAX + 3):
+        turn(driver, used(10), f"s-{number}")
+    turn(driver, used(10), "s-0")
+    kept = driver.scheduler.sessions()
+
+    expected = [f"s-{number}" for number in range(4, KEPT_MAX + 3)] + ["s-0"]
+    assert [one.job for one in kept.threads] == [one.session for one in kept.totals] == expected
+    assert restarted(driver, "", 0).scheduler.sessions() == kept
+
+
+def test_a_session_that_is_seen_before_the_old_ones_are_known_stays() -> None:
+    driver = Driver(ruled(""))
+    turn(driver, used(10))
+    kept = driver.scheduler.sessions()
+    after = Driver(ruled("rule r when session.turns == 2 { lane batch }"))
+    turn(after, used(20))
+    turn(after, used(30))
+    after.post(BeliefsRestored({}, {}, kept))
+
+    assert lane(after) == "batch"
+
+
+def test_a_clock_that_was_put_back_makes_no_age_below_zero() -> None:
+    driver = Driver(ruled(""))
+    turn(driver, used(10))
+    after = Driver(ruled("rule r when session.age == 0s and session.turns == 1 { lane batch }"))
+    after.post(BeliefsRestored({}, {}, driver.scheduler.sessions().shifted(60 * MINUTE)))
+
+    assert lane(after) == "batch"
+
+
+def test_a_thread_knows_its_agent_model_and_provider() -> None:
+    driver = Driver(ruled("agent ci { }"))
+    turn(driver, used(10), model="m", claimed="ci")
+    turn(driver, used(10), "other", model="n")
+    (first, second) = driver.scheduler.sessions().threads
+
+    assert (first.agent, first.model, first.provider) == ("ci", "m", "p")
+    assert (second.agent, second.model, second.provider) == ("x", "n", "p")
+    assert KeptSessions() == Driver(ruled("")).scheduler.sessions()
