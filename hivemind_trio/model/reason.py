@@ -178,6 +178,8 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         400,
         _FINAL,
         "the request cannot be forwarded: {detail}",
+        forwarded="`X-Forwarded-For` and `Forwarded` name different callers, and one of them may be the caller's own "
+        "word; have the proxy in front remove the one that it does not set",
         http="the request is not valid HTTP",
         name="the agent's name after `/@` may have letters, digits and `. _ ~ -`, at most 64: `/@build-1/v1/messages`",
         proxy="the request target is not a path, and this is no forward proxy; request a path, such as `/v1/messages`",

@@ -244,7 +244,7 @@ SERVER: Final[Mapping[str, Setting]] = {
     "forwarded-by": Setting(
         args=(_slot(Type.NETWORKS),),
         doc="Proxies in front of this one. Their `X-Forwarded-For` or `Forwarded` is believed for `client.address`: "
-        "the last address there that is not in this list.",
+        "the last address there that is not in this list. Calls for which the two differ are 400.",
     ),
     "admin": Setting(
         args=(_slot(Type.ADDRESS),),

@@ -14,7 +14,6 @@ from hivemind_trio.policy import Program, ProviderSettings
 from hivemind_trio.wire import Recognised
 
 from .request.caller_identity import Tokens
-from .request.client_address import client_address
 from .request.head import RequestHead
 
 
@@ -44,7 +43,7 @@ class InForce:
         """Return the key sent instead of the agent's credential; None: the credential is forwarded."""
         return next((self.secrets[ref] for ref in provider.keys if self.secrets.get(ref)), None)
 
-    def request(self, head: RequestHead, asked: Recognised, token_agent: str | None) -> Request:
+    def request(self, head: RequestHead, asked: Recognised, token_agent: str | None, address: int) -> Request:
         """Return the facts that rules are matched against. The one place where a wall clock is read."""
         now = datetime.now(self._zone)
         cost = self.program.estimated_cost(asked.apis, asked.model, asked.tokens_in, asked.tokens_max_out)
@@ -68,7 +67,7 @@ class InForce:
             second=now.second,
             weekday=now.isoweekday(),
             date=now.date().isoformat(),
-            client_address=client_address(head.peer, head.headers, self.program.server.forwarded_by),
+            client_address=address,
             headers=head.words,
             meta=asked.metadata,
         )

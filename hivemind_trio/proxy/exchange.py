@@ -45,6 +45,7 @@ from .plan_header import plan_header
 from .plan_refusals import AccountModel, PlanRefusal, PlanRefusals
 from .request.body_memory import BodyMemory
 from .request.caller_identity import caller, job, network, session, without_key
+from .request.client_address import client_address
 from .request.client_profile import ClientProfile, fingerprint, known_by
 from .request.head import RequestHead
 from .request.header_filter import Headers, first, for_upstream
@@ -167,7 +168,11 @@ class Exchange:
         self.caller = caller(
             identify, words, self.head.claims, self.asked.user, self.head.credential, self.head.peer, self.alias_key
         )
-        request = self.rules.request(self.head, self.asked, token_agent)
+        address = client_address(self.head.peer, self.head.headers, self.rules.program.server.forwarded_by)
+        if address is None:
+            await self._reject(Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, "forwarded"))
+            return
+        request = self.rules.request(self.head, self.asked, token_agent, address)
         outbox: Outbox | None = None
         client = self.client = ClientProfile.of(words)
         keep_alive = self._keep_alive()

@@ -293,8 +293,11 @@ async def test_client_addresses() -> None:
         async with standing(CAP_1 + proxies + inside) as place:
             for address in ("10.1.2.3", "192.0.2.7, 10.1.2.3", "10.1.2.3, 192.0.2.7"):
                 answers.append(await ask(place, headers={"x-forwarded-for": address}))
+            two = {"x-forwarded-for": "10.1.2.3, 192.0.2.7", "forwarded": "for=10.1.2.3"}
+            answers.append(await ask(place, headers=two))
 
-    assert [answer.status_code for answer in answers] == [403, 403, 403, 200, 200, 403]
+    assert [answer.status_code for answer in answers] == [403, 403, 403, 403, 200, 200, 403, 400]
+    assert "`X-Forwarded-For` and `Forwarded` name different callers" in answers[-1].text
 
 
 async def test_max_output() -> None:

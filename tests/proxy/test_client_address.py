@@ -28,7 +28,6 @@ SEEN = [
     ("fd00::2", [(X, b"[2001:db8::1]:4711")], "2001:db8::1"),
     ("10.0.0.2", [(F, b'for=1.1.1.1;proto=https, For="[2001:db8::1]:4711"')], "2001:db8::1"),
     ("10.0.0.2", [(F, b"for=203.0.113.9"), (X, b"203.0.113.9")], "203.0.113.9"),
-    ("10.0.0.2", [(F, b"for=1.1.1.1"), (X, b"203.0.113.9")], "10.0.0.2"),  # one of them is the caller's own
     ("fe80::1%eth0", [], "fe80::1"),
 ]
 
@@ -37,7 +36,16 @@ SEEN = [
 def test_the_last_address_that_is_no_proxys_counts(
     peer: str, headers: list[tuple[bytes, bytes]], expected: str
 ) -> None:
-    assert address_text(client_address((peer, 4711), headers, PROXIES)) == expected
+    found = client_address((peer, 4711), headers, PROXIES)
+
+    assert found is not None
+    assert address_text(found) == expected
+
+
+@pytest.mark.parametrize("own", [b"for=10.1.1.1", b"for=unknown", b"for=", b'for="', b"for=1.1.1.1"])
+def test_a_caller_is_nowhere_whose_own_header_differs_from_that_of_its_proxy(own: bytes) -> None:
+    """It would be at the proxy's address otherwise, inside every network that the proxy is in."""
+    assert client_address(("10.0.0.2", 4711), [(F, own), (X, b"203.0.113.9")], PROXIES) is None
 
 
 def test_a_caller_of_a_unix_socket_is_this_machine() -> None:
@@ -49,6 +57,7 @@ def test_a_caller_of_a_unix_socket_is_this_machine() -> None:
 def test_whatever_a_header_says_there_is_an_address(said: list[bytes], name: bytes) -> None:
     number = client_address(("10.0.0.2", 1), [(name, value) for value in said], PROXIES)
 
+    assert number is not None
     assert address_number(address_text(number)) == number
 
 

@@ -19,12 +19,12 @@ _PORT: Final = re.compile(r"\[([^\]]*)\](?::\w+)?|([^:]*):\w+")
 
 def client_address(
     peer: tuple[str, int] | None, headers: Iterable[tuple[bytes, bytes]], forwarded_by: Sequence[Span]
-) -> int:
-    """Return the address of the caller as a number.
+) -> int | None:
+    """Return the address of the caller as a number; None: two headers name different ones.
 
     A peer of `forwarded-by` says it, in `X-Forwarded-For` or `Forwarded` (RFC 7239): the last address there that is
-    not of `forwarded-by` itself. A proxy extends one of the two and hands on the other as the caller sent it, so two
-    that disagree are both not believed.
+    not of `forwarded-by` itself. A proxy extends one of the two and hands on the other as the caller sent it, so of
+    two that disagree either may be the caller's own word. No address stands for that: any is inside some network.
     """
     number = LOOPBACK if peer is None else address_number(peer[0])
     if number is None:
@@ -41,7 +41,9 @@ def client_address(
         for hops in ([*plain.split(",")] if plain else [], [match.strip('"') for match in _FOR.findall(standard)])
         if hops
     ]
-    return said[0] if said and said.count(said[0]) == len(said) else number
+    if not said:
+        return number
+    return said[0] if said.count(said[0]) == len(said) else None
 
 
 def _last(hops: Sequence[str], number: int, forwarded_by: Sequence[Span]) -> int:
