@@ -153,25 +153,21 @@ class Exchange:
         try:
             await self._understand(body)
         except TooManyMembers as odd:
-            await self._reject(Reason.BODY_TOO_LARGE, rejection_text(Reason.BODY_TOO_LARGE, "members", detail=odd))
+            await self._reject_members(odd)
             return
         # By the policy that decides about the call, not by that of when its body began to come.
         self.rules = self.current()
         words = self.head.words
-        bases = map(self.rules.base, self.rules.program.providers.values())
-        if hint := base_url_hint(self.head.path_text, bases):
-            message = rejection_text(Reason.NO_PROVIDER, "base", path=self.head.path_text, hint=hint)
-            await self._reject(Reason.NO_PROVIDER, message)
+        address = client_address(self.head.peer, self.head.headers, self.rules.program.server.forwarded_by)
+        if (why := self._misdirected(address)) is not None:
+            await self._reject(*why)
             return
         token_agent = self.rules.tokens.agent(self.head.headers, self.head.query)
         identify = self.rules.program.server.identify
         self.caller = caller(
             identify, words, self.head.claims, self.asked.user, self.head.credential, self.head.peer, self.alias_key
         )
-        address = client_address(self.head.peer, self.head.headers, self.rules.program.server.forwarded_by)
-        if address is None:
-            await self._reject(Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, "forwarded"))
-            return
+        assert address is not None
         request = self.rules.request(self.head, self.asked, token_agent, address)
         outbox: Outbox | None = None
         client = self.client = ClientProfile.of(words)
@@ -185,10 +181,7 @@ class Exchange:
                 self._heed_own_priority(ticket, whose(token_agent, request.claimed, session(words)))
                 grant: Grant | None = await patience.during(ticket.granted, settled=ticket.answered)
                 while grant is not None:
-                    outgoing = self._prepare(grant, body, by_token=token_agent is not None)
-                    if (model := self._sent_as()) is not None:
-                        outgoing = await self._remodelled(outgoing, model)
-                    outgoing = await self._limited(outgoing, grant.treatment)
+                    outgoing = await self._outgoing(grant, body, by_token=token_agent is not None)
                     outbox = Outbox()
                     self.attempts = grant.attempt
                     self.usage = outbox.usage
@@ -204,12 +197,27 @@ class Exchange:
         except Unsendable as refused:
             await self._reject(Reason.DENIED, str(refused))
             return
+        except TooManyMembers as odd:  # of an object within the body, which is read only to change it
+            await self._reject_members(odd)
+            return
         except HeldTooLong:
             self.waited_ns = self.engine.now_ns() - self.started_ns
             await self._reject(Reason.HELD_TOO_LONG, self._held_text(), RETRY_AFTER_HELD_NS)
             return
         assert outbox is not None
         await self._settle(outbox)
+
+    def _misdirected(self, address: int | None) -> tuple[Reason, str] | None:
+        """Return why the call has come by a wrong way; None: it has not."""
+        bases = map(self.rules.base, self.rules.program.providers.values())
+        if hint := base_url_hint(self.head.path_text, bases):
+            return Reason.NO_PROVIDER, rejection_text(Reason.NO_PROVIDER, "base", path=self.head.path_text, hint=hint)
+        if address is None:
+            return Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, "forwarded")
+        return None
+
+    async def _reject_members(self, odd: TooManyMembers) -> None:
+        await self._reject(Reason.BODY_TOO_LARGE, rejection_text(Reason.BODY_TOO_LARGE, "members", detail=odd))
 
     def _held_text(self) -> str:
         waited = f"{self.waited_ns / SECOND_NS:.0f} s"
@@ -388,6 +396,18 @@ class Exchange:
         named = self.rules.program.name_at(treatment.model or self.asked.model, treatment.provider)
         return named if named is not None else treatment.model
 
+    async def _outgoing(self, grant: Grant, body: Text, *, by_token: bool) -> UpstreamRequest:
+        """Return the request as the policy wants it to be sent.
+
+        Raises:
+            Unsendable: It cannot be.
+            TooManyMembers: The body is not worth reading.
+        """
+        outgoing = self._prepare(grant, body, by_token=by_token)
+        if (model := self._sent_as()) is not None:
+            outgoing = await self._remodelled(outgoing, model)
+        return await self._limited(outgoing, grant.treatment)
+
     async def _remodelled(self, outgoing: UpstreamRequest, model: str) -> UpstreamRequest:
         """Return the same with the model that the policy wants.
 
@@ -406,7 +426,11 @@ class Exchange:
         return attrs.evolve(outgoing, target=path + outgoing.target[len(self.head.path) :], headers=headers, body=body)
 
     async def _limited(self, outgoing: UpstreamRequest, treatment: Decision) -> UpstreamRequest:
-        """Return the same with the limit of its output that the policy wants."""
+        """Return the same with the limit of its output that the policy wants.
+
+        Raises:
+            TooManyMembers: It is not worth reading.
+        """
         self.output_limit = None
         most = treatment.output_limit(self.asked.tokens_thinking) if self.asked.generates else None
         if most is None:

@@ -98,3 +98,17 @@ async def test_a_body_with_too_many_members_is_refused(autojump_clock: object) -
         assert agent.status == 413
         assert agent.header(b"x-hivemind-reason") == b"body-too-large"
         assert opened.provider.requests == []
+
+
+async def test_a_body_whose_limits_have_too_many_members_is_refused_where_the_policy_limits_the_output(
+    autojump_clock: object,
+) -> None:
+    body = json.dumps({"contents": [], "generationConfig": {f"k{number}": 1 for number in range(10_001)}}).encode()
+    program = compiled("provider gemini { concurrency 1 }\nrule short { max-output 100 }")
+
+    async with house(program) as opened:
+        agent = await opened.ask(Agent(target=b"/v1beta/models/gemini-2.5-pro:generateContent", body=(body,)))
+
+        assert agent.status == 413
+        assert agent.header(b"x-hivemind-reason") == b"body-too-large"
+        assert opened.provider.requests == []
