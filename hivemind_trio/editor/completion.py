@@ -345,7 +345,7 @@ def takes(setting: Setting) -> str:
 
 
 def described(setting: Setting) -> str:
-    """Return a description of a setting: its purpose, its default, and whether it is in force."""
+    """Return a description of a setting: its purpose and its default."""
     text = setting.doc + (" Several times." if setting.repeated else "")
     text += f"\n\nDefault: `{setting.default}`." if setting.default else ""
-    return text + ("\n\n**Not yet in force.**" if setting.pending else "")
+    return text

@@ -57,8 +57,7 @@ def _meaning(piece: Lexeme, spot: Spot, role: Role) -> str:
     name = piece.text
     match role:
         case Role.DECLARATION:
-            pending = "\n\n**Not yet in force.**" if DECLARATIONS[name].pending else ""
-            return f"`{name}`: {DECLARATIONS[name].doc}{pending}"
+            return f"`{name}`: {DECLARATIONS[name].doc}"
         case Role.SETTING if spot.path and word(spot.path[0]) == "test":
             return TESTS.get(name, f"`{name}`: {LOAD[name].shown()}" if name in LOAD else "")
         case Role.SETTING:

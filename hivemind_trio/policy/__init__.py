@@ -104,7 +104,6 @@ from .program.program import Clue as Clue
 from .program.program import LaneSettings as LaneSettings
 from .program.program import LimitGroupSettings as LimitGroupSettings
 from .program.program import Objective as Objective
-from .program.program import Pending as Pending
 from .program.program import Program as Program
 from .program.program import ProviderSettings as ProviderSettings
 from .program.program import Resident as Resident

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
 
 from hivemind_trio.model import SecretRef
-from hivemind_trio.policy.compile.binder import SettingValue, SymbolTable, declare
+from hivemind_trio.policy.compile.binder import SymbolTable, declare
 from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.lowering import Conditions, keys_of, lower
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector, ProgressListener, untold
@@ -22,15 +22,13 @@ from hivemind_trio.policy.lint.reachability import analyse
 from hivemind_trio.policy.lint.sizes import check_sizes
 from hivemind_trio.policy.program.degraded_answer import answer_fields
 from hivemind_trio.policy.program.policy_tests import PolicyTest
-from hivemind_trio.policy.program.program import Pending, Program
+from hivemind_trio.policy.program.program import Program
 from hivemind_trio.policy.source.files import Files
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import And, Compare, Contains, Expr, Not, Or
 from hivemind_trio.policy.syntax.damage import ABOUT_A_WORD, Damage
 from hivemind_trio.policy.syntax.includes import Closure, read_closure, suppressed
 from hivemind_trio.policy.testing.block_typing import check_test
-
-from .schema import DECLARATIONS, DEFAULTED, Setting
 
 PERSONAL_LOGIN: Final = "sk-ant-oat"
 """Beginning of the tokens of logins to plans."""
@@ -63,7 +61,6 @@ def check(path: str, files: Files, progress: ProgressListener = untold, *, allow
     conditions, tests = _conditions(declarations)
     progress("comparing declarations", 0, 1)
     check_together(declarations, conditions)
-    pending = _pending(declarations)
 
     program: Program | None = None
     if not any(one.severity is Severity.ERROR for one in _found(closure, declarations)):
@@ -74,7 +71,7 @@ def check(path: str, files: Files, progress: ProgressListener = untold, *, allow
             degraded={name: condition for name, condition in conditions["provider"].items() if condition is not None},
         )
         progress("compiling", 0, 1)
-        program = lower(declarations, typed, pending, closure.hash)
+        program = lower(declarations, typed, closure.hash)
         analyse(declarations, conditions, program, progress)
         check_holds(declarations, conditions, program)
         check_amounts(declarations, conditions, program)
@@ -250,43 +247,3 @@ def _check_unused_lets(declarations: SymbolTable, typer: Typer) -> None:
 
 def _is_condition(value: Expr) -> bool:
     return isinstance(value, (And, Or, Not, Compare, Contains))
-
-
-# ---- known, and not yet in force ----
-
-
-def _pending(declarations: SymbolTable) -> tuple[Pending, ...]:
-    """Every setting that this version knows and does not obey, each reported as HM190."""
-    found = list(_pending_places(declarations))
-    for setting, span in found:
-        declarations.report.warn("HM190", f"`{setting}` is not yet in force", span)
-    return tuple(Pending(setting=setting, at=declarations.report.at(span)) for setting, span in found)
-
-
-def _pending_places(declarations: SymbolTable) -> Iterator[tuple[str, Span]]:
-    everything = [
-        *(one for table in declarations.by_kind.values() for one in table.values()),
-        *declarations.defaults.values(),
-        *declarations.tests,
-    ]
-    everything.sort(key=lambda one: one.item.span)
-    for declared in everything:
-        is_default = declarations.defaults.get(declared.kind) is declared
-        declaration = DECLARATIONS[declared.kind]
-        if declaration.pending:
-            yield declared.kind, declared.item.head.span
-            continue
-        settings = DEFAULTED[declared.kind] if is_default else declaration.settings
-        for name, given in declared.settings.items():
-            for one in given:
-                yield from _pending_in(name, settings[name], one)
-
-
-def _pending_in(name: str, setting: Setting, given: SettingValue) -> Iterator[tuple[str, Span]]:
-    if setting.pending:
-        yield name, given.item.head.span
-        return
-    for inner_name, inner in given.block.items():
-        assert setting.block is not None
-        for one in inner:
-            yield from _pending_in(inner_name, setting.block[inner_name], one)

@@ -146,8 +146,6 @@ class Setting:
     doc: str
     default: str = ""
     """As it would be written; empty where there is none."""
-    pending: bool = False
-    """Known, and not yet in force (HM190)."""
 
 
 class Naming(Enum):
@@ -175,7 +173,6 @@ class Declaration:
     when: bool = False
     settings: Mapping[str, Setting]
     doc: str
-    pending: bool = False
     singular: bool = False
     """At most one of it."""
 

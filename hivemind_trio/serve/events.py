@@ -244,17 +244,6 @@ class PolicyWarning:
 
 @final
 @attrs.frozen(kw_only=True)
-class SettingsNotInForce:
-    """Settings that this version accepts and does not act on yet."""
-
-    name: ClassVar = "settings_not_in_force"
-    level: ClassVar[Level] = "warning"
-    code: str
-    settings: str
-
-
-@final
-@attrs.frozen(kw_only=True)
 class SettingChanged:
     """A reload changed this setting; `state` and `effect` say what happens to running state."""
 
@@ -779,7 +768,7 @@ LogEvent: TypeAlias = (
     ProviderFound | ControlOpened | ControlUnavailable | MetricsOpened
     | TracesOpened | TracesUnavailable | TracesNotExported | OperatorActed | ServingStarted | ClientSetup
     | DrainStarted | DrainTimedOut | ServingStopped | StopForced
-    | ReloadRequested | PolicyReloaded | PolicyRejected | PolicyWarning | SettingsNotInForce
+    | ReloadRequested | PolicyReloaded | PolicyRejected | PolicyWarning
     | SettingChanged | StateReset | SettingChangesOmitted
     | DecisionChanged | DecisionChangesOmitted | DecisionDiffIncomplete | DecisionDiffFailed
     | CallEnded | CallsRejected

@@ -67,7 +67,6 @@ from .events import (
     ProviderUnreachable,
     RateLimited,
     ServingStarted,
-    SettingsNotInForce,
     SharedStoreAway,
     SharedStoreBack,
     StateDamaged,
@@ -389,11 +388,8 @@ class Watcher:
 
     def _say_warnings(self, loaded: Loaded) -> None:
         """Log the warnings about a policy that is now in force."""
-        if loaded.program.pending:
-            names = ", ".join(dict.fromkeys(one.setting for one in loaded.program.pending))
-            self._log.emit(SettingsNotInForce(code="HM190", settings=names))
         for one in loaded.diagnostics:
-            if one.severity.value == "warning" and one.code != "HM190":
+            if one.severity.value == "warning":
                 at = _line(loaded.sources[one.span.source], one.span.start)
                 self._log.emit(PolicyWarning(code=one.code, message=one.message, at=at))
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import attrs
 import pytest
 
 from hivemind_trio.editor import Role, hints, hover, occurrences, outline, roles
-from hivemind_trio.editor.completion import described
 from hivemind_trio.editor.field_descriptions import FIELDS, OUTCOMES, TESTS, WORDS
 from hivemind_trio.policy import (
-    DECLARATIONS,
     TEST_STATEMENTS,
     Checked,
     Lexeme,
@@ -97,12 +94,6 @@ def test_what_is_said_of(marked: str, parts: list[str]) -> None:
 )
 def test_nothing_is_said_of_what_means_nothing(marked: str) -> None:
     assert said(marked) == ""
-
-
-def test_what_is_not_in_force_is_marked() -> None:
-    setting = attrs.evolve(DECLARATIONS["lane"].settings["weight"], pending=True)
-
-    assert "**Not yet in force.**" in described(setting)
 
 
 def test_only_the_statement_at_the_place_is_divided_into_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from click.testing import CliRunner
 
 from hivemind_trio.cli.main import main
 from hivemind_trio.policy import MemoryFiles, check, render
-from hivemind_trio.policy.schema import DECLARATIONS
 from hivemind_trio.serve.autodetect import from_environment, policy_text
 
 ROOT: Final = Path(__file__).parents[2]
@@ -84,9 +83,8 @@ def context(example: Example) -> str:
 def test_an_example_checks(example: Example) -> None:
     # The first two show how a thing is written, before anything uses what they declare.
     unused = "HM308" if example.text.startswith("hmp 1") else "none"
-    pending = "HM190"  # `test_reference` and the text itself say what is not in force
 
-    found = [one for one in found_in(context(example) + example.text) if not one.startswith((unused, pending))]
+    found = [one for one in found_in(context(example) + example.text) if not one.startswith(unused)]
 
     assert not found
 
@@ -108,18 +106,6 @@ def test_what_is_said_of_tests_is_what_check_says(
 
 def test_every_context_is_that_of_an_example() -> None:
     assert all(any(one.text.startswith(start) for one in POLICIES) for start in AROUND)
-
-
-def test_what_the_readme_says_is_not_in_force_is_what_the_schema_says() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    said = " ".join(re.findall(r"^Not yet in force: (.*?)\n\n", text, re.DOTALL | re.MULTILINE))
-
-    pending = {kind for kind, one in DECLARATIONS.items() if one.pending}
-    for one in DECLARATIONS.values():
-        if not one.pending:
-            inner = [(word, each) for setting in one.settings.values() for word, each in (setting.block or {}).items()]
-            pending |= {word for word, setting in (*one.settings.items(), *inner) if setting.pending}
-    assert set(re.findall(r"`(.*?)`", said)) == pending
 
 
 # ---- the shapes of the reference ----
@@ -152,7 +138,7 @@ def test_a_declaration_is_written_as_the_reference_shows_it(example: Example, op
     found = found_in(filled(example.text, options=options) + around)
 
     # Nothing stands in the braces: a setting may be missing, a rule decides nothing, and nobody uses it.
-    assert not [one for one in found if not one.startswith(("HM106", "HM190", "HM303", "HM308", "HM502"))]
+    assert not [one for one in found if not one.startswith(("HM106", "HM303", "HM308", "HM502"))]
 
 
 # ---- the table of values ----

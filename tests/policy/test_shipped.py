@@ -1,32 +1,15 @@
-"""The policies that ship: they compile, the schema says what is not in force in them, and they do what they say."""
+"""The policies that ship: they compile without a finding, and they do what they say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from hivemind_trio.policy import Checked, MemoryFiles, check, parse_request, run_tests, with_tests
-from hivemind_trio.policy.schema import DECLARATIONS, DEFAULTED, Setting
-from hivemind_trio.policy.syntax.ast import Item, Name, Statement
-from hivemind_trio.policy.syntax.parser import parse
 
 FOLDER = Path(__file__).parents[2] / "policies"
 FILES = {path.relative_to(FOLDER).as_posix(): path.read_text(encoding="utf-8") for path in FOLDER.rglob("*.hmp")}
-
-PENDING_MOST = {
-    "company.hmp": set(),
-    "demo.hmp": set(),
-    "fleet.hmp": {"budget", "fallback", "weight"},
-    "ollama-gpu.hmp": set(),
-    "solo.hmp": {"budget"},
-    "swebench.hmp": set(),
-    "team.hmp": {"budget", "weight"},
-    "common/models.hmp": set(),
-    "deploy/compose.hmp": set(),
-}
-"""File -> what it says and is not in force, as of November 2026. It only shrinks: take out what has come into force."""
 
 
 def checked(name: str) -> Checked:
@@ -34,66 +17,12 @@ def checked(name: str) -> Checked:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_shipped_policy_compiles_and_nothing_in_it_is_wrong_but_what_is_not_in_force(name: str) -> None:
+def test_a_shipped_policy_compiles_and_nothing_in_it_is_wrong(name: str) -> None:
     policy = checked(name)
     tests = run_tests(policy)
 
     assert policy.program is not None
-    assert {found.code for found in with_tests(policy, tests).diagnostics} <= {"HM190"}
-
-
-def test_every_shipped_policy_is_looked_at() -> None:
-    assert set(FILES) == set(PENDING_MOST)
-
-
-# ---- not yet in force ----
-
-
-def pending_by_schema(statements: tuple[Statement, ...]) -> Iterator[tuple[str, int]]:
-    """What stands in a file and is marked pending in the schema, with its place; a reading of its own."""
-    for item in statements:
-        if not isinstance(item, Item):
-            continue
-        kind, declaration = item.head.text, DECLARATIONS[item.head.text]
-        first = item.args[0].text if item.args and isinstance(item.args[0], Name) else ""
-        if declaration.pending:
-            yield kind, item.head.span.start
-        elif kind != "test":
-            yield from pending_within(item, DEFAULTED[first] if kind == "defaults" else declaration.settings)
-
-
-def pending_within(item: Item, settings: Mapping[str, Setting]) -> Iterator[tuple[str, int]]:
-    for inner in item.block.statements if item.block is not None else ():
-        if isinstance(inner, Item):
-            setting = settings[inner.head.text]
-            if setting.pending:
-                yield inner.head.text, inner.head.span.start
-            else:
-                yield from pending_within(inner, setting.block or {})
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_what_a_shipped_policy_says_and_the_schema_calls_pending_is_reported_and_nothing_else(name: str) -> None:
-    policy = checked(name)
-    assert policy.program is not None
-
-    reported = [
-        (policy.sources[found.span.source].text[found.span.start : found.span.end], found.span.start)
-        for found in policy.diagnostics
-        if found.code == "HM190"
-    ]
-
-    # What it includes has the same test under its own name, and nothing pending.
-    assert sorted(reported) == sorted(pending_by_schema(parse(FILES[name], 0)[0].statements))
-    assert sorted(word for word, _ in reported) == sorted(one.setting for one in policy.program.pending)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_what_has_come_into_force_stays_so(name: str) -> None:
-    program = checked(name).program
-    assert program is not None
-
-    assert {one.setting for one in program.pending} <= PENDING_MOST[name]
+    assert with_tests(policy, tests).diagnostics == ()
 
 
 # ---- what they say ----

@@ -198,7 +198,6 @@ def program(
         models=(),
         route=Router.of(provider_table).route,
         decide=decide or _granting_wishes(provider_table, lane_table, agent_table),
-        pending=(),
         retries={each.name: each for each in retries},
         secrets=(),
     )

@@ -151,15 +151,10 @@ def _explain_settings(checked: Checked, kind: str, name: str, *, as_json: bool) 
     except NotDeclared as error:
         fail(str(error), hint=error.hint)
     if as_json:
-        listed = [
-            {"setting": row.name, "value": row.value, "origin": row.origin, "in_force": row.in_force} for row in rows
-        ]
+        listed = [{"setting": row.name, "value": row.value, "origin": row.origin} for row in rows]
         click.echo(json.dumps({"format_version": 1, "kind": kind, "name": name, "settings": listed}, indent=2))
         return
-    table = [
-        (row.name, row.value or "-", row.origin + ("" if row.in_force else "  (HM190: not yet in force)"))
-        for row in rows
-    ]
+    table = [(row.name, row.value or "-", row.origin) for row in rows]
     click.echo(f"{kind} {name}\n" + _table(table, indent="  "))
 
 

@@ -31,7 +31,6 @@ from hivemind_trio.policy.program.program import (
     LaneSettings,
     LimitGroupSettings,
     Objective,
-    Pending,
     Program,
     ProviderSettings,
     Resident,
@@ -95,7 +94,7 @@ class Conditions:
     """By provider."""
 
 
-def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pending, ...], digest: str) -> Program:
+def lower(declarations: SymbolTable, conditions: Conditions, digest: str) -> Program:
     """Return the program of a policy without errors."""
     providers = {name: _provider(declarations, one, conditions) for name, one in declarations.of("provider").items()}
     lanes = {name: _lane(declarations, one) for name, one in declarations.of("lane").items()}
@@ -139,7 +138,6 @@ def lower(declarations: SymbolTable, conditions: Conditions, pending: tuple[Pend
             unknown=unknown,
             budgets=list(conditions.budgets.items()),
         ),
-        pending=pending,
         retries=retries,
         budgets={name: _budget(declarations, one) for name, one in declarations.of("budget").items()},
         resources={name: _resource(declarations, one) for name, one in declarations.of("resource").items()},

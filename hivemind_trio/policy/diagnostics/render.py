@@ -12,9 +12,8 @@ from hivemind_trio.policy.source.secret_scan import masked
 from hivemind_trio.policy.source.source_text import Source
 from hivemind_trio.policy.source.span import Span
 
-from .diagnostic import Diagnostic, Label, Severity
+from .diagnostic import Diagnostic, Severity
 from .machine_formats import github, json_report, sarif
-from .suggest import one_of
 from .terminal import visible, width
 
 FORMATS: Final = ("text", "short", "json", "sarif", "github")
@@ -117,40 +116,9 @@ def _hidden(found: Diagnostic) -> Diagnostic:
 
 
 def _text(several: Sequence[Findings], shown: Sequence[Shown], *, color: bool) -> str:
-    blocks = [_block(diagnostic, lines, _Paint(color)) for diagnostic, lines in _together(shown)]
+    blocks = [_block(diagnostic, lines, _Paint(color)) for diagnostic, lines in shown]
     blocks.append(_summary([one.sources[0].name for one in several], [found for found, _ in shown]))
     return "\n\n".join(blocks) + "\n"
-
-
-def _together(shown: Sequence[Shown]) -> list[Shown]:
-    """Return the findings with the settings that are not yet in force in one block.
-
-    Machines are still told of each by itself, and each can be allowed by itself.
-    """
-    blocks: list[Shown] = []
-    number: dict[int, int] = {}  # id of a policy's sources -> its block for all of these
-    names: dict[int, list[str]] = {}
-    for found, lines in shown:
-        key = id(lines)
-        if found.code != "HM190":
-            blocks.append((found, lines))
-        elif key not in number:
-            number[key], names[key] = len(blocks), [_quoted(found.message)]
-            blocks.append((found, lines))
-        else:
-            names[key].append(_quoted(found.message))
-            message = f"{one_of(dict.fromkeys(names[key])).replace(' or ', ' and ')} are not yet in force"
-            first, _ = blocks[number[key]]
-            labels = (*first.labels, Label(found.span, ""))
-            if len(dict.fromkeys(names[key])) == 1:
-                message = first.message
-            blocks[number[key]] = attrs.evolve(first, message=message, labels=labels), lines
-    return blocks
-
-
-def _quoted(message: str) -> str:
-    """Return the beginning of a message, without its quotes."""
-    return message.split("`")[1]
 
 
 def _summary(names: Sequence[str], found: Sequence[Diagnostic]) -> str:

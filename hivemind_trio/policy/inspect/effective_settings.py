@@ -32,7 +32,6 @@ class SettingOrigin:
     """As it would be written; empty where nothing holds."""
     origin: str
     """`own team.hmp:24`, `extends anthropic-a fleet.hmp:31`, `defaults provider team.hmp:14`, `built-in`."""
-    in_force: bool
 
 
 @final
@@ -58,14 +57,13 @@ def settings(checked: Checked, kind: str, name: str) -> tuple[SettingOrigin, ...
     rows: list[SettingOrigin] = []
     for setting_name, setting in DECLARATIONS[kind].settings.items():
         given, origin = checked.declarations.effective(declared, setting_name)
-        in_force = not (setting.pending or DECLARATIONS[kind].pending)
         for one in given:
             at = checked.declarations.report.at(one.item.span)
             where = origin if origin.startswith("defaults") else f"{origin} {at}"
-            rows.append(SettingOrigin(setting_name, _written(checked, one), where, in_force))
+            rows.append(SettingOrigin(setting_name, _written(checked, one), where))
         if not given:
             value = _built_in(checked, declared, setting_name, setting)
-            rows.append(SettingOrigin(setting_name, value, BUILT_IN, in_force))
+            rows.append(SettingOrigin(setting_name, value, BUILT_IN))
     return tuple(rows)
 
 
@@ -124,8 +122,7 @@ def reference() -> str:
 def _section(kind: str, declaration: Declaration) -> Iterator[str]:
     yield f"### `{kind}`"
     yield ""
-    pending = " Not yet in force (HM190)." if declaration.pending else ""
-    yield from textwrap.wrap(f"{declaration.doc}{pending}", COLUMNS, break_on_hyphens=False)
+    yield from textwrap.wrap(declaration.doc, COLUMNS, break_on_hyphens=False)
     yield ""
     yield "```hmp"
     yield _shape(kind, declaration)
@@ -170,7 +167,6 @@ def _rows(settings: Mapping[str, Setting], inside: str) -> Iterator[str]:
         takes += ["`when` a condition"] * setting.when + ["a block"] * bool(setting.block)
         default = f"`{setting.default}`" if setting.default else ""
         doc = setting.doc + (" Several times." if setting.repeated else "")
-        doc += " **Not yet in force.**" if setting.pending else ""
         yield f"| `{inside}{name}` | {_escaped(', '.join(takes))} | {_escaped(default)} | {_escaped(doc)} |"
         if setting.block:
             yield from _rows(setting.block, f"{inside}{name} / ")

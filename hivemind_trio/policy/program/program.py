@@ -1,7 +1,6 @@
 """The compiled policy: what the scheduler, the engine and the doors run on. Immutable.
 
-Times are nanoseconds, sizes bytes, money micro-dollars, ratios floats between 0 and 1. Everything here is in force;
-what the language knows and this version does not yet do is listed in `Program.pending` (HM190).
+Times are nanoseconds, sizes bytes, money micro-dollars, ratios floats between 0 and 1.
 """
 
 from __future__ import annotations
@@ -368,16 +367,6 @@ class StoreSettings:
 
 @final
 @attrs.frozen(kw_only=True)
-class Pending:
-    """A setting that this version knows and does not yet obey."""
-
-    setting: str
-    """`provider anthropic: aimd`."""
-    at: str
-
-
-@final
-@attrs.frozen(kw_only=True)
 class Program:
     """A policy without errors, ready to run."""
 
@@ -399,7 +388,6 @@ class Program:
     """The provider of a call of these dialects and this model before any rule; None: none serves it."""
     decide: Callable[[Request], Decision]
     """The generated function: identifies the agent, routes, applies the rules. Total; O(size of the policy)."""
-    pending: tuple[Pending, ...]
     retries: Mapping[str, RetrySettings] = MappingProxyType({DEFAULT_RETRY: RetrySettings()})
     """Always holds `default`."""
     budgets: Mapping[str, BudgetSettings] = MappingProxyType({})

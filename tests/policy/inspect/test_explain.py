@@ -19,7 +19,6 @@ from hivemind_trio.policy import (
     reads_time,
     settings,
 )
-from hivemind_trio.policy.schema import DECLARATIONS
 
 TEAM = """\
 server { timezone "UTC" }
@@ -428,12 +427,6 @@ def test_a_repeated_setting_has_a_row_for_each() -> None:
     rows = [row.value for row in settings(POLICY, "provider", "anthropic") if row.name == "limits"]
 
     assert rows == ["{ concurrency 10 }", '"claude-opus-*" { concurrency 4 }']
-
-
-def test_what_is_not_in_force_is_said_to_be_so() -> None:
-    rows = {row.name: row.in_force for row in settings(POLICY, "provider", "anthropic")}
-
-    assert rows == {name: not setting.pending for name, setting in DECLARATIONS["provider"].settings.items()}
 
 
 def test_there_is_no_declaration_of_that_name() -> None:

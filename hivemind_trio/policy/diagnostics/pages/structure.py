@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .page import Page
+from .page import Page, not_reported
 
 PAGES: Final = (
     Page(
@@ -114,11 +114,5 @@ PAGES: Final = (
         "provider anthropic { }",
         right="lane talk was chat { }\nrule a when stream { lane talk }\nprovider anthropic { }",
     ),
-    Page(
-        "HM190",
-        "not yet in force",
-        "The language has this setting, but this version of the proxy does not act on it. A policy that relies on "
-        "it would be weaker than it looks, so `check` and the start of `serve` report it. Delete it, or allow it "
-        "with `# hmp: allow HM190 reason` on the line above. This version acts on every setting.",
-    ),
+    not_reported("HM190", "not yet in force", "The proxy acts on every setting of the language."),
 )
