@@ -76,8 +76,19 @@ def paused(proxy: Operated, _: NoArguments) -> PausedView:
             if key in counts:
                 counts[key] += 1
     return PausedView(
-        paused=tuple(PauseView(kind=str(kind), name=name, waiting=count) for (kind, name), count in counts.items())
+        paused=tuple(
+            PauseView(kind=str(kind), name=name, waiting=count, known=_is_known(proxy, kind, name))
+            for (kind, name), count in counts.items()
+        )
     )
+
+
+def _is_known(proxy: Operated, kind: Pausable, name: str) -> bool:
+    """Return True unless the name may be a slip: an agent that the policy lacks and that has not called."""
+    if kind is not Pausable.AGENT or name in proxy.engine.program.agents:
+        return True
+    records = [one.record for one in proxy.tally.recent] + [one.record() for one in proxy.door.exchanges.values()]
+    return any(name in (one.agent, one.caller) for one in records)
 
 
 def pause(proxy: Operated, which: Pausee, by: str) -> PausedView:

@@ -194,6 +194,8 @@ class PauseView:
     name: str
     waiting: int
     """Calls that wait for it."""
+    known: bool
+    """False: the policy has no such agent, and none of the last calls was of a caller with this name."""
 
 
 @final

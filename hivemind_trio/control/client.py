@@ -38,7 +38,8 @@ class RequestRefused(Exception):  # noqa: N818 - an answer of the API
 class ControlClient:
     """Asks one proxy, without waiting for others: it is for the command line."""
 
-    where: Path
+    where: str
+    """Socket or URL of the proxy."""
     _http: httpx2.Client
     _held: ExitStack
 
@@ -51,7 +52,7 @@ class ControlClient:
         except OSError as error:
             raise NotReachable(f"no proxy listens at {path}: {error.strerror}") from None
         http = held.enter_context(httpx2.Client(transport=transport, base_url="http://localhost", timeout=TIMEOUT_S))
-        return cls(path, http, held)
+        return cls(str(path), http, held)
 
     @classmethod
     def over_tcp(cls, url: str, token: str) -> Self:
@@ -59,7 +60,7 @@ class ControlClient:
         held = ExitStack()
         headers = {"authorization": f"Bearer {token}"}
         http = held.enter_context(httpx2.Client(base_url=url, timeout=TIMEOUT_S, headers=headers, trust_env=False))
-        return cls(Path(url), http, held)
+        return cls(url, http, held)
 
     def get(self, path: str, **query: object) -> Any:
         """Return what a resource has.
@@ -93,12 +94,17 @@ class ControlClient:
         try:
             found = msgspec.json.decode(answer.content)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            found = {}
+            raise self._foreign(answer.status_code) from None
         if answer.status_code >= 400:
-            detail = found.get("detail", f"status {answer.status_code}")
+            if not isinstance(found, dict) or "detail" not in found:
+                raise self._foreign(answer.status_code)
             diagnostics = found.get("diagnostics", [])
-            raise RequestRefused(answer.status_code, found.get("code", ""), detail, diagnostics)
+            raise RequestRefused(answer.status_code, found.get("code", ""), found["detail"], diagnostics)
         return found
+
+    def _foreign(self, status: int) -> RequestRefused:
+        """Return the problem of a server that is something else."""
+        return RequestRefused(status, "", f"{self.where} is no control API: it answers with status {status}")
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,6 +1,7 @@
 """Puts the house together: policy, engine, doors, signals, reload."""
 
 from .assembly import ProxyServer as ProxyServer
+from .assembly import base_url as base_url
 from .assembly import open_house as open_house
 from .autodetect import Found as Found
 from .command import main as main

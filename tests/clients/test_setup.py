@@ -30,6 +30,7 @@ Setup = Callable[..., Result]
 @pytest.fixture
 def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
     monkeypatch.setenv("HOME", f"{tmp_path / 'home'}")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", f"{tmp_path / 'no-proxy'}")
     for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
 
@@ -50,6 +51,21 @@ def some(name: str) -> str:
 
 def files_below(folder: Path) -> set[str]:
     return {f"{one.relative_to(folder)}" for one in folder.rglob("*") if one.is_file()}
+
+
+def test_the_address_is_that_of_the_policy_if_no_proxy_runs(setup: Setup, tmp_path: Path) -> None:
+    policy = tmp_path / "team.hmp"
+    policy.write_text('hmp 1\nserver { listen "0.0.0.0:9191"; unknown-agent allow }\nprovider anthropic { }\n')
+    found, bare = setup("generic", "--policy", f"{policy}"), setup("generic")
+    policy.write_text("hmp 2\n")
+
+    assert "ANTHROPIC_BASE_URL=http://127.0.0.1:9191\n" in found.stdout
+    assert f"no proxy of {policy} runs" in found.stderr
+    assert "ANTHROPIC_BASE_URL=http://127.0.0.1:8787\n" in bare.stdout
+    assert "no proxy runs" in bare.stderr
+    assert "has errors" in setup("generic", "--policy", f"{policy}").stderr
+    assert "no such file" in setup("generic", "--policy", f"{tmp_path / 'none.hmp'}").stderr
+    assert setup("generic", "--policy", f"{policy}", "--url", "http://127.0.0.1:1").exit_code == 2
 
 
 def test_the_command_knows_every_client_and_every_agent_of_run() -> None:

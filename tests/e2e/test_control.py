@@ -129,6 +129,8 @@ async def test_calls_that_have_ended_and_budgets_are_shown(
             one = (await control.get(f"/v1/calls/{name}")).json()
             budgets = (await control.get("/v1/budgets")).json()["budgets"]
         _, table, _ = await command(runtime, "calls", "--state", "ended")
+        _, none, _ = await command(runtime, "calls")
+        _, of_lane, _ = await command(runtime, "calls", "--lane", "slow", "--state", "waiting")
 
     assert call["id"] == name
     assert (call["state"], call["status"], call["lane"], call["attempts"]) == ("ended", 200, "slow", 1)
@@ -138,6 +140,7 @@ async def test_calls_that_have_ended_and_budgets_are_shown(
     ]
     assert budgets[0]["resets_at"].endswith("Z")
     assert name in table
+    assert (none, of_lane) == ("no call is in progress\n", "no call of lane slow waits\n")
 
 
 async def test_only_the_user_may_connect_and_the_socket_goes_with_the_proxy(
@@ -225,6 +228,8 @@ async def test_of_several_proxies_one_is_chosen_by_policy_or_socket(
         socket = (await first.says("control_opened"))["socket"]
         by_socket = await found(runtime, "status", "--socket", socket)
         missing = await command(runtime, "status", "--policy", str(tmp_path / "none.hmp"))
+        client = await command(runtime, "setup", "generic", "--policy", str(other))
+        any_client = await command(runtime, "setup", "generic")
 
     assert code == 2
     assert str(one) in error
@@ -234,6 +239,8 @@ async def test_of_several_proxies_one_is_chosen_by_policy_or_socket(
     assert by_socket["pid"] == first.process.pid
     assert missing[0] == 2
     assert "no such file" in missing[2]
+    assert (client[0], f"ANTHROPIC_BASE_URL={second.url}\n" in client[1], client[2]) == (0, True, "")
+    assert (any_client[0], "2 proxies run" in any_client[2]) == (2, True)
 
 
 async def test_a_second_proxy_of_the_same_policy_has_a_socket_of_its_own(

@@ -13,8 +13,10 @@ import attrs
 import httpx2
 import pytest
 import schemathesis
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 
+from hivemind_trio.cli.main import main
 from hivemind_trio.control.openapi import document
 from hivemind_trio.control.routes import OPERATION_PATHS
 from tests.e2e.control import own_runtime
@@ -138,6 +140,19 @@ def test_the_commands_ask_at_an_address_with_the_token_of_the_environment(served
     assert "needs the token" in status(HIVEMIND_ADMIN_TOKEN="wrong").stderr
     unset = status(HIVEMIND_ADMIN_TOKEN="")
     assert (unset.returncode, "HIVEMIND_ADMIN_TOKEN is not set" in unset.stderr) == (2, True)
+
+
+def test_a_wrong_address_or_token_is_told_with_what_to_write(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    agents = next(said["address"] for said in map(json.loads, served.lines) if said["event"] == "serving")
+    monkeypatch.setenv("HIVEMIND_ADMIN_TOKEN", "another")
+    said = {
+        where: CliRunner().invoke(main, ["status", "--socket", where]).stderr
+        for where in (agents, served.url, served.url.removeprefix("http://"))
+    }
+
+    assert said[agents].startswith(f"hivemind-trio: {agents} is no control API: it answers with status ")
+    assert "HIVEMIND_ADMIN_TOKEN has another token" in said[served.url]
+    assert f"write {served.url} for an address" in said[served.url.removeprefix("http://")]
 
 
 def test_an_address_without_a_token_does_not_start(tmp_path: Path) -> None:

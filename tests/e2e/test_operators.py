@@ -68,7 +68,7 @@ async def test_calls_of_what_is_paused_wait_until_it_is_resumed(
 
     assert statuses == [200]
     assert [row["reason"] for row in queue["queue"]] == ["paused"]
-    assert listed["paused"] == [{"kind": target[0], "name": target[1], "waiting": 1}]
+    assert listed["paused"] == [{"kind": target[0], "name": target[1], "waiting": 1, "known": True}]
     assert [notice["kind"] for notice in status["notices"]] == ["paused"]
     assert again[0] == 2
     assert "is not paused" in again[2]
@@ -86,7 +86,10 @@ async def test_a_name_that_the_policy_does_not_have_is_refused(
         lane = await command(runtime, "pause", "lane", "slwo")
         call = await command(runtime, "cancel", "none-1")
         bare = await command(runtime, "pause", "lane")
+        code, out, _ = await command(runtime, "pause", "agent", "cii")
 
+    assert code == 0
+    assert out.startswith("paused: agent cii, which has not called: the policy has no such agent")
     assert (lane[0], call[0], bare[0]) == (2, 2, 2)
     assert "the policy has no lane `slwo`; it has slow, default" in lane[2]
     assert "no call `none-1`" in call[2]

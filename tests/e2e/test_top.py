@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import signal
@@ -129,3 +130,22 @@ async def test_in_a_pipe_it_prints_pictures_without_control_characters(
     assert (code, error) == (0, "")
     assert out.count("0 waiting, 0 of 1 in flight") == 2
     assert "\x1b" not in out
+
+
+async def test_as_json_it_prints_an_object_on_a_line_for_each_picture(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    async with (
+        serving("--policy", policy(tmp_path, provider.url), env=runtime) as proxy,
+        occupied(proxy, provider, 3) as control,
+    ):
+        code, out, error = await command(runtime, "top", "--json", "--count", "2", "--interval", "0.1")
+        status = (await control.get("/v1/status")).json()
+
+    pictures = [json.loads(line) for line in out.splitlines()]
+    assert (code, error, len(pictures)) == (0, "", 2)
+    assert [one["status"]["waiting"] for one in pictures] == [2, 2]
+    assert pictures[0]["status"].keys() == status.keys()
+    assert [call["state"] for call in pictures[0]["calls"]] == ["inflight", "waiting", "waiting"]
+    assert [(row["reason"], row["n"]) for row in pictures[0]["queue"]["queue"]] == [("provider-concurrency", 2)]
+    assert [one["budget"] for one in pictures[0]["budgets"]] == ["calls"]

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from .connect import json_option, proxy_of, proxy_options
 from .words import moment, span, table
 
-STATES = ("arriving", "waiting", "inflight", "delivering", "ended")
+DOING: Final = {
+    "arriving": "is arriving",
+    "waiting": "waits",
+    "inflight": "is in flight",
+    "delivering": "is being delivered",
+    "ended": "has ended lately",
+}
+"""State -> verb for a call in it."""
 
 
 @click.command(
@@ -22,7 +30,9 @@ Examples:
   hivemind-trio calls --state ended --limit 20     the last calls
   hivemind-trio calls --agent ci --json | jq -r '.calls[].id'"""
 )
-@click.option("--state", type=click.Choice(STATES), help="Show only calls in this state. Default: all but `ended`.")
+@click.option(
+    "--state", type=click.Choice(tuple(DOING)), help="Show only calls in this state. Default: all but `ended`."
+)
 @click.option("--agent", metavar="NAME", help="Show only calls of this agent.")
 @click.option("--lane", metavar="NAME", help="Show only calls in this lane.")
 @click.option("--provider", metavar="NAME", help="Show only calls to this provider.")
@@ -45,13 +55,23 @@ def calls(
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
-        click.echo(call_table(found["calls"], datetime.now(UTC)), nl=False)
+        chosen = {"agent": agent, "lane": lane, "provider": provider}
+        if found["calls"]:
+            click.echo(call_table(found["calls"], datetime.now(UTC)), nl=False)
+        else:
+            click.echo(no_call(state, {name: value for name, value in chosen.items() if value is not None}))
+
+
+def no_call(state: str | None, chosen: Mapping[str, str]) -> str:
+    """Return the text for an empty list: `no call of agent ci waits`."""
+    from hivemind_trio.policy import visible
+
+    which = "".join(f" of {name} {visible(value)}" for name, value in chosen.items())
+    return f"no call{which} {DOING[state] if state is not None else 'is in progress'}"
 
 
 def call_table(calls: list[dict[str, Any]], now: datetime) -> str:
     """Return a row for each call."""
-    if not calls:
-        return "no such call\n"
     rows = [
         [
             one["id"],

@@ -16,6 +16,7 @@ from hivemind_trio.cli.console import fail
 if TYPE_CHECKING:
     from hivemind_trio.control import ControlClient
 
+HOST_AND_PORT: Final = re.compile(r"[A-Za-z0-9.\-\[\]:]+:[0-9]{1,5}")
 BASE_URLS: Final = ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL")
 
 
@@ -69,7 +70,16 @@ def proxy_of(path: str | None, policy: str | None) -> Iterator[ControlClient]:
     except RequestRefused as error:
         for line in error.diagnostics:
             click.echo(visible(line), err=True)
-        fail(str(error))
+        fail(str(error), hint=_hint(error.status, error.code))
+
+
+def _hint(status: int, code: str) -> str:
+    """Return advice on a problem; empty: its text says enough."""
+    if code == "unauthorized":
+        return "HIVEMIND_ADMIN_TOKEN has another token"
+    if not code and status:
+        return "name the address of `server { admin }`, not that of agents or of metrics"
+    return ""
 
 
 def proxy_address(path: str | None, policy: str | None) -> str:
@@ -77,6 +87,8 @@ def proxy_address(path: str | None, policy: str | None) -> str:
     from hivemind_trio.policy import visible
 
     if path is not None:
+        if HOST_AND_PORT.fullmatch(path) and not Path(path).exists():
+            fail(f"--socket {visible(path)}: no such file", hint=f"write http://{path} for an address")
         return path
     try:
         return str(found_proxy(policy))

@@ -63,6 +63,10 @@ def paused_text(found: dict[str, Any]) -> str:
     """Return a line for each pause."""
     if not found["paused"]:
         return "nothing is paused\n"
-    return "".join(
-        f"paused: {one['kind']} {one['name']}, {counted(one['waiting'], 'call')} waiting\n" for one in found["paused"]
-    )
+    return "".join(f"paused: {one['kind']} {one['name']}, {_effect(one)}\n" for one in found["paused"])
+
+
+def _effect(pause: dict[str, Any]) -> str:
+    if pause["known"]:
+        return f"{counted(pause['waiting'], 'call')} waiting"
+    return "which has not called: the policy has no such agent, and `hivemind-trio calls` no such caller"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -39,6 +40,7 @@ Examples:
   hivemind-trio top                          live; q or Ctrl-C quits
   hivemind-trio top --interval 5 --policy team.hmp
   hivemind-trio top --count 1 | head -3      one picture, without colour
+  hivemind-trio top --json | jq -c .status.waiting      an object on a line for each picture
 
 \b
 A narrow terminal has fewer columns, a low one fewer rows. If the proxy stops, it is looked for until it is back."""
@@ -47,17 +49,24 @@ A narrow terminal has fewer columns, a low one fewer rows. If the proxy stops, i
     "--interval", type=click.FloatRange(0.1, 3_600), default=1.0, show_default=True, help="Seconds between pictures."
 )
 @click.option("--count", type=click.IntRange(min=1), help="End after so many pictures. Default: go on.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print `status`, `queue`, `calls` and `budgets` as JSON, a line each time."
+)
 @color_option
 @proxy_options
-def top(interval: float, count: int | None, color: str, socket: str | None, policy: str | None) -> None:
+def top(interval: float, count: int | None, as_json: bool, color: str, socket: str | None, policy: str | None) -> None:
     """Show providers, what waits and calls, live."""
     where = proxy_address(socket, policy)
+    if as_json:
+        _print_each(where, interval, count, _json_line)
+        return
     colored = wants_color(color, sys.stdout)
     if not sys.stdout.isatty():
-        _print_pictures(where, interval, count)
+        _print_each(where, interval, count, _whole_picture)
         return
     with _screen():
-        for number, picture in enumerate(_pictures(where), 1):
+        for number, found in enumerate(_answers(where), 1):
+            picture = [f"{found}\n"] if isinstance(found, str) else _blocks(found)
             width, height = os.get_terminal_size(sys.stdout.fileno())
             sys.stdout.write(_drawn(frame(picture, width, height), colored=colored))
             sys.stdout.flush()
@@ -65,11 +74,14 @@ def top(interval: float, count: int | None, color: str, socket: str | None, poli
                 return
 
 
-def _print_pictures(where: str, interval: float, count: int | None) -> None:
+def _print_each(where: str, interval: float, count: int | None, text_of: Callable[[dict[str, Any]], str]) -> None:
     """Print one picture below the other: this is a pipe or a file."""
     try:
-        for number, picture in enumerate(_pictures(where), 1):
-            click.echo("\n".join(frame(picture, 10_000, 10_000)) + "\n")
+        for number, found in enumerate(_answers(where), 1):
+            if isinstance(found, str):
+                click.echo(found, err=True)
+            else:
+                click.echo(text_of(found))
             if number == count:
                 return
             time.sleep(interval)
@@ -77,8 +89,16 @@ def _print_pictures(where: str, interval: float, count: int | None) -> None:
         return
 
 
-def _pictures(where: str) -> Iterator[list[str]]:
-    """Yield blocks of the picture of now, again and again."""
+def _json_line(found: dict[str, Any]) -> str:
+    return json.dumps(found, separators=(",", ":"))
+
+
+def _whole_picture(found: dict[str, Any]) -> str:
+    return "\n".join(frame(_blocks(found), 10_000, 10_000)) + "\n"
+
+
+def _answers(where: str) -> Iterator[dict[str, Any] | str]:
+    """Yield the answers of now, again and again; while there are none, a text that says so."""
     from hivemind_trio.control import NotReachable, RequestRefused
 
     from .connect import client_at
@@ -87,17 +107,19 @@ def _pictures(where: str) -> Iterator[list[str]]:
         try:
             with client_at(where) as client:
                 while True:
-                    yield _blocks(client)
+                    yield {
+                        "status": client.get("/v1/status"),
+                        "queue": client.get("/v1/queue"),
+                        "calls": client.get("/v1/calls", limit=CALLS_SHOWN)["calls"],
+                        "budgets": client.get("/v1/budgets")["budgets"],
+                    }
         except (NotReachable, RequestRefused) as error:
-            yield [f"! no answer from the proxy at {where}: {error}\n! it is asked again until it answers\n"]
+            yield f"! {error}\n! the proxy is asked again until it answers"
 
 
-def _blocks(client: Any) -> list[str]:
+def _blocks(found: dict[str, Any]) -> list[str]:
     now = datetime.now(UTC)
-    status = client.get("/v1/status")
-    queue = client.get("/v1/queue")
-    calls = client.get("/v1/calls", limit=CALLS_SHOWN)["calls"]
-    budgets = client.get("/v1/budgets")["budgets"]
+    status, queue, calls, budgets = found["status"], found["queue"], found["calls"], found["budgets"]
     return [
         header(status),
         queue_table(queue, now) if queue["queue"] else "",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import click
 
 from hivemind_trio.cli.console import EXIT_PROBLEMS, fail
+from hivemind_trio.cli.control.connect import NoProxy, found_proxy, proxy_of, proxy_options
 
 if TYPE_CHECKING:
     from hivemind_trio.clients import Client
@@ -17,15 +19,17 @@ NAMES = (
     "claude-code", "codex", "gemini", "opencode", "aider", "copilot", "cursor", "windsurf", "cline", "generic",
 )  # fmt: skip
 """Names of `hivemind_trio.clients`, which are not imported for a `--help`."""
+DEFAULT_URL: Final = "http://127.0.0.1:8787"
 
 
 @click.command(
     epilog="""\b
 Examples:
-  hivemind-trio setup claude-code                 what to set, and where
+  hivemind-trio setup claude-code                 what to set, and where, for the proxy that runs
   hivemind-trio setup codex --write               set it, with a backup of the file
   hivemind-trio setup codex --undo                restore the file
   hivemind-trio setup opencode --agent lead       its calls come from the agent `lead` of the policy
+  hivemind-trio setup aider --policy team.hmp     for the proxy of this policy
   hivemind-trio setup generic --url http://10.0.0.5:8787
 
 \b
@@ -34,22 +38,30 @@ settings that were written are put back. Cursor and Windsurf cannot use a local 
 Exit status: 0 shown or done, 1 the client cannot use a local proxy, 2 wrong usage or a file that cannot be changed."""
 )
 @click.argument("client", type=click.Choice(NAMES))
-@click.option("--url", default="http://127.0.0.1:8787", show_default=True, help="Address of the proxy.")
+@click.option(
+    "--url", help="Address of the proxy. Default: that of the running one, or of --policy, or http://127.0.0.1:8787."
+)
 @click.option("--agent", metavar="NAME", help="Name of the agent, for the policy: `/@NAME` is added to the address.")
 @click.option("--write", is_flag=True, help="Set it in the client's files, with a backup of each.")
 @click.option("--undo", is_flag=True, help="Restore the files as they were before --write.")
-def setup(client: str, url: str, agent: str | None, write: bool, undo: bool) -> None:
+@proxy_options
+def setup(
+    client: str, url: str | None, agent: str | None, write: bool, undo: bool, socket: str | None, policy: str | None
+) -> None:
     """Show or set the base URL of a client."""
     from hivemind_trio import clients
 
     if write and undo:
         fail("--write and --undo exclude each other")
-    one, url = clients.CLIENTS[client], _address(url, agent)
+    if url is not None and (socket or policy):
+        fail("--url names the proxy; leave out --socket and --policy")
+    one = clients.CLIENTS[client]
     try:
         if undo:
             for path, done in clients.undo(one):
                 click.echo(f"{path}: {done}")
             return
+        url = _address(url if url is not None else _proxy_url(socket, policy), agent)
         if write and one.can_use_a_proxy:
             for path, backup in clients.write(one, url, os.environ):
                 click.echo(f"{path}: written" + (f"; before, it was {backup}" if backup is not None else ""))
@@ -61,6 +73,36 @@ def setup(client: str, url: str, agent: str | None, write: bool, undo: bool) -> 
     _show(one, url)
     if not one.can_use_a_proxy and client != "cline":
         raise SystemExit(EXIT_PROBLEMS)
+
+
+def _proxy_url(socket: str | None, policy: str | None) -> str:
+    """Return the address of the proxy that runs, or else the one at which it would listen."""
+    if socket is None:
+        try:
+            found_proxy(policy)
+        except NoProxy as none:
+            if policy is not None and not Path(policy).is_file():
+                fail(str(none), hint=none.hint)
+            if not none.choices:
+                return _future_url(policy)
+    with proxy_of(socket, policy) as client:
+        url: str = client.get("/v1/status")["address"]
+    return url
+
+
+def _future_url(policy: str | None) -> str:
+    """Return the address at which `serve` would listen, and say on standard error that it does not yet."""
+    if policy is None:
+        click.echo(f"no proxy runs; `hivemind-trio serve` listens at {DEFAULT_URL} by itself\n", err=True)
+        return DEFAULT_URL
+    from hivemind_trio.cli.policy_files import checked_policy
+    from hivemind_trio.serve import base_url
+
+    program = checked_policy(policy).program
+    if program is None:
+        fail(f"{policy} has errors", hint=f"`hivemind-trio check {policy}` shows them; or name the address with --url")
+    click.echo(f"no proxy of {policy} runs; the address is that of its `server`\n", err=True)
+    return base_url((program.server.host, program.server.port))
 
 
 def _address(url: str, agent: str | None) -> str:

@@ -10,6 +10,7 @@ import attrs
 
 from hivemind_trio.admin.hour import fullest
 from hivemind_trio.admin.views import (
+    AgentLimitView,
     BudgetsView,
     BudgetView,
     CallCounts,
@@ -33,6 +34,7 @@ from hivemind_trio.admin.views import (
 from hivemind_trio.policy import Program
 
 NOTICES_MAX: Final = 4
+AGENT_LIMITS_MAX: Final = 50
 SHOWN_MAX: Final = 100
 """As in the operations of one process."""
 
@@ -102,10 +104,12 @@ def status(views: Sequence[StatusView], program: Program, agents: int) -> Status
         inflight=sum(view.inflight for view in views),
         cap=sum(one.limit for one in providers),
         agents=agents,
+        held=sum(view.held for view in views),
         oldest_wait_s=max(oldest, default=None),
         calls=_counts(view.calls for view in views),
         providers=providers,
         lanes=tuple(_lane(name, of_name) for name, of_name in lanes.items()),
+        agent_limits=_agent_limits([one for view in views for one in view.agent_limits]),
         notices=tuple(shown)[:NOTICES_MAX],
     )
 
@@ -146,6 +150,13 @@ def _rate_limit(views: Sequence[RateLimitView]) -> RateLimitView:
         used=min(limit, sum(one.used for one in views)),
         declared=any(one.declared for one in views),
     )
+
+
+def _agent_limits(views: Sequence[AgentLimitView]) -> tuple[AgentLimitView, ...]:
+    """Return limits of agents as the worker has each that has used the most of it: every worker counts for itself."""
+    of_limit = grouped(views, lambda one: (one.agent, one.measure, one.window_s))
+    fullest = [max(of_key, key=lambda one: one.used) for of_key in of_limit.values()]
+    return tuple(sorted(fullest, key=lambda one: (-one.used / one.limit, one.agent))[:AGENT_LIMITS_MAX])
 
 
 def _lane(name: str, views: Sequence[LaneView]) -> LaneView:
@@ -221,7 +232,12 @@ def paused(views: Sequence[PausedView]) -> PausedView:
     found = grouped((one for view in views for one in view.paused), lambda one: (one.kind, one.name))
     return PausedView(
         paused=tuple(
-            PauseView(kind=kind, name=name, waiting=sum(one.waiting for one in of_key))
+            PauseView(
+                kind=kind,
+                name=name,
+                waiting=sum(one.waiting for one in of_key),
+                known=any(one.known for one in of_key),
+            )
             for (kind, name), of_key in found.items()
         )
     )
