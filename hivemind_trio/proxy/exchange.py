@@ -258,8 +258,12 @@ class Exchange:
             job=job(self.head.words, self.asked.user),
             address=network((address_text(request.client_address), 0)) if head.peer is not None else "local",
             again=again,
-            # Whoever dies of being sent away is kept as long as can be.
-            patience_ns=None if client.dies_of_429 else round(held_s * (1 + client.tries_left) * SECOND_NS),
+            # Whoever dies of being sent away is kept as long as can be. A stream that is spoken to has had its 200, and
+            # no client tries it again.
+            patience_ns=None
+            if client.dies_of_429
+            else round(held_s * (1 if speaks else 1 + client.tries_left) * SECOND_NS),
+            held_ns=round(held_s * SECOND_NS) if speaks or client.waits_s is not None else None,
             prefix=self.prefix,
             needs_slot=self.asked.generates,
             credential=digest,

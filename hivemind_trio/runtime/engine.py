@@ -249,6 +249,7 @@ class Engine:
         credential: str = "",
         again: str = "",
         patience_ns: int | None = None,
+        held_ns: int | None = None,
     ) -> Ticket:
         """Return a call's place before the scheduler, for the length of the `with` block that it belongs in."""
         self._next_id += 1
@@ -263,6 +264,7 @@ class Engine:
             credential=credential,
             again=again,
             patience_ns=patience_ns,
+            held_ns=held_ns,
             needs_slot=needs_slot,
         )
         return Ticket(call, self)

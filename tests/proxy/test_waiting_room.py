@@ -116,6 +116,31 @@ async def test_a_stream_is_held_as_long_as_the_policy_says_and_ends_with_an_erro
     assert "retry after 30 s" in error["error"]["message"]
 
 
+async def test_a_stream_of_a_short_job_is_served_before_it_is_ended(autojump_clock: object) -> None:
+    short = compiled(
+        ONE_SLOT_TEXT.replace("15s hold 240s", "2s hold 28s").replace(
+            "concurrency 1", "concurrency 1; objective makespan"
+        )
+    )
+    # By these, its client would wait three times as long.
+    sdk = [(b"user-agent", b"Anthropic/Python 0.121.0"), (b"x-stainless-retry-count", b"0")]
+
+    async def goes_on(opened: House) -> None:
+        while True:
+            await opened.ask(body=STREAMING, headers=[*sdk, (b"x-hivemind-remaining", b"99")])
+
+    each = FakeProvider(lambda _: Reply(headers=SSE, steps=(1, EVENTS)))
+    async with house(short, each) as opened, trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(goes_on, opened)
+        await trio.sleep(0.5)
+        agent = await opened.begin(body=STREAMING, headers=[*sdk, (b"x-hivemind-remaining", b"1")])
+        await agent.done.wait()
+        nursery.cancel_scope.cancel()
+
+    assert agent.answer.endswith(EVENTS)
+
+
 @pytest.mark.parametrize(
     ("reply", "said"),
     [

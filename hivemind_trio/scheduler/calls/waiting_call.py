@@ -87,9 +87,16 @@ class WaitingCall:
 
     @property
     def overdue_ns(self) -> int:
-        """Time at which its client has waited for half as long as it will: from then on it may go before others."""
-        patience_ns = self.call.patience_ns
-        return self.arrived_ns + (PATIENCE_NS if patience_ns is None else patience_ns) // 2
+        """Time at which half of its wait is over: from then on it may go before others.
+
+        At the end of that wait its client is sent away, or is thought to give up. Further tries of the client are no
+        part of it: each costs it a pause, and a stream that has begun has none.
+        """
+        held_ns = self.call.held_ns
+        gone_ns = self.arrived_ns + (PATIENCE_NS if held_ns is None else held_ns)
+        if self.deadline_ns is not None and self.deadline_ns < gone_ns:
+            gone_ns = self.deadline_ns
+        return (self.arrived_ns + gone_ns) // 2
 
     @property
     def in_line(self) -> bool:

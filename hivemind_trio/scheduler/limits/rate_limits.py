@@ -212,7 +212,12 @@ class RateLimits:
         if self.gate.inflight:
             return at_ns if at_ns <= now_ns + TRIAL_WAIT_NS else min(at_ns, self._tried_ns(cost, now_ns, waiter))
         probe_ns = self.gate.probe_ns(at_ns, now_ns)
-        return at_ns if probe_ns >= at_ns else min(at_ns, max(probe_ns, self._declared_ns(cost, now_ns)))
+        if probe_ns >= at_ns:
+            return at_ns
+        due = self.due(now_ns)
+        if due is not None and due is not waiter:
+            probe_ns = max(probe_ns, self._declared_ns(due.place.cost, now_ns))  # it would be passed once more
+        return min(at_ns, max(probe_ns, self._declared_ns(cost, now_ns)))
 
     def _tried_ns(self, cost: Cost, now_ns: int, waiter: RateLimitUser | None) -> int:
         """Return when a call goes to try whether the provider's headers are true, if nothing else restricts it."""

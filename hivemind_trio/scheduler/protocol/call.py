@@ -34,6 +34,8 @@ class Call:
     """Identity of the call if its client sends it again; empty: none."""
     patience_ns: int | None = None
     """Time for which its client waits, over all its retries; None: unknown."""
+    held_ns: int | None = None
+    """Time after which its client is sent away if it still waits; None: unknown."""
     since_ns: int | None = None
     """When it first stood in line, if its client has come back with it. The scheduler's to know."""
     priority: int | None = None

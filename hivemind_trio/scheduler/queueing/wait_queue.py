@@ -38,8 +38,7 @@ class WaitQueue:
     parties: IndexedHeap[TeamFlow | AgentFlow] = attrs.field(factory=IndexedHeap, init=False)
     """Flows in the queue: teams, and agents that are their own team."""
     aged: IndexedHeap[AgentFlow] | None = attrs.field(default=None, init=False)
-    """The lines that can move, by their oldest call. None: nobody has been here for half as long as would make it
-    matter, as is usual."""
+    """The lines that can move, by their call that is overdue first. None: none has been overdue yet, as is usual."""
     sized: IndexedHeap[AgentFlow] = attrs.field(factory=IndexedHeap, init=False)
     """The same, where there are quotas, by what their first call takes of them."""
     empty: bool = attrs.field(default=True, init=False)
@@ -123,7 +122,7 @@ class WaitQueue:
         return self._threads.count(thread)
 
     def _overdue(self, now_ns: int) -> QueueEntry | None:
-        """Return the oldest call that can move, if it is overdue. O(lines) the first time, and O(1) from then on."""
+        """Return the call that has been overdue for longest and can move. O(lines) the first time, then O(1)."""
         if self.aged is None:
             self._overdue_ns = min(line.overdue_ns for line in self._lines.values())
             if self._overdue_ns > now_ns:
@@ -131,7 +130,7 @@ class WaitQueue:
             self.aged = IndexedHeap()
             for line in self._lines.values():
                 if line.ready:
-                    self.aged.put(line, (line.oldest.seq,))
+                    self.aged.put(line, (line.oldest.overdue_ns, line.oldest.seq))
         first = self.aged.first
         return first.oldest if first is not None and first.oldest.overdue_ns <= now_ns else None
 
@@ -215,6 +214,7 @@ class AgentFlow:
     _queue: WaitQueue
     first: QueueEntry = attrs.field(init=False)
     oldest: QueueEntry = attrs.field(init=False)
+    """The one of them that is overdue first."""
     calls: int = attrs.field(default=0, init=False)
     overdue_ns: int = attrs.field(default=0, init=False)
     """None of them has arrived before."""
@@ -272,11 +272,11 @@ class AgentFlow:
             self._several = IndexedHeap[QueueEntry](), IndexedHeap[QueueEntry]()
             by_rank, by_age = self._several
             by_rank.put(self.first, self.first.rank)
-            by_age.put(self.first, (self.first.seq,))
+            by_age.put(self.first, (self.first.overdue_ns, self.first.seq))
         self.overdue_ns = min(self.overdue_ns, waiter.overdue_ns)
         by_rank, by_age = self._several
         by_rank.put(waiter, waiter.rank)
-        by_age.put(waiter, (waiter.seq,))
+        by_age.put(waiter, (waiter.overdue_ns, waiter.seq))
         self._look()
 
     def remove(self, waiter: QueueEntry) -> None:
@@ -335,7 +335,7 @@ class AgentFlow:
             self._number = first.rank[0]
         self.share.enter(self)
         if queue.aged is not None:
-            queue.aged.put(self, (self.oldest.seq,))
+            queue.aged.put(self, (self.oldest.overdue_ns, self.oldest.seq))
         if queue.quotas.has_limits:
             queue.sized.put(self, (queue.quotas.share_ns(first.place.cost), first.seq))
         self.move()

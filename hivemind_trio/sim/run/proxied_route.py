@@ -119,10 +119,11 @@ class _Talk:
     def call(self, call_id: CallId) -> Call:
         """Return the call as the scheduler is told of it."""
         asking, client = self.asking, self.asking.client
+        held_ns = self.gives_up_ns - asking.sent_ns
         patience_ns = None
         if not client.limits_are_fatal:
-            held_ns = self.gives_up_ns - asking.sent_ns
-            patience_ns = held_ns * (1 + client.known_tries - min(asking.retried, client.known_tries))
+            tries = 0 if self.alive else client.known_tries - min(asking.retried, client.known_tries)
+            patience_ns = held_ns * (1 + tries)
         turn, recorded = asking.turn, asking.turn.recorded
         job = turn.conversation if client.says_job else ""
         return Call(
@@ -134,6 +135,7 @@ class _Talk:
             credential="" if recorded is None else recorded.credential,
             again=f"{asking.caller} {turn.prompt}",
             patience_ns=patience_ns,
+            held_ns=held_ns if self.alive or client.known_ns is not None else None,
         )
 
     def committed(self, now_ns: int) -> bool:

@@ -281,6 +281,25 @@ def test_a_large_call_is_passed_for_a_while_and_then_goes_first() -> None:
     assert passed
 
 
+def test_no_probe_passes_a_large_call_that_goes_next() -> None:
+    driver = Driver(limited(input=100, window=Window.BUCKET))
+    driver.end(driver.ask(opus(tokens_in=60)))
+    large = driver.ask(opus(tokens_in=100))
+    went, passed = len(driver.granted), []
+    while large not in driver.granted:
+        # Nothing else is in flight: each of these would go as a probe, and take what the large one waits for.
+        driver.ask(opus(tokens_in=8), caller="y")
+        driver.now_ns += S
+        driver.at(driver.now_ns)
+        for small in driver.granted[went:]:
+            if small != large:
+                passed.append(driver.now_ns)
+                driver.end(small)
+        went = len(driver.granted)
+    assert passed
+    assert max(passed) <= CLAIM_AFTER_NS
+
+
 def test_many_large_calls_are_not_each_passed_anew() -> None:
     driver = Driver(limited(input=100, window=Window.BUCKET))
     driver.ask(opus(tokens_in=98), caller="before")

@@ -199,7 +199,7 @@ def _budget(name: str, drawn: dict[str, Any]) -> BudgetSettings | None:
 
 def _request(picked: dict[str, Any]) -> tuple[Request, dict[str, Any]]:
     facts = {name: picked.pop(name) for name in ("tokens_in", "tokens_max_out")}
-    more = {name: picked.pop(name) for name in ("caller", "job", "again", "patience_ns", "needs_slot")}
+    more = {name: picked.pop(name) for name in ("caller", "job", "again", "patience_ns", "held_ns", "needs_slot")}
     return attrs.evolve(wish(**picked), apis=(Api.ANTHROPIC, Api.OPENAI), **facts), more
 
 
@@ -217,6 +217,7 @@ calls = scattered(
     job=["", "j"],
     again=["", "", "a"],
     patience_ns=[None] * 4 + [0, 20 * SECOND_NS],
+    held_ns=[None] * 2 + [0, 10 * SECOND_NS],
     needs_slot=[True] * 19 + [False],
 ).map(_request)
 """(request, the rest of the call)."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.policy import Dimension, Objective, RateLimitSettings, Window
+from hivemind_trio.scheduler import REMAINING
 from hivemind_trio.scheduler.calls.waiting_call import PATIENCE_NS
 from hivemind_trio.scheduler.limits.rate_limits import CLAIM_AFTER_NS
 from hivemind_trio.scheduler.queueing.lane import OVERDUE_ONE_IN
@@ -81,3 +84,39 @@ def test_who_is_passed_loses_twenty_seconds_and_what_it_takes_to_earn_its_own(
         driver.ask(attrs.evolve(wish(), tokens_in=small, tokens_max_out=1), "y" if driver.now_ns % 3 else "z")
         # What was taken before it became the next to go has to age out, and then it goes.
         assert driver.now_ns <= CLAIM_AFTER_NS + (2 * window_s + 5) * SECOND_NS, "it is passed for ever"
+
+
+@settings(max_examples=20)
+@given(
+    others=st.integers(2, 12),
+    held_s=st.integers(60, 255),
+    tries=st.integers(0, 10),
+    deadline_s=st.none() | st.integers(60, 255),
+)
+def test_who_has_few_calls_left_is_served_before_its_client_is_sent_away(
+    others: int, held_s: int, tries: int, deadline_s: int | None
+) -> None:
+    driver = Driver(program(providers=[provider(limit=1, objective=Objective.MAKESPAN)]))
+    driver.now_ns = began_ns = SECOND_NS
+    held_ns = held_s * SECOND_NS
+    of = {}
+
+    def ask(who: str, left: int, **more: Any) -> int:
+        request = wish(**more)
+        said = attrs.evolve(request, headers={**request.headers, REMAINING: str(left)})
+        call = driver.ask(said, who, held_ns=held_ns, patience_ns=held_ns * (1 + tries))
+        of[call] = who
+        return call
+
+    for number in range(others):
+        ask(f"long {number}", 99)
+    deadline_ns = None if deadline_s is None else deadline_s * SECOND_NS
+    last = ask("last", 1, deadline_ns=deadline_ns)
+
+    while last not in driver.granted:
+        driver.now_ns += SECOND_NS
+        ended = driver.granted[-1]
+        driver.end(ended)
+        ask(of[ended], 99)
+    # Half of the wait, in which the others go first, and then those that came before it.
+    assert driver.now_ns - began_ns <= min(held_ns, deadline_ns or held_ns) // 2 + (others + 1) * SECOND_NS

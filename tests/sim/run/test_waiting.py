@@ -35,6 +35,18 @@ def test_who_is_sent_away_in_time_comes_back_and_after_a_200_of_ours_is_lost() -
     assert streamed.turns_done == 1
 
 
+def test_who_has_few_calls_left_is_served_before_its_stream_is_ended() -> None:
+    program = one_provider("concurrency 1; objective makespan", rest="server { wait silent 2s hold 28s }")
+    sdk = CLIENTS["anthropic-sdk"]
+    long = fleet(3, 40, name="long", client=sdk, stream=1.0, says_remaining=Amount(1.0))
+    short = fleet(1, 1, name="short", client=sdk, stream=1.0, says_remaining=Amount(1.0), start_ns=Amount(SECOND))
+
+    figures = run(program, scenario(long, short, traits=taking(1)))
+
+    assert figures.dead == 0
+    assert figures.loads["short"].wait.max <= 18 * SECOND
+
+
 def test_a_client_goes_when_it_has_heard_nothing_for_too_long() -> None:
     hasty = attrs.evolve(CLIENTS["none"], silence_ns=5 * SECOND)
     program = one_provider("concurrency 1")
