@@ -11,7 +11,7 @@ import attrs
 from hivemind_trio.proxy import Door
 from hivemind_trio.runtime import Engine, LeaseKeeper
 
-from .history import AdviceKeeper, CallMetrics, Conduct, HourUsage, StartsKeeper, Tally, TimeSeries
+from .history import AdviceKeeper, CallMetrics, Conduct, HourUsage, ProviderHistory, StartsKeeper, Tally, TimeSeries
 from .job_desk import JobDesk
 from .policy_keeper import PolicyKeeper
 
@@ -51,6 +51,7 @@ class Operated:
     tally: Tally
     metrics: CallMetrics
     hour: HourUsage
+    providers: ProviderHistory
     series: TimeSeries
     wall_ns: Callable[[], int]
     """The time, ns since 1970."""

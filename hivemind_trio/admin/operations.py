@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 import attrs
 
-from . import change, explain, hour, policy, show, story, waiting
+from . import change, explain, hour, policy, provider, show, story, waiting
 from .agents import forecast, jobs, leases, priority, status
 from .agents.views import (
     AgentStatusView,
@@ -33,6 +33,7 @@ from .views import (
     PausedView,
     PolicyDiffView,
     PolicySourceView,
+    ProviderDetailView,
     QueueView,
     ReloadView,
     SeriesListView,
@@ -65,6 +66,7 @@ class Operation:
 _ALL: Final = (
     Operation("status", show.status, NoArguments, StatusView),
     Operation("queue", waiting.queue, NoArguments, QueueView),
+    Operation("provider", provider.provider, provider.WhichProvider, ProviderDetailView),
     Operation("calls", show.calls, show.WhichCalls, CallsView),
     Operation("call", show.call, show.OneCall, CallView),
     Operation("explain", explain.explain, show.OneCall, ExplainView),

@@ -105,7 +105,7 @@ async def status(proxy: Operated, _: NoArguments) -> StatusView:
         held=snapshot.held,
         oldest_wait_s=max((seconds(call.waited_ns) for call in occupancy.waiting), default=None),
         calls=_counts(proxy, now_ns),
-        providers=tuple(_provider(proxy, name, pool) for name, pool in snapshot.pools.items()),
+        providers=tuple(provider_view(proxy, name, pool) for name, pool in snapshot.pools.items()),
         lanes=tuple(
             _lane(name, waiting, lanes[name], first_and_last(proxy, known, queued[name]))
             for name, waiting in snapshot.lanes_waiting.items()
@@ -142,7 +142,8 @@ def _counts(proxy: Operated, now_ns: int) -> CallCounts:
     )
 
 
-def _provider(proxy: Operated, name: str, pool: PoolSnapshot) -> ProviderView:
+def provider_view(proxy: Operated, name: str, pool: PoolSnapshot) -> ProviderView:
+    """Return a provider's slots and health."""
     return ProviderView(
         name=name,
         inflight=pool.inflight,

@@ -161,6 +161,116 @@ class ProviderView:
 
 @final
 @attrs.frozen(kw_only=True)
+class BucketView:
+    """Belief about one rate limit."""
+
+    measure: str
+    """`requests`, `input`, `output`, `tokens`."""
+    window_s: float
+    kind: str
+    """Kind of window as which it is kept now: `bucket`, `fixed`, `sliding`; `learn`: what passes all of them."""
+    limit: int
+    used: int
+    foreign: int
+    """Use of it by others that counts now."""
+    declared: bool
+    """False: only the provider's headers tell of it."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class GateView:
+    """Beliefs about one group of models, or one model of it, that the provider has refused or that has rate limits."""
+
+    group: str | None
+    """Glob of the models that it is for; null: all."""
+    model: str | None
+    """Null: it counts all models of the group."""
+    inflight: int
+    holds_until_at: str | None
+    """End of the wait that the provider asked for with its last refusal; null: it has asked for none."""
+    believed: bool
+    """False: a call was accepted before a time that the provider had named, so its word counts for a second."""
+    rate_per_s: float | None
+    """Calls per second, as learned from refusals; null: no limit is known."""
+    allowed: int | None
+    """Limit on calls in flight while the gate opens again; null: no limit."""
+    probes_refused: int
+    """In a row."""
+    evidence_age_s: float | None
+    """Time since the last grant or end of a call; null: there has been none."""
+    limits: tuple[BucketView, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ConcurrencyBeliefView:
+    """Belief about the number of calls at once that a provider accepts."""
+
+    accepts: int | None
+    """Number that it seems to accept; null: no cap has been seen."""
+    accepts_until_at: str | None
+    """Until then that is believed."""
+    stays_until_at: str | None
+    """Until then the limit does not grow, for more did not raise throughput; null: it may grow."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CircuitTurnView:
+    """A change of a circuit."""
+
+    at: str | None
+    circuit: str
+    """`closed`, `open` or `half-open` from then on."""
+    because: str | None
+    """Outcome of the attempt that caused it; null: time did."""
+    worker: str | None = None
+    """Process whose circuit it is; null: there is one."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ProviderModelView:
+    """Attempts of one model at a provider in the last hour."""
+
+    model: str
+    """As it was sent; `other` beyond 200 models."""
+    inflight: int
+    attempts: int
+    """That have ended."""
+    refused: int
+    """Of them: refused for the rate, as 429 says."""
+    failed: int
+    """Of them: overloaded, 5xx, unreachable."""
+    tokens_in: int
+    """Cached ones included."""
+    cached: int
+    tokens_out: int
+    begun: int
+    """Attempts whose answer has begun."""
+    first_byte_s: float | None
+    """Mean time to the first byte of those; null: none has begun."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ProviderDetailView:
+    """Everything that is known of one provider."""
+
+    provider: ProviderView
+    """As in the status."""
+    concurrency: ConcurrencyBeliefView | None
+    """Null: the limit is fixed."""
+    gates: tuple[GateView, ...]
+    circuit: tuple[CircuitTurnView, ...]
+    """Changes of the circuit, oldest first, at most a hundred; empty: it has been closed all the time."""
+    models: tuple[ProviderModelView, ...]
+    """Those with the most attempts first."""
+
+
+@final
+@attrs.frozen(kw_only=True)
 class StartView:
     """Estimate of a start; null: not known, not within half an hour, or the call would be rejected."""
 

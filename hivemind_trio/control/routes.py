@@ -85,6 +85,7 @@ class ControlRoute:
 OPERATION_PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "status": ("GET", "/v1/status"),
     "queue": ("GET", "/v1/queue"),
+    "provider": ("GET", "/v1/providers/{name}"),
     "calls": ("GET", "/v1/calls"),
     "call": ("GET", "/v1/calls/{id}"),
     "explain": ("GET", "/v1/calls/{id}/explain"),

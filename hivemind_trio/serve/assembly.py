@@ -14,7 +14,7 @@ import httpx2
 import trio
 
 from hivemind_trio import __version__
-from hivemind_trio.admin import CallMetrics, Conduct, HourUsage, StartsKeeper, Tally
+from hivemind_trio.admin import CallMetrics, Conduct, HourUsage, ProviderHistory, StartsKeeper, Tally
 from hivemind_trio.host import memory_bytes
 from hivemind_trio.listen import Bounds, ConnectionSource, Listener, ListenerFault
 from hivemind_trio.model import SecretRef
@@ -82,6 +82,7 @@ class ProxyServer:
     tally: Tally
     metrics: CallMetrics
     hour: HourUsage
+    providers: ProviderHistory
     conduct: Conduct
     starts: StartsKeeper
     _bases: dict[str, str]
@@ -224,6 +225,7 @@ class _Callbacks:
     tally: Tally = attrs.field(init=False, factory=Tally)
     metrics: CallMetrics = attrs.field(init=False, factory=CallMetrics)
     hour: HourUsage = attrs.field(init=False, factory=HourUsage)
+    providers: ProviderHistory = attrs.field(init=False, factory=ProviderHistory)
     conduct: Conduct = attrs.field(init=False, factory=Conduct)
     starts: StartsKeeper = attrs.field(init=False, factory=StartsKeeper)
 
@@ -240,6 +242,7 @@ class _Callbacks:
             tally=self.tally,
             metrics=self.metrics,
             hour=self.hour,
+            providers=self.providers,
             conduct=self.conduct,
             starts=self.starts,
             bases=self.bases,
@@ -270,6 +273,7 @@ class _Callbacks:
         """Note an event of the scheduler and what it decided."""
         self.metrics.observe(now_ns, event, commands)
         self.conduct.observe(now_ns, event, commands)
+        self.providers.observe(now_ns, event, commands)
         self.starts.calibration.observe(now_ns, event, commands)
         if self.traces is not None:
             self.traces.observe(now_ns, event, commands, engine.program)

@@ -274,6 +274,7 @@ class Launch:
                 jobs=jobs,
                 metrics=house.metrics,
                 hour=house.hour,
+                providers=house.providers,
                 series=series,
                 wall_ns=time.time_ns,
                 policy=keeper,

@@ -44,6 +44,7 @@ def operated(house: ProxyServer) -> Operated:
         starts=house.starts,
         metrics=house.metrics,
         hour=house.hour,
+        providers=house.providers,
         series=TimeSeries(house.engine, house.metrics.attempts),
         wall_ns=time.time_ns,
         policy=PolicyKeeper(never, never, never),  # type: ignore[arg-type]  # nothing here asks for the policy

@@ -42,6 +42,7 @@ def operated(place: Place, running: Loaded, file: Loaded) -> Operated:
         starts=place.house.starts,
         metrics=place.house.metrics,
         hour=place.house.hour,
+        providers=place.house.providers,
         series=TimeSeries(place.house.engine, place.house.metrics.attempts),
         wall_ns=lambda: 0,
         policy=keeper,

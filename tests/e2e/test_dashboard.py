@@ -7,13 +7,13 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 import pytest
 import trio
 
-from hivemind_trio.demo import INSTANT, SimulatedProvider
+from hivemind_trio.demo import INSTANT, ScriptedReply, SimulatedProvider
 from tests.e2e.control import BODY, asked, command, eventually, found, occupied, own_runtime
 from tests.e2e.process import PATIENCE_S, Proxy, serving
 from tests.support.chromium import CONTRAST, Chromium, chromium, needs_chromium
@@ -327,9 +327,11 @@ async def test_a_provider_has_a_page_with_its_limits_and_who_holds_them(
 
             assert await browser.texts("#provider-hold-rows code") == [call["id"] for call in holding]
             assert await browser.text("#provider-title .tag") == f"circuit {status['circuit']}"
+            await browser.until("document.querySelector('#provider-limit-rows').innerText.includes('any kind')")
             cells = await browser.texts("#provider-limit-rows .num")
-            used = [(status["inflight"], status["limit"]), *((one["used"], one["limit"]) for one in status["limits"])]
-            assert cells == [str(number) for pair in used for number in pair]
+            used = [(one["used"], one["limit"], 0) for one in status["limits"]]
+            of_all = [(status["inflight"], status["limit"], ""), *used]
+            assert cells == [str(number) for row_of in of_all for number in row_of]
             assert await browser.texts("#provider-wait-rows .num") == [str(row["n"])]
             assert await browser.script("return document.querySelectorAll('#provider-hour canvas').length") == 3
             for width in (320, 1440):
@@ -341,6 +343,59 @@ async def test_a_provider_has_a_page_with_its_limits_and_who_holds_them(
             await browser.until("document.querySelector('#provider-lede').innerText.includes('no such provider')")
             await browser.script("location.hash = '#/'")
             await browser.until(READY)
+
+
+@needs_chromium
+async def test_a_providers_page_has_beliefs_models_and_circuit_as_the_control_api_has_them(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+) -> None:
+    settings = "concurrency 2; retry once; breaker trip 50% of 4 over 60s open 1s probes 1"
+    policy = POLICY.replace("concurrency 1", settings) + "retry once {{ attempts 1 }}\n"
+    with trio.fail_after(3 * PATIENCE_S):
+        async with served(tmp_path, provider, runtime, free_port(), policy) as proxy, asked(proxy) as control:
+
+            async def detail() -> Any:
+                return (await control.get("/v1/providers/sim")).json()
+
+            provider.replies.append(ScriptedReply(status=429, headers=[(b"retry-after", b"1")]))
+            await call(proxy, "ci")
+            provider.replies.extend([ScriptedReply(status=500)] * 3)
+            while (await detail())["provider"]["circuit"] == "closed":
+                await call(proxy, "ci")
+            provider.replies.clear()
+            await call(proxy, "ci")
+            known = await eventually(detail, lambda now: now["provider"]["circuit"] == "closed")
+
+            (model,) = known["models"]
+            numbers = [str(model[name]) for name in ("inflight", "attempts", "refused", "failed")]
+            assert (model["model"], numbers[:1], numbers[2]) == ("quick", ["0"], "1")
+            assert model["attempts"] == len(provider.seen)
+            assert [turn["circuit"] for turn in known["circuit"]][:3] == ["open", "half-open", "closed"]
+            (gate,) = known["gates"]
+            await browser.size(1440)
+            await browser.open(await link(runtime))
+            await browser.until(READY)
+            await browser.script("location.hash = '#/providers/sim'")
+            await browser.until("document.querySelector('#provider-turn-rows tr')")
+            assert (await browser.texts("#provider-model-rows th, #provider-model-rows .num"))[:5] == [
+                "quick",
+                *numbers,
+            ]
+            cells = await browser.texts("#provider-model-rows .num")
+            assert cells[4:7] == [str(model[name]) for name in ("tokens_in", "cached", "tokens_out")]
+            shown = [tag.strip() for tag in await browser.texts("#provider-turn-rows .tag")]
+            assert shown == [turn["circuit"] for turn in reversed(known["circuit"])]
+            why = await browser.texts("#provider-turn-rows td[data-label=because]")
+            assert why == [turn["because"] or "its pause is over" for turn in reversed(known["circuit"])]
+            beliefs = await browser.texts("#provider-belief-rows .num")
+            assert beliefs[:4] == [
+                "" if number is None else str(number)
+                for number in (gate["inflight"], gate["allowed"], gate["rate_per_s"], gate["probes_refused"])
+            ]
+            for width in (320, 1440):
+                await browser.size(width)
+                await browser.until(f"document.documentElement.scrollWidth <= {width}")
+            assert await browser.script(CONTRAST) == []
 
 
 @needs_chromium

@@ -8,6 +8,9 @@ from .conduct import Conduct as Conduct
 from .hour_usage import HourUsage as HourUsage
 from .hour_usage import UsageKey as UsageKey
 from .hour_usage import UsageSum as UsageSum
+from .provider_history import AttemptSum as AttemptSum
+from .provider_history import CircuitTurn as CircuitTurn
+from .provider_history import ProviderHistory as ProviderHistory
 from .starts import DatedStarts as DatedStarts
 from .starts import StartsKeeper as StartsKeeper
 from .tally import EndedCall as EndedCall

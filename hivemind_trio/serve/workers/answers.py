@@ -18,8 +18,9 @@ from hivemind_trio.admin.change import Pausee
 from hivemind_trio.admin.history import UsageKey, UsageSum
 from hivemind_trio.admin.hour import usage_of
 from hivemind_trio.admin.operated import NoArguments
+from hivemind_trio.admin.provider import WhichProvider
 from hivemind_trio.admin.show import WhichCalls
-from hivemind_trio.admin.views import BudgetsView, CallState, HourView, StatusView, WorkerView
+from hivemind_trio.admin.views import BudgetsView, CallState, HourView, ProviderDetailView, StatusView, WorkerView
 from hivemind_trio.control import of_process
 from hivemind_trio.scheduler import AccountKey, Pausable
 
@@ -38,6 +39,7 @@ OF_POLICY: Final = ("policy", "policy_diff", "reload")
 OF_ONE: Final = ("call", "explain", "story", "cancel", "let_through", "set_priority")
 """Operations on one call: that worker answers that has it."""
 
+NO_WORKER: Final = "no worker serves now; ask again"
 NO_LEASES: Final = "several workers lease no resources; serve the policy with one process: `workers 1`"
 NO_JOBS: Final = "several workers run no jobs; serve the policy with one process: `workers 1`"
 
@@ -87,6 +89,8 @@ class FleetAnswers:
                 raise OperationFailed(ProblemKind.CONFLICT, NO_JOBS)
             case "usage":
                 return await self._usage()
+            case "provider":
+                return await self._provider(operation, arguments, by)
             case "forecast":
                 return await self._forecast(operation, arguments, by)
             case "pause" | "resume":
@@ -156,7 +160,7 @@ class FleetAnswers:
             return good
         if answers:
             raise answers[0]
-        raise OperationFailed(ProblemKind.CONFLICT, "no worker serves now; ask again")
+        raise OperationFailed(ProblemKind.CONFLICT, NO_WORKER)
 
     async def _of_one(self, operation: Operation, arguments: Any, by: str) -> Any:
         answers = [answer for _, answer in await self._each(lambda one: one.operate(operation, arguments, by))]
@@ -169,11 +173,11 @@ class FleetAnswers:
         failures.sort(key=lambda failed: failed.kind is ProblemKind.NO_SUCH_RESOURCE)
         if failures:
             raise failures[0]
-        raise OperationFailed(ProblemKind.CONFLICT, "no worker serves now; ask again")
+        raise OperationFailed(ProblemKind.CONFLICT, NO_WORKER)
 
     async def _of_first(self, operation: Operation, arguments: Any, by: str) -> Any:
         """Return the answer of the first worker that does the operation."""
-        failed = OperationFailed(ProblemKind.CONFLICT, "no worker serves now; ask again")
+        failed = OperationFailed(ProblemKind.CONFLICT, NO_WORKER)
         for worker in self.fleet.ready():
             try:
                 with trio.fail_after(ASK_S):
@@ -279,11 +283,20 @@ class FleetAnswers:
                 known.add(UsageSum(**counts, waits=Counter(waits)))
         return usage_of(sums, self.fleet.program)
 
+    async def _provider(self, operation: Operation, which: WhichProvider, by: str) -> ProviderDetailView:
+        answers = {
+            worker.name: answer for worker, answer in await self._each(lambda one: one.operate(operation, which, by))
+        }
+        good = {name: one for name, one in answers.items() if isinstance(one, ProviderDetailView)}
+        if not good:
+            raise next(iter(answers.values()), OperationFailed(ProblemKind.CONFLICT, NO_WORKER))
+        return merging.provider(good, self.fleet.program)
+
     async def _forecast(self, operation: Operation, what: NewAgents, by: str) -> ForecastView:
         """Ask each worker for its part of the agents: their connections are spread over all."""
         workers = self.fleet.ready()
         if not workers:
-            raise OperationFailed(ProblemKind.CONFLICT, "no worker serves now; ask again")
+            raise OperationFailed(ProblemKind.CONFLICT, NO_WORKER)
         used = workers[: what.agents]
         parts = {
             worker.name: what.agents // len(used) + (place < what.agents % len(used))
@@ -298,7 +311,7 @@ class FleetAnswers:
         answers = [answer for _, answer in await self._each(ask)]
         good = [answer for answer in answers if isinstance(answer, ForecastView)]
         if not good:
-            raise answers[0] if answers else OperationFailed(ProblemKind.CONFLICT, "no worker serves now; ask again")
+            raise answers[0] if answers else OperationFailed(ProblemKind.CONFLICT, NO_WORKER)
         return _together(good, what)
 
     async def metrics(self) -> list[Any]:

@@ -11,14 +11,19 @@ import attrs
 from hivemind_trio.admin.hour import fullest
 from hivemind_trio.admin.views import (
     AgentLimitView,
+    BucketView,
     BudgetsView,
     BudgetView,
     CallCounts,
     CallsView,
+    ConcurrencyBeliefView,
+    GateView,
     LaneView,
     NoticeView,
     PausedView,
     PauseView,
+    ProviderDetailView,
+    ProviderModelView,
     ProviderView,
     QueueRow,
     QueueView,
@@ -35,6 +40,7 @@ from hivemind_trio.policy import Program
 
 NOTICES_MAX: Final = 4
 AGENT_LIMITS_MAX: Final = 50
+TURNS_MAX: Final = 100
 SHOWN_MAX: Final = 100
 """As in the operations of one process."""
 
@@ -139,6 +145,87 @@ def _provider(name: str, views: Sequence[ProviderView], program: Program) -> Pro
         probe_at=worst.probe_at,
         limits=tuple(_rate_limit(of_key) for of_key in limits.values()),
         plans=tuple(sorted(plans.values(), key=lambda one: -one.used)),
+    )
+
+
+def provider(views: Mapping[str, ProviderDetailView], program: Program) -> ProviderDetailView:
+    """Return what is known of one provider.
+
+    Each worker has a circuit and beliefs of its own. Of a gate the strictest is shown, and changes of circuits have
+    the name of their worker.
+
+    Args:
+        views: By worker.
+    """
+    several = list(views.values())
+    gates = grouped((gate for view in several for gate in view.gates), lambda one: (one.group, one.model))
+    models = grouped((one for view in several for one in view.models), lambda one: one.model)
+    turns = [attrs.evolve(turn, worker=worker) for worker, view in views.items() for turn in view.circuit]
+    beliefs = [view.concurrency for view in several if view.concurrency is not None]
+    merged = [_model(of_model) for of_model in models.values()]
+    return ProviderDetailView(
+        provider=_provider(several[0].provider.name, [view.provider for view in several], program),
+        concurrency=_concurrency(beliefs) if beliefs else None,
+        gates=tuple(_gate(of_key) for of_key in gates.values()),
+        circuit=tuple(sorted(turns, key=lambda one: one.at or "")[-TURNS_MAX:]),
+        models=tuple(sorted(merged, key=lambda one: (-one.attempts, one.model))),
+    )
+
+
+def _concurrency(views: Sequence[ConcurrencyBeliefView]) -> ConcurrencyBeliefView:
+    caps = [one.accepts for one in views if one.accepts is not None]
+    return ConcurrencyBeliefView(
+        accepts=sum(caps) if len(caps) == len(views) else None,
+        accepts_until_at=earliest(one.accepts_until_at for one in views),
+        stays_until_at=earliest(one.stays_until_at for one in views)
+        if all(one.stays_until_at is not None for one in views)
+        else None,
+    )
+
+
+def _gate(views: Sequence[GateView]) -> GateView:
+    rates = [one.rate_per_s for one in views if one.rate_per_s is not None]
+    allowed = [one.allowed for one in views if one.allowed is not None]
+    buckets = grouped((one for view in views for one in view.limits), lambda one: (one.measure, one.window_s))
+    return GateView(
+        group=views[0].group,
+        model=views[0].model,
+        inflight=sum(one.inflight for one in views),
+        holds_until_at=max((one.holds_until_at for one in views if one.holds_until_at is not None), default=None),
+        believed=all(one.believed for one in views),
+        rate_per_s=round(sum(rates), 3) if len(rates) == len(views) else None,
+        allowed=sum(allowed) if len(allowed) == len(views) else None,
+        probes_refused=max(one.probes_refused for one in views),
+        evidence_age_s=min((one.evidence_age_s for one in views if one.evidence_age_s is not None), default=None),
+        limits=tuple(_bucket(of_key) for of_key in buckets.values()),
+    )
+
+
+def _bucket(views: Sequence[BucketView]) -> BucketView:
+    limit = max(one.limit for one in views)
+    return attrs.evolve(
+        views[0],
+        limit=limit,
+        used=min(limit, sum(one.used for one in views)),
+        foreign=max(one.foreign for one in views),
+        declared=any(one.declared for one in views),
+    )
+
+
+def _model(views: Sequence[ProviderModelView]) -> ProviderModelView:
+    begun = sum(one.begun for one in views)
+    first_bytes_s = sum(one.first_byte_s * one.begun for one in views if one.first_byte_s is not None)
+    return ProviderModelView(
+        model=views[0].model,
+        inflight=sum(one.inflight for one in views),
+        attempts=sum(one.attempts for one in views),
+        refused=sum(one.refused for one in views),
+        failed=sum(one.failed for one in views),
+        tokens_in=sum(one.tokens_in for one in views),
+        cached=sum(one.cached for one in views),
+        tokens_out=sum(one.tokens_out for one in views),
+        begun=begun,
+        first_byte_s=round(first_bytes_s / begun, 3) if begun else None,
     )
 
 

@@ -2,10 +2,122 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
-from hivemind_trio.admin.views import SessionsView, SessionView
+from hivemind_trio.admin.views import (
+    AgentLimitView,
+    BucketView,
+    CallCounts,
+    CircuitTurnView,
+    ConcurrencyBeliefView,
+    GateView,
+    PausedView,
+    PauseView,
+    PolicyView,
+    ProviderDetailView,
+    ProviderModelView,
+    ProviderView,
+    SessionsView,
+    SessionView,
+    StatusView,
+)
 from hivemind_trio.serve.workers import merging
+from tests.support.policies import compiled
+
+PROGRAM = compiled('provider sim { api anthropic; base "http://127.0.0.1:1"; key env(K); concurrency 2..8 }\n')
+PROVIDER = ProviderView(
+    name="sim", inflight=1, limit=4, learned=True, waiting=2, circuit="closed", probe_at=None, limits=(), plans=()
+)
+BUCKET = BucketView(measure="requests", window_s=60.0, kind="learn", limit=100, used=30, foreign=5, declared=True)
+GATE = GateView(
+    group=None, model="haiku", inflight=1, holds_until_at=None, believed=True, rate_per_s=2.5, allowed=None,
+    probes_refused=0, evidence_age_s=4.0, limits=(BUCKET,),
+)  # fmt: skip
+MODEL = ProviderModelView(
+    model="haiku", inflight=1, attempts=4, refused=1, failed=0, tokens_in=10, cached=2, tokens_out=3, begun=3,
+    first_byte_s=1.0,
+)  # fmt: skip
+DETAIL = ProviderDetailView(
+    provider=PROVIDER,
+    concurrency=ConcurrencyBeliefView(accepts=4, accepts_until_at="2026-01-01T00:00:09.000Z", stays_until_at=None),
+    gates=(GATE,),
+    circuit=(CircuitTurnView(at="2026-01-01T00:00:05.000Z", circuit="open", because="failed"),),
+    models=(MODEL,),
+)
+
+
+def status(**other: Any) -> StatusView:
+    view = StatusView(
+        version="0", pid=1, address="", policy=PolicyView(path="", hash=""), journal=None, started_at=None,
+        uptime_s=0.0, draining=False, waiting=2, inflight=1, cap=4, agents=1, held=1, oldest_wait_s=None,
+        calls=CallCounts(ended=1, rejected=0, failed=0, left=0, per_min=1), providers=(PROVIDER,), lanes=(),
+        agent_limits=(), notices=(),
+    )  # fmt: skip
+    return attrs.evolve(view, **other)
+
+
+def test_a_status_has_the_held_calls_and_the_fullest_agents_limits_of_all() -> None:
+    ci = AgentLimitView(agent="ci", measure="requests", window_s=60.0, limit=10, used=3)
+    bob = attrs.evolve(ci, agent="bob", used=9)
+    merged = merging.status(
+        [status(agent_limits=(ci,)), status(held=4, agent_limits=(attrs.evolve(ci, used=5), bob))], PROGRAM, 2
+    )
+
+    assert (merged.held, merged.waiting, merged.agents) == (5, 4, 2)
+    assert [(one.agent, one.used) for one in merged.agent_limits] == [("bob", 9), ("ci", 5)]
+
+
+def test_a_name_that_one_worker_knows_is_known() -> None:
+    slip = PauseView(kind="agent", name="ci", waiting=0, known=False)
+    merged = merging.paused([PausedView(paused=(slip,)), PausedView(paused=(attrs.evolve(slip, known=True),))])
+
+    assert [(one.name, one.known) for one in merged.paused] == [("ci", True)]
+
+
+def test_a_provider_has_the_models_of_all_workers_and_each_turn_of_a_circuit_its_worker() -> None:
+    earlier = CircuitTurnView(at="2026-01-01T00:00:01.000Z", circuit="open", because="failed")
+    other = attrs.evolve(
+        DETAIL,
+        circuit=(earlier,),
+        models=(attrs.evolve(MODEL, attempts=2, begun=1, first_byte_s=5.0), attrs.evolve(MODEL, model="opus")),
+    )
+    merged = merging.provider({"worker-1": DETAIL, "worker-2": other}, PROGRAM)
+
+    assert (merged.provider.inflight, merged.provider.limit) == (2, 8)
+    assert [(one.worker, one.at) for one in merged.circuit] == [
+        ("worker-2", earlier.at),
+        ("worker-1", DETAIL.circuit[0].at),
+    ]
+    assert [(one.model, one.attempts, one.begun, one.first_byte_s) for one in merged.models] == [
+        ("haiku", 6, 4, 2.0), ("opus", 4, 3, 1.0)
+    ]  # fmt: skip
+
+
+def test_of_a_gate_the_strictest_is_shown() -> None:
+    held = attrs.evolve(
+        GATE, holds_until_at="2026-01-01T00:00:09.000Z", believed=False, rate_per_s=0.5, evidence_age_s=1.0
+    )
+    free = attrs.evolve(
+        DETAIL, concurrency=ConcurrencyBeliefView(accepts=None, accepts_until_at=None, stays_until_at=None)
+    )
+    (gate,) = merging.provider({"a": DETAIL, "b": attrs.evolve(free, gates=(held,))}, PROGRAM).gates
+    both = merging.provider({"a": DETAIL, "b": DETAIL}, PROGRAM)
+    one_free = merging.provider({"a": DETAIL, "b": free}, PROGRAM)
+
+    assert (gate.holds_until_at, gate.believed, gate.rate_per_s, gate.evidence_age_s) == (
+        held.holds_until_at,
+        False,
+        3.0,
+        1.0,
+    )
+    assert [(one.used, one.foreign, one.limit) for one in gate.limits] == [(60, 5, 100)]
+    assert both.concurrency is not None
+    assert both.concurrency.accepts == 8
+    assert one_free.concurrency is not None
+    assert one_free.concurrency.accepts is None
+
 
 SESSION = SessionView(
     session="s",

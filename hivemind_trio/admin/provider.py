@@ -1,0 +1,109 @@
+"""One provider: its limits, what is believed of it, its circuit, and its models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import final
+
+import attrs
+
+from hivemind_trio.scheduler import AimdSnapshot, BucketSnapshot, GateSnapshot
+
+from .history import AttemptSum
+from .operated import SECOND_NS, Operated, seconds
+from .problems import OperationFailed, ProblemKind
+from .show import provider_view
+from .views import (
+    BucketView,
+    CircuitTurnView,
+    ConcurrencyBeliefView,
+    GateView,
+    ProviderDetailView,
+    ProviderModelView,
+)
+
+
+@final
+@attrs.frozen
+class WhichProvider:
+    """A provider by its name."""
+
+    name: str
+
+
+def provider(proxy: Operated, which: WhichProvider) -> ProviderDetailView:
+    """Return one provider: limits, beliefs about it, changes of its circuit, and its models in the last hour."""
+    pools = proxy.engine.snapshot().pools
+    pool = pools.get(which.name)
+    if pool is None:
+        message = f"the policy has no provider `{which.name}`; it has {', '.join(pools)}"
+        raise OperationFailed(ProblemKind.NO_SUCH_RESOURCE, message)
+    return ProviderDetailView(
+        provider=provider_view(proxy, which.name, pool),
+        concurrency=_concurrency(proxy, pool.aimd) if pool.aimd is not None else None,
+        gates=tuple(_gate(proxy, *key, gate) for key, gate in pool.gates.items()),
+        circuit=tuple(
+            CircuitTurnView(
+                at=proxy.at(turn.at_ns),
+                circuit=turn.circuit.value,
+                because=str(turn.because) if turn.because is not None else None,
+            )
+            for turn in proxy.providers.turns.get(which.name, ())
+        ),
+        models=tuple(_models(proxy, which.name)),
+    )
+
+
+def _concurrency(proxy: Operated, belief: AimdSnapshot) -> ConcurrencyBeliefView:
+    return ConcurrencyBeliefView(
+        accepts=belief.cap,
+        accepts_until_at=proxy.at(belief.cap_until_ns),
+        stays_until_at=proxy.at(belief.stays_until_ns),
+    )
+
+
+def _gate(proxy: Operated, group: str | None, model: str | None, gate: GateSnapshot) -> GateView:
+    return GateView(
+        group=group,
+        model=model,
+        inflight=gate.inflight,
+        holds_until_at=proxy.at(gate.hold_until_ns),
+        believed=not gate.disbelieved,
+        rate_per_s=round(gate.rate_per_s, 3) if gate.rate_per_s is not None else None,
+        allowed=gate.allowed,
+        probes_refused=gate.probes_refused,
+        evidence_age_s=seconds(gate.evidence_age_ns) if gate.evidence_age_ns is not None else None,
+        limits=tuple(_bucket(one) for one in gate.buckets),
+    )
+
+
+def _bucket(bucket: BucketSnapshot) -> BucketView:
+    return BucketView(
+        measure=str(bucket.dimension),
+        window_s=seconds(bucket.window_ns),
+        kind=str(bucket.kind),
+        limit=bucket.limit,
+        used=bucket.limit - bucket.left,
+        foreign=bucket.foreign,
+        declared=bucket.declared,
+    )
+
+
+def _models(proxy: Operated, name: str) -> Iterable[ProviderModelView]:
+    inflight = Counter(model for provider, model in proxy.providers.inflight.values() if provider == name)
+    known = dict(proxy.providers.of_hour(name, proxy.engine.now_ns()))
+    for model in (*known, *(one for one in inflight if one not in known)):
+        one = known.get(model, AttemptSum())
+        yield ProviderModelView(
+            model=model,
+            inflight=inflight[model],
+            attempts=one.attempts,
+            refused=one.refused,
+            failed=one.failed,
+            tokens_in=one.tokens_in,
+            cached=one.cached,
+            tokens_out=one.tokens_out,
+            begun=one.first_bytes,
+            first_byte_s=round(one.first_bytes_ns / one.first_bytes / SECOND_NS, 3) if one.first_bytes else None,
+        )
