@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 import attrs
 
-from . import change, explain, hour, policy, provider, show, story, waiting
+from . import change, explain, hour, policy, provider, show, story
 from .agents import forecast, jobs, leases, priority, status
 from .agents.views import (
     AgentStatusView,
@@ -65,7 +65,7 @@ class Operation:
 
 _ALL: Final = (
     Operation("status", show.status, NoArguments, StatusView),
-    Operation("queue", waiting.queue, NoArguments, QueueView),
+    Operation("queue", show.queue, NoArguments, QueueView),
     Operation("provider", provider.provider, provider.WhichProvider, ProviderDetailView),
     Operation("calls", show.calls, show.WhichCalls, CallsView),
     Operation("call", show.call, show.OneCall, CallView),

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import final
+from typing import Final, final
 
 import attrs
 
-from hivemind_trio.scheduler import AimdSnapshot, BucketSnapshot, GateSnapshot
+from hivemind_trio.scheduler import AimdSnapshot, BucketSnapshot, GateSnapshot, PoolSnapshot
 
 from .history import AttemptSum
 from .operated import SECOND_NS, Operated, seconds
 from .problems import OperationFailed, ProblemKind
-from .show import provider_view
 from .views import (
     BucketView,
     CircuitTurnView,
     ConcurrencyBeliefView,
     GateView,
+    PlanView,
     ProviderDetailView,
     ProviderModelView,
+    ProviderView,
+    RateLimitView,
 )
+
+PLANS_MAX: Final = 50
+"""Shown, the fullest first."""
 
 
 @final
@@ -53,6 +58,49 @@ def provider(proxy: Operated, which: WhichProvider) -> ProviderDetailView:
         ),
         models=tuple(_models(proxy, which.name)),
     )
+
+
+def provider_view(proxy: Operated, name: str, pool: PoolSnapshot) -> ProviderView:
+    """Return a provider's slots and health."""
+    return ProviderView(
+        name=name,
+        inflight=pool.inflight,
+        limit=pool.limit,
+        learned=pool.aimd is not None,
+        waiting=pool.waiting,
+        circuit=pool.circuit.value,
+        probe_at=proxy.at(pool.opens_ns),
+        limits=tuple(
+            RateLimitView(
+                group=group,
+                model=model,
+                measure=str(bucket.dimension),
+                window_s=seconds(bucket.window_ns),
+                limit=bucket.limit,
+                used=bucket.limit - bucket.left,
+                declared=bucket.declared,
+            )
+            for (group, model), gate in pool.gates.items()
+            for bucket in gate.buckets
+        ),
+        plans=tuple(_plans(proxy, name))[:PLANS_MAX],
+    )
+
+
+def _plans(proxy: Operated, provider: str) -> Iterable[PlanView]:
+    """Yield the windows of accounts' plans, the fullest first."""
+    now_ns = proxy.engine.now_ns()
+    found = [(window, plan) for plan in proxy.engine.plans(provider) for window in plan.windows]
+    for window, plan in sorted(found, key=lambda one: -one[0].used):
+        yield PlanView(
+            account=plan.account[:8] or None,
+            window=window.name,
+            span=str(window.span),
+            models=window.models or None,
+            used=window.used / 1e6,
+            resets_at=proxy.at(None if window.resets_ns is None else now_ns + window.resets_ns),
+            overage=plan.overage,
+        )
 
 
 def _concurrency(proxy: Operated, belief: AimdSnapshot) -> ConcurrencyBeliefView:

@@ -11,13 +11,14 @@ import msgspec
 
 from hivemind_trio.model import WAITS, Reason
 from hivemind_trio.proxy import Exchange
-from hivemind_trio.scheduler import AccountSnapshot, CallId, CallInFlight, Circuit, PoolSnapshot, QueuedCall, Snapshot
+from hivemind_trio.scheduler import AccountSnapshot, CallId, CallInFlight, Circuit, QueuedCall, Snapshot
 
-from .forecasts.starts import first_and_last, starts_of
-from .history import EndedCall
+from .forecasts.starts import first_and_last, start_view, starts_of
+from .history import DatedStarts, EndedCall
 from .hour import session_of
 from .operated import SECOND_NS, NoArguments, Operated, seconds
 from .problems import OperationFailed, ProblemKind
+from .provider import provider_view
 from .views import (
     AgentLimitView,
     BudgetsView,
@@ -28,19 +29,18 @@ from .views import (
     CallView,
     LaneView,
     NoticeView,
-    PlanView,
     PolicyView,
-    ProviderView,
-    RateLimitView,
+    QueueRow,
+    QueueView,
     SessionView,
     StartView,
     StatusView,
+    WaitingAgentView,
 )
 
 NOTICES_MAX: Final = 4
-PLANS_MAX: Final = 50
-"""Shown, the worst first."""
-
+SHOWN_MAX: Final = 100
+"""Agents that wait, and starts of one row of the queue."""
 AGENT_LIMITS_MAX: Final = 50
 """Shown, the fullest first."""
 
@@ -142,49 +142,6 @@ def _counts(proxy: Operated, now_ns: int) -> CallCounts:
     )
 
 
-def provider_view(proxy: Operated, name: str, pool: PoolSnapshot) -> ProviderView:
-    """Return a provider's slots and health."""
-    return ProviderView(
-        name=name,
-        inflight=pool.inflight,
-        limit=pool.limit,
-        learned=pool.aimd is not None,
-        waiting=pool.waiting,
-        circuit=pool.circuit.value,
-        probe_at=proxy.at(pool.opens_ns),
-        limits=tuple(
-            RateLimitView(
-                group=group,
-                model=model,
-                measure=str(bucket.dimension),
-                window_s=seconds(bucket.window_ns),
-                limit=bucket.limit,
-                used=bucket.limit - bucket.left,
-                declared=bucket.declared,
-            )
-            for (group, model), gate in pool.gates.items()
-            for bucket in gate.buckets
-        ),
-        plans=tuple(_plans(proxy, name))[:PLANS_MAX],
-    )
-
-
-def _plans(proxy: Operated, provider: str) -> Iterable[PlanView]:
-    """Yield the windows of accounts' plans, the fullest first."""
-    now_ns = proxy.engine.now_ns()
-    found = [(window, plan) for plan in proxy.engine.plans(provider) for window in plan.windows]
-    for window, plan in sorted(found, key=lambda one: -one[0].used):
-        yield PlanView(
-            account=plan.account[:8] or None,
-            window=window.name,
-            span=str(window.span),
-            models=window.models or None,
-            used=window.used / 1e6,
-            resets_at=proxy.at(None if window.resets_ns is None else now_ns + window.resets_ns),
-            overage=plan.overage,
-        )
-
-
 def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iterable[NoticeView]:
     """Yield what needs attention, the worst first."""
     if snapshot.draining:
@@ -237,6 +194,52 @@ def reason_text(proxy: Operated, lane: str, provider: str | None, reason: Reason
         limit = max(1, declared.max.of(pool.limit))
         return WAITS[reason].format_map({"lane": lane, "provider": provider, "limit": limit})
     return WAITS[reason].format_map(_Unnamed(lane=lane, provider=provider))
+
+
+async def queue(proxy: Operated, _: NoArguments) -> QueueView:
+    """Return the calls that wait, by lane, provider and reason, and when they will start."""
+    known = await starts_of(proxy)
+    waiting = proxy.engine.occupancy().waiting
+    rows: defaultdict[tuple[str, str | None, Reason], list[QueuedCall]] = defaultdict(list)
+    agents: defaultdict[tuple[str, str], list[QueuedCall]] = defaultdict(list)
+    for call in waiting:
+        rows[call.decision.lane, call.decision.provider, call.reason].append(call)
+        agents[call.decision.agent, call.caller].append(call)
+    most = sorted(agents.items(), key=lambda one: -len(one[1]))[:SHOWN_MAX]
+    return QueueView(
+        waiting=len(waiting),
+        queue=tuple(_queue_row(proxy, known, *key, of_key) for key, of_key in rows.items()),
+        agents=tuple(_waiting_agent(proxy, known, *key, of_key) for key, of_key in most),
+    )
+
+
+def _queue_row(
+    proxy: Operated, known: DatedStarts, lane: str, provider: str | None, reason: Reason, queued: list[QueuedCall]
+) -> QueueRow:
+    bounds = [call.not_before_ns for call in queued if call.not_before_ns is not None]
+    deadlines = [call.deadline_ns for call in queued if call.deadline_ns is not None]
+    first, last = first_and_last(proxy, known, [call.call_id for call in queued])
+    return QueueRow(
+        lane=lane,
+        provider=provider,
+        reason=str(reason),
+        text=reason_text(proxy, lane, provider, reason),
+        n=len(queued),
+        agents=len({(call.decision.agent, call.caller) for call in queued}),
+        oldest_s=max(seconds(call.waited_ns) for call in queued),
+        next_at=proxy.at(min(bounds) if len(bounds) == len(queued) else None),
+        first_deadline_at=proxy.at(min(deadlines, default=None)),
+        first=first,
+        last=last,
+        starts=tuple(start_view(proxy, known, known.of(call.call_id)) for call in queued[:SHOWN_MAX]),
+    )
+
+
+def _waiting_agent(
+    proxy: Operated, known: DatedStarts, agent: str, caller: str, queued: list[QueuedCall]
+) -> WaitingAgentView:
+    first, last = first_and_last(proxy, known, [call.call_id for call in queued])
+    return WaitingAgentView(agent=agent, caller=caller, n=len(queued), first=first, last=last)
 
 
 def calls(proxy: Operated, which: WhichCalls) -> CallsView:

@@ -240,9 +240,9 @@ class ProviderModelView:
     attempts: int
     """That have ended."""
     refused: int
-    """Of them: refused for the rate, as 429 says."""
+    """Refused for the rate, as 429 says."""
     failed: int
-    """Of them: overloaded, 5xx, unreachable."""
+    """Overloaded, 5xx, unreachable."""
     tokens_in: int
     """Cached ones included."""
     cached: int

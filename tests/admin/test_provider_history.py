@@ -85,7 +85,7 @@ def test_sums_are_of_the_last_hour_and_bounded() -> None:
     assert len(names) == MODELS_MAX + 1
     assert names[OTHER].attempts == 5
     assert told.history.of_hour("p", 3_700 * SECOND_NS) == {}
-    assert not told.history._models  # nothing of a call that is over stays
+    assert not told.history.asked  # nothing of a call that is over stays
 
 
 def test_a_circuit_that_opens_and_closes_is_noted_with_its_cause() -> None:

@@ -92,7 +92,7 @@ class ProviderHistory:
     """(Provider, model) -> sums of the last hour, to the minute."""
     inflight: dict[CallId, _Key] = attrs.field(factory=dict, init=False)
     """(Provider, model) of each attempt in flight."""
-    _models: dict[CallId, str] = attrs.field(factory=dict, init=False)
+    asked: dict[CallId, str] = attrs.field(factory=dict, init=False)
     """Model that each call that is not over asks for."""
     _circuits: dict[str, Circuit] = attrs.field(factory=dict, init=False)
     _minutes: deque[tuple[int, dict[_Key, AttemptSum]]] = attrs.field(factory=deque, init=False)
@@ -102,23 +102,23 @@ class ProviderHistory:
         """Note an event; an engine's `journal`."""
         match event:
             case CallArrived(call=call) if call.needs_slot:
-                self._models[call.id] = call.request.model
+                self.asked[call.id] = call.request.model
             case CallCancelled(call_id=call_id):
-                self._models.pop(call_id, None)
+                self.asked.pop(call_id, None)
             case AttemptEnded(call_id=call_id, ended=ended):
                 key = self.inflight.pop(call_id, None)
                 if key is not None and not ended.unsent:
                     self._count(key, ended, now_ns)
                 if ended.committed:
-                    self._models.pop(call_id, None)
+                    self.asked.pop(call_id, None)
             case _:
                 pass
         for command in commands:
             match command:
                 case Grant(call_id=call_id, permit=permit, treatment=treatment) if permit is not None:
-                    self.inflight[call_id] = permit.provider, treatment.model or self._models.get(call_id, "")
+                    self.inflight[call_id] = permit.provider, treatment.model or self.asked.get(call_id, "")
                 case Reject(call_id=call_id) | Finish(call_id=call_id):
-                    self._models.pop(call_id, None)
+                    self.asked.pop(call_id, None)
                 case LimitChanged():
                     self._limit_changed(command, now_ns)
                 case _:
