@@ -69,7 +69,7 @@ def one_input(data: bytes) -> str:
     checked = check("team.hmp", MemoryFiles({"team.hmp": HEAD + "".join(rules)}))
     assert checked.program is not None, checked.diagnostics
     conditions = [one for one in checked.conditions["rule"].values() if one is not None]
-    space = Space.of([CallSpace.of(checked.program, checked.conditions["agent"])], conditions)
+    space = Space.of([CallSpace.of(checked.program, checked.conditions)], conditions)
     wanted = random.sample(conditions, random.randint(1, min(2, len(conditions))))
     unwanted = [one for one in conditions if one not in wanted]
 

@@ -66,6 +66,7 @@ def check(path: str, files: Files, progress: ProgressListener = untold, *, allow
     if not any(one.severity is Severity.ERROR for one in _found(closure, declarations)):
         typed = Conditions(
             agents=conditions["agent"],
+            teams={name: condition for name, condition in conditions["team"].items() if condition is not None},
             rules={name: condition for name, condition in conditions["rule"].items() if condition is not None},
             budgets={name: condition for name, condition in conditions["budget"].items() if condition is not None},
             degraded={name: condition for name, condition in conditions["provider"].items() if condition is not None},
@@ -212,10 +213,11 @@ def _conditions(
     # Who calls is asked before anything else is known of the call but what it brings itself.
     own = {name: field for name, field in fields.items() if name not in LATE}
     of_agents = Typer(report, own, declarations.lets, declarations.reader.used)
-    typed: dict[str, dict[str, Condition | None]] = {"agent": {}, "rule": {}, "budget": {}}
-    for kind, typer in (("agent", of_agents), ("rule", of_rules), ("budget", of_rules)):
+    of_teams = Typer(report, {**own, "agent": fields["agent"]}, declarations.lets, declarations.reader.used)
+    typed: dict[str, dict[str, Condition | None]] = {"agent": {}, "team": {}, "rule": {}, "budget": {}}
+    for kind, typer in (("agent", of_agents), ("team", of_teams), ("rule", of_rules), ("budget", of_rules)):
         for name, declared in declarations.of(kind).items():
-            nothing = None if kind == "agent" else Always()
+            nothing = None if kind in ("agent", "team") else Always()
             typed[kind][name] = nothing if declared.when is None else typer.condition(declared.when)
     for name, declared in declarations.of("rule").items():
         condition = typed["rule"][name]

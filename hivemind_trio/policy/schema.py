@@ -748,7 +748,14 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
         doc="A retry class. The one named `default` applies to calls without another.",
     ),
     "lane": Declaration(naming=Naming.NAME, was=True, settings=LANE, doc="A queue with its share of the slots."),
-    "team": Declaration(naming=Naming.NAME, was=True, settings=TEAM, doc="A group of agents that share by weight."),
+    "team": Declaration(
+        naming=Naming.NAME,
+        was=True,
+        when=True,
+        settings=TEAM,
+        doc="A group of agents that share by weight. With `when`, also the calls that match, if their agent names no "
+        "team; the first such team in the file wins.",
+    ),
     "agent": Declaration(naming=Naming.NAME, extends=True, was=True, when=True, settings=AGENT, doc="A caller."),
     "budget": Declaration(
         naming=Naming.NAME,

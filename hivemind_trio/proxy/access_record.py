@@ -29,6 +29,8 @@ class CallRecord:
     provider: str | None = None
     instead_of: str | None = None
     """The provider that it should have gone to, which is down; None: it went where it should."""
+    team: str | None = None
+    """None: none was decided."""
     lane: str | None = None
     model: str = ""
     """As asked for."""

@@ -736,6 +736,7 @@ class Exchange:
             job=job(self.head.words, self.asked.user),
             provider=self.provider.name if self.provider is not None else None,
             instead_of=self.treatment.instead_of if self.treatment is not None else None,
+            team=self.treatment.team if self.treatment is not None else None,
             lane=self.lane,
             model=self.asked.model,
             sent_model=self.treatment.model if self.treatment is not None else None,

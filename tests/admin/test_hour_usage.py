@@ -21,10 +21,12 @@ PROGRAM: Final[Program] = compiled(
 )
 
 
-def record(agent: str, *, job: str = "", waited_ms: int = 0, tokens: int = 0, status: int = 200) -> CallRecord:
+def record(
+    agent: str, *, job: str = "", waited_ms: int = 0, tokens: int = 0, status: int = 200, team: str | None = None
+) -> CallRecord:
     return CallRecord(
-        id="x", agent=agent, caller="1.2.3.4", job=job, status=status, rejected=False, reason=Reason.NONE, attempts=1,
-        model="m", provider="sim", waited_ms=waited_ms, usage=Usage(input=tokens, cache_read=3, output=1),
+        id="x", agent=agent, team=team, caller="1.2.3.4", job=job, status=status, rejected=False, reason=Reason.NONE,
+        attempts=1, model="m", provider="sim", waited_ms=waited_ms, usage=Usage(input=tokens, cache_read=3, output=1),
     )  # fmt: skip
 
 
@@ -80,3 +82,11 @@ def test_callers_without_end_are_counted_as_others() -> None:
     assert len(hour.sums) == KEYS_MAX + 1
     assert sum(one.calls for one in hour.sums.values()) == KEYS_MAX + 50
     assert [one.calls for key, one in hour.sums.items() if key.agent == OTHER] == [50]
+
+
+def test_a_call_counts_for_the_team_that_was_decided() -> None:
+    hour = HourUsage()
+    for team in ("red", "blue", None):
+        hour.over(record("ci", team=team), 0, PROGRAM)
+
+    assert {key.team: one.calls for key, one in hour.sums.items()} == {"red": 2, "blue": 1}

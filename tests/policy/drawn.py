@@ -51,6 +51,14 @@ class DrawnAgent:
 
 
 @attrs.frozen
+class DrawnTeam:
+    """A team, and the calls that are in it if their agent names none."""
+
+    name: str
+    when: Meant | None
+
+
+@attrs.frozen
 class DrawnRule:
     """A rule. `effects`: `lane`, `priority`, ..., `allow`, `deny`, `tag`, `warn` -> its value."""
 
@@ -76,6 +84,7 @@ class Drawn:
     lanes: Mapping[str, Mapping[str, Any]] = attrs.field(repr=False)
     """Declared ones, `default` not always among them -> the settings that they were given themselves."""
     agents: tuple[DrawnAgent, ...] = attrs.field(repr=False)
+    teams: tuple[DrawnTeam, ...] = attrs.field(repr=False)
     rules: tuple[DrawnRule, ...] = attrs.field(repr=False)
     budgets: tuple[DrawnBudget, ...] = attrs.field(repr=False)
     defaults: Mapping[str, Mapping[str, Any]] = attrs.field(repr=False)
@@ -307,6 +316,7 @@ def policies(draw: st.DrawFn) -> Drawn:
     lanes = {name: draw(LANE_SETTINGS) for name in LANES if name != "default" or draw(st.booleans())}
     provider_lines, providers = draw(_providers())
     agent_lines, agents = draw(_agents(own, lanes))
+    teams = [DrawnTeam(name, draw(st.none() | conditions(own, depth=1))) for name in TEAMS]
     names = {
         "agent": (*(one.name for one in agents), "unknown"),
         "team": (*TEAMS, "none"),
@@ -330,11 +340,11 @@ def policies(draw: st.DrawFn) -> Drawn:
         draw(_prices(names["provider"])),
         [f"lane {name} {_written(settings)}" for name, settings in lanes.items()],
         [f"defaults {kind} {_written(settings)}" for kind, settings in defaults.items()],
-        [f"team {name} {{ }}" for name in TEAMS],
+        [f"team {one.name} " + (f"when {one.when.text} " if one.when else "") + "{ }" for one in teams],
         [f"retry {name} {{ {draw(st.sampled_from(SIGNALS))} }}" for name in RETRIES],
         resource_lines,
         jobs_lines,
     ]
     lines = [line for section in draw(st.permutations(sections)) for line in section]
     text = "\n".join(lines) + "\n"
-    return Drawn(text, tuple(providers), lanes, tuple(agents), tuple(rules), tuple(budgets), defaults)
+    return Drawn(text, tuple(providers), lanes, tuple(agents), tuple(teams), tuple(rules), tuple(budgets), defaults)

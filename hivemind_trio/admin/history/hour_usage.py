@@ -124,7 +124,7 @@ class HourUsage:
 
     def _key(self, record: CallRecord, program: Program) -> UsageKey:
         declared = program.agents.get(record.agent)
-        team = declared.team if declared is not None else program.unknown.team
+        team = record.team or program.agent(record.agent).team
         agent = record.agent if declared is not None else record.caller or record.agent
         key = UsageKey(team, agent, record.job)
         return key if key in self.sums or len(self.sums) < KEYS_MAX else UsageKey(team, OTHER, "")

@@ -239,7 +239,7 @@ def _as_text(checked: Checked, explanation: Explanation, *, dialect: tuple[str, 
         ("verdict", verdict, str(explanation.denied_by)),
         ("dialect", *dialect),
         ("agent", treatment.agent, by("agent")),
-        ("team", treatment.team, by("agent") if treatment.team != "none" else "built-in"),
+        ("team", treatment.team, _by_team(treatment)),
         ("provider", treatment.provider or "none", by("provider")),
         *_accounts(checked, treatment),
         *([("model", treatment.model, by("model"))] if treatment.model is not None else []),
@@ -338,6 +338,12 @@ def _moment(moment: Moment | None) -> str | None:
     if moment is None:
         return None
     return f"{moment.date}T{moment.second // 3_600:02}:{moment.second // 60 % 60:02}"
+
+
+def _by_team(treatment: Decision) -> str:
+    if "team" in treatment.decided:
+        return str(treatment.decided["team"])
+    return str(treatment.decided["agent"]) if treatment.team != "none" else "built-in"
 
 
 def _as_object(explanation: Explanation) -> dict[str, Any]:

@@ -89,7 +89,8 @@ class Parting:
         ]
         yield from (condition for condition, others in both if condition not in others)
         for checked in (self._old, self._new):
-            yield from (condition for condition in checked.conditions["agent"].values() if condition is not None)
+            for kind in ("agent", "team"):
+                yield from (condition for condition in checked.conditions[kind].values() if condition is not None)
         yield from (condition for condition, _ in both)
 
     def calls(self, seen: Set[Triple]) -> Iterator[Facts]:
@@ -194,7 +195,9 @@ def _stable_fields(old: Checked, new: Checked) -> frozenset[str]:
         ]
 
     if callers(old) == callers(new) and one.server.identify == other.server.identify:
-        stable |= {"agent", "team"}
+        stable.add("agent")
+        if [*old.conditions["team"].items()] == [*new.conditions["team"].items()]:
+            stable.add("team")
     places = [[(it.name, it.api, it.serves) for it in program.providers.values()] for program in (one, other)]
     if places[0] == places[1]:
         stable.add("provider")
@@ -262,7 +265,7 @@ class _PairSearch:
         worlds = []
         for checked in policies:
             assert checked.program is not None
-            worlds.append(CallSpace.of(checked.program, checked.conditions["agent"]))
+            worlds.append(CallSpace.of(checked.program, checked.conditions))
         asked = {
             setting: tuple(
                 [Of(entry.condition, world) for entry in entries]

@@ -29,7 +29,14 @@ from hivemind_trio.policy.language.condition_typing import (
     Relation,
 )
 from hivemind_trio.policy.language.globs import any_matcher, most_specific
-from hivemind_trio.policy.program.program import DEFAULT_LANE, NO_TEAM, UNKNOWN_AGENT, AgentSettings, ProviderSettings
+from hivemind_trio.policy.program.program import (
+    DEFAULT_LANE,
+    NO_TEAM,
+    UNKNOWN_AGENT,
+    AgentSettings,
+    ProviderSettings,
+    Team,
+)
 
 BUILT_IN: Final = Decider("built-in", "", "")
 _UNSET: Final = (None, BUILT_IN)
@@ -173,6 +180,7 @@ def compile_decide(
     providers: Mapping[str, ProviderSettings],
     unknown: Identity,
     budgets: Sequence[tuple[str, Condition]] = (),
+    teams: Sequence[tuple[Team, Condition]] = (),
 ) -> Callable[[Request], Decision]:
     """Return the function that a `Program` decides with."""
     writer = _Writer()
@@ -183,12 +191,14 @@ def compile_decide(
     for rule in rules:
         by = Decider("rule", rule.name, rule.at)
         said.append({setting: (value, by) for setting, value in rule.effects.items()})
-    treat = _Treat(router, by_name, unknown, lanes, said, [identity.agent for identity in identities], known)
+    places = {team.name: team.at for team, _ in teams}
+    treat = _Treat(router, by_name, unknown, lanes, said, [identity.agent for identity in identities], places, known)
     telling = [
         (number, identity, writer.expression(identity.condition))
         for number, identity in enumerate(identities)
         if identity.condition is not None and not identity.agent.tokens
     ]
+    joining = [(team.name, writer.expression(condition)) for team, condition in teams]
     conditions = [writer.expression(rule.condition) for rule in rules]
     counting = [(name, writer.expression(condition)) for name, condition in budgets]
 
@@ -198,9 +208,7 @@ def compile_decide(
     if "meta" in writer.read:
         writer.line(1, "meta = r.meta.get")
     _identify(writer, by_name, telling)
-    if "team" in writer.read:
-        team_of = {name: identity.agent.team for name, identity in by_name.items()}
-        writer.line(1, f"team = {writer.constant(team_of)}.get(agent, {writer.constant(NO_TEAM)})")
+    _join(writer, by_name, joining)
     if "provider" in writer.read:
         writer.line(1, f"routed = {writer.constant(router.route)}(r.apis, r.model)")
     chosen = {setting: setting.replace("-", "_") for setting in SETTINGS}
@@ -218,7 +226,8 @@ def compile_decide(
             writer.line(2, f"warnings += {writer.constant(rule.warnings)}")
     for name, condition in counting:
         writer.line(1, f"if {condition}: budgets += {writer.constant((name,))}")
-    writer.line(1, f"alike = (agent, how, r.apis, r.model, {', '.join(chosen.values())}, tags, warnings, budgets)")
+    settings = ", ".join(chosen.values())
+    writer.line(1, f"alike = (agent, team, how, r.apis, r.model, {settings}, tags, warnings, budgets)")
     writer.line(1, f"return {writer.constant(known.get)}(alike) or {writer.constant(treat)}(alike)")
     return writer.function()
 
@@ -244,12 +253,24 @@ def _identify(writer: _Writer, by_name: Mapping[str, Identity], telling: Sequenc
     writer.line(2, unknown_agent if word == "if" else f"else: {unknown_agent}")
 
 
+def _join(writer: _Writer, by_name: Mapping[str, Identity], joining: Sequence[tuple[str, str]]) -> None:
+    """Write the team: that of the agent, else the first that the call matches, else none."""
+    own = {name: identity.agent.team for name, identity in by_name.items() if identity.agent.team != NO_TEAM}
+    writer.line(1, f"team = {writer.constant(own)}.get(agent, {writer.constant(NO_TEAM)})")
+    if joining:
+        writer.line(1, f"if team == {writer.constant(NO_TEAM)}:")
+    word = "if"
+    for name, condition in joining:
+        writer.line(2, f"{word} {condition}: team = {writer.constant(name)}")
+        word = "elif"
+
+
 _Alike = tuple[
-    *tuple[str, int, tuple[Api, ...], str],
+    *tuple[str, str, int, tuple[Api, ...], str],
     *tuple[int, int, int, int, int, int, int, int, int],
     *tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]],
 ]
-"""Key of a decision once the rules have been asked: the agent and its clue (0: none).
+"""Key of a decision once the rules have been asked: the agent, its team, and its clue (0: none).
 
 Dialects and model; for each of `SETTINGS` the number of the rule that set it, from 1 on (0: none); tags, warnings,
 budgets.
@@ -268,6 +289,8 @@ class _Treat:
     _said: Sequence[Mapping[str, tuple[Any, Decider]]]
     """Settings of each rule, from 1 on, with the rule."""
     _agents: Sequence[AgentSettings]
+    _teams: Mapping[str, str]
+    """Team that calls are in by its condition -> where it is declared."""
     _known: dict[_Alike, Decision]
 
     def __call__(self, alike: _Alike) -> Decision:
@@ -279,6 +302,7 @@ class _Treat:
     def _treatment(
         self,
         agent: str,
+        team: str,
         how: int,
         apis: tuple[Api, ...],
         asked: str,
@@ -297,6 +321,8 @@ class _Treat:
     ) -> Decision:
         identity, said = self._identities.get(agent, self._unknown), self._said
         decided = {"agent": self._who(agent, how)}
+        if team != identity.agent.team:
+            decided["team"] = Decider("team", team, self._teams[team])
         default: tuple[Any, Decider] = identity.lane or (DEFAULT_LANE, BUILT_IN)
         lane, decided["lane"] = said[by_lane]["lane"] if by_lane else default
         in_lane = self._lanes[lane]
@@ -316,7 +342,7 @@ class _Treat:
             provider = self._router.route(apis, model or asked)
         return Decision(
             agent=agent,
-            team=identity.agent.team,
+            team=team,
             provider=provider,
             group=self._router.group(provider, model or asked) if provider is not None else None,
             lane=lane,

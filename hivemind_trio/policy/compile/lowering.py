@@ -89,6 +89,8 @@ class Conditions:
 
     agents: Mapping[str, Condition | None]
     rules: Mapping[str, Condition]
+    teams: Mapping[str, Condition] = attrs.field(factory=dict)
+    """In the order of the file."""
     budgets: Mapping[str, Condition] = attrs.field(factory=dict)
     degraded: Mapping[str, Condition] = attrs.field(factory=dict)
     """By provider."""
@@ -137,6 +139,7 @@ def lower(declarations: SymbolTable, conditions: Conditions, digest: str) -> Pro
             providers=providers,
             unknown=unknown,
             budgets=list(conditions.budgets.items()),
+            teams=[(teams[name], condition) for name, condition in conditions.teams.items()],
         ),
         retries=retries,
         budgets={name: _budget(declarations, one) for name, one in declarations.of("budget").items()},
@@ -147,14 +150,17 @@ def lower(declarations: SymbolTable, conditions: Conditions, digest: str) -> Pro
         reads=frozenset[str]().union(
             *(
                 fields_read(condition)
-                for table in (conditions.agents, conditions.rules, conditions.budgets)
+                for table in (conditions.agents, conditions.teams, conditions.rules, conditions.budgets)
                 for condition in table.values()
                 if condition is not None
             ),
             {f"header.{name}" for name in _headers_of_budgets(declarations)},
         ),
         clock_edges=clock_edges(
-            one for table in (conditions.agents, conditions.rules) for one in table.values() if one is not None
+            one
+            for table in (conditions.agents, conditions.teams, conditions.rules)
+            for one in table.values()
+            if one is not None
         ),
         holds=any("hold" in one.settings for one in declarations.of("rule").values()),
         was=_former_names(declarations),

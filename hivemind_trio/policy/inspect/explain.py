@@ -33,7 +33,7 @@ from hivemind_trio.policy.program.holds import EDGES_MAX, at_moment, seconds_to
 from hivemind_trio.policy.program.program import UNKNOWN_AGENT, Program, ProviderSettings
 
 DERIVED: Final = {
-    "team": "a call's team follows from its agent; give `agent=...`",
+    "team": "it follows from the agent, or a team's `when`; give `agent=...`",
     "tokens.total": "give `tokens.in=...` and `tokens.max-out=...`",
     "provider": "the provider follows from the model and the path; give `model=...`",
 }

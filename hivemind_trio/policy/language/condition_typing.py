@@ -171,7 +171,7 @@ CYCLIC: Final = ("time", "hour", "weekday")
 """Fields that begin again after their greatest value: `22..5` is a range of hours."""
 
 LATE: Final = ("agent", "team", "provider", *PLAN_SHARES, "plan.overage", *SESSION_FIELDS)
-"""Fields that follow from who calls, so that no condition of an agent can read them."""
+"""Fields that follow from who calls, so that no condition of an agent can read them; that of a team reads `agent`."""
 
 FLIPPED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 

@@ -19,7 +19,7 @@ from hivemind_trio.policy.compile.lowering import (
 )
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
-from hivemind_trio.policy.language.condition_typing import Condition, compared
+from hivemind_trio.policy.language.condition_typing import Condition, compared, fields_read
 from hivemind_trio.policy.language.globs import overlap, specificity
 from hivemind_trio.policy.language.list_prices import BUILT_IN_PRICES
 from hivemind_trio.policy.language.values import BUILT_IN, is_loopback
@@ -36,7 +36,7 @@ from .timing import check_timing
 
 REFERENCED: Final = {
     "retry": "a provider or a rule",
-    "team": "an agent",
+    "team": "an agent, give it a `when`",
     "lane": "a rule or an agent",
     "let": "a condition or a setting",
 }
@@ -504,6 +504,7 @@ def _spoofable(
         for name, one in declarations.of("agent").items()
         if declarations.one(one, "token") is None
     }
+    made = [name for name, one in conditions["team"].items() if one is not None and _reads_words(one)]
     for kind in ("rule", "budget"):
         for name, declared in declarations.of(kind).items():
             condition = conditions[kind].get(name)
@@ -511,6 +512,14 @@ def _spoofable(
                 continue
             what = "this denial" if kind == "rule" else "this budget"
             agents, teams = compared(condition, "agent"), compared(condition, "team")
+            if worded := next((team for team in made if team in teams), None):
+                report.warn(
+                    "HM603",
+                    f"{what} depends on team `{worded}`, which any caller can claim or drop by a header",
+                    declared.when.span,
+                    help=f"name `team {worded}` in agents with a `token env(NAME)`",
+                )
+                continue
             for agent, team in claimed.items():
                 if agent in agents:
                     whom = f"agent `{agent}`, which"
@@ -531,6 +540,13 @@ def _spoofable(
         return
     for declared in declarations.of("budget").values():
         family, _, named = declared.options.get("per", "").partition(".")
+        if family == Per.TEAM and made:
+            report.warn(
+                "HM603",
+                f"this budget depends on team `{made[0]}`, which any caller can claim or drop by a header",
+                place_of(declared.item, "per"),
+                help="give each agent a `token env(NAME)`, and write `server { unknown-agent deny }`",
+            )
         if family in NAMED_PARTS:
             where = f"the header `{named}`" if family == Per.HEADER else f"`metadata.{named}`"
             report.warn(
@@ -539,6 +555,11 @@ def _spoofable(
                 place_of(declared.item, "per"),
                 help="give each agent a `token env(NAME)`, and write `server { unknown-agent deny }`",
             )
+
+
+def _reads_words(condition: Condition) -> bool:
+    """Return True if a condition reads what a caller writes as it likes."""
+    return any(field.startswith(("header.", "meta.")) for field in fields_read(condition))
 
 
 def _sliding_months(declarations: SymbolTable, report: DiagnosticCollector) -> None:
@@ -570,6 +591,8 @@ def _unused(declarations: SymbolTable, report: DiagnosticCollector) -> None:
             else {name: one.name_span for name, one in declarations.of(kind).items()}
         )
         for name, span in spans.items():
+            if kind == "team" and declarations.of(kind)[name].when is not None:
+                continue
             if (kind, name) not in used | BUILT_IN:
                 whole = declarations.statements[kind, name]
                 report.warn(

@@ -60,7 +60,7 @@ def check_holds(
                 holding.append((declared, len(deciders)))
             deciders.append((verdict, condition))
     served = AnyOf((*routed, *sent))
-    space = Space.of([CallSpace.of(program, conditions["agent"])], [served, *(one for _, one in deciders)])
+    space = Space.of([CallSpace.of(program, conditions)], [served, *(one for _, one in deciders)])
     ended = _ended(space, deciders, served)
     for declared, number in holding:
         above = (Negation(condition) for _, condition in deciders[:number])

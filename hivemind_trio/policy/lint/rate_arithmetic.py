@@ -192,7 +192,7 @@ def _serving(
     routed: dict[str, Condition] = {name: Relation("provider", "==", name) for name in program.providers}
     globs = {group.glob for provider in every for group in provider.groups if group.glob is not None}
     named = {glob: Like("model", (glob,)) for glob in sorted(globs)}
-    space = Space.of([CallSpace.of(program, conditions["agent"])], [condition, *routed.values(), *named.values()])
+    space = Space.of([CallSpace.of(program, conditions)], [condition, *routed.values(), *named.values()])
     first = [name for name, one in routed.items() if not isinstance(space.find([condition, one]), Nothing)]
     reached = {provider.name for name in first for provider in program.chain(name)}
     return [_counting(provider, condition, named, space) for provider in every if provider.name in reached]
@@ -254,7 +254,7 @@ def _children(
     if not pairs:
         return
     known = [one for one in asked.values() if one is not None]
-    space = Space.of([CallSpace.of(program, conditions["agent"])], known)
+    space = Space.of([CallSpace.of(program, conditions)], known)
     told: set[tuple[str, Measure]] = set()
     for child, parent, one, other in pairs:
         if (child.name, one.measure) in told:

@@ -52,12 +52,13 @@ def analyse(
     progress: ProgressListener = untold,
 ) -> None:
     """Report what can never happen in a policy without errors."""
-    conditions = {kind: conditions[kind] for kind in ("agent", "rule", "budget")}
+    conditions = {kind: conditions[kind] for kind in ("agent", "team", "rule", "budget")}
     asked = [one for table in conditions.values() for one in table.values() if one is not None]
+    asked += [Relation("team", "==", name) for name, one in conditions["team"].items() if one is not None]
     if not asked:
         return
     progress("dividing calls", 0, 1)
-    space = Space.of([CallSpace.of(program, conditions["agent"])], asked)
+    space = Space.of([CallSpace.of(program, conditions)], asked)
     constants = _Constants(declarations, space)
     named = [(kind, name, one) for kind, table in conditions.items() for name, one in table.items()]
     never: set[tuple[str, str]] = set()
@@ -66,6 +67,7 @@ def analyse(
         if constants.judge(kind, name, one) is Truth.NEVER:
             never.add((kind, name))
     _identities(declarations, conditions["agent"], space, never, progress)
+    _teams(declarations, conditions["team"], space, never)
     rules = [
         _Rule.of(declared, conditions["rule"][name], space, is_never=("rule", name) in never)
         for name, declared in declarations.of("rule").items()
@@ -189,6 +191,23 @@ def _identities(
                 help="move it up, or narrow the conditions of the earlier agents",
             )
         earlier[name] = own[name]
+
+
+def _teams(
+    declarations: SymbolTable, conditions: Mapping[str, Condition | None], space: Space, never: set[tuple[str, str]]
+) -> None:
+    """Report teams whose condition puts no call in them."""
+    for name, declared in declarations.of("team").items():
+        if conditions[name] is None or declared.when is None or ("team", name) in never:
+            continue
+        boxes = space.cubes(Relation("team", "==", name))
+        if boxes is not None and not space.is_met(boxes):
+            declarations.report.warn(
+                "HM306",
+                f"team `{name}` never matches: every call that meets its condition is in another team",
+                declared.when.span,
+                help="move it above the teams that match first; an agent's own `team` comes before all of them",
+            )
 
 
 def _needed(space: Space, cover: Cover, starts: Sequence[Cube], earlier: dict[str, int]) -> list[str]:

@@ -13,7 +13,7 @@ import attrs
 from hivemind_trio.model import Api
 from hivemind_trio.policy.compile.codegen import Router
 from hivemind_trio.policy.language.condition_typing import Condition, as_model, is_routed_as
-from hivemind_trio.policy.program.program import UNKNOWN_AGENT, Program
+from hivemind_trio.policy.program.program import NO_TEAM, UNKNOWN_AGENT, Program
 
 from .partition import CELLS_MAX, INFINITE, Classes, Key, Names, Numbers, Texts, Variable, combined
 
@@ -38,16 +38,30 @@ class CallSpace:
     program: Program
     claims: Mapping[str, Condition]
     """Agents that are known by a condition, in file order -> that condition."""
+    teams: Mapping[str, Condition] = attrs.field(factory=dict)
+    """Teams that calls are in by a condition, in file order -> that condition."""
 
     @classmethod
-    def of(cls, program: Program, conditions: Mapping[str, Condition | None]) -> CallSpace:
+    def of(cls, program: Program, conditions: Mapping[str, Mapping[str, Condition | None]]) -> CallSpace:
         """Return the space of a policy without errors.
 
         Args:
-            conditions: Agent -> what stands behind its `when`.
+            conditions: `agent` and `team` -> name -> what stands behind its `when`.
         """
         open_ones = [name for name, agent in program.agents.items() if not agent.tokens]
-        return cls(program, {name: one for name in open_ones if (one := conditions.get(name)) is not None})
+        agents, teams = conditions["agent"], conditions["team"]
+        return cls(
+            program,
+            {name: one for name in open_ones if (one := agents.get(name)) is not None},
+            {name: one for name in program.teams if (one := teams.get(name)) is not None},
+        )
+
+    def teams_of(self, agent: str) -> Sequence[tuple[str, bool]]:
+        """Return the teams that calls of an agent can be in, and whether by other facts."""
+        own = self.program.agent(agent).team
+        if own != NO_TEAM or not self.teams:
+            return [(own, False)]
+        return [*((name, True) for name in self.teams), (NO_TEAM, True)]
 
     def is_proven(self, name: str) -> bool:
         """Return True if a token makes a caller this agent."""
@@ -78,40 +92,70 @@ def callers(worlds: Sequence[CallSpace]) -> tuple[Variable, list[Impossible]]:
     """Return the variable of callers, `agent` and `team` of every policy, and its impossible combinations.
 
     A caller has one token or one claim for all policies, or neither. In a policy that does not know it, it is the first
-    agent whose condition it meets, or `unknown`.
+    agent whose condition it meets, or `unknown`. If that names no team, the call is in the first one whose condition it
+    meets, or in none.
     """
     names = list(dict.fromkeys(name for world in worlds for name in world.program.agents))
     cells: list[tuple[Mapping[Key, int], Mapping[str, Any]]] = []
-    fell: list[Sequence[bool]] = []
+    fell: list[Sequence[_Caller]] = []
     agents = [(*world.program.agents, UNKNOWN_AGENT) for world in worlds]
     teams = [
-        list(dict.fromkeys(world.program.agent(name).team for name in agents[k])) for k, world in enumerate(worlds)
+        list(dict.fromkeys(team for name in agents[k] for team, _ in world.teams_of(name)))
+        for k, world in enumerate(worlds)
     ]
     for facts in _introductions(names, worlds):
-        options = [_agents(world, facts) for world in worlds]
-        for chosen in product(*options):
+        for chosen in product(*(_callers(world, facts) for world in worlds)):
             where: dict[Key, int] = {}
-            for k, (name, _) in enumerate(chosen):
-                where["agent", k] = agents[k].index(name)
-                where["team", k] = teams[k].index(worlds[k].program.agent(name).team)
+            for k, one in enumerate(chosen):
+                where["agent", k], where["team", k] = agents[k].index(one.agent), teams[k].index(one.team)
             cells.append((where, facts))
-            fell.append([by_condition for _, by_condition in chosen])
+            fell.append(chosen)
     classes: dict[Key, Classes] = {("agent", k): Names(list(one)) for k, one in enumerate(agents)}
     classes |= {("team", k): Names(one) for k, one in enumerate(teams)}
     variable = combined(classes, cells)
-    impossible = []
+    impossible: list[Impossible] = []
     for k, world in enumerate(worlds):
-        later = sum(1 << number for number, one in enumerate(fell) if one[k])
-        for name, condition in world.claims.items():
-            this = later & sum(
-                1 << n for n, (where, _) in enumerate(cells) if where["agent", k] == agents[k].index(name)
-            )
-            later &= ~this
-            if this:
-                impossible.append(Impossible(this, k, condition, met=False))
-            if later:
-                impossible.append(Impossible(later, k, condition, met=True))
+        found = [one[k] for one in fell]
+        impossible += _first_match([one.agent if one.is_agent_told else None for one in found], world.claims, k)
+        impossible += _first_match([one.team if one.is_team_told else None for one in found], world.teams, k)
     return variable, impossible
+
+
+@final
+@attrs.frozen
+class _Caller:
+    """Agent and team of a caller in one policy."""
+
+    agent: str
+    is_agent_told: bool
+    """True if the conditions of agents decide."""
+    team: str
+    is_team_told: bool
+    """True if the conditions of teams decide."""
+
+
+def _callers(world: CallSpace, facts: Mapping[str, Any]) -> list[_Caller]:
+    return [
+        _Caller(agent, told, team, joined)
+        for agent, told in _agents(world, facts)
+        for team, joined in world.teams_of(agent)
+    ]
+
+
+def _first_match(chosen: Sequence[str | None], conditions: Mapping[str, Condition], world: int) -> Iterator[Impossible]:
+    """Yield cells that contradict conditions of which the first that is met decides.
+
+    Args:
+        chosen: Name in each cell, or one without a condition if none is met; None: they do not decide there.
+    """
+    later = sum(1 << number for number, name in enumerate(chosen) if name is not None)
+    for name, condition in conditions.items():
+        this = sum(1 << number for number, one in enumerate(chosen) if one == name)
+        later &= ~this
+        if this:
+            yield Impossible(this, world, condition, met=False)
+        if later:
+            yield Impossible(later, world, condition, met=True)
 
 
 def _introductions(names: Sequence[str], worlds: Sequence[CallSpace]) -> Iterator[Mapping[str, Any]]:

@@ -50,7 +50,7 @@ _LOAD_FIELDS: Final = ("stream", "path", "client.address", *CLOCKS, *DAYS)
 """Fields of a request that a load may set, and headers."""
 
 FOLLOWING: Final = {
-    "team": "it follows from the agent: `agent ...`",
+    "team": "it follows from the agent, or from the `when` of a team: `agent ...`",
     "provider": "it follows from the model: `model ...`",
     "tokens.total": "give `tokens.in` and `tokens.max-out`",
     "cost": "it follows from the model's price and the tokens",

@@ -120,7 +120,7 @@ class Universe:
         # A rule that only warns is in no list; whether a call meets it is asked all the same.
         rules = [one for one in checked.conditions["rule"].values() if one is not None]
         may_be_served = AnyOf(tuple(entry.condition for entry in lists["provider"] if entry.value is not None))
-        world = CallSpace.of(program, checked.conditions["agent"])
+        world = CallSpace.of(program, checked.conditions)
         space = Space.of([world], [*said, *of_tests, *rules, served])
         cubes: list[Cube] = []
         bits: dict[Condition, int | None] = {}
@@ -128,10 +128,10 @@ class Universe:
             boxes = space.cubes(condition)
             bits[condition] = None if boxes is None else ((1 << len(boxes)) - 1) << len(cubes)
             cubes += boxes or []
-        agents = [one for one in checked.conditions["agent"].values() if one is not None]
+        callers = [one for kind in ("agent", "team") for one in checked.conditions[kind].values() if one is not None]
         return cls(
             program,
-            [*agents, *rules],
+            [*callers, *rules],
             {setting: _list(entries, bits) for setting, entries in lists.items()},
             space,
             space.cover(cubes),

@@ -92,7 +92,12 @@ def decided(drawn: Drawn, request: Request, asked: Asked) -> Decision:
     name = agent.name if agent is not None else "unknown"
     in_team = said(drawn, agent, "team") if agent is not None else None
     route = routed(drawn, request)
-    call = Call(request, name, in_team[0] if in_team is not None else "none", route)
+    joined = None
+    if in_team is None:
+        without = Call(request, name)
+        matching = (one.name for one in drawn.teams if one.when is not None and asked("team", one.name, without))
+        joined = next(matching, None)
+    call = Call(request, name, in_team[0] if in_team is not None else joined or "none", route)
 
     first: dict[str, tuple[Any, Decider]] = {}
     tags: tuple[str, ...] = ()
@@ -128,6 +133,8 @@ def decided(drawn: Drawn, request: Request, asked: Asked) -> Decision:
         "affinity": first.get("affinity", (None, BUILT_IN)),
         "max-output": first.get("max-output", (None, BUILT_IN)),
     }
+    if joined is not None:
+        found["team"] = joined, Decider("team", joined, drawn.at("team", joined))
     value: dict[str, Any] = {setting: value for setting, (value, _) in found.items()}
     return Decision(
         agent=name,
@@ -180,6 +187,7 @@ def interpreted(checked: Checked) -> Asked:
 def meant(drawn: Drawn) -> Asked:
     """Conditions as they were drawn."""
     whens = {("agent", agent.name): agent.when for agent in drawn.agents}
+    whens |= {("team", team.name): team.when for team in drawn.teams}
     whens |= {("rule", rule.name): rule.when for rule in drawn.rules}
     whens |= {("budget", budget.name): budget.when for budget in drawn.budgets}
 
@@ -419,3 +427,39 @@ def test_a_priority_is_the_rule_s_then_the_agent_s_then_the_lane_s(
     treatment = program.decide(Request(apis=ANTHROPIC, claimed="ci"))
 
     assert (treatment.priority, treatment.decided["priority"].kind) == expected
+
+
+TEAMS_BY_CONDITION = """\
+provider anthropic { }
+team research when header.x-team == "research" { }
+team late when header.x-team ~ "res*" or agent == night { }
+team product { }
+agent ci { team product }
+agent night { }
+agent day { }
+"""
+
+
+@pytest.mark.parametrize(
+    ("claimed", "header", "team", "by"),
+    [
+        ("ci", "research", "product", None),
+        ("day", "research", "research", "team research (team.hmp:2)"),
+        ("night", "research", "research", "team research (team.hmp:2)"),
+        ("night", "", "late", "team late (team.hmp:3)"),
+        ("day", "res", "late", "team late (team.hmp:3)"),
+        ("day", "", "none", None),
+        (None, "research", "research", "team research (team.hmp:2)"),
+    ],
+)
+def test_a_call_is_in_its_agent_s_team_or_in_the_first_whose_condition_it_meets(
+    claimed: str | None, header: str, team: str, by: str | None
+) -> None:
+    program = compiled(TEAMS_BY_CONDITION).program
+    assert program is not None
+
+    decision = program.decide(Request(claimed=claimed, headers={"x-team": header} if header else {}))
+
+    assert decision.team == team
+    assert str(decision.decided.get("team", "None")) == str(by)
+    assert "header.x-team" in program.reads

@@ -137,7 +137,10 @@ def test_the_cost_is_reckoned_from_the_models_price_unless_it_is_said() -> None:
     [
         ("model", "`model` is no `field=value`"),
         ("", "`` is no `field=value`"),
-        ("team=product", "`team` cannot be given: a call's team follows from its agent; give `agent=...`"),
+        (
+            "team=product",
+            "`team` cannot be given: it follows from the agent, or a team's `when`; give `agent=...`",
+        ),
         ("tokens.total=5k", "`tokens.total` cannot be given: give `tokens.in=...` and `tokens.max-out=...`"),
         (
             "provider=openai",

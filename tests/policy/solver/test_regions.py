@@ -54,7 +54,7 @@ def policy(text: str) -> Checked:
 
 def world(checked: Checked) -> CallSpace:
     assert checked.program is not None
-    return CallSpace.of(checked.program, checked.conditions["agent"])
+    return CallSpace.of(checked.program, checked.conditions)
 
 
 def values_of(checked: Checked, request: Request) -> dict[str, Any]:
@@ -273,6 +273,8 @@ team people { }
 agent x { team people }
 agent y { token env(Y) }
 agent z when header.x-job != "" { team people }
+team first when header.x-team ~ "a*" { }
+team second when header.x-team ~ "ab*" or agent == y { }
 """
 
 NOTHING = {
@@ -285,6 +287,9 @@ NOTHING = {
     "a total without its parts": "tokens.in == 2 and tokens.max-out == 3 and tokens.total != 5",
     "an unknown caller with an agent's header": 'agent == unknown and header.X-Job == "7"',
     "another's team": "team == people and agent == y",
+    "a team that is matched later": 'team == second and header.X-Team == "abc"',
+    "no team with what makes one": 'team == none and agent == unknown and header.x-team == "a"',
+    "a team by a condition of an agent that has one": "team == first and agent == x",
     "a provider of other models": 'provider == openai and model ~ "claude-*"',
     "more than these tokens can cost": 'model ~ "gpt-*" and cost > $4 and tokens.total < 100k',
     "a model without a price": 'cost > $1 and model == "mine"',
@@ -325,6 +330,8 @@ SOMETHING = {
     "globs that overlap": 'model ~ "claude-*" and model ~ "*-mini"',
     "an agent by its claim alone": 'agent == z and header.x-job == ""',
     "an agent by its token": "agent == y",
+    "a team by a condition": 'team == first and agent == unknown and header.x-team == "abc"',
+    "a team by the agent in its condition": "team == second and agent == y",
     "an unknown caller": 'agent == unknown and header.x-job == "" and team == none',
     "a provider": 'provider == openai and model != ""',
     "no provider that is told": "not provider in [anthropic, openai]",
@@ -392,6 +399,18 @@ def test_a_call_is_one_and_the_same_for_two_policies() -> None:
     assert isinstance(proven, Witness)
     assert proven.request(1).token_agent == "ci"
     assert proven.request(0).token_agent is None
+
+
+def test_a_team_by_a_condition_is_each_policy_s_own() -> None:
+    teams = 'team a when header.x-team == "{}" {{ }}\nteam b {{ }}\nagent ci {{ team b }}'
+    worlds, old, new = compared(teams.format("1"), teams.format("2"), "team == a")
+
+    space = Space.of(worlds, [Of(old, 0), Of(new, 1)])
+
+    found = space.find([Of(old, 0)], [Of(new, 1)])
+    assert isinstance(found, Witness)
+    assert found.facts["headers"] == {"x-team": "1"}
+    assert isinstance(space.find([Of(old, 0), Of(new, 1)]), Nothing)
 
 
 def test_a_team_is_each_policy_s_own() -> None:

@@ -62,7 +62,8 @@ PAGES: Final = (
         "HM306",
         "agent that never matches",
         "Agents are tried in the order of the file, and the first match wins. An agent with a token is matched only "
-        "by that token. If two agents share a token, the first in the file wins.",
+        "by that token. If two agents share a token, the first in the file wins. Teams with a `when` are tried in the "
+        "order of the file, too, for calls of agents that name no team.",
         wrong='agent job when header.x-job != "" { }\n'
         'agent night when header.x-job == "night" { }\n'
         "provider anthropic { }",

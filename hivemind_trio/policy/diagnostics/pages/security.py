@@ -32,7 +32,8 @@ PAGES: Final = (
         "The agent of this rule or budget, or one of its team, is identified only by data that the caller sends: a "
         "header, or a name in the base URL. So any caller can evade it. Give the agent a `token`, or allow the "
         "warning with the reason why that does not matter. A budget `per header` or `per meta` relies on callers, too: "
-        "who proves nothing has a share for each credential (or address) and value.",
+        "who proves nothing has a share for each credential (or address) and value. So does one that depends on a team "
+        "whose `when` reads a header.",
         wrong='agent ci when header.x-ci != "" { }\nrule no when agent == ci { deny }\nprovider anthropic { }',
         right="agent ci { token env(CI_TOKEN) }\nrule no when agent == ci { deny }\n"
         "provider anthropic { key env(ANTHROPIC_API_KEY) }",
