@@ -14,7 +14,7 @@ import attrs
 
 from hivemind_trio.dialects import DIALECTS
 from hivemind_trio.model import REJECTIONS, Decision, Outcome, Reason, Request
-from hivemind_trio.policy import Failure, Program, Server
+from hivemind_trio.policy import Failure, Program, ProviderSettings, Server
 from hivemind_trio.scheduler import (
     ALL_PARTS,
     AskBudgets,
@@ -44,6 +44,7 @@ from hivemind_trio.scheduler import (
 from hivemind_trio.sim.agents.client import ClientReply
 from hivemind_trio.sim.agents.request import Asking
 from hivemind_trio.sim.provider import wire_format
+from hivemind_trio.sim.provider.latency_and_faults import Ask
 from hivemind_trio.sim.provider.profile import SECOND_NS
 from hivemind_trio.sim.provider.provider import Provider
 from hivemind_trio.sim.results.recorder import RunRecorder
@@ -253,8 +254,7 @@ class Proxied:
         talk.attempt = SimulatedAttempt(
             self.agenda,
             provider,
-            # With a key at the provider, all calls are of its account.
-            attrs.evolve(asking.turn.ask, account="") if settings.keys else asking.turn.ask,
+            _sent(asking.turn.ask, treatment, settings),
             timeouts=timeouts,
             leaves_ns=talk.leaves_ns(now_ns),
             silence_ns=asking.client.silence_ns,
@@ -426,3 +426,14 @@ class Proxied:
             reply = attrs.evolve(reply, status=200, broken=True)
         self.books.call_over(talk.asking.load, talk.treatment, talk.waited_ns if served else None)
         talk.asking.replied(reply)
+
+
+def _sent(ask: Ask, treatment: Decision, provider: ProviderSettings) -> Ask:
+    """Return what a provider is asked: a rule may limit the output, and with a key all calls are of its account."""
+    most = treatment.max_output
+    if most is not None:
+        taken = ask.taken
+        if taken is not None and taken.tokens_out is not None:
+            taken = attrs.evolve(taken, tokens_out=min(taken.tokens_out, most))
+        ask = attrs.evolve(ask, tokens_max_out=min(ask.tokens_max_out, most), taken=taken)
+    return attrs.evolve(ask, account="") if provider.keys else ask

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -24,8 +24,11 @@ from .provider_file import upstream
 from .quantities import ScenarioValueError, count, duration, positive, rate, share, spread
 from .scenario import HOUR_NS, Scenario
 from .toml_table import Problem, ScenarioError, Table, lines_of
-from .trace_replay import recorded_fleets
+from .trace_replay import began, recorded_fleets
 from .words import one_of_ints, several, words
+
+BEGINS: Final = 10 * 60
+"""Minute of the day at which a scenario begins that says nothing else."""
 
 Journals = Callable[[str], Sequence[RecordedCall]]
 """Reader of a journal by the path that the scenario gives; raises `ScenarioValueError`."""
@@ -66,6 +69,7 @@ def parse_scenario(
         fleets += own
     if trace is not None:
         fleets = list(recorded_fleets(trace))
+    date, minute = (began(trace) if trace is not None else None) or (date_on(1), BEGINS)
     scenario = Scenario(
         name=name,
         about=table.take("about", words, ""),
@@ -74,8 +78,8 @@ def parse_scenario(
         met=limits_met(trace) if trace is not None else {},
         plans=plans_met(trace) if trace is not None else {},
         until_ns=table.take("until", duration, 24 * HOUR_NS + _latest_ns(fleets)),
-        time=table.take("hour", one_of_ints(0, 23), 10) * 60,
-        date=date_on(table.take("weekday", one_of_ints(1, 7), 1)),
+        time=table.take("hour", _minutes, minute),
+        date=table.take("weekday", _date, date),
         policy=table.take("policy", words, None),
     )
     table.end()
@@ -84,6 +88,14 @@ def parse_scenario(
     if problems:
         raise ScenarioError(name, problems)
     return scenario
+
+
+def _minutes(value: Any) -> int:
+    return one_of_ints(0, 23)(value) * 60
+
+
+def _date(value: Any) -> str:
+    return date_on(one_of_ints(1, 7)(value))
 
 
 # ---- agents ----

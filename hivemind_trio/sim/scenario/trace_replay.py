@@ -22,6 +22,7 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.model import Outcome, RecordedAttempt, RecordedCall
+from hivemind_trio.model.dates import MINUTES, date_on, later
 from hivemind_trio.policy import UNKNOWN_AGENT
 from hivemind_trio.sim.agents.agent import AgentJob, Turn
 from hivemind_trio.sim.agents.client import CLIENTS, ClientBehaviour
@@ -35,6 +36,8 @@ KINDS: Final = (
     (re.compile(r"^(?:Async)?OpenAI/"), "openai-sdk"),
 )
 """User-agent -> the client that behaves like it. Of any other nothing is known, and it dies of its first error."""
+
+MINUTE_NS: Final = 60_000_000_000
 
 _GOOD: Final = frozenset({Outcome.SUCCEEDED, Outcome.SLOW})
 
@@ -113,6 +116,19 @@ def recorded_fleets(
             )
         )
     return tuple(fleets)
+
+
+def began(calls: Sequence[RecordedCall]) -> tuple[str, int] | None:
+    """Return date and minute of the day at which a record begins, as its first call tells; None: there is none.
+
+    Journals before version 6 tell of no date: it is one with that weekday.
+    """
+    if not calls:
+        return None
+    first = calls[0]
+    request = first.request
+    minutes = request.hour * 60 + request.minute - first.arrived_ns // MINUTE_NS
+    return later(request.date or date_on(request.weekday), minutes // MINUTES), minutes % MINUTES
 
 
 # ---- what belongs together ----

@@ -26,7 +26,7 @@ from hivemind_trio.sim import (
     recorded_fleets,
     settled,
 )
-from tests.sim.worlds import MS, SECOND, compiled, one_provider
+from tests.sim.worlds import MS, SECOND, compiled, fleet, one_provider, run, scenario
 
 WIDE = one_provider("concurrency 50")
 USED = Usage(input=100, output=50)
@@ -424,3 +424,42 @@ def test_the_bound_is_one() -> None:
 
     assert bound_of(policy, scenario, 1).ns <= World(policy, scenario, 1).run().makespan_ns
     assert bound_of(policy, scenario, 1).ns > 30 * MS
+
+
+@pytest.mark.parametrize(
+    ("arrived_s", "request_", "text", "begins"),
+    [
+        (0, {"hour": 23, "minute": 30, "weekday": 6, "date": "2026-11-21"}, "", ("2026-11-21", 23 * 60 + 30)),
+        (5_400, {"hour": 0, "minute": 30, "weekday": 7, "date": "2026-11-22"}, "", ("2026-11-21", 23 * 60)),
+        (60, {"hour": 9, "weekday": 3}, "", ("2001-01-10", 9 * 60 - 1)),
+        (0, {"hour": 23, "date": "2026-11-21"}, "hour = 3\n", ("2026-11-21", 3 * 60)),
+        (0, {"hour": 23, "date": "2026-11-21"}, "weekday = 3\n", ("2001-01-10", 23 * 60)),
+    ],
+)
+def test_a_record_begins_when_it_did_unless_the_scenario_says_when(
+    arrived_s: int, request_: dict[str, Any], text: str, begins: tuple[str, int]
+) -> None:
+    found = parse_scenario(text, name="x", trace=[call(arrived_s, request=request_)])
+
+    assert (found.date, found.time) == begins
+
+
+def test_a_rule_of_the_night_decides_recorded_calls_of_the_night() -> None:
+    night = one_provider("concurrency 5", rest='rule night when hour in 22..5 { deny "later" }')
+    asked = {"minute": 0, "weekday": 3, "date": "2026-11-25"}
+
+    by_day = parse_scenario("", name="x", trace=[call(0, request={"hour": 12, **asked})])
+    at_night = parse_scenario("", name="x", trace=[call(0, request={"hour": 23, **asked})])
+
+    assert World(night, by_day).run().turns_done == 1
+    assert World(night, at_night).run().turns_done == 0
+
+
+def test_a_rule_limits_the_output_of_calls() -> None:
+    short = one_provider("concurrency 5", rest="rule short { max-output 20 }")
+    recorded = [call(0, usage=Usage(input=100, output=50)), call(5, usage=Usage(input=100, output=10))]
+
+    assert again(*recorded).tokens == 260
+    assert again(*recorded, policy=short).tokens == 230
+    drawn = scenario(fleet(2, 3), traits=Traits(tokens_out_mean=500, tokens_out_sigma=0))
+    assert run(WIDE, drawn).tokens - run(short, drawn).tokens == 6 * (500 - 20)
