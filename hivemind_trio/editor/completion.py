@@ -29,7 +29,7 @@ from hivemind_trio.policy import (
 )
 
 from .cursor_context import Spot, settings_in, spots, word
-from .field_descriptions import FAMILIES, FIELDS, OUTCOMES, TESTS, WORDS
+from .field_descriptions import FAMILIES, FIELDS, OUTCOME_FAMILIES, OUTCOMES, TESTS, WORDS
 
 _TYPED: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_.-]*\Z")
 _REST: Final = re.compile(r"[A-Za-z0-9_-]*")
@@ -240,13 +240,24 @@ class _Proposer:
         return any(lexeme.type == "EXPECT" for lexeme in self.spot.before)
 
     def _conditions_begin(self, kind: str) -> Iterator[Proposal]:
-        early = LATE if kind == "agent" else ()
+        early = [name for name in LATE if kind == "agent" or (kind == "team" and name != "agent")]
         yield from _fields({name: doc for name, doc in FIELDS.items() if name not in early})
         yield from (Proposal(f"{name}.", Sort.FIELD, f"{name}.NAME", doc) for name, doc in FAMILIES.items())
         if kind == "test":
             yield from _fields(OUTCOMES)
+            yield from self._outcomes_of_names()
         yield _word("not")
         yield from self._lets()
+
+    def _outcomes_of_names(self) -> Iterator[Proposal]:
+        """Yield `account.NAME` and the like; tags and accounts are named where they are declared."""
+        declarations = self.checked.declarations
+        names: dict[str, Iterable[str]] = {"budget": declarations.of("budget")}
+        for family, kind in (("account", "provider"), ("tag", "rule")):
+            given = (one for declared in declarations.of(kind).values() for one in declared.settings.get(family, ()))
+            names[family] = dict.fromkeys(one.value for one in given if one.args)
+        for family, known in names.items():
+            yield from _fields({f"{family}.{name}": OUTCOME_FAMILIES[family] for name in known})
 
     def _kind(self, field: str) -> Kind | None:
         known = request_fields([], [], []).get(field)

@@ -41,6 +41,13 @@ FAMILIES: Final[Mapping[str, str]] = {
     "meta": 'Text: an entry of the body\'s `metadata`. `""` where the call has none.',
 }
 
+OUTCOME_FAMILIES: Final[Mapping[str, str]] = {
+    "account": "Flag: the call may use that account of the provider that it goes to.",
+    "budget": "Flag: the call's cost counts against that budget.",
+    "tag": "Flag: the call has that tag.",
+}
+"""Subjects of `expect` that end with a declared name."""
+
 OUTCOMES: Final[Mapping[str, str]] = {
     "admitted": "Flag: no rule denies or holds the call.",
     "held": "Flag: a rule holds the call on arrival; it has a lane, a priority and a provider.",

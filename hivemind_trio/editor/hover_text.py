@@ -9,7 +9,7 @@ from hivemind_trio.policy import DECLARATIONS, LOAD, Checked, Lexeme, Occurrence
 
 from .completion import described, takes
 from .cursor_context import Spot, settings_in, spots, word
-from .field_descriptions import FAMILIES, FIELDS, OUTCOMES, TESTS, WORDS
+from .field_descriptions import FAMILIES, FIELDS, OUTCOME_FAMILIES, OUTCOMES, TESTS, WORDS
 from .token_roles import Role, roles
 
 LINES_MAX: Final = 12
@@ -71,6 +71,8 @@ def _meaning(piece: Lexeme, spot: Spot, role: Role) -> str:
         case Role.FUNCTION:
             what = "a variable of the environment" if name == "env" else "a file, relative to the policy"
             return f"`{name}(...)`: a secret from {what}. Never shown, never written down."
+        case Role.NAME if spot.asks and (family := name.partition(".")[0]) != name and family in OUTCOME_FAMILIES:
+            return f"`{name}`: {OUTCOME_FAMILIES[family]}"
         case Role.NAME if spot.asks and name in OUTCOMES:
             return f"`{name}`: {OUTCOMES[name]}"
         case _:

@@ -73,6 +73,11 @@ AMONG: Final = {
     "fields after a joint": ("rule q when stream and |", {"agent", "model"}, {"and"}),
     "fields of who calls": ("agent b when |", {"model", "header."}, {"agent", "team", "provider"}),
     "outcomes": ('test "x" { expect |', {"lane", "denied", "agent"}, {"weight"}),
+    "fields of a team": ("team b when |", {"model", "header.", "agent"}, {"team", "provider", "plan.week"}),
+    "names of outcomes": (
+        'provider x { account one { key env(A) } }\nbudget day { cost $1/day }\nrule t { tag big }\n'
+        'test "x" { expect |', {"account.one", "budget.day", "tag.big"}, set(),
+    ),
     "a default": ("lane x { weight |", {"1"}, set()),
     "a default of options": ("provider p { reaper |", {"idle", "first-byte 4x idle 10x"}, set()),
     "secrets": ("provider p { key |", {"env(NAME)", 'file("path")'}, set()),

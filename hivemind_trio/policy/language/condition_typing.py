@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias, final
 
@@ -222,6 +222,8 @@ class Typer:
     used: set[tuple[str, str]]
     dynamic: Callable[[str], Field | None] = attrs.field(default=lambda _: None)
     """Fields whose names come from the policy, such as `people.wait.p95` in a test."""
+    dynamic_names: Sequence[str] = ()
+    """Names that `dynamic` knows, for suggestions."""
     of_request: bool = True
     """`header.NAME` and `meta.NAME` may be read: whatever the caller sends."""
 
@@ -588,7 +590,7 @@ class Typer:
             )
             raise _Wrong
         if field is None:
-            known = [*self.fields, *(("header.NAME", "meta.NAME") if self.of_request else ())]
+            known = [*self.fields, *self.dynamic_names, *(("header.NAME", "meta.NAME") if self.of_request else ())]
             self.report.unknown("HM213", "unknown field", expr.text, expr.span, known)
             raise _Wrong
         return field

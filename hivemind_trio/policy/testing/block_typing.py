@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
 import attrs
@@ -14,7 +14,19 @@ from hivemind_trio.model.plan import DAY_NS, WHOLE
 from hivemind_trio.policy.compile.binder import BoundDeclaration, SymbolTable
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Severity
-from hivemind_trio.policy.language.condition_typing import Always, Field, Kind, Typer
+from hivemind_trio.policy.language.condition_typing import (
+    AllOf,
+    Always,
+    AnyOf,
+    Condition,
+    Field,
+    Flag,
+    Kind,
+    Member,
+    Negation,
+    Relation,
+    Typer,
+)
 from hivemind_trio.policy.language.values import ErrorType, Signal, Unreadable
 from hivemind_trio.policy.program.call_facts import CLOCKS, DAYS, NO_API, Facts, contradiction, day_of
 from hivemind_trio.policy.program.policy_tests import (
@@ -100,7 +112,7 @@ def check_test(
 
 
 def outcome_fields(names: Mapping[str, list[str]]) -> dict[str, Field]:
-    """Return the fields of an `expect` beside a call's own. `tag.NAME` and `budget.NAME` are known beside these."""
+    """Return the fields of an `expect` beside a call's own. `tag.NAME`, `budget.NAME`, `account.NAME`: see `flag`."""
     fields = [
         *(Field(name, Kind.FLAG) for name in OUTCOMES),
         Field("lane", Kind.ENUM, tuple(dict.fromkeys((*names["lane"], "default")))),
@@ -152,7 +164,7 @@ class _Reading:
                     expects += 1
                     condition = expected.condition(value)
                     if condition is not None:
-                        self._expects.append(Expectation(condition=condition, span=value.span))
+                        self._expects.append(Expectation(condition=self._by_place(condition), span=value.span))
                 case Let(span=span):
                     report.add("HM103", "`let` is not allowed here", span, help="it belongs at the top level of a file")
                 case Item():
@@ -223,12 +235,44 @@ class _Reading:
             if given.args
         }
 
+        known: Mapping[str, Collection[str]] = {
+            "tag": tags,
+            "budget": self._names["budget"],
+            "account": {account for _, account, _ in self._accounts()},
+        }
+
         def flag(name: str) -> Field | None:
             family, _, rest = name.partition(".")
-            known = tags if family == "tag" else self._names["budget"] if family == "budget" else ()
-            return Field(name, Kind.FLAG) if rest in known else None
+            return Field(name, Kind.FLAG) if rest in known.get(family, ()) else None
 
-        return Typer(self._report, {**self._fields, **outcome_fields(self._names)}, lets, used, dynamic=flag)
+        fields = {**self._fields, **outcome_fields(self._names)}
+        names = [f"{family}.{name}" for family, each in known.items() for name in sorted(each)]
+        return Typer(self._report, fields, lets, used, dynamic=flag, dynamic_names=names)
+
+    def _accounts(self) -> Iterator[tuple[str, str, Sequence[str]]]:
+        """Yield provider, name and lanes of each account; without lanes it is for all."""
+        for provider, declared in self._all.of("provider").items():
+            for given in self._all.effective(declared, "account")[0]:
+                yield provider, given.value, [lane for named in given.block.get("for", ()) for lane in named.value]
+
+    def _by_place(self, condition: Condition) -> Condition:
+        """Return an expectation with what `account.NAME` means: where the call goes, and by which lane."""
+        match condition:
+            case AllOf(items=items):
+                return AllOf(tuple(map(self._by_place, items)))
+            case AnyOf(items=items):
+                return AnyOf(tuple(map(self._by_place, items)))
+            case Negation(item=item):
+                return Negation(self._by_place(item))
+            case Flag(field=field) if field.startswith("account."):
+                places: list[Condition] = []
+                for provider, account, lanes in self._accounts():
+                    if account == field.removeprefix("account."):
+                        there = Relation("provider", "==", provider)
+                        places.append(AllOf((there, Member("lane", tuple(lanes), ()))) if lanes else there)
+                return AnyOf(tuple(places))
+            case _:
+                return condition
 
     def _typer_of_run(self) -> Typer:
         lets, used = self._all.lets, self._all.reader.used

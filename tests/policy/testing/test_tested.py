@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hivemind_trio.model import Api, Request
 from hivemind_trio.policy import (
     Checked,
     MemoryFiles,
@@ -136,6 +137,56 @@ def test_what_holds_is_said_to_and_its_opposite_is_not(asks: str, expected: str)
     assert came_of(f"{asks}\nexpect {expected}").diagnostics == ()
     (found,) = came_of(f"{asks}\nexpect not ({expected})").diagnostics
     assert found.code == "HM501"
+
+
+ACCOUNTS: Final = """
+provider anthropic {
+  account product { key env(A); for customers }
+  account staff   { key env(B); for [work, default] }
+}
+provider openai { account staff { key env(C) } }
+lane customers { }
+lane work { }
+agent assistant { token env(T); lane customers }
+agent people { token env(U); lane work }
+rule no when model ~ "*opus*" { deny "no" }
+rule there when path == "/openai" { provider openai }
+"""
+
+BY_ACCOUNT: Final = {
+    "a lane that it names": ("given { agent assistant; api anthropic }", "account.product and not account.staff", ""),
+    "of another provider": ('given { agent assistant; path "/openai" }', "account.staff and not account.product", ""),
+    "a denied call": ('given { agent people; model "claude-opus-4" }', "not account.staff and denied", ""),
+    "of all calls": ("given any when agent == people and path == \"/v1/messages\"", "account.staff or denied", ""),
+    "of all calls, what is wrong": (
+        "given any when agent == people", "not account.staff or denied",
+        "counterexample: `given { agent people }`",
+    ),
+    "of all calls, by the provider": (
+        'given any when agent == assistant', "account.product or denied",
+        "counterexample: `given { agent assistant; path \"/openai\" }`",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("asks", "expected", "help_"), BY_ACCOUNT.values(), ids=BY_ACCOUNT)
+def test_an_account_is_expected_by_provider_and_lane(asks: str, expected: str, help_: str) -> None:
+    found = came_of(f"{asks}\nexpect {expected}", ACCOUNTS).diagnostics
+
+    assert [one.help for one in found] == ([help_] if help_ else [])
+
+
+def test_calls_use_the_accounts_that_are_expected() -> None:
+    program = policy(ACCOUNTS).program
+    assert program is not None
+    asked = {"assistant": "product", "people": "staff"}
+    for agent, account in asked.items():
+        lane = program.decide(Request(token_agent=agent, apis=(Api.ANTHROPIC,))).lane
+        (taking,) = [
+            pool.name for pool in program.providers["anthropic"].pools() if not pool.lanes or lane in pool.lanes
+        ]
+
+        assert taking == f"anthropic.{account}"
 
 
 GOT: Final = {
