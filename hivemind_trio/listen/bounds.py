@@ -51,10 +51,14 @@ class Bounds:
     """HTTP/2 streams of one connection at the same time; as many more that were reset may still be ending."""
 
     turn_ns: int = 50_000_000
-    """CPU time of a turn of the loop: while turns are longer and the loop is never idle, new calls get 503 at once."""
+    """CPU time of a turn of the loop: while turns stay longer and the loop is never idle, new calls get 503 at once."""
 
     accepted_per_turn: int = 64
     """Connections that are accepted in one turn of the loop."""
+
+    refused_per_turn: int = 1024
+    """Connections that are accepted and refused in one turn of an overloaded loop: as many as the backlog holds. They
+    take less than `turn_ns`, or refusing alone would be an overload that never ends."""
 
     resets: int = 200
     """HTTP/2 streams that one client may reset in a burst, and a tenth as many a second (CVE-2023-44487)."""

@@ -22,8 +22,8 @@ from hivemind_trio.model import Reason
 
 from .asgi import App, Message
 from .bounds import Bounds
-from .error_body import error_body
 from .http2_frames import FrameAllowance
+from .refusing import OverloadResponse, error_body
 from .request_head import ParsedHead, read_head
 from .wire import InboundWire
 
@@ -79,8 +79,14 @@ class ConnectionState(Protocol):
         """Log an error of the application."""
         ...
 
-    def refusal(self) -> bytes:
-        """Return the answer to a new request while the loop lags too much; empty: it is served."""
+    def refusal(self, target: bytes) -> OverloadResponse | None:
+        """Return the answer to a new request while the loop lags too much; None: it is served."""
+
+    def refuse_unread(self, data: bytes) -> bool:
+        """Answer a new request at once if the loop lags too much and nothing of it is still to come; True: it is done.
+
+        The connection stays, for the client comes back.
+        """
 
     def refused(self, status: int, bytes_out: int) -> None:
         """Note that a request was answered in place of the application, with a body of this size."""
@@ -374,11 +380,15 @@ class Http1(H11Protocol):
             H2ProtocolAssumedError: It speaks HTTP/2.
         """
         exchange = self._exchange
-        if exchange is None and not self._in_head and not self._switching and data.startswith(b"\r\n"):
+        fresh = exchange is None and not self._in_head and not self._switching
+        if fresh and data.startswith(b"\r\n"):
             data = _without_blank_lines(data)
             if not data:
                 return
-        if exchange is None and not self._in_head and not self._switching and (head := read_head(data)) is not None:
+        if fresh and self._link.refuse_unread(data):
+            self._first = False
+            return
+        if fresh and (head := read_head(data)) is not None:
             self._left = head.length
             if self._begin(head, expects=False):
                 self._fed(data[head.end :])
@@ -559,17 +569,16 @@ class Http1(H11Protocol):
             # Whoever sends both a length and chunks hopes that two servers in a row believe different ones.
             self.refuse(400)
             return False
+        if refusal := self._link.refusal(head.target):
+            self._link.wire.write_now(refusal.http1(head.method))
+            self._link.resume()
+            self._link.finish()
+            return False
         tokens = [token.strip() for token in connection.split(b",")] if connection else []
         if request is not None and upgrade == b"websocket" and b"upgrade" in tokens and head.method == b"GET":
             self._switching = True
             self._link.within(None)
             self._link.start(self._switch, request)
-            return False
-
-        if refusal := self._link.refusal():
-            self._link.wire.write_now(refusal)
-            self._link.resume()
-            self._link.finish()
             return False
 
         path, _, query = head.target.partition(b"?")

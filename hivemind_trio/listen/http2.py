@@ -279,13 +279,26 @@ class Http2(H2Protocol):
             await self.send(Closed())
 
     def _is_worth_a_start(self, request: RequestReceived, resets: set[int]) -> bool:
-        """Return False if the client has reset the stream already, or too many reset streams are still ending."""
+        """Return False if the client has reset the stream already, or it is refused here."""
         if request.stream_id in resets:
             return False
-        if len(self._tasks.inboxes) < 2 * self._link.bounds.streams and not self._link.refusal():
+        if len(self._tasks.inboxes) >= 2 * self._link.bounds.streams:
+            with suppress(H2Error):  # too many reset streams are still ending
+                self.connection.reset_stream(request.stream_id, ErrorCodes.REFUSED_STREAM)
+            return False
+        fields = dict(request.headers or ())
+        refusal = self._link.refusal(fields.get(b":path", b""))
+        if refusal is None:
             return True
         with suppress(H2Error):
-            self.connection.reset_stream(request.stream_id, ErrorCodes.REFUSED_STREAM)
+            stream_id = request.stream_id
+            bodyless = fields.get(b":method") == b"HEAD"
+            fits = len(refusal.body) <= self.connection.local_flow_control_window(stream_id)
+            self.connection.send_headers(stream_id, refusal.http2(), end_stream=bodyless)
+            if not bodyless and fits:
+                self.connection.send_data(stream_id, refusal.body, end_stream=True)
+            elif not bodyless:
+                self.connection.reset_stream(stream_id, ErrorCodes.REFUSED_STREAM)
         return False
 
     def _may_reset(self, count: int) -> bool:

@@ -35,6 +35,7 @@ from .http2 import Http2, Tasks
 from .http2_frames import FrameAllowance, Pacer
 from .listener_fault import ListenerFault
 from .overload import LoopLag
+from .refusing import OverloadResponse, Refuser
 from .sockets import peer_of
 from .wire import Flusher, InboundWire
 
@@ -64,6 +65,7 @@ class ListenerContext(Protocol):
     pacer: Pacer
     resets: FrameAllowance
     lag: LoopLag
+    refuser: Refuser
     closing: bool
 
     def report(self, fault: ListenerFault, detail: str, error: BaseException) -> None:
@@ -85,13 +87,13 @@ class ListenerContext(Protocol):
 class InboundConnection(TCPServer):
     """Reads, keeps the time, and hands bytes to a protocol."""
 
-    def __init__(self, house: ListenerContext, sock: socket.socket) -> None:
+    def __init__(self, house: ListenerContext, sock: socket.socket, begun: bytes = b"") -> None:
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))  # sets TCP_NODELAY
         super().__init__(ASGIWrapper(house.app), house.config, house.context, ConnectionState({}), stream)  # type: ignore[arg-type]  # our ASGI types are looser
         self.app: Any = house.app
         self.bounds = house.bounds
         self.resting = False
-        self.wire = InboundWire(sock, house.bounds.write_patience_ns / 1e9, house.flusher, self._closed)
+        self.wire = InboundWire(sock, house.bounds.write_patience_ns / 1e9, house.flusher, self._closed, begun)
         self._house = house
         self._peer = "a client"
         self._nursery: trio.Nursery
@@ -141,14 +143,29 @@ class InboundConnection(TCPServer):
         """Allowance for reset streams, shared by all connections."""
         return self._house.resets
 
-    def refusal(self) -> bytes:
-        """Return the response of an overloaded listener; empty if it is not overloaded."""
-        lag = self._house.lag
-        if not lag.is_overloaded or self.closing:
-            return b""
-        said = lag.refusal()
+    def refusal(self, target: bytes) -> OverloadResponse | None:
+        """Return the response of an overloaded listener; None: it is not overloaded."""
+        if not self._house.lag.is_overloaded or self.closing:
+            return None
+        refusal = self._house.refuser.refusal(target)
         self._house.overloaded()
-        return said
+        return refusal
+
+    def refuse_unread(self, data: bytes) -> bool:
+        """Answer a whole request in place of everybody, if the listener is overloaded; True: it is done."""
+        if not self._house.lag.is_overloaded or self.closing:
+            return False
+        refused = self._house.refuser.of_whole(data)
+        if refused is None:
+            return False
+        said, keeps = refused
+        self.wire.write_now(said)
+        if keeps:
+            self.rest()
+        else:
+            self.finish()
+        self._house.overloaded()
+        return True
 
     @property
     def closing(self) -> bool:

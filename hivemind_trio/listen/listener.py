@@ -18,7 +18,8 @@ from .bounds import Bounds
 from .http2_frames import FrameAllowance, Pacer
 from .hypercorn_worker import InboundConnection, config_for
 from .listener_fault import ListenerFault
-from .overload import OVERLOAD_BODY, LoopLag, refuse_at_once
+from .overload import LoopLag
+from .refusing import OVERLOAD_BODY, Porch, Refuser
 from .sockets import ConnectionSource
 from .wire import Flusher
 
@@ -33,6 +34,10 @@ def log(fault: ListenerFault, detail: str, error: BaseException) -> None:
 
 def _ignore(status: int, peer: str, bytes_out: int) -> None:
     pass
+
+
+def _overload_body(target: bytes) -> bytes:
+    return OVERLOAD_BODY
 
 
 @final
@@ -52,6 +57,7 @@ class Listener:
         bounds: What one client may take.
         report: Given the fault, one line of detail and the exception. It must not raise.
         refused: Given status, peer and size of the answer for a request that the app never saw. It must not raise.
+        overload_body: Given the target of a request that is refused unread, the body of its 503. It must be cheap.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class Listener:
         bounds: Bounds | None = None,
         report: Callable[[ListenerFault, str, BaseException], None] = log,
         refused: Callable[[int, str, int], None] = _ignore,
+        overload_body: Callable[[bytes], bytes] = _overload_body,
     ) -> None:
         self.app = app
         self.bounds = bounds or Bounds()
@@ -71,7 +78,10 @@ class Listener:
         self.flusher: Flusher
         self.pacer = Pacer()
         self.lag: LoopLag
+        self.refuser: Refuser
+        self._overload_body = overload_body
         self._said_s = -math.inf
+        self._said = 0
         self.resets: FrameAllowance
         self.sockets: Sequence[ConnectionSource] = ()
         self.open_connections: dict[InboundConnection, None] = {}  # in the order of their arrival
@@ -102,6 +112,14 @@ class Listener:
                 self.resets = FrameAllowance(self.bounds.resets_in_all, self.bounds.resets_in_all / 10)
                 helpers.start_soon(self.flusher.run)
                 async with trio.open_nursery() as nursery:
+                    porch = Porch(
+                        self.bounds.linger_bytes,
+                        self.bounds.linger_ns / 1e9,
+                        self.bounds.connections,
+                        lambda sock: self._meet(sock, nursery),
+                    )
+                    self.refuser = Refuser(self.lag, self._overload_body, porch)
+                    helpers.start_soon(porch.run)
                     for sock in sockets:
                         nursery.start_soon(self._accept_all, sock, nursery)
                     task_status.started()
@@ -151,6 +169,9 @@ class Listener:
         while sock.fileno() != -1:
             try:
                 await trio.lowlevel.wait_readable(sock)
+                if self.lag.is_overloaded and not self.closing:
+                    self._refuse_all(sock, nursery)
+                    continue
                 await self._make_room()
                 if sock.fileno() == -1:
                     return
@@ -170,12 +191,33 @@ class Listener:
                     await trio.sleep(_BREATH_S)
                 continue  # otherwise it was the client who had gone before we looked
 
-    def _take(self, accepted: socket.socket, nursery: trio.Nursery) -> None:
-        accepted.setblocking(False)
-        if self.lag.is_overloaded and refuse_at_once(accepted, self.lag):
+    def _refuse_all(self, sock: ConnectionSource, nursery: trio.Nursery) -> None:
+        """Refuse the calls that wait unaccepted, and serve the connections that ask nothing yet.
+
+        Refused are the newest calls: those in progress, and those that wait in line for a provider, go on.
+
+        Raises:
+            BlockingIOError: None waits any more.
+        """
+        try:
+            for _ in range(self.bounds.refused_per_turn):
+                accepted, _ = sock.accept()
+                self._meet(accepted, nursery)
+                if len(self.open_connections) >= self.bounds.connections:
+                    self.close_idle()
+        finally:
             self.overloaded()
-            return
-        connection = InboundConnection(self, accepted)
+
+    def _meet(self, accepted: socket.socket, nursery: trio.Nursery) -> None:
+        """Refuse what a connection asks, or serve it."""
+        if self.closing or not self.lag.is_overloaded:
+            self._take(accepted, nursery)
+        elif (begun := self.refuser.refuse(accepted)) is not None:
+            self._take(accepted, nursery, begun)
+
+    def _take(self, accepted: socket.socket, nursery: trio.Nursery, begun: bytes = b"") -> None:
+        accepted.setblocking(False)
+        connection = InboundConnection(self, accepted, begun)
         self.open_connections[connection] = None
         self._counted()
         nursery.start_soon(self._serve, connection)
@@ -187,7 +229,8 @@ class Listener:
     def overloaded(self) -> None:
         """Log a call that was rejected for the lag, once a second: to log each would cost what rejecting saves."""
         now_s = trio.current_time()
-        if now_s >= self._said_s + 1.0:
+        if self.lag.refused > self._said and now_s >= self._said_s + 1.0:
+            self._said = self.lag.refused
             self._said_s = now_s
             self.refused(
                 503, f"{self.lag.refused} calls since start, lag {self.lag.lag_s * 1e3:.0f} ms", len(OVERLOAD_BODY)

@@ -1,39 +1,34 @@
-"""Admission by measured loop lag: refuse new calls at once while the process cannot keep up."""
+"""Admission by measured loop lag: the law that says when new calls are refused, and for how long."""
 
 from __future__ import annotations
 
 import math
-import re
-import socket
 import time
 from typing import Final, final
 
 import attrs
 import trio
 
-from hivemind_trio.model import Reason
-
-from .error_body import error_body
-
 BUSY_S: Final = 2.0
 """A loop that was idle within this has caught up with all that came."""
+STANDING_S: Final = 0.3
+"""CPU time for which turns have been long, in all, before calls are refused."""
 _IDLE_S: Final = 0.0005
 """A shorter wait is none: something was ready."""
-_WINDOW_S: Final = 0.2
+_WINDOW_S: Final = 0.1
 """CPU time over which turns are averaged, in seconds."""
+_ONE_TURN: Final = 3.0
+"""A turn counts for so many times the limit at most: one long one, such as a garbage collection, is no overload."""
+_ONE_WAIT_S: Final = 0.5
+"""Wall-clock time that a turn counts for at most: the process or its machine may have been suspended within it."""
 
 RETRY_AFTER_MAX_S: Final = 60
 _RETRY_PER_LAG: Final = 20
 """Seconds to stay away for each second of lag: a call takes ten to twenty turns of the loop."""
-_SPREAD: Final = 4
-"""Callers are told to come back in one of so many seconds, in turn: they do not come back together."""
-
-_REASON: Final = Reason.PROXY_OVERLOADED
-
-OVERLOAD_BODY: Final = error_body("overloaded_error", _REASON, advice="; retry later")
-
-_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
-_PEEK_BYTES: Final = 64 * 1024
+_SPREAD_S: Final = 4.0
+"""Time over which callers are told to come back, at least; else as long as the loop has been busy."""
+_GOLDEN: Final = (math.sqrt(5) - 1) / 2
+"""Multiples of it, without their whole part, are even over an interval however many of them are taken."""
 
 
 @final
@@ -41,8 +36,10 @@ _PEEK_BYTES: Final = 64 * 1024
 class LoopLag(trio.abc.Instrument):
     """Lag of the event loop: the time since it was idle, and the work of its turns.
 
-    Work is CPU time: a turn in which a quota, or the machine's other work, stops the process is not a long one. A busy
-    loop with short turns serves a few callers as fast as it can; long turns are those of many calls in progress.
+    As in CoDel, a queue is bad if it stands: new calls are refused while the loop was never idle for `BUSY_S` and its
+    turns have been long for `STANDING_S`. Work is CPU time: a turn in which a quota, or the machine's other work, stops
+    the process is not a long one. A busy loop with short turns serves a few callers as fast as it can; long turns are
+    those of many calls in progress.
     """
 
     limit_s: float
@@ -51,9 +48,16 @@ class LoopLag(trio.abc.Instrument):
     """Wall-clock time of the last turns, which an event waits for."""
     refused: int = attrs.field(init=False, default=0)
     """Calls that were refused for it."""
-    idle_at_s: float = attrs.field(init=False, factory=trio.current_time)
+    busy_s: float = attrs.field(init=False, default=0.0)
+    """Time since the loop was idle."""
+    standing_s: float = attrs.field(init=False, default=0.0)
+    """CPU time of long turns, less that of short ones since."""
+    is_overloaded: bool = attrs.field(init=False, default=False)
+    """True if new calls are to be refused, so that those in progress are served."""
+    _soonest_s: int = attrs.field(init=False, default=1)
+    _spread_s: float = attrs.field(init=False, default=_SPREAD_S)
+    _ended_s: float = attrs.field(init=False, factory=trio.current_time)
     _began_s: float = attrs.field(init=False, factory=trio.current_time)
-    ended_s: float = attrs.field(init=False, factory=trio.current_time)
     _worked_s: float = attrs.field(init=False, factory=time.thread_time)
     _squares: float = attrs.field(init=False, default=0.0)
     _sum: float = attrs.field(init=False, default=0.0)
@@ -62,70 +66,45 @@ class LoopLag(trio.abc.Instrument):
         """Note that a turn of the event loop begins."""
         self._began_s = trio.current_time()
         self._worked_s = time.thread_time()
-        if timeout > 0 and self._began_s - self.ended_s > _IDLE_S:
-            self.idle_at_s = self._began_s
+        if timeout > 0 and self._began_s - self._ended_s > _IDLE_S:
+            self.idled()
 
     def before_io_wait(self, timeout: float) -> None:
         """End the measurement of a turn."""
-        self.ended_s = trio.current_time()
-        self.turned(self.ended_s - self._began_s, time.thread_time() - self._worked_s)
+        self._ended_s = trio.current_time()
+        self.turned(self._ended_s - self._began_s, time.thread_time() - self._worked_s)
+
+    def idled(self) -> None:
+        """Note that the loop has waited: nothing is left undone."""
+        self.busy_s = self.standing_s = 0.0
+        self.is_overloaded = False
 
     def turned(self, turn_s: float, work_s: float) -> None:
-        """Take a turn into account."""
+        """Take a turn into account: its wall-clock time and its CPU time."""
         self.lag_s += (min(turn_s, 1.0) - self.lag_s) * 0.2
+        self.busy_s += min(turn_s, _ONE_WAIT_S)
+        work_s = min(work_s, _ONE_TURN * self.limit_s)
         kept = math.exp(-work_s / _WINDOW_S)
         self._squares = self._squares * kept + work_s * work_s
         self._sum = self._sum * kept + work_s
+        is_long = self.turn_s >= self.limit_s
+        # Twice as much at most, so that what has stood for an hour is forgotten as soon as what has stood a second.
+        self.standing_s = min(max(0.0, self.standing_s + (work_s if is_long else -work_s)), 2 * STANDING_S)
+        self.is_overloaded = is_long and self.standing_s >= STANDING_S and self.busy_s >= BUSY_S
+        if self.is_overloaded:
+            self._soonest_s = 1 + math.ceil(self.lag_s * _RETRY_PER_LAG)
+            self._spread_s = min(max(_SPREAD_S, self.busy_s), RETRY_AFTER_MAX_S - self._soonest_s)
 
     @property
     def turn_s(self) -> float:
         """CPU time of the turn in which an average piece of work was done."""
         return self._squares / self._sum if self._sum else 0.0
 
-    @property
-    def is_overloaded(self) -> bool:
-        """True if new calls are to be refused, so that those in progress are served."""
-        return self.ended_s - self.idle_at_s >= BUSY_S and self.turn_s >= self.limit_s
+    def refuse(self) -> int:
+        """Count a call that is refused; return the seconds after which it is worth coming back.
 
-    def retry_after_s(self) -> int:
-        """When it is worth coming back."""
-        return min(RETRY_AFTER_MAX_S, math.ceil(self.lag_s * _RETRY_PER_LAG) + 1 + self.refused % _SPREAD)
-
-    def refusal(self) -> bytes:
-        """Return the next 503, whole."""
+        No two in a row are told the same, and the longer the overload has lasted the more time they are spread over: as
+        many as were refused in that time come back in as much.
+        """
         self.refused += 1
-        return (
-            b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-            b"retry-after: %d\r\nx-hivemind-reason: %b\r\nconnection: close\r\n\r\n%b"
-            % (len(OVERLOAD_BODY), self.retry_after_s(), _REASON.encode(), OVERLOAD_BODY)
-        )
-
-
-def is_whole(data: bytes) -> bool:
-    """Return True if these bytes are one HTTP/1.1 request with all of its body, so that nothing is lost by closing."""
-    head, mark, body = data.partition(b"\r\n\r\n")
-    if not mark or data.startswith(b"PRI "):
-        return False
-    length = _LENGTH.search(head + b"\r\n")
-    if length is None:
-        return not body and b"\r\ntransfer-encoding:" not in head.lower()
-    return len(body) == int(length[1])
-
-
-def refuse_at_once(sock: socket.socket, lag: LoopLag) -> bool:
-    """Answer 503 and close, without a task; False: the request has not come whole, so it is read as others are.
-
-    Unread bytes would make the kernel send a reset, which can overtake the answer.
-    """
-    try:
-        data = sock.recv(_PEEK_BYTES, socket.MSG_PEEK)
-        if not is_whole(data):
-            return False
-        sock.recv(len(data))
-        sock.send(lag.refusal())
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass  # it was gone before
-    sock.close()
-    return True
+        return self._soonest_s + int(self.refused * _GOLDEN % 1.0 * self._spread_s)

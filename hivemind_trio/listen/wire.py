@@ -27,19 +27,31 @@ class InboundWire:
         patience_s: For each 64 KiB that the peer does not take.
         flusher: Sends what was held back and not followed by anything.
         on_closed: Called once, synchronously, whoever closed it.
+        begun: Bytes that were read of it already.
     """
 
-    def __init__(self, sock: socket.socket, patience_s: float, flusher: Flusher, on_closed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        patience_s: float,
+        flusher: Flusher,
+        on_closed: Callable[[], None],
+        begun: bytes = b"",
+    ) -> None:
         self.closed = False
         self._sock = sock
         self._patience_s = patience_s
         self._flusher = flusher
         self._on_closed = on_closed
         self._held = b""
+        self._begun = begun
         self._turn = trio.Lock()
 
     async def read(self) -> bytes:
         """Return the next piece; empty when the peer is done, gone, or we closed."""
+        if self._begun:
+            begun, self._begun = self._begun, b""
+            return begun
         while not self.closed:
             try:
                 await trio.lowlevel.wait_readable(self._sock)
@@ -55,7 +67,7 @@ class InboundWire:
         if self.closed:
             return False
         try:
-            return bool(self._sock.recv(1, socket.MSG_PEEK))
+            return bool(self._begun or self._sock.recv(1, socket.MSG_PEEK))
         except OSError:
             return False
 

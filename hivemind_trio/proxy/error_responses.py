@@ -7,9 +7,10 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import REJECTIONS, Api, Reason
-from hivemind_trio.wire import refusal_body
+from hivemind_trio.model import REJECTIONS, Api, Reason, rejection_text
+from hivemind_trio.wire import endpoint, refusal_body
 
+from .request.caller_identity import split_prefix
 from .request.client_profile import ClientProfile
 from .request.header_filter import Headers
 
@@ -59,6 +60,14 @@ def refusal(
     if row.is_final:
         headers.append((b"x-should-retry", b"false"))
     return Refusal(status, headers, body)
+
+
+def overload_body(target: bytes) -> bytes:
+    """Return the body with which a listener refuses a request that it has not read, in the dialect of its path."""
+    _, path = split_prefix(target.partition(b"?")[0])
+    apis = endpoint(path.decode("latin-1"), {}).apis
+    message = f"{rejection_text(Reason.PROXY_OVERLOADED)}; retry later"
+    return refusal(next(iter(apis), None), Reason.PROXY_OVERLOADED, message).body
 
 
 def error_message(reason: Reason, message: str, retry_after_ns: int | None = None) -> str:

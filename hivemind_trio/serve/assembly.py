@@ -19,7 +19,7 @@ from hivemind_trio.host import memory_bytes
 from hivemind_trio.listen import Bounds, ConnectionSource, Listener, ListenerFault
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program, Renames
-from hivemind_trio.proxy import CallRecord, Door
+from hivemind_trio.proxy import CallRecord, Door, overload_body
 from hivemind_trio.runtime import Engine, LeaseKeeper, keeping_leases, renamed_leases
 from hivemind_trio.scheduler import CallArrived, Command, Event, Lease, LimitChanged, PlanChanged
 from hivemind_trio.store import Journal, Ledger, OpenedState, hints, restored_beliefs, writing
@@ -375,5 +375,5 @@ def _listener(door: Door, program: Program, told: _Callbacks) -> Listener:
         header_bytes=program.server.max_header, connections=max(Bounds().connections, 2 * program.server.max_waiting)
     )
     if told.report is None:
-        return Listener(door, bounds, refused=door.turned_away)
-    return Listener(door, bounds, told.faulted, door.turned_away)
+        return Listener(door, bounds, refused=door.turned_away, overload_body=overload_body)
+    return Listener(door, bounds, told.faulted, door.turned_away, overload_body)

@@ -2,45 +2,85 @@
 
 from __future__ import annotations
 
-import math
 import os
+import socket
+from collections import Counter
 
+import h2.connection
+import h2.events
 import pytest
 import trio
+import trio.lowlevel
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.listen import Bounds
-from hivemind_trio.listen.overload import LoopLag, is_whole
+from hivemind_trio.listen import Bounds, Listener, bind
+from hivemind_trio.listen.overload import RETRY_AFTER_MAX_S, LoopLag
+from hivemind_trio.listen.refusing import Porch, framed
 
-from .house import GET, echoes, header, post, serving
+from .house import GET, Client, echoes, header, post, serving
+
+LIMIT_S = 0.020
 
 
-async def lag_of(*turns: tuple[float, float], busy_s: float = 10.0) -> LoopLag:
-    lag = LoopLag(0.020)
-    lag.idle_at_s = lag.ended_s - busy_s
+async def lag_of(*turns: tuple[float, float]) -> LoopLag:
+    lag = LoopLag(LIMIT_S)
     for turn_s, work_s in turns:
         lag.turned(turn_s, work_s)
     return lag
 
 
 @pytest.mark.parametrize(
-    ("turns", "busy_s", "overloaded"),
+    ("turns", "overloaded"),
     [
-        ([(0.002, 0.002)] * 2_000, 10.0, False),  # a few callers as fast as it can
-        ([(0.060, 0.060)] * 40, 10.0, True),
-        ([(0.060, 0.060)] * 40, 0.1, False),  # it was idle just now
-        ([(0.060, 0.060)] * 40 + [(0.001, 0.001)] * 500, 10.0, False),  # what was in progress is done
-        ([(0.090, 0.002)] * 40, 10.0, False),  # it is stopped for most of the time, and has little to do
-        ([(0.100, 0.022)] * 40, 10.0, True),  # the same with much to do
-        ([(0.002, 0.002)] * 2_000 + [(0.045, 0.045)], 10.0, False),  # one long turn
+        ([(0.002, 0.002)] * 2_000, False),  # a few callers as fast as it can
+        ([(0.060, 0.060)] * 40, True),
+        ([(0.060, 0.060)] * 10, False),  # it was idle just now
+        ([(0.060, 0.060)] * 40 + [(0.001, 0.001)] * 500, False),  # what was in progress is done
+        ([(0.090, 0.002)] * 400, False),  # it is stopped for most of the time, and has little to do
+        ([(0.100, 0.022)] * 40, True),  # the same with much to do
+        ([(0.002, 0.002)] * 2_000 + [(2.0, 2.0)], False),  # one long turn
+        ([(0.002, 0.002)] * 2_000 + [(2.0, 2.0)] + [(0.002, 0.002)] * 20, False),
+        ([(3_600.0, 0.060)] * 3, False),  # the machine was suspended
+        ([(0.060, 0.060)] * 8 + [(3_600.0, 0.060)], False),  # within a burst
+        ([(0.060, 0.060)] * 40 + [(3_600.0, 0.001)] + [(0.002, 0.002)] * 100, False),
     ],
 )
 async def test_a_loop_is_overloaded_if_it_is_never_idle_and_its_turns_are_long(
-    turns: list[tuple[float, float]], busy_s: float, overloaded: bool
+    turns: list[tuple[float, float]], overloaded: bool
 ) -> None:
-    assert (await lag_of(*turns, busy_s=busy_s)).is_overloaded is overloaded
+    assert (await lag_of(*turns)).is_overloaded is overloaded
+
+
+SHORT = st.floats(0.0001, LIMIT_S * 0.9)
+STOPPED = st.floats(0.0, 600.0)
+"""Wall-clock time of a turn beyond its work: by a quota, by neighbours, by a machine that was suspended."""
+
+
+@given(st.lists(st.tuples(SHORT, STOPPED), min_size=1, max_size=300), st.floats(0.0, 60.0), st.integers(0, 300))
+async def test_no_call_is_refused_for_short_turns_nor_for_one_long_one(
+    turns: list[tuple[float, float]], long_s: float, place: int
+) -> None:
+    lag = await lag_of(*[(0.002, 0.002)] * 200)
+    for number, (work_s, stopped_s) in enumerate(turns):
+        if number == place:
+            lag.turned(long_s, long_s)
+            assert not lag.is_overloaded
+        # Turns near the limit that follow a long one may be taken for more of the same.
+        lag.turned(work_s / (4 if number > place else 1) + stopped_s, work_s / (4 if number > place else 1))
+        assert not lag.is_overloaded
+
+
+@given(st.lists(st.floats(LIMIT_S * 1.01, 0.5), min_size=150, max_size=200), st.integers(1, 20))
+async def test_turns_that_stay_long_are_an_overload_within_seconds_until_the_loop_is_idle(
+    works: list[float], slowed: int
+) -> None:
+    lag = await lag_of(*[(work_s * slowed, work_s) for work_s in works])
+    assert lag.is_overloaded
+
+    lag.idled()
+    assert not lag.is_overloaded
 
 
 async def test_a_loop_that_waits_is_idle() -> None:
@@ -53,28 +93,51 @@ async def test_a_loop_that_waits_is_idle() -> None:
     assert not lag.is_overloaded
 
 
-async def test_callers_are_told_to_come_back_later_the_longer_the_lag_is_and_not_together() -> None:
-    some, much = await lag_of(*[(0.06, 0.0)] * 40), await lag_of(*[(0.9, 0.0)] * 40)
+async def test_callers_are_told_to_come_back_later_the_longer_the_lag_is() -> None:
+    some, much = await lag_of(*[(0.06, 0.06)] * 40), await lag_of(*[(0.9, 0.06)] * 40)
 
-    told = [header_of(some.refusal()) for _ in range(8)]
-    assert len(set(told)) == 4
-    assert min(told) >= 1
-    assert max(told) < header_of(much.refusal()) <= 60
+    assert max(some.refuse() for _ in range(20)) < min(much.refuse() for _ in range(20))
 
 
-def header_of(answer: bytes) -> int:
-    return int(answer.partition(b"retry-after: ")[2].partition(b"\r\n")[0])
+@given(st.integers(40, 2_000), st.integers(1, 500), st.floats(0.05, 2.0))
+async def test_callers_do_not_come_back_together(turns: int, refused: int, turn_s: float) -> None:
+    lag = await lag_of(*[(turn_s, 0.05)] * turns)
+    told = Counter(lag.refuse() for _ in range(refused))
+
+    assert all(1 <= seconds <= RETRY_AFTER_MAX_S for seconds in told)
+    spread = min(max(4.0, lag.busy_s), RETRY_AFTER_MAX_S - min(told))
+    assert max(told.values()) <= 2 * refused / max(1.0, spread) + 3
 
 
-@given(st.binary(max_size=50), st.integers(0, 60))
-def test_a_request_is_whole_when_all_of_its_body_is_there(body: bytes, cut: int) -> None:
-    whole = post(body)
+METHODS = st.sampled_from([b"POST", b"GET", b"DELETE"])
 
-    assert is_whole(whole)
-    assert not is_whole(whole + b"x")
-    assert not is_whole(whole[: -1 - cut])
-    assert not is_whole(b"PRI * HTTP/2.0\r\n\r\n")
-    assert not is_whole(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+
+@given(METHODS, st.binary(max_size=50), st.integers(0, 60), st.sampled_from([b"Content-Length", b"content-length"]))
+def test_a_request_is_whole_when_all_of_its_body_is_there(method: bytes, body: bytes, cut: int, name: bytes) -> None:
+    head = b"%b /v1/x HTTP/1.1\r\nhost: x\r\n%b:  %d \r\n\r\n" % (method, name, len(body))
+
+    found = framed(head + body)
+    assert found is not None
+    assert (found[0], found[2]) == (b"%b /v1/x HTTP/1.1" % method, True)
+    for other in (head + body + b"x", (head + body)[: -1 - cut]):
+        part = framed(other)
+        assert part is None or not part[2]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"Transfer-Encoding: chunked",
+        b"content-length: 0\r\ncontent-length: 0",
+        b"content-length: +0",
+        b"content-length: 0_0",
+        b"content-length: 0, 0",
+        b"content-length:\xb2",
+    ],
+)
+def test_nothing_is_taken_for_whole_whose_framing_is_odd(fields: bytes) -> None:
+    found = framed(b"POST / HTTP/1.1\r\nhost: x\r\n%b\r\n\r\n" % fields)
+    assert found is None or not found[2]
 
 
 async def test_while_the_loop_lags_new_calls_get_503_at_once_and_those_in_progress_go_on() -> None:
@@ -100,23 +163,144 @@ async def test_while_the_loop_lags_new_calls_get_503_at_once_and_those_in_progre
         assert house.listener.lag.refused == 2
 
 
+async def test_a_connection_whose_call_was_refused_serves_the_next() -> None:
+    async with serving(echoes) as house:
+        client, leaving = await house.client(), await house.client()
+        assert (await client.ask())[0] == (await leaving.ask())[0] == 200
+        overload(house.listener.lag)
+        assert (await client.ask(post(b"first")))[0] == (await client.ask(post(b"second")))[0] == 503
+        await leaving.say(b"GET / HTTP/1.1\r\nhost: x\r\nConnection: close\r\n\r\n")
+        assert (await leaving.answer())[0] == 503
+        assert await leaving.rest() == b""
+        house.listener.lag.is_overloaded = False
+
+        assert await client.ask(post(b"third")) == (200, b"third")
+
+
 def overload(lag: LoopLag) -> None:
-    """As if it had not been idle for long, and any turn were too long."""
-    lag.limit_s = 0.0
+    """As if it had not been idle for long, and turns were too long."""
     trio.lowlevel.remove_instrument(lag)  # else each wait for the test's client would count as idle
-    lag.idle_at_s = -math.inf
+    lag.is_overloaded = True
 
 
 async def test_a_request_that_has_not_come_whole_is_answered_without_a_reset() -> None:
     async with serving(echoes) as house:
         overload(house.listener.lag)
         client = await house.client()
-        await client.say(post(b"x" * 100_000)[:50_000])
+        await client.say(post(b"x" * 3_000_000)[:50_000])
         status, _, _ = await client.answer()
-        await client.say(b"x" * 50_000)
+        await client.say(b"x" * 2_950_000)
 
         assert status == 503
         assert await client.rest() == b""
+        assert house.listener.connections == 0
+
+
+@pytest.mark.parametrize("asks_within_overload", [True, False])
+async def test_a_connection_that_asks_later_is_answered_then(asks_within_overload: bool) -> None:
+    async with serving(echoes) as house:
+        overload(house.listener.lag)
+        client = await house.client()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert house.listener.connections == 0  # no task waits for it
+        house.listener.lag.is_overloaded = asks_within_overload
+
+        assert (await client.ask(post(b"x")))[0] == (503 if asks_within_overload else 200)
+
+
+async def test_whatever_the_load_is_the_process_says_that_it_is_alive() -> None:
+    async with serving(echoes) as house:
+        overload(house.listener.lag)
+        client = await house.client()
+        alive = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+
+        assert [(await client.ask(alive))[0] for _ in range(2)] == [200, 200]
+        assert (await client.ask(b"GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n"))[0] == 503
+
+
+async def test_a_head_is_refused_without_a_body_and_an_upgrade_too() -> None:
+    async with serving(echoes) as house:
+        overload(house.listener.lag)
+        client, upgrading = await house.client(), await house.client()
+        await client.say(b"HEAD / HTTP/1.1\r\nhost: x\r\n\r\n")
+        upgrade = (
+            b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: eA==\r\n"
+        )
+
+        assert (await client.answer(b"HEAD"))[::2] == (503, b"")
+        assert await client.rest() == b""
+        assert (await upgrading.ask(b"GET / HTTP/1.1\r\nhost: x\r\n" + upgrade + b"\r\n"))[0] == 503
+
+
+async def test_http2_calls_are_told_as_well_and_their_connection_goes_on() -> None:
+    async with serving(echoes) as house:
+        stream = await trio.open_tcp_stream("127.0.0.1", house.port)
+        client = h2.connection.H2Connection()
+        client.initiate_connection()
+        overload(house.listener.lag)
+        heard = []
+        for path in (b"/v1/messages", b"/healthz"):
+            number = client.get_next_available_stream_id()
+            fields = [(b":method", b"POST"), (b":path", path), (b":scheme", b"http"), (b":authority", b"x")]
+            client.send_headers(number, fields)
+            client.send_data(number, b"hello", end_stream=True)
+            await stream.send_all(client.data_to_send())
+            got: list[h2.events.Event] = []
+            while not any(isinstance(event, h2.events.StreamEnded) for event in got):
+                got += client.receive_data(await stream.receive_some())
+                await stream.send_all(client.data_to_send())
+            heard.append(got)
+        [refused, served] = [
+            dict(event.headers) for got in heard for event in got if isinstance(event, h2.events.ResponseReceived)
+        ]
+        said = b"".join(event.data for event in heard[0] if isinstance(event, h2.events.DataReceived))
+        stream.socket.close()
+
+        assert refused[b":status"] == b"503"
+        assert 1 <= int(refused[b"retry-after"]) <= RETRY_AFTER_MAX_S
+        assert int(refused[b"content-length"]) == len(said)
+        assert b"proxy-overloaded" in said
+        assert served[b":status"] == b"200"
+
+
+async def test_the_body_of_a_refusal_is_by_what_was_asked() -> None:
+    async with trio.open_nursery() as nursery:
+        sockets = bind("127.0.0.1", 0)
+        listener = Listener(echoes, overload_body=lambda target: b"no " + target)
+        await nursery.start(listener.run, sockets)
+        overload(listener.lag)
+        for target in (b"/v1/messages", b"/v1beta/models/x:generateContent?alt=sse", b"/v1/messages"):
+            client = Client(await trio.open_tcp_stream("127.0.0.1", sockets[0].getsockname()[1]))
+            assert await client.ask(b"POST %b HTTP/1.1\r\nhost: x\r\n\r\n" % target) == (503, b"no " + target)
+            client.stream.socket.close()
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_porch_reads_what_was_refused_and_shows_in_what_was_not(autojump_clock: object) -> None:
+    shown: list[socket.socket] = []
+    porch = Porch(100, 5.0, 3, shown.append)
+    pairs = [socket.socketpair() for _ in range(3)]
+    for (near, _), refused in zip(pairs, (True, True, False), strict=True):
+        near.setblocking(False)
+        porch.take(near, refused=refused)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(porch.run)
+        assert porch.is_full
+        pairs[0][1].send(b"x" * 101)  # more than is read of one
+        await trio.sleep(1)
+        assert [near.fileno() == -1 for near, _ in pairs] == [True, False, False]
+        await trio.sleep(4.5)  # the time of the others is over
+        assert [near.fileno() == -1 for near, _ in pairs] == [True, True, False]
+        assert shown == [pairs[2][0]]
+        assert len(porch) == 0
+        pairs.append(socket.socketpair())
+        porch.take(pairs[3][0], refused=True)
+        await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert pairs[3][0].fileno() == -1  # nothing is left open
+    for pair in pairs:
+        for end in pair:
+            end.close()
 
 
 async def test_a_resting_connection_whose_next_request_has_come_makes_no_room() -> None:

@@ -127,8 +127,10 @@ class Line:
 
     def refused(self, status: int, bytes_out: int) -> None: ...
 
-    def refusal(self) -> bytes:
-        return b""
+    def refusal(self, target: bytes) -> None: ...
+
+    def refuse_unread(self, data: bytes) -> bool:
+        return False
 
     def pause(self) -> None: ...
 

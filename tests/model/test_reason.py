@@ -97,7 +97,7 @@ def test_all_words_are_used() -> None:
     used = {(reason, case) for _, reason, case, _ in USES}
     elsewhere = {
         *((Reason.QUEUE_FULL, case) for case in REJECTIONS[Reason.QUEUE_FULL].words),  # one call for all
-        *((reason, "") for reason in (Reason.HEADER_TOO_LARGE, Reason.PROXY_OVERLOADED)),  # `listen/error_body.py`
+        *((reason, "") for reason in (Reason.HEADER_TOO_LARGE, Reason.PROXY_OVERLOADED)),  # `listen/refusing.py`
         *((Reason.BAD_REQUEST, "http"), (Reason.UPSTREAM_BROKE, "late"), (Reason.UPSTREAM_UNREACHABLE, "")),
         *((Reason.UPSTREAM_REFUSED, ""), (Reason.UPSTREAM_UNREACHABLE, "cause")),  # the reason is in a variable
     }
