@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import attrs
 import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hivemind_trio.model import Reason, RecordedCall, Request
 from hivemind_trio.proxy import CallRecord
@@ -30,7 +32,7 @@ from hivemind_trio.scheduler import (
     SessionFacts,
     TimePassed,
 )
-from hivemind_trio.store import Journal, JournalError, open_journal, read_journal
+from hivemind_trio.store import CallFilter, Journal, JournalError, join_journal, open_journal, read_journal
 from hivemind_trio.store.journal import reader, writer
 from hivemind_trio.store.journal.journal_file import JournalFile
 from hivemind_trio.store.journal.rows import HEADER_SETS_MAX, Entry
@@ -138,6 +140,69 @@ async def test_a_clock_that_was_put_back_puts_no_session_before_another(tmp_path
             tell(journal, CALL, 1)
 
     assert list(read_journal(path)) == [CALL, moved(CALL, CALL.ended_ns or 0)]
+
+
+@attrs.define
+class Clock:
+    """The clock on the wall."""
+
+    now_ns: int = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+async def timed(path: str, began_ns: int, arrivals: Sequence[int]) -> None:
+    """Write a session with calls that arrive so long after it began."""
+    clock = Clock(began_ns)
+    async with open_journal(path, on_trouble=quiet, wall_ns=clock) as journal:
+        journal.began("0", "hash", 0)
+        for number, arrived_ns in enumerate(arrivals, start=1):
+            clock.now_ns = began_ns + arrived_ns
+            tell(journal, moved(CALL, arrived_ns), number)
+
+
+HOUR = 3_600 * 10**9
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12)
+@given(sessions=st.lists(st.lists(st.integers(0, 50), min_size=2, max_size=6).map(sorted), min_size=1, max_size=3))
+def test_the_calls_of_a_time_are_read_as_from_the_whole_journal(
+    sessions: list[list[int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = at(tmp_path_factory.mktemp("journal"))
+    walls = []
+    for place, arrivals_s in enumerate(sessions):
+        began_ns, arrivals = 10**18 + place * HOUR, [one * 10**9 for one in arrivals_s]
+        trio.run(timed, path, began_ns, arrivals)
+        walls += [began_ns + one for one in arrivals]
+    assert [one.arrived_ns for one in read_journal(path)] == [one - walls[0] for one in walls]
+    for since_ns, until_ns, newest in product((walls[0], walls[1], walls[-1] + 1), (walls[-1], 1 << 62), (None, 1, 3)):
+        wanted = [one for one in walls if since_ns <= one < until_ns]
+        wanted = wanted[-newest if newest is not None else 0 :]
+
+        found = read_journal(path, CallFilter(since_ns=since_ns, until_ns=until_ns, newest=newest))
+
+        assert list(found) == [moved(CALL, one - wanted[0]) for one in wanted]
+
+
+async def test_sessions_of_workers_are_of_the_same_time(tmp_path: Path) -> None:
+    path, clock = at(tmp_path), Clock(10**18)
+    async with open_journal(path, on_trouble=quiet, wall_ns=clock) as first:
+        first.began("0", "hash", 0)
+        clock.now_ns += 10**9
+        async with join_journal(path, 2, on_trouble=quiet, wall_ns=clock) as second:
+            second.began("0", "hash", 0)
+            for number, journal in enumerate((second, first, second), start=1):
+                at_ns = number * HOUR - (10**9 if journal is second else 0)
+                clock.now_ns = 10**18 + number * HOUR
+                tell(journal, moved(CALL, at_ns), number)
+                await until(lambda: not first.unwritten and not second.unwritten)
+
+    assert list(read_journal(path)) == [CALL, moved(CALL, HOUR), moved(CALL, 2 * HOUR)]
+    late = CallFilter(since_ns=10**18 + 2 * HOUR)
+    assert list(read_journal(path, late)) == [CALL, moved(CALL, HOUR)]
 
 
 # ---- a disk that does not do as it should ----

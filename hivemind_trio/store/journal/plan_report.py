@@ -62,11 +62,15 @@ def plan_at(
     return _reading(database, head) if head is not None else ()
 
 
-def plan_rows(database: sqlite3.Connection) -> dict[tuple[int, int], list[sqlite3.Row]]:
-    """Return the rows of all readings, by session and call."""
+def plan_rows(database: sqlite3.Connection, source: str = "plans") -> dict[tuple[int, int], list[sqlite3.Row]]:
+    """Return the rows of readings, by session and call.
+
+    Args:
+        source: What the query reads in place of the table.
+    """
     found: dict[tuple[int, int], list[sqlite3.Row]] = {}
     if _has_plans(database):
-        for row in database.execute("SELECT * FROM plans ORDER BY rowid"):
+        for row in database.execute(f"SELECT plans.* FROM {source} ORDER BY plans.rowid"):  # noqa: S608 - own names
             found.setdefault((row["session"], row["call"]), []).append(row)
     return found
 

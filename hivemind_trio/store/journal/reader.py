@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
@@ -33,14 +34,14 @@ _Key = tuple[int, int]
 
 _CALLS: Final = (
     "SELECT calls.*, coalesce(header_sets.headers, calls.headers) AS kept_headers, "
-    "coalesce(header_sets.meta, calls.meta) AS kept_meta "
-    "FROM calls LEFT JOIN header_sets USING (header_set) ORDER BY session, call"
+    "coalesce(header_sets.meta, calls.meta) AS kept_meta FROM {calls} LEFT JOIN header_sets USING (header_set) "
+    "ORDER BY calls.session, calls.call"
 )
 _CALLS_5: Final = _CALLS.replace("calls.*,", "calls.*, NULL AS minute, NULL AS date,")
 """Before version 6."""
 _OLD_CALLS: Final = (
-    "SELECT *, headers AS kept_headers, meta AS kept_meta, NULL AS minute, NULL AS date "
-    "FROM calls ORDER BY session, call"
+    "SELECT calls.*, calls.headers AS kept_headers, calls.meta AS kept_meta, NULL AS minute, NULL AS date "
+    "FROM {calls} ORDER BY calls.session, calls.call"
 )
 """Before version 4."""
 
@@ -58,6 +59,13 @@ class CallFilter:
     """Arrivals before that."""
     agent: str | None = None
     """None: of every agent."""
+    newest: int | None = None
+    """At most so many, the newest, before `agent` chooses; None: all."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """True if the time or the number of a call may leave it out."""
+        return self.newest is not None or (self.since_ns, self.until_ns) != (0, 1 << 62)
 
 
 ALL_CALLS: Final = CallFilter()
@@ -67,7 +75,7 @@ def read_journal(path: str, chosen: CallFilter = ALL_CALLS) -> tuple[RecordedCal
     """Return the calls of all sessions, in the order of arrival; the first one arrives at 0.
 
     One session is as far behind another as the clock on the wall says; if that was put back in between, as if they had
-    followed at once.
+    followed at once. Those of several workers are of the same time.
 
     Raises:
         JournalError: There is no such file, it is no journal, or a newer one.
@@ -113,29 +121,64 @@ def asked(path: str, question: Callable[[sqlite3.Connection], T], *, still: bool
         return question(database)
 
 
-def _calls(database: sqlite3.Connection, chosen: CallFilter) -> Iterator[RecordedCall]:
-    begins = _begins(database)
-    attempts = _attempts(database, begins)
-    refusals = {_key(row): Reason(row["reason"]) for row in database.execute("SELECT * FROM refusals")}
-    agents = _agents(database)
-    answers = {
-        _key(row): (row["status"], begins[row["session"]] + row["at_ns"])
-        for row in database.execute("SELECT * FROM answers WHERE call IS NOT NULL")
-    }
-    plans = plan_rows(database)
-    first_ns: int | None = None
+@final
+@attrs.frozen
+class _Rows:
+    """Rows of some calls, or of all."""
+
+    database: sqlite3.Connection
+    are_chosen: bool
+    """False: of all."""
+
+    def source(self, table: str) -> str:
+        """Return what a query reads in place of a table."""
+        # The order of a CROSS JOIN is kept: of a large journal nothing but the chosen calls is touched.
+        return f"temp.chosen CROSS JOIN {table} USING (session, call)" if self.are_chosen else table
+
+    def of(self, table: str, rest: str = "") -> sqlite3.Cursor:
+        """Return the rows of a table."""
+        return self.database.execute(f"SELECT {table}.* FROM {self.source(table)} {rest}")  # noqa: S608 - own names
+
+
+def _chosen(database: sqlite3.Connection, chosen: CallFilter) -> _Rows:
+    """Return the rows of the calls that their times choose; the index of times finds them."""
+    if not chosen.is_bounded:
+        return _Rows(database, are_chosen=False)
+    database.execute("CREATE TEMP TABLE chosen (session, call, PRIMARY KEY (session, call)) WITHOUT ROWID")
+    database.execute(
+        "INSERT INTO temp.chosen SELECT session, call FROM calls WHERE wall_ns >= ? AND wall_ns < ? "
+        "ORDER BY wall_ns DESC LIMIT ?",
+        (chosen.since_ns, chosen.until_ns, -1 if chosen.newest is None else chosen.newest),
+    )
+    return _Rows(database, are_chosen=True)
+
+
+def _calls(database: sqlite3.Connection, chosen: CallFilter) -> list[RecordedCall]:
+    rows = _chosen(database, chosen)
+    begins = _begins(rows)
+    agents = _agents(rows)
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    for row in database.execute(_CALLS if version >= 6 else _CALLS_5 if version >= 4 else _OLD_CALLS):
-        key = _key(row)
-        if not chosen.since_ns <= row["wall_ns"] < chosen.until_ns:
-            continue
-        if chosen.agent is not None and agents.get(key) != chosen.agent:
-            continue
-        arrived_ns = begins[row["session"]] + row["at_ns"]
-        first_ns = arrived_ns if first_ns is None else first_ns
-        status, ended_ns = answers.get(key, (None, None))
-        yield RecordedCall(
-            arrived_ns=arrived_ns - first_ns,
+    query = _CALLS if version >= 6 else _CALLS_5 if version >= 4 else _OLD_CALLS
+    found = [
+        row
+        for row in database.execute(query.format(calls=rows.source("calls")))
+        if chosen.agent is None or agents.get(_key(row)) == chosen.agent
+    ]
+    if not found:
+        return []
+    # Sessions of several workers are of the same time.
+    found.sort(key=lambda row: begins[row["session"]] + row["at_ns"])
+    first_ns = begins[found[0]["session"]] + found[0]["at_ns"]
+    begins = {session: began_ns - first_ns for session, began_ns in begins.items()}
+    refusals = {_key(row): Reason(row["reason"]) for row in rows.of("refusals")}
+    answers = {_key(row): row for row in rows.of("answers", "WHERE answers.call IS NOT NULL")}
+    attempts, plans = _attempts(rows, begins), plan_rows(database, rows.source("plans"))
+
+    def call(row: sqlite3.Row) -> RecordedCall:
+        key, began_ns = _key(row), begins[row["session"]]
+        answer = answers.get(key)
+        return RecordedCall(
+            arrived_ns=began_ns + row["at_ns"],
             request=_request(row),
             caller=row["caller"],
             agent=agents.get(key, ""),
@@ -144,16 +187,17 @@ def _calls(database: sqlite3.Connection, chosen: CallFilter) -> Iterator[Recorde
             credential=row["credential"] and f"{row['session']}/{row['credential']}",
             again=row["again"],
             needs_slot=bool(row["needs_slot"]),
-            attempts=tuple(_moved(each, first_ns) for each in attempts.get(key, ())),
-            plan=tuple(_window(row, begins, first_ns) for row in plans.get(key, ())),
+            attempts=tuple(attempts.get(key, ())),
+            plan=tuple(_window(window, began_ns) for window in plans.get(key, ())),
             refused=refusals.get(key),
-            status=status,
-            ended_ns=ended_ns if ended_ns is None else ended_ns - first_ns,
+            status=None if answer is None else answer["status"],
+            ended_ns=None if answer is None else began_ns + answer["at_ns"],
         )
 
+    return [call(row) for row in found]
 
-def _window(row: sqlite3.Row, begins: Mapping[int, int], first_ns: int) -> RecordedWindow:
-    began_ns = begins[row["session"]] - first_ns
+
+def _window(row: sqlite3.Row, began_ns: int) -> RecordedWindow:
     return RecordedWindow(
         provider=row["provider"],
         of_key=not row["account"],
@@ -165,36 +209,74 @@ def _window(row: sqlite3.Row, begins: Mapping[int, int], first_ns: int) -> Recor
     )
 
 
-def _begins(database: sqlite3.Connection) -> dict[int, int]:
-    """Session -> when it began, ns after the first; none before the one before has written its last."""
-    latest = dict(
-        database.execute(
-            "SELECT session, max(at_ns) FROM (SELECT session, at_ns FROM calls UNION ALL SELECT session, at_ns "
-            "FROM ends UNION ALL SELECT session, at_ns FROM answers) GROUP BY session"
-        ).fetchall()
-    )
+@final
+@attrs.frozen
+class _SessionSpan:
+    """Extent of a session, from its begin."""
+
+    first_ns: int
+    """Its first arrival."""
+    last_ns: int
+    """Its last arrival."""
+    ended_ns: int
+    """Last thing that is known of its calls."""
+    first_row: float
+    """Place of its first answer among those of all sessions, in the order of writing."""
+    last_row: float
+
+
+def _begins(rows: _Rows) -> dict[int, int]:
+    """Session -> when it began, ns after the first, by the clock on the wall. Only sessions with calls.
+
+    Where the clock was put back, a session follows at once on the one that was over before it.
+    """
+    walls = dict(rows.database.execute("SELECT session, began_wall_ns FROM sessions").fetchall())
+    spans = _spans(rows)
     begins: dict[int, int] = {}
-    origin_ns: int | None = None
-    free_ns = 0
-    for session, wall_ns in database.execute("SELECT session, began_wall_ns FROM sessions ORDER BY session"):
-        origin_ns = wall_ns if origin_ns is None else origin_ns
-        begins[session] = max(free_ns, wall_ns - origin_ns)
-        free_ns = begins[session] + (latest.get(session) or 0)
+    for session, span in spans.items():
+        begin_ns = walls[session] - walls[next(iter(spans))]
+        for earlier, began_ns in begins.items():
+            other = spans[earlier]
+            was_over = other.last_row < span.first_row
+            if was_over and begin_ns + span.first_ns < began_ns + other.last_ns:
+                begin_ns = max(begin_ns, began_ns + other.ended_ns)
+        begins[session] = begin_ns
     return begins
 
 
-def _attempts(database: sqlite3.Connection, begins: Mapping[int, int]) -> dict[_Key, list[RecordedAttempt]]:
-    ends = {(*_key(row), row["attempt"]): row for row in database.execute("SELECT * FROM ends")}
-    models = {_key(row): row["model"] for row in database.execute("SELECT session, call, model FROM calls")}
+def _spans(rows: _Rows) -> dict[int, _SessionSpan]:
+    """Return the extents of sessions with calls, in the order of sessions."""
+
+    def grouped(columns: str, table: str) -> dict[int, tuple[int, ...]]:
+        query = f"SELECT {table}.session, {columns} FROM {rows.source(table)} GROUP BY {table}.session"  # noqa: S608
+        return {row[0]: tuple(row)[1:] for row in rows.database.execute(query)}
+
+    arrivals = grouped("min(calls.at_ns), max(calls.at_ns)", "calls")
+    ends = grouped("max(ends.at_ns)", "ends")
+    answers = grouped("max(answers.at_ns), min(answers.rowid), max(answers.rowid)", "answers")
+    found = {}
+    for session, (first_ns, last_ns) in sorted(arrivals.items()):
+        answered_ns, *written = answers.get(session, (0, math.inf, -math.inf))
+        ended_ns = max(last_ns, answered_ns, *ends.get(session, ()))
+        found[session] = _SessionSpan(first_ns, last_ns, ended_ns, *written)
+    return found
+
+
+def _attempts(rows: _Rows, begins: Mapping[int, int]) -> dict[_Key, list[RecordedAttempt]]:
+    ends = {(*_key(row), row["attempt"]): row for row in rows.of("ends")}
+    query = f"SELECT calls.session, calls.call, calls.model FROM {rows.source('calls')}"  # noqa: S608 - own names
+    models = {_key(row): row["model"] for row in rows.database.execute(query)}
     found: dict[_Key, list[RecordedAttempt]] = {}
-    for row in database.execute("SELECT * FROM grants WHERE slot ORDER BY rowid"):
+    for row in rows.of("grants", "WHERE grants.slot ORDER BY grants.rowid"):
         key = _key(row)
+        if key not in models:
+            continue  # of a call that was deleted
         begin_ns = begins[row["session"]]
         attempt = RecordedAttempt(
             granted_ns=begin_ns + row["at_ns"],
             waited_ns=row["waited_ns"],
             provider=row["provider"],
-            model=row["model"] or models.get(key, ""),
+            model=row["model"] or models[key],
         )
         end = ends.get((*key, row["attempt"]))
         found.setdefault(key, []).append(attempt if end is None else _ended(attempt, end, begin_ns))
@@ -222,11 +304,10 @@ def _ended(attempt: RecordedAttempt, row: sqlite3.Row, begin_ns: int) -> Recorde
     )
 
 
-def _agents(database: sqlite3.Connection) -> dict[_Key, str]:
+def _agents(rows: _Rows) -> dict[_Key, str]:
     """Return the agent of each call, by the latest record."""
-    refused = database.execute("SELECT session, call, agent FROM refusals WHERE agent IS NOT NULL")
-    found = {_key(row): row["agent"] for row in refused}
-    for row in database.execute("SELECT session, call, agent FROM grants ORDER BY rowid"):
+    found = {_key(row): row["agent"] for row in rows.of("refusals", "WHERE refusals.agent IS NOT NULL")}
+    for row in rows.of("grants", "ORDER BY grants.rowid"):
         found[_key(row)] = row["agent"]
     return found
 
@@ -262,10 +343,3 @@ def _words(text: str) -> Mapping[str, str]:
 
 def _key(row: sqlite3.Row) -> _Key:
     return row["session"], row["call"]
-
-
-def _moved(attempt: RecordedAttempt, by_ns: int) -> RecordedAttempt:
-    ended_ns = attempt.ended_ns
-    return attrs.evolve(
-        attempt, granted_ns=attempt.granted_ns - by_ns, ended_ns=None if ended_ns is None else ended_ns - by_ns
-    )

@@ -276,14 +276,16 @@ async def open_journal(
 
 
 @asynccontextmanager
-async def join_journal(path: str, session: int, *, on_trouble: Callable[[str], None]) -> AsyncIterator[Journal]:
+async def join_journal(
+    path: str, session: int, *, on_trouble: Callable[[str], None], wall_ns: Callable[[], int] = time.time_ns
+) -> AsyncIterator[Journal]:
     """Open a journal for one more session, while another process of this proxy keeps it open and prunes it.
 
     Raises:
         JournalError: The file cannot be used.
     """
     file = await trio.to_thread.run_sync(JournalFile.joined, path, session)
-    journal = Journal(file, on_trouble=on_trouble)
+    journal = Journal(file, on_trouble=on_trouble, wall_ns=wall_ns)
     async with _writing(journal):
         yield journal
 
