@@ -11,9 +11,10 @@ import pytest
 import trio
 
 from hivemind_trio.admin import OPERATIONS, Facts, keep_advised
-from hivemind_trio.admin.views import AdviceState, AdviceView
+from hivemind_trio.admin.views import AdviceLaneView, AdviceState, AdviceView
 from hivemind_trio.model import Api, RecordedCall
-from hivemind_trio.store import open_journal
+from hivemind_trio.sim import LaneWait, World, parse_scenario
+from hivemind_trio.store import open_journal, read_journal
 from tests.admin.test_policy import operated, read
 from tests.e2e.house import standing
 from tests.store.written import CALL, tell
@@ -84,6 +85,46 @@ async def test_where_the_provider_binds_its_concurrency_is_advised_on_condition(
     ]
 
 
+def waits(folder: Path, policy: str) -> LaneWait:
+    """Return the waits of lane `default` when the calls of the journal come to this policy."""
+    program = read(folder, policy).program
+    scenario = parse_scenario("", name="hour", trace=read_journal(str(folder / "team.journal")))
+    return LaneWait.of([World(program, scenario, seed).run().lanes["default"] for seed in (1, 2)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "was", "becomes", "change"),
+    [
+        ("lane default { max 2 }", "max 2", "max 3", "max 3 instead of 2 in lane default"),
+        ("lane default { max 25% }", "max 25%", "max 38%", "max 38% instead of 25% in lane default"),
+        ("lane people { reserve 9 }", "reserve 9", "", "no reserve instead of 9 in lane people"),
+        ("", "concurrency 12", "concurrency 18", "concurrency 18 instead of 12 at provider anthropic"),
+        (
+            "limits { requests 8/min }",
+            "8/min",
+            "12/min",
+            "limits of 12 requests per minute instead of 8 requests per minute at provider anthropic",
+        ),
+    ],
+)
+async def test_a_policy_that_is_changed_as_advised_has_the_waits_that_were_foretold(
+    settings: str, was: str, becomes: str, change: str, tmp_path: Path
+) -> None:
+    policy = f"{POLICY}{settings}\n" if "lane" in settings else POLICY.replace("12 }", f"12; {settings} }}")
+    _, found = await advised(tmp_path, policy, 30)
+    before, after = waits(tmp_path, policy), waits(tmp_path, policy.replace(was, becomes))
+
+    (row,) = (one for one in found.advice if one.change == change)
+    assert (row.before, row.after) == tuple(
+        AdviceLaneView(
+            lane="default", served=round(one.served), wait_p95_s=round(one.p95_ns / SECOND, 3),
+            rejected=round(one.rejected),
+        )
+        for one in (before, after)
+    )  # fmt: skip
+    assert row.after != row.before == found.lanes[0]
+
+
 @pytest.mark.parametrize(
     ("callers", "state", "said"),
     [
@@ -101,14 +142,21 @@ async def test_where_there_is_nothing_to_advise_it_says_why(
     assert said in found.text
 
 
-async def test_a_journal_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hivemind_trio.admin.forecasts.advice.JOURNAL_MAX", 1)
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("MODULE", "hivemind_trio.nothing", "its process ended with status 1: "),
+        ("TIME_S", 0.0, "it took more than 0 s"),
+    ],
+)
+async def test_a_process_that_fails_is_said(
+    name: str, value: object, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"hivemind_trio.admin.forecasts.advice.{name}", value)
     _, found = await advised(tmp_path, POLICY, 12)
 
     assert found.state is AdviceState.UNAVAILABLE
-    assert found.text.endswith(
-        "too much to read beside serving; `store sqlite { journal keep 2d max 60MB }` keeps it smaller"
-    )
+    assert f"the last hour cannot be simulated: {said}" in found.text
 
 
 async def test_a_damaged_journal_ends_nothing(tmp_path: Path) -> None:

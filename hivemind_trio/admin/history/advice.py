@@ -7,7 +7,7 @@ from typing import Final, final
 import attrs
 import trio
 
-from hivemind_trio.sim import AdviceStudy
+from hivemind_trio.admin.views import AdviceState, AdviceView
 
 SECOND_NS: Final = 1_000_000_000
 LASTS_NS: Final = 600 * SECOND_NS
@@ -18,26 +18,19 @@ REST: Final = 20
 @final
 @attrs.frozen(kw_only=True)
 class DatedAdvice:
-    """Advice, and what it was made of."""
+    """Advice, and its policy."""
 
     taken_ns: int
     """Since the engine began."""
     policy_hash: str
-    cost_ns: int = 0
+    cost_ns: int
     """Processor time that it took."""
-    span_ns: int = 0
-    """Time over which the calls came."""
-    calls: int = 0
-    """Recorded calls that were simulated."""
-    study: AdviceStudy | None = None
-    """None: there is none, for the reason of `problem`."""
-    providers: tuple[str, ...] = ()
-    """Limits that providers showed by their refusals: `anthropic accepted 5 requests at once`."""
-    problem: str = ""
+    view: AdviceView
+    """Without its time."""
 
-    def fresh(self, now_ns: int, policy_hash: str) -> bool:
-        """Return True while it is not to be made again; without a study it is soon."""
-        lasts_ns = LASTS_NS if self.study is not None else 30 * SECOND_NS
+    def is_fresh(self, now_ns: int, policy_hash: str) -> bool:
+        """Return True while it is not to be made again; if there was none, it is soon."""
+        lasts_ns = LASTS_NS if self.view.state is AdviceState.READY else 30 * SECOND_NS
         return self.policy_hash == policy_hash and now_ns - self.taken_ns < max(lasts_ns, REST * self.cost_ns)
 
 

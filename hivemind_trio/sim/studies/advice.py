@@ -235,18 +235,19 @@ def _all_own(program: Program) -> Lift:
     return _own("all limits of lanes and agents", attrs.evolve(program, lanes=lanes, agents=agents, unknown=unknown))
 
 
-def _lifted(amount: int) -> int:
+def _lifted(amount: float) -> int:
     return math.ceil(amount * FACTOR)
 
 
 def _shown(share: SlotShare) -> str:
-    return str(share.slots) if share.ratio is None else f"{share.ratio:.0%}"
+    return str(share.slots) if share.ratio is None else f"{share.ratio * 100:g}%"
 
 
 def _lifted_share(share: SlotShare) -> tuple[SlotShare, str, str]:
     """Return the lifted share, and both in words."""
     ratio = share.ratio
-    lifted = SlotShare(_lifted(share.slots)) if ratio is None else SlotShare(ratio=min(1.0, ratio * FACTOR))
+    # In whole percents, so that the policy can be changed as the words say.
+    lifted = SlotShare(_lifted(share.slots)) if ratio is None else SlotShare(ratio=min(1.0, _lifted(ratio * 100) / 100))
     return lifted, _shown(share), _shown(lifted)
 
 
