@@ -160,6 +160,7 @@ class _Proposer:
                 yield _word("when")
             elif word(spot.statement) == "upstream" and spot.index == 1:
                 yield from self._names("provider")
+                yield from (Proposal(name, Sort.NAME, "an account") for name in self._accounts())
             elif word(spot.statement) == "run" and spot.index == 2:
                 yield Proposal("seed", Sort.OPTION)
             return
@@ -248,6 +249,11 @@ class _Proposer:
             yield from self._outcomes_of_names()
         yield _word("not")
         yield from self._lets()
+
+    def _accounts(self) -> Iterator[str]:
+        """Yield the accounts of providers as tests name them, `anthropic.batch`."""
+        for name, declared in self.checked.declarations.of("provider").items():
+            yield from (f"{name}.{given.value}" for given in declared.settings.get("account", ()))
 
     def _outcomes_of_names(self) -> Iterator[Proposal]:
         """Yield `account.NAME` and the like; tags and accounts are named where they are declared."""

@@ -168,19 +168,25 @@ def _because(field: str, figures: Figures) -> str:
 
 
 def measured(figures: Figures) -> Values:
-    """Return the values that an `expect` can ask of a run, by field. What cannot be said of this run is missing."""
+    """Return the values that an `expect` can ask of a run, by field. What cannot be said of this run is missing.
+
+    Statuses and circuits of a provider with accounts are the sums of those of its accounts.
+    """
     found: Values = {}
     for name, load in figures.loads.items():
         found |= {f"{name}.{what}": value for what, value in _of_load(load).items()}
     for name, upstream in figures.upstreams.items():
-        found[f"{name}.breaker.opened"] = upstream.trips
+        provider = name.partition(".")[0]
         found[f"{name}.concurrency.max"] = upstream.inflight_max
         statuses = dict.fromkeys(range(400, 600), 0)
         for trouble, count in upstream.met.items():
             status = trouble.split(" ")[0]
             if status.isdigit():
                 statuses[int(status)] += count
-        found |= {f"{name}.status-{status}": count for status, count in statuses.items()}
+        counts = {"breaker.opened": upstream.trips} | {f"status-{status}": count for status, count in statuses.items()}
+        for what, count in counts.items():
+            for owner in dict.fromkeys((name, provider)):
+                found[f"{owner}.{what}"] = int(found.get(f"{owner}.{what}", 0)) + count
         for span, window in upstream.plan.items():
             found[f"{name}.plan.{span}.max"] = window.used_max / WHOLE
             if window.unused_max is not None:

@@ -78,6 +78,9 @@ AMONG: Final = {
         'provider x { account one { key env(A) } }\nbudget day { cost $1/day }\nrule t { tag big }\n'
         'test "x" { expect |', {"account.one", "budget.day", "tag.big"}, set(),
     ),
+    "accounts of an upstream": (
+        'provider x { account one { key env(A) } }\ntest "x" { upstream |', {"x", "x.one"}, {"one"},
+    ),
     "a default": ("lane x { weight |", {"1"}, set()),
     "a default of options": ("provider p { reaper |", {"idle", "first-byte 4x idle 10x"}, set()),
     "secrets": ("provider p { key |", {"env(NAME)", 'file("path")'}, set()),

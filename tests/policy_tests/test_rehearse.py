@@ -10,7 +10,7 @@ import pytest
 
 from hivemind_trio.policy import Checked, MemoryFiles, PolicyTest, RanTest, Run, Severity, check
 from hivemind_trio.policy_tests import rehearse, runner, stage
-from hivemind_trio.sim import World
+from hivemind_trio.sim import Bound, World
 
 HEAD: Final = """
 provider anthropic { concurrency 2; limits { requests 600/min }; breaker trip 50% of 5 over 30s open 5s }
@@ -275,3 +275,61 @@ def test_what_one_load_asks_for_is_not_what_another_gets() -> None:
     assert [turn.ask.tokens_out for job in first.jobs(5) for turn in job.turns][:1] == [100]
     assert {turn.ask.tokens_max_out for job in second.jobs(5) for turn in job.turns} == {12_000}
     assert {turn.ask.tokens_in for job in second.jobs(5) for turn in job.turns} == {2_000}
+
+
+ACCOUNTS: Final = """
+provider anthropic {
+  concurrency 4
+  account prod { key env(A); for default }
+  account batch { key env(B); for slow; concurrency 2 }
+}
+lane slow { }
+agent bot { token env(C); lane slow }
+test "t" {
+  load people { model "claude-x"; arrive 30/min }
+  load bots { agent bot; model "claude-x"; arrive 30/min }
+"""
+
+
+def of_accounts(text: str) -> tuple[Checked, PolicyTest]:
+    checked = check("team.hmp", MemoryFiles({"team.hmp": f"{ACCOUNTS}{text}\n}}\n"}))
+    assert checked.program is not None, checked.diagnostics
+    return checked, checked.tests[0]
+
+
+@pytest.mark.parametrize(
+    ("upstream", "expected"),
+    [
+        (
+            "anthropic.batch { fail 502 100% from 1m to 2m }",
+            "people.failed == 0% and anthropic.prod.status-502 == 0 and anthropic.batch.status-502 > 5 "
+            "and anthropic.prod.breaker.opened == 0",
+        ),
+        (
+            "anthropic { fail 502 100% from 1m to 2m }",
+            "anthropic.prod.status-502 > 5 and anthropic.batch.status-502 > 5",
+        ),
+        (
+            "anthropic.batch { latency 20s..20s }",
+            "anthropic.batch.concurrency.max == 2 and anthropic.prod.concurrency.max > 2 and bots.wait.p95 > 1s",
+        ),
+        ("anthropic.prod { plan session tokens 10M }", "anthropic.prod.plan.session.max > 0%"),
+        ("anthropic { plan session tokens 10M }", "anthropic.batch.plan.session.max > 0%"),
+    ],
+)
+def test_an_account_behaves_and_is_measured_by_itself(upstream: str, expected: str) -> None:
+    assert rehearse(*of_accounts(f"upstream {upstream}\nrun 3m seed 3\nexpect {expected}")).diagnostics == ()
+
+
+def test_statuses_and_circuits_of_a_provider_are_the_sums_of_its_accounts() -> None:
+    down = "upstream anthropic { fail 502 100% from 1m to 2m }"
+    checked, test = of_accounts(f"{down}\nrun 3m seed 3\nexpect people.failed >= 0%")
+    assert checked.program is not None
+    assert isinstance(test.asks, Run)
+
+    world = World(checked.program, stage(test.asks), 3, bound=Bound(chain_ns=0, concurrency_ns=0))
+    found = runner.measured(world.run())
+
+    for what in ("status-502", "breaker.opened"):
+        parts = [found[f"anthropic.{account}.{what}"] for account in ("prod", "batch")]
+        assert found[f"anthropic.{what}"] == sum(int(part) for part in parts) > max(int(part) for part in parts) > 0

@@ -158,7 +158,9 @@ class _Finder:
                         self._condition(statement.when, NAMED)
                     self._fields(statement)
                 case Item(head=Name(text="upstream"), args=(provider, *_)):
-                    self._value(provider, Slot(Type.REF, ("provider",)))
+                    # `anthropic.batch` begins with the name of a provider.
+                    first = _first(provider) if isinstance(provider, Name) else provider
+                    self._value(first, Slot(Type.REF, ("provider",)))
         self._loads = {}
 
     def _fields(self, statement: Item) -> None:
@@ -240,8 +242,8 @@ class _Finder:
         """`people.wait.p95` begins with the name of a load, `anthropic.breaker.opened` with a provider's."""
         if not isinstance(field, Name) or "." not in field.text:
             return
-        owner = field.text.partition(".")[0]
-        first = Name(owner, Span(field.span.source, field.span.start, field.span.start + len(owner)))
+        first = _first(field)
+        owner = first.text
         if owner in self._loads:
             self.found[first.span] = Occurrence(first.span, self._loads[owner], declares=False)
             return
@@ -253,6 +255,12 @@ class _Finder:
 
     def _note(self, name: Name, kind: str, *, declares: bool = False) -> None:
         self.found[name.span] = Occurrence(name.span, Symbol(kind, name.text), declares)
+
+
+def _first(name: Name) -> Name:
+    """Return a name up to its first dot."""
+    text, start = name.text.partition(".")[0], name.span.start
+    return Name(text, Span(name.span.source, start, start + len(text)))
 
 
 def _field(left: Expr, named: tuple[str, ...]) -> str | None:

@@ -286,25 +286,35 @@ class _Reading:
                 return Field(name, Kind.DURATION)
             if what in SHARES:
                 return Field(name, Kind.RATIO)
-        if owner in self._names["provider"] and (
-            what in ("breaker.opened", "concurrency.max") or (what.startswith("status-") and what[7:].isdigit())
-        ):
-            return Field(name, Kind.NUMBER)
-        if owner in self._names["provider"] and what in PLAN_FIELDS:
-            return Field(name, Kind.RATIO)
+        if owner in self._names["provider"]:
+            return self._measured_at(name, owner, what)
         if owner in self._names["budget"] and what == "spent":
             return Field(name, Kind.MONEY)
         return None
+
+    def _measured_at(self, name: str, provider: str, what: str) -> Field | None:
+        """Return the field of a measurement at a provider or one of its accounts: `anthropic.batch.concurrency.max`."""
+        accounts = [one for one, owner in self._account_names().items() if owner == provider]
+        account = next((one for one in accounts if name.startswith(f"{one}.")), None)
+        if account is not None:
+            what = name.removeprefix(f"{account}.")
+        if what == "breaker.opened" or (what.startswith("status-") and what[7:].isdigit()):
+            return Field(name, Kind.NUMBER)
+        if accounts and account is None:
+            return None  # slots and plans are each account's own
+        if what == "concurrency.max":
+            return Field(name, Kind.NUMBER)
+        return Field(name, Kind.RATIO) if what in PLAN_FIELDS else None
 
     def _unplanned(self) -> None:
         """Report an `expect` about a plan that no `upstream` declares."""
         declared = {(one.provider, window.span.value) for one in self._upstreams for window in one.plan}
         for expected in self._expects:
             for leaf in leaves(expected.condition):
-                provider, _, what = leaf.field.partition(".")
-                kind, _, rest = what.partition(".")
+                provider, found, rest = leaf.field.partition(".plan.")
                 span = rest.partition(".")[0]
-                if kind == "plan" and (provider, span) not in declared:
+                owners = {provider, provider.partition(".")[0]}  # what holds for a provider holds for its accounts
+                if found and not any((owner, span) in declared for owner in owners):
                     self._report.add(
                         "HM502",
                         f"no `upstream {provider}` of this test declares a plan for `{span}`",
@@ -317,6 +327,7 @@ class _Reading:
         """Fields to be shown to whoever asks for one that there is not."""
         names = [f"{load}.{what}" for load in self._loads for what in ("wait.p95", *SHARES)]
         names += [f"{provider}.breaker.opened" for provider in self._names["provider"]]
+        names += [f"{account}.concurrency.max" for account in self._account_names()]
         return {name: field for name in names if (field := self._measured(name)) is not None}
 
     # ---- calls ----
@@ -439,7 +450,7 @@ class _Reading:
         )
 
     def _upstream(self, statement: Item) -> None:
-        provider = self._args(statement, [Slot(Type.REF, ("provider",))])
+        provider = self._place(statement)
         latency: tuple[int, int] | None = None
         failing: list[Failing] = []
         plan: dict[PlanSpan, PlanDeclared] = {}
@@ -466,9 +477,25 @@ class _Reading:
                     self._report.add("HM103", "this is not allowed here", inner.span)
         if provider is not None:
             behaving = Behaving(
-                provider=provider[0], latency_ns=latency, failing=tuple(failing), plan=tuple(plan.values())
+                provider=provider, latency_ns=latency, failing=tuple(failing), plan=tuple(plan.values())
             )
             self._upstreams.append(behaving)
+
+    def _place(self, statement: Item) -> str | None:
+        """Return the provider of an `upstream`, or its account: `anthropic.batch`; None: that has been reported."""
+        if len(statement.args) == 1 and isinstance(name := statement.args[0], Name) and "." in name.text:
+            places = self._account_names()
+            if name.text in places:
+                self._all.reader.used.add(("provider", places[name.text]))
+                return name.text
+            self._report.unknown("HM107", "unknown account", name.text, name.span, [*places])
+            return None
+        given = self._args(statement, [Slot(Type.REF, ("provider",))])
+        return given[0] if given is not None else None
+
+    def _account_names(self) -> dict[str, str]:
+        """Return the accounts as tests name them, `anthropic.batch`, with their providers."""
+        return {f"{provider}.{account}": provider for provider, account, _ in self._accounts()}
 
     def _plan(self, inner: Item) -> PlanDeclared | None:
         """Return a window of a plan: `plan session tokens 20M used 10% every 5h resets 3h`."""

@@ -46,8 +46,10 @@ class Work:
         for living in self._population:
             for turn in living.agent.job.turns:
                 treatment = self.program.decide(living.request(self.program, self.scenario, turn, 0))
-                if treatment.provider is not None and treatment.verdict is not Verdict.DENY:
-                    places[turn.prompt] = names[id(there[treatment.provider, treatment.group])]
+                # Where a provider has accounts any of them may serve it: it takes no time here.
+                place = there.get((treatment.provider or "", treatment.group))
+                if place is not None and treatment.verdict is not Verdict.DENY:
+                    places[turn.prompt] = names[id(place)]
         jobs = [living.agent.job for living in self._population]
         traits = {names[id(provider)]: provider.traits for provider in there.values()}
         return lower_bound_of_several(jobs, traits, lambda _job, turn: places.get(turn.prompt, ""), self.seed)

@@ -23,8 +23,9 @@ def misfits(scenario: Scenario, programs: Sequence[Program]) -> Iterator[str]:
     """
     agents = _listed(program.agents for program in programs)
     providers = _listed(program.providers for program in programs)
+    accounts = _listed(program.pools for program in programs)
     for number, upstream in enumerate(scenario.upstreams, start=1):
-        if not any(fnmatchcase(name, upstream.provider) for name in providers):
+        if not any(fnmatchcase(name, upstream.provider) for name in (*providers, *accounts)):
             yield f"upstream[{number}].provider: no provider is `{upstream.provider}`; {_there('there is', providers)}"
     serves = _listed(one.serves for program in programs for one in program.providers.values())
     for fleet in scenario.fleets:

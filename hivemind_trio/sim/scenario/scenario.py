@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from itertools import chain
 from random import Random
 from typing import Final, final
 
@@ -72,10 +73,11 @@ class Scenario:
     """The text of a policy that fits, for who has none."""
 
     def upstream(self, provider: str) -> UpstreamSpec:
-        """Return the properties of a provider of the policy."""
-        names = provider, provider.partition(".")[0]  # what holds for a provider holds for its accounts
-        fitting = (each for name in names for each in self.upstreams if fnmatchcase(name, each.provider))
-        return next(fitting, UpstreamSpec(as_declared=True))
+        """Return the properties of a provider of the policy, or of an account: else those of its provider."""
+        owner = provider.partition(".")[0]
+        own = (each for each in self.upstreams if "." in each.provider and fnmatchcase(provider, each.provider))
+        shared = (each for each in self.upstreams if fnmatchcase(owner, each.provider))
+        return next(chain(own, shared), UpstreamSpec(as_declared=True))
 
     def traits(self, program: Program, provider: str, group: str | None, seed: int) -> Traits:
         """Return the profile of the provider behind a policy's provider, for the models of one `limits` block."""

@@ -77,3 +77,33 @@ def test_limits_that_differ_are_another_truth_where_the_policy_is_believed(setti
 
     assert same_truth(OLD, other, Scenario()) is same
     assert same_truth(OLD, other, scenario()), "here the scenario says what the providers are like"
+
+
+def test_an_account_is_a_name_of_the_policy() -> None:
+    program = compiled("provider anthropic { account a { key env(A) }; account b { key env(B) } }")
+    of = Scenario(
+        upstreams=(UpstreamSpec(provider="anthropic.a"), UpstreamSpec(provider="anthropic.c"), UpstreamSpec())
+    )
+
+    (found,) = misfits(of, [program])
+
+    assert "anthropic.c" in found
+    kinds = [of.upstream(name).provider for name in ("anthropic.a", "anthropic.b", "other")]
+    assert kinds == ["anthropic.a", "*", "*"]
+
+
+def test_what_holds_for_a_provider_holds_for_its_accounts_before_what_holds_for_all() -> None:
+    of = Scenario(upstreams=(UpstreamSpec(), UpstreamSpec(provider="anthropic")))
+    turned = Scenario(upstreams=(UpstreamSpec(provider="anthropic"), UpstreamSpec()))
+
+    assert turned.upstream("anthropic.a").provider == "anthropic"
+    assert of.upstream("anthropic.a").provider == "*", "the first that fits"
+
+
+def test_calls_that_any_account_may_serve_are_in_no_bound() -> None:
+    program = compiled("provider anthropic { account a { key env(A) }; account b { key env(B) } }")
+    found = World(program, scenario(fleet(2, 2)), 7).run()
+
+    assert found.turns_done == 4
+    assert found.bound_ns is not None
+    assert found.bound_ns <= found.makespan_ns
