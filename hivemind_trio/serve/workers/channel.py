@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import traceback
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from typing import Any, Final, TypeVar, final
@@ -22,6 +23,9 @@ _READ_BYTES: Final = 256 * 1024
 
 UNSENT_MAX: Final = 256 * 1024 * 1024
 """Bytes that may wait for the other side to read. A process that is so far behind has stopped."""
+
+INTERNAL: Final = "internal-error"
+"""Code of a request that met a bug at the other end; the text is its traceback."""
 
 T = TypeVar("T")
 
@@ -212,9 +216,13 @@ class Channel:
             if handler is None:
                 raise Failed("unknown-request", f"no request `{name}`")
             value = await handler(body)
-        except Failed as failed:
             if not self.closed.is_set():
-                self._send(_Kind.FAILURE, number, name, (failed.code, failed.text, failed.lines))
-            return
+                self._send(_Kind.ANSWER, number, name, value)
+        except Failed as failed:
+            self._fail(number, name, failed)
+        except Exception as error:  # noqa: BLE001 - one question must not end a process with all its calls
+            self._fail(number, name, Failed(INTERNAL, "".join(traceback.format_exception(error))))
+
+    def _fail(self, number: int, name: str, failed: Failed) -> None:
         if not self.closed.is_set():
-            self._send(_Kind.ANSWER, number, name, value)
+            self._send(_Kind.FAILURE, number, name, (failed.code, failed.text, failed.lines))

@@ -16,7 +16,7 @@ import trio
 from hivemind_trio.admin import Operation, OperationFailed, ProblemKind
 from hivemind_trio.scheduler import AccountKey
 
-from .channel import Channel, Failed
+from .channel import INTERNAL, Channel, Failed
 from .handing import ConnectionBoard, Taker
 from .ledger import WorkerLedger
 
@@ -89,11 +89,11 @@ class WorkerProcess:
 
     async def run(
         self, ledger: WorkerLedger | None, wall_ns: Callable[[], int]
-    ) -> tuple[int, Mapping[AccountKey, tuple[int, int]]]:
+    ) -> tuple[str, Mapping[AccountKey, tuple[int, int]]]:
         """Run the process until it ends.
 
         Returns:
-            Its exit status, negative for a signal, and what was charged for the calls that it left open.
+            Its end in words, and what was charged for the calls that it left open.
         """
         charged: Mapping[AccountKey, tuple[int, int]] = {}
 
@@ -109,12 +109,19 @@ class WorkerProcess:
         numbers.insert(2, self._board.file)
         async with trio.open_nursery() as nursery:
             await nursery.start(self.channel.run)
-            process = await trio.lowlevel.open_process(
-                [sys.executable, "-m", MODULE, *map(str, numbers)],
-                stdin=subprocess.DEVNULL,
-                pass_fds=numbers,
-                process_group=0,  # Ctrl-C is for the supervisor
-            )
+            try:
+                process = await trio.lowlevel.open_process(
+                    [sys.executable, "-m", MODULE, *map(str, numbers)],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=numbers,
+                    process_group=0,  # Ctrl-C is for the supervisor
+                )
+            except OSError as error:  # such as too little memory: the reason for which the last one may have ended
+                for sock in (*theirs, self.ledger_socket):
+                    sock.close()
+                self.taker.close()
+                nursery.cancel_scope.cancel()
+                return f"it could not be started: {error.strerror or error}", {}
             self._process, self.pid = process, process.pid
             for sock in theirs:
                 sock.close()
@@ -130,7 +137,7 @@ class WorkerProcess:
                     process.kill()
                 with trio.CancelScope(shield=True):
                     status = await process.wait()
-        return status, charged
+        return status_text(status), charged
 
     def stop(self) -> None:
         """Have it let its calls end."""
@@ -163,11 +170,14 @@ class WorkerProcess:
         Raises:
             OperationFailed: It cannot.
             ChannelClosed: It has ended.
+            RuntimeError: It has met a bug.
         """
         body = msgspec.Raw(msgspec.msgpack.encode(arguments))
         try:
             return await self.ask("operation", (operation.name, by, is_noted, body), operation.result)
         except Failed as failed:
+            if failed.code == INTERNAL:
+                raise RuntimeError(f"{self.name}: {failed.text}") from None
             raise OperationFailed(ProblemKind(failed.code), failed.text, failed.lines) from None
 
 

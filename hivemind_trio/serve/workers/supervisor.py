@@ -48,7 +48,7 @@ from .answers import NO_LEASES, FleetAnswers
 from .channel import ChannelClosed, Failed, body_of
 from .handing import ConnectionBoard, Handover
 from .ledger import SharedLedger
-from .process import WorkerProcess, status_text
+from .process import WorkerProcess
 from .setup import PolicyText, StateText, WorkerSetup
 from .shared_store import serve_store
 from .worker import WorkerLoad
@@ -175,7 +175,7 @@ class WorkerFleet:
             if self.draining:
                 return
             if not worker.is_ready and not self._all_ready.is_set():
-                self._failed = f"{name} ended before it could serve: {status_text(status)}"
+                self._failed = f"{name} ended before it could serve: {status}"
                 self._all_ready.set()
                 return
             if worker.leaves:
@@ -184,10 +184,10 @@ class WorkerFleet:
                 pause_s = BACKOFF_MIN_S
             else:
                 pause_s = min(BACKOFF_MAX_S, max(BACKOFF_MIN_S, 2 * pause_s))
-            log.emit(WorkerEnded(worker=name, pid=worker.pid, status=status_text(status), again_s=pause_s))
+            log.emit(WorkerEnded(worker=name, pid=worker.pid, status=status, again_s=pause_s))
             await trio.sleep(pause_s)
 
-    async def _run(self, worker: WorkerProcess) -> int:
+    async def _run(self, worker: WorkerProcess) -> str:
         ledger = self.ledger.reader(worker.name, worker.ledger_socket) if self.ledger is not None else None
         async with trio.open_nursery() as nursery:
             self._listen(worker, nursery)

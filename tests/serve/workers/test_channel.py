@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import trio
 
-from hivemind_trio.serve.workers.channel import Channel, ChannelClosed, Failed, body_of
+from hivemind_trio.serve.workers.channel import INTERNAL, Channel, ChannelClosed, Failed, body_of
 
 
 @asynccontextmanager
@@ -77,3 +77,19 @@ async def test_who_waits_for_an_answer_is_told_that_the_other_side_has_ended() -
 async def _fails(channel: Channel) -> None:
     with pytest.raises(ChannelClosed):
         await channel.ask("never", None, type(None))
+
+
+async def test_a_bug_in_a_handler_is_an_answer_and_the_channel_goes_on() -> None:
+    async def broken(_: msgspec.Raw) -> None:
+        raise KeyError("nothing")
+
+    async def works(_: msgspec.Raw) -> int:
+        return 1
+
+    async with pair() as (ours, theirs):
+        theirs.handlers |= {"broken": broken, "works": works}
+        with trio.fail_after(20):
+            with pytest.raises(Failed, match="KeyError: 'nothing'") as failed:
+                await ours.ask("broken", None, type(None))
+            assert await ours.ask("works", None, int) == 1
+    assert failed.value.code == INTERNAL
