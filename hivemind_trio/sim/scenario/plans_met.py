@@ -7,9 +7,12 @@ not have makes its windows smaller, as it did for the agents.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
-from typing import Final, TypeAlias
+from itertools import accumulate, pairwise
+from typing import Final, TypeAlias, final
+
+import attrs
 
 from hivemind_trio.model import PlanSpan, RecordedCall, RecordedWindow, Usage
 from hivemind_trio.model.plan import WHOLE
@@ -26,6 +29,27 @@ PlansMet: TypeAlias = Mapping[str, Mapping[str, tuple[PlanLimit, ...]]]
 
 _Account: TypeAlias = tuple[str, str]
 """Provider and credential; of the provider's key it is empty."""
+
+
+@final
+@attrs.frozen
+class _TokensTaken:
+    """Tokens that calls of an account took, by the time of their ends: a long trace has many readings of many calls."""
+
+    times_ns: list[int]
+    sums: list[int]
+    """Tokens before each of these times, and in all."""
+
+    @classmethod
+    def of(cls, taken: list[tuple[int, int]]) -> _TokensTaken:
+        """Return the same of (time, tokens), in any order."""
+        taken = sorted(taken)
+        return cls([at_ns for at_ns, _ in taken], list(accumulate((used for _, used in taken), initial=0)))
+
+    def between(self, from_ns: int, until_ns: int) -> int:
+        """Return the tokens that were taken from a time until another."""
+        first, last = bisect_left(self.times_ns, from_ns), bisect_left(self.times_ns, until_ns)
+        return max(0, self.sums[last] - self.sums[first])
 
 
 def plans_met(calls: Iterable[RecordedCall]) -> PlansMet:
@@ -45,7 +69,7 @@ def plans_met(calls: Iterable[RecordedCall]) -> PlansMet:
                 spans.setdefault(window.span, []).append(window)
     found: dict[str, dict[str, tuple[PlanLimit, ...]]] = {}
     for (provider, account), spans in read.items():
-        limits = tuple(_limits(spans, sorted(taken.get((provider, account), []))))
+        limits = tuple(_limits(spans, _TokensTaken.of(taken.get((provider, account), []))))
         if limits:
             found.setdefault(provider, {})[account] = limits
     return found
@@ -56,7 +80,7 @@ def tokens(usage: Usage) -> int:
     return (usage.input or 0) + usage.cache_write + usage.cache_read // CACHED_AS + usage.output
 
 
-def _limits(spans: Mapping[PlanSpan, list[RecordedWindow]], taken: list[tuple[int, int]]) -> Iterator[PlanLimit]:
+def _limits(spans: Mapping[PlanSpan, list[RecordedWindow]], taken: _TokensTaken) -> Iterator[PlanLimit]:
     for span, windows in spans.items():
         windows.sort(key=lambda window: window.at_ns)
         size = _size(windows, taken)
@@ -64,18 +88,18 @@ def _limits(spans: Mapping[PlanSpan, list[RecordedWindow]], taken: list[tuple[in
         if size is None or first.resets_ns is None:
             continue
         every_ns = EVERY_NS[span]
-        used = max(0, first.used - _between(taken, 0, first.at_ns) * WHOLE // size)
+        used = max(0, first.used - taken.between(0, first.at_ns) * WHOLE // size)
         resets_ns = max(first.resets_ns, 1)
         yield PlanLimit(span=span, tokens=size, every_ns=every_ns, used=min(used, WHOLE), resets_ns=resets_ns)
 
 
-def _size(windows: list[RecordedWindow], taken: list[tuple[int, int]]) -> int | None:
+def _size(windows: list[RecordedWindow], taken: _TokensTaken) -> int | None:
     """Return the tokens of a whole window; None: its readings have grown too little."""
     grown = used = 0
     for before, after in pairwise(windows):
         if _is_same(before, after) and WHOLE > after.used >= before.used:
             grown += after.used - before.used
-            used += _between(taken, before.at_ns, after.at_ns)
+            used += taken.between(before.at_ns, after.at_ns)
     return used * WHOLE // grown if grown >= GROWTH_MIN and used else None
 
 
@@ -83,7 +107,3 @@ def _is_same(before: RecordedWindow, after: RecordedWindow) -> bool:
     if before.resets_ns is None or after.resets_ns is None:
         return before.resets_ns is after.resets_ns
     return abs(after.resets_ns - before.resets_ns) <= SAME_NS
-
-
-def _between(taken: list[tuple[int, int]], from_ns: int, until_ns: int) -> int:
-    return sum(used for at_ns, used in taken if from_ns <= at_ns < until_ns)
