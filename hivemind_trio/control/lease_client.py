@@ -24,7 +24,7 @@ AGAIN_S: Final = 1.0
 AWAY_S: Final = 60.0
 """Time for which a request that waited is made again to a proxy that is away."""
 TOLD_S: Final = 1.0
-"""Time that the news of a lease may take to arrive: the lease ends here before it ends there."""
+"""Time that the news of a lease may take to arrive: the lease ends here before it ends there. Less for a short one."""
 TEMPORARY: Final = ("not-granted", "queue-full")
 """Codes of refusals that a later request may not meet."""
 ENDS: Final = {"released": "it was released", "expired": "its time is over", "session": "its session is over"}
@@ -198,7 +198,7 @@ async def held_lease(
     async with AsyncExitStack() as stack:
         client, lines, lease = await _first_lease(stack, where, body, on_wait)
         session = HeldSession(where, lease, renews)
-        session.took(trio.current_time() - TOLD_S, lease)
+        session.took(trio.current_time() - min(TOLD_S, lease["expires_in_s"] / SHARE), lease)
         async with trio.open_nursery() as nursery:
 
             async def follow() -> None:

@@ -91,6 +91,13 @@ async def until_held(env: dict[str, str], leases: int = 1, waiting: int = 0) -> 
     return await eventually(lambda: held(env), lambda one: (len(one["leases"]), one["waiting"]) == (leases, waiting))
 
 
+async def test_a_short_lease_is_renewed_while_its_command_runs(tmp_path: Path, runtime: dict[str, str]) -> None:
+    async with served(tmp_path, runtime):
+        ended = await command(runtime, "lease", "--ttl", "1s", "browser", "--", "sh", "-c", "sleep 2; echo done")
+
+    assert ended == (0, "done\n", "")
+
+
 async def test_a_command_has_the_lease_while_it_runs_and_its_exit_status_is_the_commands(
     tmp_path: Path, runtime: dict[str, str]
 ) -> None:
