@@ -7,7 +7,8 @@ by its id.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated, Any, Final, final
 
 import attrs
@@ -54,7 +55,7 @@ class LeaseSession:
     what: HeldLease
     by: str
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes]:
         """Yield lines until the lease has ended, or there will be none."""
         lease_id = self.what.lease
         try:
@@ -66,8 +67,9 @@ class LeaseSession:
                     resource=self.what.resource, ttl_s=self.what.ttl_s, purpose=self.what.purpose
                 )
                 with leases.asked(self.proxy, agent, wanted) as wait:
-                    async for line in self._waiting(wait):
-                        yield line
+                    async with aclosing(self._waiting(wait)) as lines:
+                        async for line in lines:
+                            yield line
                     leases.refused(wait)
                 if wait.lease is None:
                     yield _line("refused", code=NOT_GRANTED, detail=f"no lease of `{wanted.resource}` was free in time")
@@ -77,10 +79,11 @@ class LeaseSession:
         except OperationFailed as failed:
             yield _line("refused", code=str(failed.kind), detail=str(failed))
             return
-        async for line in self._holding(lease_id):
-            yield line
+        async with aclosing(self._holding(lease_id)) as lines:
+            async for line in lines:
+                yield line
 
-    async def _holding(self, lease_id: str) -> AsyncIterator[bytes]:
+    async def _holding(self, lease_id: str) -> AsyncGenerator[bytes]:
         """Yield the lease, a line now and then, and its end."""
         watch = self.proxy.leases.watch(lease_id)
         try:
@@ -96,7 +99,7 @@ class LeaseSession:
         finally:
             self.proxy.leases.session_over(watch)
 
-    async def _waiting(self, wait: LeaseWait) -> AsyncIterator[bytes]:
+    async def _waiting(self, wait: LeaseWait) -> AsyncGenerator[bytes]:
         """Yield the place in line as it changes, until the request has become something or its time is over."""
         told, told_s = -1, -BEAT_S
         until_s = trio.current_time() + (self.what.wait_s if self.what.wait_s is not None else float("inf"))
