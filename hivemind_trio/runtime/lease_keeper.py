@@ -16,6 +16,7 @@ import trio
 from hivemind_trio.policy import Program, Renames
 from hivemind_trio.scheduler import (
     Lease,
+    LeaseChanged,
     LeaseCommand,
     LeaseEnd,
     LeaseEnded,
@@ -100,6 +101,7 @@ class LeaseKeeper:
         self._noted = 0
         """Commands so far."""
         self._written = 0
+        """Those of them that are on disk."""
         self._moved = trio.Event()
         """Set when something has been written."""
         self._wake = trio.Event()
@@ -113,6 +115,11 @@ class LeaseKeeper:
     def resources(self) -> Mapping[str, LeaseQueue]:
         """Resources with their leases and requests."""
         return self.table.queues
+
+    @property
+    def unwritten(self) -> int:
+        """Number of changes that are not on disk yet."""
+        return len(self._unwritten)
 
     # ---- holders and those who would be ----
 
@@ -246,6 +253,7 @@ class LeaseKeeper:
     async def _write(self, store: LeaseStore) -> str:
         """Write what has changed; return why that cannot be done now, or nothing."""
         batch, self._unwritten = self._unwritten, []
+        noted = self._noted
         kept: dict[str, Lease] = {}
         ended: dict[str, Lease] = {}
         for command in batch:
@@ -262,12 +270,12 @@ class LeaseKeeper:
             await store.keep_leases([_shifted(lease, shift_ns) for lease in kept.values()], list(ended.values()))
         except BaseException as error:
             # Cancelled, too: `finish` writes it. What may be on disk already is written twice.
-            self._unwritten = batch + self._unwritten
+            self._unwritten = [*_latest(batch), *self._unwritten]
             if not isinstance(error, Exception):
                 raise
             return str(error) or type(error).__name__
         self._tell(batch)
-        self._written += len(batch)
+        self._written = noted
         self._moved.set()
         self._moved = trio.Event()
         return ""
@@ -349,6 +357,19 @@ def renamed_leases(leases: Iterable[Lease], renames: Renames) -> list[Lease]:
         attrs.evolve(lease, resource=renames.name("resource", lease.resource), agent=renames.name("agent", lease.agent))
         for lease in leases
     ]
+
+
+def _latest(batch: Sequence[LeaseCommand]) -> list[LeaseCommand]:
+    """Return commands without renewals that a later command is about: a disk may be broken for days."""
+    seen: set[str] = set()
+    kept: list[LeaseCommand] = []
+    for command in reversed(batch):
+        if isinstance(command, LeaseRefused):
+            continue  # it has been told, and is not written
+        if not isinstance(command, LeaseChanged) or command.lease.id not in seen:
+            kept.append(command)
+        seen.add(command.lease.id)
+    return kept[::-1]
 
 
 def _shifted(lease: Lease, shift_ns: int) -> Lease:

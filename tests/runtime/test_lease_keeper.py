@@ -213,3 +213,23 @@ def test_restored_leases_have_the_names_of_the_policy() -> None:
     (found,) = renamed_leases([lease], Renames.since_restart(compiled(text)))
 
     assert (found.id, found.resource, found.agent) == ("gpu-1", "card", "b")
+
+
+async def test_a_broken_disk_is_owed_the_last_renewal_of_each_lease(autojump_clock: object) -> None:
+    disk = Disk()
+    async with kept(disk) as keeper:
+        first, second = ask(keeper, "a"), ask(keeper, "b")
+        await first.news.wait()
+        assert first.lease is not None
+        disk.broken = True
+        for _ in range(50):
+            with trio.move_on_after(60):
+                await keeper.renew(first.lease.id)
+        owed = keeper.unwritten
+        disk.broken = False
+        renewed = await keeper.renew(first.lease.id)
+
+    assert owed <= 3
+    assert renewed is not None
+    assert disk.kept[first.lease.id].expires_ns == renewed.expires_ns + WALL_NS
+    assert second.lease is None
