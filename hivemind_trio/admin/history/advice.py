@@ -41,7 +41,6 @@ class AdviceKeeper:
 
     last: DatedAdvice | None = None
     _wanted: trio.Event = attrs.field(factory=trio.Event)
-    computing: bool = False
 
     def want(self) -> None:
         """Have new advice computed."""
