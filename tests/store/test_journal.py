@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Reason, RecordedCall, Request
+from hivemind_trio.model.addresses import LOOPBACK, address_number
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.scheduler import (
     Call,
@@ -481,7 +482,7 @@ def other_database(path: Path) -> None:
 def newer(path: Path) -> None:
     trio.run(written, str(path), [CALL])
     with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 8")
+        database.execute("PRAGMA user_version = 9")
 
 
 def empty(path: Path) -> None:
@@ -493,7 +494,7 @@ def empty(path: Path) -> None:
     [
         (text_file, "not a journal", False),
         (other_database, "not a journal", False),
-        (newer, "version 8, and this hivemind-trio knows up to 7", False),
+        (newer, "version 9, and this hivemind-trio knows up to 8", False),
         (Path.mkdir, "it is a folder|directory", False),
         (empty, "not a journal", True),
         (lambda _: None, "no such file", True),
@@ -657,6 +658,7 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
             "ALTER TABLE calls DROP COLUMN minute; ALTER TABLE calls DROP COLUMN date; "
             "ALTER TABLE calls DROP COLUMN session_context; ALTER TABLE calls DROP COLUMN session_turns; "
             "ALTER TABLE calls DROP COLUMN session_cost_microusd; ALTER TABLE calls DROP COLUMN session_age_ns; "
+            "ALTER TABLE calls DROP COLUMN client_address; "
             "CREATE VIEW history AS SELECT 1; PRAGMA user_version = 1"
         )
     before = read_journal(path)
@@ -666,7 +668,7 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
     assert before == (CALL,)
     assert len(read_journal(path)) == 2
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (7,)
+        assert database.execute("PRAGMA user_version").fetchone() == (8,)
         assert len(database.execute("SELECT lane, waited_ms FROM history").fetchall()) == 2
 
 
@@ -692,13 +694,18 @@ async def test_the_history_shows_the_lane_and_the_wait_of_a_caller_that_gave_up(
     assert found == [("batch", 7_000, "provider-concurrency")]
 
 
-async def test_of_headers_and_metadata_those_are_kept_that_the_policy_of_the_moment_reads(tmp_path: Path) -> None:
+async def test_of_headers_metadata_and_addresses_those_are_kept_that_the_policy_of_the_moment_reads(
+    tmp_path: Path,
+) -> None:
     path = at(tmp_path)
     words = {"user-agent": "claude-cli/2", "x-team": "a", "x-odd": "b", "x-other": "c"}
-    call = attrs.evolve(CALL, request=attrs.evolve(CALL.request, headers=words, meta={"job": "1", "x-odd": "2"}))
+    address = address_number("2001:db8::1")
+    assert address is not None
+    request = attrs.evolve(CALL.request, headers=words, meta={"job": "1", "x-odd": "2"}, client_address=address)
+    call = attrs.evolve(CALL, request=request)
     program = compiled(
         'provider anthropic { }\nrule r when header.x-team == "a" or not meta.job == "1" { priority 2 }\n'
-        'agent ci when header.x-odd ~ "b*" { }\n'
+        'agent ci when header.x-odd ~ "b*" { }\nrule near when client.address == "::1" { priority 3 }\n'
     )
     async with open_journal(path, on_trouble=quiet) as journal:
         journal.began("0", "hash", 0, {"header.x-other", "model"})
@@ -710,3 +717,4 @@ async def test_of_headers_and_metadata_those_are_kept_that_the_policy_of_the_mom
     assert (first.request.headers, first.request.meta) == ({"user-agent": "claude-cli/2", "x-other": "c"}, {})
     assert second.request.headers == {"user-agent": "claude-cli/2", "x-team": "a", "x-odd": "b"}
     assert second.request.meta == {"job": "1"}
+    assert (first.request.client_address, second.request.client_address) == (LOOPBACK, address)

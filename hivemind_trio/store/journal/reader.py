@@ -27,6 +27,7 @@ from hivemind_trio.model import (
     Request,
     Usage,
 )
+from hivemind_trio.model.addresses import LOOPBACK, address_number
 from hivemind_trio.store.journal.journal_file import BUSY_S, JournalError, check_kind, not_a_journal
 from hivemind_trio.store.journal.plan_report import plan_rows
 
@@ -37,11 +38,13 @@ _CALLS: Final = (
     "coalesce(header_sets.meta, calls.meta) AS kept_meta FROM {calls} LEFT JOIN header_sets USING (header_set) "
     "ORDER BY calls.session, calls.call"
 )
-_CALLS_5: Final = _CALLS.replace("calls.*,", "calls.*, NULL AS minute, NULL AS date,")
+_CALLS_7: Final = _CALLS.replace("calls.*,", "calls.*, NULL AS client_address,")
+"""Before version 8."""
+_CALLS_5: Final = _CALLS_7.replace("calls.*,", "calls.*, NULL AS minute, NULL AS date,")
 """Before version 6."""
-_OLD_CALLS: Final = (
-    "SELECT calls.*, calls.headers AS kept_headers, calls.meta AS kept_meta, NULL AS minute, NULL AS date "
-    "FROM {calls} ORDER BY calls.session, calls.call"
+_CALLS_3: Final = (
+    "SELECT calls.*, calls.headers AS kept_headers, calls.meta AS kept_meta, NULL AS minute, NULL AS date, "
+    "NULL AS client_address FROM {calls} ORDER BY calls.session, calls.call"
 )
 """Before version 4."""
 
@@ -158,10 +161,9 @@ def _calls(database: sqlite3.Connection, chosen: CallFilter) -> list[RecordedCal
     begins = _begins(rows)
     agents = _agents(rows)
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    query = _CALLS if version >= 6 else _CALLS_5 if version >= 4 else _OLD_CALLS
     found = [
         row
-        for row in database.execute(query.format(calls=rows.source("calls")))
+        for row in database.execute(_calls_of(version).format(calls=rows.source("calls")))
         if chosen.agent is None or agents.get(_key(row)) == chosen.agent
     ]
     if not found:
@@ -195,6 +197,12 @@ def _calls(database: sqlite3.Connection, chosen: CallFilter) -> list[RecordedCal
         )
 
     return [call(row) for row in found]
+
+
+def _calls_of(version: int) -> str:
+    """Return the query for the calls of a journal of a version."""
+    last = {3: _CALLS_3, 5: _CALLS_5, 7: _CALLS_7}
+    return next((query for until, query in last.items() if version <= until), _CALLS)
 
 
 def _window(row: sqlite3.Row, began_ns: int) -> RecordedWindow:
@@ -330,9 +338,15 @@ def _request(row: sqlite3.Row) -> Request:
         minute=row["minute"] or 0,
         weekday=row["weekday"],
         date=row["date"] or "",
+        client_address=_address(row["client_address"]),
         headers=_words(row["kept_headers"]),
         meta=_words(row["kept_meta"]),
     )
+
+
+def _address(text: str | None) -> int:
+    number = None if text is None else address_number(text)
+    return LOOPBACK if number is None else number
 
 
 @functools.lru_cache(maxsize=4_096)

@@ -12,6 +12,7 @@ import attrs
 import msgspec
 
 from hivemind_trio.model import Decider, Decision, Reason, Request
+from hivemind_trio.model.addresses import address_text
 from hivemind_trio.policy import ModelPrice
 from hivemind_trio.scheduler import (
     AttemptEnded,
@@ -184,6 +185,8 @@ class Scribe:
     """
     _headers_kept: frozenset[str] = attrs.field(init=False, default=HEADERS)
     _metadata_kept: frozenset[str] = attrs.field(init=False, default=METADATA)
+    _keeps_addresses: bool = attrs.field(init=False, default=False)
+    """True if a condition reads the address of the caller."""
     _models: dict[CallId, str] = attrs.field(init=False, factory=dict)
     """Model that each call asked for, until its answer."""
     _attempts: dict[CallId, _Attempt] = attrs.field(init=False, factory=dict)
@@ -269,6 +272,7 @@ class Scribe:
             *(call.caller, call.job, call.prefix, alias(call.credential, self._salt), call.again),
             *(_fit(call.patience_ns), int(call.needs_slot), self._headers(request, rows)),
             *(request.minute, request.date, *facts),
+            address_text(request.client_address) if self._keeps_addresses else None,
         )
 
     def _headers(self, request: Request, rows: dict[str, list[tuple[Any, ...]]]) -> int:
@@ -290,6 +294,7 @@ class Scribe:
         """Keep what the policy of now depends on."""
         self._headers_kept = HEADERS | _named(fields, "header.")
         self._metadata_kept = METADATA | _named(fields, "meta.")
+        self._keeps_addresses = "client.address" in fields
         self._header_sets.clear()
 
     def _grant(self, grant: Grant, at_ns: int, rows: dict[str, list[tuple[Any, ...]]]) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from typing import Final
 APPLICATION_ID: Final = 0x686D706A
 """`hmpj`: what SQLite keeps in the head of the file, so that nobody else's database is taken for a journal."""
 
-VERSION: Final = 7
+VERSION: Final = 8
 """`PRAGMA user_version`."""
 
 _SINCE_4: Final = """
@@ -104,6 +104,7 @@ CREATE TABLE calls (             -- as they arrived, and as the policy saw them
     session_turns INTEGER,
     session_cost_microusd INTEGER,
     session_age_ns INTEGER,
+    client_address TEXT,         -- since version 8, if a condition of the policy reads it
     PRIMARY KEY (session, call)
 ) WITHOUT ROWID;
 CREATE TABLE deciders (          -- setting -> who decided it, as many as there were
@@ -225,5 +226,6 @@ UPGRADES: Final = {
     5: "ALTER TABLE calls ADD COLUMN minute INTEGER; ALTER TABLE calls ADD COLUMN date TEXT;",
     6: "ALTER TABLE calls ADD COLUMN session_context INTEGER; ALTER TABLE calls ADD COLUMN session_turns INTEGER; "
     "ALTER TABLE calls ADD COLUMN session_cost_microusd INTEGER; ALTER TABLE calls ADD COLUMN session_age_ns INTEGER;",
+    7: "ALTER TABLE calls ADD COLUMN client_address TEXT;",
 }
 """Version -> the statements that make the next version of it."""

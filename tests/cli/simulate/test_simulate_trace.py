@@ -233,7 +233,7 @@ def test_a_journal_that_is_being_written_is_read(run: Run, files: Path) -> None:
             ("team.hmp", "--trace", "team.hmp"),
             "--trace team.hmp: not a journal\n  name a file that",
         ),
-        (("team.hmp", "--trace", "newer.journal"), "version 8, and this hivemind-trio knows up to 7"),
+        (("team.hmp", "--trace", "newer.journal"), "version 9, and this hivemind-trio knows up to 8"),
         (("team.hmp", "--trace", "empty.journal"), "has no calls"),
         (("team.hmp", "--trace", "counts.journal"), "has only calls that need no slot"),
         (("--trace", "team.journal"), "simulate team.hmp --trace team.journal"),
@@ -250,7 +250,7 @@ def test_what_cannot_be_replayed_is_told_with_what_to_do_instead(
     write(files / "counts.journal", [attrs.evolve(call, needs_slot=False, attempts=()) for call in calls("a")])
     write(files / "newer.journal", calls("a"))
     with closing(sqlite3.connect(files / "newer.journal")) as database:
-        database.execute("PRAGMA user_version = 8")
+        database.execute("PRAGMA user_version = 9")
     (files / "other.hmp").write_text('provider anthropic { key env(K); serves ["gpt-*"] }\n')
     (files / "bad.toml").write_text('[[agents]]\njournal = "team.hmp"\n')
     (files / "bad2.toml").write_text("[[upstream]]\nlatency = 5\n")
