@@ -193,13 +193,21 @@ class FleetAnswers:
         return await result if hasattr(result, "__await__") else result
 
     async def _paused(self, operation: Operation, which: Pausee, by: str) -> list[Any]:
-        views = await self._all(operation, which, by)
-        key = Pausable(which.kind), which.name
+        key, paused = (Pausable(which.kind), which.name), self.fleet.paused
+        before = dict(paused)
+        # Noted first: a worker that begins to serve while the others are asked is told of it.
         if operation.name == "pause":
-            self.fleet.paused[key] = None
+            paused[key] = None
         else:
-            self.fleet.paused.pop(key, None)
-        return views
+            paused.pop(key, None)
+        try:
+            return await self._all(operation, which, by)
+        except OperationFailed:
+            if key in before:
+                paused[key] = None
+            else:
+                paused.pop(key, None)
+            raise
 
     # ---- what they answer together ----
 

@@ -248,6 +248,7 @@ class WorkerFleet:
 
     def _on_ready(self, worker: WorkerProcess) -> None:
         worker.is_ready = True
+        worker.channel.tell("paused", tuple(self.paused))  # it may have begun with what was paused earlier
         self.handover.add(worker.taker)
         self.launch.log.emit(WorkerStarted(worker=worker.name, pid=worker.pid, starts=worker.starts))
         if len(self.ready()) == self.count:

@@ -6,7 +6,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
 from typing import Any, Final, final
 
@@ -17,7 +17,8 @@ import trio
 from hivemind_trio.admin import OPERATIONS, Operated, OperationFailed, PolicyKeeper, asking
 from hivemind_trio.control import collecting
 from hivemind_trio.mcp.http import open_tools
-from hivemind_trio.scheduler import LedgerWritable, PauseSet
+from hivemind_trio.runtime import Engine
+from hivemind_trio.scheduler import LedgerWritable, Pausable, PauseSet
 from hivemind_trio.serve.assembly import ProxyServer, settle_memory
 from hivemind_trio.serve.launch import Launch, transport_for
 from hivemind_trio.serve.load import Loaded
@@ -119,8 +120,7 @@ class Worker:
             proxy = await stack.enter_async_context(launch.operated(house, journal, keeper))
             await stack.enter_async_context(open_tools(proxy))
             self._count(house, connections)
-            for kind, name in setup.paused:
-                house.engine.post(PauseSet(kind, name, True))
+            pause_only(house.engine, setup.paused)
             self._answer(launch, house, proxy, journal)
             settle_memory()
             nursery = await stack.enter_async_context(trio.open_nursery())
@@ -238,6 +238,7 @@ class Worker:
             "operation": operation, "usage": usage, "metrics": metrics, "load": load, "use": use,
         }  # fmt: skip
         self._channel.listeners |= {
+            "paused": lambda body: pause_only(house.engine, body_of(body, tuple[tuple[Pausable, str], ...])),
             "ledger.writable": lambda body: house.engine.post(LedgerWritable(body_of(body, bool))),
             "stop": lambda _: self._told.set(),
         }
@@ -266,6 +267,15 @@ class Worker:
         with trio.move_on_after(house.engine.program.server.drain_ns / 1e9):
             await house.drain()
         launch.notices.flush(everything=True)
+
+
+def pause_only(engine: Engine, wanted: Collection[tuple[Pausable, str]]) -> None:
+    """Have these paused, by kind and name, and no others."""
+    known = engine.snapshot().paused
+    for kind, name in [one for one in known if one not in wanted]:
+        engine.post(PauseSet(kind, name, False))
+    for kind, name in [one for one in wanted if one not in known]:
+        engine.post(PauseSet(kind, name, True))
 
 
 def _reads_nothing() -> Loaded:
