@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Api, Reason, Request
+from hivemind_trio.model import Api, Outcome, Reason, Request
 from hivemind_trio.policy import Program
 from hivemind_trio.scheduler import (
+    AttemptResult,
     CallId,
     CallInFlight,
     Correction,
@@ -33,6 +34,7 @@ from .driver import Driver
 PROVIDERS, LANES, AGENTS = ("p", "q"), ("fast", "slow"), ("ci", "dev")
 
 
+LIMITS = {"p": 3, "q": 2}
 ALL = [
     *((Pausable.PROVIDER, name) for name in PROVIDERS),
     *((Pausable.LANE, name) for name in LANES),
@@ -42,7 +44,7 @@ ALL = [
 
 def house() -> Program:
     return program(
-        providers=[provider("p", limit=3), provider("q", limit=2)],
+        providers=[provider(name, limit=limit) for name, limit in LIMITS.items()],
         lanes=[lane("fast", reserve=1), lane("slow")],
         agents=[agent("ci", concurrency=1), agent("dev")],
     )
@@ -203,6 +205,7 @@ events = st.one_of(
     st.tuples(st.just("load")),
     st.tuples(st.just("pause"), st.sampled_from(ALL), st.booleans()),
     st.tuples(st.just("priority"), st.integers(0, 9), st.integers(-3, 3)),
+    st.tuples(st.just("let"), st.integers(0, 9)),
 )  # fmt: skip
 
 
@@ -215,6 +218,7 @@ def name_of(call: QueuedCall | CallInFlight, kind: Pausable) -> str | None:
 def test_nothing_begins_while_it_is_paused_and_nothing_else_is_held_back(story: list[Any]) -> None:
     driver = Driver(house())
     paused: set[tuple[Pausable, str]] = set()
+    let: set[CallId] = set()
     for what, *values in story:
         view = driver.scheduler.occupancy(driver.now_ns)
         before = {call.call_id for call in view.inflight}
@@ -232,11 +236,23 @@ def test_nothing_begins_while_it_is_paused_and_nothing_else_is_held_back(story: 
                 pause(driver, *values[0], paused=values[1])
             case "priority" if view.waiting:
                 driver.post(PrioritySet(view.waiting[values[0] % len(view.waiting)].call_id, values[1]))
+            case "let" if view.waiting:
+                let.add(call_id := view.waiting[values[0] % len(view.waiting)].call_id)
+                driver.post(LetThrough(call_id))
         view = driver.scheduler.occupancy(driver.now_ns)
         begun = [call for call in view.inflight if call.call_id not in before]
         assert not [call for call in begun if any((kind, name_of(call, kind)) in paused for kind in Pausable)]
         held = Counter(name_of(call, kind) for call in view.inflight for kind in Pausable)
         _nobody_waits_in_vain(view.waiting, held, paused)
+        assert all(held[name] <= limit for name, limit in LIMITS.items())
+        for call in begun:
+            permit = driver.grant(call.call_id).permit
+            assert permit is not None
+            assert call.call_id in let if permit.beyond else held["ci"] <= 1 or call.decision.agent != "ci"
+        for queued in view.waiting:
+            is_paused = any((kind, name_of(queued, kind)) in paused for kind in Pausable)
+            full = held[queued.decision.provider] >= LIMITS[queued.decision.provider or ""]
+            assert queued.call_id not in let or is_paused or full
 
     for kind, name in paused:
         pause(driver, kind, name, paused=False)
@@ -250,7 +266,7 @@ def _nobody_waits_in_vain(
 ) -> None:
     for call in waiting:
         is_paused = any((kind, name_of(call, kind)) in paused for kind in Pausable)
-        limit = {"p": 3, "q": 2}[call.decision.provider or ""]
+        limit = LIMITS[call.decision.provider or ""]
         agent_full = call.decision.agent == "ci" and held["ci"] >= 1
         reserved = 1 if call.decision.lane == "slow" and (Pausable.LANE, "fast") not in paused else 0
         assert is_paused or agent_full or held[call.decision.provider] >= limit - reserved, call
@@ -335,6 +351,53 @@ def test_a_rate_limit_of_the_provider_holds_and_the_call_goes_when_it_opens() ->
     assert wake is not None
     driver.at(wake)
     assert driver.granted == [first, second]
+
+
+steps = st.one_of(
+    st.tuples(st.just("call"), st.sampled_from(["claude-x", "claude-y"])),
+    st.tuples(st.just("end"), st.integers(0, 9)),
+    st.tuples(st.just("fail"), st.integers(0, 9)),
+    st.tuples(st.just("let"), st.integers(0, 9)),
+    st.tuples(st.just("time"), st.sampled_from([1, 7, 30])),
+)
+
+
+@given(st.lists(steps, max_size=60))
+def test_no_limit_of_the_provider_is_passed_and_a_retry_waits_again(story: list[Any]) -> None:
+    limits = 'limits { requests 6/min; window sliding }\nlimits "claude-x" { concurrency 1 }\nretry again'
+    driver = limited(
+        limits, lanes="lane default { max 1 }\nretry again { on [500]; attempts 9; backoff 1s..1s; ratio 100% }"
+    )
+    let: set[int] = set()
+    starts: list[int] = []
+    for what, value in story:
+        before = len(driver.granted)
+        view = driver.scheduler.occupancy(driver.now_ns)
+        match what:
+            case "call":
+                driver.ask(Request(apis=(Api.ANTHROPIC,), model=value), f"caller-{len(driver.granted)}")
+            case "end" if view.inflight:
+                driver.end(view.inflight[value % len(view.inflight)].call_id)
+            case "fail" if view.inflight:
+                failed = AttemptResult(outcome=Outcome.FAILED, status=500)
+                driver.end(view.inflight[value % len(view.inflight)].call_id, failed)
+            case "let" if view.waiting:
+                let.add(call_id := view.waiting[value % len(view.waiting)].call_id)
+                driver.post(LetThrough(call_id))
+            case "time":
+                driver.now_ns += value * SECOND_NS
+                driver.at(driver.now_ns)
+        view = driver.scheduler.occupancy(driver.now_ns)
+        permits = [driver.grant(call_id).permit for call_id in driver.granted[before:]]
+        # The quota is of the models that have no block of their own.
+        starts += [driver.now_ns for permit in permits if permit is not None and permit.group is None]
+        assert len([one for one in starts if one > driver.now_ns - 60 * SECOND_NS]) <= 6
+        assert len(view.inflight) <= 3
+        assert [call.decision.group for call in view.inflight].count("claude-x") <= 1
+        for permit in permits:
+            assert permit is not None
+            assert not permit.beyond or permit.call_id in let
+            let.discard(permit.call_id)
 
 
 @pytest.mark.parametrize("kind", [Pausable.PROVIDER, Pausable.LANE, Pausable.AGENT])

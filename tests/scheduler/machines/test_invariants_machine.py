@@ -45,6 +45,7 @@ from hivemind_trio.scheduler import (
     Command,
     Draining,
     Event,
+    LetThrough,
     PolicyLoaded,
     Reject,
     ResponseStarted,
@@ -199,6 +200,15 @@ class InvariantsMachine(RuleBasedStateMachine):
     def cancel_or_hear_of_anybody(self, call_id: int) -> None:
         self.hang_up(CallId(call_id)) if call_id not in self.observer.of("running") else None
         self.observer.heard(self.post(ResponseStarted(CallId(call_id), ())))
+        self.check()
+
+    @precondition(lambda self: self.observer.of("waiting"))
+    @rule(pick=st.integers(0, 9))
+    def let_through(self, pick: int) -> None:
+        self.notice()
+        call_id = self.some("waiting", pick) if self.observer.of("waiting") else CallId(0)
+        self.observer.let_through[call_id] = None
+        self.observer.heard(self.post(LetThrough(call_id)))
         self.check()
 
     def hang_up(self, call_id: CallId) -> None:

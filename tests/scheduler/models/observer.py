@@ -163,6 +163,8 @@ class Observer:
     lives: dict[CallId, Life] = attrs.field(factory=dict)
     at: dict[str, Watched] = attrs.field(factory=dict)
     windows: dict[tuple[str, str | None, Dimension, int], Kept] = attrs.field(factory=dict)
+    let_through: dict[CallId, None] = attrs.field(factory=dict)
+    """Calls that an operator lets through, until their next grant."""
     late: bool = False
     """The event came when time alone had opened something already."""
 
@@ -216,6 +218,7 @@ class Observer:
             return
         permit = grant.permit
         self.caps(permit)
+        self.let_through.pop(grant.call_id, None)  # a retry waits as any other call
         self.breaker(permit.provider)
         self.retry(life, permit)
         life.cost = self.cost_of(grant)
@@ -350,6 +353,9 @@ class Observer:
         cap = next((group.concurrency for group in provider.groups if group.glob == permit.group), None)
         here = self.held(lambda other: (other.provider, other.group) == (permit.provider, permit.group))
         assert cap is None or here < cap
+        if permit.beyond:
+            assert permit.call_id in self.let_through, "no operator let it through"
+            return  # past the limits of its lane and its agent
         lane = self.program.lanes[permit.lane]
         in_lane = self.held(lambda other: (other.provider, other.lane) == (permit.provider, permit.lane))
         assert lane.max is None or in_lane < max(1, lane.max.of(watched.limit))
