@@ -15,6 +15,7 @@ import attrs
 
 from hivemind_trio.dialects import DIALECTS, KNOWN_PATHS
 from hivemind_trio.model import Api
+from hivemind_trio.model.addresses import ADDRESS_MOST
 from hivemind_trio.model.dates import MINUTES, date_on, days, is_date, later, weekday_of
 from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy.language.clock_edges import in_minutes
@@ -74,7 +75,12 @@ _DERIVED: Final = ("agent", "team", "provider")
 """Found by trying every agent, model and dialect."""
 _JOINT: Final = ("tokens.in", "tokens.max-out", "tokens.total", "cost", "model")
 _LEAST: Final[Mapping[str, int]] = {"attempt": 1, "weekday": 1}
-_MOST: Final[Mapping[str, int]] = {"time": MINUTES - 1, "weekday": 7, **dict.fromkeys(PLAN_SHARES, WHOLE)}
+_MOST: Final[Mapping[str, int]] = {
+    "time": MINUTES - 1,
+    "weekday": 7,
+    "client.address": ADDRESS_MOST,
+    **dict.fromkeys(PLAN_SHARES, WHOLE),
+}
 _FLAGS: Final = ("stream", "tools", "images", "plan.overage")
 
 

@@ -21,6 +21,8 @@ from hivemind_trio.policy.compile.codegen import Router
 from hivemind_trio.policy.language.clock_edges import in_minutes
 from hivemind_trio.policy.language.condition_eval import field_values, holds
 from hivemind_trio.policy.language.condition_typing import Like, Member, Relation
+from hivemind_trio.policy.program.call_facts import words
+from hivemind_trio.policy.solver.boundary_calls import candidates
 from hivemind_trio.policy.solver.box_cover import Cover, Covered, Open, bits
 from hivemind_trio.policy.solver.call_space import amounts
 from hivemind_trio.policy.solver.partition import Days
@@ -459,3 +461,15 @@ def test_a_day_is_in_the_group_of_days_that_meet_the_same_tests(tests: list[Any]
     ]
     example: dict[str, str | int | bool] = {"date": grouped.groups[group], "weekday": weekday_of(grouped.groups[group])}
     assert all(holds(test, example) == holds(test, values) for test in tests)
+
+
+@pytest.mark.parametrize("network", ["ff00::/8", "::/0", "::/8"])
+def test_likely_calls_have_addresses_that_there_are(network: str) -> None:
+    checked = policy(f'{HEAD}rule r when client.address in ["{network}"] {{ priority 1 }}\n')
+    asked = checked.conditions["rule"]["r"]
+    assert asked is not None
+    assert checked.program is not None
+
+    found = list(candidates([asked], (checked.program, checked.program), by_path=False))
+
+    assert all(words(facts) for facts in found)  # an address beyond the last one cannot be written
