@@ -395,6 +395,13 @@ class SchedulerState:
         price = self.program.price(request.model, pool.name) or USUAL_PRICE
         return float(price.cost_of(usage))
 
+    def lacks_plan(self, call: Call, place: Placement) -> None:
+        """Note that a call is refused for a used-up plan: its lane wanted more than it could have."""
+        pool = place.pool
+        if pool.plans.known:
+            expected = self.plan_weight(place.request, pool, pool.estimates.likely(place.request))
+            pool.plans.on_refused(self.account(call, pool.name), place.lane.name, expected, self.now_ns)
+
     def billing_key(self, call: Call, treatment: Decision) -> SpentKey:
         """Return the key of the account that a provider's billing error is about."""
         return self.account(call, treatment.provider or ""), treatment.model or call.request.model

@@ -66,6 +66,7 @@ def _blocked(books: SchedulerState, call: Call, treatment: Decision, place: Plac
         return rejection.circuit_open(books, call, treatment, place.pool, 0)
     spent = place.pool.health.spent
     if spent.known and spent.shut(books.billing_key(call, treatment), books.now_ns):
+        books.lacks_plan(call, place)
         return rejection.billing_exhausted(books, call, treatment, place.pool, 0)
     return blocked
 
@@ -111,6 +112,7 @@ def _beyond_patience(books: SchedulerState, waiter: WaitingCall, blocked: Reason
     """Return the rejection of a call that would wait longer than its client does."""
     plan = waiter.place.plan
     if blocked is Reason.PLAN_USED_UP and plan is not None:
+        books.lacks_plan(waiter.call, waiter.place)
         return rejection.plan_used_up(books, waiter, plan.opens_ns(books.now_ns) - books.now_ns)
     message = rejection.wait_exceeds_client_timeout(wait_ns)
     return rejection.reject(books, waiter, Reason.CLIENT_PATIENCE, message, books.retry_after_ns(waiter, wait_ns))

@@ -55,6 +55,8 @@ def settle(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> 
         weight = books.plan_weight(place.request, pool, usage) if usage is not None else 0.0
         account = books.account(flight.call, pool.name)
         pool.plans.on_ended(account, place.request.model, place.lane.name, flight.plan_weight, weight, books.now_ns)
+        if ended.outcome is Outcome.TERMINAL and usage is None and not ended.committed:
+            books.lacks_plan(flight.call, place)
     if quotas.has_limits and place.cost is not NOTHING:
         quotas.settle(place.cost, actual, flight.granted_ns, books.now_ns)
 

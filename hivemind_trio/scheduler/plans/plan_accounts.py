@@ -191,6 +191,13 @@ class PlanAccounts:
                 sample = self._weighed * weight / expected
                 self._weighed += WEIGHED * (min(4.0, max(0.02, sample)) - self._weighed)
 
+    def on_refused(self, account: str, lane: str, expected: float, now_ns: int) -> None:
+        """Count a call that is refused for a used-up plan, by the weight that it was expected to have."""
+        known = self._accounts.get(account)
+        if known is not None:
+            known.history.lack(lane, expected * self._weighed, now_ns)
+            known.changes += 1
+
     def changes(self, account: str) -> int:
         """Return a number that is another one once anything of an account may have changed."""
         known = self._accounts.get(account)

@@ -72,6 +72,18 @@ class PlanHistory:
         size = self.sizes.get(lane)
         self.sizes[lane] = weight if size is None else size + SIZE_WEIGHT * (weight - size)
 
+    def lack(self, lane: str, weight: float, now_ns: int) -> None:
+        """Count a call that was wanted, and refused for a used-up plan: what people lacked they want the next time.
+
+        Clients may send it again and again, so an hour becomes no busier by it than the busiest one was by use.
+        """
+        hour = now_ns // HOUR_NS
+        hours = self.hours.get(lane, {})
+        busiest = max((used for then, used in hours.items() if then < hour), default=0.0)
+        missing = min(weight, busiest - hours.get(hour, 0.0))
+        if missing > 0:
+            hours[hour] = hours.get(hour, 0.0) + missing
+
     def knows(self, lanes: tuple[str, ...], now_ns: int) -> bool:
         """Return True if any use of lanes has been seen, or none in a whole week."""
         return self.watched(now_ns) or any(self.hours.get(lane) for lane in lanes)

@@ -6,9 +6,9 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.model import PlanReading, PlanWindow, Reason, Usage
+from hivemind_trio.model import Outcome, PlanReading, PlanWindow, Reason, Usage
 from hivemind_trio.policy import MemoryFiles, Program, check
-from hivemind_trio.scheduler import CallId, Grant, ResponseStarted
+from hivemind_trio.scheduler import AttemptResult, CallId, Grant, ResponseStarted
 from tests.scheduler.driver import Driver
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import SECOND_NS, wish
@@ -245,3 +245,28 @@ def test_calls_that_are_not_in_the_reading_yet_count_against_a_reserve() -> None
 
     assert driver.ask(large, "a", credential="a") in driver.answers
     assert driver.ask(large, "a", credential="a") not in driver.answers, "68 % are read, and two calls are in flight"
+
+
+def hours(driver: Driver, lane: str) -> dict[int, int]:
+    """Hours ago -> the weight that a lane has used, or lacked."""
+    (belief,) = driver.scheduler.beliefs()["p"].plans
+    return dict(belief.hours.get(lane, ()))
+
+
+def test_what_a_used_up_plan_has_refused_is_wanted_the_next_time() -> None:
+    driver = Driver(policy(FORECAST))
+    learn(driver, "interactive")
+    used = hours(driver, "interactive")[0]
+    driver.at(HOUR)
+    refused = ask(driver, "interactive")
+    driver.end(refused, AttemptResult(outcome=Outcome.TERMINAL, status=429, final=True))
+    by_provider = hours(driver, "interactive")[0]
+    again = driver.refusal(ask(driver, "interactive"))
+
+    assert again.reason is Reason.PROVIDER_SPENT
+    assert 0 < by_provider < hours(driver, "interactive")[0] <= used
+    for _ in range(20):
+        ask(driver, "interactive")
+    assert hours(driver, "interactive") == {1: used, 0: used}, "clients may repeat what was refused"
+    ask(driver, "batch")
+    assert hours(driver, "batch") == {}, "nothing is known of what it wants"
