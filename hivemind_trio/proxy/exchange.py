@@ -263,7 +263,7 @@ class Exchange:
             patience_ns=None
             if client.dies_of_429
             else round(held_s * (1 if speaks else 1 + client.tries_left) * SECOND_NS),
-            held_ns=round(held_s * SECOND_NS) if speaks or client.waits_s is not None else None,
+            held_ns=round(held_s * SECOND_NS),
             prefix=self.prefix,
             needs_slot=self.asked.generates,
             credential=digest,

@@ -320,6 +320,7 @@ class Scheduler:
         elif prefixes is not None:
             books.wake_early(prefixes.on_over(flight.call.prefix, call_id))
         again = None if ended.committed else completion.again(books, flight, ended)
+        completion.spare(books, flight, ended, again)
         if again is not None:
             books.room.enter(again)
         else:

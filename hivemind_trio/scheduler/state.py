@@ -603,6 +603,7 @@ class SchedulerState:
     def leave(self, waiter: WaitingCall) -> None:
         """Remove a call that will not be served."""
         self.room.leave(waiter)
+        self.spare(waiter)
         self.keep_position(waiter)
         self.unclaim(waiter)
         self.forget(waiter.place.agent)
@@ -654,10 +655,17 @@ class SchedulerState:
             del self._agents[agent.key]
             agent.retire()
 
+    def spare(self, waiter: WaitingCall) -> None:
+        """Give back what its failed attempt has taken of quotas that do not count it: its rest is over."""
+        if waiter.spared is not None:
+            (place, taken_ns), waiter.spared = waiter.spared, None
+            place.quotas.spare(place.cost, taken_ns, self.now_ns)
+
     def wake(self) -> list[WaitingCall]:
         """Those whose retry is due now. Who was held by a budget is to be let in instead: see `budgets_released`."""
         woken = []
         while (waiter := self.room.wake(self.now_ns)) is not None:
+            self.spare(waiter)
             if waiter.is_held:
                 self.holds_due = True
             elif waiter.held_in is not None:

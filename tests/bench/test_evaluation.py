@@ -16,7 +16,9 @@ from bench.simulated.simulated import Case, simulate
 from bench.simulated.worlds import REGIMES, compiled, hinted, own_policy, paper, shipped, smaller
 from hivemind_trio.policy import Objective, Program
 from hivemind_trio.scheduler import ALL_PARTS
-from hivemind_trio.sim import Bound, Scenario, Way, bound_of
+from hivemind_trio.sim import Bound, Scenario, Way, World, bound_of
+
+MINUTE = 60 * 10**9
 
 
 @pytest.mark.slow
@@ -208,6 +210,27 @@ def test_hints_are_told_and_heeded(name: str) -> None:
     for says, program in hinted(scenario).values():
         assert all(fleet.says_remaining is not None for fleet in says.fleets)
         assert [provider.objective for provider in program.providers.values()] == [Objective.MAKESPAN]
+
+
+@pytest.mark.slow
+def test_with_hints_nobody_is_sent_away_where_a_quota_binds() -> None:
+    for says, program in hinted(shipped("input-binds")).values():
+        figures = World(program, says, seed=1).run()
+
+        assert (figures.dead, dict(figures.refused)) == (0, {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 8])
+def test_what_the_provider_fails_costs_no_window(seed: int) -> None:
+    stress = shipped("stress")
+
+    figures = World(own_policy(stress), stress, seed=seed).run()
+
+    # 200 turns are ten windows of 20. Some 15 % more attempts fail, and the provider does not count them.
+    assert figures.attempts > 220
+    assert figures.dead == 0
+    assert figures.makespan_ns < 10 * MINUTE
 
 
 def test_the_grid_has_what_was_asked_for() -> None:

@@ -60,6 +60,8 @@ class WaitingCall:
     """Until when the provider remembers its prompt, where that matters."""
     asked: tuple[ProviderQueue, int] | None = None
     """Provider that refused its last attempt, and the end of the pause that it asked for; None: no pause."""
+    spared: tuple[Placement, int] | None = None
+    """Place and start of its last attempt, while what that took may be given back; None: nothing may be."""
     started: tuple[int, Cost] | None = None
     """Start of its first attempt, and its estimated cost in the limits of its agent."""
     claim: Reservation | None = None

@@ -59,6 +59,27 @@ def settle(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> 
             books.lacks_plan(flight.call, place)
     if quotas.has_limits and place.cost is not NOTHING:
         quotas.settle(place.cost, actual, flight.granted_ns, books.now_ns)
+        if _has_failed(flight, ended):
+            quotas.fail(place.cost, flight.granted_ns)
+
+
+def spare(books: SchedulerState, flight: RunningCall, ended: AttemptResult, again: WaitingCall | None) -> None:
+    """Give back what a failed attempt has taken of quotas that do not count it.
+
+    While its call rests that is kept for it: else others take it, and the call waits for a whole window once more.
+    """
+    if not _has_failed(flight, ended):
+        return
+    if again is not None and not again.in_line:
+        again.spared = flight.place, flight.granted_ns
+    else:
+        flight.place.quotas.spare(flight.place.cost, flight.granted_ns, books.now_ns)
+
+
+def _has_failed(flight: RunningCall, ended: AttemptResult) -> bool:
+    """Return True if the provider broke down over the attempt, and may have counted it."""
+    charged = flight.place.cost is not NOTHING and not ended.unsent and not turned_away(ended)
+    return charged and ended.usage is None and ended.outcome in BROKEN and ended.outcome is not Outcome.UNREACHABLE
 
 
 def _count_in_session(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> None:

@@ -56,7 +56,7 @@ def reclassify(
     anew.uncounted, anew.asked, anew.due_ns = waiter.uncounted, waiter.asked, waiter.due_ns
     anew.unasked_due_ns = waiter.unasked_due_ns
     anew.ledger_until_ns, anew.claimed_ns = waiter.ledger_until_ns, waiter.claimed_ns
-    anew.started, anew.held_by = waiter.started, waiter.held_by
+    anew.started, anew.held_by, anew.spared = waiter.started, waiter.held_by, waiter.spared
     anew.released_ns = books.now_ns if waiter.is_held else waiter.released_ns
     if is_held:
         books.hold(anew)

@@ -98,6 +98,12 @@ class RateLimiter:
     """Number of the grant that the last answer was to."""
     _heard_ns: int = attrs.field(default=0, init=False)
     _likeness: WindowClassifier = attrs.field(factory=WindowClassifier, init=False)
+    _failed: int = attrs.field(default=0, init=False)
+    """Use of this fixed window by attempts that have failed: the provider may count it, or not."""
+    _spares: bool = attrs.field(default=False, init=False)
+    """True if it does not, as answers have shown."""
+    _aside: int = attrs.field(default=0, init=False)
+    """Part of it that is kept for the same calls, which rest."""
 
     def __attrs_post_init__(self) -> None:
         self._taken = SlidingWindow(self.quota.window_ns)
@@ -239,7 +245,7 @@ class RateLimiter:
                 # Some providers' windows begin with the first request. Where they go by the clock, the answer says so.
                 self._ends_ns, self._left = now_ns + self.quota.window_ns, self.capacity
                 self._began_ns = self._since_ns = now_ns
-                self._more = 0
+                self._more = self._failed = self._aside = 0
             if amount > self._left and self._more:
                 more = min(self._more, amount - self._left)
                 self._left, self._more = self._left + more, self._more - more
@@ -259,6 +265,24 @@ class RateLimiter:
             self.credits.settle(more, taken_ns, now_ns)
         if self._ends_ns is not None and taken_ns >= self._since_ns:
             self._left = min(self._left - more, self.capacity)
+
+    def fail(self, amount: int, taken_ns: int) -> None:
+        """Note that the attempt has failed for which so much was taken at `taken_ns`.
+
+        Not every provider counts what it breaks down over, and none says so. It is taken to, until answers show more to
+        be left than is reckoned here: at the end of a window no answer comes any more that could.
+        """
+        if Window.FIXED not in (self.kind, self.quota.window) or taken_ns < self._since_ns:
+            return
+        self._failed += amount
+        if self._spares:
+            self._aside += amount
+
+    def spare(self, amount: int, taken_ns: int, now_ns: int) -> None:
+        """Give back what was put aside for a failed attempt: its call is in line again, or gone."""
+        if taken_ns >= self._since_ns and self._aside >= amount:
+            self._aside -= amount
+            self.settle(amount, 0, taken_ns, now_ns)
 
     def on_headers(self, reading: QuotaReading, unseen: int, grant: int, taken_ns: int, now_ns: int) -> bool:
         """Learn from the head of an answer. Return True if it was believed.
@@ -292,6 +316,8 @@ class RateLimiter:
         if self.kind is Window.BUCKET:
             self._hear_of_the_level(left, raise_by, now_ns)
         else:
+            left, most = left - self._aside, most - self._aside
+            self._hear_of_failures(left, most, now_ns)
             self._hear_of_others(left, most, raise_by, now_ns)
         self._hear_of_the_end(left, most, raise_by, reading.resets_ns, taken_ns, now_ns)
         return True
@@ -336,7 +362,8 @@ class RateLimiter:
     def forget(self, now_ns: int) -> None:
         """Drop what answers and refusals have taught."""
         self._told = self._remaining = self._top = self._ends_ns = self._began_ns = self.accepted = None
-        self._foreign = self._more = 0
+        self._foreign = self._more = self._failed = self._aside = 0
+        self._spares = False
         self._tat_ns = min(self._tat_ns, now_ns)
         self._likeness = WindowClassifier()
         self._measure()
@@ -349,6 +376,8 @@ class RateLimiter:
         """Space what follows: the provider has refused a call for this quota."""
         owed = max(0, self._tat_ns - now_ns) * self.capacity // self.quota.window_ns
         self.accepted = max(1, min(self.accepted or owed, owed))
+        if self._failed:
+            self._spares, self._aside = False, 0
         self._measure()
 
     # ---- by kind ----
@@ -392,6 +421,15 @@ class RateLimiter:
     # reckoned here is not contradicted by what lies between. To believe the worse regardless would leave unused, in
     # every window, as much as is in flight.
 
+    def _hear_of_failures(self, left: int, most: int, now_ns: int) -> None:
+        if not self._failed or (self._ends_ns is not None and now_ns >= self._ends_ns):
+            return
+        mine = self.capacity - self._taken.sum(now_ns) if self._ends_ns is None else self._left
+        if left > mine:
+            self._spares = True
+        elif most < mine:
+            self._spares, self._aside = False, 0
+
     def _hear_of_others(self, left: int, most: int, raise_by: int, now_ns: int) -> None:
         others = self._others(now_ns)
         mine = self.capacity - self._taken.sum(now_ns) - others
@@ -427,8 +465,11 @@ class RateLimiter:
             mine = self.capacity - self._taken.sum(now_ns)
         else:
             mine = self._left if now_ns < self._ends_ns else self.capacity
-        if not same:
+        if known_ns is None or abs(told_ns - known_ns) > ROUNDED_NS:
+            # Another window, and not its end told more exactly.
             self._since_ns = taken_ns
+            if self._ends_ns is not None:
+                self._failed = self._aside = 0
         self._left = mine if left <= mine <= most else min(left, mine + raise_by, self.capacity)
         # The rest of it is believed while time passes, though no answer should come any more to repeat it.
         self._more, self._more_ns = max(0, min(left, self.capacity) - self._left), now_ns

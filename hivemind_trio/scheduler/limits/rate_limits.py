@@ -339,6 +339,18 @@ class RateLimits:
             if before != after:
                 bucket.settle(before, after, taken_ns, now_ns)
 
+    def fail(self, cost: Cost, taken_ns: int) -> None:
+        """Note that an attempt has failed: whether its request is counted is learned."""
+        for bucket in self.buckets.values():
+            if bucket.quota.dimension is Dimension.REQUESTS:
+                bucket.fail(cost[Dimension.REQUESTS], taken_ns)
+
+    def spare(self, cost: Cost, taken_ns: int, now_ns: int) -> None:
+        """Give back the request of a failed attempt where it is not counted."""
+        for bucket in self.buckets.values():
+            if bucket.quota.dimension is Dimension.REQUESTS:
+                bucket.spare(cost[Dimension.REQUESTS], taken_ns, now_ns)
+
     # ---- what answers say ----
 
     def on_headers(self, call_id: CallId, readings: Iterable[QuotaReading], now_ns: int) -> bool:

@@ -136,7 +136,7 @@ class _Talk:
             credential="" if recorded is None else recorded.credential,
             again=f"{asking.caller} {turn.prompt}",
             patience_ns=patience_ns,
-            held_ns=held_ns if self.alive or client.known_ns is not None else None,
+            held_ns=held_ns,
         )
 
     def committed(self, now_ns: int) -> bool:

@@ -51,6 +51,80 @@ def most_in_a_window(times: list[int], window_ns: int) -> int:
     return most
 
 
+# ---- what the provider fails ----
+
+
+def over_fixed_windows(fails: list[bool], *, counts: bool) -> tuple[list[int], list[int]]:
+    """Return how many were answered and how many were counted in each of three windows of 20 requests.
+
+    Args:
+        fails: Whether the next attempt fails; then there is no answer. It goes on from the beginning, with good ones.
+        counts: The provider counts what it fails.
+    """
+    limits = declared(attrs.evolve(quota(20, Window.FIXED), headroom=0.0))
+    one = {**NOTHING, Dimension.REQUESTS: 1}
+    good, counted = [0] * 3, [0] * 3
+    now_ns = call_id = 0
+    outcomes = iter(fails)
+    while (number := now_ns // MINUTE) < 3:
+        limits.take(CallId(call_id), one, now_ns)
+        if next(outcomes, False):
+            counted[number] += counts
+            limits.end(CallId(call_id), now_ns)
+            limits.fail(one, now_ns)
+            limits.spare(one, now_ns, now_ns + S)  # when it is in line again
+        else:
+            counted[number] += 1
+            good[number] += 1
+            told = reading(20 - counted[number], limit=20, resets_ns=(number + 1) * MINUTE - now_ns)
+            limits.on_headers(CallId(call_id), [told], now_ns)
+            limits.accept(CallId(call_id), now_ns)
+            limits.end(CallId(call_id), now_ns)
+        call_id, now_ns = call_id + 1, now_ns + S // 2
+        while (opens_ns := limits.opens_ns(one, now_ns)) > now_ns:
+            now_ns = opens_ns
+    return good, counted
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_whether_failures_are_counted_is_learned_from_answers(fails: list[bool]) -> None:
+    _, counted = over_fixed_windows(fails, counts=True)
+    second = fails[:12]
+    last = [*second, *[False] * (19 - second.count(False)), *[True] * 4]
+    good, _ = over_fixed_windows([True, True, *[False] * 20, *last], counts=False)
+
+    assert max(counted) <= 20, "where they are, none goes too much"
+    assert good == [20, 20, 20], "where they are not, none is lost for them, be it at a window's end"
+
+
+def test_what_a_failed_attempt_took_is_kept_for_its_call() -> None:
+    limits = declared(attrs.evolve(quota(20, Window.FIXED), headroom=0.0))
+    one = {**NOTHING, Dimension.REQUESTS: 1}
+
+    def answered(number: int, remaining: int, now_ns: int) -> None:
+        limits.take(CallId(number), one, now_ns)
+        limits.on_headers(CallId(number), [reading(remaining, limit=20, resets_ns=MINUTE - now_ns)], now_ns)
+        limits.accept(CallId(number), now_ns)
+        limits.end(CallId(number), now_ns)
+
+    def failed(number: int, now_ns: int) -> None:
+        limits.take(CallId(number), one, now_ns)
+        limits.end(CallId(number), now_ns)
+        limits.fail(one, now_ns)
+
+    answered(0, 19, 0)
+    failed(1, S)
+    answered(2, 18, 2 * S)  # the failed one is not in it
+    for number in range(3, 19):
+        answered(number, 20 - number, 3 * S + number)
+    failed(19, 20 * S)
+    answered(20, 1, 21 * S)
+
+    assert limits.opens_ns(one, 22 * S) >= MINUTE, "the last is not for others"
+    limits.spare(one, 20 * S, 22 * S)
+    assert limits.opens_ns(one, 22 * S) == 22 * S
+
+
 # ---- headers are tried ----
 
 
