@@ -9,10 +9,11 @@ from typing import Final, final
 import attrs
 import trio
 
-from hivemind_trio.policy import Program, StoreSettings
+from hivemind_trio.policy import StoreSettings
 from hivemind_trio.runtime import Engine
 from hivemind_trio.scheduler import BudgetsCalled, BudgetsShared, SharesSet, WindowsShared
 from hivemind_trio.scheduler.sharing.node_law import MS, NodeLaw
+from hivemind_trio.scheduler.sharing.node_shares import NodeShares
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareRequest
 from hivemind_trio.store import Ledger, Restored
 from hivemind_trio.store.fleet.interface import BUDGETS, FleetStore, StoreUnreachable
@@ -63,16 +64,11 @@ class NodeSharing:
     _terms: LeaseTerms
     _told: SharingTold
     _ledger: Ledger | None = None
-    laws: dict[str, NodeLaw] = attrs.field(init=False, factory=dict)
-    """Provider -> its law."""
-    _epoch: int | None = attrs.field(init=False, default=None)
-    """Start of this node; None: the store has not been reached yet."""
+    _shares: NodeShares | None = attrs.field(init=False, default=None)
+    """None: the store has not been reached yet."""
     _windows: WindowSharing = attrs.field(init=False)
     _budgets: BudgetSharing = attrs.field(init=False)
     _stirred: trio.Event = attrs.field(init=False, factory=trio.Event)
-    _shares: dict[str, int] = attrs.field(init=False, factory=dict)
-    _until_ns: int | None = attrs.field(init=False, default=None)
-    """When the shares that the scheduler has end by themselves."""
     _trouble: str = attrs.field(init=False, default="")
     _ended: bool = attrs.field(init=False, default=False)
 
@@ -104,68 +100,51 @@ class NodeSharing:
         """Keep the shares until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen)
-            while self._epoch is None:
-                try:
-                    with trio.fail_after(ANSWER_S * 4):
-                        self._epoch = await self._pools.epoch()
-                except (StoreUnreachable, trio.TooSlowError) as error:
-                    self._say_trouble(f"{error}" or "no answer")
-                    await trio.sleep(RETRY_S)
+            epoch = await self._first_answer()
             if self._ledger is not None:
-                await self._ledger.join(self.node, self._epoch)
+                await self._ledger.join(self.node, epoch)
+            self._shares = NodeShares(self.node, epoch, self._terms)
             self._told.joined()
-            nursery.start_soon(self._windows.run, self._epoch)
-            nursery.start_soon(self._budgets.run, self._epoch)
+            nursery.start_soon(self._windows.run, epoch)
+            nursery.start_soon(self._budgets.run, epoch)
             while True:
                 self._stirred = trio.Event()
                 wakes_ns = self._round(nursery)
                 with trio.move_on_at(wakes_ns / 1e9):
                     await self._stirred.wait()
 
+    async def _first_answer(self) -> int:
+        """Reach the store, and return the start of this node by its clock."""
+        while True:
+            try:
+                with trio.fail_after(ANSWER_S * 4):
+                    return await self._pools.epoch()
+            except (StoreUnreachable, trio.TooSlowError) as error:
+                self._say_trouble(f"{error}" or "no answer")
+                await trio.sleep(RETRY_S)
+
     def _round(self, nursery: trio.Nursery) -> int:
         """Speak to the store where it is due; return when time alone matters next."""
-        program = self._engine.program
-        self._follow(program)
+        shares = self._shares
+        assert shares is not None
+        shares.follow(self._engine.program)
         demand = self._engine.scheduler.demand()
         now_ns = self._now_ns()
-        wakes_ns = now_ns + self._terms.renew_ms * MS
-        for name, law in self.laws.items():
-            held, wanted = demand.get(name, (0, 0))
-            if law.is_due(now_ns, held, wanted):
-                ask = law.request(now_ns, held, wanted)
-                self._use_shares(now_ns)  # lowered before it is reported
-                nursery.start_soon(self._sync, name, law, ask)
-            wakes_ns = min(wakes_ns, law.wakeup_ns(now_ns))
-            if wanted > held:
-                # An event may have come too soon after the last report; it is looked at again then.
-                soonest_ns = law.soonest_ns()
-                wakes_ns = min(wakes_ns, soonest_ns) if soonest_ns > now_ns else wakes_ns
-        self._use_shares(now_ns)
-        return wakes_ns
-
-    def _follow(self, program: Program) -> None:
-        """Have a law for each provider of the policy that runs."""
-        assert self._epoch is not None
-        nodes, local = program.server.sharers, round(program.store.local * 1_000)
-        for name, provider in program.pools.items():
-            law = self.laws.get(name)
-            if law is None:
-                self.laws[name] = NodeLaw(self.node, self._epoch, provider.limit, nodes, local, self._terms)
-            elif (law.cap, law.nodes, law.local) != (provider.limit, nodes, local):
-                law.load(provider.limit, nodes, local)
+        due = shares.due(now_ns, demand)
+        self._use_shares(now_ns)  # lowered before it is reported
+        for name, ask in due:
+            nursery.start_soon(self._sync, name, shares.laws[name], ask)
+        return shares.wakes_ns(now_ns, demand)
 
     def _use_shares(self, now_ns: int) -> None:
-        shares = {name: law.allowance(now_ns) for name, law in self.laws.items()}
-        # The scheduler itself ends them: after a stop of this process it may hear of an answer before this task runs.
-        falls = {name: fall for name, law in self.laws.items() if (fall := law.falls(now_ns)) is not None}
-        until_ns = min((at_ns for at_ns, _ in falls.values()), default=None)
-        if (shares, until_ns) == (self._shares, self._until_ns):
+        assert self._shares is not None
+        usable = self._shares.usable(now_ns)
+        if usable is None:
             return
-        self._shares, self._until_ns = shares, until_ns
+        until_ns = usable.until_ns
         if until_ns is not None:
             until_ns += self._engine.now_ns() - self._now_ns()
-        then = shares | {name: slots for name, (_, slots) in falls.items()}
-        self._engine.post(SharesSet(shares, until_ns, then))
+        self._engine.post(SharesSet(usable.shares, until_ns, usable.then))
 
     async def _sync(self, pool: str, law: NodeLaw, ask: ShareRequest) -> None:
         trouble = "no answer in time"
@@ -199,9 +178,8 @@ class NodeSharing:
             try:
                 await self._pools.listen(self.node, self._opened, self._call)
             except StoreUnreachable:
-                now_ns = self._now_ns()
-                for law in self.laws.values():
-                    law.cut(now_ns)
+                if self._shares is not None:
+                    self._shares.cut(self._now_ns())
                 self.stir()
             await trio.sleep(RETRY_S)
 
@@ -214,19 +192,20 @@ class NodeSharing:
         if about == BUDGETS:
             self._engine.post(BudgetsCalled())
             return
-        for law in self.laws.values():
-            law.heard()
+        if self._shares is not None:
+            self._shares.heard()
         self.stir()
 
     async def leave(self) -> None:
         """Give everything back; calls in flight have ended."""
-        if self._epoch is None:
+        shares = self._shares
+        if shares is None:
             return
         with trio.move_on_after(BYE_S, shield=True):
-            await self._budgets.close(self._epoch)
-            for name in self.laws:
+            await self._budgets.close(shares.epoch)
+            for name in shares.laws:
                 try:
-                    await self._pools.bye(name, self.node, self._epoch)
+                    await self._pools.bye(name, self.node, shares.epoch)
                 except StoreUnreachable:
                     return
 

@@ -58,6 +58,10 @@ class End:
     """Spent on it."""
 
 
+def _nothing(_: End) -> None:
+    """Nobody is left to hear of it."""
+
+
 @final
 @attrs.define(eq=False)
 class SimulatedAttempt:
@@ -85,6 +89,8 @@ class SimulatedAttempt:
     """To its provider and back; None: it is no way at all."""
     _began_ns: int = attrs.field(init=False, default=0)
     _first_ns: int = attrs.field(init=False, default=0)
+    _accepted: Accepted | None = attrs.field(init=False, default=None)
+    _dropped: bool = attrs.field(init=False, default=False)
 
     def begin(self) -> None:
         """Send the request now."""
@@ -95,20 +101,37 @@ class SimulatedAttempt:
         self.over = partial(self.road.back, self.over)
         self.road.there(self._arrive)
 
+    def drop(self) -> None:
+        """Break the connection: its side has ended. Nothing is told of it any more."""
+        self._dropped, self.headed = True, None
+        self.over = _nothing
+        if self._accepted is not None:
+            self.provider.leave(self._accepted, self.agenda.now_ns, whole=False)
+
     def _arrive(self) -> None:
+        if self._dropped:
+            return
         ask, now_ns = self.ask, self.agenda.now_ns
         answer = self.provider.arrive(ask, now_ns)
         match answer:
             case Accepted():
+                self._accepted = answer
                 at_ns, how = self._foresee(answer, now_ns)
                 self.agenda.at(at_ns, self._end, answer, how)
                 if ask.stream:
                     self._stream(answer, at_ns)
             case Refused():
-                self.agenda.at(now_ns + ROUND_TRIP_NS, self.over, End(how=How.REFUSED, refused=answer))
+                self.agenda.at(now_ns + ROUND_TRIP_NS, self._over, End(how=How.REFUSED, refused=answer))
             case Dropped(trouble=trouble):
                 how = How.UNREACHABLE if trouble is Trouble.UNREACHABLE else How.RESET
-                self.agenda.at(now_ns + ROUND_TRIP_NS, self.over, End(how=how))
+                self.agenda.at(now_ns + ROUND_TRIP_NS, self._over, End(how=how))
+
+    def _over(self, end: End) -> None:
+        self.over(end)
+
+    def _head(self) -> None:
+        if self.headed is not None:
+            self.headed()
 
     def _foresee(self, accepted: Accepted, now_ns: int) -> tuple[int, How]:
         """When it will end, and how: whatever comes first."""
@@ -145,10 +168,12 @@ class SimulatedAttempt:
         if begins and self.road is not None:
             self.road.streamed(self._first_ns, end_ns, accepted.service.events_count)
         if begins and self.headed is not None:
-            at(self._first_ns, self.headed)
+            at(self._first_ns, self._head)
 
     def _generate(self, accepted: Accepted) -> None:
         """Account for what is there by now."""
+        if self._dropped:
+            return
         served, now_ns = accepted.service, self.agenda.now_ns
         tokens = served.tokens_out
         if now_ns < self._began_ns + served.latency_ns:
@@ -160,6 +185,9 @@ class SimulatedAttempt:
             self.provider.generate(accepted, tokens - accepted.tokens_out, now_ns)
 
     def _end(self, accepted: Accepted, how: How) -> None:
+        if self._dropped:
+            return
+        self._accepted = None
         end = self._finish(accepted, how)
         if (
             how is How.WHOLE

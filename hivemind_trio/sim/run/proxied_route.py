@@ -38,6 +38,7 @@ from hivemind_trio.scheduler import (
     Reject,
     ResponseStarted,
     Scheduler,
+    Snapshot,
     Spend,
     TimePassed,
 )
@@ -164,6 +165,14 @@ class Proxied:
     parts: Features = ALL_PARTS
     road: Road | None = None
     observe: Observe | None = None
+    store: Callable[[DrawWindow | AskBudgets], None] | None = None
+    """Callback with what the scheduler asks the store that several nodes share; None: it is the only node."""
+    stirred: Callable[[], None] | None = None
+    """Callback after each event of the scheduler's."""
+    snapshot: Callable[[], Snapshot] | None = None
+    """Returns the state of all nodes; None: of this one."""
+    down: bool = False
+    """The process has ended: nothing is sent or answered any more."""
     scheduler: Scheduler = attrs.field(init=False)
     audit: Audit | None = attrs.field(init=False, default=None)
     _talks: dict[CallId, _Talk] = attrs.field(init=False, factory=dict)
@@ -182,16 +191,27 @@ class Proxied:
         self._ids += 1
         call_id = CallId(self._ids)
         talk = self._talks[call_id] = _Talk.of(asking, self.program.server)
-        self._post(CallArrived(talk.call(call_id)))
+        self.post(CallArrived(talk.call(call_id)))
         waiting = self.scheduler.waiting(call_id, self.agenda.now_ns)
         if waiting is not None and waiting.reason is Reason.HELD:
             self.books.held[asking.load] += 1
         if talk.attempt is None and not talk.over:
             self._watch(call_id, talk)
 
+    def kill(self) -> None:
+        """End the process: its attempts break off, and its clients see their connections reset."""
+        self.down = True
+        for call_id, talk in list(self._talks.items()):
+            if talk.attempt is not None:
+                talk.attempt.drop()
+            self._reply(call_id, ClientReply(status=0, why="the proxy has ended"), served=False)
+
     # ---- the scheduler's side ----
 
-    def _post(self, event: Event) -> None:
+    def post(self, event: Event) -> None:
+        """Tell the scheduler what happened, and carry out what it answers."""
+        if self.down:
+            return
         now_ns = self.agenda.now_ns
         commands = self.scheduler.handle(event, now_ns)
         if self.audit is not None:
@@ -210,7 +230,10 @@ class Proxied:
                     self._adapted(command)
                 case PlanChanged():
                     pass
-                case Draw() | Spend() | Correction() | DrawWindow() | AskBudgets():
+                case DrawWindow() | AskBudgets():
+                    assert self.store is not None, "it is the only node"
+                    self.store(command)
+                case Draw() | Spend() | Correction():
                     raise AssertionError("no ledger was opened")
                 case _:
                     assert_never(command)
@@ -218,7 +241,9 @@ class Proxied:
         if wakeup_ns is not None and (self._alarm_ns is None or wakeup_ns < self._alarm_ns):
             self._arm(wakeup_ns, now_ns)
         if now_ns >= self.books.series.next_ns:
-            self.books.series.add(self.scheduler.snapshot(), self.providers)
+            self.books.series.add((self.snapshot or self.scheduler.snapshot)(), self.providers)
+        if self.stirred is not None:
+            self.stirred()
 
     def _adapted(self, command: LimitChanged) -> None:
         if command.circuit is Circuit.OPEN and self._circuits.get(command.provider) is not Circuit.OPEN:
@@ -230,12 +255,12 @@ class Proxied:
         self.agenda.at(self._alarm_ns, self._ring, self._alarm_ns)
 
     def _ring(self, alarm_ns: int) -> None:
-        if alarm_ns != self._alarm_ns:
+        if alarm_ns != self._alarm_ns or self.down:
             return  # an earlier one was asked for since, and has rung
         self._alarm_ns = None
         wakeup_ns = self.scheduler.wakeup_ns()
         if wakeup_ns is not None and wakeup_ns <= alarm_ns:
-            self._post(TimePassed())
+            self.post(TimePassed())
         elif wakeup_ns is not None:
             self._arm(wakeup_ns, alarm_ns)
 
@@ -274,7 +299,7 @@ class Proxied:
         tells_plan = provider.has_plans and provider.tells and wire_format.tells_plan(api)
         plan = provider.plan(talk.asking.turn.ask, now_ns) if tells_plan else None
         if readings or plan is not None or good:
-            self._post(ResponseStarted(call_id, readings, good, plan))
+            self.post(ResponseStarted(call_id, readings, good, plan))
 
     def _provider(self, talk: _Talk) -> Provider:
         """Return the provider of its attempt."""
@@ -292,7 +317,7 @@ class Proxied:
         if end.usage is not None:
             self.books.spend(treatment, treatment.model or talk.asking.request.model, end.usage)
         ended = self._said(end, treatment)
-        self._post(AttemptEnded(call_id, ended))
+        self.post(AttemptEnded(call_id, ended))
         if ended.committed:
             self._deliver(call_id, end)
         elif talk.attempt is None and not talk.over:
@@ -363,7 +388,7 @@ class Proxied:
         held = attrs.evolve(HELD, status=503) if talk.asking.client.limits_are_fatal else HELD
         reply = ClientReply(status=0, timed_out=True, why="no byte for too long") if left else held
         self._reply(call_id, reply, served=False)
-        self._post(CallCancelled(call_id))
+        self.post(CallCancelled(call_id))
 
     def _deliver(self, call_id: CallId, end: End) -> None:
         match end.how:

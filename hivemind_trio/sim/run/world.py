@@ -24,6 +24,7 @@ from hivemind_trio.sim.scenario.scenario import Scenario
 
 from .direct_route import Direct
 from .event_queue import Agenda
+from .nodes import Nodes, NodesSpec, shared_by
 from .overhead_model import Efforts, Road
 from .proxied_route import Observe, Proxied
 
@@ -53,6 +54,8 @@ class World:
     """Overhead of code, bytes and kernels; None: none."""
     observe: Observe | None = None
     """Called after each event of the scheduler's, as a journal is."""
+    nodes: NodesSpec | None = None
+    """Proxies that share the providers; None: one, which is alone."""
     work: Work = attrs.field()
     """Work of this policy, scenario and seed, if another world has computed it."""
     _agenda: Agenda = attrs.field(init=False, factory=Agenda)
@@ -61,6 +64,8 @@ class World:
     _route: Route = attrs.field(init=False)
     _road: Road | None = attrs.field(init=False, default=None)
     _proxied: Proxied | None = attrs.field(init=False, default=None)
+    fleet: Nodes | None = attrs.field(init=False, default=None)
+    """Proxies of a run through several; None: it is one."""
     _living: list[SimulatedCaller] = attrs.field(init=False)
     _ended: int = attrs.field(init=False, default=0)
     _end_ns: int = attrs.field(init=False, default=0)
@@ -76,21 +81,29 @@ class World:
             self._road = Road(self._agenda, self.efforts, self.way is Way.PROXY)
         if self.way is Way.DIRECT:
             self._route = Direct(self.program, self._agenda, self._providers, self._books, self._road)
-        else:
-            self._route = self._proxied = Proxied(
-                self.program,
-                self.seed,
-                self._agenda,
-                self._providers,
-                self._books,
-                self.audit,
-                self.parts,
-                self._road,
-                self.observe,
+        elif self.nodes is not None:
+            program = shared_by(self.program, self.nodes.count)
+            self._route = self.fleet = Nodes.of(
+                self.nodes, self._agenda, self.seed, program, lambda number: self._proxy(program, number)
             )
+        else:
+            self._route = self._proxied = self._proxy(self.program, 0)
         self._living = self.work.living()
         for living in self._living:
             self._agenda.at(living.agent.job.turns[0].think_ns, self._ask, living)
+
+    def _proxy(self, program: Program, number: int) -> Proxied:
+        return Proxied(
+            program,
+            self.seed + number,
+            self._agenda,
+            self._providers,
+            self._books,
+            self.audit,
+            self.parts,
+            self._road,
+            self.observe,
+        )
 
     @property
     def scheduler(self) -> Scheduler:
@@ -138,7 +151,7 @@ class World:
         books, load = self._books, living.fleet.name
         books.calls += 1
         books.asked[load] += 1
-        if now_ns >= books.series.next_ns and self._proxied is None:
+        if now_ns >= books.series.next_ns and self.way is Way.DIRECT:
             books.series.add_direct(now_ns, self._providers)
         asking = Asking(
             request=request,

@@ -22,9 +22,10 @@ from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowRing, W
 from hivemind_trio.serve.workers.channel import Channel
 from hivemind_trio.serve.workers.shared_store import ChannelStore, Cover, serve_store
 from hivemind_trio.store.fleet.interface import StoreUnreachable
-from hivemind_trio.store.fleet.memory_fleet import RUN, MemoryFleet
+from hivemind_trio.store.fleet.memory_fleet import MemoryFleet
 from hivemind_trio.store.state.interface import account_text
 
+RUN = "memory"
 TERMS = LeaseTerms(lease_ms=6_000, renew_ms=200, gone_ms=1_000)
 
 
@@ -160,7 +161,7 @@ async def test_a_node_is_called_over_its_channel_and_hears_that_the_store_has_en
                 await called.wait()
                 assert about == ["p"]
                 await store.bye("p", "a", 1)
-                assert fleet.pools["p"].rows["a"].share == 0
+                assert fleet.model.pools["p"].rows["a"].share == 0
                 theirs.close()
         with pytest.raises(StoreUnreachable):
             await store.epoch()

@@ -1,0 +1,105 @@
+"""One node's shares of every pool: which requests are due, and what the scheduler may use until when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+import attrs
+
+from hivemind_trio.policy import Program
+
+from .node_law import MS, NodeLaw
+from .share_row import LeaseTerms, ShareRequest
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Usable:
+    """Slots that the scheduler of this node may use."""
+
+    shares: dict[str, int]
+    """Provider -> slots."""
+    until_ns: int | None
+    """When they fall by time alone, on the node's clock; None: never."""
+    then: dict[str, int]
+    """Provider -> slots from then on."""
+
+
+@final
+@attrs.define(eq=False)
+class NodeShares:
+    """Laws of one node, one for each pool of its policy. Times are nanoseconds of the node's own clock.
+
+    Args:
+        node: The node's name.
+        epoch: Start of the node, by the store's clock.
+        terms: As the store's.
+    """
+
+    node: str
+    epoch: int
+    terms: LeaseTerms
+    laws: dict[str, NodeLaw] = attrs.field(init=False, factory=dict)
+    """Provider -> its law."""
+    _usable: Usable | None = attrs.field(init=False, default=None)
+    """As it was told last."""
+
+    def follow(self, program: Program) -> None:
+        """Have a law for each provider of the policy that runs."""
+        nodes, local = program.server.sharers, round(program.store.local * 1_000)
+        for name, provider in program.pools.items():
+            law = self.laws.get(name)
+            if law is None:
+                self.laws[name] = NodeLaw(self.node, self.epoch, provider.limit, nodes, local, self.terms)
+            elif (law.cap, law.nodes, law.local) != (provider.limit, nodes, local):
+                law.load(provider.limit, nodes, local)
+
+    def due(self, now_ns: int, demand: Mapping[str, tuple[int, int]]) -> list[tuple[str, ShareRequest]]:
+        """Return the requests to be sent now, with their pools. What they lower is lowered before they are sent.
+
+        Args:
+            now_ns: Now.
+            demand: Pool -> calls in flight, and with them those that wait.
+        """
+        due = []
+        for name, law in self.laws.items():
+            held, wanted = demand.get(name, (0, 0))
+            if law.is_due(now_ns, held, wanted):
+                due.append((name, law.request(now_ns, held, wanted)))
+        return due
+
+    def wakes_ns(self, now_ns: int, demand: Mapping[str, tuple[int, int]]) -> int:
+        """Return when time alone next matters."""
+        wakes_ns = now_ns + self.terms.renew_ms * MS
+        for name, law in self.laws.items():
+            held, wanted = demand.get(name, (0, 0))
+            wakes_ns = min(wakes_ns, law.wakeup_ns(now_ns))
+            if wanted > held:
+                # An event may have come too soon after the last report; it is looked at again then.
+                soonest_ns = law.soonest_ns()
+                wakes_ns = min(wakes_ns, soonest_ns) if soonest_ns > now_ns else wakes_ns
+        return wakes_ns
+
+    def usable(self, now_ns: int) -> Usable | None:
+        """Return what the scheduler may use from now on; None: as it was told last."""
+        shares = {name: law.allowance(now_ns) for name, law in self.laws.items()}
+        # The scheduler itself ends them: after a stop of this process it may hear of an answer before this is asked.
+        falls = {name: fall for name, law in self.laws.items() if (fall := law.falls(now_ns)) is not None}
+        until_ns = min((at_ns for at_ns, _ in falls.values()), default=None)
+        before = self._usable
+        if before is not None and (before.shares, before.until_ns) == (shares, until_ns):
+            return None
+        then = shares | {name: slots for name, (_, slots) in falls.items()}
+        self._usable = Usable(shares=shares, until_ns=until_ns, then=then)
+        return self._usable
+
+    def cut(self, now_ns: int) -> None:
+        """Note that the connection to the store is broken."""
+        for law in self.laws.values():
+            law.cut(now_ns)
+
+    def heard(self) -> None:
+        """Note that another node has returned slots, or waits for some."""
+        for law in self.laws.values():
+            law.heard()

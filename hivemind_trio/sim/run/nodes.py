@@ -1,0 +1,335 @@
+"""Several proxies before the same providers: each with its own scheduler, sharing one store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Final, final
+from zlib import crc32
+
+import attrs
+
+from hivemind_trio.policy import Program
+from hivemind_trio.scheduler import (
+    AskBudgets,
+    BudgetsAnswered,
+    BudgetsCalled,
+    BudgetsShared,
+    BudgetsUnanswered,
+    DrawWindow,
+    PoolSnapshot,
+    SharesSet,
+    Snapshot,
+    WindowAnswered,
+    WindowsShared,
+    WindowUnanswered,
+)
+from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
+from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
+from hivemind_trio.scheduler.sharing.node_shares import NodeShares
+from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, ShareAnswer, ShareRequest
+from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
+from hivemind_trio.sim.agents.request import Asking
+
+from .event_queue import Agenda
+from .proxied_route import Proxied
+from .shared_store import SimulatedStore
+
+MS: Final = 1_000_000
+SECOND_NS: Final = 1_000 * MS
+
+BUDGETS: Final = "budgets"
+"""Word of a call that is about budgets."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Span:
+    """Time in which something is not there."""
+
+    since_ns: int
+    until_ns: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class NodesSpec:
+    """Nodes of a world, and what happens to them."""
+
+    count: int
+    away: tuple[Span, ...] = ()
+    """Times at which nobody reaches the store."""
+    dies: tuple[tuple[int, int], ...] = ()
+    """(Number of a node, from 1, when it is killed)."""
+    cuts: tuple[tuple[int, Span], ...] = ()
+    """(Number of a node, when it does not reach the store)."""
+    loss: float = 0.0
+    """Share of messages to and from the store that are lost."""
+    sticky: bool = True
+    """True if each conversation has its own node; else each call goes to the next one."""
+
+
+def shared_by(program: Program, nodes: int) -> Program:
+    """Return the program as it is for so many nodes."""
+    return attrs.evolve(program, server=attrs.evolve(program.server, nodes=nodes, processes=1))
+
+
+@final
+@attrs.define(eq=False)
+class SimulatedNode:
+    """One proxy, and its messages to the store.
+
+    Args:
+        name: Its name.
+        epoch: Its start.
+        route: The proxy.
+        store: The store.
+    """
+
+    name: str
+    epoch: int
+    route: Proxied
+    store: SimulatedStore
+    agenda: Agenda
+    shares: NodeShares = attrs.field(init=False)
+    _alarm_ns: int | None = attrs.field(init=False, default=None)
+    """The earliest look that is in the agenda."""
+
+    def __attrs_post_init__(self) -> None:
+        program = self.route.program
+        self.shares = NodeShares(self.name, self.epoch, self.store.terms)
+        self.route.store = self._ask
+        self.route.post(SharesSet({}))
+        self.route.post(WindowsShared(program.server.sharers, program.store.local))
+        self.route.post(BudgetsShared())
+        self.route.stirred = self._stir
+        self.connect()
+
+    @property
+    def down(self) -> bool:
+        """True if it was killed."""
+        return self.route.down
+
+    def connect(self) -> None:
+        """Listen to the store."""
+        if not self.down:
+            self.store.listening[self.name] = self._called
+            self._called("")
+            self.route.post(BudgetsCalled())
+
+    def disconnect(self, *, notices: bool) -> None:
+        """Lose the connection to the store."""
+        self.store.listening.pop(self.name, None)
+        if notices:
+            self.shares.cut(self.agenda.now_ns)
+            self._stir()
+
+    def kill(self) -> None:
+        """End at once; its clients see their connections break."""
+        self.disconnect(notices=False)
+        self.route.kill()
+
+    # ---- slots ----
+
+    def _stir(self) -> None:
+        self._look_at(self.agenda.now_ns)
+
+    def _look_at(self, at_ns: int) -> None:
+        if self._alarm_ns is None or at_ns < self._alarm_ns:
+            self._alarm_ns = at_ns
+            self.agenda.at(at_ns, self._look, at_ns)
+
+    def _look(self, alarm_ns: int) -> None:
+        if alarm_ns != self._alarm_ns or self.down:
+            return
+        self._alarm_ns = None
+        now_ns = self.agenda.now_ns
+        self.shares.follow(self.route.program)
+        demand = self.route.scheduler.demand()
+        due = self.shares.due(now_ns, demand)
+        self._use_shares()
+        for pool, ask in due:
+            self._sync(pool, ask)
+        wakes_ns = self.shares.wakes_ns(now_ns, demand)
+        if self._alarm_ns is None or wakes_ns < self._alarm_ns:
+            self._look_at(max(wakes_ns, now_ns))
+
+    def _use_shares(self) -> None:
+        usable = self.shares.usable(self.agenda.now_ns)
+        if usable is not None:
+            self.route.post(SharesSet(usable.shares, usable.until_ns, usable.then))
+
+    def _sync(self, pool: str, ask: ShareRequest) -> None:
+        law = self.shares.laws[pool]
+
+        def answered(answer: ShareAnswer) -> None:
+            law.answered(answer)
+            self._stir()
+
+        def failed() -> None:
+            law.failed(self.agenda.now_ns)
+            self._stir()
+
+        def run(model: FleetModel, now_ms: int) -> ShareAnswer:
+            answer = model.sync(pool, ask, now_ms, self.store.present())
+            self.store.wake(answer.wake, pool)
+            return answer
+
+        self.store.ask(self.name, "sync", run, answered, failed, law.fenced)
+
+    def _called(self, about: str) -> None:
+        if about == BUDGETS:
+            self.route.post(BudgetsCalled())
+            return
+        self.shares.heard()
+        self._stir()
+
+    # ---- what the scheduler asks ----
+
+    def _ask(self, command: DrawWindow | AskBudgets) -> None:
+        if isinstance(command, AskBudgets):
+            self._spend(command)
+        else:
+            self._draw(command)
+
+    def _draw(self, draw: DrawWindow) -> None:
+        key = draw.window
+        ask = WindowAsk(
+            node=self.name,
+            epoch=self.epoch,
+            seq=draw.seq,
+            run=draw.run,
+            nodes=self.route.program.server.sharers,
+            limit=draw.limit,
+            least=draw.least,
+            want=draw.want,
+            more=draw.more,
+            back=draw.back,
+            report=draw.report,
+        )
+        name, shape = f"{key.glob}:{key.dimension}:{key.window_ns}", WindowShape(max(1, key.window_ns // MS))
+        failed: Callable[[], None] = lambda: self.route.post(WindowUnanswered(key, draw.seq))  # noqa: E731
+        self.store.ask(
+            self.name,
+            "draw",
+            lambda model, now_ms: model.draw(key.provider, name, ask, shape, now_ms),
+            lambda answer: self.route.post(WindowAnswered(key, answer)),
+            failed,
+            failed,
+        )
+
+    def _spend(self, asked: AskBudgets) -> None:
+        now_ns = self.agenda.now_ns
+        ask = BudgetsAsk(
+            node=self.name,
+            epoch=self.epoch,
+            seq=asked.seq,
+            nodes=self.route.program.server.sharers,
+            run=asked.run,
+            complete=asked.complete,
+            accounts=tuple(
+                # Every node's calendar is the world's: a window is known by its end.
+                (
+                    f"{draw.account}",
+                    attrs.evolve(draw.ask, slot=(now_ns + draw.left_ns) // SECOND_NS if draw.left_ns else 0),
+                )
+                for draw in asked.accounts
+            ),
+        )
+        failed: Callable[[], None] = lambda: self.route.post(BudgetsUnanswered(asked.seq))  # noqa: E731
+
+        def run(model: FleetModel, now_ms: int) -> BudgetsAnswer:
+            answer = model.spend(ask, now_ms)
+            self.store.wake(answer.wake, BUDGETS)
+            return answer
+
+        self.store.ask(self.name, "spend", run, lambda answer: self.route.post(BudgetsAnswered(answer)), failed, failed)
+
+
+@final
+@attrs.define(eq=False)
+class Nodes:
+    """Route of requests through several proxies."""
+
+    spec: NodesSpec
+    agenda: Agenda
+    nodes: list[SimulatedNode]
+    store: SimulatedStore
+    _turn: int = attrs.field(init=False, default=0)
+
+    @classmethod
+    def of(
+        cls, spec: NodesSpec, agenda: Agenda, seed: int, program: Program, proxies: Callable[[int], Proxied]
+    ) -> Nodes:
+        """Start the nodes, and put what happens to them in the agenda.
+
+        Args:
+            proxies: Makes the proxy of a node's number, from 0.
+        """
+        settings = program.store
+        terms = LeaseTerms(
+            lease_ms=settings.lease_ns // MS, renew_ms=settings.renew_ns // MS, gone_ms=settings.gone_ns // MS
+        )
+        random = Random(f"{seed}/store")  # noqa: S311 - to be repeatable
+        store = SimulatedStore(agenda, random, terms, spec.loss)
+        nodes = [
+            SimulatedNode(f"node-{number + 1}", number + 1, proxies(number), store, agenda)
+            for number in range(spec.count)
+        ]
+        one = cls(spec, agenda, nodes, store)
+        for node in nodes:
+            node.route.snapshot = one.snapshot
+        one._plan()
+        return one
+
+    def send(self, asking: Asking) -> None:
+        """Send the request of a client to its node; if that is down, to another one."""
+        nodes = [node for node in self.nodes if not node.down]
+        if self.spec.sticky:
+            number = crc32(f"{asking.caller} {asking.turn.conversation}".encode())
+        else:
+            number, self._turn = self._turn, self._turn + 1
+        nodes[number % len(nodes)].route.send(asking)
+
+    def _plan(self) -> None:
+        at = self.agenda.at
+        for span in self.spec.away:
+            at(span.since_ns, self._store_is, True)
+            at(span.until_ns, self._store_is, False)
+        for number, at_ns in self.spec.dies:
+            at(at_ns, self.nodes[number - 1].kill)
+        for number, span in self.spec.cuts:
+            at(span.since_ns, self._cut, self.nodes[number - 1], True)
+            at(span.until_ns, self._cut, self.nodes[number - 1], False)
+
+    def _store_is(self, away: bool) -> None:
+        self.store.away = away
+        for node in self.nodes:
+            if away:
+                node.disconnect(notices=True)
+            elif not self.store.cut.intersection([node.name]):
+                node.connect()
+
+    def _cut(self, node: SimulatedNode, cut: bool) -> None:
+        if cut:
+            self.store.cut.add(node.name)
+            node.disconnect(notices=True)
+        else:
+            self.store.cut.discard(node.name)
+            node.connect()
+
+    def snapshot(self) -> Snapshot:
+        """Return the state of all nodes as if they were one."""
+        snapshots = [node.route.scheduler.snapshot() for node in self.nodes if not node.down]
+        first = snapshots[0]
+        pools = {name: _summed([one.pools[name] for one in snapshots if name in one.pools]) for name in first.pools}
+        return attrs.evolve(first, now_ns=self.agenda.now_ns, pools=pools)
+
+
+def _summed(pools: Sequence[PoolSnapshot]) -> PoolSnapshot:
+    return attrs.evolve(
+        pools[0],
+        limit=sum(pool.limit for pool in pools),
+        inflight=sum(pool.inflight for pool in pools),
+        waiting=sum(pool.waiting for pool in pools),
+    )
