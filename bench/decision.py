@@ -28,6 +28,7 @@ from hivemind_trio.model import Api, Outcome, Request, Usage
 from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.scheduler import (
     AskBudgets,
+    AskLearning,
     AttemptEnded,
     AttemptResult,
     Call,
@@ -175,7 +176,7 @@ class Crowd:
         self._scheduler.wakeup_ns()  # as every driver does
         self.events += 1
         for command in commands:
-            if isinstance(command, LimitChanged | Draw | DrawWindow | Correction | AskBudgets):
+            if isinstance(command, LimitChanged | Draw | DrawWindow | Correction | AskBudgets | AskLearning):
                 continue
             self._waiting.pop(command.call_id, None)
             if isinstance(command, Grant):

@@ -23,6 +23,7 @@ from hivemind_trio.scheduler import (
     AccountKey,
     AccountSnapshot,
     AskBudgets,
+    AskLearning,
     AttemptEnded,
     AttemptResult,
     Beliefs,
@@ -163,6 +164,8 @@ class Engine:
         """Asks the store that several nodes share, and posts its answer later."""
         self.on_ask_budgets: Callable[[AskBudgets], None] = _ignore
         """The same for budgets."""
+        self.on_ask_learning: Callable[[AskLearning], None] = _ignore
+        """The same for what nodes learn of providers."""
         self.tickets: dict[CallId, Ticket] = {}
         self.branches: dict[str, Branch] = {name: Branch(name) for name in program.pools}
         self._nursery: trio.Nursery | None = None
@@ -315,6 +318,9 @@ class Engine:
                 continue
             if isinstance(command, DrawWindow):
                 self.on_draw_window(command)
+                continue
+            if isinstance(command, AskLearning):
+                self.on_ask_learning(command)
                 continue
             ticket = self.tickets[command.call_id]
             if isinstance(command, Grant) and not self._take(command, ticket):

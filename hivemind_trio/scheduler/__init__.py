@@ -2,6 +2,11 @@
 
 from .budgets.budget_account import Turns as Turns
 from .decisions.grant import Waiting as Waiting
+from .learning.messages import AskLearning as AskLearning
+from .learning.messages import LearnAnswered as LearnAnswered
+from .learning.messages import LearnCalled as LearnCalled
+from .learning.messages import LearningShared as LearningShared
+from .learning.messages import LearnUnanswered as LearnUnanswered
 from .leasing.lease import Lease as Lease
 from .leasing.lease import LeaseChanged as LeaseChanged
 from .leasing.lease import LeaseCommand as LeaseCommand

@@ -36,7 +36,7 @@ from hivemind_trio.scheduler.budgets.budgets import NO_CLAIM
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions.admission import admit
 from hivemind_trio.scheduler.decisions.dispatch import dispatch, expire
-from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, learn, read_plan
+from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, give_up, learn, read_plan
 from hivemind_trio.scheduler.decisions.grant import Waiting, waiting
 from hivemind_trio.scheduler.decisions.occupancy import accounts, occupancy
 from hivemind_trio.scheduler.decisions.requeue import (
@@ -47,6 +47,7 @@ from hivemind_trio.scheduler.decisions.requeue import (
     release_budget_waiters,
 )
 from hivemind_trio.scheduler.decisions.routing import calls_to_move, is_given_up, route
+from hivemind_trio.scheduler.learning.messages import LearnAnswered, LearnCalled, LearningShared, LearnUnanswered
 from hivemind_trio.scheduler.limits.cost import NOTHING
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, AttemptResult
@@ -58,6 +59,7 @@ from hivemind_trio.scheduler.protocol.budget_draw import (
     BudgetsUnanswered,
 )
 from hivemind_trio.scheduler.protocol.call import Call, CallId, SessionFacts
+from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.protocol.events import (
     AttemptEnded,
     CallArrived,
@@ -154,6 +156,8 @@ class Scheduler:
                 self._on_window(event, now_ns, commands)
             case BudgetsShared() | BudgetsAnswered() | BudgetsUnanswered() | BudgetsCalled():
                 self._on_budgets(event, now_ns, commands)
+            case LearningShared() | LearnAnswered() | LearnUnanswered() | LearnCalled():
+                self._on_learning(event, now_ns, commands)
             case PrioritySet():
                 self._on_priority(event, now_ns, commands)
             case LetThrough(call_id=call_id):
@@ -176,8 +180,7 @@ class Scheduler:
         while pools := self.state.release_agents():
             dispatch(self.state, pools.values(), None, commands)
         self.state.stand()
-        commands += self.state.draw_windows()
-        commands += self.state.ask_budgets()
+        commands += self.state.ask_store()
         self._due_ns = self.state.wakeup_ns()
         if self.state.keeps_ledger:
             spends, draws = self.state.ledger_commands()
@@ -441,6 +444,44 @@ class Scheduler:
         else:
             commands += self.state.on_budgets(event)
 
+    def _on_learning(
+        self,
+        event: LearningShared | LearnAnswered | LearnUnanswered | LearnCalled,
+        now_ns: int,
+        commands: list[Command],
+    ) -> None:
+        self._advance(now_ns, commands)
+        if isinstance(event, LearningShared):
+            self.state.share_learning(event)
+            return
+        pool = self.state.pools.get(event.provider)
+        shared = pool.health.shared if pool is not None else None
+        if pool is None or shared is None:
+            return  # a policy has been loaded meanwhile
+        if isinstance(event, LearnCalled):
+            shared.link.called(now_ns)
+        elif isinstance(event, LearnUnanswered):
+            shared.link.unanswered(event.seq, now_ns)
+        else:
+            limit, circuit = pool.health.limit, pool.health.breaker.circuit
+            pool.health.told(event.answer, now_ns)
+            self._look(pool, limit, circuit, commands)
+
+    def _look(self, pool: ProviderQueue, limit: int, circuit: Circuit, commands: list[Command]) -> None:
+        """Follow what other nodes, or their silence, have changed at a provider.
+
+        Args:
+            limit: As it was before, and so is the circuit.
+        """
+        pool.apply()
+        pools = {pool.name: pool}
+        if (pool.health.limit, pool.health.breaker.circuit) != (limit, circuit):
+            commands.append(adapted(pool, None))
+            pools |= give_up(self.state, pool, commands)
+        if pool.health.breaker.circuit is not circuit:
+            pools |= move_to_fallback(self.state, calls_to_move(self.state, pool), commands)
+        dispatch(self.state, pools.values(), None, commands)
+
     # ---- the books ----
 
     def _advance(self, now_ns: int, commands: list[Command]) -> None:
@@ -467,6 +508,13 @@ class Scheduler:
         opened = {}
         for pool in books.pools.values():
             circuit = pool.health.breaker.circuit
+            if pool.health.unheard(pool.limit, books.now_ns):
+                pool.apply()
+                opened[pool.name] = pool
+                commands.append(adapted(pool, None))
+            if pool.health.shared is not None and pool.health.shared.link.opens(books.now_ns):
+                pool.apply()
+                opened[pool.name] = pool
             if pool.health.on_time(books.now_ns):
                 pool.apply()
                 opened[pool.name] = pool

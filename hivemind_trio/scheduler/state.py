@@ -14,10 +14,10 @@ from hivemind_trio.policy import (
     DEFAULT_RETRY,
     EDGES_MAX,
     UNKNOWN_AGENT,
+    AimdSettings,
     ModelPrice,
     Objective,
     Program,
-    ProviderSettings,
     Renames,
     RetrySettings,
     WhileOpen,
@@ -44,7 +44,10 @@ from hivemind_trio.scheduler.calls.waiting_call import WaitingCall, rank
 from hivemind_trio.scheduler.calls.waiting_room import WaitingCalls
 from hivemind_trio.scheduler.calls.wall_clock import TOLD_EVERY_NS, WallClock
 from hivemind_trio.scheduler.health.billing import SpentKey
+from hivemind_trio.scheduler.health.learned_together import LearnedTogether
 from hivemind_trio.scheduler.health.provider_health import ProviderHealth
+from hivemind_trio.scheduler.learning.messages import AskLearning, LearningShared
+from hivemind_trio.scheduler.learning.pool_learning import PoolLearning
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
 from hivemind_trio.scheduler.limits.rate_limiter import RateLimiter
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
@@ -86,19 +89,18 @@ LEDGER_WAIT_NS: Final = 10_000_000_000
 """Time for which a call may wait for the ledger's disk before it is refused."""
 
 
-def _of_one_node(program: Program, provider: str) -> ProviderSettings | None:
-    """Return the settings of a provider; None: it is gone.
+def _alone(program: Program, provider: str) -> AimdSettings | None:
+    """Return the bounds of a learned limit at one of several nodes while it learns for itself; None: the policy's.
 
-    Where several nodes share it, each learns the part that it may use itself: with the bounds of all of them, N nodes
-    would go on with N times `low` before a provider that takes less.
+    It learns the part that it may use itself: with the bounds of all of them, N nodes would go on with N times `low`
+    before a provider that takes less.
     """
     settings = program.pools.get(provider)
     nodes = program.server.sharers
     if settings is None or settings.aimd is None or nodes == 1:
-        return settings
+        return None
     low = max(1, settings.aimd.low // nodes)
-    aimd = attrs.evolve(settings.aimd, low=low, start=max(low, settings.aimd.start // nodes))
-    return attrs.evolve(settings, aimd=aimd)
+    return attrs.evolve(settings.aimd, low=low, start=max(low, settings.aimd.start // nodes))
 
 
 @final
@@ -141,6 +143,8 @@ class SchedulerState:
     """Provider -> slots of this node; None: it is the only node."""
     _shares_until_ns: int | None = attrs.field(default=None, init=False)
     _shares_then: Mapping[str, int] = attrs.field(factory=dict, init=False)
+    _learning: tuple[int, int] | None = attrs.field(default=None, init=False)
+    """Bounds of `PoolLearning`; None: this is the only node."""
     _windows_shared: WindowsShared | None = attrs.field(default=None, init=False)
     """None: this is the only node that counts in the windows of `limits`."""
     _windows: dict[WindowKey, tuple[RateLimiter, ProviderQueue]] = attrs.field(factory=dict, init=False)
@@ -181,7 +185,9 @@ class SchedulerState:
         for name, pool in self.pools.items():
             pool.paused = self._is_paused(name)
             pool.share = self._share(name)
-            pool.load(_of_one_node(program, name), program.lanes, self.now_ns)
+            if self._learning is not None and pool.health.shared is None:
+                pool.health.shared = LearnedTogether(PoolLearning(*self._learning))
+            pool.load(program.pools.get(name), program.lanes, self.now_ns, _alone(program, name))
         for flight in self.inflight.values():
             flight.place.pool.residents.found(flight.place.model)
         for pool in self.pools.values():
@@ -213,6 +219,29 @@ class SchedulerState:
                     if bucket.credits is None or bucket.credits.key != key:
                         bucket.credits = WindowCredits(key, shared.nodes, shared.local, self.now_ns)
                     self._windows[key] = bucket, pool
+
+    def share_learning(self, event: LearningShared) -> None:
+        """Learn with other nodes from now on."""
+        self._learning = event.renew_ns, event.alone_ns
+        for pool in self.pools.values():
+            pool.health.shared = LearnedTogether(PoolLearning(*self._learning))
+
+    def ask_learning(self) -> list[Command]:
+        """Return what to tell the store about providers now."""
+        if self._learning is None:
+            return []
+        asks: list[Command] = []
+        for name in self.program.pools:
+            pool = self.pools[name]
+            waits = bool(pool.waiting) and any(lane.stands for lane in pool.lanes.values())
+            ask = pool.health.report(self.now_ns, held=pool.slots.held, binds=pool.limit_is_binding, waits=waits)
+            if ask is not None:
+                asks.append(AskLearning(name, ask))
+        return asks
+
+    def ask_store(self) -> list[Command]:
+        """Return what to ask the store that several nodes share now."""
+        return [*self.draw_windows(), *self.ask_budgets(), *self.ask_learning()]
 
     def draw_windows(self) -> list[Command]:
         """Return what to ask the store of windows now."""
@@ -746,6 +775,10 @@ class SchedulerState:
             earliest_ns = time_ns
         for bucket, _ in self._windows.values():
             time_ns = bucket.credits.wakes_ns() if bucket.credits is not None else None
+            if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
+                earliest_ns = time_ns
+        for pool in self._each if self._learning is not None else ():
+            time_ns = pool.health.shared.link.wakes_ns() if pool.health.shared is not None else None
             if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
                 earliest_ns = time_ns
         time_ns = self.budgets.shared.wakes_ns() if self.budgets.shared is not None else None

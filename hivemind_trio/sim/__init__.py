@@ -76,7 +76,7 @@ from .results.time_series import Level as Level
 from .results.time_series import Sample as Sample
 from .run.invariants import Broken as Broken
 from .run.nodes import NodesSpec as NodesSpec
-from .run.nodes import Span as Span
+from .run.nodes import TimeSpan as TimeSpan
 from .run.overhead_model import Effort as Effort
 from .run.overhead_model import Efforts as Efforts
 from .run.world import Told as Told

@@ -76,13 +76,14 @@ class Nodes:
 
 @asynccontextmanager
 async def nodes(
-    folder: Path, number: int, traits: Traits = SLOW, more: str = "", beside: str = ""
+    folder: Path, number: int, traits: Traits = SLOW, more: str = "", beside: str = "", cap: str = f"{CAP}"
 ) -> AsyncIterator[Nodes]:
     """Start so many proxies that share one Redis; agents run until the block ends.
 
     Args:
         more: Of their provider.
         beside: Of their policy.
+        cap: `concurrency` of their policy.
     """
     with trio.fail_after(4 * PATIENCE_S):
         async with AsyncExitStack() as stack:
@@ -97,7 +98,7 @@ async def nodes(
                 policy.write_text(
                     f"hmp 1\nserver {{ nodes {number} }}\n"
                     f'store redis {{ url "{redis.url}"; lease 4s renew 250ms gone 1s; outage local 50% }}\n'
-                    f'provider sim {{ api generic; base "{provider.url}"; concurrency {CAP}; {more} }}\n{beside}'
+                    f'provider sim {{ api generic; base "{provider.url}"; concurrency {cap}; {more} }}\n{beside}'
                 )
                 fleet.policies.append(policy)
                 await fleet.start(i)
@@ -354,3 +355,19 @@ async def test_a_call_that_was_admitted_before_a_long_stop_is_not_sent_after_it(
 
     assert peak == provider.peak == 1
     assert statuses == [200, 200]
+
+
+LEARNS = Traits(concurrency=CAP, latency_mean_ns=200 * MS, latency_sigma_ns=40 * MS, latency_min_ns=100 * MS)
+
+
+async def test_nodes_find_together_what_the_provider_takes(tmp_path: Path) -> None:
+    async with nodes(tmp_path, 3, LEARNS, cap="2..24") as fleet, trio.open_nursery() as nursery:
+        for node in range(3):
+            nursery.start_soon(fleet.load, node, 8)
+        for node in range(3):
+            await fleet.more(node, 60)
+        nursery.cancel_scope.cancel()
+
+    world = fleet.provider.world
+    # Each for itself they are refused a quarter of what they send.
+    assert world.refused <= 0.15 * world.attempts

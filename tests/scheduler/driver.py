@@ -9,6 +9,7 @@ from hivemind_trio.policy import Program
 from hivemind_trio.scheduler import (
     ALL_PARTS,
     AskBudgets,
+    AskLearning,
     AttemptEnded,
     AttemptResult,
     Call,
@@ -83,7 +84,7 @@ class Driver:
         for command in commands:
             if isinstance(command, LimitChanged | PlanChanged | Draw):
                 continue
-            if isinstance(command, Spend | Correction | DrawWindow | AskBudgets):
+            if isinstance(command, Spend | Correction | DrawWindow | AskBudgets | AskLearning):
                 continue
             self.answers[command.call_id] = command
             if isinstance(command, Grant) and command.permit is not None:

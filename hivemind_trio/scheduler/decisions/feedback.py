@@ -6,6 +6,7 @@ import attrs
 
 from hivemind_trio.model import Outcome, PlanReading
 from hivemind_trio.scheduler.calls.running_call import RunningCall
+from hivemind_trio.scheduler.health.aimd import REFUSING
 from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, TOO_OFTEN, AttemptResult
 from hivemind_trio.scheduler.protocol.events import Command, LimitChanged
 from hivemind_trio.scheduler.protocol.plan import PlanChanged
@@ -42,14 +43,15 @@ def learn(
         inflight=pool.slots.held,
         limit_is_binding=pool.limit_is_binding,
     )
+    if health.shared is not None and ended.outcome in REFUSING:
+        health.shared.link.keep(pool.slots.held - 1, books.now_ns)
+        news = True
     if news:
         pool.apply()
     moved: dict[str, ProviderQueue] = {}
     if health.limit != limit or health.breaker.circuit is not circuit:
         commands.append(adapted(pool, ended.outcome))
-        if is_given_up(books, pool):
-            moved |= move_to_fallback(books, calls_to_move(books, pool), commands)
-            reject_all(books, pool, commands)
+        moved |= give_up(books, pool, commands)
     if (health.spent.known or ended.outcome is Outcome.TERMINAL) and health.spent.on_ended(
         billing_key := books.billing_key(flight.call, flight.treatment),
         ended.outcome,
@@ -106,10 +108,19 @@ def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]
     return woken | move_to_fallback(books, calls_to_move(books, pool), commands)
 
 
+def give_up(books: SchedulerState, pool: ProviderQueue, commands: list[Command]) -> dict[str, ProviderQueue]:
+    """Move or reject the calls of a provider that is given up. Return the providers that calls have moved to."""
+    if not is_given_up(books, pool):
+        return {}
+    moved = move_to_fallback(books, calls_to_move(books, pool), commands)
+    reject_all(books, pool, commands)
+    return moved
+
+
 def adapted(pool: ProviderQueue, because: Outcome | None) -> LimitChanged:
     """Return the command that tells of the provider's new limit."""
     circuit = pool.health.breaker.circuit
-    return LimitChanged(provider=pool.name, limit=pool.limit, circuit=circuit, because=because)
+    return LimitChanged(provider=pool.name, limit=pool.trusted, circuit=circuit, because=because)
 
 
 def _warm(ended: AttemptResult) -> AttemptResult:

@@ -111,6 +111,23 @@ class CircuitBreaker:
             self._learn(sample, failed=False, now_ns=now_ns)
         return False
 
+    def forget(self, call_id: CallId) -> None:
+        """Forget an attempt whose end will not be heard of."""
+        self._inflight.pop(call_id, None)
+
+    def follow(self, circuit: Circuit, opens_ns: int | None, now_ns: int) -> None:
+        """Be in the state that another node has found."""
+        if circuit is not self.circuit:
+            if self.circuit is Circuit.CLOSED:
+                self.opened_ns = now_ns
+                self.trips += 1
+            if circuit is Circuit.CLOSED:
+                self.closed_ns = now_ns
+            self.circuit, self._successes = circuit, 0
+            self._latest.clear()
+            self._inflight.clear()
+        self.opens_ns = opens_ns
+
     def on_time(self, now_ns: int) -> bool:
         """Return True if its pause is over now, so that one call may try."""
         if self.circuit is Circuit.OPEN and self.opens_ns is not None and now_ns >= self.opens_ns:

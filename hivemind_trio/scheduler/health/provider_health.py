@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from random import Random
-from typing import final
+from typing import Final, final
 
 import attrs
 
 from hivemind_trio.model import Outcome, Reason, Request
+from hivemind_trio.policy import AimdSettings, DegradedSettings, FinishedAnswer, ProviderSettings
 from hivemind_trio.policy import CircuitBreakerSettings as BreakerSettings
-from hivemind_trio.policy import DegradedSettings, FinishedAnswer, ProviderSettings
+from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk, SharedVerdict
+from hivemind_trio.scheduler.learning.pool_learning import MS, LearningRole
 from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, AttemptResult
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.circuit import Circuit
@@ -19,7 +21,11 @@ from .adaptive_timeout import AdaptiveTimeout
 from .aimd import Aimd
 from .billing import BillingExhausted
 from .circuit_breaker import CircuitBreaker
+from .learned_together import AttemptStep, LearnedTogether, result_of
 from .retry import RetryBudget
+
+VERDICT_LATE_NS: Final = 500 * MS
+"""Time after which a verdict that is due is looked for again."""
 
 
 @final
@@ -47,6 +53,12 @@ class ProviderHealth:
     """Condition under which a good answer counts as a failure."""
     _accepted: dict[CallId, None] = attrs.field(factory=dict, init=False)
     """Attempts in flight whose answer has begun."""
+    shared: LearnedTogether | None = attrs.field(default=None, init=False)
+    """Part of this node in what several nodes learn together; None: it is the only node."""
+    _alone: AimdSettings | None = attrs.field(default=None, init=False)
+    """Bounds of the limit while this node learns for itself, of several; None: those of the policy."""
+    _whole: AimdSettings | None = attrs.field(default=None, init=False)
+    """Bounds of the policy; None: the limit is fixed."""
     _probe: CallId | None = attrs.field(default=None, init=False)
     """The one call in flight that a half-open circuit has let through."""
     _failed_probe: CallId | None = attrs.field(default=None, init=False)
@@ -57,18 +69,29 @@ class ProviderHealth:
 
     def _look(self) -> None:
         circuit = self.breaker.circuit
-        shut = circuit is Circuit.OPEN or (circuit is Circuit.HALF_OPEN and self._probe is not None)
+        together = self._together
+        may_probe = self._probe is None if together is None else together.may_probe
+        shut = circuit is Circuit.OPEN or (circuit is Circuit.HALF_OPEN and not may_probe)
         self.closed = Reason.BREAKER_OPEN if shut else None
         self.limit = self._fixed if self._aimd is None else self._aimd.limit
         self.wakes_ns = self.breaker.opens_ns
+
+    @property
+    def _together(self) -> LearnedTogether | None:
+        """Part of this node in what several nodes learn; None: it learns for itself."""
+        return None if self.shared is None or self.shared.link.is_alone else self.shared
 
     @property
     def up(self) -> bool:
         """True if a call that goes there now is tried, if only as a probe."""
         return self.closed is None
 
-    def load(self, provider: ProviderSettings | None) -> None:
-        """Take the settings of a new policy; what has been learned stays. None: no new attempts will begin."""
+    def load(self, provider: ProviderSettings | None, alone: AimdSettings | None = None) -> None:
+        """Take the settings of a new policy; what has been learned stays. None: no new attempts will begin.
+
+        Args:
+            alone: Bounds of the limit while this node learns for itself, of several.
+        """
         self.spent.clear()
         if provider is None:
             self._fixed, self._aimd = 0, None
@@ -76,13 +99,19 @@ class ProviderHealth:
             return
         self._fixed, self.degraded = provider.limit, provider.degraded
         self.breaker.settings = provider.breaker
-        if provider.aimd is None:
+        self._whole, self._alone = provider.aimd, alone
+        bounds = self._bounds
+        if bounds is None:
             self._aimd = None
         elif self._aimd is None:
-            self._aimd = Aimd(provider.aimd, provider.limit)
+            self._aimd = Aimd(bounds, provider.limit)
         else:
-            self._aimd.load(provider.aimd, provider.limit)
+            self._aimd.load(bounds, provider.limit)
         self._look()
+
+    @property
+    def _bounds(self) -> AimdSettings | None:
+        return self._alone if self._together is None and self._alone is not None else self._whole
 
     @property
     def learned(self) -> tuple[int, bool] | None:
@@ -101,6 +130,14 @@ class ProviderHealth:
 
     def on_granted(self, call_id: CallId, inflight: int, now_ns: int) -> bool:
         """Count an attempt that begins, itself among `inflight`. Return True if it is the probe of the circuit."""
+        if (together := self._together) is not None:
+            is_probe = self.breaker.circuit is Circuit.HALF_OPEN
+            together.on_granted(call_id, now_ns, is_probe=is_probe)
+            self._look()
+            return is_probe
+        return self._begins(call_id, inflight, now_ns)
+
+    def _begins(self, call_id: CallId, inflight: int, now_ns: int) -> bool:
         if self.breaker.circuit is Circuit.HALF_OPEN:
             self._probe = call_id
             self._look()
@@ -126,11 +163,15 @@ class ProviderHealth:
 
         Else one call that always fails would be the probe for good. None: it is no such probe.
         """
-        return call_id != self._failed_probe if call_id == self._probe else None
+        together = self._together
+        probe = self._probe if together is None else together.probe
+        failed = self._failed_probe if together is None else together.failed_probe
+        return call_id != failed if call_id == probe else None
 
     def serves_others(self, call_id: CallId) -> bool:
         """Return True if the provider answers other calls meanwhile."""
-        return len(self._accepted) > (call_id in self._accepted)
+        accepted = self._accepted if (together := self._together) is None else together.begun
+        return len(accepted) > (call_id in accepted)
 
     def on_good(self, call_id: CallId, now_ns: int, *, inflight: int, limit_is_binding: bool) -> bool:
         """Learn that an answer has begun well. Return True if there may be other slots now.
@@ -139,6 +180,12 @@ class ProviderHealth:
             inflight: As in `on_ended`.
             limit_is_binding: As in `on_ended`.
         """
+        if (together := self._together) is not None:
+            together.on_good(call_id, now_ns)
+            return False
+        return self._accepts(call_id, now_ns, inflight=inflight, limit_is_binding=limit_is_binding)
+
+    def _accepts(self, call_id: CallId, now_ns: int, *, inflight: int, limit_is_binding: bool) -> bool:
         self._accepted[call_id] = None
         news = self._aimd is not None and self._aimd.on_good(
             call_id, now_ns, inflight=inflight, limit_is_binding=limit_is_binding
@@ -170,6 +217,29 @@ class ProviderHealth:
             inflight: Attempts in flight when it ended, itself included.
             limit_is_binding: See `ProviderQueue.limit_is_binding`.
         """
+        if (together := self._together) is not None:
+            was_probe = together.on_ended(call_id, ended, granted_ns, now_ns)
+            self._look()
+            return was_probe
+        return self._ends(
+            call_id,
+            ended,
+            granted_ns=granted_ns,
+            now_ns=now_ns,
+            inflight=inflight,
+            limit_is_binding=limit_is_binding,
+        )
+
+    def _ends(
+        self,
+        call_id: CallId,
+        ended: AttemptResult,
+        *,
+        granted_ns: int,
+        now_ns: int,
+        inflight: int,
+        limit_is_binding: bool,
+    ) -> bool:
         probe = call_id == self._probe
         if probe:
             self._probe = None
@@ -208,6 +278,11 @@ class ProviderHealth:
 
     def on_time(self, now_ns: int) -> bool:
         """Return True if time has opened something."""
+        if self.shared is not None and self.shared.link.role is LearningRole.FOLLOWS:
+            if self.breaker.opens_ns is not None and now_ns >= self.breaker.opens_ns:
+                self.breaker.opens_ns = now_ns + VERDICT_LATE_NS  # the node that leads will say
+                self._look()
+            return False
         opened = self.breaker.on_time(now_ns)
         if opened:
             self._look()
@@ -217,3 +292,110 @@ class ProviderHealth:
         self._failed_probe = None
         if self._aimd is not None:
             self._aimd.restart(self._before, now_ns)
+
+    # ---- several nodes ----
+
+    def verdict(self, now_ns: int) -> SharedVerdict:
+        """Return what is believed of the provider, for the other nodes."""
+        opens_ns = self.breaker.opens_ns
+        limit = 0 if self._aimd is None else self._aimd.limit
+        if limit and self._whole is not None and self._together is None:
+            limit = max(limit, self._whole.start)  # what one of several nodes begins with is its part
+        return SharedVerdict(
+            limit=limit,
+            doubling=self._aimd is not None and self._aimd.doubling,
+            circuit=self.breaker.circuit,
+            opens_ms=max(0, opens_ns - now_ns) // MS if opens_ns is not None else 0,
+        )
+
+    def report(self, now_ns: int, *, held: int, binds: bool, waits: bool) -> LearnAsk | None:
+        """Return what is to be told the store now; None: nothing.
+
+        Args:
+            held: Attempts in flight.
+            binds: Calls wait for a higher limit.
+            waits: Calls wait.
+        """
+        if self.shared is None:
+            return None
+        circuit = self.breaker.circuit
+        return self.shared.ask(
+            self.verdict(now_ns),
+            now_ns,
+            held=held,
+            binds=binds and circuit is Circuit.CLOSED,
+            wants_probe=waits and circuit is Circuit.HALF_OPEN,
+            learns=self._aimd is not None,
+        )
+
+    def told(self, answer: LearnAnswer, now_ns: int) -> None:
+        """Take the store's answer to a report."""
+        shared = self.shared
+        if shared is None:
+            return
+        before = shared.link.role
+        own = shared.link.answered(answer)
+        if own is None:
+            return
+        shared.link.has_token = answer.probe and shared.probe is None
+        if shared.link.role is LearningRole.LEADS and before is LearningRole.LEADS:
+            binds = own.binds or any(report.binds for report in answer.reports)
+            for step in shared.steps(answer, own, now_ns):
+                self._learn(step, binds=binds)
+            for call_id in shared.lost(answer, own):
+                self._accepted.pop(call_id, None)
+                self.breaker.forget(call_id)
+        elif answer.verdict is not None:
+            self._follow(answer.verdict, now_ns, anew=shared.link.role is not before)
+        self._look()
+
+    def unheard(self, share: int, now_ns: int) -> bool:
+        """Return True if this node learns for itself from now on, for the store is away.
+
+        Args:
+            share: Slots that it may use.
+        """
+        if self.shared is None or not self.shared.link.ends(now_ns):
+            return False
+        limit, self._probe = self.limit, self.shared.probe
+        bounds = self._bounds
+        if bounds is not None:
+            self._aimd = Aimd(bounds, self._fixed)
+            self._aimd.hint(min(limit, share), doubling=False)
+        self._look()
+        return True
+
+    def _follow(self, verdict: SharedVerdict, now_ns: int, *, anew: bool) -> None:
+        bounds = self._bounds
+        if bounds is not None:
+            if anew or self._aimd is None:
+                self._aimd = Aimd(bounds, self._fixed)
+            if verdict.limit:
+                self._aimd.hint(verdict.limit, doubling=verdict.doubling)
+        opens_ns = now_ns + verdict.opens_ms * MS if verdict.circuit == Circuit.OPEN else None
+        self.breaker.follow(Circuit(verdict.circuit), opens_ns, now_ns)
+        if anew:
+            self._probe = None
+            self._accepted.clear()
+
+    def _learn(self, step: AttemptStep, *, binds: bool) -> None:
+        """Learn from a step of some node's attempt as the only node learns from its own."""
+        lesson, circuit = step.lesson, self.breaker.circuit
+        # A call may wait for its node's share to grow while others have slots to spare.
+        binds &= 2 * step.inflight >= self.limit
+        match lesson.kind:
+            case "granted":
+                # What was granted before the circuit changed is neither its probe nor news of it.
+                if lesson.is_probe is (circuit is Circuit.HALF_OPEN) and circuit is not Circuit.OPEN:
+                    self._begins(step.call_id, step.inflight, step.at_ns)
+            case "accepted":
+                self._accepts(step.call_id, step.at_ns, inflight=step.inflight, limit_is_binding=binds)
+            case _:
+                self._ends(
+                    step.call_id,
+                    result_of(lesson),
+                    granted_ns=step.at_ns - lesson.lasted_ms * MS,
+                    now_ns=step.at_ns,
+                    inflight=step.inflight,
+                    limit_is_binding=binds,
+                )

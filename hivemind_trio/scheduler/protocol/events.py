@@ -9,6 +9,13 @@ import attrs
 
 from hivemind_trio.model import Decision, Moment, Outcome, PlanReading, QuotaReading, Reason
 from hivemind_trio.policy import Program, Timeouts
+from hivemind_trio.scheduler.learning.messages import (
+    AskLearning,
+    LearnAnswered,
+    LearnCalled,
+    LearningShared,
+    LearnUnanswered,
+)
 from hivemind_trio.scheduler.sharing.window_draw import DrawWindow, WindowAnswered, WindowsShared, WindowUnanswered
 
 from .attempt_result import AttemptResult
@@ -178,6 +185,10 @@ Event: TypeAlias = (
     | BudgetsAnswered
     | BudgetsUnanswered
     | BudgetsCalled
+    | LearningShared
+    | LearnAnswered
+    | LearnUnanswered
+    | LearnCalled
 )
 
 
@@ -259,5 +270,15 @@ class LimitChanged:
 
 
 Command: TypeAlias = (
-    Grant | Reject | Finish | LimitChanged | PlanChanged | Draw | Spend | Correction | DrawWindow | AskBudgets
+    Grant
+    | Reject
+    | Finish
+    | LimitChanged
+    | PlanChanged
+    | Draw
+    | Spend
+    | Correction
+    | DrawWindow
+    | AskBudgets
+    | AskLearning
 )

@@ -19,7 +19,7 @@ import attrs
 
 from hivemind_trio.dialects import dialect_of
 from hivemind_trio.model import Api, Decision, Reason, Request
-from hivemind_trio.policy import LaneSettings, Objective, ProviderSettings, Renames, Timeouts
+from hivemind_trio.policy import AimdSettings, LaneSettings, Objective, ProviderSettings, Renames, Timeouts
 from hivemind_trio.scheduler.caching.model_residency import LoadedModels
 from hivemind_trio.scheduler.caching.prompt_cache import PromptCacheModel
 from hivemind_trio.scheduler.health.provider_health import ProviderHealth
@@ -156,17 +156,26 @@ class ProviderQueue:
         self.lanes = renames.rekeyed("lane", self.lanes)
         self.plans.rename(renames)
 
-    def load(self, provider: ProviderSettings | None, lanes: Mapping[str, LaneSettings], now_ns: int) -> None:
+    def load(
+        self,
+        provider: ProviderSettings | None,
+        lanes: Mapping[str, LaneSettings],
+        now_ns: int,
+        alone: AimdSettings | None = None,
+    ) -> None:
         """Take the settings of a new policy (None: the provider is gone) and start with empty queues.
 
         What is held stays held, under the same names.
+
+        Args:
+            alone: See `ProviderHealth.load`.
         """
         self.provider = provider
         self.api = provider.api if provider is not None else UNKNOWN_API
         self.learns = provider is not None and provider.learns
         self.queue = provider.queue if provider else None
         self.waiting = 0
-        self.health.load(provider)
+        self.health.load(provider, alone)
         self.residents.load(provider.resident if provider else None)
 
         blocks = {block.glob: block for block in provider.groups} if provider else {}
@@ -190,10 +199,19 @@ class ProviderQueue:
         self.apply()
 
     @property
+    def trusted(self) -> int:
+        """Slots that the provider is trusted with, or this node's share where that is less."""
+        limit = self.health.limit
+        return limit if self.share is None or self.share >= limit else self.share
+
+    @property
     def limit(self) -> int:
-        """Slots that there may be: what the provider is trusted with, or this node's share where that is less."""
-        trusted = self.health.limit
-        return trusted if self.share is None or self.share >= trusted else self.share
+        """Slots that there may be now: no refused one is used again until the other nodes have heard of it."""
+        limit = self.trusted
+        shared = self.health.shared
+        if shared is not None and shared.link.kept is not None:
+            limit = min(limit, shared.link.kept)
+        return limit
 
     def apply(self) -> bool:
         """Bring the slots in line with what is known of the provider's health; whether anything has changed.
@@ -402,7 +420,7 @@ class ProviderQueue:
         stood_ns = now_ns - self._stands_since_ns if self._stands_since_ns is not None else 0
         lanes = [lane for lane in self.lanes.values() if lane.declared or lane.slots.held]
         return PoolSnapshot(
-            limit=self.slots.limit or 0,
+            limit=self.trusted,
             inflight=self.slots.held,
             waiting=self.waiting,
             lanes_inflight={lane.name: lane.slots.held for lane in lanes},

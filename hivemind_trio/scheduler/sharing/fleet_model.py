@@ -7,6 +7,9 @@ from typing import final
 
 import attrs
 
+from hivemind_trio.scheduler.learning.learn_record import LearnRecord
+from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
+
 from .budget_ask import BudgetsAnswer, BudgetsAsk
 from .budget_pot import BudgetPots
 from .share_row import LeaseTerms, ShareAnswer, ShareRequest
@@ -30,6 +33,7 @@ class FleetModel:
     run: str = "memory"
     pools: dict[str, SharedPool] = attrs.field(init=False, factory=dict)
     windows: dict[tuple[str, str], WindowRing] = attrs.field(init=False, factory=dict)
+    learned: dict[str, LearnRecord] = attrs.field(init=False, factory=dict)
     budgets: BudgetPots = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -51,6 +55,21 @@ class FleetModel:
     def spend(self, ask: BudgetsAsk, now_ms: int) -> BudgetsAnswer:
         """Take a report on budgets into account; see `BudgetPots.spend`."""
         return self.budgets.spend(ask, now_ms, self.run)
+
+    def learn(self, pool: str, ask: LearnAsk, now_ms: int) -> LearnAnswer:
+        """Take a report on attempts into account; see `LearnRecord.learn`."""
+        record = self.learned.get(pool)
+        if record is None:
+            record = self.learned[pool] = LearnRecord(self.terms.grace_ms, self.terms.gone_ms)
+        answer = record.learn(ask, now_ms)
+        self.pool(pool).limit = record.limit
+        return answer
+
+    def bye(self, pool: str, node: str, epoch: int) -> None:
+        """Free what a node has that ends in order."""
+        self.pool(pool).bye(node, epoch)
+        if pool in self.learned:
+            self.learned[pool].bye(node, epoch)
 
     def pool(self, name: str) -> SharedPool:
         """Return a pool of slots; a new one knows nothing."""

@@ -171,7 +171,9 @@ class NodeLaw:
             self._owed = owed_after(self._owed, due, max(self.share, held), elapsed_ns // MS)
         elif demand <= held:
             self._owed = 0  # nothing waits: nothing is withheld
-        self._using = keep = min(allowed, target) if self.others_wait() or self._exceeds_cap else allowed
+        keep = min(allowed, target) if self.others_wait() or self._exceeds_cap else allowed
+        # Where more is held than there is, nobody begins anything: calls end until it is not.
+        self._using = keep = min(keep, held) if self._exceeds_cap else keep
         self._seq += 1
         self._sent_ns, self._failed_ns, self._heard = now_ns, None, False
         ask = ShareRequest(
@@ -201,7 +203,24 @@ class NodeLaw:
         self.share, self._occupied = answer.share, own.occupied
         self._denied = ask.target if ask.target > self.share else None
         target = self._target(own.held, own.demand)
-        self._using = min(self.share, target) if self.others_wait() or self._exceeds_cap else self.share
+        self._using = min(self.share, target) if self.others_wait() else self.share
+        if self._exceeds_cap:
+            self._using = min(self._using, target, own.held)
+
+    def limited(self, limit: int, held: int, demand: int) -> None:
+        """Note that the provider is trusted with fewer slots, or with more, than when the store last answered.
+
+        Args:
+            limit: Slots of all nodes together.
+            held: Calls in flight.
+            demand: As in `is_due`.
+        """
+        if self._total and limit < self._total:
+            self._total = limit
+            self._using = min(self._using, self._target(held, demand))
+            if self._exceeds_cap:
+                self._using = min(self._using, held)
+        self._heard = True
 
     def failed(self, now_ns: int) -> None:
         """Note that a request has had no answer in time. Its answer, should it come, is ignored."""
@@ -240,8 +259,8 @@ class NodeLaw:
 
     @property
     def _exceeds_cap(self) -> bool:
-        """True if another node's policy has a lower cap than what this one holds."""
-        return bool(self._total) and self._occupied > self._total
+        """True if the nodes hold more than there is: a policy has a lower cap, or the provider takes fewer."""
+        return bool(self._total) and sum(row.occupied for row in self._rows.values()) > self._total
 
     def others_wait(self) -> bool:
         """Return True if calls wait at another node, as far as this one knows."""

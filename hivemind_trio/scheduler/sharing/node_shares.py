@@ -8,6 +8,7 @@ from typing import final
 import attrs
 
 from hivemind_trio.policy import Program
+from hivemind_trio.scheduler.learning.lesson import SharedVerdict
 
 from .node_law import MS, NodeLaw
 from .share_row import LeaseTerms, ShareRequest
@@ -42,6 +43,8 @@ class NodeShares:
     terms: LeaseTerms
     laws: dict[str, NodeLaw] = attrs.field(init=False, factory=dict)
     """Provider -> its law."""
+    _limits: dict[str, int] = attrs.field(init=False, factory=dict)
+    """Provider -> the limit that nodes have learned, as last heard."""
     _usable: Usable | None = attrs.field(init=False, default=None)
     """As it was told last."""
 
@@ -93,6 +96,14 @@ class NodeShares:
         then = shares | {name: slots for name, (_, slots) in falls.items()}
         self._usable = Usable(shares=shares, until_ns=until_ns, then=then)
         return self._usable
+
+    def limited(self, pool: str, verdict: SharedVerdict | None, demand: Mapping[str, tuple[int, int]]) -> None:
+        """Take the limit that nodes have learned: use no more than this node's part of it, and ask anew."""
+        law = self.laws.get(pool)
+        if law is None or verdict is None or not verdict.limit or self._limits.get(pool) == verdict.limit:
+            return
+        self._limits[pool] = verdict.limit
+        law.limited(verdict.limit, *demand.get(pool, (0, 0)))
 
     def cut(self, now_ns: int) -> None:
         """Note that the connection to the store is broken."""

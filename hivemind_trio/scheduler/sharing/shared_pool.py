@@ -28,6 +28,8 @@ class SharedPool:
 
     terms: LeaseTerms
     rows: dict[str, ShareRow] = attrs.field(init=False, factory=dict)
+    limit: int | None = attrs.field(init=False, default=None)
+    """Slots that the provider is trusted with, as nodes have learned; None: all of the cap."""
     _run: str | None = attrs.field(init=False, default=None)
     """Process of the store that the rows belong to; None: it knows nothing."""
     _learns_since_ms: int | None = attrs.field(init=False, default=None)
@@ -57,7 +59,7 @@ class SharedPool:
             return self._answer(ask, own)  # late or doubled: as it stands
         self._reclaim(ask.node, now_ms, present)
         known = own.share if own is not None and own.epoch == ask.epoch else 0
-        cap = min([ask.cap, *(row.cap for name, row in self.rows.items() if name != ask.node)])
+        cap = self._cap([ask.cap, *(row.cap for name, row in self.rows.items() if name != ask.node)])
         room = max(0, cap - sum(row.occupied for name, row in self.rows.items() if name != ask.node))
         believes = self.learns(ask.nodes, now_ms)
         if believes:
@@ -79,6 +81,9 @@ class SharedPool:
         self.rows[ask.node] = row
         before = own.occupied if own is not None else 0
         return attrs.evolve(self._answer(ask, row), wake=self._wake(ask.node, row, before, cap))
+
+    def _cap(self, caps: list[int]) -> int:
+        return min(caps) if self.limit is None else min(self.limit, *caps)
 
     def _wake(self, sender: str, row: ShareRow, before: int, cap: int) -> tuple[str, ...]:
         wanted = sum(one.demand for one in self.rows.values())
@@ -135,7 +140,7 @@ class SharedPool:
     def _answer(self, ask: ShareRequest, row: ShareRow) -> ShareAnswer:
         return ShareAnswer(
             seq=ask.seq,
-            cap=min(one.cap for one in self.rows.values()),
+            cap=self._cap([one.cap for one in self.rows.values()]),
             share=row.share,
             learning=self._learns_since_ms is not None,
             rows={name: attrs.evolve(one) for name, one in self.rows.items()},

@@ -11,14 +11,16 @@ import trio
 
 from hivemind_trio.policy import StoreSettings
 from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler import BudgetsCalled, BudgetsShared, SharesSet, WindowsShared
+from hivemind_trio.scheduler import BudgetsCalled, BudgetsShared, LearnCalled, LearningShared, SharesSet, WindowsShared
+from hivemind_trio.scheduler.learning.lesson import SharedVerdict
 from hivemind_trio.scheduler.sharing.node_law import MS, NodeLaw
 from hivemind_trio.scheduler.sharing.node_shares import NodeShares
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareRequest
 from hivemind_trio.store import Ledger, Restored
-from hivemind_trio.store.fleet.interface import BUDGETS, FleetStore, StoreUnreachable
+from hivemind_trio.store.fleet.interface import BUDGETS, LEARNED, FleetStore, StoreUnreachable
 
 from .budget_sharing import BudgetSharing
+from .learn_sharing import LearnSharing
 from .window_sharing import WindowSharing
 
 ANSWER_S: Final = 0.25
@@ -68,6 +70,7 @@ class NodeSharing:
     """None: the store has not been reached yet."""
     _windows: WindowSharing = attrs.field(init=False)
     _budgets: BudgetSharing = attrs.field(init=False)
+    _learning: LearnSharing = attrs.field(init=False)
     _stirred: trio.Event = attrs.field(init=False, factory=trio.Event)
     _trouble: str = attrs.field(init=False, default="")
     _ended: bool = attrs.field(init=False, default=False)
@@ -83,8 +86,11 @@ class NodeSharing:
         self._engine.on_draw_window = self._windows.ask
         self._budgets = BudgetSharing(self._pools, self.node, self._engine, ANSWER_S, self._say_trouble)
         self._engine.on_ask_budgets = self._budgets.ask
+        self._learning = LearnSharing(self._pools, self.node, self._engine, ANSWER_S, self._say_trouble, self._limit)
+        self._engine.on_ask_learning = self._learning.ask
         self._engine.post(SharesSet({}))
         self._engine.post(WindowsShared(server.sharers, store.local))
+        self._engine.post(LearningShared(self._terms.renew_ms * MS, self._terms.gone_ms * MS))
         known = restored is not None and restored.shared_by is not None and restored.shared_by[0] == self.node
         if known and restored is not None and restored.shared_by is not None:
             self._engine.post(BudgetsShared(restored.shared_by[1], tuple(restored.settled.items())))
@@ -107,6 +113,7 @@ class NodeSharing:
             self._told.joined()
             nursery.start_soon(self._windows.run, epoch)
             nursery.start_soon(self._budgets.run, epoch)
+            nursery.start_soon(self._learning.run, epoch)
             while True:
                 self._stirred = trio.Event()
                 wakes_ns = self._round(nursery)
@@ -145,6 +152,13 @@ class NodeSharing:
         if until_ns is not None:
             until_ns += self._engine.now_ns() - self._now_ns()
         self._engine.post(SharesSet(usable.shares, until_ns, usable.then))
+
+    def _limit(self, pool: str, verdict: SharedVerdict | None) -> None:
+        """Use no more than this node's part of what nodes have learned, before anything more is granted."""
+        if self._shares is not None:
+            self._shares.limited(pool, verdict, self._engine.scheduler.demand())
+            self._use_shares(self._now_ns())
+            self.stir()
 
     async def _sync(self, pool: str, law: NodeLaw, ask: ShareRequest) -> None:
         trouble = "no answer in time"
@@ -191,6 +205,9 @@ class NodeSharing:
     def _call(self, about: str) -> None:
         if about == BUDGETS:
             self._engine.post(BudgetsCalled())
+            return
+        if about.startswith(LEARNED):
+            self._engine.post(LearnCalled(about.removeprefix(LEARNED)))
             return
         if self._shares is not None:
             self._shares.heard()

@@ -11,6 +11,7 @@ import msgspec
 import trio
 
 from hivemind_trio.scheduler import AccountKey
+from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import NO_LIMIT, BudgetsAnswer, BudgetsAsk
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
@@ -51,6 +52,10 @@ class ChannelStore:
     async def spend(self, ask: BudgetsAsk) -> BudgetsAnswer:
         """Report on budgets, and return what is granted."""
         return await self._ask("store.spend", ask, BudgetsAnswer)
+
+    async def learn(self, pool: str, ask: LearnAsk) -> LearnAnswer:
+        """Report on attempts, and return what all nodes have learned."""
+        return await self._ask("store.learn", (pool, ask), LearnAnswer)
 
     async def bye(self, pool: str, node: str, epoch: int) -> None:
         """Free what a node has that ends in order."""
@@ -105,6 +110,9 @@ def serve_store(store: FleetStore, channel: Channel, nursery: trio.Nursery, cove
                 raise Failed("unwritable", str(error)) from None
         return answer
 
+    async def learn(body: msgspec.Raw) -> LearnAnswer:
+        return await store.learn(*body_of(body, tuple[str, LearnAsk]))
+
     async def bye(body: msgspec.Raw) -> None:
         await store.bye(*body_of(body, tuple[str, str, int]))
 
@@ -114,6 +122,7 @@ def serve_store(store: FleetStore, channel: Channel, nursery: trio.Nursery, cove
 
     channel.handlers |= {
         "store.epoch": epoch, "store.sync": sync, "store.draw": draw, "store.spend": spend, "store.bye": bye,
+        "store.learn": learn,
     }  # fmt: skip
     channel.listeners["store.listen"] = listen
 

@@ -12,11 +12,16 @@ import attrs
 from hivemind_trio.policy import Program
 from hivemind_trio.scheduler import (
     AskBudgets,
+    AskLearning,
     BudgetsAnswered,
     BudgetsCalled,
     BudgetsShared,
     BudgetsUnanswered,
     DrawWindow,
+    LearnAnswered,
+    LearnCalled,
+    LearningShared,
+    LearnUnanswered,
     PoolSnapshot,
     SharesSet,
     Snapshot,
@@ -24,6 +29,7 @@ from hivemind_trio.scheduler import (
     WindowsShared,
     WindowUnanswered,
 )
+from hivemind_trio.scheduler.learning.lesson import LearnAnswer, SharedVerdict
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
 from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
 from hivemind_trio.scheduler.sharing.node_shares import NodeShares
@@ -31,7 +37,7 @@ from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, ShareAnswer, S
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
 from hivemind_trio.sim.agents.request import Asking
 
-from .event_queue import Agenda
+from .event_queue import Agenda, Due
 from .proxied_route import Proxied
 from .shared_store import SimulatedStore
 
@@ -41,10 +47,13 @@ SECOND_NS: Final = 1_000 * MS
 BUDGETS: Final = "budgets"
 """Word of a call that is about budgets."""
 
+LEARNED: Final = "learned:"
+"""Beginning of one that is about what is learned of a provider."""
+
 
 @final
 @attrs.frozen(kw_only=True)
-class Span:
+class TimeSpan:
     """Time in which something is not there."""
 
     since_ns: int
@@ -57,11 +66,11 @@ class NodesSpec:
     """Nodes of a world, and what happens to them."""
 
     count: int
-    away: tuple[Span, ...] = ()
+    away: tuple[TimeSpan, ...] = ()
     """Times at which nobody reaches the store."""
     dies: tuple[tuple[int, int], ...] = ()
     """(Number of a node, from 1, when it is killed)."""
-    cuts: tuple[tuple[int, Span], ...] = ()
+    cuts: tuple[tuple[int, TimeSpan], ...] = ()
     """(Number of a node, when it does not reach the store)."""
     loss: float = 0.0
     """Share of messages to and from the store that are lost."""
@@ -92,8 +101,8 @@ class SimulatedNode:
     store: SimulatedStore
     agenda: Agenda
     shares: NodeShares = attrs.field(init=False)
-    _alarm_ns: int | None = attrs.field(init=False, default=None)
-    """The earliest look that is in the agenda."""
+    _alarm: Due | None = attrs.field(init=False, default=None)
+    """The next look."""
 
     def __attrs_post_init__(self) -> None:
         program = self.route.program
@@ -102,6 +111,8 @@ class SimulatedNode:
         self.route.post(SharesSet({}))
         self.route.post(WindowsShared(program.server.sharers, program.store.local))
         self.route.post(BudgetsShared())
+        terms = self.store.terms
+        self.route.post(LearningShared(terms.renew_ms * MS, terms.gone_ms * MS))
         self.route.stirred = self._stir
         self.connect()
 
@@ -135,14 +146,16 @@ class SimulatedNode:
         self._look_at(self.agenda.now_ns)
 
     def _look_at(self, at_ns: int) -> None:
-        if self._alarm_ns is None or at_ns < self._alarm_ns:
-            self._alarm_ns = at_ns
-            self.agenda.at(at_ns, self._look, at_ns)
-
-    def _look(self, alarm_ns: int) -> None:
-        if alarm_ns != self._alarm_ns or self.down:
+        if self._alarm is not None and self._alarm[0] <= at_ns:
             return
-        self._alarm_ns = None
+        if self._alarm is not None:
+            self.agenda.forget(self._alarm)
+        self._alarm = self.agenda.at(at_ns, self._look)
+
+    def _look(self) -> None:
+        self._alarm = None
+        if self.down:
+            return
         now_ns = self.agenda.now_ns
         self.shares.follow(self.route.program)
         demand = self.route.scheduler.demand()
@@ -150,9 +163,7 @@ class SimulatedNode:
         self._use_shares()
         for pool, ask in due:
             self._sync(pool, ask)
-        wakes_ns = self.shares.wakes_ns(now_ns, demand)
-        if self._alarm_ns is None or wakes_ns < self._alarm_ns:
-            self._look_at(max(wakes_ns, now_ns))
+        self._look_at(max(now_ns, self.shares.wakes_ns(now_ns, demand)))
 
     def _use_shares(self) -> None:
         usable = self.shares.usable(self.agenda.now_ns)
@@ -181,14 +192,19 @@ class SimulatedNode:
         if about == BUDGETS:
             self.route.post(BudgetsCalled())
             return
+        if about.startswith(LEARNED):
+            self.route.post(LearnCalled(about.removeprefix(LEARNED)))
+            return
         self.shares.heard()
         self._stir()
 
     # ---- what the scheduler asks ----
 
-    def _ask(self, command: DrawWindow | AskBudgets) -> None:
+    def _ask(self, command: DrawWindow | AskBudgets | AskLearning) -> None:
         if isinstance(command, AskBudgets):
             self._spend(command)
+        elif isinstance(command, AskLearning):
+            self._learn(command)
         else:
             self._draw(command)
 
@@ -218,6 +234,32 @@ class SimulatedNode:
             failed,
         )
 
+    def _learn(self, asked: AskLearning) -> None:
+        pool = asked.provider
+        ask = attrs.evolve(asked.ask, node=self.name, epoch=self.epoch)
+        if ask.leads:
+            self._limit(pool, ask.verdict)
+
+        def run(model: FleetModel, now_ms: int) -> LearnAnswer:
+            answer = model.learn(pool, ask, now_ms)
+            self.store.wake(answer.wake, LEARNED + pool)
+            return answer
+
+        def answered(answer: LearnAnswer) -> None:
+            self._limit(pool, answer.verdict)
+            self._use_shares()  # before anything more is granted
+            self.route.post(LearnAnswered(pool, answer))
+
+        def failed() -> None:
+            self.route.post(LearnUnanswered(pool, ask.seq))
+
+        self.store.ask(self.name, "learn", run, answered, failed, failed)
+
+    def _limit(self, pool: str, verdict: SharedVerdict | None) -> None:
+        """Use no more than this node's part of what nodes have learned."""
+        self.shares.limited(pool, verdict, self.route.scheduler.demand())
+        self._stir()
+
     def _spend(self, asked: AskBudgets) -> None:
         now_ns = self.agenda.now_ns
         ask = BudgetsAsk(
@@ -229,10 +271,7 @@ class SimulatedNode:
             complete=asked.complete,
             accounts=tuple(
                 # Every node's calendar is the world's: a window is known by its end.
-                (
-                    f"{draw.account}",
-                    attrs.evolve(draw.ask, slot=(now_ns + draw.left_ns) // SECOND_NS if draw.left_ns else 0),
-                )
+                (f"{draw.account}", attrs.evolve(draw.ask, slot=_slot(now_ns, draw.left_ns)))
                 for draw in asked.accounts
             ),
         )
@@ -278,7 +317,7 @@ class Nodes:
         ]
         one = cls(spec, agenda, nodes, store)
         for node in nodes:
-            node.route.snapshot = one.snapshot
+            node.route.snapshot, node.route.circuits = one.snapshot, nodes[0].route.circuits
         one._plan()
         return one
 
@@ -324,6 +363,10 @@ class Nodes:
         first = snapshots[0]
         pools = {name: _summed([one.pools[name] for one in snapshots if name in one.pools]) for name in first.pools}
         return attrs.evolve(first, now_ns=self.agenda.now_ns, pools=pools)
+
+
+def _slot(now_ns: int, left_ns: int | None) -> int:
+    return (now_ns + left_ns) // SECOND_NS if left_ns is not None else 0
 
 
 def _summed(pools: Sequence[PoolSnapshot]) -> PoolSnapshot:

@@ -18,6 +18,7 @@ from hivemind_trio.policy import Failure, Program, ProviderSettings, Server
 from hivemind_trio.scheduler import (
     ALL_PARTS,
     AskBudgets,
+    AskLearning,
     AttemptEnded,
     AttemptResult,
     Call,
@@ -165,7 +166,7 @@ class Proxied:
     parts: Features = ALL_PARTS
     road: Road | None = None
     observe: Observe | None = None
-    store: Callable[[DrawWindow | AskBudgets], None] | None = None
+    store: Callable[[DrawWindow | AskBudgets | AskLearning], None] | None = None
     """Callback with what the scheduler asks the store that several nodes share; None: it is the only node."""
     stirred: Callable[[], None] | None = None
     """Callback after each event of the scheduler's."""
@@ -179,7 +180,8 @@ class Proxied:
     _ids: int = attrs.field(init=False, default=0)
     _alarm_ns: int | None = attrs.field(init=False, default=None)
     """The earliest time at which the scheduler's clock is looked at, as far as that is in the agenda."""
-    _circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
+    circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
+    """Provider -> its circuit as it was last told; all nodes that share it have one."""
 
     def __attrs_post_init__(self) -> None:
         self.scheduler = Scheduler(self.program, self.seed, parts=self.parts)
@@ -230,7 +232,7 @@ class Proxied:
                     self._adapted(command)
                 case PlanChanged():
                     pass
-                case DrawWindow() | AskBudgets():
+                case DrawWindow() | AskBudgets() | AskLearning():
                     assert self.store is not None, "it is the only node"
                     self.store(command)
                 case Draw() | Spend() | Correction():
@@ -246,9 +248,9 @@ class Proxied:
             self.stirred()
 
     def _adapted(self, command: LimitChanged) -> None:
-        if command.circuit is Circuit.OPEN and self._circuits.get(command.provider) is not Circuit.OPEN:
+        if command.circuit is Circuit.OPEN and self.circuits.get(command.provider) is not Circuit.OPEN:
             self.books.trips[command.provider] += 1
-        self._circuits[command.provider] = command.circuit
+        self.circuits[command.provider] = command.circuit
 
     def _arm(self, wakeup_ns: int, now_ns: int) -> None:
         self._alarm_ns = max(wakeup_ns, now_ns)

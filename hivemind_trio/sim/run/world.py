@@ -111,6 +111,10 @@ class World:
         assert self._proxied is not None
         return self._proxied.scheduler
 
+    def at(self, at_ns: int, do: Callable[[], None]) -> None:
+        """Have something done at a time; for tests and experiments."""
+        self._agenda.at(at_ns, do)
+
     def run(self) -> Figures:
         """Let it happen; what came of it."""
         agenda, until_ns = self._agenda, self.scenario.until_ns

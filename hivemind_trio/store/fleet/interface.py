@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
+from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
 from hivemind_trio.scheduler.sharing.share_row import ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 
 BUDGETS: Final = "budgets"
 """Word of a call that is about budgets."""
+
+
+LEARNED: Final = "learned:"
+"""Beginning of the word of a call that is about what is learned of a provider."""
+
+
+def learned(pool: str) -> str:
+    """Return the word of a call that is about what is learned of a provider."""
+    return f"{LEARNED}{pool}"
 
 
 @final
@@ -48,6 +58,9 @@ class FleetStore(Protocol):
             FencedNode: A newer process serves under the node's name.
         """
 
+    async def learn(self, pool: str, ask: LearnAsk) -> LearnAnswer:
+        """Report on attempts at a provider, and return what all nodes have learned of it."""
+
     async def bye(self, pool: str, node: str, epoch: int) -> None:
         """Free what a node has that ends in order."""
 
@@ -55,5 +68,5 @@ class FleetStore(Protocol):
         """Hear of what other nodes do until the connection breaks, which raises `StoreUnreachable`.
 
         Args:
-            on_call: Told the pool, or `BUDGETS`.
+            on_call: Told the pool, `BUDGETS`, or `learned` of a pool.
         """

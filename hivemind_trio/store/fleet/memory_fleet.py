@@ -8,12 +8,13 @@ from typing import final
 import attrs
 import trio
 
+from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
 from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
 from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 
-from .interface import BUDGETS
+from .interface import BUDGETS, learned
 
 
 @final
@@ -61,10 +62,17 @@ class MemoryFleet:
         self._wake(answer.wake, BUDGETS)
         return answer
 
+    async def learn(self, pool: str, ask: LearnAsk) -> LearnAnswer:
+        """Report on attempts, and return what all nodes have learned."""
+        await trio.lowlevel.checkpoint()
+        answer = self.model.learn(pool, ask, self._now_ms())
+        self._wake(answer.wake, learned(pool))
+        return answer
+
     async def bye(self, pool: str, node: str, epoch: int) -> None:
         """Free what a node has that ends in order."""
         await trio.lowlevel.checkpoint()
-        self.model.pool(pool).bye(node, epoch)
+        self.model.bye(pool, node, epoch)
         self._wake(tuple(name for name in self._calls if name != node), pool)
 
     async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[str], None]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import attrs
 import msgspec
 
+from hivemind_trio.scheduler.learning.lesson import LESSONS_MAX, LearnAnswer, LearnAsk, Lesson, Report, SharedVerdict
 from hivemind_trio.scheduler.sharing.budget_ask import (
     ASK_AGAIN_MS,
     LEARN_AGAIN_MS,
@@ -34,7 +35,8 @@ from hivemind_trio.scheduler.sharing.shared_pool import LAST_SEQ
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 
 from .budget_script import SPEND
-from .interface import BUDGETS, StoreUnreachable
+from .interface import BUDGETS, StoreUnreachable, learned
+from .learn_script import LEARN
 from .scripts import BYE, CLOCK, EPOCH, SYNC
 from .window_script import WINDOW
 
@@ -136,6 +138,82 @@ class _BudgetsReply(msgspec.Struct):
     wake: str
 
 
+_Step = tuple[int, int, str, int, bool, str, int, int]
+"""`Lesson`, in the order of its fields."""
+
+
+@final
+class _VerdictReply(msgspec.Struct):
+    l: int  # noqa: E741 - as short as the fields of a row
+    d: bool
+    c: str
+    o: int
+
+
+@final
+class _ReportReply(msgspec.Struct):
+    n: str
+    e: int
+    h: int
+    b: bool
+    s: list[_Step] | None
+
+    def report(self) -> Report:
+        lessons = tuple(
+            Lesson(
+                call=call,
+                age_ms=age_ms,
+                kind=kind,
+                lasted_ms=lasted_ms,
+                is_probe=is_probe,
+                outcome=outcome,
+                said_ms=said_ms,
+                tokens=tokens,
+            )
+            for call, age_ms, kind, lasted_ms, is_probe, outcome, said_ms, tokens in self.s or ()
+        )
+        return Report(node=self.n, epoch=self.e, held=self.h, binds=self.b, lessons=lessons)
+
+
+@final
+class _LearnReply(msgspec.Struct):
+    leads: bool
+    verdict: _VerdictReply | None
+    probe: bool
+    reports: list[_ReportReply] | None
+    wake: str
+
+    def answer(self, ask: LearnAsk) -> LearnAnswer:
+        told, verdict = self.verdict, None
+        if told is not None:
+            verdict = SharedVerdict(limit=told.l, doubling=told.d, circuit=told.c, opens_ms=told.o)
+        return LearnAnswer(
+            seq=ask.seq,
+            leads=self.leads,
+            verdict=verdict,
+            probe=self.probe,
+            reports=tuple(one.report() for one in self.reports or ()),
+            wake=tuple(self.wake.split("\n")) if self.wake else (),
+        )
+
+
+def learn_text(ask: LearnAsk) -> str:
+    """Return the argument of `LEARN` for a report."""
+    told = ask.verdict
+    return json_of(
+        {
+            "h": ask.held,
+            "b": ask.binds,
+            "u": ask.urgent,
+            "leads": ask.leads,
+            "wants": ask.wants_probe,
+            "probes": ask.probes,
+            "v": told and {"l": told.limit, "d": told.doubling, "c": told.circuit, "o": told.opens_ms},
+            "s": [attrs.astuple(lesson) for lesson in ask.lessons],
+        }
+    )
+
+
 def budget_text(ask: BudgetAsk) -> str:
     """Return the argument of `SPEND` for an account."""
     return json_of(
@@ -163,6 +241,7 @@ def json_of(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
+_decode_learned: Final = msgspec.json.Decoder(_LearnReply, strict=False).decode
 _decode_budgets: Final = msgspec.json.Decoder(_BudgetsReply, strict=False).decode
 _decode_window: Final = msgspec.json.Decoder(_WindowReply, strict=False).decode
 _decode: Final = msgspec.json.Decoder(_Answer, strict=False).decode
@@ -262,9 +341,24 @@ class RedisPools:
             wake=tuple(found.wake.split("\n")) if found.wake else (),
         )
 
+    async def learn(self, pool: str, ask: LearnAsk) -> LearnAnswer:
+        """Report on attempts at a provider, and return what all nodes have learned of it.
+
+        Raises:
+            StoreUnreachable: No answer.
+        """
+        terms = self._terms
+        bounds = (terms.grace_ms, terms.gone_ms, LESSONS_MAX, FORGET_MS + 60_000)
+        calls = (self._channel(""), learned(pool))
+        _, record = self._keys(pool)
+        arguments = (ask.node, ask.epoch, ask.seq, learn_text(ask), *bounds, *calls)
+        answer = await self.run(self.clock + LEARN, (self._learned_key(pool), record), arguments)
+        with _reached():
+            return _decode_learned(answer).answer(ask)
+
     async def bye(self, pool: str, node: str, epoch: int) -> None:
         """Free what a node has that ends in order."""
-        await self.run(BYE, self._keys(pool), (node, epoch, LAST_SEQ, self._channel("")))
+        await self.run(BYE, (*self._keys(pool), self._learned_key(pool)), (node, epoch, LAST_SEQ, self._channel("")))
 
     async def run(self, script: str, keys: tuple[str, ...], arguments: tuple[str | int, ...]) -> Any:
         """Run a script."""
@@ -303,6 +397,9 @@ class RedisPools:
 
     def _keys(self, pool: str) -> tuple[str, ...]:
         return f"hm:{{{self.namespace}:{pool}}}:n", f"hm:{{{self.namespace}:{pool}}}:m"
+
+    def _learned_key(self, pool: str) -> str:
+        return f"hm:{{{self.namespace}:{pool}}}:l"
 
     def _channel(self, node: str) -> str:
         return f"hm:{{{self.namespace}}}:to:{node}"

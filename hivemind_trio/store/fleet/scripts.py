@@ -26,8 +26,9 @@ local raw = redis.call('HGETALL', KEYS[1])
 for i = 1, #raw, 2 do rows[raw[i]] = cjson.decode(raw[i + 1]) end
 local function save(name) redis.call('HSET', KEYS[1], name, cjson.encode(rows[name])) end
 local function occupied(row) return math.max(row.a, row.h) end
+local limit = tonumber(redis.call('HGET', KEYS[2], 'limit') or math.huge)
 local function answer(row, wake)
-  local least = math.huge
+  local least = limit
   for _, one in pairs(rows) do least = math.min(least, one.p) end
   local learning = redis.call('HGET', KEYS[2], 'learns')
   return cjson.encode({cap = least, share = row.a, learning = learning and true or false, rows = rows, wake = wake})
@@ -58,7 +59,7 @@ end
 
 local known = (own and own.e == epoch) and own.a or 0
 local before = own and occupied(own) or 0
-local cap, room, heard = cap0, 0, 0
+local cap, room, heard = math.min(cap0, limit), 0, 0
 for name, row in pairs(rows) do
   if row.k then heard = heard + 1 end
   if name ~= node then cap = math.min(cap, row.p) room = room - occupied(row) end
@@ -100,6 +101,10 @@ return time[1] * 1000 + math.floor(time[2] / 1000)
 """
 
 BYE: Final = """
+local learns = redis.call('HGET', KEYS[3], 'n:' .. ARGV[1])
+if learns and cjson.decode(learns).e == tonumber(ARGV[2]) then
+  redis.call('HDEL', KEYS[3], 'n:' .. ARGV[1], 'l:' .. ARGV[1])
+end
 local raw = redis.call('HGET', KEYS[1], ARGV[1])
 if not raw then return 0 end
 local row = cjson.decode(raw)

@@ -27,6 +27,10 @@ from hivemind_trio.scheduler import (
     CreditDrawn,
     Draining,
     Event,
+    LearnAnswered,
+    LearnCalled,
+    LearningShared,
+    LearnUnanswered,
     LedgerOpened,
     LedgerWritable,
     LetThrough,
@@ -67,6 +71,10 @@ KINDS: Final[Mapping[str, type[Any]]] = {
         BudgetsAnswered,
         BudgetsUnanswered,
         BudgetsCalled,
+        LearningShared,
+        LearnAnswered,
+        LearnUnanswered,
+        LearnCalled,
     )
 }
 Turned = tuple[tuple[BudgetWindow, int], ...]

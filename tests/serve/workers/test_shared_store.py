@@ -14,6 +14,8 @@ import trio
 
 from hivemind_trio.policy import Measure, Per
 from hivemind_trio.scheduler import AccountKey
+from hivemind_trio.scheduler.learning.learn_record import LearnRecord
+from hivemind_trio.scheduler.learning.lesson import LearnAsk, Lesson, SharedVerdict
 from hivemind_trio.scheduler.sharing.budget_ask import NO_LIMIT, BudgetAsk, BudgetsAsk
 from hivemind_trio.scheduler.sharing.budget_pot import BudgetPots
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareAnswer, ShareRequest
@@ -95,6 +97,21 @@ async def test_windows_pass_a_channel_and_nothing_is_to_be_learned_first() -> No
             answer = await store.draw("p", "w", ask, shape)
             assert answer == model.draw(ask, clock.now_ms, RUN)
             assert answer.granted == (4 if seq < 3 else 0)
+
+
+async def test_reports_of_attempts_pass_a_channel() -> None:
+    clock = Clock()
+    model = LearnRecord(TERMS.grace_ms, TERMS.gone_ms)
+    verdict = SharedVerdict(limit=8, doubling=True, circuit="closed")
+    lesson = Lesson(call=1, age_ms=5, kind="ended", lasted_ms=70, outcome="overloaded", said_ms=300, tokens=2)
+    async with reached(MemoryFleet(TERMS, clock, True)) as (store, _):
+        for node, seq in (("a", 1), ("b", 1), ("a", 2)):
+            clock.now_ms += 20
+            ask = LearnAsk(node=node, epoch=1, seq=seq, held=3, binds=True, lessons=(lesson,), verdict=verdict)
+            answer = await store.learn("p", ask)
+            assert answer == model.learn(ask, clock.now_ms)
+        assert answer.leads
+        assert [(one.node, one.lessons) for one in answer.reports] == [("b", (attrs.evolve(lesson, age_ms=25),))]
 
 
 TEAM = AccountKey("team", Per.ALL, "", Measure.COST, 3_600_000_000_000, False)

@@ -1,0 +1,1 @@
+"""One learned limit and one circuit of a provider that several nodes share."""
