@@ -171,8 +171,8 @@ class BucketView:
     """Kind of window as which it is kept now: `bucket`, `fixed`, `sliding`; `learn`: what passes all of them."""
     limit: int
     used: int
-    foreign: int
-    """Use of it by others that counts now."""
+    foreign: int | None
+    """Use of it by others that counts now; null: several workers take each other for others."""
     declared: bool
     """False: only the provider's headers tell of it."""
 

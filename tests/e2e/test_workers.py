@@ -17,7 +17,7 @@ import httpx2
 import pytest
 import trio
 
-from hivemind_trio.demo import SimulatedProvider
+from hivemind_trio.demo import ScriptedReply, SimulatedProvider
 from hivemind_trio.sim import Counting, Quota, Traits
 from hivemind_trio.store import questioned, story_named, usage_by
 from tests.e2e.process import COMMAND, PATIENCE_S, Proxy, environment, run, serving
@@ -182,6 +182,34 @@ async def test_two_workers_hold_one_cap_and_answer_operators_as_one(tmp_path: Pa
     assert all(one is not None for one in told)
     # The state on disk has the same sum, whichever worker a call was at.
     assert spent_of(fleet) == budget["spent"] >= served
+
+
+async def test_an_operator_lets_calls_of_any_worker_through_and_none_past_the_provider(tmp_path: Path) -> None:
+    async with workers(tmp_path, rest="lane default { max 1 }\n") as fleet:
+        gate = trio.Event()
+        fleet.provider.default = ScriptedReply(hold=gate)
+
+        async def counts(inflight: int) -> None:
+            with trio.fail_after(PATIENCE_S):
+                while True:
+                    now = await fleet.get("/v1/status")
+                    if (now["inflight"], now["inflight"] + now["waiting"]) == (inflight, 3 * CAP):
+                        return
+
+        async with fleet.loaded(3 * CAP):
+            await counts(2)  # one of each worker
+            waiting = (await fleet.get("/v1/calls", state="waiting"))["calls"]
+            for one in waiting:
+                await fleet.ask("POST", f"/v1/calls/{one['id']}/let-through")
+            await counts(CAP)
+            going = {one["id"] for one in (await fleet.get("/v1/calls", state="inflight"))["calls"]}
+            gate.set()
+            fleet.provider.default = ScriptedReply()
+            await fleet.more(2 * CAP)
+
+    assert len(going & {one["id"] for one in waiting}) == CAP - 2
+    assert len(fleet.proxy.of("operator_acted")) == len(waiting) == 3 * CAP - 2
+    assert fleet.peak == CAP
 
 
 def running(pids: list[int]) -> list[int]:

@@ -207,7 +207,7 @@ def _bucket(views: Sequence[BucketView]) -> BucketView:
         views[0],
         limit=limit,
         used=min(limit, sum(one.used for one in views)),
-        foreign=max(one.foreign for one in views),
+        foreign=None if len(views) > 1 else views[0].foreign,
         declared=any(one.declared for one in views),
     )
 

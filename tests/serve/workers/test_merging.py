@@ -112,7 +112,7 @@ def test_of_a_gate_the_strictest_is_shown() -> None:
         3.0,
         1.0,
     )
-    assert [(one.used, one.foreign, one.limit) for one in gate.limits] == [(60, 5, 100)]
+    assert [(one.used, one.foreign, one.limit) for one in gate.limits] == [(60, None, 100)]
     assert both.concurrency is not None
     assert both.concurrency.accepts == 8
     assert one_free.concurrency is not None
