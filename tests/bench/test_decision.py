@@ -1,10 +1,12 @@
-"""The bench of a decision runs, and decides the same each time."""
+"""The bench of a decision runs, decides the same each time, and counts what its result file says."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,11 @@ def test_the_bench_runs_and_reports_every_size(capsys: pytest.CaptureFixture[str
 
     assert [(each.policy, each.waiting) for each in results] == [(name, size) for name in POLICIES for size in WAITING]
     assert all(each.calls > 10 for each in results)
+    counted = json.loads((Path(__file__).parents[2] / "bench/results/decision.json").read_text("utf-8"))
+    recorded = {(row["policy"], row["waiting"]): row["calls"] for row in counted["tables"][0]["rows"]}
+    for each in results:
+        if each.policy == "plain":  # whose first events are like the others
+            assert each.calls == pytest.approx(recorded[each.policy, each.waiting], rel=0.1)
     printed = capsys.readouterr().out
     assert all(each.digest in printed for each in results)
 

@@ -77,6 +77,17 @@ def test_the_cost_of_a_call_is_what_was_measured() -> None:
     ]
 
 
+def test_what_is_left_of_an_overloaded_proxy_is_what_was_measured() -> None:
+    costs, fates = rows("overload"), rows("overload", 1)
+    text = " ".join((ROOT / "hivemind_trio/docs/operating.md").read_text("utf-8").split())
+
+    assert "A refusal takes about a thirtieth of the CPU of a call" in text
+    assert all(1 / 50 < row["ratio"] < 1 / 20 for row in costs)
+    assert "four fifths to nine tenths of its capacity are left for calls" in text
+    assert all(0.78 < row["goodput_5"] < 0.93 for row in costs)
+    assert {row["closed"] + row["waited in vain"] + row["other"] for row in fates} == {0}
+
+
 @pytest.mark.parametrize("part", sorted(path.stem for path in (ROOT / "bench/results").glob("*.json")))
 def test_a_table_was_written_together_with_its_figures(part: str) -> None:
     """The Markdown names the same day, and has a line for each title: nobody wrote into one of the two by hand."""
