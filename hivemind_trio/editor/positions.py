@@ -23,6 +23,22 @@ _UNITS: Final[Mapping[str, Callable[[str], int]]] = {
 """Encoding -> how many characters a letter counts for."""
 
 
+def line_before(before: str, now: str, line: int) -> int | None:
+    """Return the line of an earlier text that a line of the text now is; None: it has changed, or is new.
+
+    What stands between the first and the last lines that differ counts as changed.
+    """
+    if before == now:
+        return line
+    old, new = _LINE_END.split(before), _LINE_END.split(now)
+    least = min(len(old), len(new))
+    same = next((number for number in range(least) if old[number] != new[number]), least)
+    if line < same:
+        return line
+    after = next((number for number in range(least - same) if old[-1 - number] != new[-1 - number]), least - same)
+    return line + len(old) - len(new) if len(new) - after <= line < len(new) else None
+
+
 @final
 @attrs.define(eq=False)
 class Positions:

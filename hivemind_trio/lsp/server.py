@@ -3,7 +3,8 @@
 pygls runs on asyncio; nothing else of ours does, and nothing of the proxy runs here. Its loop only reads and writes: a
 policy of thousands of lines takes a second to check. All that is known of the files belongs to one worker thread, which
 does what it is told in the order in which it was said, so that every answer is about the text as it was when it was
-asked for; what the editor takes back before its turn is not done at all.
+asked for; what the editor takes back before its turn is not done at all. Only a hover does not wait for the end of a
+long check: it is answered from the last check, if its line has not changed since.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from hivemind_trio.editor import (
     complete,
     hints,
     hover,
+    line_before,
     mends,
     occurrence_at,
     occurrences,
@@ -45,6 +47,9 @@ from .conversion import completion_items, diagnostic, path_of, range_of, symbol,
 
 TYPING_PAUSE_S: Final = 0.2
 """After the last letter, before the text is checked."""
+
+HOVER_PATIENCE_S: Final = 0.3
+"""A hover that has waited for so long is answered from the last check."""
 
 LETTERS_TRIED_MAX: Final = 400_000
 """Checked to try what would mend the findings at one place, all tries together: two or three seconds."""
@@ -123,10 +128,14 @@ class LanguageSession:
     """Path of a policy -> what would mend its findings, as far as it was tried; editors ask at each move."""
     _named: tuple[Checked, tuple[Occurrence, ...]] | None = attrs.field(init=False, default=None)
     """The policy that was asked about last, and its names."""
+    _analysed: dict[str, _At] = attrs.field(init=False, factory=dict)
+    """URI -> the last check that came to its end, which nobody changes any more."""
+    _typed: dict[str, str] = attrs.field(init=False, factory=dict)
+    """URI -> the text as the editor has it, where it was changed."""
     _worker: ThreadPoolExecutor = attrs.field(init=False, factory=lambda: ThreadPoolExecutor(max_workers=1))
-    """Thread that owns the workspace and the three fields above.
+    """Thread that owns the workspace, and of the fields above those that are not named here.
 
-    The loop owns `_published` and `_changes`, and writes `_newest`.
+    The loop owns `_published` and `_changes`, writes `_newest` and `_typed`, and reads `_analysed`.
     """
 
     def listen(self) -> None:
@@ -151,6 +160,12 @@ class LanguageSession:
         async def changed(params: types.DidChangeTextDocumentParams) -> None:
             await self.changed(params)
 
+        async def hovered(params: types.HoverParams) -> types.Hover | None:
+            try:
+                return await self.hover_soon(params)
+            except Superseded as error:
+                raise JsonRpcContentModified(SUPERSEDED) from error
+
         on(types.INITIALIZED, self.initialized)
         on(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS, self.initialized)
         on_news(types.TEXT_DOCUMENT_DID_OPEN, self.opened)
@@ -158,7 +173,7 @@ class LanguageSession:
         on_news(types.WORKSPACE_DID_CHANGE_WATCHED_FILES, self.changed_on_disk)
         self.server.feature(types.TEXT_DOCUMENT_DID_CHANGE)(changed)
         on(types.TEXT_DOCUMENT_COMPLETION, self.complete, types.CompletionOptions(trigger_characters=[" ", ".", "["]))
-        on(types.TEXT_DOCUMENT_HOVER, self.hover)
+        self.server.feature(types.TEXT_DOCUMENT_HOVER)(hovered)
         on(types.TEXT_DOCUMENT_DEFINITION, self.definition)
         on(types.TEXT_DOCUMENT_REFERENCES, self.references)
         on(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, self.highlights)
@@ -181,14 +196,18 @@ class LanguageSession:
     def opened(self, params: types.DidOpenTextDocumentParams) -> Findings:
         """Check a document that the editor opened."""
         path = self._path(params.text_document.uri)
+        self._typed.pop(params.text_document.uri, None)
         self.workspace.open(path, params.text_document.text)
-        return self._everything()
+        found = self._everything()
+        self._analyse(params.text_document.uri)
+        return found
 
     async def changed(self, params: types.DidChangeTextDocumentParams) -> None:
         """Check the newest text: one that has been typed over is neither checked nor shown."""
         uri, text = params.text_document.uri, params.content_changes[-1].text
         self._changes += 1
         number = self._newest[uri] = self._changes
+        self._typed[uri] = text
         await self.work(self._edit, (uri, text, number))
         await asyncio.sleep(TYPING_PAUSE_S)
         if self._newest.get(uri) == number:
@@ -196,6 +215,7 @@ class LanguageSession:
                 found = await self.work(self._around, (uri, number))
                 if self._newest.get(uri) == number:
                     self._show(found)
+                    await self.work(self._analyse, uri)
 
     def _edit(self, change: tuple[str, str, int]) -> None:
         uri, text, self._applied = change
@@ -217,6 +237,8 @@ class LanguageSession:
         self.workspace.close(path)
         self._uris.pop(path)
         self._newest.pop(params.text_document.uri, None)
+        self._typed.pop(params.text_document.uri, None)
+        self._analysed.pop(params.text_document.uri, None)
         return self._everything()
 
     def changed_on_disk(self, _: types.DidChangeWatchedFilesParams) -> Findings:
@@ -272,14 +294,36 @@ class LanguageSession:
         here = self._at(params)
         return completion_items(complete(here.positions.text, here.offset, here.checked), here.positions)
 
+    async def hover_soon(self, params: types.HoverParams) -> types.Hover | None:
+        """Return the documentation of the word at a position, by the last check if the worker takes long."""
+        asked = asyncio.ensure_future(self.work(self.hover, params))
+        await asyncio.wait({asked}, timeout=HOVER_PATIENCE_S)
+        uri, place = params.text_document.uri, params.position
+        last = self._analysed.get(uri)
+        if not asked.done() and last is not None:
+            text = last.positions.text
+            line = line_before(text, self._typed.get(uri, text), place.line)
+            if line is not None:
+                asked.cancel()
+                return self._hover(
+                    attrs.evolve(last, offset=last.positions.offset(line, place.character)), place.line - line
+                )
+        return await asked
+
     def hover(self, params: types.HoverParams) -> types.Hover | None:
         """Return the documentation of the word at a position."""
-        here = self._at(params)
+        return self._hover(self._at(params), 0)
+
+    def _hover(self, here: _At, moved: int) -> types.Hover | None:
+        """Return it for a place, so many lines further down than where it was looked up."""
         said = hover(here.checked, here.source, here.offset, here.names)
         if said is None:
             return None
         span, text = said
-        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), range_of(span, here.positions))
+        found = range_of(span, here.positions)
+        for end in (found.start, found.end):
+            end.line += moved
+        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), found)
 
     def definition(self, params: types.DefinitionParams) -> list[types.Location]:
         """Return the place of a declaration."""
@@ -386,12 +430,18 @@ class LanguageSession:
     # ---- places ----
 
     def _at(self, params: _Asked) -> _At:
-        checked, source = self.workspace.policy(self._path(params.text_document.uri))
+        here = self._analyse(params.text_document.uri)
+        offset = here.positions.offset(params.position.line, params.position.character)
+        return attrs.evolve(here, offset=offset)
+
+    def _analyse(self, uri: str) -> _At:
+        """Return the beginning of a document, looked up."""
+        checked, source = self.workspace.policy(self._path(uri))
         positions = self._texts(checked)[checked.paths[source]]
-        offset = positions.offset(params.position.line, params.position.character)
         if self._named is None or self._named[0] is not checked:
             self._named = checked, occurrences(checked)
-        return _At(checked, source, positions, offset, self._named[1])
+        self._analysed[uri] = _At(checked, source, positions, 0, self._named[1])
+        return self._analysed[uri]
 
     def _texts(self, checked: Checked) -> Mapping[str, Positions]:
         agreed = self.server.workspace.position_encoding

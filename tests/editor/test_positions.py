@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.editor import Positions
+from hivemind_trio.editor import Positions, line_before
 
 TEXTS: Final = st.lists(st.sampled_from(["a", "é", "界", "🙂", "\n", "\r\n", "\r", "\u2028", "\t"]), max_size=12).map(
     "".join
@@ -43,3 +43,21 @@ def test_a_place_beyond_the_text_or_within_a_letter_is_the_nearest_before(
     line: int, character: int, offset: int
 ) -> None:
     assert Positions("a🙂b\n\nc").offset(line, character) == offset
+
+
+LINES: Final = st.lists(st.sampled_from(["", "a", "b", "lane"]), max_size=8)
+
+
+@given(LINES, LINES, LINES, LINES, st.integers(0, 30))
+def test_a_line_that_did_not_change_is_found_in_the_text_before(
+    above: list[str], before: list[str], now: list[str], below: list[str], line: int
+) -> None:
+    old, new = [*above, *before, *below, ""], [*above, *now, *below, ""]
+    found = line_before("\n".join(old), "\r\n".join(new), line) if old != new else line
+
+    if line >= len(new):
+        return
+    if found is not None:
+        assert old[found] == new[line]
+    if line < len(above) or line >= len(above) + len(now):
+        assert found is not None

@@ -168,6 +168,52 @@ def test_the_loop_goes_on_while_a_policy_is_checked() -> None:
     assert done == ["in its turn"]
 
 
+def test_a_hover_is_answered_by_the_last_check_while_the_next_one_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "TYPING_PAUSE_S", 0)
+    files = Slow()
+    files.go.set()
+    session, _ = session_over(files)
+    text = 'include "lanes.hmp"\nlane one { weight 3 }\nlane two { weight 5 }\n'
+    longer = text.replace("lane one { weight 3 }", "# first\nlane one { weight 4 }")
+
+    async def asking() -> None:
+        await session.changed(typed(text))
+        monkeypatch.setattr(server, "HOVER_PATIENCE_S", 0)
+        files.began.clear()
+        files.go.clear()
+        checking = asyncio.create_task(session.changed(typed(longer)))
+        assert await asyncio.to_thread(files.began.wait, PATIENCE_S)
+        below, within = hovering(3, 13), hovering(2, 13)
+        told = await session.hover_soon(below)
+        assert told is not None
+        assert told.range == types.Range(types.Position(3, 11), types.Position(3, 17))
+        assert "weight" in cast("types.MarkupContent", told.contents).value
+        changed = asyncio.create_task(session.hover_soon(within))
+        _, pending = await asyncio.wait([changed], timeout=0.1)
+        assert pending == {changed}, "of a line that was changed nothing is known yet"
+        files.go.set()
+        await checking
+        assert await changed is not None
+
+    asyncio.run(asking())
+
+
+def test_a_document_that_was_closed_is_forgotten() -> None:
+    files = Slow()
+    files.go.set()
+    session, _ = session_over(files)
+    document = types.TextDocumentItem(URI, "hmp", 1, "lane one { weight 3 }\n")
+    session.opened(types.DidOpenTextDocumentParams(document))
+    assert session.hover(hovering(0, 13)) is not None
+    session.closed(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(URI)))
+
+    assert not session._analysed
+
+
+def hovering(line: int, character: int) -> types.HoverParams:
+    return types.HoverParams(types.TextDocumentIdentifier(URI), types.Position(line, character))
+
+
 def test_what_mends_a_finding_is_tried_once_and_not_at_each_move() -> None:
     files = Slow()
     files.go.set()
