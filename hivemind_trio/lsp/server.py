@@ -128,14 +128,14 @@ class LanguageSession:
     """Path of a policy -> what would mend its findings, as far as it was tried; editors ask at each move."""
     _named: tuple[Checked, tuple[Occurrence, ...]] | None = attrs.field(init=False, default=None)
     """The policy that was asked about last, and its names."""
-    _analysed: dict[str, _At] = attrs.field(init=False, factory=dict)
+    analysed: dict[str, _At] = attrs.field(init=False, factory=dict)
     """URI -> the last check that came to its end, which nobody changes any more."""
     _typed: dict[str, str] = attrs.field(init=False, factory=dict)
     """URI -> the text as the editor has it, where it was changed."""
     _worker: ThreadPoolExecutor = attrs.field(init=False, factory=lambda: ThreadPoolExecutor(max_workers=1))
     """Thread that owns the workspace, and of the fields above those that are not named here.
 
-    The loop owns `_published` and `_changes`, writes `_newest` and `_typed`, and reads `_analysed`.
+    The loop owns `_published` and `_changes`, writes `_newest` and `_typed`, and reads `analysed`.
     """
 
     def listen(self) -> None:
@@ -238,7 +238,7 @@ class LanguageSession:
         self._uris.pop(path)
         self._newest.pop(params.text_document.uri, None)
         self._typed.pop(params.text_document.uri, None)
-        self._analysed.pop(params.text_document.uri, None)
+        self.analysed.pop(params.text_document.uri, None)
         return self._everything()
 
     def changed_on_disk(self, _: types.DidChangeWatchedFilesParams) -> Findings:
@@ -299,7 +299,7 @@ class LanguageSession:
         asked = asyncio.ensure_future(self.work(self.hover, params))
         await asyncio.wait({asked}, timeout=HOVER_PATIENCE_S)
         uri, place = params.text_document.uri, params.position
-        last = self._analysed.get(uri)
+        last = self.analysed.get(uri)
         if not asked.done() and last is not None:
             text = last.positions.text
             line = line_before(text, self._typed.get(uri, text), place.line)
@@ -440,8 +440,8 @@ class LanguageSession:
         positions = self._texts(checked)[checked.paths[source]]
         if self._named is None or self._named[0] is not checked:
             self._named = checked, occurrences(checked)
-        self._analysed[uri] = _At(checked, source, positions, 0, self._named[1])
-        return self._analysed[uri]
+        self.analysed[uri] = _At(checked, source, positions, 0, self._named[1])
+        return self.analysed[uri]
 
     def _texts(self, checked: Checked) -> Mapping[str, Positions]:
         agreed = self.server.workspace.position_encoding

@@ -207,7 +207,7 @@ def test_a_document_that_was_closed_is_forgotten() -> None:
     assert session.hover(hovering(0, 13)) is not None
     session.closed(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(URI)))
 
-    assert not session._analysed
+    assert not session.analysed
 
 
 def hovering(line: int, character: int) -> types.HoverParams:

@@ -10,6 +10,7 @@ import attrs
 from hivemind_trio.dialects import KNOWN_BASES, KNOWN_NAMES
 from hivemind_trio.model import Api, Decider, PlanSpan, SecretRef, Verdict
 from hivemind_trio.model.plan import WHOLE
+from hivemind_trio.policy.diagnostics.collector import ProgressListener
 from hivemind_trio.policy.language.clock_edges import clock_edges
 from hivemind_trio.policy.language.condition_typing import Condition, fields_read
 from hivemind_trio.policy.language.list_prices import BUILT_IN_PRICES
@@ -96,7 +97,7 @@ class Conditions:
     """By provider."""
 
 
-def lower(declarations: SymbolTable, conditions: Conditions, digest: str) -> Program:
+def lower(declarations: SymbolTable, conditions: Conditions, digest: str, progress: ProgressListener) -> Program:
     """Return the program of a policy without errors."""
     providers = {name: _provider(declarations, one, conditions) for name, one in declarations.of("provider").items()}
     lanes = {name: _lane(declarations, one) for name, one in declarations.of("lane").items()}
@@ -108,7 +109,7 @@ def lower(declarations: SymbolTable, conditions: Conditions, digest: str) -> Pro
     }
     identities = [identity_of(declarations, one, conditions) for one in declarations.of("agent").values()]
     unknown = unknown_of(declarations)
-    rules = [rule_of(one, conditions.rules[name]) for name, one in declarations.of("rule").items()]
+    rules = list(_rules(declarations, conditions, progress))
     retries = {name: _retry(declarations, one) for name, one in declarations.of("retry").items()}
     retries.setdefault(DEFAULT_RETRY, RetrySettings())
     secrets: dict[SecretRef, None] = {}
@@ -173,6 +174,14 @@ def _headers_of_budgets(declarations: SymbolTable) -> Iterator[str]:
         family, _, name = declared.options.get("per", "").partition(".")
         if family == Per.HEADER:
             yield name
+
+
+def _rules(declarations: SymbolTable, conditions: Conditions, progress: ProgressListener) -> Iterator[Rule]:
+    declared = declarations.of("rule")
+    for number, (name, one) in enumerate(declared.items()):
+        progress("compiling", number, len(declared))
+        yield rule_of(one, conditions.rules[name])
+    progress("compiling", len(declared), len(declared))
 
 
 def _former_names(declarations: SymbolTable) -> dict[str, dict[str, str]]:
