@@ -68,6 +68,7 @@ from .language.condition_typing import request_fields as request_fields
 from .language.model_price import ModelPrice as ModelPrice
 from .language.unit_text import clock as clock
 from .language.unit_text import duration as duration
+from .language.units import duration_ns as duration_ns
 from .language.values import is_loopback as is_loopback
 from .language.values import parse_address as parse_address
 from .language.values import store_url_problem as store_url_problem

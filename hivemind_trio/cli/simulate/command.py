@@ -22,6 +22,7 @@ from hivemind_trio.cli.pictures import stop_unless_drawable, write_drawing
 from hivemind_trio.cli.policy_files import checked_policy, providing
 from hivemind_trio.cli.progress import ProgressLine, RunProgress
 
+from .nodes import NODES_MAX, nodes_spec
 from .scenarios import (
     SEEDS,
     USUAL,
@@ -34,7 +35,7 @@ from .scenarios import (
 
 if TYPE_CHECKING:
     from hivemind_trio.policy import Checked, Program
-    from hivemind_trio.sim import Pair, Scenario
+    from hivemind_trio.sim import NodesSpec, Pair, Scenario
     from hivemind_trio.store import CallFilter
 
 
@@ -50,6 +51,7 @@ Examples:
   hivemind-trio simulate new.hmp --trace team.journal      replay recorded calls under a new policy
   hivemind-trio simulate new.hmp --trace team.journal --since 24h --agent ci
   hivemind-trio simulate team.hmp --test "a storm passes"  run a simulated test of the policy
+  hivemind-trio simulate team.hmp --nodes 4 --die 2@90s    simulate four proxies, one of which is killed
   hivemind-trio simulate --scenario replay-11              use the policy of the scenario
   hivemind-trio simulate --scenario list                   list the scenarios
 
@@ -93,6 +95,27 @@ interrupted."""
     metavar="FILE.svg|png",
     help="Plot the limit, the queue and calls in flight of the first run. A PNG needs Pillow.",
 )
+@click.option(
+    "--nodes",
+    "count",
+    type=click.IntRange(1, NODES_MAX),
+    help="Simulate so many proxies that share the providers through a store.",
+)
+@click.option(
+    "--store-away",
+    "away",
+    multiple=True,
+    metavar="FROM..TO",
+    help="With --nodes: nobody reaches the store from then to then: `60s..100s`.",
+)
+@click.option("--die", "dies", multiple=True, metavar="NODE@TIME", help="With --nodes: kill a node: `2@90s`.")
+@click.option(
+    "--cut",
+    "cuts",
+    multiple=True,
+    metavar="NODE@FROM..TO",
+    help="With --nodes: a node does not reach the store: `3@60s..100s`.",
+)
 @click.option("--audit", is_flag=True, help="Check the invariants of the scheduler after every event; slower.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @color_option
@@ -109,6 +132,10 @@ def simulate(
     seed: int | None,
     other: str | None,
     picture: str | None,
+    count: int | None,
+    away: tuple[str, ...],
+    dies: tuple[str, ...],
+    cuts: tuple[str, ...],
     audit: bool,
     as_json: bool,
     color: str,
@@ -123,13 +150,16 @@ def simulate(
         sys.exit(EXIT_CLEAN)
     if picture is not None:
         stop_unless_drawable(picture)
+    nodes = nodes_spec(count, away, dies, cuts)
+    if audit and nodes is not None:
+        fail("--audit checks one proxy", hint="remove --audit or --nodes")
     chosen = _chosen(trace, since, until, agent)
     scenario, name, program, own_seed = _selected(policy, named, trace, tested, chosen)
     first = own_seed if seed is None else seed
     compared = None if other is None else (other, _compiled(checked_policy(other)))
     programs = [program, compared[1]] if compared else [program]
     stop_at_misfits(scenario, programs)
-    pairs, others, whole = _run(programs, scenario, range(first, first + seeds), audit)
+    pairs, others, whole = _run(programs, scenario, range(first, first + seeds), audit, nodes)
     if not pairs:
         click.echo("interrupted before the first seed was through", err=True)
         sys.exit(EXIT_INTERRUPTED)
@@ -191,7 +221,9 @@ def _selected(
     return scenario, name, program, 1
 
 
-def _run(programs: list[Program], scenario: Scenario, seeds: range, audit: bool) -> tuple[list[Pair], list[Pair], bool]:
+def _run(
+    programs: list[Program], scenario: Scenario, seeds: range, audit: bool, nodes: NodesSpec | None
+) -> tuple[list[Pair], list[Pair], bool]:
     """Both policies' runs, as many as there was patience for, and whether that was all."""
     from hivemind_trio.sim import settled, study
 
@@ -203,9 +235,9 @@ def _run(programs: list[Program], scenario: Scenario, seeds: range, audit: bool)
         progress = RunProgress(line, seeds)
         try:
             for seed in seeds:
-                one = next(study(first, scenario, [seed], audit=audit, told=progress.of(seed)))
+                one = next(study(first, scenario, [seed], audit=audit, told=progress.of(seed), nodes=nodes))
                 for other in more:
-                    others.extend(study(other, scenario, [seed], audit=audit, told=progress.of(seed)))
+                    others.extend(study(other, scenario, [seed], audit=audit, told=progress.of(seed), nodes=nodes))
                 pairs.append(one)
         except KeyboardInterrupt:
             return pairs, others, False

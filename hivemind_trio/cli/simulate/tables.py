@@ -95,6 +95,8 @@ def as_text(
         whose = f"{visible(name)}:\n" if against is not None else ""
         parts.append(whose + table(_waits(runs), color=color))
         parts.append(table(_providers(runs), color=color, columns=columns))
+        nodes = _nodes(runs)
+        parts += [table(nodes, color=color)] if nodes else []
         plans = _plans(runs)
         parts += [table(plans, color=color)] if len(plans) > 1 else []
         parts += [over_time(runs[0], columns)] if blocks else []
@@ -113,6 +115,20 @@ def _fitting(rows: list[list[str]], columns: int | None, *, color: bool) -> str:
 
 
 # ---- tables ----
+
+
+def _nodes(runs: Sequence[Figures]) -> list[list[str]]:
+    """Return what several nodes served in the first run, and what they asked of the store."""
+    fleet = runs[0].nodes
+    if fleet is None:
+        return []
+    rows = [["node", "calls", "attempts", ""]]
+    for node in fleet.nodes:
+        died = f"killed at {node.died_ns / 1e9:.0f} s" if node.died_ns is not None else ""
+        rows.append([node.name, f"{node.calls}", f"{node.attempts}", died])
+    rows.append(["store", f"{fleet.operations_per_call:.2f} operations a call", "", ""])
+    rows += [[f"{name}, learned", f"concurrency {limit}", "", ""] for name, limit in fleet.limits.items() if limit]
+    return rows
 
 
 def _overview(columns: Mapping[str, Sequence[Figures]]) -> list[list[str]]:

@@ -131,6 +131,36 @@ class UpstreamFigures:
 
 @final
 @attrs.frozen(kw_only=True)
+class NodeFigures:
+    """One of several nodes."""
+
+    name: str
+    calls: int
+    """Requests of clients."""
+    attempts: int
+    died_ns: int | None
+    """When it was killed; None: it was not."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class FleetFigures:
+    """Several nodes, and the store that they share."""
+
+    nodes: tuple[NodeFigures, ...]
+    operations: Mapping[str, int]
+    """Operation of the store -> number."""
+    limits: Mapping[str, int]
+    """Provider -> concurrency limit that all nodes together had learned in the end; 0: it is not learned."""
+
+    @property
+    def operations_per_call(self) -> float:
+        """Operations of the store for each request of a client."""
+        return sum(self.operations.values()) / max(1, sum(node.calls for node in self.nodes))
+
+
+@final
+@attrs.frozen(kw_only=True)
 class Figures:
     """Figures of one run."""
 
@@ -180,6 +210,8 @@ class Figures:
     """Waits of all served calls in the proxy, before the last attempt."""
     digest: str
     """Digest of the scheduler's decisions, in order."""
+    nodes: FleetFigures | None = None
+    """Nodes that shared the providers; None: it was one proxy."""
 
     @property
     def over_bound(self) -> float | None:

@@ -14,7 +14,7 @@ from hivemind_trio.sim.provider.provider import LIMITED, Provider
 from hivemind_trio.sim.scenario.population import Key, SimulatedCaller
 from hivemind_trio.sim.scenario.scenario import Scenario
 
-from .figures import Figures, Load, PlanFigures, Spread, UpstreamFigures, Way
+from .figures import Figures, FleetFigures, Load, PlanFigures, Spread, UpstreamFigures, Way
 from .recorder import RunRecorder, Whose
 
 
@@ -30,6 +30,7 @@ def tally(
     bound: Bound,
     now_ns: int,
     ended: int,
+    nodes: FleetFigures | None = None,
 ) -> Figures:
     """As things stand at `now_ns`, with so many agents at their end."""
     agents = [one.agent for one in living]
@@ -43,6 +44,7 @@ def tally(
     for (_, reason), count in books.refused.items():
         refused[str(reason)] += count
     return Figures(
+        nodes=nodes,
         way=way,
         seed=seed,
         agents=len(agents),

@@ -36,6 +36,7 @@ from hivemind_trio.scheduler.sharing.node_shares import NodeShares
 from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
 from hivemind_trio.sim.agents.request import Asking
+from hivemind_trio.sim.results.figures import FleetFigures, NodeFigures
 
 from .event_queue import Agenda, Due
 from .proxied_route import Proxied
@@ -356,6 +357,24 @@ class Nodes:
         else:
             self.store.cut.discard(node.name)
             node.connect()
+
+    def figures(self) -> FleetFigures:
+        """Return what each node has served, and what the store was asked."""
+        died = {f"node-{number}": at_ns for number, at_ns in self.spec.dies}
+        learned = self.store.model.learned
+        return FleetFigures(
+            nodes=tuple(
+                NodeFigures(
+                    name=node.name,
+                    calls=node.route.calls,
+                    attempts=node.route.attempts,
+                    died_ns=died.get(node.name) if node.down else None,
+                )
+                for node in self.nodes
+            ),
+            operations=dict(self.store.asked),
+            limits={name: record.limit or 0 for name, record in learned.items()},
+        )
 
     def snapshot(self) -> Snapshot:
         """Return the state of all nodes as if they were one."""

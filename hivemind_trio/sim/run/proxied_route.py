@@ -174,6 +174,8 @@ class Proxied:
     """Returns the state of all nodes; None: of this one."""
     down: bool = False
     """The process has ended: nothing is sent or answered any more."""
+    attempts: int = attrs.field(init=False, default=0)
+    """Attempts that it has sent."""
     scheduler: Scheduler = attrs.field(init=False)
     audit: Audit | None = attrs.field(init=False, default=None)
     _talks: dict[CallId, _Talk] = attrs.field(init=False, factory=dict)
@@ -199,6 +201,11 @@ class Proxied:
             self.books.held[asking.load] += 1
         if talk.attempt is None and not talk.over:
             self._watch(call_id, talk)
+
+    @property
+    def calls(self) -> int:
+        """Requests of clients that it has had."""
+        return self._ids
 
     def kill(self) -> None:
         """End the process: its attempts break off, and its clients see their connections reset."""
@@ -272,6 +279,7 @@ class Proxied:
         talk, treatment = self._talks[grant.call_id], grant.treatment
         assert treatment.provider is not None
         self._hush(talk)
+        self.attempts += 1
         talk.treatment, talk.waited_ns = treatment, grant.waited_ns
         self.books.decided(now_ns, grant.call_id, treatment.provider)
         asking = talk.asking

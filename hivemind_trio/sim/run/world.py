@@ -111,6 +111,11 @@ class World:
         assert self._proxied is not None
         return self._proxied.scheduler
 
+    @property
+    def recorder(self) -> RunRecorder:
+        """Record of the run."""
+        return self._books
+
     def at(self, at_ns: int, do: Callable[[], None]) -> None:
         """Have something done at a time; for tests and experiments."""
         self._agenda.at(at_ns, do)
@@ -140,6 +145,7 @@ class World:
             bound=self.bound or self.work.bound,
             now_ns=self._end_ns if everybody_done else self._agenda.now_ns,
             ended=self._ended,
+            nodes=self.fleet.figures() if self.fleet is not None else None,
         )
 
     # ---- agents ----

@@ -11,6 +11,7 @@ import attrs
 from hivemind_trio.policy import Program
 from hivemind_trio.sim.bound.work import Work
 from hivemind_trio.sim.results.figures import Figures, Way
+from hivemind_trio.sim.run.nodes import NodesSpec
 from hivemind_trio.sim.run.world import Told, World
 from hivemind_trio.sim.scenario.scenario import Scenario
 
@@ -70,16 +71,26 @@ METRICS: Final = (
 
 
 def study(
-    program: Program, scenario: Scenario, seeds: Sequence[int], *, audit: bool = False, told: Told | None = None
+    program: Program,
+    scenario: Scenario,
+    seeds: Sequence[int],
+    *,
+    audit: bool = False,
+    told: Told | None = None,
+    nodes: NodesSpec | None = None,
 ) -> Iterator[Pair]:
-    """Run each seed both ways, one after another; who has had enough takes no more."""
+    """Run each seed both ways, one after another; who has had enough takes no more.
+
+    Args:
+        nodes: Proxies that share the providers; None: one.
+    """
     for seed in seeds:
         work = Work(program, scenario, seed)
         direct = World(program, scenario, seed, Way.DIRECT, work=work, told=told).run()
         yield Pair(
             seed=seed,
             direct=direct,
-            proxy=World(program, scenario, seed, Way.PROXY, audit=audit, work=work, told=told).run(),
+            proxy=World(program, scenario, seed, Way.PROXY, audit=audit, work=work, told=told, nodes=nodes).run(),
         )
 
 

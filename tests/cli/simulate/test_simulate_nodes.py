@@ -1,0 +1,56 @@
+"""`hivemind-trio simulate --nodes`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+from .test_simulate import POLICY, SCENARIO
+
+
+@pytest.fixture
+def files(folder: Path) -> Path:
+    (folder / "team.hmp").write_text(POLICY)
+    (folder / "mine.toml").write_text(SCENARIO.replace("count = 6", "count = 12"))
+    return folder
+
+
+def test_nodes_share_the_limits_and_one_of_them_is_killed(run: Run, files: Path) -> None:
+    asked = ("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "1", "--nodes", "3", "--die", "2@4s")
+    shown, whole = run(*asked), run(*asked, "--store-away", "6s..8s", "--cut", "1@9s..10s", "--json")
+
+    assert shown.exit_code == whole.exit_code == 0, shown.output + whole.output
+    assert "node-2" in shown.stdout
+    assert "killed at 4 s" in shown.stdout
+    assert "operations a call" in shown.stdout
+    figures = json.loads(whole.stdout)["proxy"][0]
+    assert [node["died_ns"] for node in figures["nodes"]["nodes"]] == [None, 4_000_000_000, None]
+    assert sum(node["calls"] for node in figures["nodes"]["nodes"]) == figures["calls"]
+    assert figures["upstreams"]["anthropic"]["inflight_max"] <= 3
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--die", "2@90s"), "add `--nodes 4`"),
+        (("--store-away", "1s..2s"), "--store-away needs --nodes"),
+        (("--nodes", "2", "--die", "3@90s"), "nodes are 1 to 2"),
+        (("--nodes", "2", "--die", "1@1s", "--die", "2@1s"), "at most 1 of them die"),
+        (("--nodes", "2", "--die", "90s"), "for example `--die 2@90s`"),
+        (("--nodes", "2", "--cut", "1@9s"), "`60s..100s`"),
+        (("--nodes", "2", "--store-away", "9s..1s"), "ends before it begins"),
+        (("--nodes", "2", "--store-away", "9..10"), "a number and a unit"),
+        (("--nodes", "2", "--audit"), "remove --audit or --nodes"),
+    ],
+)
+def test_wrong_options_about_nodes_are_told_with_what_to_write(
+    run: Run, files: Path, options: tuple[str, ...], says: str
+) -> None:
+    result = run("simulate", "team.hmp", "--scenario", "mine.toml", *options)
+
+    assert result.exit_code == 2
+    assert says in result.output
