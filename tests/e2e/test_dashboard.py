@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -162,6 +162,15 @@ async def call(proxy: Proxy, agent: str, **headers: str) -> str:
     return answer.headers["x-hivemind-call"]
 
 
+def advice_of(control: httpx2.AsyncClient) -> Callable[[], Awaitable[Any]]:
+    """Ask for the advice, which a process of its own computes."""
+
+    async def ask() -> Any:
+        return (await control.get("/v1/advice")).json()
+
+    return ask
+
+
 FIGURES: Final = ("waiting", "inflight", "failed", "rate")
 
 READY: Final = "document.querySelector('#figure-waiting') && document.querySelector('#figure-cost')"
@@ -210,8 +219,7 @@ async def test_every_number_is_that_of_the_control_api_and_nothing_is_asked_of_o
                 window = session["window"]
                 share = f" of {window}, {session['context'] * 100 // window}%" if window is not None else ""
                 assert cells[:5] == [NASTY, session["agent"], session["model"], "1", f"{session['context']}{share}"]
-                advice = (await control.get("/v1/advice")).json()
-                assert "too few to simulate" in advice["text"]
+                advice = await eventually(advice_of(control), lambda now: "too few to simulate" in now["text"])
                 await browser.until(f"document.querySelector('#change-text').innerText.includes({advice['text']!r})")
                 agents = [agent for team in usage["teams"] for agent in team["agents"]]
                 counted = await browser.texts("#who-rows .level-1 td:nth-child(2)")
