@@ -813,6 +813,7 @@ class Ours:
             caller=agent.job.agent,
             again=ask.key,
             patience_ns=held_ns * (1 + tries),
+            held_ns=held_ns,
         )
         world.waiting += 1
         talk.alarm = world.loop.at(agent.asked_ns + held_ns, self._tired, call_id)

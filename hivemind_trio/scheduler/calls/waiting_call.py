@@ -98,7 +98,9 @@ class WaitingCall:
         gone_ns = self.arrived_ns + (PATIENCE_NS if held_ns is None else held_ns)
         if self.deadline_ns is not None and self.deadline_ns < gone_ns:
             gone_ns = self.deadline_ns
-        return (self.arrived_ns + gone_ns) // 2
+        # One that comes back after such a wait is overdue at once: else those who came meanwhile would go before it.
+        first_ns = self.arrived_ns if self.call.since_ns is None else self.call.since_ns
+        return first_ns + (gone_ns - self.arrived_ns) // 2
 
     @property
     def in_line(self) -> bool:

@@ -120,3 +120,20 @@ def test_who_has_few_calls_left_is_served_before_its_client_is_sent_away(
         ask(of[ended], 99)
     # Half of the wait, in which the others go first, and then those that came before it.
     assert driver.now_ns - began_ns <= min(held_ns, deadline_ns or held_ns) // 2 + (others + 1) * SECOND_NS
+
+
+def test_who_was_sent_away_and_comes_back_goes_before_those_who_came_meanwhile() -> None:
+    driver = Driver(program(providers=[provider(limit=1, objective=Objective.MAKESPAN)]))
+    held_ns = 60 * SECOND_NS
+    driver.now_ns = SECOND_NS
+    running = driver.call("first")
+    early = driver.ask(wish(), "early", again="e", held_ns=held_ns)
+    driver.now_ns += 20 * SECOND_NS
+    for number in range(3):
+        driver.ask(wish(), f"meanwhile {number}", held_ns=held_ns)
+    driver.now_ns += 40 * SECOND_NS
+    driver.cancel(early)
+    driver.now_ns += 10 * SECOND_NS
+    back = driver.ask(wish(), "early", again="e", held_ns=held_ns)
+
+    assert driver.end(running) == [back]
