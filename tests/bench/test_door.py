@@ -37,6 +37,9 @@ def test_the_overload_bench_runs_small(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr
-    rows = json.loads(data.read_text())["tables"][0]["rows"]
-    assert [row["rate"] for row in rows] == [1.0, 2.0, 5.0]
-    assert all(row["served"] > 0 and row.get("closed", 0) == 0 for row in rows)
+    costs, fates = (table["rows"] for table in json.loads(data.read_text())["tables"])
+    assert all(row["served_us"] > 0 and row["refused_us"] > 0 for row in costs)
+    assert [(row["keeps"], row["rate"]) for row in fates] == [
+        (keeps, rate) for keeps in (False, True) for rate in (1.0, 2.0, 5.0)
+    ]
+    assert all(row["goodput"] > 0 and row["closed"] == 0 for row in fates)
