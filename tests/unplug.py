@@ -23,7 +23,7 @@ from hivemind_trio.model.addresses import LOOPBACK
 from hivemind_trio.policy import Program
 from hivemind_trio.policy.compile import lowering
 from hivemind_trio.policy.compile.codegen import compile_decide
-from hivemind_trio.proxy import active_policy, attempt
+from hivemind_trio.proxy import attempt, exchange
 from hivemind_trio.proxy.active_policy import InForce
 from hivemind_trio.proxy.exchange import Exchange
 from hivemind_trio.proxy.hold import Patience
@@ -108,7 +108,7 @@ FEATURES: Final[dict[str, list[Part]]] = {
     "limits_of_agents": [(AgentWindowTable, "of", _nothing)],
     "accounts": [(routing, "choose", _first_account)],
     "retries": [(completion, "wants_retry", lambda *_: False)],
-    "client_addresses": [(active_policy, "client_address", lambda *_: LOOPBACK)],
+    "client_addresses": [(exchange, "client_address", lambda *_: LOOPBACK)],
     "max_output": [(Exchange, "_limited", _as_it_is)],
     "names_of_models": [(Program, "name_at", _nothing)],
     "retries_by_error_type": [(attempt, "error_types", lambda *_: ())],

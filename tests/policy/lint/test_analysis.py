@@ -243,7 +243,7 @@ def test_a_check_tells_of_each_of_its_parts() -> None:
     assert list(dict.fromkeys(told)) == [
         "dividing into words", "reading", "reading declarations", "reading conditions", "comparing declarations",
         "compiling", "dividing calls", "judging conditions", "comparing agents", "comparing rules",
-        "comparing agents and rules",
+        "comparing agents and rules", "comparing settings",
     ]  # fmt: skip
 
 

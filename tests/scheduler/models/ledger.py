@@ -39,6 +39,15 @@ class Entry:
         patience_ns = self.treatment.deadline_ns
         return None if patience_ns is None else self.arrived_ns + patience_ns
 
+    @property
+    def overdue_ns(self) -> int | None:
+        """When half of its deadline is over; the histories are too short for calls without one to be overdue."""
+        patience_ns = self.treatment.deadline_ns
+        return None if patience_ns is None else self.arrived_ns + patience_ns // 2
+
+    def is_overdue(self, now_ns: int) -> bool:
+        return self.overdue_ns is not None and self.overdue_ns <= now_ns
+
 
 @attrs.define(eq=False)
 class Ledger:
@@ -105,11 +114,16 @@ class Ledger:
 
     # ---- order ----
 
-    def better(self, one: Entry, other: Entry) -> bool:
+    def better(self, one: Entry, other: Entry, now_ns: int) -> bool:
         """Whether `one` must go before `other`, both of one lane: by priority, and then within its agent by arrival.
 
-        Whose turn it is among agents is another thing that the ledger does not predict (`test_shares.py`).
+        Whose turn it is among agents is another thing that the ledger does not predict (`test_shares.py`). Calls that
+        are overdue go before all that are not, the one first that has been so for longest.
         """
+        if other.is_overdue(now_ns):
+            return one.is_overdue(now_ns) and (one.overdue_ns, one.order) < (other.overdue_ns, other.order)
+        if one.is_overdue(now_ns):
+            return True
         ones, others = self.level(one), self.level(other)
         return ones < others or (ones == others and one.agent == other.agent and one.order < other.order)
 
@@ -252,7 +266,7 @@ class Ledger:
                 if other.treatment.provider != entry.treatment.provider or self.lacks(other) is not Reason.NONE:
                     continue
                 if other.treatment.lane == entry.treatment.lane:
-                    assert not self.better(other, entry), "passed a better call of its lane that fitted"
+                    assert not self.better(other, entry, now_ns), "passed a better call of its lane that fitted"
                 else:
                     assert self.due(entry) or not self.due(other), "passed a lane that is due its reserve"
             self.granted(answer, entry, now_ns)
