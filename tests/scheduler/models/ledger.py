@@ -117,13 +117,11 @@ class Ledger:
     def better(self, one: Entry, other: Entry, now_ns: int) -> bool:
         """Whether `one` must go before `other`, both of one lane: by priority, and then within its agent by arrival.
 
-        Whose turn it is among agents is another thing that the ledger does not predict (`test_shares.py`). Calls that
-        are overdue go before all that are not, the one first that has been so for longest.
+        Whose turn it is among agents is another thing that the ledger does not predict (`test_shares.py`), nor which of
+        the calls that are overdue goes first (`test_waits.py`): they may go before all others.
         """
         if other.is_overdue(now_ns):
-            return one.is_overdue(now_ns) and (one.overdue_ns, one.order) < (other.overdue_ns, other.order)
-        if one.is_overdue(now_ns):
-            return True
+            return False
         ones, others = self.level(one), self.level(other)
         return ones < others or (ones == others and one.agent == other.agent and one.order < other.order)
 
